@@ -24,23 +24,26 @@ backends:
 backends.seam:                errors version system log memory graph prepare engine backends
 backends.accelerator:         errors system log memory graph engine backends.seam
 backends.cpu:                 errors system log memory graph prepare engine backends.seam
-backends.htp:                 errors system log memory graph prepare engine backends.seam backends.accelerator
-backends.lpai:                errors system log memory graph prepare engine backends.seam backends.accelerator
-backends.gpu:                 errors version system log memory graph prepare compiled engine backends.seam \
-                              backends.gpu.runtime backends.gpu.compile
+backends.htp:                 errors system log memory graph prepare engine cabi backends.seam backends.accelerator \
+                              backends.htp.delegate
+backends.htp.delegate:        backends.seam backends.htp
+backends.lpai:                errors system log memory graph prepare engine cabi backends.seam backends.accelerator
+backends.gpu:                 errors version system log memory graph prepare compiled engine cabi backends.seam \
+                              backends.gpu.runtime backends.gpu.compile backends.gpu.delegate
+backends.gpu.delegate:        backends.seam
 backends.gpu.runtime:         errors system compiled
 backends.gpu.mixed_precision: errors graph prepare
 backends.gpu.compile:         errors memory graph prepare backends.gpu.mixed_precision
 qnn:                          errors version system log memory graph prepare frontends cabi backends.seam \
                               backends.htp backends.lpai backends.gpu
-capi:                         errors version system log memory graph frontends cabi qnn delegate backends.seam \
-                              backends.lpai
+capi:                         errors version system log memory graph frontends cabi qnn delegate backends.seam
 session:                      errors system log graph prepare qnn backends.seam
-delegate:                     errors version system log memory graph prepare engine frontends qnn backends.seam
+delegate:                     errors version system log memory graph prepare engine frontends qnn backends.seam \
+                              backends.htp.delegate backends.gpu.delegate
 report:                       errors prepare
 split:                        errors graph frontends
-tools:                        errors system log graph planning prepare frontends qnn capi delegate session report \
-                              split backends.seam backends.lpai
+tools:                        errors system log memory graph planning prepare frontends qnn capi delegate session \
+                              report split backends.seam
 """
 MAY_IMPORT = {
     room: set(others.split()) for room, _, others in (line.partition(":") for line in _ROOMS.strip().splitlines())
@@ -114,7 +117,10 @@ def test_only_backends_know_their_names(room):
         assert not {"htp", "lpai"} & {text for text in said if isinstance(text, str)}, file.name
 
 
-MIRRORS = ("cabi/", "delegate/structures.py", "frontends/dlc/version", "frontends/tflite/schema.py")
+MIRRORS = (
+    *("cabi/", "backends/gpu/c.py", "backends/htp/c.py", "backends/lpai/c.py"),
+    *("delegate/structures.py", "frontends/dlc/version", "frontends/tflite/schema.py"),
+)
 """Modules whose classes have the names of foreign structures: C structures, and tables of file formats."""
 
 

@@ -96,7 +96,7 @@ class Session:
     def __init__(
         self,
         path: str | os.PathLike[str],
-        backend: str = "cpu",
+        backend: str = registry.DEFAULT,
         shapes: Mapping[str, Iterable[int]] | None = None,
         threads: int = 1,
         constants: Mapping[str, np.ndarray] | None = None,

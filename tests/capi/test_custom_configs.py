@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from isthmus.cabi import custom
+from isthmus.backends.gpu import c as gpu_c
+from isthmus.backends.htp import c as htp_c
+from isthmus.backends.lpai import c as lpai_c
 from isthmus.cabi.types import UNDEFINED
 from isthmus.capi import options
 from isthmus.capi.serve import LibraryServer
@@ -16,9 +18,9 @@ from isthmus.qnn import gpu, lpai
 
 
 def lpai_config(option: int, value: ctypes.Structure | None = None) -> dict[Any, Any]:
-    config = custom.LpaiCustom()
+    config = lpai_c.LpaiCustom()
     config.option, config.value = option, None if value is None else ctypes.addressof(value)
-    return options._lpai_graph(LibraryServer("QnnLpai"), ctypes.addressof(config))
+    return options.settings(LibraryServer("QnnLpai"), "graph", ctypes.addressof(config))
 
 
 def filled(kind: type[ctypes.Structure], **fields: Any) -> ctypes.Structure:
@@ -31,14 +33,14 @@ def filled(kind: type[ctypes.Structure], **fields: Any) -> ctypes.Structure:
 @pytest.mark.parametrize(
     ("option", "given", "wanted"),
     [
-        (lpai.SCRATCH_MEM, filled(custom.LpaiMem, memType=1, size=64, addr=4096), lpai.Mem(lpai.MemType.DDR, 64, 4096)),
-        (lpai.PERSISTENT_MEM, filled(custom.LpaiMem, memType=3, size=0, addr=None), lpai.Mem(lpai.MemType.TCM, 0, 0)),
-        (lpai.PERF_CFG, filled(custom.LpaiPerfCfg, fps=30, ftrtRatio=5, clientType=2),
+        (lpai.SCRATCH_MEM, filled(lpai_c.LpaiMem, memType=1, size=64, addr=4096), lpai.Mem(lpai.MemType.DDR, 64, 4096)),
+        (lpai.PERSISTENT_MEM, filled(lpai_c.LpaiMem, memType=3, size=0, addr=None), lpai.Mem(lpai.MemType.TCM, 0, 0)),
+        (lpai.PERF_CFG, filled(lpai_c.LpaiPerfCfg, fps=30, ftrtRatio=5, clientType=2),
          lpai.PerfCfg(30, 5, lpai.ClientType.NON_REAL_TIME)),
-        (lpai.CORE_AFFINITY, filled(custom.LpaiCoreAffinity, affinity=2, coreSelection=1),
+        (lpai.CORE_AFFINITY, filled(lpai_c.LpaiCoreAffinity, affinity=2, coreSelection=1),
          lpai.CoreAffinity(lpai.Affinity.HARD, 1)),
-        (lpai.PREPARE, filled(custom.LpaiPrepare, enableBatchnormFold=0, excludeIo=1), lpai.Prepare(False, True)),
-        (lpai.PREPARE, filled(custom.LpaiPrepare, enableBatchnormFold=1, excludeIo=0), lpai.Prepare(True, False)),
+        (lpai.PREPARE, filled(lpai_c.LpaiPrepare, enableBatchnormFold=0, excludeIo=1), lpai.Prepare(False, True)),
+        (lpai.PREPARE, filled(lpai_c.LpaiPrepare, enableBatchnormFold=1, excludeIo=0), lpai.Prepare(True, False)),
         (lpai.RESET_STATE, None, None),
     ],
 )  # fmt: skip
@@ -53,10 +55,10 @@ def test_an_option_that_lpai_has_not_is_refused() -> None:
 
 def test_a_config_of_the_gpu_is_read_field_by_field() -> None:
     given = filled(
-        custom.GpuGraphConfig, precision=1, disableMemoryOptimizations=0, disableNodeOptimizations=1,
+        gpu_c.GpuGraphConfig, precision=1, disableMemoryOptimizations=0, disableNodeOptimizations=1,
         disableQueueRecording=0,
     )  # fmt: skip
-    assert options._gpu_graph(LibraryServer("QnnGpu"), ctypes.addressof(given)) == {
+    assert options.settings(LibraryServer("QnnGpu"), "graph", ctypes.addressof(given)) == {
         gpu.GraphConfig.PRECISION: 1, gpu.GraphConfig.DISABLE_MEMORY_OPTIMIZATIONS: 0,
         gpu.GraphConfig.DISABLE_NODE_OPTIMIZATIONS: 1, gpu.GraphConfig.DISABLE_QUEUE_RECORDING: 0,
     }  # fmt: skip
@@ -65,46 +67,48 @@ def test_a_config_of_the_gpu_is_read_field_by_field() -> None:
 @pytest.mark.parametrize(
     ("noun", "kind", "option"),
     [
-        ("graph", custom.HtpGraphConfig, 16),
-        ("graph", custom.HtpGraphConfig, 1000),
-        ("context", custom.HtpContextConfig, 26),
+        ("graph", htp_c.HtpGraphConfig, 16),
+        ("graph", htp_c.HtpGraphConfig, 1000),
+        ("context", htp_c.HtpContextConfig, 26),
     ],
 )
 def test_an_option_of_htp_without_a_name_is_ignored_with_a_warning(
     caplog: pytest.LogCaptureFixture, noun: str, kind: Any, option: int
 ) -> None:
     given = filled(kind, option=option)
-    reader = options.graph_settings if noun == "graph" else options.context_settings
-    assert reader(LibraryServer("QnnHtp"), ctypes.addressof(given)) == {}
+    assert options.settings(LibraryServer("QnnHtp"), noun, ctypes.addressof(given)) == {}
     assert f"HTP {noun} option {option} is not known here, and ignored" in caplog.text
 
 
 @pytest.mark.parametrize(
-    ("kind", "option"),
-    [(custom.HtpGraphConfig, UNDEFINED), (custom.HtpContextConfig, UNDEFINED), (custom.HtpContextConfig, 14)],
+    ("noun", "kind", "option"),
+    [
+        ("graph", htp_c.HtpGraphConfig, UNDEFINED),
+        ("context", htp_c.HtpContextConfig, UNDEFINED),
+        ("context", htp_c.HtpContextConfig, 14),
+    ],
 )
-def test_an_option_that_htp_has_not_is_refused(kind: Any, option: int) -> None:
+def test_an_option_that_htp_has_not_is_refused(noun: str, kind: Any, option: int) -> None:
     given = filled(kind, option=option)
-    reader = options.graph_settings if kind is custom.HtpGraphConfig else options.context_settings
     with pytest.raises(QnnError, match=f"it has no option {option}"):
-        reader(LibraryServer("QnnHtp"), ctypes.addressof(given))
+        options.settings(LibraryServer("QnnHtp"), noun, ctypes.addressof(given))
 
 
-@pytest.mark.parametrize("option", custom.HtpGraphOption)
+@pytest.mark.parametrize("option", htp_c.HtpGraphOption)
 def test_an_option_of_an_htp_graph_is_understood_and_said(
-    caplog: pytest.LogCaptureFixture, option: custom.HtpGraphOption
+    caplog: pytest.LogCaptureFixture, option: htp_c.HtpGraphOption
 ) -> None:
-    given = filled(custom.HtpGraphConfig, option=option)
+    given = filled(htp_c.HtpGraphConfig, option=option)
     with caplog.at_level(10, "isthmus"):
-        assert options.graph_settings(LibraryServer("QnnHtp"), ctypes.addressof(given)) == {}
+        assert options.settings(LibraryServer("QnnHtp"), "graph", ctypes.addressof(given)) == {}
     assert f"HTP graph option {option.name} = " in caplog.text
 
 
-@pytest.mark.parametrize("option", custom.HtpContextOption)
+@pytest.mark.parametrize("option", htp_c.HtpContextOption)
 def test_an_option_of_an_htp_context_is_understood_and_said(
-    caplog: pytest.LogCaptureFixture, option: custom.HtpContextOption
+    caplog: pytest.LogCaptureFixture, option: htp_c.HtpContextOption
 ) -> None:
-    given = filled(custom.HtpContextConfig, option=option)
+    given = filled(htp_c.HtpContextConfig, option=option)
     with caplog.at_level(10, "isthmus"):
-        assert options.context_settings(LibraryServer("QnnHtp"), ctypes.addressof(given)) == {}
+        assert options.settings(LibraryServer("QnnHtp"), "context", ctypes.addressof(given)) == {}
     assert f"HTP context option {option.name}: understood" in caplog.text

@@ -13,7 +13,8 @@ import pytest
 from qnn_calls import Client, at, doubling, opened
 from support.processes import answer
 
-from isthmus.cabi import custom, objects, types
+from isthmus.backends.htp import c as htp_c
+from isthmus.cabi import objects, types
 from isthmus.errors import Code
 from isthmus.graph import DataType, TensorType
 
@@ -246,7 +247,7 @@ def answers(client: Client) -> dict[str, int]:
 
 def chip(client: Client, soc: int) -> Any:
     """Configs of a device that name a chip."""
-    config = client.keep(custom.HtpDeviceConfig(custom.HtpDeviceOption.SOC))
+    config = client.keep(htp_c.HtpDeviceConfig(htp_c.HtpDeviceOption.SOC))
     config.socModel = soc
     listed = client.keep(objects.DeviceConfig(objects.DeviceOption.CUSTOM))
     listed.customConfig = ctypes.addressof(config)

@@ -17,9 +17,10 @@ from support.waiting import PATIENCE
 
 from isthmus import cabi as interface
 from isthmus import qnn
+from isthmus.backends.htp import c as htp_c
 from isthmus.backends.seam import execution_deadline as limit
 from isthmus.backends.seam.binding import BindingBase as DriverBinding
-from isthmus.cabi import custom, objects, types
+from isthmus.cabi import objects, types
 from isthmus.capi import execution, serve
 from isthmus.capi.graph import BINDINGS, ClientGraph
 from isthmus.capi.records import ClientProfile
@@ -161,8 +162,8 @@ def test_deregistered_memory_is_not_executed_on(htp: Client) -> None:
     with rpcmem.alloc(25, 1, 4096) as buffer:
         handles = []
         for offset in (0, 64):
-            shared = custom.HtpMemDescriptor(1, 4096)
-            shared.sharedBufferConfig = custom.HtpSharedBuffer(buffer.fd, offset)
+            shared = htp_c.HtpMemDescriptor(1, 4096)
+            shared.sharedBufferConfig = htp_c.HtpSharedBuffer(buffer.fd, offset)
             descriptor = objects.MemDescriptor(
                 objects.MemShape(2, (ctypes.c_uint32 * 2)(1, 8), None), int(F32), 2
             )

@@ -13,6 +13,8 @@ import pytest
 
 from isthmus import Code, QnnError, capi
 from isthmus import cabi as interface
+from isthmus.backends import BUILT_IN
+from isthmus.backends.seam import registry
 from isthmus.capi import building, headers, installation
 from isthmus.tools import cli
 
@@ -20,6 +22,12 @@ NAMES = (
     "QnnCpu", "QnnGpu", "QnnHtp", "QnnLpai", "QnnLpaiNetRunExtensions", "QnnSystem", "QnnTFLiteDelegate", "cdsprpc",
 )  # fmt: skip
 FILES = {f"lib{name}.so" for name in NAMES}
+
+
+@pytest.fixture(autouse=True)
+def no_other_backends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget backends that other tests have registered."""
+    monkeypatch.setattr(registry, "_entries", dict(BUILT_IN))
 
 
 def test_the_command_makes_libraries_headers_and_settings(

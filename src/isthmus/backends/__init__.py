@@ -2,3 +2,5 @@
 
 BUILT_IN = {name: f"isthmus.backends.{name}.driver:ENTRY" for name in ("cpu", "htp", "lpai", "gpu")}
 """Where the registry finds each backend of this package; it is imported when it is first asked for."""
+DEFAULT = "cpu"
+"""The backend of sessions and tools that name none."""

@@ -1,10 +1,10 @@
 """QNN's C interface, declared once: function tables, structures, numbers. Whoever serves QNN or calls it uses these.
 
-`types` has tensors and operations, `objects` configurations and descriptors, `custom` the structures of single
-backends, `system` what the system library and model libraries answer, `tables` the functions.
+`types` has tensors and operations, `objects` configurations and descriptors, `system` what the system library and model
+libraries answer, `tables` the functions. The structures of single backends are in their packages.
 """
 
-from isthmus.cabi import custom, objects, system, tables, types
+from isthmus.cabi import objects, system, tables, types
 from isthmus.cabi.tables import (
     ARGUMENTS,
     BACKEND_FUNCTIONS,
@@ -41,7 +41,6 @@ __all__ = [
     "SystemInterface",
     "Tensor",
     "Version",
-    "custom",
     "function",
     "objects",
     "providers",

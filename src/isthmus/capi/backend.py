@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -33,9 +33,6 @@ from isthmus.version import build_id
 if TYPE_CHECKING:
     from isthmus.capi.serve import LibraryServer
 
-BACKEND_VERSIONS = {"cpu": (1, 1, 0), "gpu": (3, 15, 0), "htp": (5, 51, 0), "lpai": (2, 5, 0)}
-"""The version of each back end's own interface that this is modelled on."""
-
 _EVERYWHERE = {
     *(106, 107),  # platform options, composition
     *(202, 205, 206, 208, 210, 211, 212),  # binaries, configuration, graphs by name, binaries in many ways
@@ -46,23 +43,14 @@ _EVERYWHERE = {
     *(1401, 1404, 1405),  # profiles: number of events, extended events
     1501,  # devices
 }
-_MEMORY = {502, 1101, 1102, 1103, 1104}
-CAPABILITIES = {
-    "cpu": _EVERYWHERE,
-    "htp": _EVERYWHERE | _MEMORY | {1502},
-    "lpai": _EVERYWHERE | _MEMORY | {108, 318, 319, 320},  # custom properties, buffers of the back end, finalization
-    "gpu": _EVERYWHERE | {502, 1101, 1103},
-}
-"""The keys that are answered with yes; all others of a known group with no."""
+"""The keys that every back end answers with yes. Others of a known group are answered with no."""
 _LAST_IN_GROUP = 60
-_SETTINGS: dict[str, tuple[Any, ...]] = {"gpu": ({"gpu": {"follow_client": True}},)}
-"""What a client in C cannot say: that its OpenCL buffers will be of a context that only they tell."""
 
 
 @serves("propertyHasCapability", expected=True)
 def property_has_capability(server: LibraryServer, key: int) -> int:
     """Whether the back end has something."""
-    if key in CAPABILITIES[server.backend_name]:
+    if key in _EVERYWHERE or key in server.facet.capabilities:
         return PropertyAnswer.SUPPORTED
     known = any(first <= key < first + _LAST_IN_GROUP for first in PROPERTY_GROUPS.values())
     return PropertyAnswer.NOT_SUPPORTED if known else PropertyAnswer.UNKNOWN_KEY
@@ -88,7 +76,7 @@ def backend_create(server: LibraryServer, log: int, configs: int, out: int) -> N
         elif given.option != BackendOption.ERROR_REPORTING:
             raise QnnError(Code.BACKEND_INVALID_CONFIG, "backend", f"it has no config {given.option}")
     try:
-        settings = [*_SETTINGS.get(server.backend_name, ()), *([config] if config else ())]
+        settings = [each for each in (server.facet.config, config) if each]
         made = qnn.Backend(server.backend_name, settings, heard)
     except QnnError as problem:
         if problem.code is Code.BACKEND_INVALID_ARGUMENT:
@@ -122,7 +110,7 @@ def backend_set_config(server: LibraryServer, handle: int, configs: int) -> None
 @serves("backendGetApiVersion", Code.BACKEND_INVALID_ARGUMENT)
 def backend_get_api_version(server: LibraryServer, out: int) -> None:
     """The versions of the core and of the back end's own interface."""
-    write(out, (Version * 2)(Version(*CORE_VERSION), Version(*BACKEND_VERSIONS[server.backend_name])))
+    write(out, (Version * 2)(Version(*CORE_VERSION), Version(*server.facet.version)))
 
 
 @serves("backendGetBuildId", Code.BACKEND_INVALID_ARGUMENT)

@@ -6,6 +6,8 @@ import ctypes
 from typing import TYPE_CHECKING, Any
 
 from isthmus import qnn
+from isthmus.backends.seam import registry
+from isthmus.backends.seam.facets import CFacet
 from isthmus.cabi import system
 from isthmus.cabi.client import checked, read_large, write_number
 from isthmus.cabi.tables import CORE_VERSION
@@ -18,7 +20,6 @@ from isthmus.cabi.types import (
     Tensor,
     Version,
 )
-from isthmus.capi.backend import BACKEND_VERSIONS
 from isthmus.capi.context import MOST_BINARY_BYTES
 from isthmus.capi.functions import serves
 from isthmus.capi.records import log_create, log_free, log_set_log_level
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
 INVALID_HANDLE, MALFORMED_BINARY = 30000, 30010
 """What the system library answers, which no back end does."""
-_BACKEND_IDS = {"cpu": 3, "gpu": 4, "htp": 6, "lpai": 12}
 _UNDEFINED = QuantizationEncoding.UNDEFINED
 
 
@@ -124,10 +124,11 @@ class _Told:
         self.info = system.BinaryInfo()
         self.info.version = 1
         v1 = self.info.contextBinaryInfoV1
-        v1.backendId = _BACKEND_IDS.get(info.backend, 0)
+        facet = registry.c_facet(info.backend) if info.backend in registry.names() else CFacet()
+        v1.backendId = facet.backend_id
         v1.buildId = info.producer.encode()
         v1.coreApiVersion = Version(*CORE_VERSION)
-        v1.backendApiVersion = Version(*BACKEND_VERSIONS.get(info.backend, (0, 0, 0)))
+        v1.backendApiVersion = Version(*facet.version)
         v1.socVersion = b""
         v1.hwInfoBlobVersion = Version(0, 0, 0)
         v1.contextBlobVersion = Version(info.version, 0, 0)

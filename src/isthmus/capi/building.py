@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import runpy
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,19 +49,25 @@ class LibraryRecipe:
         return f"lib{self.name}.so"
 
 
-def _backend(name: str, number: int, version: str) -> LibraryRecipe:
-    provider = f"{name.upper()}_ISTHMUS"
-    return LibraryRecipe(
-        f"Qnn{name}",
-        (f"SERVES_BACKEND={number}", f'PROVIDER_NAME="{provider}"', f"PROVIDER_VERSION={version}"),
-    )
+def backend_recipe(library: str, backend_id: int, version: Sequence[int]) -> LibraryRecipe:
+    """Write the recipe for a backend's library, of its file name and what its table says of the backend."""
+    name = library.removeprefix("lib").removesuffix(".so")
+    provider, numbers = f"{name.removeprefix('Qnn').upper()}_ISTHMUS", ",".join(map(str, version))
+    defines = (f"SERVES_BACKEND={backend_id}", f'PROVIDER_NAME="{provider}"', f"PROVIDER_VERSION={numbers}")
+    return LibraryRecipe(name, defines)
+
+
+def _backends() -> Iterator[LibraryRecipe]:
+    """Find the backends of this package, whose packages declare their numbers without importing anything."""
+    for file in sorted((HERE.parent / "backends").glob("*/__init__.py")):
+        facts = runpy.run_path(str(file))
+        if "BACKEND_ID" in facts:
+            library = f"libQnn{file.parent.name.capitalize()}.so"
+            yield backend_recipe(library, facts["BACKEND_ID"], facts["INTERFACE_VERSION"])
 
 
 LIBRARIES = (
-    _backend("Cpu", 3, "1,1,0"),
-    _backend("Gpu", 4, "3,15,0"),
-    _backend("Htp", 6, "5,51,0"),
-    _backend("Lpai", 12, "2,5,0"),
+    *_backends(),
     LibraryRecipe("QnnLpaiNetRunExtensions", ("SERVES_LPAI_EXTENSIONS",)),
     LibraryRecipe("QnnSystem", ("SERVES_SYSTEM",)),
     LibraryRecipe("cdsprpc", ("SERVES_RPCMEM",)),
@@ -74,13 +81,15 @@ def compilers() -> tuple[str, ...]:
     return (wanted, *COMPILERS) if wanted else COMPILERS
 
 
-def compile_all(target: Path) -> list[Path]:
-    """Compile the libraries into a folder; a program that has one loaded keeps what it has."""
+def compile_all(target: Path, libraries: Sequence[LibraryRecipe] = LIBRARIES) -> list[Path]:
+    """Compile libraries into a folder; a program that has one loaded keeps what it has."""
+    if not libraries:
+        return []
     compiler = next((found for name in compilers() if (found := shutil.which(name))), None)
     if compiler is None:
         raise NoCompiler(f"there is no C compiler ({', '.join(compilers())})")
     made = []
-    for library in LIBRARIES:
+    for library in libraries:
         file = target / library.file
         fresh = file.with_name(f".{file.name}.{os.getpid()}")
         defines = [f"-D{define}" for define in (f"LIBRARY_NAME={library.name}", *library.defines)]

@@ -73,7 +73,7 @@ def _read_configs(server: LibraryServer, configs: int) -> _Configs:
     priority, enabled = None, None
     for given in listed(configs, ContextConfig):
         if given.option == ContextOption.CUSTOM:
-            settings.update(options.context_settings(server, given.customConfig or 0))
+            settings.update(options.settings(server, "context", checked(given.customConfig or 0)))
         elif given.option == ContextOption.PRIORITY:
             priority = given.priority
         elif given.option == ContextOption.ENABLE_GRAPHS:

@@ -8,11 +8,13 @@ from __future__ import annotations
 import ctypes
 import json
 from collections.abc import Callable
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from isthmus import qnn
+from isthmus.backends.seam import registry
 from isthmus.cabi.client import BadPointer, checked, pointer, read, read_array, text, write
 from isthmus.cabi.delegate import DelegateOptions, ProfilingResult
 from isthmus.capi.functions import serves
@@ -81,13 +83,8 @@ def delete(server: LibraryServer, address: int) -> int:
 
 def _options(address: int) -> Options:
     """The client's options; what would change results and is not offered is refused."""
-    from isthmus.delegate import (
-        BackendType,
-        GpuOptions,
-        HtpOptions,
-        Options,
-        SkipOptions,
-    )
+    from isthmus.delegate import Options, SkipOptions
+    from isthmus.delegate.options import BACKEND_OPTIONS
 
     if not address:
         raise QnnError(Code.BACKEND_INVALID_ARGUMENT, "options", "they are null")
@@ -97,16 +94,14 @@ def _options(address: int) -> Options:
     if text(pointer(given, "tensor_dump_output_path")):
         raise QnnError(Code.COMMON_NOT_SUPPORTED, "option tensor_dump_output_path", "tensors are not dumped")
     skipped = given.skip_options
-    known = {int(kind): kind for kind in BackendType}
-    kind: Any = known.get(given.backend_type, given.backend_type)
-    htp: Any = HtpOptions(given.htp_options.performance_mode, given.htp_options.precision)
-    gpu: Any = GpuOptions(given.gpu_options.performance_mode, given.gpu_options.precision)
+    own: dict[str, Any] = {
+        name: kind(**{each.name: getattr(getattr(given, name), each.name) for each in fields(kind)})
+        for name, kind in BACKEND_OPTIONS.items()
+    }
     return Options(
-        backend_type=kind,
+        backend_type=given.backend_type,
         library_path=text(pointer(given, "library_path")) or None,
         skel_library_dir=text(pointer(given, "skel_library_dir")) or None,
-        htp_options=htp,
-        gpu_options=gpu,
         log_level=given.log_level,
         profiling=given.profiling,
         cache_dir=text(pointer(given, "cache_dir")) or None,
@@ -116,6 +111,7 @@ def _options(address: int) -> Options:
             _numbers(skipped.skip_delegate_node_ids or 0, skipped.skip_delegate_node_ids_nr),
         ),
         graph_priority=given.graph_priority,
+        **own,
     )
 
 
@@ -167,31 +163,30 @@ def free_custom_mem(server: LibraryServer, address: int) -> int:
 @serves("TfLiteQnnDelegateSetPerf", failure=0)
 def set_perf(server: LibraryServer, address: int, action: int) -> int:
     """Whether a vote for clocks was understood; there are none here."""
-    return _told(lambda: int(_delegate(server, address).backend_name == "htp" and action in (0, 1)))
+    return _told(lambda: int(bool(_performance_modes(server, address)) and action in (0, 1)))
 
 
 @serves("TfLiteQnnDelegateUpdateHtpPerfMode", failure=0)
-def update_htp_perf_mode(server: LibraryServer, address: int, mode: int) -> int:
+def update_perf_mode(server: LibraryServer, address: int, mode: int) -> int:
     """Whether a performance mode was understood."""
-    from isthmus.delegate import HtpPerformanceMode
-
-    known = {int(each) for each in HtpPerformanceMode}
-    return _told(lambda: int(_delegate(server, address).backend_name == "htp" and mode in known))
+    return _told(lambda: int(mode in _performance_modes(server, address)))
 
 
-_HTP_QUANT, _HTP_FP16, _GPU = range(3)
+def _performance_modes(server: LibraryServer, address: int) -> list[int]:
+    return [int(mode) for mode in _delegate(server, address).settings.facet.performance_modes]
 
 
 @serves("TfLiteQnnDelegateHasCapability", failure=0)
 def has_capability(server: LibraryServer, capability: int) -> int:
-    """Whether a backend runs here: HTP everywhere, the GPU where OpenCL has a device, the DSP nowhere."""
-    if capability != _GPU:
-        return int(capability in (_HTP_QUANT, _HTP_FP16))
-    try:
-        qnn.Backend("gpu").free()
-    except QnnError:
-        return 0
-    return 1
+    """Whether a backend that has a capability runs here: it may need a device, and a DSP is nowhere."""
+    for name in registry.names():
+        if capability in registry.entry(name).delegate.capabilities:
+            try:
+                qnn.Backend(name).free()
+            except QnnError:
+                continue
+            return 1
+    return 0
 
 
 @serves("TfLiteQnnDelegateGetProfilingResult", failure=0)
@@ -245,21 +240,22 @@ def _from_texts(given: dict[str, str]) -> Options:
         BackendType,
         DelegateLogLevel,
         GraphPriority,
-        HtpOptions,
-        HtpPerformanceMode,
-        HtpPrecision,
         Options,
         Profiling,
         SkipOptions,
     )
+    from isthmus.delegate.options import BACKEND_OPTIONS, backend_types
 
-    options = Options(htp_options=HtpOptions(), skip_options=SkipOptions())
+    options = Options(skip_options=SkipOptions())
 
     def number(key: str, kind: Any) -> Any:
         """A member by its number, or by its name in any case, with or without its prefix."""
         value = given.pop(key)
         members = {each.name.lower(): each for each in kind} | {str(int(each)): each for each in kind}
         found = members.get(value.lower())
+        if found is None and kind is BackendType:
+            types = backend_types()
+            found = (types | {str(number): number for number in types.values()}).get(value.lower())
         if found is None:
             known = ", ".join(f"{each.name.lower()} {int(each)}" for each in kind)
             raise QnnError(Code.BACKEND_INVALID_ARGUMENT, f"option {key}", f"must be one of {known}, is '{value}'")
@@ -274,9 +270,11 @@ def _from_texts(given: dict[str, str]) -> Options:
         "log_level": (options, "log_level", DelegateLogLevel),
         "profiling": (options, "profiling", Profiling),
         "graph_priority": (options, "graph_priority", GraphPriority),
-        "htp_performance_mode": (options.htp_options, "performance_mode", HtpPerformanceMode),
-        "htp_precision": (options.htp_options, "precision", HtpPrecision),
     }
+    for name in BACKEND_OPTIONS:
+        own = getattr(options, name)
+        for mode, default in vars(own).items():
+            members[f"{name.removesuffix('_options')}_{mode}"] = own, mode, type(default)
     texts = ("library_path", "skel_library_dir", "cache_dir", "model_token")
     lists = ("skip_delegate_ops", "skip_delegate_node_ids")
     for key in list(given):

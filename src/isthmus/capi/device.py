@@ -1,4 +1,4 @@
-"""QnnDevice_*: devices, what they say of themselves, and HTP's infrastructure of clocks and voltages."""
+"""QnnDevice_*: devices, how they are described, and the infrastructure of clocks and voltages."""
 
 from __future__ import annotations
 
@@ -8,12 +8,6 @@ from typing import TYPE_CHECKING
 
 from isthmus import qnn
 from isthmus.cabi.client import checked, listed, read, write_number
-from isthmus.cabi.custom import (
-    HtpDeviceInfoExtension,
-    HtpOnChipDevice,
-    HtpPowerConfig,
-    HtpPowerOption,
-)
 from isthmus.cabi.objects import (
     CoreInfo,
     CoreInfoV1,
@@ -33,9 +27,6 @@ from isthmus.log import LogLevel
 if TYPE_CHECKING:
     from isthmus.capi.serve import LibraryServer
 
-ARCHITECTURE = 73
-"""The Hexagon version that HTP's device says it is; our choice, and without effect."""
-VTCM_MB = 8
 _ids = itertools.count(1)
 
 
@@ -75,7 +66,7 @@ def device_create(server: LibraryServer, log: int, configs: int, out: int) -> No
 def _note(server: LibraryServer, configs: int) -> None:
     for given in listed(configs, DeviceConfig):
         if given.option == DeviceOption.CUSTOM:
-            options.note_device_config(server, given.customConfig or 0)
+            options.settings(server, "device", given.customConfig or 0)
         elif given.option == DeviceOption.PLATFORM_INFO:
             server.say(LogLevel.INFO, "the platform of a device: understood, and without effect here")
         else:
@@ -112,8 +103,8 @@ def device_get_platform_info(server: LibraryServer, log: int, out: int) -> None:
 def _platform(server: LibraryServer) -> PlatformInfo:
     cores = (CoreInfo * 1)(CoreInfo(1, CoreInfoV1(0, 0, None)))
     hardware = HardwareDeviceInfoV1(0, 0, 1, cores, None)
-    extension = HtpDeviceInfoExtension(0, HtpOnChipDevice(VTCM_MB, 0, False, False, ARCHITECTURE))
-    if server.backend_name == "htp":
+    extension = server.facet.device_info and server.facet.device_info()
+    if extension is not None:
         hardware.deviceInfoExtension = ctypes.addressof(extension)
     devices = (HardwareDeviceInfo * 1)(HardwareDeviceInfo(1, hardware))
     info = PlatformInfo(1, PlatformInfoV1(1, devices))
@@ -138,7 +129,7 @@ def device_get_info(server: LibraryServer, handle: int, out: int) -> None:
     write_number(checked(out), server.keep_once("platform", lambda: _platform(server)))
 
 
-# -- HTP's infrastructure ----------------------------------------------------------------------------------------------
+# -- clocks and voltages -----------------------------------------------------------------------------------------------
 
 
 @serves("createPowerConfigId")
@@ -165,11 +156,12 @@ def _power(server: LibraryServer, number: int) -> None:
 def set_power_config(server: LibraryServer, number: int, configs: int) -> None:
     """Votes for clocks, voltages and polling, which this machine does not take."""
     _power(server, number)
-    for given in listed(configs, HtpPowerConfig):
-        known = {int(option): option.name for option in HtpPowerOption}
-        name = known.get(given.option)
+    known = {int(option): option.name for option in server.facet.power_options}
+    # All kinds of configs begin with their option.
+    for option in listed(configs, ctypes.c_uint32):
+        name = known.get(option.value)
         if name is None:
-            raise QnnError(Code.COMMON_INVALID_ARGUMENT, "power config", f"there is no option {given.option}")
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, "power config", f"there is no option {option.value}")
         server.say(LogLevel.VERBOSE, f"power option {name}: understood, and without effect here")
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
 
 from isthmus.capi.context import ClientContext
 from isthmus.capi.functions import serves
@@ -10,8 +12,6 @@ from isthmus.errors import Code, QnnError
 from isthmus.memory import Buffer
 
 if TYPE_CHECKING:
-    from isthmus.backends.lpai.driver import LpaiContext
-    from isthmus.backends.lpai.model import Allocator
     from isthmus.capi.serve import LibraryServer
 
 _buffers: dict[int, Buffer] = {}
@@ -22,9 +22,9 @@ _buffers: dict[int, Buffer] = {}
 def allocate_buffer(server: LibraryServer, handle: int, size: int) -> int:
     """Allocate a buffer in a context's memory type; answer its address, or 0 where it cannot be had."""
     what = f"buffer of {size} bytes"
-    allocator, owner = _allocator(handle, what)
+    allocate, owner = _allocator(handle, what)
     try:
-        buffer = allocator.allocate(what, size)
+        buffer = allocate(what, size)
     except QnnError as problem:
         owner.failed("QnnLpaiNetRunExtensions_allocateBuffer", problem)
         return 0
@@ -46,13 +46,13 @@ def free_buffer(server: LibraryServer, address: int) -> None:
             raise
 
 
-def _allocator(handle: int, what: str) -> tuple[Allocator, LibraryServer]:
-    """Find the allocator of a context of LPAI, and the server of the library that created it."""
+def _allocator(handle: int, what: str) -> tuple[Callable[[str, int], Buffer], LibraryServer]:
+    """Find what allocates for a context, and the server of the library that created it."""
     from isthmus.capi.serve import servers
 
     for server in servers():
-        if server.backend_name == "lpai":
+        if server.facet.allocate is not None:
             found = dict(server.handles.of_kind(ClientContext)).get(handle)
             if found is not None:
-                return cast("LpaiContext", found.handle.driver).allocator, server
+                return partial(server.facet.allocate, found.handle.driver), server
     raise QnnError(Code.CONTEXT_INVALID_HANDLE, what, f"{handle:#x} is no context of libQnnLpai.so")

@@ -125,7 +125,7 @@ def _set_configs(server: LibraryServer, graph: ClientGraph, configs: int) -> Non
     profile = graph.profile
     for given in listed(configs, GraphConfig):
         if given.option == GraphOption.CUSTOM:
-            settings.update(options.graph_settings(server, given.customConfig or 0))
+            settings.update(options.settings(server, "graph", checked(given.customConfig or 0)))
         elif given.option == GraphOption.PRIORITY:
             settings[qnn.GraphConfig.PRIORITY] = given.priority
         elif given.option == GraphOption.PROFILE_HANDLE:

@@ -164,9 +164,10 @@ def interface() -> str:
         "typedef __typeof__(&QnnInterface_getProviders) QnnInterface_getProvidersFn_t;",
     ]
     includes = [f"Qnn{name}.h" for name in BACKEND_HEADERS]
-    ids = ["CPU/QnnCpuCommon.h", "GPU/QnnGpuCommon.h", "HTP/QnnHtpCommon.h", "LPAI/QnnLpaiCommon.h"]
+    common = [file.relative_to(INCLUDE / "QNN") for file in INCLUDE.glob("QNN/*/Qnn*Common.h")]
+    ids = sorted(file.as_posix() for file in common if file.parent.name != "System")
     doc = "The backend's functions: the table that a library hands to its client."
-    return _header(doc, "QNN_INTERFACE_H", [*includes, *ids, "Saver/QnnSaverCommon.h"], body)
+    return _header(doc, "QNN_INTERFACE_H", [*includes, *ids], body)
 
 
 def system_interface() -> str:

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from isthmus.errors import QnnError
 
-_IN_C = tuple(
-    (re.compile(python), c)
-    for python, c in (
-        (r"\bset_config\((\w+), Mem\(MemType\.DDR, (\d+), buffer\)\) before finalize\(\)",
-         r"graphSetConfig with QNN_LPAI_GRAPH_SET_CFG_\1 and \2 bytes of QNN_LPAI_MEM_TYPE_DDR before graphFinalize"),
-        (r"\bfinalize\(\)", "graphFinalize"),
-        (r"\bisthmus\.memory\.rpcmem(\.alloc\(\))?", "rpcmem_alloc"),
-        (r"\bisthmus\.memory\.host\(nbytes, alignment=(\d+)\)", r"aligned_alloc(\1, size)"),
-        (r"\bqnn\.gpu\.allocate makes it for a backend", "clCreateBuffer makes it, in the context of the others"),
-        (r"; reset\(\) restores states", "; a context that is created again has its states anew"),
-        (r"\bMemType\.(DDR|TCM)\b", r"QNN_LPAI_MEM_TYPE_\1"),
-    )
-)  # fmt: skip
+_IN_C = (
+    (r"\bfinalize\(\)", "graphFinalize"),
+    (r"\bisthmus\.memory\.rpcmem(\.alloc\(\))?", "rpcmem_alloc"),
+    (r"\bisthmus\.memory\.host\(nbytes, alignment=(\d+)\)", r"aligned_alloc(\1, size)"),
+    (r"; reset\(\) restores states", "; a context that is created again has its states anew"),
+)
 
 
-def in_c(problem: QnnError) -> QnnError:
-    """Answer an error whose rule and remedy speak of C.
+def in_c(problem: QnnError, hints: Sequence[tuple[str, str]] = ()) -> QnnError:
+    """Answer an error whose rule and remedy speak of C; a backend's own hints go first.
 
     Examples
     --------
@@ -32,6 +26,6 @@ def in_c(problem: QnnError) -> QnnError:
     'Call graphFinalize first.'
     """
     rule, hint = problem.rule, problem.hint
-    for python, c in _IN_C:
-        rule, hint = python.sub(c, rule), python.sub(c, hint)
+    for python, c in (*hints, *_IN_C):
+        rule, hint = re.sub(python, c, rule), re.sub(python, c, hint)
     return QnnError(problem.code, problem.what, rule, hint)

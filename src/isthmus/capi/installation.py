@@ -10,9 +10,20 @@ import os
 import site
 import sys
 import sysconfig
+from collections.abc import Sequence
 from pathlib import Path
 
-from isthmus.capi.building import INCLUDE, LIBRARIES, SUPPRESSIONS, BuildError, NoCompiler, compile_all
+from isthmus.backends.seam import registry
+from isthmus.capi.building import (
+    INCLUDE,
+    LIBRARIES,
+    SUPPRESSIONS,
+    BuildError,
+    LibraryRecipe,
+    NoCompiler,
+    backend_recipe,
+    compile_all,
+)
 from isthmus.errors import Code, QnnError
 
 BUILT = Path(__file__).parent / "libraries"
@@ -23,6 +34,8 @@ __all__ = ["BUILT", "INCLUDE", "LIBRARIES", "install", "libpython", "settings"]
 
 def install(folder: str | os.PathLike[str]) -> list[Path]:
     """Put the libraries and their settings into a folder; what was there of the same names is replaced.
+
+    Backends of other packages get libraries too, which need a compiler.
 
     Returns
     -------
@@ -38,7 +51,9 @@ def install(folder: str | os.PathLike[str]) -> list[Path]:
     target = folder_of(folder)
     try:
         target.mkdir(parents=True, exist_ok=True)
-        made = _copied(target) if _are_built() else compile_all(target)
+        wanted = (*LIBRARIES, *_of_other_packages())
+        carried = [library for library in wanted if (BUILT / library.file).exists()]
+        made = _copied(target, carried) + compile_all(target, [each for each in wanted if each not in carried])
         _replace(target / SETTINGS, settings().encode("utf-8", "surrogateescape"), 0o644)
         _replace(target / SUPPRESSIONS.name, SUPPRESSIONS.read_bytes(), 0o644)
     except NoCompiler as problem:
@@ -59,14 +74,18 @@ def folder_of(given: object) -> Path:
     return Path(text)
 
 
-def _are_built() -> bool:
-    return all((BUILT / library.file).exists() for library in LIBRARIES)
+def _of_other_packages() -> list[LibraryRecipe]:
+    """List the libraries of backends that other packages have registered or installed."""
+    ours = [library.file.lower() for library in LIBRARIES]
+    others = [name for name in registry.names() if f"libqnn{name}.so" not in ours]
+    facets = [(registry.entry(name).library, registry.c_facet(name)) for name in others]
+    return [backend_recipe(library, facet.backend_id, facet.version) for library, facet in facets]
 
 
-def _copied(target: Path) -> list[Path]:
-    for library in LIBRARIES:
+def _copied(target: Path, libraries: Sequence[LibraryRecipe]) -> list[Path]:
+    for library in libraries:
         _replace(target / library.file, (BUILT / library.file).read_bytes())
-    return [target / library.file for library in LIBRARIES]
+    return [target / library.file for library in libraries]
 
 
 def _replace(file: Path, content: bytes, mode: int = 0o755) -> None:

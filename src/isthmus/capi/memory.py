@@ -3,47 +3,24 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from isthmus import qnn
 from isthmus.cabi.client import checked, pointer, read, read_array, write_number
-from isthmus.cabi.custom import GpuMemInfo, HtpMemDescriptor, LpaiMemInfo
 from isthmus.cabi.objects import MemDescriptor
 from isthmus.capi.context import context_of
 from isthmus.capi.functions import serves
 from isthmus.capi.values import MAX_RANK
 from isthmus.errors import Code, QnnError
 from isthmus.memory import RpcBuffer, rpcmem
-from isthmus.qnn import DescriptorType, gpu, htp, lpai
+from isthmus.qnn import DescriptorType
 
 if TYPE_CHECKING:
     from isthmus.capi.serve import LibraryServer
 
 MOST_DESCRIPTORS = 1 << 16
-
-
-def _htp_custom(address: int) -> Any:
-    given = read(address, HtpMemDescriptor)
-    place = given.sharedBufferConfig
-    kind = next((known for known in htp.MemType if known == given.type), given.type)
-    return htp.Descriptor(given.size, place.fd, place.offset, kind)
-
-
-def _lpai_custom(address: int) -> Any:
-    given = read(address, LpaiMemInfo)
-    return lpai.MemInfo(given.fd, given.offset)
-
-
-def _gpu_custom(address: int) -> Any:
-    given = read(address, GpuMemInfo)
-    kind = next((known for known in gpu.MemType if known == given.memType), given.memType)
-    return gpu.GpuMemInfo(kind, given.buffer)
-
-
-_CUSTOM: dict[str, Callable[[int], Any]] = {"htp": _htp_custom, "lpai": _lpai_custom, "gpu": _gpu_custom}
 
 
 def mem_handle_of(server: LibraryServer, number: int) -> qnn.MemHandle:
@@ -59,7 +36,7 @@ def _descriptor(server: LibraryServer, address: int, index: int) -> qnn.MemDescr
     dims = tuple(int(dim) for dim in read_array(pointer(shape, "dimSize"), np.uint32, (shape.numDim,)))
     kind: Any = given.memType
     if kind == DescriptorType.CUSTOM:
-        reader = _CUSTOM.get(server.backend_name)
+        reader = server.facet.memory
         if reader is None:
             rule = "this back end has no custom memory"
             raise QnnError(Code.MEM_UNSUPPORTED_MEMTYPE, f"memory descriptor {index}", rule)

@@ -8,9 +8,12 @@ import logging
 import threading
 import traceback
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 from isthmus import qnn
+from isthmus.backends.seam import registry
+from isthmus.backends.seam.facets import CFacet
 from isthmus.cabi.client import BadPointer
 from isthmus.capi import (  # noqa: F401 - these enter their functions
     backend,
@@ -36,11 +39,8 @@ from isthmus.errors import Code, QnnError
 from isthmus.log import Log, LogLevel, deferred, tell
 from isthmus.qnn.asynchronous import replace_thread
 
-LIBRARIES = {
-    "QnnCpu": "cpu", "QnnGpu": "gpu", "QnnHtp": "htp", "QnnLpai": "lpai",
-    "QnnSystem": "", "cdsprpc": "", "QnnTFLiteDelegate": "", "QnnLpaiNetRunExtensions": "",
-}  # fmt: skip
-"""The backend behind each library; none behind those that serve all."""
+SERVING_ALL = ("QnnSystem", "cdsprpc", "QnnTFLiteDelegate", "QnnLpaiNetRunExtensions")
+"""The libraries without a backend of their own."""
 
 _servers: dict[int, LibraryServer] = {}
 """By the address of the function that has a library leave: what no two libraries have in common."""
@@ -85,7 +85,6 @@ class LibraryServer:
 
     def __init__(self, library: str, say: int = 0, notify: int = 0, forget: int = 0, leave: int = 0) -> None:
         self.library = library
-        self.backend_name = LIBRARIES[library]
         self.handles = Handles()
         self.log = Log(None, LogLevel.WARN)
         """Where it says what belongs to no object of the client's."""
@@ -107,6 +106,16 @@ class LibraryServer:
         self._leaving = threading.Lock()
         # Before the modules are taken apart: after that, no answer could be given.
         atexit.register(self.leave)
+
+    @cached_property
+    def backend_name(self) -> str:
+        """The backend's short name; empty for a library that serves all."""
+        return "" if self.library in SERVING_ALL else registry.entry(f"lib{self.library}.so").name
+
+    @cached_property
+    def facet(self) -> CFacet:
+        """What the backend declares for C."""
+        return registry.c_facet(self.backend_name) if self.backend_name else CFacet()
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         function = TABLE.get(name)
@@ -146,7 +155,8 @@ class LibraryServer:
 
     def failed(self, function: str, problem: QnnError, expected: bool = False) -> int:
         """Note a refusal, so that the client can ask for its reason, and say it where the client listens."""
-        problem = in_c(problem)
+        # The facet is not imported for this: that may be what has failed.
+        problem = in_c(problem, vars(self).get("facet", CFacet()).hints)
         self._failures[int(problem.code)] = f"{function}: {problem}"
         self.say(LogLevel.VERBOSE if expected else LogLevel.ERROR, f"{function}: {problem}")
         return int(problem.code)

@@ -20,7 +20,7 @@ from isthmus.delegate import custom_memory, library
 from isthmus.delegate.custom_memory import CustomMemory
 from isthmus.delegate.delegate import QnnDelegate
 from isthmus.delegate.interpreter import set_custom_allocation
-from isthmus.delegate.options import BackendType, Options
+from isthmus.delegate.options import BackendType, Options, checked
 from isthmus.errors import Code, QnnError
 from isthmus.log import LogLevel, to_standard_error
 
@@ -69,7 +69,7 @@ class ComparedRun:
 
 def compare(
     model: Path,
-    backend: BackendType = BackendType.HTP,
+    backend: BackendType | int = BackendType.HTP,
     rounds: int = 50,
     threads: int = 1,
     shapes: Mapping[str, Sequence[int]] | None = None,
@@ -81,7 +81,7 @@ def compare(
     model
         A TFLite file.
     backend
-        Where the delegate runs; shared tensors need HTP.
+        Where the delegate runs; shared tensors need a backend that shares memory.
     rounds
         How often each way is run; once more before, to warm up.
     threads
@@ -115,7 +115,7 @@ class _Maker:
     """Makes the interpreters of a comparison, and ends them in the right order."""
 
     def __init__(
-        self, model: Path, backend: BackendType, threads: int, shapes: dict[str, Sequence[int]], ends: ExitStack
+        self, model: Path, backend: BackendType | int, threads: int, shapes: dict[str, Sequence[int]], ends: ExitStack
     ) -> None:
         self._model, self._backend, self._threads, self._shapes = model, backend, threads, shapes
         self._litert = library.module()
@@ -129,9 +129,10 @@ class _Maker:
         delegate = None
         try:
             if name in (ORDINARY, SHARED):
-                if name == SHARED and self._backend is not BackendType.HTP:
-                    raise QnnError(Code.COMMON_NOT_SUPPORTED, "shared tensors", "they are for the HTP backend only")
-                delegate = QnnDelegate(Options(self._backend), _tell_of_problems)
+                options = Options(self._backend)
+                if name == SHARED:
+                    checked(options).check_shares("shared tensors")
+                delegate = QnnDelegate(options, _tell_of_problems)
             interpreter = self._interpreter(name == KERNELS, delegate)
             self._made.append((way, interpreter, delegate))
             if name == SHARED:

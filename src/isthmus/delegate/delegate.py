@@ -148,12 +148,10 @@ class QnnDelegate:
         Raises
         ------
         QnnError
-            COMMON_NOT_SUPPORTED on another backend than HTP.
+            COMMON_NOT_SUPPORTED on a backend that shares no memory with the interpreter.
         """
         self._check_open()
-        if self.settings.backend != "htp":
-            rule = f"shared memory is for the HTP backend only, this delegate's is '{self.settings.backend}'"
-            raise QnnError(Code.COMMON_NOT_SUPPORTED, "custom memory", rule)
+        self.settings.check_shares("custom memory")
         memory = custom_memory.allocate(num_bytes, alignment)
         if memory is None:
             self._log(LogLevel.ERROR, f"Custom memory of {num_bytes} bytes aligned to {alignment} is not to be had")
@@ -219,7 +217,7 @@ class QnnDelegate:
                 return structures.OK
             foreign.check(address)
             nodes = view.read(address)
-            check_memory(nodes, self._state.backend)
+            check_memory(nodes, self.settings)
             _check_allocated(nodes)
             found = self._surveyed(nodes)
             parts = settle(found, lambda numbers: _preview(nodes, numbers))

@@ -13,7 +13,11 @@ from enum import Enum, IntEnum
 from pathlib import Path
 from typing import Any, TypeVar
 
+from isthmus.backends.gpu.delegate import GpuOptions
+from isthmus.backends.htp.delegate import HtpOptions
 from isthmus.backends.seam import registry
+from isthmus.backends.seam.entry import BackendEntry
+from isthmus.backends.seam.facets import BackendOptions, DelegateFacet
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.tflite.schema import OPERATORS
 from isthmus.memory.integers import is_int
@@ -51,46 +55,6 @@ class Profiling(IntEnum):
     PER_OP = 2
 
 
-class HtpPerformanceMode(IntEnum):
-    """TfLiteQnnDelegateHtpPerformanceMode."""
-
-    DEFAULT = 0
-    SUSTAINED_HIGH_PERFORMANCE = 1
-    BURST = 2
-    HIGH_PERFORMANCE = 3
-    POWER_SAVER = 4
-    LOW_POWER_SAVER = 5
-    HIGH_POWER_SAVER = 6
-    LOW_BALANCED = 7
-    BALANCED = 8
-    EXTREME_POWER_SAVER = 9
-
-
-class HtpPrecision(IntEnum):
-    """TfLiteQnnDelegateHtpPrecision."""
-
-    QUANTIZED = 0
-    FP16 = 1
-
-
-class GpuPerformanceMode(IntEnum):
-    """TfLiteQnnDelegateGpuPerformanceMode."""
-
-    DEFAULT = 0
-    HIGH = 1
-    NORMAL = 2
-    LOW = 3
-
-
-class GpuPrecision(IntEnum):
-    """TfLiteQnnDelegateGpuPrecision."""
-
-    USER_PROVIDED = 0
-    FP32 = 1
-    FP16 = 2
-    HYBRID = 3
-
-
 class GraphPriority(IntEnum):
     """TfLiteQnnDelegateGraphPriority."""
 
@@ -99,25 +63,6 @@ class GraphPriority(IntEnum):
     NORMAL = 2
     NORMAL_HIGH = 3
     HIGH = 4
-
-
-_BACKENDS = {BackendType.GPU: "gpu", BackendType.HTP: "htp", BackendType.LPAI: "lpai", BackendType.CPU: "cpu"}
-
-
-@dataclass
-class HtpOptions:
-    """TfLiteQnnDelegateHtpBackendOptions."""
-
-    performance_mode: HtpPerformanceMode = HtpPerformanceMode.DEFAULT
-    precision: HtpPrecision = HtpPrecision.QUANTIZED
-
-
-@dataclass
-class GpuOptions:
-    """TfLiteQnnDelegateGpuBackendOptions, with the defaults that QNN's header has."""
-
-    performance_mode: GpuPerformanceMode = GpuPerformanceMode.DEFAULT
-    precision: GpuPrecision = GpuPrecision.FP16
 
 
 @dataclass
@@ -143,7 +88,8 @@ class Options:
     Parameters
     ----------
     backend_type
-        Where nodes go. Mandatory: a delegate without it is refused.
+        Where nodes go; a backend of another package by the number that it declares. Mandatory: a delegate without it is
+        refused.
     library_path
         The backend's library, ``libQnnHtp.so`` for one. It must be one of the backend's own.
     skel_library_dir
@@ -168,7 +114,7 @@ class Options:
     ('DEFAULT', 'OFF', None)
     """
 
-    backend_type: BackendType = BackendType.UNDEFINED
+    backend_type: BackendType | int = BackendType.UNDEFINED
     library_path: str | os.PathLike[str] | None = None
     skel_library_dir: str | os.PathLike[str] | None = None
     htp_options: HtpOptions = field(default_factory=HtpOptions)
@@ -186,6 +132,7 @@ class DelegateSettings:
     """Options that were checked, in this software's own words."""
 
     backend: str
+    facet: DelegateFacet
     config: Mapping[str, str]
     """The backend's configuration."""
     log_level: DelegateLogLevel
@@ -197,6 +144,12 @@ class DelegateSettings:
     without_effect: tuple[str, ...]
     """What was asked for and changes nothing here, in a sentence each."""
 
+    def check_shares(self, what: str, hint: str = "") -> None:
+        """Refuse shared memory where the backend does not use it."""
+        if self.facet.shared_memory is None:
+            rule = f"backend '{self.backend}' shares no memory with the interpreter"
+            raise QnnError(Code.COMMON_NOT_SUPPORTED, what, rule, hint)
+
 
 _PRIORITIES = {
     GraphPriority.DEFAULT: None,
@@ -205,82 +158,86 @@ _PRIORITIES = {
     GraphPriority.NORMAL_HIGH: 150,
     GraphPriority.HIGH: 200,
 }
-_MODES: dict[tuple[str, str], type[IntEnum]] = {
-    ("htp", "performance_mode"): HtpPerformanceMode,
-    ("htp", "precision"): HtpPrecision,
-    ("gpu", "performance_mode"): GpuPerformanceMode,
-    ("gpu", "precision"): GpuPrecision,
+BACKEND_OPTIONS: dict[str, type[Any]] = {
+    name: type(value) for name, value in vars(Options()).items() if isinstance(value, BackendOptions)
 }
-"""What one backend alone has."""
-_NO_USE = {
-    ("htp", "performance_mode"): "the accelerator here is a process, and has no clocks to set",
-    ("htp", "precision"): "floats are computed in single precision here",
-    ("gpu", "performance_mode"): "OpenCL has no clocks to set",
-}
-"""Why a backend has no use for what is its own."""
+"""The options that one backend alone has, by their names."""
 
 
 def checked(options: Any) -> DelegateSettings:
-    """The options, or a refusal that names the one at fault."""
+    """Check options, and refuse them with the name of the one at fault."""
     if not isinstance(options, Options):
         raise _refusal("options", f"must be Options, are a {type(options).__name__}")
-    own = {
-        "htp": _part(options.htp_options, HtpOptions, "htp_options"),
-        "gpu": _part(options.gpu_options, GpuOptions, "gpu_options"),
-    }
-    modes = {
-        (owner, mode): _member(getattr(own[owner], mode), kind, f"{owner}_options.{mode}")
-        for (owner, mode), kind in _MODES.items()
-    }
+    own = {name: _own(getattr(options, name), kind, name) for name, kind in BACKEND_OPTIONS.items()}
     skip = _part(options.skip_options, SkipOptions, "skip_options")
-    backend = _backend(options)
+    entry = _backend(options)
     priority = _member(options.graph_priority, GraphPriority, "graph_priority")
     return DelegateSettings(
-        backend,
-        {"precision_mode": modes["gpu", "precision"].name.lower()} if backend == "gpu" else {},
+        entry.name,
+        entry.delegate,
+        entry.delegate.config(own.get(f"{entry.name}_options")),
         _member(options.log_level, DelegateLogLevel, "log_level"),
         _member(options.profiling, Profiling, "profiling"),
         _PRIORITIES[priority],
         _cache(options),
         frozenset(_code(given) for given in _several(skip.skip_delegate_ops, "skip_delegate_ops")),
         frozenset(_node(given) for given in _several(skip.skip_delegate_node_ids, "skip_delegate_node_ids")),
-        tuple(_without_effect(backend, modes, priority, options.skel_library_dir)),
+        tuple(_without_effect(entry, own, priority, options.skel_library_dir)),
     )
 
 
+def _own(given: Any, kind: type[Any], name: str) -> Any:
+    """Check the options of one backend; numbers become members of their enumerations."""
+    values = vars(_part(given, kind, name))
+    return kind(**{mode: _member(values[mode], type(usual), f"{name}.{mode}") for mode, usual in vars(kind()).items()})
+
+
 def _without_effect(
-    backend: str, modes: Mapping[tuple[str, str], IntEnum], priority: GraphPriority, skel: object
+    entry: BackendEntry, own: Mapping[str, Any], priority: GraphPriority, skel: object
 ) -> Iterator[str]:
-    """What was asked for that this backend has no use for; a default is not asked for."""
-    defaults = {"htp": HtpOptions(), "gpu": GpuOptions()}
-    for (owner, mode), chosen in modes.items():
-        foreign = f"it is for the {owner.upper()} backend, this delegate's is '{backend}'"
-        reason = _NO_USE.get((owner, mode)) if owner == backend else foreign
-        if chosen is not getattr(defaults[owner], mode) and reason is not None:
-            yield f"Option {owner}_options.{mode} = {chosen.name} has no effect: {reason}"
-    if priority and backend != "htp":
-        yield f"Option graph_priority = {priority.name} has no effect: '{backend}' executes in the order of asking"
+    """Describe what was set that this backend has no use for; a default counts as not set."""
+    for name, given in own.items():
+        owner = name.removesuffix("_options")
+        for mode, usual in vars(type(given)()).items():
+            reason: str | None = f"it is for the {owner.upper()} backend, this delegate's is '{entry.name}'"
+            if owner == entry.name:
+                reason = entry.delegate.without_effect.get(mode)
+            if getattr(given, mode) is not usual and reason is not None:
+                yield f"Option {name}.{mode} = {getattr(given, mode).name} has no effect: {reason}"
+    if priority and not entry.delegate.priority:
+        yield f"Option graph_priority = {priority.name} has no effect: '{entry.name}' executes in the order of asking"
     if skel is not None:
         yield "Option skel_library_dir has no effect: there is no other half of a library here"
 
 
-def _backend(options: Options) -> str:
-    kind = _member(options.backend_type, BackendType, "backend_type")
-    if kind is BackendType.UNDEFINED:
-        hint = f"Set backend_type to one of {', '.join(known.name for known in _BACKENDS)}."
-        raise _refusal("option backend_type", "it is mandatory, and not set", hint)
-    name = _BACKENDS.get(kind)
-    if name is None or name not in registry.names():
-        there = ", ".join(known.name for known, short in _BACKENDS.items() if short in registry.names())
-        rule = f"there is none here; there are {there}"
+def backend_types() -> dict[str, int]:
+    """List the numbers of all backends that have one, by their short names."""
+    numbers = {name: registry.entry(name).delegate.number for name in registry.names()}
+    return {name: number for name, number in numbers.items() if number is not None}
+
+
+def _backend(options: Options) -> BackendEntry:
+    kind: Any = options.backend_type
+    is_number = is_int(kind) and isinstance(kind, BackendType) == isinstance(kind, Enum)
+    # One after the other: those behind it are not imported.
+    entries = map(registry.entry, registry.names() if is_number else ())
+    entry = next((each for each in entries if each.delegate.number == kind), None)
+    if entry is None:
+        kind = _member(kind, BackendType, "backend_type")
+        known = ", ".join(name.upper() for name in backend_types())
+        if kind is BackendType.UNDEFINED:
+            hint = f"Set backend_type to one of {known}."
+            raise _refusal("option backend_type", "it is mandatory, and not set", hint)
+        rule = f"there is none here; there are {known}"
         raise QnnError(Code.BACKEND_NOT_SUPPORTED, f"backend type {kind.name}", rule)
     if options.library_path is not None:
         library = _text(options.library_path, "library_path")
-        if Path(library).name != registry.entry(name).library:
-            raise _refusal("option library_path", f"'{library}' is not a library of backend type {kind.name}")
+        if Path(library).name != entry.library:
+            rule = f"'{library}' is not a library of backend type {entry.name.upper()}"
+            raise _refusal("option library_path", rule)
     if options.skel_library_dir is not None:
         _text(options.skel_library_dir, "skel_library_dir")
-    return name
+    return entry
 
 
 def _cache(options: Options) -> tuple[Path, str] | None:

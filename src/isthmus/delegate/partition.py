@@ -30,8 +30,6 @@ from isthmus.log import LogLevel
 from isthmus.prepare.schedule import Plan
 
 MAX_THREADS = 64
-TAKE_MEMORY = ("cpu", "htp", "gpu")
-"""The backends that take the interpreter's own memory, wherever it lies; others have rules for where theirs may."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +141,7 @@ class Partition:
 
     def _shared(self) -> dict[int, CustomMemory]:
         """The inputs and outputs that lie in custom memory, checked again."""
-        check_memory(self.nodes, self._around.backend)
+        check_memory(self.nodes, self._around.settings)
         found = {}
         for index in (*self._read, *self.part.outputs):
             tensor = self.nodes.tensor(index)
@@ -255,7 +253,7 @@ class Partition:
                     tensor.mem_type = TensorMemType.MEMHANDLE
 
     def _threads(self) -> int:
-        if self._around.settings.backend != "cpu":
+        if not self._around.settings.facet.threads:
             return 1
         return max(1, min(self.nodes.structure.recommended_num_threads, MAX_THREADS))
 
@@ -285,12 +283,14 @@ class Partition:
         around, graph = self._around, ready.graph
         if around.settings.priority is not None:
             graph.set_config(qnn.GraphConfig.PRIORITY, qnn.Priority(around.settings.priority))
-        if around.settings.backend not in TAKE_MEMORY:
+        if not around.settings.facet.takes_client_memory:
             return CopyRunner(ready, graph.allocate(), around.profile)
         if not graph.finalized:
             graph.finalize(around.profile)
         call = graph.driver.native_call() if around.profile is None else None
-        return BoundRunner(ready, around.profile) if call is None else NativeRunner(ready, call, self.block)
+        if call is not None:
+            return NativeRunner(ready, call, self.block)
+        return BoundRunner(ready, around.settings.facet.shared_memory, around.profile)
 
     def _end(self) -> None:
         """End the graph; safe to call again, and after an interrupt it goes on where that came."""
@@ -323,7 +323,7 @@ def added(one: GraphStats, other: GraphStats) -> GraphStats:
     return total
 
 
-def check_memory(nodes: Nodes, backend: qnn.Backend) -> None:
+def check_memory(nodes: Nodes, settings: DelegateSettings) -> None:
     """Refuse tensors whose custom memory does not, or no longer, fit them."""
     for use in custom_memory.uses_of(nodes.context):
         tensor = nodes.tensor(use.tensor)
@@ -333,9 +333,7 @@ def check_memory(nodes: Nodes, backend: qnn.Backend) -> None:
             raise QnnError(Code.COMMON_OPERATION_NOT_PERMITTED, what, rule, "Leave it to the interpreter.")
         if tensor.allocation_type != Allocation.CUSTOM or tensor.data != use.address:
             continue
-        if backend.name != "htp":
-            rule = f"shared memory is for the HTP backend only, this delegate's is '{backend.name}'"
-            raise QnnError(Code.COMMON_NOT_SUPPORTED, what, rule, "Leave the tensor to the interpreter.")
+        settings.check_shares(what, "Leave the tensor to the interpreter.")
         if use.nbytes < tensor.bytes:
             rule = f"it has {use.nbytes} bytes, the tensor now takes {tensor.bytes}"
             raise QnnError(Code.MEM_INVALID_SHAPE, what, rule, "Give the tensor enough memory after a resize.")

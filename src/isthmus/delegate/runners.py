@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import ctypes
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from isthmus.delegate.block import BlockOperand, NodeBlock
 from isthmus.delegate.custom_memory import CustomMemory
 from isthmus.delegate.view import Nodes
 from isthmus.errors import Code, QnnError
+from isthmus.memory import Buffer
 from isthmus.qnn import ClientTensor, DescriptorType, MemDescriptor
 
 
@@ -138,9 +140,11 @@ class NativeRunner(Runner):
 class BoundRunner(Runner):
     """Runs on the memory of the interpreter's tensors, bound once for as long as they stay where they are."""
 
-    def __init__(self, ready: ReadyGraph, profile: qnn.Profile | None = None) -> None:
+    def __init__(
+        self, ready: ReadyGraph, describe: Callable[[Buffer, int], Any] | None, profile: qnn.Profile | None = None
+    ) -> None:
         super().__init__(ready)
-        self._profile = profile
+        self._describe, self._profile = describe, profile
         self._handles: dict[int, tuple[int, qnn.MemHandle, CustomMemory]] = {}
         """Address, handle and memory of tensors that are registered, by index among inputs and outputs."""
         self._bound: tuple[int, ...] | None = None
@@ -155,8 +159,8 @@ class BoundRunner(Runner):
             if known is not None and known[0] != address:
                 self._unbind()
                 context.mem_deregister([self._handles.pop(index)[1]])
-            if memory is not None and index not in self._handles:
-                custom = qnn.htp.Descriptor(memory.buffer.nbytes, memory.buffer.fd or -1, address - memory.address)
+            if memory is not None and self._describe is not None and index not in self._handles:
+                custom = self._describe(memory.buffer, address - memory.address)
                 [handle] = context.mem_register(
                     [MemDescriptor(info.dims, info.dtype, DescriptorType.CUSTOM, custom=custom)]
                 )

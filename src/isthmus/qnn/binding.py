@@ -71,8 +71,8 @@ class Binding:
         profile, signal
             Where to note what it took, and what may end it early.
         wait_for
-            Events of the device's, where the backend has them (GPU): the execution is put into the queue, runs after
-            them, and is not waited for. The answer is then the event of its end.
+            Events of the device's, where the backend has them: the execution is put into the queue, runs after them,
+            and is not waited for. The answer is then the event of its end.
         """
         if not self.graph._alive:
             self.graph._check()

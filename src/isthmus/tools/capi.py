@@ -1,6 +1,6 @@
 """``isthmus capi``: libraries that clients of QNN in C load instead of the vendor's.
 
-``isthmus capi install DIR`` puts libQnnHtp.so, libQnnLpai.so, libQnnGpu.so, libQnnCpu.so, libQnnSystem.so,
+``isthmus capi install DIR`` puts a library for each backend (libQnnHtp.so and its like), libQnnSystem.so,
 libQnnLpaiNetRunExtensions.so, libQnnTFLiteDelegate.so and libcdsprpc.so into a folder, with the headers of QNN's
 interface beside them in include.
 

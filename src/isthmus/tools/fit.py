@@ -19,8 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.backends.lpai.report import POOL_BYTES
+from isthmus.backends.seam import registry
 from isthmus.errors import Code, QnnError
+from isthmus.memory.tcm import POOL_BYTES
 from isthmus.prepare.tiling import SLOWER, ScratchLimit
 from isthmus.report.tradeoff import BOUNDED, Point, choose, draw_tradeoff
 from isthmus.session import Session
@@ -36,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
     parser.add_argument("model", type=file_name, metavar="MODEL", help="a .tflite, .onnx or .dlc file")
     parser.add_argument("--graph", metavar="NAME", help="which graph of a file that holds several")
-    parser.add_argument("--backend", default="cpu", help="a backend that knows limits on scratch: cpu, htp or lpai")
+    parser.add_argument("--backend", default=registry.DEFAULT, help="one that can limit scratch: cpu, htp or lpai")
     add_shape_argument(parser)
     parser.add_argument("--config", type=file_name, metavar="FILE", help="the backend's configuration (JSON)")
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads that a run uses (default 1)")

@@ -35,7 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
     parser.add_argument("model", type=file_name, metavar="MODEL", help="a .tflite, .onnx or .dlc file")
     parser.add_argument("--graph", metavar="NAME", help="which graph of a file that holds several")
-    parser.add_argument("--backend", default="cpu", help=f"{', '.join(registry.names())}, or the name of a library")
+    known = ", ".join(registry.names())
+    parser.add_argument("--backend", default=registry.DEFAULT, help=f"{known}, or the name of a library")
     add_shape_argument(parser)
     parser.add_argument("--config", type=file_name, metavar="FILE", help="the backend's configuration (JSON)")
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads to plan for: each has work space")

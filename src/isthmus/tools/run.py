@@ -32,7 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
     parser.add_argument("model", type=file_name, metavar="MODEL", help="a .tflite, .onnx or .dlc file")
     parser.add_argument("--graph", metavar="NAME", help="which graph of a file that holds several")
-    parser.add_argument("--backend", default="cpu", help=f"{', '.join(registry.names())}, or the name of a library")
+    known = ", ".join(registry.names())
+    parser.add_argument("--backend", default=registry.DEFAULT, help=f"{known}, or the name of a library")
     add_shape_argument(parser)
     parser.add_argument("--inputs", type=file_name, metavar="IN.npz", help="input arrays by name; random if not given")
     parser.add_argument("--outputs", type=file_name, metavar="OUT.npz", help="write the outputs of the last run here")

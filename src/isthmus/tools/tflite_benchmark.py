@@ -12,19 +12,19 @@ import json
 import math
 from typing import Any
 
+from isthmus.backends.seam import registry
 from isthmus.errors import Code, QnnError
 from isthmus.tools.files import file_name
 from isthmus.tools.messages import add_log_argument
 from isthmus.tools.shapes import add_shape_argument, parse_shape
 
-BACKENDS = ("htp", "cpu", "lpai", "gpu")
 MAX_THREADS = 64
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
     parser.add_argument("model", type=file_name, metavar="MODEL", help="a .tflite file")
-    parser.add_argument("--backend", choices=BACKENDS, default="htp", help="where the delegate runs (default htp)")
+    parser.add_argument("--backend", choices=registry.names(), help="where the delegate runs (default htp)")
     add_shape_argument(parser)
     parser.add_argument("--rounds", type=int, default=50, metavar="N", help="invocations of each way (default 50)")
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads of the interpreter (default 1)")
@@ -34,7 +34,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Run the command."""
-    from isthmus.delegate import BackendType
     from isthmus.delegate.comparison import compare
 
     if options.rounds < 1:
@@ -42,7 +41,14 @@ def main(options: argparse.Namespace) -> int:
     if not 1 <= options.threads <= MAX_THREADS:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--threads {options.threads}", f"must be 1 to {MAX_THREADS}")
     shapes = dict(parse_shape(text) for text in options.shape)
-    ways = compare(options.model, BackendType[options.backend.upper()], options.rounds, options.threads, shapes)
+    # Without a choice, the first one that can run all four ways.
+    backend = options.backend or next(
+        name for name in registry.names() if registry.entry(name).delegate.shared_memory is not None
+    )
+    number = registry.entry(backend).delegate.number
+    if number is None:
+        raise QnnError(Code.BACKEND_NOT_SUPPORTED, f"--backend {backend}", "no delegate runs on it")
+    ways = compare(options.model, number, options.rounds, options.threads, shapes)
     rows = [
         {
             "way": way.name,
@@ -55,7 +61,7 @@ def main(options: argparse.Namespace) -> int:
         }
         for way in ways
     ]
-    report = {"model": str(options.model), "backend": options.backend, "rounds": options.rounds, "ways": rows}
+    report = {"model": str(options.model), "backend": backend, "rounds": options.rounds, "ways": rows}
     if options.json:
         print(json.dumps(report))
     else:

@@ -15,14 +15,17 @@ from pathlib import Path
 import pytest
 
 from isthmus import cabi as interface
-from isthmus.cabi import custom, delegate, objects, system, tables, types
+from isthmus.backends.gpu import c as gpu_c
+from isthmus.backends.htp import c as htp_c
+from isthmus.backends.lpai import c as lpai_c
+from isthmus.cabi import delegate, objects, system, tables, types
 from isthmus.capi.backend import name_of
 from isthmus.errors import Code
 
 INCLUDE = Path(interface.__file__).parents[1] / "capi" / "include"
 HEADERS = sorted(str(file.relative_to(INCLUDE)) for file in INCLUDE.glob("QNN/**/*.h"))
 C_NAMES = {
-    custom.LpaiCustom: [
+    lpai_c.LpaiCustom: [
         "QnnLpaiBackend_CustomProperty_t", "QnnLpaiContext_CustomConfig_t", "QnnLpaiGraph_CustomConfig_t",
     ],
     objects.Property: ["QnnBackend_Property_t", "QnnGraph_Property_t"],
@@ -59,9 +62,9 @@ ENUMERATIONS = {
     "QNN_DEFINITION_": types.Definition,
     "QNN_PARAMTYPE_": types.ParamType,
     "QNN_GRAPH_EXECUTE_ENVIRONMENT_OPTION_": objects.EnvironmentOption,
-    "QNN_HTP_GRAPH_CONFIG_OPTION_": custom.HtpGraphOption,
-    "QNN_HTP_CONTEXT_CONFIG_OPTION_": custom.HtpContextOption,
-    "QNN_HTP_DEVICE_CONFIG_OPTION_": custom.HtpDeviceOption,
+    "QNN_HTP_GRAPH_CONFIG_OPTION_": htp_c.HtpGraphOption,
+    "QNN_HTP_CONTEXT_CONFIG_OPTION_": htp_c.HtpContextOption,
+    "QNN_HTP_DEVICE_CONFIG_OPTION_": htp_c.HtpDeviceOption,
 }
 OTHER_NUMBERS = {
     f"QNN_CONTEXT_CONFIG_OPTION_{name}": f"QNN_CONTEXT_CONFIG_{name}"
@@ -72,7 +75,7 @@ OTHER_NUMBERS = {
 
 
 def structures() -> Iterator[tuple[type[ctypes.Structure], str]]:
-    for module in (types, objects, custom, system, tables, delegate):
+    for module in (types, objects, gpu_c, htp_c, lpai_c, system, tables, delegate):
         for _, kind in inspect.getmembers(module, inspect.isclass):
             if kind.__module__ != module.__name__ or not issubclass(kind, ctypes.Structure) or kind in NOT_IN_C:
                 continue
@@ -205,11 +208,11 @@ def test_units_of_events_and_answers_on_properties_have_their_numbers() -> None:
 
 
 def test_ways_to_set_power_have_their_numbers() -> None:
-    assert [int(option) for option in custom.HtpPowerOption] == [1, 2, 3, 4]
+    assert [int(option) for option in htp_c.HtpPowerOption] == [1, 2, 3, 4]
 
 
 def test_the_value_of_a_devices_config_is_where_the_vendors_library_reads_it() -> None:
-    assert {name: getattr(custom.HtpDeviceConfig, name).offset for name in fields(custom.HtpDeviceConfig)} == {
+    assert {name: getattr(htp_c.HtpDeviceConfig, name).offset for name in fields(htp_c.HtpDeviceConfig)} == {
         "option": 0, "socModel": 8, "arch": 8, "useSignedProcessDomain": 8, "reserved": 8,
     }  # fmt: skip
-    assert ctypes.sizeof(custom.HtpDeviceConfig) == 16
+    assert ctypes.sizeof(htp_c.HtpDeviceConfig) == 16

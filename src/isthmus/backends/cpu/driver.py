@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+from isthmus.backends.cpu import BACKEND_ID, INTERFACE_VERSION
 from isthmus.backends.seam import native
 from isthmus.backends.seam.binary import ContextBinary, Source, inspect, to_bytes
 from isthmus.backends.seam.binding import BindingBase, ExecutionCounts
@@ -25,6 +26,7 @@ from isthmus.backends.seam.driver import (
 from isthmus.backends.seam.entry import BackendEntry, IoPolicy
 from isthmus.backends.seam.execution_deadline import ExecutionDeadline
 from isthmus.backends.seam.execution_lock import ExecutionLock
+from isthmus.backends.seam.facets import CFacet, DelegateFacet
 from isthmus.backends.seam.native import CompiledGraph, NativeGraphDriver
 from isthmus.engine.native.executor import BoundIo, Executor
 from isthmus.errors import Code, QnnError
@@ -223,4 +225,6 @@ ENTRY = BackendEntry(
     io=IoPolicy(),
     prepare=lambda graph, config, threads, limit: native.preparation(native.prepare(graph, threads, limit=limit)),
     inspect=inspect,
+    c=CFacet(BACKEND_ID, INTERFACE_VERSION),
+    delegate=DelegateFacet(number=101, threads=True),
 )

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.backends.gpu import binary as gpu_binary
+from isthmus.backends.gpu import delegate
 from isthmus.backends.gpu.buffers import OpenClBuffer, adopt_pyopencl
 from isthmus.backends.gpu.compile import lower
 from isthmus.backends.gpu.config import GpuConfig, read_config
@@ -275,4 +276,6 @@ ENTRY = BackendEntry(
     io=GpuIo(),
     prepare=preparation,
     inspect=gpu_binary.inspect,
+    c="isthmus.backends.gpu.c:FACET",
+    delegate=delegate.FACET,
 )

@@ -16,6 +16,7 @@ from enum import IntEnum
 from typing import Any
 
 from isthmus.backends.accelerator import Accelerator, Queue, open_lane
+from isthmus.backends.htp import delegate
 from isthmus.backends.htp.config import HtpConfig, read_config
 from isthmus.backends.htp.graph import HtpGraphDriver
 from isthmus.backends.htp.io import HtpIo
@@ -188,4 +189,6 @@ ENTRY = BackendEntry(
     io=HtpIo(),
     prepare=_prepare,
     inspect=inspect,
+    c="isthmus.backends.htp.c:FACET",
+    delegate=delegate.FACET,
 )

@@ -38,6 +38,7 @@ from isthmus.backends.seam.driver import (
 )
 from isthmus.backends.seam.entry import BackendEntry, PlanReport
 from isthmus.backends.seam.execution_lock import FairLock
+from isthmus.backends.seam.facets import DelegateFacet
 from isthmus.engine.native.executor import Executor
 from isthmus.engine.native.program import Program
 from isthmus.engine.native.serialization import ALIGNMENT
@@ -266,5 +267,7 @@ ENTRY = BackendEntry(
     io=LpaiIo(),
     prepare=_prepare,
     inspect=inspect,
+    c="isthmus.backends.lpai.c:FACET",
+    delegate=DelegateFacet(number=100, takes_client_memory=False),
     modes={"adsp": {"lpai_backend": {"target_env": "adsp"}}},
 )

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
 from isthmus.backends.seam.driver import BackendDriver, GraphDriver, Source, TensorMemory
+from isthmus.backends.seam.facets import CFacet, DelegateFacet
 from isthmus.errors import Code, QnnError
 from isthmus.graph import BinaryInfo, Graph, GraphInfo, TensorMemType
 from isthmus.log import Log
@@ -97,6 +98,10 @@ class BackendEntry:
         Plans a complete graph with a checked configuration, a number of threads, and perhaps a limit on scratch.
     inspect
         Describes a context binary, or answers None for one of another format.
+    c
+        What its library in C presents, or where that is declared ("module:name"): imported for clients in C alone.
+    delegate
+        How the TFLite delegate uses it.
     modes
         Ways to run it that QNN's command lines name (``--direct_mode``), each with the configuration it stands for.
     """
@@ -108,6 +113,8 @@ class BackendEntry:
     io: IoPolicy = field(default_factory=IoPolicy)
     prepare: Callable[[Graph, Any, int, ScratchLimit | None], PlanReport] | None = None
     inspect: Callable[[Source], BinaryInfo | None] = lambda source: None
+    c: CFacet | str = field(default_factory=CFacet)
+    delegate: DelegateFacet = field(default_factory=DelegateFacet)
     modes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def io_kind(self, kind: str | None) -> TensorMemType:

@@ -11,14 +11,16 @@ from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import cast
+from typing import Any
 
-from isthmus.backends import BUILT_IN
+from isthmus.backends import BUILT_IN, DEFAULT
 from isthmus.backends.seam.entry import BackendEntry
+from isthmus.backends.seam.facets import CFacet
 from isthmus.errors import Code, QnnError
 from isthmus.system.interrupts import own_fd
 from isthmus.system.lock import Lock
 
+__all__ = ["DEFAULT", "GROUP", "c_facet", "entry", "names", "register"]
 GROUP = "isthmus.backends"
 _LIBRARY = re.compile(r"(?:lib)?Qnn(?P<name>[A-Za-z0-9]+?)(?:\.so|\.dll)?")
 _lock = Lock()
@@ -63,10 +65,16 @@ def entry(name: str) -> BackendEntry:
     return known
 
 
-def _imported(name: str, where: str) -> BackendEntry:
+def c_facet(name: str) -> CFacet:
+    """Find what a backend declares for C."""
+    declared = entry(name).c
+    return _imported(name, declared) if isinstance(declared, str) else declared
+
+
+def _imported(name: str, where: str) -> Any:
     module, _, attribute = where.partition(":")
     try:
-        return cast(BackendEntry, getattr(import_module(module), attribute))
+        return getattr(import_module(module), attribute)
     except OSError as problem:
         raise _unreadable(f"backend '{name}'", problem) from None
 

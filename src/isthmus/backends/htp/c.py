@@ -1,12 +1,30 @@
-"""The structures of HTP, LPAI and GPU behind custom configs, properties and memory descriptors."""
+"""HTP in C: its structures as QNN's headers declare them, and what they mean here.
+
+Most options concern an accelerator that this machine does not have (clocks, on-chip memory, vector threads): they are
+logged and change nothing. Numbers that HTP's own library accepts without a public name are ignored with a warning.
+"""
 
 from __future__ import annotations
 
 import ctypes
-from ctypes import c_bool, c_char_p, c_float, c_int32, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p
+from collections.abc import Callable
+from ctypes import c_bool, c_char_p, c_float, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
 from enum import IntEnum
+from typing import Any
 
-from isthmus.cabi.types import Scalar
+from isthmus.backends.htp import BACKEND_ID, INTERFACE_VERSION
+from isthmus.backends.htp.options import HtpDescriptor, HtpMemType
+from isthmus.backends.seam.facets import CFacet, Say, option_of
+from isthmus.cabi.client import read
+from isthmus.cabi.types import UNDEFINED, Scalar
+from isthmus.errors import Code
+from isthmus.log import LogLevel
+
+ARCHITECTURE = 73
+"""The Hexagon version that the device reports; our choice, and without effect."""
+VTCM_MB = 8
+_UNNAMED_CONTEXT_OPTIONS = frozenset((13, 18, 20, 23, 26))
+"""Options of contexts that HTP's own library takes, and whose names are not public."""
 
 
 class HtpGraphOption(IntEnum):
@@ -276,67 +294,68 @@ class HtpMemDescriptor(ctypes.Structure):
     _fields_ = [("type", c_uint32), ("size", c_uint64), ("place", HtpMemUnion)]
 
 
-class LpaiCustom(ctypes.Structure):
-    """QnnLpai*_CustomConfig_t and QnnLpai*_CustomProperty_t: an option, and where its value is."""
-
-    _fields_ = [("option", c_uint32), ("value", c_void_p)]
-
-
-class LpaiAlignment(ctypes.Structure):
-    """QnnLpaiBackend_BufferAlignmentReq_t."""
-
-    _fields_ = [("startAddrAlignment", c_uint32), ("sizeAlignment", c_uint32)]
-
-
-class LpaiMem(ctypes.Structure):
-    """QnnLpaiGraph_Mem_t."""
-
-    _fields_ = [("memType", c_uint32), ("size", c_uint32), ("addr", c_void_p)]
+_GRAPH_VALUES: dict[IntEnum, Callable[[HtpGraphConfig], Any]] = {
+    HtpGraphOption.OPTIMIZATION: lambda c: f"{c.optimizationOption.type} = {c.optimizationOption.floatValue:g}",
+    HtpGraphOption.PRECISION: lambda c: {0: "FLOAT32", 1: "FLOAT16"}.get(c.precision, c.precision),
+    HtpGraphOption.VTCM_SIZE_IN_MB: lambda c: c.vtcmSizeInMB,
+    HtpGraphOption.NUM_HVX_THREADS: lambda c: c.numHvxThreads,
+    HtpGraphOption.NUM_CORES: lambda c: c.numCores,
+    HtpGraphOption.VTCM_SIZE_IN_BYTES: lambda c: c.vtcmSizeInBytes,
+}
+_DEVICE_VALUES: dict[IntEnum, Callable[[HtpDeviceConfig], Any]] = {
+    HtpDeviceOption.SOC: lambda c: c.socModel,
+    HtpDeviceOption.ARCH: lambda c: f"v{c.arch.arch} of device {c.arch.deviceId}",
+    HtpDeviceOption.SIGNEDPD: lambda c: c.useSignedProcessDomain.useSignedProcessDomain,
+}
 
 
-class LpaiPerfCfg(ctypes.Structure):
-    """QnnLpaiGraph_PerfCfg_t."""
-
-    _fields_ = [("fps", c_uint32), ("ftrtRatio", c_uint32), ("clientType", c_uint32)]
-
-
-class LpaiCoreAffinity(ctypes.Structure):
-    """QnnLpaiGraph_CoreAffinity_t."""
-
-    _fields_ = [("affinity", c_uint32), ("coreSelection", c_uint32)]
+def _memory(address: int) -> HtpDescriptor:
+    given = read(address, HtpMemDescriptor)
+    place = given.sharedBufferConfig
+    kind = next((known for known in HtpMemType if known == given.type), given.type)
+    return HtpDescriptor(given.size, place.fd, place.offset, kind)
 
 
-class LpaiPrepare(ctypes.Structure):
-    """QnnLpaiGraph_CustomConfigPrepare_t, as it began; later versions have more behind it."""
-
-    _fields_ = [
-        ("enableLayerFusion", c_uint32),
-        ("enableBatchnormFold", c_uint32),
-        ("enableChannelAlign", c_uint32),
-        ("enablePadSplit", c_uint32),
-        ("excludeIo", c_uint32),
-        ("enablePerLayer", c_uint32),
-    ]
+def _graph(address: int, say: Say) -> dict[Any, Any]:
+    config = read(address, HtpGraphConfig)
+    if config.option not in list(HtpGraphOption) and config.option != UNDEFINED:
+        # HTP's own library takes graph options of any number.
+        return _ignored("graph", config.option, say)
+    option = option_of(HtpGraphOption, config.option, "HTP graph", Code.GRAPH_INVALID_ARGUMENT)
+    value = _GRAPH_VALUES.get(option, lambda c: c.foldReluActivationIntoConvOff)(config)
+    return _logged(f"graph option {option.name} = {value}", say)
 
 
-class LpaiMemInfo(ctypes.Structure):
-    """QnnLpaiMem_MemInfoCustom_t."""
-
-    _fields_ = [("fd", c_int32), ("offset", c_uint32)]
-
-
-class GpuMemInfo(ctypes.Structure):
-    """QnnGpu_MemInfoCustom_t: OpenCL (0) is the only kind."""
-
-    _fields_ = [("memType", c_uint32), ("buffer", c_void_p)]
+def _context(address: int, say: Say) -> dict[Any, Any]:
+    config = read(address, HtpContextConfig)
+    if config.option in _UNNAMED_CONTEXT_OPTIONS:
+        return _ignored("context", config.option, say)
+    option = option_of(HtpContextOption, config.option, "HTP context", Code.CONTEXT_INVALID_CONFIG)
+    return _logged(f"context option {option.name}", say)
 
 
-class GpuGraphConfig(ctypes.Structure):
-    """QnnGpuGraph_CustomConfig_t."""
+def _device(address: int, say: Say) -> dict[Any, Any]:
+    config = read(address, HtpDeviceConfig)
+    option = option_of(HtpDeviceOption, config.option, "HTP device", Code.DEVICE_INVALID_CONFIG)
+    return _logged(f"device option {option.name} = {_DEVICE_VALUES[option](config)}", say)
 
-    _fields_ = [
-        ("precision", c_uint32),
-        ("disableMemoryOptimizations", c_uint8),
-        ("disableNodeOptimizations", c_uint8),
-        ("disableQueueRecording", c_uint8),
-    ]
+
+def _logged(option: str, say: Say) -> dict[Any, Any]:
+    say(LogLevel.INFO, f"HTP {option}: understood, and without effect here")
+    return {}
+
+
+def _ignored(noun: str, option: int, say: Say) -> dict[Any, Any]:
+    say(LogLevel.WARN, f"HTP {noun} option {option} is not known here, and ignored")
+    return {}
+
+
+FACET = CFacet(
+    BACKEND_ID,
+    INTERFACE_VERSION,
+    capabilities=frozenset({502, 1101, 1102, 1103, 1104, 1502}),  # memory handles of all kinds, device infrastructure
+    memory=_memory,
+    configs={"graph": _graph, "context": _context, "device": _device},
+    device_info=lambda: HtpDeviceInfoExtension(0, HtpOnChipDevice(VTCM_MB, 0, False, False, ARCHITECTURE)),
+    power_options=HtpPowerOption,
+)

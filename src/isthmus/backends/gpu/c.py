@@ -1,0 +1,57 @@
+"""The GPU in C: its structures as QNN's headers declare them, and what they mean here."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import c_uint8, c_uint32, c_void_p
+from typing import Any
+
+from isthmus.backends.gpu import BACKEND_ID, INTERFACE_VERSION, options
+from isthmus.backends.gpu.options import GpuGraphOption, GpuMemType
+from isthmus.backends.seam.facets import CFacet, Say
+from isthmus.cabi.client import read
+
+
+class GpuMemInfo(ctypes.Structure):
+    """QnnGpu_MemInfoCustom_t: OpenCL (0) is the only kind."""
+
+    _fields_ = [("memType", c_uint32), ("buffer", c_void_p)]
+
+
+class GpuGraphConfig(ctypes.Structure):
+    """QnnGpuGraph_CustomConfig_t."""
+
+    _fields_ = [
+        ("precision", c_uint32),
+        ("disableMemoryOptimizations", c_uint8),
+        ("disableNodeOptimizations", c_uint8),
+        ("disableQueueRecording", c_uint8),
+    ]
+
+
+def _memory(address: int) -> options.GpuMemInfo:
+    given = read(address, GpuMemInfo)
+    kind = next((known for known in GpuMemType if known == given.memType), given.memType)
+    return options.GpuMemInfo(kind, given.buffer)
+
+
+def _graph(address: int, say: Say) -> dict[Any, Any]:
+    config = read(address, GpuGraphConfig)
+    return {
+        GpuGraphOption.PRECISION: config.precision,
+        GpuGraphOption.DISABLE_MEMORY_OPTIMIZATIONS: config.disableMemoryOptimizations,
+        GpuGraphOption.DISABLE_NODE_OPTIMIZATIONS: config.disableNodeOptimizations,
+        GpuGraphOption.DISABLE_QUEUE_RECORDING: config.disableQueueRecording,
+    }
+
+
+FACET = CFacet(
+    BACKEND_ID,
+    INTERFACE_VERSION,
+    capabilities=frozenset({502, 1101, 1103}),  # custom memory handles
+    # Only a client's buffers tell which OpenCL context they belong to.
+    config={"gpu": {"follow_client": True}},
+    memory=_memory,
+    configs={"graph": _graph},
+    hints=((r"\bqnn\.gpu\.allocate makes it for a backend", "clCreateBuffer makes it, in the context of the others"),),
+)

@@ -1,0 +1,146 @@
+"""LPAI in C: its structures as QNN's headers declare them, and what they mean here."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from ctypes import c_int32, c_uint8, c_uint32, c_void_p
+from enum import IntEnum
+from typing import Any
+
+from isthmus.backends.lpai import BACKEND_ID, INTERFACE_VERSION, options
+from isthmus.backends.lpai.options import LpaiContextOption, LpaiGraphOption
+from isthmus.backends.seam.facets import CFacet, Say, option_of
+from isthmus.cabi.client import checked, pointer, read, text, write, write_number
+from isthmus.errors import Code, QnnError
+from isthmus.log import LogLevel
+
+
+class LpaiCustom(ctypes.Structure):
+    """QnnLpai*_CustomConfig_t and QnnLpai*_CustomProperty_t: an option, and where its value is."""
+
+    _fields_ = [("option", c_uint32), ("value", c_void_p)]
+
+
+class LpaiAlignment(ctypes.Structure):
+    """QnnLpaiBackend_BufferAlignmentReq_t."""
+
+    _fields_ = [("startAddrAlignment", c_uint32), ("sizeAlignment", c_uint32)]
+
+
+class LpaiMem(ctypes.Structure):
+    """QnnLpaiGraph_Mem_t."""
+
+    _fields_ = [("memType", c_uint32), ("size", c_uint32), ("addr", c_void_p)]
+
+
+class LpaiPerfCfg(ctypes.Structure):
+    """QnnLpaiGraph_PerfCfg_t."""
+
+    _fields_ = [("fps", c_uint32), ("ftrtRatio", c_uint32), ("clientType", c_uint32)]
+
+
+class LpaiCoreAffinity(ctypes.Structure):
+    """QnnLpaiGraph_CoreAffinity_t."""
+
+    _fields_ = [("affinity", c_uint32), ("coreSelection", c_uint32)]
+
+
+class LpaiPrepare(ctypes.Structure):
+    """QnnLpaiGraph_CustomConfigPrepare_t, as it began; later versions have more behind it."""
+
+    _fields_ = [
+        ("enableLayerFusion", c_uint32),
+        ("enableBatchnormFold", c_uint32),
+        ("enableChannelAlign", c_uint32),
+        ("enablePadSplit", c_uint32),
+        ("excludeIo", c_uint32),
+        ("enablePerLayer", c_uint32),
+    ]
+
+
+class LpaiMemInfo(ctypes.Structure):
+    """QnnLpaiMem_MemInfoCustom_t."""
+
+    _fields_ = [("fd", c_int32), ("offset", c_uint32)]
+
+
+def _memory(address: int) -> options.MemInfo:
+    given = read(address, LpaiMemInfo)
+    return options.MemInfo(given.fd, given.offset)
+
+
+def _mem(address: int) -> options.Mem:
+    given = read(address, LpaiMem)
+    return options.Mem(given.memType, given.size, given.addr or 0)
+
+
+def _perf_cfg(address: int) -> options.PerfCfg:
+    given = read(address, LpaiPerfCfg)
+    return options.PerfCfg(given.fps, given.ftrtRatio, given.clientType)
+
+
+def _core_affinity(address: int) -> options.CoreAffinity:
+    given = read(address, LpaiCoreAffinity)
+    return options.CoreAffinity(given.affinity, given.coreSelection)
+
+
+def _prepare(address: int) -> options.Prepare:
+    given = read(address, LpaiPrepare)
+    return options.Prepare(bool(given.enableBatchnormFold), bool(given.excludeIo))
+
+
+_GRAPH_VALUES: dict[IntEnum, Callable[[int], Any]] = {
+    LpaiGraphOption.SCRATCH_MEM: _mem,
+    LpaiGraphOption.PERSISTENT_MEM: _mem,
+    LpaiGraphOption.PERF_CFG: _perf_cfg,
+    LpaiGraphOption.CORE_AFFINITY: _core_affinity,
+    LpaiGraphOption.PREPARE: _prepare,
+    LpaiGraphOption.RESET_STATE: lambda address: None,
+}
+
+
+def _graph(address: int, say: Say) -> dict[Any, Any]:
+    config = read(address, LpaiCustom)
+    option = option_of(LpaiGraphOption, config.option, "LPAI graph", Code.GRAPH_INVALID_ARGUMENT)
+    return {option: _GRAPH_VALUES[option](config.value or 0)}
+
+
+def _context(address: int, say: Say) -> dict[Any, Any]:
+    given = read(address, LpaiCustom)
+    option = option_of(LpaiContextOption, given.option, "LPAI context", Code.CONTEXT_INVALID_CONFIG)
+    if option is LpaiContextOption.MODEL_BUFFER_MEM_TYPE:
+        return {option: read(given.value or 0, c_uint32).value}
+    named = text(given.value or 0)
+    if named is not None:
+        say(LogLevel.INFO, f"graph '{named}' is to run in an island: so do all of its context")
+    return {option: True}
+
+
+def _write_property(get: Callable[[int], Any], address: int, refusal: Callable[[str], QnnError]) -> None:
+    asked = read(address, LpaiCustom)
+    value = get(int(asked.option))
+    where = checked(pointer(asked, "value"))
+    if isinstance(value, options.BufferAlignmentReq):
+        write(where, LpaiAlignment(value.start_addr_alignment, value.size_alignment))
+    elif isinstance(value, int):
+        write_number(where, value, c_uint8 if isinstance(value, bool) else c_uint32)
+    else:
+        raise refusal(f"property {asked.option} cannot be answered in C")
+
+
+FACET = CFacet(
+    BACKEND_ID,
+    INTERFACE_VERSION,
+    # Custom properties, buffers of the backend, finalization; memory handles of all kinds.
+    capabilities=frozenset({108, 318, 319, 320, 502, 1101, 1102, 1103, 1104}),
+    memory=_memory,
+    configs={"graph": _graph, "context": _context},
+    write_property=_write_property,
+    allocate=lambda context, what, size: context.allocator.allocate(what, size),
+    hints=(
+        (r"\bset_config\((\w+), Mem\(MemType\.DDR, (\d+), buffer\)\) before finalize\(\)",
+         r"graphSetConfig with QNN_LPAI_GRAPH_SET_CFG_\1 and \2 bytes of QNN_LPAI_MEM_TYPE_DDR before graphFinalize"),
+        (r"\bMemType\.(DDR|TCM)\b", r"QNN_LPAI_MEM_TYPE_\1"),
+    ),
+)  # fmt: skip
