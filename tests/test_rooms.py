@@ -1,10 +1,14 @@
 """Each room imports only what the architecture allows it to."""
 
 import ast
+import re
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from isthmus.backends import BUILT_IN
 
 SOURCE = Path(__file__).parents[1] / "src" / "isthmus"
 _ROOMS = """
@@ -107,14 +111,88 @@ def test_no_module_of_the_backends_imports_another_late():
         assert not late, f"{file.name} imports {late} inside a function"
 
 
-@pytest.mark.parametrize("room", ["memory", "engine", "backends/seam", "backends/accelerator", "session"])
-def test_only_backends_know_their_names(room):
-    """Whatever a module calls "htp" or "lpai" is either a backend's business or has another name."""
-    files = list((SOURCE / room).rglob("*.py")) or [SOURCE / f"{room}.py"]
-    for file in files:
-        tree = ast.parse(file.read_text())
-        said = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
-        assert not {"htp", "lpai"} & {text for text in said if isinstance(text, str)}, file.name
+MAY_NAME_A_BACKEND = {
+    "backends/__init__.py": "lists the backends, for the registry",
+    "qnn/__init__.py": "exports the modules of QNN's header names, which users import as qnn.htp",
+    "qnn/gpu.py": "allocates memory of the GPU's device, and refuses another backend",
+}
+"""Modules outside a backend's package that name it all the same, and why. This list may only shrink."""
+NAMES_OF_GPU = {
+    "backends/__init__.py": "lists the backends, for the registry",
+    "cabi/delegate.py": "mirrors the options of QNN's delegate header",
+    "delegate/__init__.py": "exports the options of QNN's delegate header",
+    "delegate/c_names.py": "has the names of QNN's delegate header",
+    "delegate/options.py": "has the options of QNN's delegate header",
+    "qnn/__init__.py": "exports the modules of QNN's header names",
+    "qnn/gpu.py": "has the names of QNN's GPU headers",
+}
+"""Modules outside the GPU's package that mention it, and why: public names. This list may only shrink."""
+
+
+def outside(*names: str) -> list[Path]:
+    """List the modules outside the packages of these backends."""
+    packages = tuple(f"backends/{name}/" for name in names)
+    return [file for file in SOURCE.rglob("*.py") if not file.relative_to(SOURCE).as_posix().startswith(packages)]
+
+
+def conditions(tree: ast.AST) -> Iterator[ast.expr]:
+    """Find the expressions that a module decides by."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If | ast.IfExp | ast.While | ast.Assert):
+            yield node.test
+        elif isinstance(node, ast.Compare):
+            yield node
+        elif isinstance(node, ast.Match):
+            yield node.subject
+        elif isinstance(node, ast.comprehension):
+            yield from node.ifs
+
+
+def backends_named(tree: ast.AST) -> set[str]:
+    """List the backends that are named by a whole text, or by a part of an identifier in a condition.
+
+    A processor is called "cpu" too, so identifiers with that are left out.
+    """
+    constants = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
+    texts = {value.lower() for value in constants if isinstance(value, str)}
+    deciding = [node for condition in conditions(tree) for node in ast.walk(condition)]
+    identifiers = [node.id for node in deciding if isinstance(node, ast.Name)]
+    identifiers += [node.attr for node in deciding if isinstance(node, ast.Attribute)]
+    words = {word.lower() for each in identifiers for word in re.findall(r"[A-Z]*[a-z0-9]*", each)}
+    return texts & BUILT_IN.keys() | words & BUILT_IN.keys() - {"cpu"}
+
+
+@pytest.mark.parametrize(
+    ("source", "named"),
+    [
+        ('if backend == "htp": pass', {"htp"}),
+        ('TABLE = {"cpu": 3, "LPAI": 12}', {"cpu", "lpai"}),
+        ("x = 1 if kind is BackendType.HTP else 2", {"htp"}),
+        ("found = [each for each in all if isinstance(each, GpuOptions)]", {"gpu"}),
+        ("options.htp_options = HtpOptions()", set()),
+        ('help = "one of cpu, htp and lpai"', set()),
+    ],
+)
+def test_the_names_of_backends_are_found(source, named):
+    assert backends_named(ast.parse(source)) == named
+
+
+def test_only_a_backends_package_names_it():
+    naming = {
+        file.relative_to(SOURCE).as_posix()
+        for file in outside(*BUILT_IN)
+        if backends_named(ast.parse(file.read_text()))
+    }
+    assert naming == MAY_NAME_A_BACKEND.keys()
+
+
+def test_few_modules_outside_its_package_mention_the_gpu():
+    mentioning = {
+        file.relative_to(SOURCE).as_posix()
+        for file in outside("gpu")
+        if re.search("gpu|opencl", file.read_text(), re.IGNORECASE)
+    }
+    assert mentioning == NAMES_OF_GPU.keys()
 
 
 MIRRORS = (

@@ -1,12 +1,15 @@
 """A whole backend in one file: the numpy reference runs graphs in memory of a "device" that the host does not see.
 
-Inputs go there and outputs come back by counted copies; memory of the device itself (`ToyBuffer`) is used in place. Its
-context binaries are in a format of its own.
+Inputs go there and outputs come back by counted copies; memory of the device itself (`ToyBuffer`), and what is
+registered, is used in place. Its context binaries are in a format of its own. Clients in C name a `ToyBuffer` by its
+number (8 bytes) in a custom memory descriptor; TFLite delegates find the backend by its number, 1000.
 """
 # ruff: noqa: B905
 
 from __future__ import annotations
 
+import ctypes
+import itertools
 import pickle
 
 import numpy as np
@@ -14,9 +17,11 @@ import numpy as np
 from isthmus import memory
 from isthmus.backends.seam import registry
 from isthmus.backends.seam.binding import BindingBase, ExecutionCounts
-from isthmus.backends.seam.driver import BackendDriver, ContextDriver, GraphDriver, Traffic, check_apart
+from isthmus.backends.seam.driver import BackendDriver, ContextDriver, GraphDriver, Registration, Traffic, check_apart
 from isthmus.backends.seam.entry import BackendEntry
 from isthmus.backends.seam.execution_lock import ExecutionLock
+from isthmus.backends.seam.facets import CFacet, DelegateFacet
+from isthmus.cabi.client import read
 from isthmus.errors import Code, QnnError
 from isthmus.graph import BinaryInfo, GraphInfo, MemoryNeeds, TensorInfo
 from isthmus.graph.evaluate import evaluate
@@ -26,11 +31,24 @@ OPERATIONS = {"ElementWiseAdd", "ElementWiseMultiply", "Relu", "Sigmoid"}
 
 
 class ToyBuffer(memory.Buffer):
-    """Memory of the device: an identity and a size, and no view from the host."""
+    """Memory of the device: an identity, a number and a size, and no view from the host."""
+
+    every, numbers = {}, itertools.count(1)
 
     def __init__(self, nbytes):
-        self.there = np.zeros(nbytes, np.uint8)
+        self.there, self.number = np.zeros(nbytes, np.uint8), next(self.numbers)
+        self.every[self.number] = self
         self._describe("toy", nbytes, None, memory.Identity("toy", (id(self),)), 0)
+
+
+class ToyRegistration(Registration):
+    def __init__(self, descriptor):
+        if descriptor.custom is None:
+            raise QnnError(Code.MEM_INVALID_ARGUMENT, "memory registration", "a toy has no such buffer")
+        self.descriptor, (buffer, offset) = descriptor, descriptor.custom
+        self.window = buffer.window(offset, descriptor.nbytes)
+
+    def _release(self): ...
 
 
 class Toy(BackendDriver):
@@ -50,6 +68,9 @@ class ToyContext(ContextDriver):
     def create_graph(self, graph):
         self.graphs.append(ToyGraph(graph))
         return self.graphs[-1]
+
+    def register(self, descriptors):
+        return list(map(ToyRegistration, descriptors))
 
     def get_binary(self):
         return MAGIC + pickle.dumps([graph.graph for graph in self.graphs])
@@ -110,7 +131,8 @@ class ToyBinding(BindingBase):
             given.window.check(f"tensor '{info.name}'", info.nbytes)
         windows = [given.window for given in self.memories]
         check_apart(self._what, infos, inputs, windows)
-        copied = [info.nbytes * window.buffer.has_host_view for info, window in zip(infos, windows)]
+        raw = [given.registration is None and given.window.buffer.has_host_view for given in self.memories]
+        copied = [info.nbytes * copies for info, copies in zip(infos, raw)]
         in_place = {"toy": self.driver.info.io_bytes - sum(copied)}
         traffic = Traffic(sum(copied[:inputs]), sum(copied[inputs:]), in_place)
         return traffic, list(zip([info.name for info in infos], windows))
@@ -146,4 +168,14 @@ def inspect(binary):
     return BinaryInfo(1, "toy", "a test", len(binary), tuple(map(describe, pickle.loads(binary[len(MAGIC) :]))))
 
 
-registry.register(BackendEntry("toy", "libQnnToy.so", Toy, lambda config, log: config, inspect=inspect))
+def read_memory(address):
+    found = ToyBuffer.every.get(read(address, ctypes.c_uint64).value)
+    return None if found is None else (found, 0)
+
+
+IN_C = CFacet(backend_id=1000, version=(1, 2, 3), capabilities=frozenset({502, 1101}), memory=read_memory)
+IN_TFLITE = DelegateFacet(number=1000, shared_memory=lambda buffer, offset: (buffer, offset))
+ENTRY = BackendEntry(
+    "toy", "libQnnToy.so", Toy, lambda config, log: config, inspect=inspect, c=IN_C, delegate=IN_TFLITE
+)
+registry.register(ENTRY)

@@ -15,6 +15,8 @@ from isthmus.delegate import (
     BackendType,
     DelegateLogLevel,
     GpuOptions,
+    GpuPerformanceMode,
+    GpuPrecision,
     GraphPriority,
     HtpOptions,
     HtpPerformanceMode,
@@ -35,7 +37,6 @@ from isthmus.delegate.c_names import (
     kHtpBackend,
     kUndefinedBackend,
 )
-from isthmus.delegate.options import GpuPerformanceMode, GpuPrecision
 from isthmus.errors import Code, QnnError
 
 NUMBERS = {
