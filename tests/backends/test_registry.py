@@ -8,6 +8,9 @@ import pytest
 
 from isthmus import QnnError, qnn
 from isthmus.backends.seam import registry
+from isthmus.capi import building
+from isthmus.capi.building import LIBRARIES
+from isthmus.delegate.options import BackendType, backend_types
 
 MODULE = '''
 from dataclasses import replace
@@ -91,3 +94,34 @@ def test_packages_that_cannot_be_looked_up_are_told_and_looked_up_again(monkeypa
         with pytest.raises(kind, match=match):
             registry._installed()
     assert isinstance(registry._installed(), dict)
+
+
+def test_what_a_backend_declares_for_c_is_imported_for_clients_in_c_alone():
+    script = (
+        "import sys; from isthmus import qnn; from isthmus.backends.seam import registry\n"
+        "for name in registry.names(): registry.entry(name)\n"
+        "qnn.Backend('htp').free()\n"
+        "assert not [name for name in sys.modules if name.endswith('.c') or name == 'isthmus.cabi.client']\n"
+        "assert registry.c_facet('htp').backend_id == 6\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+@pytest.mark.parametrize("name", ["cpu", "htp", "lpai", "gpu"])
+def test_a_library_in_c_is_built_with_the_numbers_that_its_backend_declares(name):
+    library = next(each for each in LIBRARIES if each.file == registry.entry(name).library)
+    facet = registry.c_facet(name)
+    assert library.defines[0] == f"SERVES_BACKEND={facet.backend_id}"
+    assert library.defines[2] == f"PROVIDER_VERSION={','.join(map(str, facet.version))}"
+
+
+def test_libraries_in_c_are_built_where_the_package_cannot_be_imported():
+    """A wheel is built by this module alone, without what the package needs."""
+    script = f"import runpy; print([each.file for each in runpy.run_path({building.__file__!r})['LIBRARIES']])"
+    ran = subprocess.run([sys.executable, "-S", "-I", "-c", script], capture_output=True, text=True, check=True)
+    assert "libQnnHtp.so" in ran.stdout
+
+
+def test_a_delegates_backend_types_are_the_numbers_that_backends_declare():
+    for name, number in backend_types().items():
+        assert BackendType.__members__.get(name.upper(), number) == number

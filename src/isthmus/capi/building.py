@@ -58,10 +58,10 @@ def backend_recipe(library: str, backend_id: int, version: Sequence[int]) -> Lib
 
 
 def _backends() -> Iterator[LibraryRecipe]:
-    """Find the backends of this package, whose packages declare their numbers without importing anything."""
+    """Find the backends of this package: those whose `__init__.py`, which imports nothing, declares their numbers."""
     for file in sorted((HERE.parent / "backends").glob("*/__init__.py")):
-        facts = runpy.run_path(str(file))
-        if "BACKEND_ID" in facts:
+        if "BACKEND_ID" in file.read_text():
+            facts = runpy.run_path(str(file))
             library = f"libQnn{file.parent.name.capitalize()}.so"
             yield backend_recipe(library, facts["BACKEND_ID"], facts["INTERFACE_VERSION"])
 
