@@ -11,14 +11,7 @@ import numpy as np
 
 from isthmus import qnn
 from isthmus.cabi.client import listed, pointer, text, write, write_number
-from isthmus.cabi.objects import (
-    PROPERTY_GROUPS,
-    BackendConfig,
-    BackendOption,
-    OperationName,
-    Property,
-    PropertyAnswer,
-)
+from isthmus.cabi.objects import PROPERTY_GROUPS, BackendConfig, BackendOption, OperationName, Property, PropertyAnswer
 from isthmus.cabi.tables import CORE_VERSION
 from isthmus.cabi.types import Version
 from isthmus.capi import options

@@ -236,14 +236,7 @@ def _text(address: int, index: int) -> str:
 
 
 def _from_texts(given: dict[str, str]) -> Options:
-    from isthmus.delegate import (
-        BackendType,
-        DelegateLogLevel,
-        GraphPriority,
-        Options,
-        Profiling,
-        SkipOptions,
-    )
+    from isthmus.delegate import BackendType, DelegateLogLevel, GraphPriority, Options, Profiling, SkipOptions
     from isthmus.delegate.options import BACKEND_OPTIONS, backend_types
 
     options = Options(skip_options=SkipOptions())

@@ -7,17 +7,8 @@ import itertools
 from typing import TYPE_CHECKING
 
 from isthmus import qnn
+from isthmus.cabi import objects
 from isthmus.cabi.client import checked, listed, read, write_number
-from isthmus.cabi.objects import (
-    CoreInfo,
-    CoreInfoV1,
-    DeviceConfig,
-    DeviceOption,
-    HardwareDeviceInfo,
-    HardwareDeviceInfoV1,
-    PlatformInfo,
-    PlatformInfoV1,
-)
 from isthmus.capi import options
 from isthmus.capi.functions import serves
 from isthmus.capi.records import log_of
@@ -64,10 +55,10 @@ def device_create(server: LibraryServer, log: int, configs: int, out: int) -> No
 
 
 def _note(server: LibraryServer, configs: int) -> None:
-    for given in listed(configs, DeviceConfig):
-        if given.option == DeviceOption.CUSTOM:
+    for given in listed(configs, objects.DeviceConfig):
+        if given.option == objects.DeviceOption.CUSTOM:
             options.settings(server, "device", given.customConfig or 0)
-        elif given.option == DeviceOption.PLATFORM_INFO:
+        elif given.option == objects.DeviceOption.PLATFORM_INFO:
             server.say(LogLevel.INFO, "the platform of a device: understood, and without effect here")
         else:
             raise QnnError(Code.DEVICE_INVALID_CONFIG, "device", f"it has no config {given.option}")
@@ -100,14 +91,14 @@ def device_get_platform_info(server: LibraryServer, log: int, out: int) -> None:
     write_number(checked(out), server.keep(_platform(server)))
 
 
-def _platform(server: LibraryServer) -> PlatformInfo:
-    cores = (CoreInfo * 1)(CoreInfo(1, CoreInfoV1(0, 0, None)))
-    hardware = HardwareDeviceInfoV1(0, 0, 1, cores, None)
+def _platform(server: LibraryServer) -> objects.PlatformInfo:
+    cores = (objects.CoreInfo * 1)(objects.CoreInfo(1, objects.CoreInfoV1(0, 0, None)))
+    hardware = objects.HardwareDeviceInfoV1(0, 0, 1, cores, None)
     extension = server.facet.device_info and server.facet.device_info()
     if extension is not None:
         hardware.deviceInfoExtension = ctypes.addressof(extension)
-    devices = (HardwareDeviceInfo * 1)(HardwareDeviceInfo(1, hardware))
-    info = PlatformInfo(1, PlatformInfoV1(1, devices))
+    devices = (objects.HardwareDeviceInfo * 1)(objects.HardwareDeviceInfo(1, hardware))
+    info = objects.PlatformInfo(1, objects.PlatformInfoV1(1, devices))
     # What ctypes keeps alive with a structure does not include what it points to by a plain address.
     info.extension = extension  # type: ignore[attr-defined]
     return info
@@ -116,7 +107,7 @@ def _platform(server: LibraryServer) -> PlatformInfo:
 @serves("deviceFreePlatformInfo", Code.COMMON_INVALID_ARGUMENT)
 def device_free_platform_info(server: LibraryServer, log: int, info: int) -> None:
     """Let go of what was told of the platform."""
-    if not isinstance(server.kept.get(info), PlatformInfo):
+    if not isinstance(server.kept.get(info), objects.PlatformInfo):
         what = f"platform information at {info:#x}"
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, "it is none of this library's")
     del server.kept[info]

@@ -14,16 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from isthmus.backends.seam import registry
-from isthmus.capi.building import (
-    INCLUDE,
-    LIBRARIES,
-    SUPPRESSIONS,
-    BuildError,
-    LibraryRecipe,
-    NoCompiler,
-    backend_recipe,
-    compile_all,
-)
+from isthmus.capi import building
+from isthmus.capi.building import INCLUDE, LIBRARIES, SUPPRESSIONS, LibraryRecipe
 from isthmus.errors import Code, QnnError
 
 BUILT = Path(__file__).parent / "libraries"
@@ -53,13 +45,13 @@ def install(folder: str | os.PathLike[str]) -> list[Path]:
         target.mkdir(parents=True, exist_ok=True)
         wanted = (*LIBRARIES, *_of_other_packages())
         carried = [library for library in wanted if (BUILT / library.file).exists()]
-        made = _copied(target, carried) + compile_all(target, [each for each in wanted if each not in carried])
+        made = _copied(target, carried) + building.compile_all(target, [each for each in wanted if each not in carried])
         _replace(target / SETTINGS, settings().encode("utf-8", "surrogateescape"), 0o644)
         _replace(target / SUPPRESSIONS.name, SUPPRESSIONS.read_bytes(), 0o644)
-    except NoCompiler as problem:
+    except building.NoCompiler as problem:
         hint = "Install gcc or clang, or set CC."
         raise QnnError(Code.COMMON_PLATFORM_NOT_SUPPORTED, "libraries for C", str(problem), hint) from None
-    except BuildError as problem:
+    except building.BuildError as problem:
         raise QnnError(Code.COMMON_SYSTEM, "libraries for C", str(problem)) from None
     except OSError as problem:
         raise QnnError(Code.COMMON_SYSTEM, f"folder '{target}'", f"cannot be written: {problem}") from None
@@ -79,7 +71,7 @@ def _of_other_packages() -> list[LibraryRecipe]:
     ours = [library.file.lower() for library in LIBRARIES]
     others = [name for name in registry.names() if f"libqnn{name}.so" not in ours]
     facets = [(registry.entry(name).library, registry.c_facet(name)) for name in others]
-    return [backend_recipe(library, facet.backend_id, facet.version) for library, facet in facets]
+    return [building.backend_recipe(library, facet.backend_id, facet.version) for library, facet in facets]
 
 
 def _copied(target: Path, libraries: Sequence[LibraryRecipe]) -> list[Path]:

@@ -8,14 +8,7 @@ from isthmus.backends.htp.delegate import HtpOptions, HtpPerformanceMode, HtpPre
 from isthmus.delegate.custom_memory import CustomMemory
 from isthmus.delegate.delegate import Delegation, QnnDelegate
 from isthmus.delegate.interpreter import CustomAllocation, modify_graph_with_delegate, set_custom_allocation
-from isthmus.delegate.options import (
-    BackendType,
-    DelegateLogLevel,
-    GraphPriority,
-    Options,
-    Profiling,
-    SkipOptions,
-)
+from isthmus.delegate.options import BackendType, DelegateLogLevel, GraphPriority, Options, Profiling, SkipOptions
 from isthmus.delegate.structures import DEFAULT_TENSOR_ALIGNMENT
 
 __all__ = [

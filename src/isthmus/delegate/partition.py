@@ -288,9 +288,7 @@ class Partition:
         if not graph.finalized:
             graph.finalize(around.profile)
         call = graph.driver.native_call() if around.profile is None else None
-        if call is not None:
-            return NativeRunner(ready, call, self.block)
-        return BoundRunner(ready, around.settings.facet.shared_memory, around.profile)
+        return BoundRunner(ready, around.profile) if call is None else NativeRunner(ready, call, self.block)
 
     def _end(self) -> None:
         """End the graph; safe to call again, and after an interrupt it goes on where that came."""

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import ctypes
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -21,7 +20,6 @@ from isthmus.delegate.block import BlockOperand, NodeBlock
 from isthmus.delegate.custom_memory import CustomMemory
 from isthmus.delegate.view import Nodes
 from isthmus.errors import Code, QnnError
-from isthmus.memory import Buffer
 from isthmus.qnn import ClientTensor, DescriptorType, MemDescriptor
 
 
@@ -140,11 +138,9 @@ class NativeRunner(Runner):
 class BoundRunner(Runner):
     """Runs on the memory of the interpreter's tensors, bound once for as long as they stay where they are."""
 
-    def __init__(
-        self, ready: ReadyGraph, describe: Callable[[Buffer, int], Any] | None, profile: qnn.Profile | None = None
-    ) -> None:
+    def __init__(self, ready: ReadyGraph, profile: qnn.Profile | None = None) -> None:
         super().__init__(ready)
-        self._describe, self._profile = describe, profile
+        self._profile = profile
         self._handles: dict[int, tuple[int, qnn.MemHandle, CustomMemory]] = {}
         """Address, handle and memory of tensors that are registered, by index among inputs and outputs."""
         self._bound: tuple[int, ...] | None = None
@@ -152,6 +148,7 @@ class BoundRunner(Runner):
 
     def attach(self, nodes: Nodes, shared: Mapping[int, CustomMemory]) -> list[int]:
         context, registered = self.ready.graph.context, []
+        describe = context.backend.entry.delegate.shared_memory
         for index, (place, info) in enumerate(zip(self.ready.places, self.ready.infos, strict=True)):
             memory = None if place.kept else shared.get(place.tensor)
             address = (nodes.tensor(place.tensor).data or 0) if memory is not None else 0
@@ -159,8 +156,8 @@ class BoundRunner(Runner):
             if known is not None and known[0] != address:
                 self._unbind()
                 context.mem_deregister([self._handles.pop(index)[1]])
-            if memory is not None and self._describe is not None and index not in self._handles:
-                custom = self._describe(memory.buffer, address - memory.address)
+            if memory is not None and describe is not None and index not in self._handles:
+                custom = describe(memory.buffer, address - memory.address)
                 [handle] = context.mem_register(
                     [MemDescriptor(info.dims, info.dtype, DescriptorType.CUSTOM, custom=custom)]
                 )

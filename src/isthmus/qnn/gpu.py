@@ -4,29 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from isthmus.backends.gpu.options import (
-    GpuBackendProperty as BackendProperty,
-)
-from isthmus.backends.gpu.options import (
-    GpuContextOption as ContextConfig,
-)
-from isthmus.backends.gpu.options import (
-    GpuGraphOption as GraphConfig,
-)
-from isthmus.backends.gpu.options import (
-    GpuMemInfo,
-)
-from isthmus.backends.gpu.options import (
-    GpuMemType as MemType,
-)
-from isthmus.backends.gpu.options import (
-    PrecisionMode as Precision,
-)
+from isthmus.backends.gpu import options as _options
 from isthmus.errors import Code, QnnError
 
 if TYPE_CHECKING:
     from isthmus.backends.gpu.buffers import OpenClBuffer
     from isthmus.qnn.backend import Backend
+
+BackendProperty = _options.GpuBackendProperty
+ContextConfig = _options.GpuContextOption
+GpuMemInfo = _options.GpuMemInfo
+GraphConfig = _options.GpuGraphOption
+MemType = _options.GpuMemType
+Precision = _options.PrecisionMode
 
 CL_CONTEXT = BackendProperty.CL_CONTEXT
 CL_QUEUE = BackendProperty.CL_QUEUE
@@ -37,25 +27,6 @@ PRECISION = GraphConfig.PRECISION
 DISABLE_MEMORY_OPTIMIZATIONS = GraphConfig.DISABLE_MEMORY_OPTIMIZATIONS
 DISABLE_NODE_OPTIMIZATIONS = GraphConfig.DISABLE_NODE_OPTIMIZATIONS
 DISABLE_QUEUE_RECORDING = GraphConfig.DISABLE_QUEUE_RECORDING
-
-__all__ = [
-    "CL_CONTEXT",
-    "CL_DEVICE",
-    "CL_QUEUE",
-    "DISABLE_MEMORY_OPTIMIZATIONS",
-    "DISABLE_NODE_OPTIMIZATIONS",
-    "DISABLE_QUEUE_RECORDING",
-    "INVALIDATE_KERNEL_REPO",
-    "KERNEL_REPO_DIR",
-    "PRECISION",
-    "BackendProperty",
-    "ContextConfig",
-    "GpuMemInfo",
-    "GraphConfig",
-    "MemType",
-    "Precision",
-    "allocate",
-]
 
 
 def allocate(backend: Backend, nbytes: int) -> OpenClBuffer:

@@ -1,28 +1,20 @@
 """LPAI's custom properties, configs and structures, under the names of its headers."""
 
-from isthmus.backends.lpai.options import (
-    Affinity,
-    BufferAlignmentReq,
-    ClientType,
-    CoreAffinity,
-    GraphProperty,
-    Mem,
-    MemInfo,
-    PerfCfg,
-    Prepare,
-)
-from isthmus.backends.lpai.options import (
-    LpaiBackendProperty as BackendProperty,
-)
-from isthmus.backends.lpai.options import (
-    LpaiContextOption as ContextConfig,
-)
-from isthmus.backends.lpai.options import (
-    LpaiGraphOption as GraphConfig,
-)
-from isthmus.backends.lpai.options import (
-    LpaiMemType as MemType,
-)
+from isthmus.backends.lpai import options as _options
+
+Affinity = _options.Affinity
+BackendProperty = _options.LpaiBackendProperty
+BufferAlignmentReq = _options.BufferAlignmentReq
+ClientType = _options.ClientType
+ContextConfig = _options.LpaiContextOption
+CoreAffinity = _options.CoreAffinity
+GraphConfig = _options.LpaiGraphOption
+GraphProperty = _options.GraphProperty
+Mem = _options.Mem
+MemInfo = _options.MemInfo
+MemType = _options.LpaiMemType
+PerfCfg = _options.PerfCfg
+Prepare = _options.Prepare
 
 ALIGNMENT_REQ = BackendProperty.ALIGNMENT_REQ
 REQUIRE_PERSISTENT_BINARY = BackendProperty.REQUIRE_PERSISTENT_BINARY
@@ -38,31 +30,3 @@ PERF_CFG = GraphConfig.PERF_CFG
 CORE_AFFINITY = GraphConfig.CORE_AFFINITY
 PREPARE = GraphConfig.PREPARE
 RESET_STATE = GraphConfig.RESET_STATE
-
-__all__ = [
-    "ALIGNMENT_REQ",
-    "CORE_AFFINITY",
-    "ENABLE_ISLAND",
-    "IO_OFFSETS",
-    "MODEL_BUFFER_MEM_TYPE",
-    "PERF_CFG",
-    "PERSISTENT_MEM",
-    "PERSISTENT_MEM_SIZE",
-    "PREPARE",
-    "REQUIRE_PERSISTENT_BINARY",
-    "RESET_STATE",
-    "SCRATCH_MEM",
-    "SCRATCH_MEM_SIZE",
-    "SHARED_POOLS",
-    "Affinity",
-    "BufferAlignmentReq",
-    "ClientType",
-    "CoreAffinity",
-    "GraphConfig",
-    "GraphProperty",
-    "Mem",
-    "MemInfo",
-    "MemType",
-    "PerfCfg",
-    "Prepare",
-]

@@ -1,6 +1,5 @@
 """The CPU backend: the native engine in the client's own process."""
 
 BACKEND_ID = 3
-"""QNN's number of the backend."""
 INTERFACE_VERSION = (1, 1, 0)
-"""The version of the backend's own interface that this is modelled on."""
+"""QNN's number of the backend, and the version of its own interface that this is modelled on."""

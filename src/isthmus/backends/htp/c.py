@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from ctypes import c_bool, c_char_p, c_float, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
+from ctypes import c_bool, c_float, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
 from enum import IntEnum
 from typing import Any
 
@@ -16,7 +16,7 @@ from isthmus.backends.htp import BACKEND_ID, INTERFACE_VERSION
 from isthmus.backends.htp.options import HtpDescriptor, HtpMemType
 from isthmus.backends.seam.facets import CFacet, Say, option_of
 from isthmus.cabi.client import read
-from isthmus.cabi.types import UNDEFINED, Scalar
+from isthmus.cabi.types import UNDEFINED
 from isthmus.errors import Code
 from isthmus.log import LogLevel
 
@@ -92,58 +92,18 @@ class HtpOptimization(ctypes.Structure):
     _fields_ = [("type", c_uint32), ("floatValue", c_float)]
 
 
-class HtpFinalizeConfig(ctypes.Structure):
-    """QnnHtpGraph_FinalizeConfig_t."""
-
-    _fields_ = [("key", c_char_p), ("value", Scalar)]
-
-
-class HtpVtcmConfig(ctypes.Structure):
-    """QnnHtpGraph_VtcmConfig_t."""
-
-    _fields_ = [
-        ("sizeInBytes", c_uint32),
-        ("offsetInBytes", c_uint32),
-        ("sizeTotalInBytes", c_uint32),
-        ("reserved", c_uint32 * 3),
-    ]
-
-
-class HtpParallelConfig(ctypes.Structure):
-    """QnnHtpGraph_ParallelGraphExecutionConfig_t."""
-
-    _fields_ = [("concurrency", c_uint32), ("vtcmConfig", HtpVtcmConfig), ("reserved", c_uint32 * 4)]
-
-
-class HtpBoundingInfo(ctypes.Structure):
-    """QnnHtp_HmxBoundingInfo_t."""
-
-    _fields_ = [("targetHmxFreqHz", c_float), ("targetDspCoreFreq", c_float)]
-
-
 class HtpGraphConfigUnion(ctypes.Union):
-    """The value of an HTP graph's config."""
+    """The value of an HTP graph's config: the members that are read, and the size of the largest."""
 
     _fields_ = [
         ("optimizationOption", HtpOptimization),
         ("precision", c_uint32),
         ("vtcmSizeInMB", c_uint32),
         ("foldReluActivationIntoConvOff", c_bool),
-        ("shortDepthConvOnHmxOff", c_bool),
         ("numHvxThreads", c_uint64),
-        ("reserved", c_void_p),
-        ("finalizeConfig", HtpFinalizeConfig),
         ("numCores", c_uint32),
-        ("parallelGraphExecutionConfig", HtpParallelConfig),
         ("vtcmSizeInBytes", c_uint32),
-        ("hmxBoundingInfo", HtpBoundingInfo),
-        ("weightsPacking", c_bool),
-        ("assumeSameQuant", c_bool),
-        ("shareIOBuffer", c_bool),
-        ("advancedActivationFusion", c_bool),
-        ("monolithicLstm", c_bool),
-        ("precisionCompensation", c_bool),
-        ("fp16ClampOverflow", c_bool),
+        ("reserved", c_uint64 * 6),
     ]
 
 
@@ -152,30 +112,6 @@ class HtpGraphConfig(ctypes.Structure):
 
     _anonymous_ = ("value",)
     _fields_ = [("option", c_uint32), ("value", HtpGraphConfigUnion)]
-
-
-class HtpGroupRegistration(ctypes.Structure):
-    """QnnHtpContext_GroupRegistration_t."""
-
-    _fields_ = [("firstGroupHandle", c_void_p), ("maxSpillFillBuffer", c_uint64)]
-
-
-class HtpContextConfigUnion(ctypes.Union):
-    """The value of an HTP context's config."""
-
-    _fields_ = [
-        ("flag", c_bool),
-        ("groupRegistration", HtpGroupRegistration),
-        ("fileReadMemoryBudgetInMb", c_uint64),
-        ("shareResOptType", c_uint32),
-    ]
-
-
-class HtpContextConfig(ctypes.Structure):
-    """QnnHtpContext_CustomConfig_t; the options that are a truth value share `flag`."""
-
-    _anonymous_ = ("value",)
-    _fields_ = [("option", c_uint32), ("value", HtpContextConfigUnion)]
 
 
 class HtpMinimumArch(ctypes.Structure):
@@ -224,55 +160,6 @@ class HtpDeviceInfoExtension(ctypes.Structure):
     """QnnHtpDevice_DeviceInfoExtension_t."""
 
     _fields_ = [("devType", c_uint32), ("onChipDevice", HtpOnChipDevice)]
-
-
-class HtpDcvsV3(ctypes.Structure):
-    """QnnHtpPerfInfrastructure_DcvsV3_t."""
-
-    _fields_ = [
-        (name, c_uint32)
-        for name in (
-            "contextId", "setDcvsEnable", "dcvsEnable", "powerMode", "setSleepLatency", "sleepLatency",
-            "setSleepDisable", "sleepDisable", "setBusParams", "busVoltageCornerMin", "busVoltageCornerTarget",
-            "busVoltageCornerMax", "setCoreParams", "coreVoltageCornerMin", "coreVoltageCornerTarget",
-            "coreVoltageCornerMax",
-        )
-    ]  # fmt: skip
-
-
-class HtpPowerConfigUnion(ctypes.Union):
-    """The value of a power config."""
-
-    _fields_ = [
-        ("dcvsV3Config", HtpDcvsV3),
-        ("rpcControlLatencyConfig", c_uint32),
-        ("rpcPollingTimeConfig", c_uint32),
-        ("hmxTimeoutIntervalUsConfig", c_uint32),
-    ]
-
-
-class HtpPowerConfig(ctypes.Structure):
-    """QnnHtpPerfInfrastructure_PowerConfig_t."""
-
-    _anonymous_ = ("value",)
-    _fields_ = [("option", c_uint32), ("value", HtpPowerConfigUnion)]
-
-
-class HtpPerfInfrastructure(ctypes.Structure):
-    """QnnHtpDevice_PerfInfrastructure_t: four functions about clocks, voltages and memory."""
-
-    _fields_ = [
-        ("createPowerConfigId", c_void_p),
-        ("destroyPowerConfigId", c_void_p),
-        ("setPowerConfig", c_void_p),
-        ("setMemoryConfig", c_void_p),
-    ]
-
-
-class HtpInfrastructure(ctypes.Structure):
-    """QnnHtpDevice_Infrastructure_t, with its only kind, 0."""
-
-    _fields_ = [("infraType", c_uint32), ("perfInfra", HtpPerfInfrastructure)]
 
 
 class HtpSharedBuffer(ctypes.Structure):
@@ -327,10 +214,10 @@ def _graph(address: int, say: Say) -> dict[Any, Any]:
 
 
 def _context(address: int, say: Say) -> dict[Any, Any]:
-    config = read(address, HtpContextConfig)
-    if config.option in _UNNAMED_CONTEXT_OPTIONS:
-        return _ignored("context", config.option, say)
-    option = option_of(HtpContextOption, config.option, "HTP context", Code.CONTEXT_INVALID_CONFIG)
+    number = read(address, c_uint32).value  # QnnHtpContext_CustomConfig_t begins with its option
+    if number in _UNNAMED_CONTEXT_OPTIONS:
+        return _ignored("context", number, say)
+    option = option_of(HtpContextOption, number, "HTP context", Code.CONTEXT_INVALID_CONFIG)
     return _logged(f"context option {option.name}", say)
 
 

@@ -70,40 +70,22 @@ def _memory(address: int) -> options.MemInfo:
     return options.MemInfo(given.fd, given.offset)
 
 
-def _mem(address: int) -> options.Mem:
-    given = read(address, LpaiMem)
-    return options.Mem(given.memType, given.size, given.addr or 0)
-
-
-def _perf_cfg(address: int) -> options.PerfCfg:
-    given = read(address, LpaiPerfCfg)
-    return options.PerfCfg(given.fps, given.ftrtRatio, given.clientType)
-
-
-def _core_affinity(address: int) -> options.CoreAffinity:
-    given = read(address, LpaiCoreAffinity)
-    return options.CoreAffinity(given.affinity, given.coreSelection)
-
-
-def _prepare(address: int) -> options.Prepare:
-    given = read(address, LpaiPrepare)
-    return options.Prepare(bool(given.enableBatchnormFold), bool(given.excludeIo))
-
-
-_GRAPH_VALUES: dict[IntEnum, Callable[[int], Any]] = {
-    LpaiGraphOption.SCRATCH_MEM: _mem,
-    LpaiGraphOption.PERSISTENT_MEM: _mem,
-    LpaiGraphOption.PERF_CFG: _perf_cfg,
-    LpaiGraphOption.CORE_AFFINITY: _core_affinity,
-    LpaiGraphOption.PREPARE: _prepare,
-    LpaiGraphOption.RESET_STATE: lambda address: None,
+_GRAPH_VALUES: dict[IntEnum, tuple[type[ctypes.Structure], Callable[[Any], Any]]] = {
+    LpaiGraphOption.SCRATCH_MEM: (LpaiMem, lambda c: options.Mem(c.memType, c.size, c.addr or 0)),
+    LpaiGraphOption.PERSISTENT_MEM: (LpaiMem, lambda c: options.Mem(c.memType, c.size, c.addr or 0)),
+    LpaiGraphOption.PERF_CFG: (LpaiPerfCfg, lambda c: options.PerfCfg(c.fps, c.ftrtRatio, c.clientType)),
+    LpaiGraphOption.CORE_AFFINITY: (LpaiCoreAffinity, lambda c: options.CoreAffinity(c.affinity, c.coreSelection)),
+    LpaiGraphOption.PREPARE: (LpaiPrepare, lambda c: options.Prepare(bool(c.enableBatchnormFold), bool(c.excludeIo))),
 }
 
 
 def _graph(address: int, say: Say) -> dict[Any, Any]:
     config = read(address, LpaiCustom)
     option = option_of(LpaiGraphOption, config.option, "LPAI graph", Code.GRAPH_INVALID_ARGUMENT)
-    return {option: _GRAPH_VALUES[option](config.value or 0)}
+    if option is LpaiGraphOption.RESET_STATE:
+        return {option: None}
+    kind, value = _GRAPH_VALUES[option]
+    return {option: value(read(config.value or 0, kind))}
 
 
 def _context(address: int, say: Say) -> dict[Any, Any]:

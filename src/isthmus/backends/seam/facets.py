@@ -1,7 +1,4 @@
-"""What a backend declares for the C libraries and for the TFLite delegate, beside its driver.
-
-All of it is optional: the defaults serve a backend that declares nothing.
-"""
+"""What a backend declares for the C libraries and the TFLite delegate; the defaults serve one that declares nothing."""
 
 from __future__ import annotations
 
@@ -16,9 +13,8 @@ from isthmus.log import LogLevel
 from isthmus.memory import Buffer
 
 Say = Callable[[LogLevel, str], None]
-"""A client's log."""
 ConfigReader = Callable[[int, Say], dict[Any, Any]]
-"""Reads a custom config at an address; answers the settings that it stands for."""
+"""Reads a custom config at an address, with the client's log; answers the settings that it stands for."""
 
 
 @dataclass(frozen=True)
@@ -40,10 +36,8 @@ class CFacet:
     write_property
         Answers a custom property: it is given the function that looks properties up by number, the address of the
         client's structure, and a function that makes a refusal of a rule. Without it, custom properties are refused.
-    device_info
-        Makes the structure that extends the description of a device.
-    power_options
-        The votes for clocks and voltages that it accepts.
+    device_info, power_options
+        Makes the structure that extends the description of a device; the votes for clocks that are accepted.
     allocate
         Allocates a buffer in the memory type of one of its contexts: it is given the context, a name and a size.
     hints

@@ -13,14 +13,14 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from isthmus.backends import BUILT_IN, DEFAULT
+from isthmus.backends import BUILT_IN
+from isthmus.backends import DEFAULT as DEFAULT
 from isthmus.backends.seam.entry import BackendEntry
 from isthmus.backends.seam.facets import CFacet
 from isthmus.errors import Code, QnnError
 from isthmus.system.interrupts import own_fd
 from isthmus.system.lock import Lock
 
-__all__ = ["DEFAULT", "GROUP", "c_facet", "entry", "names", "register"]
 GROUP = "isthmus.backends"
 _LIBRARY = re.compile(r"(?:lib)?Qnn(?P<name>[A-Za-z0-9]+?)(?:\.so|\.dll)?")
 _lock = Lock()
