@@ -37,7 +37,7 @@ backends.gpu:                 errors version system log memory graph prepare com
 backends.gpu.delegate:        backends.seam
 backends.gpu.runtime:         errors system compiled
 backends.gpu.mixed_precision: errors graph prepare
-backends.gpu.compile:         errors memory graph prepare backends.gpu.mixed_precision
+backends.gpu.compile:         errors system memory graph prepare backends.gpu.mixed_precision
 qnn:                          errors version system log memory graph prepare frontends cabi backends.seam \
                               backends.htp backends.lpai backends.gpu
 capi:                         errors version system log memory graph frontends cabi qnn delegate backends.seam

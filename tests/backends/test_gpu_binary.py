@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 from gpu_harness import buffer, cl, descriptor, got, gpu, opencl_context, put
 from support import tiny
+from support.containers import FIELDS, START, with_right_checksum
 
 from isthmus import QnnError, qnn
 from isthmus.backends.gpu import binary as gpu_binary
+from isthmus.backends.gpu.compile import serialization
 from isthmus.errors import Code
 from isthmus.tools.cli import context_binary_generator, main, net_run
 
@@ -102,12 +104,14 @@ def test_a_damaged_binary_is_refused(binary, seed):
 def test_a_forged_binary_with_right_checksums_is_refused_or_read(binary, seed):
     """Whatever it says, it ends in a refusal or in programs, never in another error."""
     luck = random.Random(seed)
-    _, version, length, total, _ = gpu_binary._PREFIX.unpack_from(binary)
-    body = bytearray(binary[gpu_binary._PREFIX.size :])
+    header, sections = gpu_binary.FORMAT.unpack(binary)
+    name = luck.choice(list(sections))
+    program = bytearray(sections[name])
+    _, _, length, _ = FIELDS.unpack_from(program)
     for _ in range(luck.randrange(1, 4)):
-        body[luck.randrange(len(body))] = luck.randrange(256)
-    digest = gpu_binary._digest(bytes(body))
-    forged = gpu_binary._PREFIX.pack(gpu_binary.MAGIC, version, length, total, digest) + bytes(body)
+        program[START + luck.randrange(length)] = luck.choice(b'0123456789"[]{},:nul- \xff')
+    sections[name] = with_right_checksum(serialization.FORMAT, bytes(program))
+    forged = b"".join(gpu_binary.FORMAT.pack(header, sections))
     with suppress(QnnError):
         assert gpu_binary.inspect(forged) is not None
 

@@ -1,6 +1,5 @@
 """A program goes to bytes and back unchanged; bytes that are damaged or hostile are refused."""
 
-import json
 import struct
 from dataclasses import fields, replace
 
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 
 from isthmus import Code, QnnError
 from isthmus.engine.native.program import Program
-from isthmus.engine.native.serialization import _PREFIX, from_bytes, to_bytes
+from isthmus.engine.native.serialization import FORMAT, from_bytes, to_bytes
 from isthmus.engine.native.signatures import KERNELS
 from isthmus.graph import DataType, Quantization, TensorInfo
 
@@ -65,54 +64,36 @@ def test_damaged_bytes_are_always_refused(data):
 
 def forged(change) -> bytes:
     """A program whose header was changed by someone who knows how to make the checksum right."""
-    import hashlib
-
-    content = to_bytes(small_program())
-    _, version, length, _ = _PREFIX.unpack_from(content)
-    header = json.loads(content[_PREFIX.size : _PREFIX.size + length])
-    change(header)
-    text = json.dumps(header).encode()
-    assert len(text) <= length, "forgeries must not move the arrays"
-    body = bytearray(content[_PREFIX.size :])
-    body[:length] = text + b" " * (length - len(text))
-    return _PREFIX.pack(b"ISTHPROG", version, length, hashlib.sha256(body).digest()) + bytes(body)
+    header, sections = FORMAT.unpack(to_bytes(small_program()))
+    change(header, sections)
+    return b"".join(FORMAT.pack(header, sections))
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        lambda h: h["arrays"].update(words=[0, 9]),
-        lambda h: h["arrays"].update(words=[0, -8]),
-        lambda h: h["arrays"].update(words=[1, 8]),
-        lambda h: h.update(kernels=["movement:fill.4"]),
-        lambda h: h.update(declarations=[]),
-        lambda h: h.update(scratch_bytes=-1),
-        lambda h: h.update(target="z80"),
-        lambda h: h.update(state_offsets=[9]),
-        lambda h: h.update(labels=[]),
-        lambda h: h.update(threads=0),
-        lambda h: h.update(alignment=0),
-        lambda h: h.update(alignment=48),
-        lambda h: h.pop("target"),
-        lambda h: h["inputs"][0].update(dims=[-1]),
-        lambda h: h["inputs"][0].update(dtype="NO"),
-        lambda h: h["inputs"][0].update(quantization=[[-1.0], [3], None]),
+        lambda h, s: s.update(words=s["words"][:9]),
+        lambda h, s: s.update(words=s["words"][:8]),
+        lambda h, s: s.pop("words"),
+        lambda h, s: s.update(table=b""),
+        lambda h, s: h.update(kernels=["movement:fill.4"]),
+        lambda h, s: h.update(declarations=[]),
+        lambda h, s: h.update(scratch_bytes=-1),
+        lambda h, s: h.update(target="z80"),
+        lambda h, s: h.update(state_offsets=[9]),
+        lambda h, s: h.update(labels=[]),
+        lambda h, s: h.update(threads=0),
+        lambda h, s: h.update(alignment=0),
+        lambda h, s: h.update(alignment=48),
+        lambda h, s: h.pop("target"),
+        lambda h, s: h["inputs"][0].update(dims=[-1]),
+        lambda h, s: h["inputs"][0].update(dtype="NO"),
+        lambda h, s: h["inputs"][0].update(quantization=[[-1.0], [3], None]),
     ],
 )
 def test_a_forged_header_is_refused(change):
     with pytest.raises(QnnError):
         from_bytes(forged(change))
-
-
-def test_an_array_that_goes_on_behind_the_file_is_refused_as_such():
-    def longer(header):
-        # The last array of the file, with a few bytes more than there are.
-        last = max(header["arrays"], key=lambda name: header["arrays"][name][0])
-        header["arrays"][last][1] += 64
-        header["labels"] = ["a", "b"]
-
-    with pytest.raises(QnnError, match="lies outside the file"):
-        from_bytes(forged(longer))
 
 
 @pytest.mark.parametrize("number", [0, 1])

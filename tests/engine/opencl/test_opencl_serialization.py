@@ -15,10 +15,9 @@ import pytest
 from checking import graph_of, traits
 from support import processes
 
-from isthmus.backends.gpu.compile import serialization
 from isthmus.backends.gpu.compile.lower import prepare
 from isthmus.backends.gpu.compile.program import BufferRef, KernelPool, KernelProgram
-from isthmus.backends.gpu.compile.serialization import assemble, from_bytes, schedule_from_bytes, to_bytes
+from isthmus.backends.gpu.compile.serialization import FORMAT, assemble, from_bytes, schedule_from_bytes, to_bytes
 from isthmus.backends.gpu.compile.traits import FloatStorage
 from isthmus.backends.gpu.mixed_precision import Fp16Tensor
 from isthmus.errors import Code, QnnError
@@ -76,11 +75,8 @@ def test_a_program_can_be_lowered_for_another_device() -> None:
 
 def split(content: bytes) -> tuple[dict[str, Any], list[np.ndarray]]:
     """The header of a program and its contents."""
-    *_, length, _ = serialization._PREFIX.unpack_from(content)
-    start = serialization._PREFIX.size
-    header = json.loads(content[start : start + length])
-    body = content[-(-(start + length) // 64) * 64 :]
-    return header, [np.frombuffer(body[at : at + n], np.uint8) for at, n in header.pop("contents")]
+    header, sections = FORMAT.unpack(content)
+    return header, [np.frombuffer(section, np.uint8) for section in sections.values()]
 
 
 def _set(*path: Any, to: Any) -> Callable[[dict], None]:
@@ -119,6 +115,9 @@ FORGERIES = {
     "tables of different lengths": _set("work", to=[]),
     "halves that are neither there nor not": _set("tensors", 2, "half", to=1),
     "an input of halves": _set("tensors", 0, "half", to=True),
+    "contents that are not there": _set("tensors", 2, "data", to="9"),
+    "contents of another tensor": _set("tensors", 2, "data", to="1"),
+    "contents without a name": _set("tensors", 2, "data", to=["0"]),
     "a name that is no name": _set("tensors", 0, "type", to="APP_SHELL"),
 }
 

@@ -218,7 +218,7 @@ class AcceleratorServer:
         if len(graphs) > len(self._free_numbers):
             raise QnnError(Code.COMMON_RESOURCE_UNAVAILABLE, "accelerator", f"it has {MAX_GRAPHS} graphs already")
         wanted = 0 if pools else max((graph.program.scratch_bytes for graph in graphs.values()), default=0)
-        scratch = here.scratch if here.scratch.nbytes >= wanted else host(wanted, binary.SECTION_ALIGNMENT)
+        scratch = here.scratch if here.scratch.nbytes >= wanted else host(wanted, binary.FORMAT.alignment)
         made: list[_Graph] = []
         try:
             for graph in graphs.values():
@@ -322,7 +322,7 @@ def _immutable(fd: int) -> mmap.mmap | memoryview:
             raise QnnError(Code.CONTEXT_CREATE_FROM_BINARY, "contents of a descriptor", "there are none")
         if binary.is_sealed(fd):
             return mmap.mmap(fd, nbytes, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE, prot=mmap.PROT_READ)
-        copy = host(nbytes, binary.SECTION_ALIGNMENT).array
+        copy = host(nbytes, binary.FORMAT.alignment).array
         view, position = copy.data, 0
         while position < nbytes:
             read = os.preadv(fd, [view[position:]], position)

@@ -39,9 +39,9 @@ from isthmus.backends.seam.driver import (
 from isthmus.backends.seam.entry import BackendEntry, PlanReport
 from isthmus.backends.seam.execution_lock import FairLock
 from isthmus.backends.seam.facets import DelegateFacet
+from isthmus.engine.native import serialization
 from isthmus.engine.native.executor import Executor
 from isthmus.engine.native.program import Program
-from isthmus.engine.native.serialization import ALIGNMENT
 from isthmus.errors import Code, QnnError
 from isthmus.graph import Graph
 from isthmus.graph.operation import Call
@@ -199,7 +199,7 @@ class LpaiContext(ContextDriver):
             kept = in_place(binary)
             if kept is not None:
                 return kept, read_binary(kept, backend="lpai")
-            reason = f"it is a file, or memory that does not start at a multiple of {ALIGNMENT}"
+            reason = f"it is a file, or memory that does not start at a multiple of {serialization.FORMAT.alignment}"
             self.backend.log(LogLevel.INFO, f"the context binary is copied: {reason}")
         with ContextBinary(binary, "lpai") as opened:
             return opened.content, opened.contents

@@ -132,7 +132,7 @@ class Allocator:
             COMMON_PLATFORM_NOT_SUPPORTED where there is no TCM, COMMON_MEM_ALLOC where the type is unknown or the pool
             has too little left.
         """
-        start = max(self.alignment.start_addr_alignment, serialization.ALIGNMENT)
+        start = max(self.alignment.start_addr_alignment, serialization.FORMAT.alignment)
         if self.mem_type is LpaiMemType.DDR:
             return host(self.alignment.padded(nbytes), start)
         if self.mem_type is not LpaiMemType.TCM:

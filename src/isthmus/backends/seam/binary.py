@@ -1,18 +1,15 @@
 """Context binaries: one or more programs in one file that is mapped, not parsed. Written, opened, checked, inspected.
 
-The format is described in docs/context-binary.md. Nothing in a binary is trusted: structure, bounds and checksums are
-checked before anything is used, and there is no pickle in it.
+The format is described in docs/context-binary.md: a container with one program in each section. Nothing in it is
+trusted.
 """
 
 from __future__ import annotations
 
 import fcntl
-import hashlib
-import json
 import mmap
 import os
 import shutil
-import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
@@ -24,14 +21,20 @@ from isthmus.engine.native.program import Program
 from isthmus.errors import Code, QnnError
 from isthmus.graph import BinaryInfo, TensorInfo
 from isthmus.system import reading
+from isthmus.system.container import MALFORMED, ContainerFormat, as_size, as_text
 from isthmus.system.interrupts import FileDescriptor
 from isthmus.version import build_id
 
-MAGIC = b"ISTHMCTX"
-VERSION = 2
-SECTION_ALIGNMENT = 4096
-_PREFIX = struct.Struct("<8sIIQ32s")
-_HEADER_LIMIT = 1 << 24
+FORMAT = ContainerFormat(
+    b"ISTHMCTX",
+    3,
+    4096,
+    "context binary",
+    Code.CONTEXT_CREATE_FROM_BINARY,
+    Code.CONTEXT_BINARY_VERSION,
+    is_hashed=False,
+)
+"""Context binaries of the native engine. Each program has a checksum of its own."""
 _COPY_BYTES = 1 << 22
 
 Source = bytes | bytearray | memoryview | mmap.mmap | str | os.PathLike[str]
@@ -84,45 +87,10 @@ def to_bytes(graphs: Sequence[GraphBinary], backend: str) -> bytes:
     >>> info.backend, info.graphs
     ('htp', ())
     """
-    sections = [serialization.to_bytes(graph.program) for graph in graphs]
-
-    def header(start: int) -> tuple[bytes, int]:
-        entries: list[dict[str, Any]] = []
-        position = total = start
-        for graph, section in zip(graphs, sections, strict=True):
-            entries.append(
-                {
-                    "name": graph.program.name,
-                    "offset": position,
-                    "nbytes": len(section),
-                    "io_offsets": list(graph.io_offsets),
-                }
-            )
-            total = position + len(section)
-            position = _aligned(total)
-        return json.dumps({"backend": backend, "producer": build_id(), "graphs": entries}).encode(), total
-
-    # Offsets are part of the header whose length they depend on; room for the largest ones settles it.
-    start = _aligned(_PREFIX.size + len(header(1 << 48)[0]))
-    text, total = header(start)
-    content = bytearray(total)
-    content[: _PREFIX.size] = _PREFIX.pack(MAGIC, VERSION, len(text), total, _digest(VERSION, total, text))
-    content[_PREFIX.size : _PREFIX.size + len(text)] = text
-    for entry, section in zip(json.loads(text)["graphs"], sections, strict=True):
-        content[entry["offset"] : entry["offset"] + entry["nbytes"]] = section
-    return bytes(content)
-
-
-def _digest(version: int, total: int, text: bytes) -> bytes:
-    return hashlib.sha256(struct.pack("<IQ", version, total) + text).digest()
-
-
-def _aligned(position: int) -> int:
-    return -(-position // SECTION_ALIGNMENT) * SECTION_ALIGNMENT
-
-
-def _refusal(rule: str, code: Code = Code.CONTEXT_CREATE_FROM_BINARY, hint: str = "") -> QnnError:
-    return QnnError(code, "context binary", rule, hint)
+    io_offsets = {graph.program.name: graph.io_offsets for graph in graphs}
+    header = {"backend": backend, "producer": build_id(), "io_offsets": io_offsets}
+    sections = {graph.program.name: serialization.to_bytes(graph.program) for graph in graphs}
+    return b"".join(FORMAT.pack(header, sections))
 
 
 def read(content: bytes | memoryview | mmap.mmap, verify: bool = True, backend: str | None = None) -> BinaryContents:
@@ -140,64 +108,16 @@ def read(content: bytes | memoryview | mmap.mmap, verify: bool = True, backend: 
     QnnError
         CONTEXT_BINARY_VERSION for another version of the format, CONTEXT_CREATE_FROM_BINARY for all else.
     """
-    view = memoryview(content).cast("B")
-    if len(view) < _PREFIX.size:
-        raise _refusal(f"{len(view)} bytes are too few for one")
-    magic, version, length, total, digest = _PREFIX.unpack_from(view)
-    if magic != MAGIC:
-        raise _refusal("it does not begin as one does")
-    if version != VERSION:
-        rule = f"its format has version {version}, this software reads version {VERSION}"
-        raise _refusal(rule, Code.CONTEXT_BINARY_VERSION, "Generate it again.")
-    if total != len(view):
-        raise _refusal(f"it says that it has {total} bytes, it has {len(view)}")
-    if length > min(_HEADER_LIMIT, len(view) - _PREFIX.size):
-        raise _refusal("its header is longer than itself")
-    text = bytes(view[_PREFIX.size : _PREFIX.size + length])
-    if _digest(version, total, text) != digest:
-        raise _refusal("the checksum of its header is wrong: it is damaged")
+    header, sections = FORMAT.unpack(content)
     try:
-        header = json.loads(text)
-        entries = [_entry(fields) for fields in header["graphs"]]
-        maker, producer = _text(header["backend"]), _text(header["producer"])
-    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError) as problem:
-        raise _refusal(f"its header is not well-formed: {problem}") from None
-    graphs: dict[str, GraphBinary] = {}
-    position = _PREFIX.size + length
-    for name, offset, nbytes, io_offsets in entries:
-        if offset % SECTION_ALIGNMENT or offset < position or nbytes < 0 or offset + nbytes > total:
-            raise _refusal(f"graph '{name}' lies outside it")
-        if any(view[position:offset]):
-            raise _refusal(f"there are bytes before graph '{name}' that belong to nothing")
-        if name in graphs:
-            raise _refusal(f"it holds two graphs named '{name}'")
-        graphs[name] = _graph(name, view[offset : offset + nbytes], io_offsets, verify)
-        position = offset + nbytes
-    if any(view[position:]):
-        raise _refusal("there are bytes at its end that belong to nothing")
+        maker, producer = as_text(header["backend"]), as_text(header["producer"])
+        io_offsets = {name: tuple(map(as_size, header["io_offsets"][name])) for name in sections}
+    except MALFORMED as problem:
+        raise FORMAT.malformed(problem) from None
+    graphs = {name: _graph(name, section, io_offsets[name], verify) for name, section in sections.items()}
     if backend not in (None, maker):
-        raise _refusal(f"it was made for backend '{maker}', not for '{backend}'")
-    return BinaryContents(version, maker, producer, total, graphs)
-
-
-_Entry = tuple[str, int, int, tuple[int, ...]]
-
-
-def _entry(fields: Mapping[str, Any]) -> _Entry:
-    offset, nbytes = (_whole(fields[key]) for key in ("offset", "nbytes"))
-    return str(fields["name"]), offset, nbytes, tuple(map(_whole, fields["io_offsets"]))
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"{value!r} is not a text")
-    return value
-
-
-def _whole(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"{value!r} is not a whole number")
-    return value
+        raise FORMAT.refusal(f"it was made for backend '{maker}', not for '{backend}'")
+    return BinaryContents(FORMAT.version, maker, producer, memoryview(content).nbytes, graphs)
 
 
 def _graph(name: str, section: memoryview, io_offsets: tuple[int, ...], verify: bool) -> GraphBinary:
@@ -205,15 +125,14 @@ def _graph(name: str, section: memoryview, io_offsets: tuple[int, ...], verify: 
         graph = GraphBinary(serialization.from_bytes(section, verify, io_offsets), io_offsets)
     except QnnError as problem:
         rule = f"graph '{name}': {problem.rule}"
-        if problem.code is Code.COMMON_INCOMPATIBLE_BINARIES:
-            raise _refusal(rule, Code.CONTEXT_BINARY_VERSION, problem.hint) from None
-        raise _refusal(rule) from None
+        is_outdated = problem.code is serialization.FORMAT.other_version
+        raise (FORMAT.outdated(rule) if is_outdated else FORMAT.refusal(rule)) from None
     count = len(graph.tensors)
     if graph.program.name != name or len(io_offsets) not in (0, count):
-        raise _refusal(f"graph '{name}' differs from what the header says of it")
+        raise FORMAT.refusal(f"graph '{name}' differs from what the header says of it")
     for offset, info in zip(io_offsets, graph.tensors, strict=False):
         if offset < 0 or offset + info.nbytes > graph.program.scratch_bytes or offset % info.dtype.itemsize:
-            raise _refusal(f"tensor '{info.name}' of graph '{name}' lies outside scratch memory, or askew in it")
+            raise FORMAT.refusal(f"tensor '{info.name}' of graph '{name}' lies outside scratch memory, or askew in it")
     return graph
 
 
@@ -273,13 +192,14 @@ def in_place(source: Any) -> memoryview | None:
         view = memoryview(source).cast("B")
     except (TypeError, ValueError):
         return None
-    return view if len(view) and np.frombuffer(view, np.uint8).ctypes.data % serialization.ALIGNMENT == 0 else None
+    is_aligned = len(view) and np.frombuffer(view, np.uint8).ctypes.data % serialization.FORMAT.alignment == 0
+    return view if is_aligned else None
 
 
 def inspect(source: Source) -> BinaryInfo | None:
     """What a context binary holds, checked whole; None for what does not begin as one."""
     with _sealed(source) as own:
-        if os.pread(own.fileno(), len(MAGIC), 0) != MAGIC:
+        if os.pread(own.fileno(), len(FORMAT.magic), 0) != FORMAT.magic:
             return None
         return read(_mapped(own.fileno())).info
 
@@ -297,7 +217,7 @@ def _mapped(fd: int) -> mmap.mmap:
     try:
         return mmap.mmap(fd, os.fstat(fd).st_size, prot=mmap.PROT_READ)
     except OSError as problem:
-        raise _refusal(f"it cannot be mapped: {problem.strerror}", Code.COMMON_MEM_ALLOC) from None
+        raise FORMAT.refusal(f"it cannot be mapped: {problem.strerror}", Code.COMMON_MEM_ALLOC) from None
 
 
 def _sealed(source: Any) -> FileDescriptor:
@@ -309,16 +229,15 @@ def _sealed(source: Any) -> FileDescriptor:
         view = memoryview(source).cast("B")
     except (TypeError, ValueError) as problem:
         rule = f"a {type(source).__name__} is neither bytes nor a path: {problem}"
-        raise _refusal(rule, Code.CONTEXT_INVALID_ARGUMENT) from None
+        raise FORMAT.refusal(rule, Code.CONTEXT_INVALID_ARGUMENT) from None
     return _sealed_copy(lambda fd: fd.write(view))
 
 
 def _copy(stream: BinaryIO, kept: BinaryIO) -> None:
     """All of a binary; of any other file its beginning, which is enough to tell it."""
-    kept.write(stream.read(_PREFIX.size))
-    stream.seek(0)
-    if stream.read(len(MAGIC)) == MAGIC:
-        stream.seek(_PREFIX.size)
+    beginning = stream.read(len(FORMAT.magic))
+    kept.write(beginning)
+    if beginning == FORMAT.magic:
         shutil.copyfileobj(stream, kept, _COPY_BYTES)
 
 
@@ -327,16 +246,16 @@ def _opened(path: str | os.PathLike[str]) -> BinaryIO:
         return reading.opened(path)
     except OSError as problem:
         rule = f"'{os.fspath(path)}' cannot be opened: {problem.strerror}"
-        raise _refusal(rule, Code.CONTEXT_INVALID_ARGUMENT) from None
+        raise FORMAT.refusal(rule, Code.CONTEXT_INVALID_ARGUMENT) from None
 
 
 def _sealed_copy(write: Callable[[BinaryIO], object]) -> FileDescriptor:
     def checked(stream: BinaryIO) -> None:
         write(stream)
         if stream.tell() == 0:
-            raise _refusal("it is empty")
+            raise FORMAT.refusal("it is empty")
 
     try:
         return reading.sealed("isthmus-context", checked)
     except OSError as problem:
-        raise _refusal(f"it cannot be kept: {problem.strerror}", Code.COMMON_MEM_ALLOC) from None
+        raise FORMAT.refusal(f"it cannot be kept: {problem.strerror}", Code.COMMON_MEM_ALLOC) from None

@@ -1,16 +1,12 @@
-"""A program as bytes and back: a checked header, then each array at an aligned offset, so that it can be mapped.
+"""A program as a container and back: each array is a section, so that it can be mapped.
 
-Layout: 8 bytes magic, u32 version, u32 header length, 32 bytes SHA-256 of all that follows, header (JSON), arrays.
 Bytes are not trusted: every length and index is checked before it is used, every instruction is held against the
 declaration of its kernel (see `verification`), and that declaration must be the one that the program was made by.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
-import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,18 +16,17 @@ from isthmus.engine.native.program import NARROW, Program
 from isthmus.engine.native.signatures import KERNELS
 from isthmus.engine.native.verification import Unsafe
 from isthmus.engine.native.verification import verify as verify_instructions
-from isthmus.errors import Code, QnnError
+from isthmus.errors import Code
 from isthmus.graph import DataType, Quantization, TensorInfo, TensorMemType
 from isthmus.graph.tensor import MAX_BYTES
+from isthmus.system.container import MALFORMED, ContainerFormat
 
-MAGIC = b"ISTHPROG"
-VERSION = 2
-_PREFIX = struct.Struct("<8sII32s")
-ALIGNMENT = 64
-"""What a program's bytes must start at a multiple of for its constants to be used in place."""
+FORMAT = ContainerFormat(
+    b"ISTHPROG", 3, 64, "program", Code.COMMON_LOADING_BINARIES, Code.COMMON_INCOMPATIBLE_BINARIES, is_hashed=True
+)
+"""Programs. Bytes that start at a multiple of its alignment have their constants used in place."""
 _ARRAYS: dict[str, Any] = {"table": np.int64, "words": np.int64, "constants": np.uint8, "state_initial": np.uint8}
 _TENSORS = ("inputs", "outputs", "states")
-_AGAIN = "Generate it again."
 _SHOWN = 80  # characters of a name that nobody knows
 MAX_THREADS = 64
 MAX_ALIGNMENT = 1 << 16
@@ -43,7 +38,7 @@ def to_bytes(program: Program) -> bytes:
 
 
 def header_of(program: Program) -> dict[str, Any]:
-    """What the header of a program says, but where its arrays lie."""
+    """What the header of a program says, but how long its arrays are."""
     header: dict[str, Any] = {
         name: getattr(program, name) for name in ("name", "target", "threads", "scratch_bytes", "alignment")
     }
@@ -58,19 +53,8 @@ def assemble(header: dict[str, Any], contents: Mapping[str, np.ndarray]) -> byte
     arrays = {name: np.ascontiguousarray(contents[name], dtype) for name, dtype in _ARRAYS.items()}
     if contents["table"].dtype == NARROW:
         arrays["table"] = np.ascontiguousarray(contents["table"])
-    offsets: dict[str, list[int]] = {}
-    position = 0
-    for name, array in arrays.items():
-        offsets[name] = [position, array.nbytes]
-        position += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
-    text = json.dumps(header | {"arrays": offsets}).encode()
-    body_start = -(-(_PREFIX.size + len(text)) // ALIGNMENT) * ALIGNMENT
-    body = bytearray(body_start - _PREFIX.size + position)
-    body[: len(text)] = text
-    for name, array in arrays.items():
-        start = body_start - _PREFIX.size + offsets[name][0]
-        body[start : start + array.nbytes] = array.tobytes()
-    return _PREFIX.pack(MAGIC, VERSION, len(text), hashlib.sha256(body).digest()) + bytes(body)
+    sections = {name: array.reshape(-1).view(np.uint8).data for name, array in arrays.items()}
+    return b"".join(FORMAT.pack(header, sections))
 
 
 def from_bytes(content: bytes | memoryview, verify: bool = True, io_offsets: Sequence[int] = ()) -> Program:
@@ -83,33 +67,12 @@ def from_bytes(content: bytes | memoryview, verify: bool = True, io_offsets: Seq
     io_offsets
         Where each input, then each output may lie in scratch.
     """
-
-    def refuse(rule: str, code: Code = Code.COMMON_LOADING_BINARIES) -> QnnError:
-        return QnnError(code, "program", rule, _AGAIN if code is Code.COMMON_INCOMPATIBLE_BINARIES else "")
-
-    view = memoryview(content).cast("B")
-    if len(view) < _PREFIX.size:
-        raise refuse(f"{len(view)} bytes are too few for a program")
-    magic, version, length, digest = _PREFIX.unpack_from(view)
-    if magic != MAGIC:
-        raise refuse("it does not begin as a program does")
-    if version != VERSION:
-        raise refuse(f"version {version} is not {VERSION}", Code.COMMON_INCOMPATIBLE_BINARIES)
-    if verify and hashlib.sha256(view[_PREFIX.size :]).digest() != digest:
-        raise refuse("its checksum is wrong: it is damaged or cut short")
-    if length > len(view) - _PREFIX.size:
-        raise refuse("its header is longer than the file")
+    header, sections = FORMAT.unpack(content, verify)
     try:
-        header = json.loads(bytes(view[_PREFIX.size : _PREFIX.size + length]))
-        body_start = -(-(_PREFIX.size + length) // ALIGNMENT) * ALIGNMENT
-        arrays = {}
-        for name, dtype in _ARRAYS.items():
-            offset, nbytes = (int(n) for n in header["arrays"][name])
-            if offset < 0 or nbytes < 0 or offset % 8 or body_start + offset + nbytes > len(view):
-                raise refuse(f"array '{name}' lies outside the file")
-            if name == "table" and nbytes == 3 * NARROW.itemsize * len(header["labels"]):
-                dtype = NARROW
-            arrays[name] = np.frombuffer(view[body_start + offset : body_start + offset + nbytes], dtype)
+        dtypes = dict(_ARRAYS)
+        if len(sections["table"]) == 3 * NARROW.itemsize * len(header["labels"]):
+            dtypes["table"] = NARROW
+        arrays = {name: np.frombuffer(sections[name], dtype) for name, dtype in dtypes.items()}
         parts: dict[str, Any] = {**arrays, "table": arrays["table"].reshape(-1, 3)}
         parts |= {kind: tuple(_tensor_from_json(info) for info in header[kind]) for kind in _TENSORS}
         parts |= {name: str(header[name]) for name in ("name", "target")}
@@ -117,58 +80,57 @@ def from_bytes(content: bytes | memoryview, verify: bool = True, io_offsets: Seq
         parts |= {name: tuple(map(str, header[name])) for name in ("kernels", "labels")}
         program = Program(state_offsets=tuple(map(int, header["state_offsets"])), **parts)
         declarations = [str(digest) for digest in header["declarations"]]
-    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError) as problem:
-        raise refuse(f"its header is not well-formed: {problem}") from None
-    _check(program, refuse)
+    except MALFORMED as problem:
+        raise FORMAT.malformed(problem) from None
+    _check(program)
     if len(io_offsets) not in (0, len(program.inputs) + len(program.outputs)):
-        raise refuse("it has not as many inputs and outputs as there are offsets")
-    _check_kernels(program, declarations, refuse)
+        raise FORMAT.refusal("it has not as many inputs and outputs as there are offsets")
+    _check_kernels(program, declarations)
     try:
         verify_instructions(program, io_offsets)
     except Unsafe as problem:
-        raise refuse(str(problem)) from None
+        raise FORMAT.refusal(str(problem)) from None
     return program
 
 
-def _check_kernels(program: Program, declarations: list[str], refuse: Any) -> None:
+def _check_kernels(program: Program, declarations: list[str]) -> None:
     """Refuse kernels that there are not, that nothing uses, or whose words have changed since the program was made."""
     kernels = program.kernels
     if len(declarations) != len(kernels):
-        raise refuse("its tables differ in length")
+        raise FORMAT.refusal("its tables differ in length")
     if len(set(kernels)) != len(kernels):
-        raise refuse("two of its kernels have the same name")
+        raise FORMAT.refusal("two of its kernels have the same name")
     unused = set(range(len(kernels))) - set(program.table[:, 0].tolist())
     if unused:
         # What is named is compiled when the program is loaded.
-        raise refuse(f"no instruction uses its kernel '{kernels[min(unused)][:_SHOWN]}'")
+        raise FORMAT.refusal(f"no instruction uses its kernel '{kernels[min(unused)][:_SHOWN]}'")
     for kernel, digest in zip(kernels, declarations, strict=True):
         if kernel not in KERNELS:
-            raise refuse(f"there is no kernel '{kernel[:_SHOWN]}'")
+            raise FORMAT.refusal(f"there is no kernel '{kernel[:_SHOWN]}'")
         if digest != KERNELS[kernel].digest:
-            rule = f"the words of kernel '{kernel}' are not what they were when it was made"
-            raise refuse(rule, Code.COMMON_INCOMPATIBLE_BINARIES)
+            raise FORMAT.outdated(f"the words of kernel '{kernel}' are not what they were when it was made")
 
 
-def _check(program: Program, refuse: Any) -> None:
+def _check(program: Program) -> None:
     kernels, starts, shares = program.table.T
     if len(program.table) and (kernels.min() < 0 or kernels.max() >= len(program.kernels)):
-        raise refuse("an instruction names a kernel that is not there")
+        raise FORMAT.refusal("an instruction names a kernel that is not there")
     if len(program.table) and (starts.min() < 0 or starts.max() > len(program.words)):
-        raise refuse("an instruction's words lie outside the program")
+        raise FORMAT.refusal("an instruction's words lie outside the program")
     if len(program.table) and (shares.min() < 1 or shares.max() > program.threads):
-        raise refuse("an instruction is split into more shares than there are threads")
+        raise FORMAT.refusal("an instruction is split into more shares than there are threads")
     if len(program.labels) != len(program.table) or len(program.state_offsets) != len(program.states):
-        raise refuse("its tables differ in length")
+        raise FORMAT.refusal("its tables differ in length")
     if program.threads < 1 or program.threads > MAX_THREADS or not 0 <= program.scratch_bytes <= MAX_BYTES:
-        raise refuse("a size is out of bounds")
+        raise FORMAT.refusal("a size is out of bounds")
     if not 1 <= program.alignment <= MAX_ALIGNMENT or program.alignment & (program.alignment - 1):
-        raise refuse(f"alignment {program.alignment} is no power of two up to {MAX_ALIGNMENT}")
+        raise FORMAT.refusal(f"alignment {program.alignment} is no power of two up to {MAX_ALIGNMENT}")
     for tensors in (program.inputs, program.outputs, program.states):
         if len({info.name for info in tensors}) != len(tensors):
-            raise refuse("two of its tensors have the same name")
+            raise FORMAT.refusal("two of its tensors have the same name")
     for info, offset in zip(program.states, program.state_offsets, strict=True):
         if offset < 0 or offset + info.nbytes > program.state_bytes:
-            raise refuse(f"state '{info.name}' lies outside state memory")
+            raise FORMAT.refusal(f"state '{info.name}' lies outside state memory")
 
 
 def _tensor_to_json(info: TensorInfo) -> dict[str, Any]:

@@ -1,19 +1,14 @@
-"""A program as bytes and back. What is kept is the schedule it was lowered from, not source and not launches.
+"""A program as a container and back. What is kept is the schedule it was lowered from, not source and not launches.
 
 Bytes are not trusted. A schedule says what is computed, and where tensors lie; every tensor, every operation (by its
 own rule) and every place is checked, and the kernels are written anew for the device at hand. So no byte of a file
 reaches a compiler or an argument of a kernel unless it went through the same checks as a graph that a client composes.
-
-Layout: 8 bytes magic, u32 version, u32 header length, 32 bytes SHA-256 of all that follows, header (JSON), contents of
-constants and states, each at a multiple of 64 bytes.
+The contents of constants and states are sections, in the order of the tensors.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
-import struct
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -29,12 +24,12 @@ from isthmus.graph.operation import Call
 from isthmus.graph.ops import OPERATIONS
 from isthmus.graph.tensor import MAX_BYTES
 from isthmus.prepare.schedule import Place, Plan, PlanRow, Pool, Schedule, Step
+from isthmus.system.container import MALFORMED, ContainerFormat, as_size
 
-MAGIC = b"ISTHOCLS"
-VERSION = 2
-ALIGNMENT = 64
+FORMAT = ContainerFormat(
+    b"ISTHOCLS", 3, 64, "program", Code.COMMON_LOADING_BINARIES, Code.COMMON_INCOMPATIBLE_BINARIES, is_hashed=True
+)
 MAX_ALIGNMENT = 1 << 16
-_PREFIX = struct.Struct("<8sII32s")
 _KINDS = (TensorType.APP_WRITE, TensorType.APP_READ, TensorType.APP_READWRITE, TensorType.NATIVE, TensorType.STATIC)
 _HALVES = ((DataType.FLOAT_32, TensorType.NATIVE), (DataType.FLOAT_32, TensorType.STATIC))
 _NUMERICS = ("exact", "litert", "onnxruntime")
@@ -44,11 +39,6 @@ _NUMBERS = frozenset(
 """What arrays of parameters may hold, as numpy writes it."""
 _OF_STRIPS = frozenset(("regions", "again", "bounded"))
 """What a plan tells of strips, which no file holds."""
-_AGAIN = "Generate it again."
-
-
-def _refuse(rule: str, code: Code = Code.COMMON_LOADING_BINARIES) -> QnnError:
-    return QnnError(code, "program", rule, _AGAIN if code is Code.COMMON_INCOMPATIBLE_BINARIES else "")
 
 
 # -- to bytes ----------------------------------------------------------------------------------------------------------
@@ -71,7 +61,7 @@ def to_bytes(program: KernelProgram) -> bytes:
     def described(tensor: Tensor) -> dict[str, Any]:
         q, data = tensor.quantization, None
         if tensor.data is not None:
-            data = len(contents)
+            data = str(len(contents))
             contents.append(
                 to_fp16(tensor.data) if isinstance(tensor, Fp16Tensor) else np.ascontiguousarray(tensor.data)
             )
@@ -107,18 +97,8 @@ def to_bytes(program: KernelProgram) -> bytes:
 
 def assemble(header: dict[str, Any], contents: list[np.ndarray]) -> bytes:
     """A header and the contents behind it as bytes with the right checksum, whatever they say."""
-    offsets, position = [], 0
-    for array in contents:
-        offsets.append([position, array.nbytes])
-        position += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
-    text = json.dumps(header | {"contents": offsets}).encode()
-    start = -(-(_PREFIX.size + len(text)) // ALIGNMENT) * ALIGNMENT
-    body = bytearray(start - _PREFIX.size + position)
-    body[: len(text)] = text
-    for (offset, nbytes), array in zip(offsets, contents, strict=True):
-        at = start - _PREFIX.size + offset
-        body[at : at + nbytes] = array.tobytes()
-    return _PREFIX.pack(MAGIC, VERSION, len(text), hashlib.sha256(body).digest()) + bytes(body)
+    raw = [np.ascontiguousarray(array).reshape(-1).view(np.uint8).data for array in contents]
+    return b"".join(FORMAT.pack(header, {str(index): data for index, data in enumerate(raw)}))
 
 
 def _param(value: Any) -> Any:
@@ -144,11 +124,10 @@ def from_bytes(content: bytes | memoryview, traits: DeviceTraits, fuse: bool = T
     for step, offset in zip(schedule.steps, schedule.work, strict=True):
         reason = refusal(step)
         if reason is not None:
-            raise _refuse(f"node '{step.name}' ({step.op}): {reason}")
+            raise FORMAT.refusal(f"node '{step.name}' ({step.op}): {reason}")
         end = offset + work_bytes(step, traits)
         if end > schedule.scratch_bytes:
-            rule = "its work space was planned for another kind of device"
-            raise _refuse(rule, Code.COMMON_INCOMPATIBLE_BINARIES)
+            raise FORMAT.outdated("its work space was planned for another kind of device")
         needed = max(needed, end)
     # Whatever it asks for, it gets what it needs.
     whole = -(-needed // schedule.alignment) * schedule.alignment
@@ -156,46 +135,30 @@ def from_bytes(content: bytes | memoryview, traits: DeviceTraits, fuse: bool = T
     try:
         return lower(schedule, traits, precision, fuse)
     except MemoryError:
-        raise _refuse("the host has no memory for its constants") from None
+        raise FORMAT.refusal("the host has no memory for its constants") from None
 
 
 def schedule_from_bytes(content: bytes | memoryview) -> tuple[Schedule, FloatStorage]:
     """The schedule in a block of bytes, checked, and the precision that it was planned for."""
-    view = memoryview(content).cast("B")
-    if len(view) < _PREFIX.size:
-        raise _refuse(f"{len(view)} bytes are too few for a program")
-    magic, version, length, digest = _PREFIX.unpack_from(view)
-    if magic != MAGIC:
-        raise _refuse("it does not begin as a program does")
-    if version != VERSION:
-        raise _refuse(f"version {version} is not {VERSION}", Code.COMMON_INCOMPATIBLE_BINARIES)
-    if hashlib.sha256(view[_PREFIX.size :]).digest() != digest:
-        raise _refuse("its checksum is wrong: it is damaged or cut short")
-    if length > len(view) - _PREFIX.size:
-        raise _refuse("its header is longer than the file")
+    header, sections = FORMAT.unpack(content)
     try:
-        header = json.loads(bytes(view[_PREFIX.size : _PREFIX.size + length]))
-        start = -(-(_PREFIX.size + length) // ALIGNMENT) * ALIGNMENT
-        schedule = _schedule(header, view[start:])
+        schedule = _schedule(header, sections)
         precision = FloatStorage(header["precision"])
     except QnnError as problem:
-        raise _refuse(f"{problem.what}: {problem.rule}") from None
-    except (
-        LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError, AssertionError,
-        MemoryError,
-    ) as problem:  # fmt: skip
-        raise _refuse(f"its header is not well-formed: {problem}") from None
+        raise FORMAT.refusal(f"{problem.what}: {problem.rule}") from None
+    except (*MALFORMED, AssertionError) as problem:
+        raise FORMAT.malformed(problem) from None
     return schedule, precision
 
 
-def _schedule(header: dict[str, Any], body: memoryview) -> Schedule:
-    size = {name: _whole(header[name], MAX_BYTES) for name in ("scratch_bytes", "state_bytes")}
-    alignment = _whole(header["alignment"], MAX_ALIGNMENT)
+def _schedule(header: dict[str, Any], sections: dict[str, memoryview]) -> Schedule:
+    size = {name: as_size(header[name], MAX_BYTES) for name in ("scratch_bytes", "state_bytes")}
+    alignment = as_size(header["alignment"], MAX_ALIGNMENT)
     if alignment < 1 or alignment & (alignment - 1):
         raise ValueError(f"alignment {alignment} is no power of two")
     if header["numerics"] not in _NUMERICS:
         raise ValueError("its rounding is unknown")
-    tensors = [_tensor(fields, header["contents"], body) for fields in header["tensors"]]
+    tensors = [_tensor(fields, sections) for fields in header["tensors"]]
     groups = {
         kind: tuple(tensors[_index(n, tensors)] for n in header[kind]) for kind in ("inputs", "outputs", "states")
     }
@@ -207,8 +170,8 @@ def _schedule(header: dict[str, Any], body: memoryview) -> Schedule:
         if fields["place"] is not None:
             places[tensor] = _place(tensor, fields["place"], size, groups, alignment)
     steps = tuple(_step(fields, tensors) for fields in header["steps"])
-    work = tuple(_whole(n, MAX_BYTES) for n in header["work"])
-    offsets = tuple(_whole(n, MAX_BYTES) for n in header["state_offsets"])
+    work = tuple(as_size(n, MAX_BYTES) for n in header["work"])
+    offsets = tuple(as_size(n, MAX_BYTES) for n in header["state_offsets"])
     if len(work) != len(steps) or len(offsets) != len(groups["states"]):
         raise ValueError("its tables differ in length")
     if any(offset % 64 for offset in work):
@@ -240,14 +203,8 @@ def _schedule(header: dict[str, Any], body: memoryview) -> Schedule:
     )
 
 
-def _whole(value: Any, most: int) -> int:
-    if type(value) is not int or not 0 <= value <= most:
-        raise ValueError(f"{value!r} is no number from 0 to {most}")
-    return value
-
-
 def _index(value: Any, table: list[Any]) -> int:
-    return _whole(value, len(table) - 1)
+    return as_size(value, len(table) - 1)
 
 
 def _check_ends(groups: dict[str, tuple[Tensor, ...]]) -> None:
@@ -259,11 +216,11 @@ def _check_ends(groups: dict[str, tuple[Tensor, ...]]) -> None:
             raise ValueError(f"its {kind} are not what they should be")
 
 
-def _tensor(fields: dict[str, Any], offsets: list[Any], body: memoryview) -> Tensor:
+def _tensor(fields: dict[str, Any], sections: dict[str, memoryview]) -> Tensor:
     kind, dtype = TensorType[fields["type"]], DataType[fields["dtype"]]
     if kind not in _KINDS:
         raise ValueError(f"a tensor of type {kind.name}")
-    dims = tuple(_whole(d, MAX_BYTES) for d in fields["dims"])
+    dims = tuple(as_size(d, MAX_BYTES) for d in fields["dims"])
     half = fields["half"]
     if type(half) is not bool or (half and (dtype, kind) not in _HALVES):
         raise ValueError(f"'{fields['name']}' is no tensor that can be halves")
@@ -271,14 +228,14 @@ def _tensor(fields: dict[str, Any], offsets: list[Any], body: memoryview) -> Ten
     nbytes = math.prod(dims) * stored.itemsize
     data = None
     if fields["data"] is not None:
-        offset, length = (_whole(n, MAX_BYTES) for n in offsets[_index(fields["data"], offsets)])
-        if length != nbytes or offset % ALIGNMENT or offset + length > len(body):
-            raise ValueError(f"the contents of '{fields['name']}' lie outside the file")
-        data = np.frombuffer(body[offset : offset + length], stored).astype(dtype.numpy, copy=False).reshape(dims)
+        section = sections[fields["data"]]
+        if len(section) != nbytes:
+            raise ValueError(f"the contents of '{fields['name']}' have {len(section)} bytes, not {nbytes}")
+        data = np.frombuffer(section, stored).astype(dtype.numpy, copy=False).reshape(dims)
     given = fields["quantization"]
     quantization = None
     if given is not None:
-        axis = None if given[2] is None else _whole(given[2], len(dims) - 1)
+        axis = None if given[2] is None else as_size(given[2], len(dims) - 1)
         quantization = Quantization(tuple(map(float, given[0])), tuple(int(n) for n in given[1]), axis)
         if any(abs(n) > 1 << 32 for n in quantization.offsets):
             raise ValueError(f"the zero point of '{fields['name']}' is out of bounds")
@@ -290,12 +247,12 @@ def _place(
     tensor: Tensor, given: Any, size: dict[str, int], groups: dict[str, tuple[Tensor, ...]], alignment: int
 ) -> Place:
     """A place within its pool, at a multiple of the element's size."""
-    pool, offset = (_whole(n, MAX_BYTES) for n in given)
+    pool, offset = (as_size(n, MAX_BYTES) for n in given)
     ends = (*groups["inputs"], *groups["outputs"])
     if pool in (Pool.SCRATCH, Pool.STATE):
         room = size["scratch_bytes" if pool == Pool.SCRATCH else "state_bytes"]
     else:
-        room = ends[_whole(pool - Pool.IO, len(ends) - 1)].nbytes
+        room = ends[as_size(pool - Pool.IO, len(ends) - 1)].nbytes
     if offset + tensor.nbytes > room or offset % tensor.itemsize:
         raise ValueError(f"tensor '{tensor.name}' lies outside its memory")
     if tensor in ends and (pool < Pool.IO or ends[pool - Pool.IO] is not tensor or offset):
@@ -333,11 +290,11 @@ def _given(value: Any) -> Any:
 
 def _plan(fields: dict[str, Any]) -> Plan:
     rows = tuple(
-        PlanRow(str(r["name"]), *(_whole(r[n], MAX_BYTES) for n in ("bytes", "first", "last", "offset")))
+        PlanRow(str(r["name"]), *(as_size(r[n], MAX_BYTES) for n in ("bytes", "first", "last", "offset")))
         for r in fields["rows"]
     )
     numbers = {
-        name: _whole(fields[name], MAX_BYTES)
+        name: as_size(fields[name], MAX_BYTES)
         for name in (
             "bytes",
             "lower_bound",

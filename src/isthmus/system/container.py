@@ -1,0 +1,156 @@
+"""Containers: a header of facts in JSON and named sections of bytes, in one file that is mapped, not parsed.
+
+Whatever this software keeps of programs and graphs has this form, which docs/context-binary.md describes; a
+`ContainerFormat` states what differs. Nothing that is read is trusted: prefix, lengths, checksum and gaps are checked
+before a section is handed out, and there is no pickle in it. What header and sections mean is checked by their reader.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from isthmus.errors import Code, QnnError
+
+MAX_HEADER = 1 << 26
+"""The most bytes of a header. Read as JSON it takes some ten times as much."""
+MALFORMED = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError, MemoryError)
+"""What reading a header raises where that does not have the expected form."""
+_FIELDS = struct.Struct("<8sIIQ")
+_START = _FIELDS.size + hashlib.sha256().digest_size
+
+
+@dataclass(frozen=True)
+class ContainerFormat:
+    """A kind of container.
+
+    Parameters
+    ----------
+    magic
+        The 8 bytes that it begins with.
+    version
+        The version that is written, and the only one that is read.
+    alignment
+        What each section begins at a multiple of, counted from the beginning of the file.
+    what
+        What it is called in messages.
+    damaged, other_version
+        The codes of refusals.
+    is_hashed
+        Whether the checksum covers the sections too, or the header alone.
+    """
+
+    magic: bytes
+    version: int
+    alignment: int
+    what: str
+    damaged: Code
+    other_version: Code
+    is_hashed: bool
+
+    def pack(self, header: Mapping[str, Any], sections: Mapping[str, bytes | memoryview]) -> list[bytes | memoryview]:
+        """Give the pieces of a file, to be joined or written one after the other; sections are not copied.
+
+        Examples
+        --------
+        >>> form = ContainerFormat(b"EXAMPLES", 1, 64, "example", Code.COMMON_GENERAL, Code.COMMON_GENERAL, True)
+        >>> form.unpack(b"".join(form.pack({"unit": "m"}, {"a": b"12", "b": b"345"})))
+        ({'unit': 'm'}, {'a': <memory at 0x...>, 'b': <memory at 0x...>})
+        """
+        text = json.dumps({**header, "sections": {name: len(data) for name, data in sections.items()}}).encode()
+        if len(text) > MAX_HEADER:
+            raise self.refusal(f"its header would take {len(text)} bytes, more than {MAX_HEADER}")
+        body: list[bytes | memoryview] = []
+        total = _START + len(text)
+        for data in sections.values():
+            body += (bytes(-total % self.alignment), data)
+            total += len(body[-2]) + len(data)
+        fields = _FIELDS.pack(self.magic, self.version, len(text), total)
+        return [fields, _digest((fields, text, *(body if self.is_hashed else ()))), text, *body]
+
+    def unpack(
+        self, content: bytes | bytearray | memoryview | mmap.mmap, verify: bool = True
+    ) -> tuple[dict[str, Any], dict[str, memoryview]]:
+        """Give header and sections, which are views of `content`.
+
+        Parameters
+        ----------
+        verify
+            Whether to compute the checksum where it covers the sections. Everything else is checked in any case.
+
+        Raises
+        ------
+        QnnError
+            `other_version` for a file of another version, `damaged` for all else.
+        """
+        view = memoryview(content).cast("B")
+        if view[: len(self.magic)] != self.magic:
+            raise self.refusal("it does not begin as one does")
+        if len(view) < _START:
+            raise self.refusal(f"{len(view)} bytes are too few for one")
+        _, version, length, total = _FIELDS.unpack_from(view)
+        if version != self.version:
+            raise self.outdated(f"it was written by format version {version}, this version reads {self.version}")
+        if total != len(view):
+            raise self.refusal(f"it says that it has {total} bytes, it has {len(view)}")
+        end = _START + length
+        if length > MAX_HEADER or end > total:
+            raise self.refusal("its header is longer than itself")
+        covered = view[_START : total if self.is_hashed else end]
+        if (verify or not self.is_hashed) and view[_FIELDS.size : _START] != _digest((view[: _FIELDS.size], covered)):
+            raise self.refusal("its checksum is wrong: it is damaged")
+        try:
+            header = json.loads(bytes(view[_START:end]))
+            sizes = [(name, as_size(nbytes)) for name, nbytes in header.pop("sections").items()]
+        except MALFORMED as problem:
+            raise self.malformed(problem) from None
+        sections = {}
+        for name, nbytes in sizes:
+            start = end + -end % self.alignment
+            if start + nbytes > total:
+                raise self.refusal(f"section '{name}' lies outside it")
+            if any(view[end:start]):
+                raise self.refusal(f"there are bytes before section '{name}' that belong to nothing")
+            end = start + nbytes
+            sections[name] = view[start:end]
+        if end != total:
+            raise self.refusal("there are bytes at its end that belong to nothing")
+        return header, sections
+
+    def refusal(self, rule: str, code: Code | None = None) -> QnnError:
+        """Make the error for a file that is damaged, or that breaks a rule with a code of its own."""
+        return QnnError(code or self.damaged, self.what, rule)
+
+    def malformed(self, problem: Exception) -> QnnError:
+        """Make the error for a header that does not have the expected form."""
+        return self.refusal(f"its header is not well-formed: {problem}")
+
+    def outdated(self, rule: str) -> QnnError:
+        """Make the error for a file that another version of this software can read."""
+        return QnnError(self.other_version, self.what, rule, "Generate it again.")
+
+
+def as_size(value: object, most: int = (1 << 63) - 1) -> int:
+    """Give a number of a header that is a size, an offset or an index; a ValueError for all else."""
+    if type(value) is not int or not 0 <= value <= most:
+        raise ValueError(f"{value!r} is no number from 0 to {most}")
+    return value
+
+
+def as_text(value: object) -> str:
+    """Give a text of a header; a ValueError for all else."""
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is not a text")
+    return value
+
+
+def _digest(pieces: Iterable[bytes | memoryview]) -> bytes:
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+    return digest.digest()
