@@ -17,6 +17,7 @@ from support.waiting import eventually
 
 from isthmus import Session, qnn
 from isthmus.errors import Code, QnnError
+from isthmus.frontends import ModelSource
 from isthmus.graph import TensorMemType
 from isthmus.qnn import model_library, model_process
 from isthmus.qnn.recorder import Recorder
@@ -30,7 +31,7 @@ def library(tmp_path_factory):
 
 def refused(path) -> QnnError:
     with pytest.raises(QnnError) as caught:
-        model_library.load_all(path)
+        model_library.load_all(ModelSource(path))
     assert str(path) in caught.value.what
     return caught.value
 
@@ -54,7 +55,7 @@ def test_a_context_takes_all_graphs_of_a_library(library):
 @pytest.mark.parametrize("entries", [48, 71, 90])
 def test_a_library_built_for_any_table_sees_no_debugging_and_no_callback(tmp_path, entries):
     """They lie behind the table; the library refuses if one of them is not nothing."""
-    graphs = model_library.load_all(build(tmp_path, ENTRIES=entries))
+    graphs = model_library.load_all(ModelSource(build(tmp_path, ENTRIES=entries)))
     assert [graph.name for graph in graphs] == ["image", "bytes"]
 
 
@@ -66,7 +67,7 @@ def test_the_library_is_loaded_by_another_process(library):
 
 
 def test_weights_of_a_library_are_read_only_views(library):
-    image, _ = model_library.load_all(library)
+    image, _ = model_library.load_all(ModelSource(library))
     weights = image.tensors["conv_w"].data
     np.testing.assert_array_equal(weights, model_libraries.CONV_W)
     assert not weights.flags.owndata

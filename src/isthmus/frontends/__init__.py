@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isthmus.errors import Code, QnnError
+from isthmus.frontends.model_source import ModelSource
 from isthmus.system import reading
 
 if TYPE_CHECKING:
     from isthmus.graph import Graph
 
-__all__ = ["LIBRARY_MAGIC", "contents", "is_tflite", "load", "load_all", "only"]
+__all__ = ["LIBRARY_MAGIC", "ModelSource", "contents", "is_tflite", "load", "load_all"]
 
 LIBRARY_MAGIC = b"\x7fELF"
 """How a compiled model library begins. It is not read but run, by `isthmus.qnn.model_library`."""
@@ -37,72 +38,36 @@ def load(
     constants: Mapping[str, Any] | None = None,
     graph: str | None = None,
 ) -> Graph:
-    """Read a model file and convert one graph of it to a finalized graph.
-
-    Parameters
-    ----------
-    path
-        A TFLite, ONNX or DLC file; what it is, its contents tell.
-    shapes
-        Dimensions of inputs, by name, where the file leaves some open; open ones become 1 otherwise.
-    constants
-        Inputs of an ONNX model to be bound to values; they are no longer inputs of the graph.
-    graph
-        Which graph of a file that holds several; it may be left out where there is one.
+    """Read a model file and convert one graph of it to a finalized graph; parameters are those of `ModelSource`.
 
     Raises
     ------
     QnnError
         If the file cannot be read, is of no such format, is damaged, or uses what is not supported.
     """
-    return only(path, load_all(path, shapes, constants, graph))
-
-
-def only(path: str | os.PathLike[str], graphs: Sequence[Graph]) -> Graph:
-    """The graph of a file that holds one, or of which one was asked for."""
-    if len(graphs) > 1:
-        names = ", ".join(f"'{one.name}'" for one in graphs)
-        rule = f"it holds {len(graphs)} graphs: {names}"
-        raise QnnError(
-            Code.COMMON_INVALID_ARGUMENT, f"model file '{os.fspath(path)}'", rule, "Say which of them is meant."
-        )
-    return graphs[0]
+    source = ModelSource(Path(path), shapes, constants, graph)
+    return source.only(load_all(source))
 
 
 @np.errstate(all="ignore")
-def load_all(
-    path: str | os.PathLike[str],
-    shapes: Mapping[str, Sequence[int]] | None = None,
-    constants: Mapping[str, Any] | None = None,
-    graph: str | None = None,
-    clean_names: bool = False,
-) -> list[Graph]:
-    """Read a model file and convert all its graphs, or the one that is named, to finalized graphs.
-
-    Parameters
-    ----------
-    path, shapes, constants, graph
-        As for `load`.
-    clean_names
-        Whether the tensors of a DLC get the names that QNN's own reader gives them: all but letters, digits and ``_``
-        replaced. Other formats keep their names.
-    """
-    path = Path(path)
+def load_all(source: ModelSource) -> list[Graph]:
+    """Read a model file and convert all its graphs, or the one that is asked for, to finalized graphs."""
+    path = source.path
     if reading.begins(path, _DLC_MAGIC):
-        _refuse_constants(path, "DLC", constants)
+        _refuse_constants(source, "DLC")
         from isthmus.frontends import dlc
 
-        return dlc.load(path, shapes, graph, clean_names)
+        return dlc.load(source)
     data = contents(path)
     if is_tflite(data):
-        _refuse_constants(path, "TFLite model", constants)
+        _refuse_constants(source, "TFLite model")
         from isthmus.frontends import tflite
 
-        loaded = tflite.load(data, path.stem, shapes)
+        loaded = tflite.load(data, path.stem, source.shapes)
     elif data[0] in _ONNX_TAGS:
         from isthmus.frontends import onnx
 
-        loaded = onnx.load(data, path.stem, shapes, constants, folder=path.parent)
+        loaded = onnx.load(data, path.stem, source.shapes, source.constants, folder=path.parent)
     else:
         raise QnnError(
             Code.COMMON_INVALID_ARGUMENT,
@@ -110,15 +75,13 @@ def load_all(
             "it is neither a TFLite nor an ONNX model, and no DLC",
             "TFLite files carry 'TFL3' at byte 4, ONNX files are protobuf messages, DLC files are archives.",
         )
-    if graph is not None and graph != loaded.name:
-        raise QnnError(Code.GRAPH_DOES_NOT_EXIST, f"graph '{graph}'", f"'{path.name}' has '{loaded.name}'")
-    return [loaded]
+    return source.select([loaded])
 
 
-def _refuse_constants(path: Path, kind: str, constants: Mapping[str, Any] | None) -> None:
-    if constants:
+def _refuse_constants(source: ModelSource, kind: str) -> None:
+    if source.constants:
         rule = f"inputs of a {kind} cannot be constants"
-        raise QnnError(Code.GRAPH_INVALID_ARGUMENT, f"model file '{path}'", rule)
+        raise QnnError(Code.GRAPH_INVALID_ARGUMENT, f"model file '{source.path}'", rule)
 
 
 def is_tflite(data: bytes) -> bool:

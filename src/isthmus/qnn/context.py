@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from isthmus import graph as ir
 from isthmus.backends.seam.driver import MemDescriptor, Source
 from isthmus.errors import Code, QnnError
+from isthmus.frontends import ModelSource
 from isthmus.qnn import mem, options
 from isthmus.qnn.asynchronous import ExecutionQueue
 from isthmus.qnn.backend import Backend
@@ -124,7 +126,7 @@ class Context(Handle):
         self._check()
         from isthmus.qnn.models import load
 
-        return self._compose([load(_path(path), shapes, constants, graph)], name, mem_type)[0]
+        return self._compose([load(ModelSource(_path(path), shapes, constants, graph))], name, mem_type)[0]
 
     def compose_all(
         self,
@@ -146,7 +148,7 @@ class Context(Handle):
         self._check()
         from isthmus.qnn.models import load_all
 
-        return self._compose(load_all(_path(path), shapes, clean_names=clean_names), None, mem_type)
+        return self._compose(load_all(ModelSource(_path(path), shapes, clean_names=clean_names)), None, mem_type)
 
     def _compose(self, graphs: list[ir.Graph], name: str | None, mem_type: ir.TensorMemType | None) -> list[QnnGraph]:
         for graph in graphs:
@@ -274,7 +276,7 @@ class Context(Handle):
             self._device.contexts.discard(self)
 
 
-def _path(path: Any) -> str:
+def _path(path: Any) -> Path:
     if not isinstance(path, (str, os.PathLike)):
         raise QnnError(Code.CONTEXT_INVALID_ARGUMENT, f"model {path!r}", "must be a path")
-    return os.fspath(path)
+    return Path(path)

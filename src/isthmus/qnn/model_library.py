@@ -15,12 +15,10 @@ import select
 import signal
 import subprocess
 import threading
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from isthmus.errors import Code, QnnError
-from isthmus.frontends import LIBRARY_MAGIC
+from isthmus.frontends import LIBRARY_MAGIC, ModelSource
 from isthmus.frontends.composed.build import ComposedBuilder
 from isthmus.frontends.composed.entries import GraphEntry
 from isthmus.frontends.composed.serialization import read
@@ -43,13 +41,8 @@ def is_library(path: str | os.PathLike[str]) -> bool:
     return reading.begins(path, LIBRARY_MAGIC)
 
 
-def load_all(
-    path: str | os.PathLike[str],
-    shapes: Mapping[str, Sequence[int]] | None = None,
-    constants: Mapping[str, Any] | None = None,
-    graph: str | None = None,
-) -> list[Graph]:
-    """The graphs that a model library composes, or the one that is named, finalized.
+def load_all(source: ModelSource) -> list[Graph]:
+    """Make the graphs that a model library composes, or the one that is asked for, finalized.
 
     Inputs and outputs have the memory type that the library gives them.
 
@@ -59,17 +52,14 @@ def load_all(
         COMMON_LOADING_BINARIES if it cannot be loaded, crashes, takes too long or refuses; COMMON_NOT_SUPPORTED with
         all that it uses and that is not there.
     """
-    if shapes or constants:
+    what = _what(source.path)
+    if source.shapes or source.constants:
         rule = "shapes and inputs of a model library are what it was compiled for"
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, _what(path), rule)
-    entries = compose(path)
-    wanted = [entry for entry in entries if graph is None or entry.name == graph]
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, rule)
+    entries = compose(source.path)
     if not entries:
-        raise QnnError(Code.COMMON_LOADING_BINARIES, _what(path), "it composes no graph")
-    if not wanted:
-        known = ", ".join(f"'{entry.name}'" for entry in entries)
-        raise QnnError(Code.GRAPH_DOES_NOT_EXIST, f"graph '{graph}'", f"'{Path(path).name}' has {known}")
-    return [ComposedBuilder(entry, entry.name).build() for entry in wanted]
+        raise QnnError(Code.COMMON_LOADING_BINARIES, what, "it composes no graph")
+    return [ComposedBuilder(entry, entry.name).build() for entry in source.select(entries)]
 
 
 def compose(path: str | os.PathLike[str]) -> list[GraphEntry]:

@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
-from typing import Any
-
 from isthmus import frontends
+from isthmus.frontends import ModelSource
 from isthmus.graph import Graph
 from isthmus.qnn import model_library
 
 
-def load_all(
-    path: str | os.PathLike[str],
-    shapes: Mapping[str, Sequence[int]] | None = None,
-    constants: Mapping[str, Any] | None = None,
-    graph: str | None = None,
-    clean_names: bool = False,
-) -> list[Graph]:
-    """All graphs of a model file or library, or the one that is named; parameters are those of `frontends.load_all`."""
-    if model_library.is_library(path):
-        return model_library.load_all(path, shapes, constants, graph)
-    return frontends.load_all(path, shapes, constants, graph, clean_names)
+def load_all(source: ModelSource) -> list[Graph]:
+    """Make all graphs of a model file or library, or the one that is asked for."""
+    if model_library.is_library(source.path):
+        return model_library.load_all(source)
+    return frontends.load_all(source)
 
 
-def load(
-    path: str | os.PathLike[str],
-    shapes: Mapping[str, Sequence[int]] | None = None,
-    constants: Mapping[str, Any] | None = None,
-    graph: str | None = None,
-) -> Graph:
-    """One graph of a model file or library; which one must be said where there are several."""
-    return frontends.only(path, load_all(path, shapes, constants, graph))
+def load(source: ModelSource) -> Graph:
+    """Make one graph of a model file or library; which one must be said where there are several."""
+    return source.only(load_all(source))

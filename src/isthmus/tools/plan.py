@@ -15,7 +15,7 @@ from typing import Any
 from isthmus.backends.seam import registry
 from isthmus.backends.seam.entry import PlanReport
 from isthmus.errors import Code, QnnError
-from isthmus.frontends import LIBRARY_MAGIC, contents, load
+from isthmus.frontends import LIBRARY_MAGIC, ModelSource, contents, load_all
 from isthmus.graph import Graph
 from isthmus.log import Log
 from isthmus.prepare.schedule import Plan
@@ -61,7 +61,8 @@ def main(options: argparse.Namespace) -> int:
         raise QnnError(Code.COMMON_NOT_SUPPORTED, what, "this backend does not tell how it plans memory")
     began = time.perf_counter()
     config = entry.read_config(options.config, Log())
-    graph = _load(options.model, dict(parse_shape(text) for text in options.shape), options.graph)
+    shapes = dict(parse_shape(text) for text in options.shape)
+    graph = _load(ModelSource(options.model, shapes, graph=options.graph))
     prepared = entry.prepare(graph, config, options.threads, parse_limit(options))
     report = describe(options.model, entry.name, prepared, time.perf_counter() - began)
     plan, section = prepared.plan, prepared.section
@@ -81,13 +82,13 @@ def main(options: argparse.Namespace) -> int:
     return 0
 
 
-def _load(model: Path, shapes: Mapping[str, tuple[int, ...]], name: str | None) -> Graph:
+def _load(source: ModelSource) -> Graph:
     """The graph to plan; the API, which a plan needs for nothing else, is loaded to run a model library."""
-    if reading.begins(model, LIBRARY_MAGIC):
+    if reading.begins(source.path, LIBRARY_MAGIC):
         from isthmus.qnn import models
 
-        return models.load(model, shapes, graph=name)
-    return load(model, shapes, graph=name)
+        return models.load(source)
+    return source.only(load_all(source))
 
 
 def describe(model: Path, backend: str, prepared: PlanReport, seconds: float) -> dict[str, Any]:

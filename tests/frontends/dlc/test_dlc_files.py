@@ -23,6 +23,7 @@ from support.dlc_write import OLD, OLDER, RAW, archive, dlc, flatbuffer, node, r
 
 from isthmus import Session, frontends, qnn
 from isthmus.errors import Code, QnnError
+from isthmus.frontends import ModelSource
 from isthmus.frontends import dlc as reader
 from isthmus.frontends.composed.entries import GraphEntry
 from isthmus.graph import DataType, TensorType
@@ -72,7 +73,7 @@ def test_an_archive_without_wide_sizes_is_read_too(tmp_path):
 
 def test_of_several_graphs_each_can_be_had(tmp_path):
     path = written(tmp_path, convolution("first"), convolution("second"))
-    assert [graph.name for graph in frontends.load_all(path)] == ["first", "second"]
+    assert [graph.name for graph in frontends.load_all(ModelSource(path))] == ["first", "second"]
     with Session(path, graph="second") as session:
         assert session.graph.name == "second"
         np.testing.assert_allclose(session.run({"in/x:0": X})["y"], convolved(X), atol=1e-5)
@@ -144,7 +145,7 @@ def test_the_mapping_ends_with_the_graph(tmp_path):
 def test_names_stay_those_of_the_source_or_become_qnns(tmp_path):
     path = written(tmp_path, convolution())
     assert [t.name for t in frontends.load(path).inputs] == ["in/x:0"]
-    (clean,) = frontends.load_all(path, clean_names=True)
+    (clean,) = frontends.load_all(ModelSource(path, clean_names=True))
     assert [t.name for t in clean.inputs] == ["in_x_0"]
     assert {"conv_w_0", "_1"} <= set(clean.tensors)
 
@@ -159,7 +160,7 @@ def test_names_that_would_become_the_same_are_told_apart(tmp_path):
             node("3", "Neuron", ["a.b"], ["a_b"], {"operation": 6}),
         ),
     )
-    (clean,) = frontends.load_all(written(tmp_path, graph), clean_names=True)
+    (clean,) = frontends.load_all(ModelSource(written(tmp_path, graph), clean_names=True))
     assert [t.name for t in clean.outputs] == ["a_b"]
     assert [n.outputs[0].name for n in clean.nodes] == ["a_b_1", "a_b_2", "a_b"]
 
@@ -387,7 +388,7 @@ def test_graphs_prepared_for_another_machine_are_shown_and_not_executed(tmp_path
     cached = {"htp.cache.0": b"\0\0\0\2" * 100}
     path = written(tmp_path, convolution(), more=cached)
     assert reader.read(path).caches == ("htp.cache.0",)
-    assert len(frontends.load_all(path)) == 1
+    assert len(frontends.load_all(ModelSource(path))) == 1
     alone = tmp_path / "cached.dlc"
     alone.write_bytes(archive(cached))
     with pytest.raises(QnnError, match=r"no graph, only what was prepared for another .* \(htp.cache.0\)") as caught:

@@ -19,6 +19,7 @@ from isthmus.frontends.dlc import archive, version3, version4
 from isthmus.frontends.dlc.archive import Archive
 from isthmus.frontends.dlc.contents import DlcContents, Reading
 from isthmus.frontends.dlc.operations import translated
+from isthmus.frontends.model_source import ModelSource
 from isthmus.graph import Graph
 from isthmus.system import reading
 
@@ -83,42 +84,25 @@ def parse(data: bytes | memoryview, name: str) -> DlcContents:
     return DlcContents(name, version, len(data), _producer(file), entries, caches, graphs)
 
 
-def load(
-    path: str | os.PathLike[str],
-    shapes: Mapping[str, Sequence[int]] | None = None,
-    graph: str | None = None,
-    clean_names: bool = False,
-) -> list[Graph]:
-    """Convert the graphs of a DLC.
-
-    Parameters
-    ----------
-    path
-        The file.
-    shapes
-        Shapes of inputs by name; those of a DLC are fixed, so others than its own are refused.
-    graph
-        The one graph that is wanted; all of them without it.
-    clean_names
-        Whether tensors get the names that QNN's own reader gives them: all but letters, digits and ``_`` replaced.
+def load(source: ModelSource) -> list[Graph]:
+    """Convert the graphs of a DLC; its inputs have fixed shapes, so others than these are refused.
 
     Returns
     -------
     list of Graph
         Finalized, in the order of the file. Constants are read-only views of the mapped file.
     """
-    contents = read(path)
+    contents = read(source.path)
     name = contents.name
-    wanted = [entry for entry in contents.graphs if graph is None or entry.name == graph]
     if not contents.graphs:
         caches = f", only what was prepared for another machine ({', '.join(contents.caches)})" * bool(contents.caches)
         raise QnnError(Code.COMMON_NOT_SUPPORTED, f"model file '{name}'", f"it holds no graph{caches}")
-    if not wanted:
-        known = ", ".join(f"'{entry.name}'" for entry in contents.graphs)
-        raise QnnError(Code.GRAPH_DOES_NOT_EXIST, f"graph '{graph}'", f"'{name}' has {known}")
-    built = [ComposedBuilder(translated(entry, clean_names), entry.name or Path(name).stem).build() for entry in wanted]
+    built = [
+        ComposedBuilder(translated(entry, source.clean_names), entry.name or Path(name).stem).build()
+        for entry in source.select(contents.graphs)
+    ]
     for one in built:
-        _check_shapes(one, shapes or {})
+        _check_shapes(one, source.shapes or {})
     return built
 
 
