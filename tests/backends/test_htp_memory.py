@@ -52,6 +52,13 @@ def test_many_tensors_lie_in_one_shared_buffer(context):
         assert (views[2 * n + 1] == 2 * n).all()
 
 
+def test_a_registration_inspects_a_descriptor_of_known_memory_once_at_each_boundary(context, monkeypatch):
+    buffer, inspected, readlink = alloc(8 * NBYTES), [], os.readlink
+    monkeypatch.setattr(os, "readlink", lambda path: inspected.append(path) or readlink(path))
+    context.mem_register(shared(buffer, n * NBYTES) for n in range(8))
+    assert len(inspected) == 8 + 1, "each descriptor of the client's, and the one that the accelerator is sent"
+
+
 def test_dma_buffers_need_their_mapped_address(context):
     buffer = alloc()
     descriptor = MemDescriptor(DIMS, FLOAT, DescriptorType.DMA_BUF, fd=buffer.fd)

@@ -127,13 +127,15 @@ def mapping_of(identity: Identity) -> SharedMapping | None:
     return None if mapping is None or mapping.is_closed else mapping
 
 
-def mapped_window(shared: SharedFd, what: str, untouched: bool = False) -> Window:
+def mapped_window(shared: SharedFd, what: str, untouched: bool = False, file: SharedFile | None = None) -> Window:
     """Give the window of a descriptor, an offset and a length: in a mapping that is there already, or mapped now.
 
     Parameters
     ----------
     untouched
         Whether this process leaves the memory alone, and another one works in it. It may shrink then.
+    file
+        What the descriptor refers to, if the caller has inspected it.
 
     Raises
     ------
@@ -141,7 +143,7 @@ def mapped_window(shared: SharedFd, what: str, untouched: bool = False) -> Windo
         MEM_INVALID_ARGUMENT for what is no shared memory or can be cut while this process works in it,
         MEM_INVALID_SHAPE for bytes outside it, MEM_MAPPING if the system refuses.
     """
-    file = shared_file(shared.fd, what)
+    file = file or shared_file(shared.fd, what)
     if file.can_shrink and not untouched:
         raise QnnError(
             Code.MEM_INVALID_ARGUMENT,

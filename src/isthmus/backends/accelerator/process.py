@@ -130,7 +130,7 @@ class Accelerator:
 
         The answer are the slots that it knows the memory by. A slot never comes to mean other memory.
         """
-        for fd, _, _ in windows:
+        for fd in {fd for fd, _, _ in windows}:
             # Only this side can tell: the other may not look at the names of files.
             shared_file(fd, "shared buffer")
         parts = [windows[first : first + MAX_FDS] for first in range(0, len(windows), MAX_FDS)]

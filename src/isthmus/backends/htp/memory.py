@@ -181,7 +181,8 @@ def _part(what: str, descriptor: MemDescriptor) -> SharedPart:
         rule = f"its buffer has {file.nbytes} bytes, the tensor needs {descriptor.nbytes}"
         raise QnnError(Code.MEM_INVALID_SHAPE, what, rule)
     # The accelerator works in it, and is all that a cut can end.
-    return SharedPart(mapped_window(SharedFd(descriptor.fd, 0, descriptor.nbytes), what, untouched=True), True)
+    place = SharedFd(descriptor.fd, 0, descriptor.nbytes)
+    return SharedPart(mapped_window(place, what, untouched=True, file=file), True)
 
 
 def _shared_part(what: str, descriptor: MemDescriptor) -> SharedPart:
@@ -208,4 +209,4 @@ def _shared_part(what: str, descriptor: MemDescriptor) -> SharedPart:
     if offset % descriptor.dtype.itemsize:
         rule = f"offset {offset} is not a multiple of {descriptor.dtype.itemsize}, the size of an element"
         raise QnnError(Code.MEM_INVALID_SHAPE, what, rule)
-    return SharedPart(mapped_window(SharedFd(custom.fd, offset, nbytes), what, untouched=True), False)
+    return SharedPart(mapped_window(SharedFd(custom.fd, offset, nbytes), what, untouched=True, file=file), False)

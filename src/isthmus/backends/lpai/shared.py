@@ -79,7 +79,8 @@ class SharedBuffers:
             rule = f"offset {info.offset!r} must be a whole number of 32 bits"
             raise QnnError(Code.MEM_INVALID_ARGUMENT, what, rule)
         fd = int(info.fd) if is_int(info.fd) else info.fd
-        key = shared_file(fd, what).identity, int(info.offset)
+        file = shared_file(fd, what)
+        key = file.identity, int(info.offset)
         if key in self._all:
             earlier = self._all[key].descriptor
             raise QnnError(
@@ -88,7 +89,7 @@ class SharedBuffers:
                 f"offset {info.offset} of this buffer is registered as {earlier.dtype.name}{list(earlier.dims)}",
                 "Deregister it first.",
             )
-        part = mapped_window(SharedFd(fd, int(info.offset), descriptor.nbytes), what, untouched=self._remote)
+        part = mapped_window(SharedFd(fd, int(info.offset), descriptor.nbytes), what, untouched=self._remote, file=file)
         made = self._all[key] = SharedBuffer(descriptor, part, key, self._all)
         made.hold()
         return made
