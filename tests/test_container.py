@@ -119,6 +119,7 @@ def test_a_size_that_is_none_is_refused(size):
     ("sizes", "rule"),
     [
         ({"first": 3, "last": 1 << 40}, "section 'last' lies outside it"),
+        ({"first": 3, "last": 2}, "section 'last' lies outside it"),
         ({"first": 2, "last": 1}, "there are bytes before section 'last' that belong to nothing"),
         ({"first": 3}, "there are bytes at its end that belong to nothing"),
         ({}, "there are bytes at its end that belong to nothing"),
