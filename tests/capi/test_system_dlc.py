@@ -439,12 +439,12 @@ def test_names_that_were_told_are_kept_once_and_end_with_the_dlc(tmp_path: Path)
 PEAKS = """
 import ctypes, sys
 from pathlib import Path
-from isthmus.capi.serve import Server
+from isthmus.capi.serve import LibraryServer
 
 def peak():
     return next(int(line.split()[1]) << 10 for line in Path("/proc/self/status").open() if line.startswith("VmHWM"))
 
-server, handle, written = Server("QnnSystem"), ctypes.c_uint64(), ctypes.c_uint64()
+server, handle, written = LibraryServer("QnnSystem"), ctypes.c_uint64(), ctypes.c_uint64()
 nbytes = Path(sys.argv[1]).stat().st_size
 given, taken = ctypes.create_string_buffer(nbytes), ctypes.create_string_buffer(nbytes)
 with open(sys.argv[1], "rb") as file:
