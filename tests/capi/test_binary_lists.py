@@ -62,14 +62,13 @@ def load(
         each.v1.binaryBuffer, each.v1.binaryBufferSize = ctypes.addressof(binary), size
         each.v1.notifyFunc, each.v1.notifyParam = ctypes.cast(notify, ctypes.c_void_p).value, number
         params.append(each)
-    listed = (ctypes.c_void_p * (len(params) + 1))(*map(ctypes.addressof, params), None)
-    return client.contextCreateFromBinaryListAsync(backend, None, ctypes.addressof(listed), None, None), seen
+    listed = (ctypes.POINTER(objects.ContextParams) * (len(params) + 1))(*map(ctypes.pointer, params))
+    return client.contextCreateFromBinaryListAsync(backend, None, listed, None, None), seen
 
 
 def test_an_empty_list_and_none_are_refused(client: Client) -> None:
     backend = client.make("backendCreate", None, None)
-    empty = (ctypes.c_void_p * 1)(None)
-    for params in (ctypes.addressof(empty), None):
+    for params in ((ctypes.POINTER(objects.ContextParams) * 1)(), None):
         assert client.contextCreateFromBinaryListAsync(backend, None, params, None, None) == (
             Code.CONTEXT_INVALID_ARGUMENT
         )

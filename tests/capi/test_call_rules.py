@@ -72,13 +72,26 @@ def watched(libraries: Path) -> Watched:
 
 def test_every_function_that_takes_a_handle_or_gives_one_has_rules() -> None:
     looked_at = HANDLES.keys() | CREATES.keys() | FREES.keys() | NEEDED.keys() | CONFIGS.keys() | rules.BEFORE.keys()
-    without = {"propertyHasCapability", "contextAddToDlc"}
-    assert set(interface.BACKEND_FUNCTIONS) & interface.ARGUMENTS.keys() - looked_at == without
+    assert set(interface.BACKEND_FUNCTIONS) & interface.ARGUMENTS.keys() - looked_at == {"propertyHasCapability"}
     assert looked_at <= set(interface.BACKEND_FUNCTIONS)
-    for name, places in NEEDED.items():
-        assert max(places) < len(interface.ARGUMENTS[name])
-    for table in (HANDLES, CREATES, FREES):
-        assert all(place[0] < len(interface.ARGUMENTS[name]) for name, listed in table.items() for place in listed)
+
+
+def test_what_a_call_does_with_its_arguments_follows_from_their_declaration() -> None:
+    assert HANDLES["contextCreate"] == [(0, "backend", False), (1, "device", True)]
+    assert CREATES["contextCreate"] == [(3, "context", 0)]
+    assert CREATES["backendCreate"] == [(2, "backend", None)], "a log owns no backend"
+    assert CREATES["memRegister"] == [(3, "memory handle", 0)]
+    assert NEEDED["backendRegisterOpPackage"] == [1, 2]
+    assert "memDeRegister" not in FREES, "its list is looked at by a rule of its own"
+    for get, free, place, kind in (
+        ("errorGetVerboseMessage", "errorFreeVerboseMessage", 0, "message"),
+        ("deviceGetPlatformInfo", "deviceFreePlatformInfo", 1, "platform information"),
+    ):
+        assert CREATES[get] == [(1, kind, None)]
+        assert FREES[free] == [(place, kind)]
+        assert (place, kind, False) in HANDLES[free]
+    assert "deviceGetInfo" not in CREATES, "that information is the device's"
+    assert CONFIGS["contextCreateFromBinaryListAsync"] == (3, objects.ContextConfig)
 
 
 def test_a_client_that_does_right_makes_no_mistake(watched: Watched) -> None:
@@ -151,8 +164,8 @@ def empty_binary(watched: Watched, backend: int, context: int) -> None:
 
 def no_notification(watched: Watched, backend: int, context: int) -> None:
     params = objects.ContextParams(1)
-    listed = (ctypes.c_void_p * 2)(ctypes.addressof(params), None)
-    watched.contextCreateFromBinaryListAsync(backend, None, ctypes.addressof(listed), None, None)
+    listed = (ctypes.POINTER(objects.ContextParams) * 2)(ctypes.pointer(params))
+    watched.contextCreateFromBinaryListAsync(backend, None, listed, None, None)
 
 
 def endless_configs(watched: Watched, backend: int, context: int) -> None:

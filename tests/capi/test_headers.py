@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from isthmus.cabi import ARGUMENTS
 from isthmus.capi import headers
 from isthmus.capi.installation import INCLUDE
 from isthmus.graph.ops import OPERATIONS
@@ -139,6 +140,21 @@ QnnHtpDevice_Arch_t arch(const QnnDevice_PlatformInfo_t *info) {
 def test_what_is_generated_is_what_the_tree_has() -> None:
     stale = [file.name for file, text in headers.FILES.items() if file.read_text() != text()]
     assert not stale, "run `python -m isthmus.capi.headers`"
+
+
+def test_a_prototype_that_differs_from_its_declaration_is_corrected(tmp_path: Path) -> None:
+    right = (QNN / "QnnGraph.h").read_text()
+    wrong = right.replace("numInputs, Qnn_Tensor_t *outputs", "count, const Qnn_Tensor_t *outputs")
+    file = tmp_path / "QnnGraph.h"
+    file.write_text(wrong)
+    assert wrong != right
+    assert headers.prototypes(file).split() == right.split()
+
+
+def test_every_function_of_the_tables_has_a_prototype() -> None:
+    text = "".join((QNN / header).read_text() for header in HEADERS)
+    declared = re.findall(r"_API Qnn_ErrorHandle_t (\w+)\(", text)
+    assert set(map(headers.function_name, ARGUMENTS)) <= set(declared)
 
 
 def test_parameters_that_qnn_does_not_have_are_not_among_its_names() -> None:

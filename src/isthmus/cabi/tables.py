@@ -1,4 +1,4 @@
-"""QNN's two function tables: the names of their entries in order, what each takes, and how a client sees them.
+"""QNN's two function tables as ctypes has them: their entries, what each takes, and how a client gets at them.
 
 Entries were only ever added at the end: a table of an older version is a beginning of this one. Where a table is passed
 by value (`QnnSystemDlc_composeGraphs`, `QnnModel_composeGraphs`) its size is part of the call.
@@ -10,9 +10,11 @@ import ctypes
 from ctypes import POINTER, c_char_p, c_float, c_int32, c_uint8, c_uint32, c_uint64, c_void_p
 from typing import Any
 
+from isthmus.cabi.declarations import BACKEND, FREED, SYSTEM, Parameter
 from isthmus.cabi.objects import (
     BackendConfig,
     ContextConfig,
+    ContextParams,
     ContextProperty,
     DeviceConfig,
     EventData,
@@ -43,222 +45,7 @@ SYSTEM_VERSION = (1, 15, 0)
 COMPOSING_ENTRIES = 25
 """How many entries from the first a library that composes graphs calls: up to tensorCreateGraphTensor."""
 
-_BACKEND = """
-    propertyHasCapability
-    backendCreate backendSetConfig backendGetApiVersion backendGetBuildId backendRegisterOpPackage
-    backendGetSupportedOperations backendValidateOpConfig backendFree
-    contextCreate contextSetConfig contextGetBinarySize contextGetBinary contextCreateFromBinary contextFree
-    graphCreate graphCreateSubgraph graphSetConfig graphAddNode graphFinalize graphRetrieve graphExecute
-    graphExecuteAsync
-    tensorCreateContextTensor tensorCreateGraphTensor
-    logCreate logSetLogLevel logFree
-    profileCreate profileSetConfig profileGetEvents profileGetSubEvents profileGetEventData
-    profileGetExtendedEventData profileFree
-    memRegister memDeRegister
-    deviceGetPlatformInfo deviceFreePlatformInfo deviceGetInfrastructure deviceCreate deviceSetConfig deviceGetInfo
-    deviceFree
-    signalCreate signalSetConfig signalTrigger signalFree
-    errorGetMessage errorGetVerboseMessage errorFreeVerboseMessage
-    graphPrepareExecutionEnvironment graphReleaseExecutionEnvironment graphGetProperty
-    contextValidateBinary contextCreateFromBinaryWithSignal contextCreateFromBinaryListAsync
-    tensorUpdateGraphTensors tensorUpdateContextTensors
-    contextGetBinarySectionSize contextGetBinarySection contextApplyBinarySection
-    backendGetProperty contextGetProperty
-    contextGetIncrementalBinary contextReleaseIncrementalBinary contextFinalize
-    globalConfigSet
-    contextCreateFromBinaryWithCallback contextGetBinarySectionUpdate contextFreeBinarySectionUpdate contextAddToDlc
-    reserved72 reserved73
-    backendRegisterOpPackageFromBinary
-    """
-BACKEND_FUNCTIONS = tuple(_BACKEND.split())
-
-_SYSTEM = """
-    systemContextCreate systemContextGetBinaryInfo systemContextGetMetaData systemContextFree
-    systemTensorGetMemoryFootprint
-    systemLogCreate systemLogSetLogLevel systemLogFree
-    systemDlcCreateFromFile systemDlcCreateFromBinary systemDlcComposeGraphs systemDlcGetOpMappings systemDlcFree
-    systemProfileCreateSerializationTarget systemProfileSerializeEventData systemProfileFreeSerializationTarget
-    systemDlcGetRecordByName systemDlcGetRecordsByType systemDlcGetRecordDataSize
-    systemDlcReadRecordDataMemoryMapped systemDlcFreeRecord systemDlcSave
-    systemDlcCreateFromFileWithDestinationDir systemDlcCreateFromBinaryWithDestinationDir
-    systemDlcGetBinarySize systemDlcGetBinary systemDlcCreateWithDestinationDir
-    systemDlcGetComposableGraphInfoHandles systemDlcGetContextBinaryInfoHandles
-    systemDlcGetComposableGraphInfo systemDlcGetContextBinaryInfo
-    systemDlcGetComposableGraphInfoGraphName systemDlcGetComposableGraphInfoNumInputTensors
-    systemDlcGetComposableGraphInfoNumOutputTensors
-    systemDlcGetGraphInfoInputTensorInfo systemDlcGetGraphInfoOutputTensorInfo
-    systemDlcGetTensorInfoName systemDlcGetTensorInfoId systemDlcGetTensorInfoType systemDlcGetTensorInfoDataFormat
-    systemDlcGetTensorInfoDataType systemDlcGetTensorInfoRank systemDlcGetTensorInfoDimensions
-    systemDlcGetTensorInfoQuantParams
-    systemDlcGetQuantParamsEncodingDefinition systemDlcGetQuantParamsEncoding
-    systemDlcGetQuantParamsScaleOffsetScale systemDlcGetQuantParamsScaleOffsetOffset
-    systemDlcGetQuantParamsBwScaleOffsetBitwidth systemDlcGetQuantParamsBwScaleOffsetScale
-    systemDlcGetQuantParamsBwScaleOffsetOffset
-    systemDlcGetQuantParamsAxisScaleOffsetAxis systemDlcGetQuantParamsAxisScaleOffsetNumScaleOffsets
-    systemDlcGetQuantParamsAxisScaleOffsetScaleAtIndex systemDlcGetQuantParamsAxisScaleOffsetOffsetAtIndex
-    systemDlcGetQuantParamsBwAxisScaleOffsetBitwidth systemDlcGetQuantParamsBwAxisScaleOffsetAxis
-    systemDlcGetQuantParamsBwAxisScaleOffsetNumElements systemDlcGetQuantParamsBwAxisScaleOffsetScaleAtIndex
-    systemDlcGetQuantParamsBwAxisScaleOffsetOffsetAtIndex
-    systemDlcGetContextBinaryInfoBackendId systemDlcGetContextBinaryInfoBuildId
-    systemDlcGetContextBinaryInfoCoreApiVersion systemDlcGetContextBinaryInfoBackendApiVersion
-    systemDlcGetContextBinaryInfoSocVersion systemDlcGetContextBinaryInfoHwInfoBlobVersion
-    systemDlcGetContextBinaryInfoContextBlobVersion systemDlcGetContextBinaryInfoHwInfoBlobSize
-    systemDlcGetContextBinaryInfoHwInfoBlob systemDlcGetContextBinaryInfoContextBlobSize
-    systemDlcGetContextBinaryInfoNumContextTensors systemDlcGetContextBinaryInfoContextTensorInfo
-    systemDlcGetContextBinaryInfoNumGraphs systemDlcGetContextGraphInfoHandle
-    systemDlcGetContextBinaryInfoSocModel systemDlcGetContextBinaryInfoContextMetadataSize
-    systemDlcGetContextBinaryInfoContextMetadata
-    systemDlcGetContextGraphInfoGraphName systemDlcGetContextGraphInfoNumInputTensors
-    systemDlcGetContextGraphInfoNumOutputTensors systemDlcGetContextGraphInfoNumUpdateableTensors
-    systemDlcGetContextGraphInfoGraphBlobInfoSize systemDlcGetContextGraphInfoGraphBlobInfo
-    systemDlcGetContextGraphInfoStartOpIndex systemDlcGetContextGraphInfoEndOpIndex
-    systemDlcGetContextGraphInfoInputTensorInfo systemDlcGetContextGraphInfoOutputTensorInfo
-    systemDlcGetContextGraphInfoUpdateableTensorInfo
-    systemDlcFreeRecordRange reserved89
-    """
-SYSTEM_FUNCTIONS = tuple(_SYSTEM.split())
-
-_HANDLE, _OUT = c_void_p, POINTER(c_void_p)
-_TEXT, _TEXTS = c_char_p, POINTER(c_char_p)
-_CONFIGS = {kind: POINTER(POINTER(kind)) for kind in (
-    BackendConfig, ContextConfig, DeviceConfig, GraphConfig, ProfileConfig, SignalConfig, Property, ContextProperty,
-)}  # fmt: skip
-_TENSORS, _IDS = POINTER(Tensor), POINTER(POINTER(c_uint64))
-_U32, _I32, _REAL = POINTER(c_uint32), POINTER(c_int32), POINTER(c_float)
-
-ARGUMENTS: dict[str, list[Any]] = {
-    "propertyHasCapability": [c_uint32],
-    "backendCreate": [_HANDLE, _CONFIGS[BackendConfig], _OUT],
-    "backendSetConfig": [_HANDLE, _CONFIGS[BackendConfig]],
-    "backendGetApiVersion": [POINTER(Version * 2)],
-    "backendGetBuildId": [_TEXTS],
-    "backendRegisterOpPackage": [_HANDLE, _TEXT, _TEXT, _TEXT],
-    "backendGetSupportedOperations": [_HANDLE, POINTER(c_uint32), POINTER(POINTER(OperationName))],
-    "backendValidateOpConfig": [_HANDLE, OpConfig],
-    "backendFree": [_HANDLE],
-    "contextCreate": [_HANDLE, _HANDLE, _CONFIGS[ContextConfig], _OUT],
-    "contextSetConfig": [_HANDLE, _CONFIGS[ContextConfig]],
-    "contextGetBinarySize": [_HANDLE, POINTER(c_uint64)],
-    "contextGetBinary": [_HANDLE, c_void_p, c_uint64, POINTER(c_uint64)],
-    "contextCreateFromBinary": [_HANDLE, _HANDLE, _CONFIGS[ContextConfig], c_void_p, c_uint64, _OUT, _HANDLE],
-    "contextFree": [_HANDLE, _HANDLE],
-    "graphCreate": [_HANDLE, _TEXT, _CONFIGS[GraphConfig], _OUT],
-    "graphCreateSubgraph": [_HANDLE, _TEXT, _OUT],
-    "graphSetConfig": [_HANDLE, _CONFIGS[GraphConfig]],
-    "graphAddNode": [_HANDLE, OpConfig],
-    "graphFinalize": [_HANDLE, _HANDLE, _HANDLE],
-    "graphRetrieve": [_HANDLE, _TEXT, _OUT],
-    "graphExecute": [_HANDLE, _TENSORS, c_uint32, _TENSORS, c_uint32, _HANDLE, _HANDLE],
-    "graphExecuteAsync": [
-        _HANDLE, _TENSORS, c_uint32, _TENSORS, c_uint32, _HANDLE, _HANDLE, c_void_p, c_void_p,
-    ],
-    "tensorCreateContextTensor": [_HANDLE, _TENSORS],
-    "tensorCreateGraphTensor": [_HANDLE, _TENSORS],
-    "logCreate": [c_void_p, c_uint32, _OUT],
-    "logSetLogLevel": [_HANDLE, c_uint32],
-    "logFree": [_HANDLE],
-    "profileCreate": [_HANDLE, c_uint32, _OUT],
-    "profileSetConfig": [_HANDLE, _CONFIGS[ProfileConfig]],
-    "profileGetEvents": [_HANDLE, _IDS, POINTER(c_uint32)],
-    "profileGetSubEvents": [c_uint64, _IDS, POINTER(c_uint32)],
-    "profileGetEventData": [c_uint64, POINTER(EventData)],
-    "profileGetExtendedEventData": [c_uint64, POINTER(ExtendedEventData)],
-    "profileFree": [_HANDLE],
-    "memRegister": [_HANDLE, POINTER(MemDescriptor), c_uint32, _OUT],
-    "memDeRegister": [_OUT, c_uint32],
-    "deviceGetPlatformInfo": [_HANDLE, POINTER(POINTER(PlatformInfo))],
-    "deviceFreePlatformInfo": [_HANDLE, POINTER(PlatformInfo)],
-    "deviceGetInfrastructure": [_OUT],
-    "deviceCreate": [_HANDLE, _CONFIGS[DeviceConfig], _OUT],
-    "deviceSetConfig": [_HANDLE, _CONFIGS[DeviceConfig]],
-    "deviceGetInfo": [_HANDLE, POINTER(POINTER(PlatformInfo))],
-    "deviceFree": [_HANDLE],
-    "signalCreate": [_HANDLE, _CONFIGS[SignalConfig], _OUT],
-    "signalSetConfig": [_HANDLE, _CONFIGS[SignalConfig]],
-    "signalTrigger": [_HANDLE],
-    "signalFree": [_HANDLE],
-    "errorGetMessage": [c_uint64, _TEXTS],
-    "errorGetVerboseMessage": [c_uint64, _TEXTS],
-    "errorFreeVerboseMessage": [c_void_p],
-    "graphPrepareExecutionEnvironment": [_HANDLE, POINTER(POINTER(ExecuteEnvironment)), c_uint32],
-    "graphReleaseExecutionEnvironment": [_HANDLE, POINTER(POINTER(ExecuteEnvironment)), c_uint32],
-    "graphGetProperty": [_HANDLE, _CONFIGS[Property]],
-    "contextValidateBinary": [_HANDLE, _HANDLE, _CONFIGS[ContextConfig], c_void_p, c_uint64],
-    "contextCreateFromBinaryWithSignal": [
-        _HANDLE, _HANDLE, _CONFIGS[ContextConfig], c_void_p, c_uint64, _OUT, _HANDLE, _HANDLE,
-    ],
-    "contextCreateFromBinaryListAsync": [_HANDLE, _HANDLE, c_void_p, _CONFIGS[ContextConfig], _HANDLE],
-    "tensorUpdateGraphTensors": [_HANDLE, POINTER(_TENSORS), c_uint64],
-    "tensorUpdateContextTensors": [_HANDLE, POINTER(_TENSORS), c_uint64],
-    "contextGetBinarySectionSize": [_HANDLE, _HANDLE, c_uint32, POINTER(c_uint64)],
-    "contextGetBinarySection": [_HANDLE, _HANDLE, c_uint32, c_void_p, POINTER(c_uint64), _HANDLE, _HANDLE],
-    "contextApplyBinarySection": [_HANDLE, _HANDLE, c_uint32, c_void_p, _HANDLE, _HANDLE],
-    "backendGetProperty": [_HANDLE, _CONFIGS[Property]],
-    "contextGetProperty": [_HANDLE, _CONFIGS[ContextProperty]],
-    "contextGetIncrementalBinary": [_HANDLE, _OUT, POINTER(c_uint64), POINTER(c_uint64)],
-    "contextReleaseIncrementalBinary": [_HANDLE, c_void_p, c_uint64],
-    "contextFinalize": [_HANDLE, _HANDLE],
-    "globalConfigSet": [c_void_p],
-    "contextAddToDlc": [_HANDLE, _HANDLE],
-    "systemContextCreate": [_OUT],
-    "systemContextGetBinaryInfo": [
-        _HANDLE, c_void_p, c_uint64, POINTER(POINTER(BinaryInfo)), POINTER(c_uint64),
-    ],
-    "systemContextGetMetaData": [_HANDLE, c_void_p, c_uint64, POINTER(POINTER(BinaryInfo))],
-    "systemContextFree": [_HANDLE],
-    "systemTensorGetMemoryFootprint": [Tensor, POINTER(c_uint64)],
-    "systemLogCreate": [c_void_p, c_uint32, _OUT],
-    "systemLogSetLogLevel": [_HANDLE, c_uint32],
-    "systemLogFree": [_HANDLE],
-    "systemProfileCreateSerializationTarget": [SerializationTarget, c_void_p, c_uint32, _OUT],
-    "systemProfileSerializeEventData": [_HANDLE, POINTER(POINTER(ProfileData)), c_uint32],
-    "systemProfileFreeSerializationTarget": [_HANDLE],
-    "systemDlcCreateFromFile": [_HANDLE, _TEXT, _OUT],
-    "systemDlcCreateFromBinary": [_HANDLE, c_void_p, c_uint64, _OUT],
-    "systemDlcGetOpMappings": [_HANDLE, _OUT, POINTER(c_uint32)],
-    "systemDlcFree": [_HANDLE],
-    "systemDlcGetRecordsByType": [_HANDLE, c_uint32, c_uint8, POINTER(_OUT), POINTER(c_uint32)],
-    "systemDlcGetRecordDataSize": [_HANDLE, POINTER(c_uint64)],
-    "systemDlcReadRecordDataMemoryMapped": [_HANDLE, _OUT, POINTER(c_uint64)],
-    "systemDlcSave": [_HANDLE, _TEXT],
-    "systemDlcGetRecordByName": [_HANDLE, _TEXT, _OUT],
-    "systemDlcFreeRecord": [_HANDLE],
-    "systemDlcCreateFromFileWithDestinationDir": [_HANDLE, _TEXT, _TEXT, _OUT],
-    "systemDlcCreateFromBinaryWithDestinationDir": [_HANDLE, c_void_p, c_uint64, _TEXT, _OUT],
-    "systemDlcGetBinarySize": [_HANDLE, POINTER(c_uint64)],
-    "systemDlcGetBinary": [_HANDLE, c_void_p, c_uint64, POINTER(c_uint64)],
-    "systemDlcGetComposableGraphInfoHandles": [_HANDLE, POINTER(_OUT), _U32],
-    "systemDlcGetComposableGraphInfoGraphName": [_HANDLE, _TEXTS],
-    "systemDlcGetComposableGraphInfoNumInputTensors": [_HANDLE, _U32],
-    "systemDlcGetComposableGraphInfoNumOutputTensors": [_HANDLE, _U32],
-    "systemDlcGetGraphInfoInputTensorInfo": [_HANDLE, c_uint32, _OUT],
-    "systemDlcGetGraphInfoOutputTensorInfo": [_HANDLE, c_uint32, _OUT],
-    "systemDlcGetTensorInfoName": [_HANDLE, _TEXTS],
-    "systemDlcGetTensorInfoId": [_HANDLE, _U32],
-    "systemDlcGetTensorInfoType": [_HANDLE, _U32],
-    "systemDlcGetTensorInfoDataFormat": [_HANDLE, _U32],
-    "systemDlcGetTensorInfoDataType": [_HANDLE, _U32],
-    "systemDlcGetTensorInfoRank": [_HANDLE, _U32],
-    "systemDlcGetTensorInfoDimensions": [_HANDLE, _U32],
-    "systemDlcGetTensorInfoQuantParams": [_HANDLE, _OUT],
-    "systemDlcGetQuantParamsEncodingDefinition": [_HANDLE, _U32],
-    "systemDlcGetQuantParamsEncoding": [_HANDLE, _U32],
-    "systemDlcGetQuantParamsScaleOffsetScale": [_HANDLE, _REAL],
-    "systemDlcGetQuantParamsScaleOffsetOffset": [_HANDLE, _I32],
-    "systemDlcGetQuantParamsBwScaleOffsetBitwidth": [_HANDLE, _U32],
-    "systemDlcGetQuantParamsBwScaleOffsetScale": [_HANDLE, _REAL],
-    "systemDlcGetQuantParamsBwScaleOffsetOffset": [_HANDLE, _I32],
-    "systemDlcGetQuantParamsAxisScaleOffsetAxis": [_HANDLE, _I32],
-    "systemDlcGetQuantParamsAxisScaleOffsetNumScaleOffsets": [_HANDLE, _U32],
-    "systemDlcGetQuantParamsAxisScaleOffsetScaleAtIndex": [_HANDLE, c_uint32, _REAL],
-    "systemDlcGetQuantParamsAxisScaleOffsetOffsetAtIndex": [_HANDLE, c_uint32, _I32],
-    "systemDlcGetQuantParamsBwAxisScaleOffsetBitwidth": [_HANDLE, _U32],
-    "systemDlcGetQuantParamsBwAxisScaleOffsetAxis": [_HANDLE, _I32],
-    "systemDlcGetQuantParamsBwAxisScaleOffsetNumElements": [_HANDLE, _U32],
-    "systemDlcGetQuantParamsBwAxisScaleOffsetScaleAtIndex": [_HANDLE, c_uint32, _REAL],
-    "systemDlcGetQuantParamsBwAxisScaleOffsetOffsetAtIndex": [_HANDLE, c_uint32, _I32],
-}  # fmt: skip
-"""What functions take, by name; each answers a 64-bit error. Those that are missing here take what is not public."""
+BACKEND_FUNCTIONS, SYSTEM_FUNCTIONS = tuple(BACKEND), tuple(SYSTEM)
 
 
 class FunctionTable(ctypes.Structure):
@@ -296,10 +83,56 @@ class SystemInterface(ctypes.Structure):
     ]
 
 
-ARGUMENTS["systemDlcComposeGraphs"] = [
-    _HANDLE, POINTER(POINTER(DlcGraphConfigInfo)), c_uint32, _HANDLE, _HANDLE, Interface, c_uint32,
-    POINTER(POINTER(GraphInfo)), POINTER(c_uint32),
-]  # fmt: skip
+_ADDRESSES = "QnnLog_Callback_t Qnn_NotifyFn_t QnnDevice_Infrastructure_t"
+_ENUMERATIONS = """
+    QnnContext_SectionType_t QnnLog_Level_t QnnProfile_Level_t QnnProperty_Key_t Qnn_DataType_t Qnn_Definition_t
+    Qnn_QuantizationEncoding_t Qnn_TensorDataFormat_t Qnn_TensorType_t QnnSystemContext_GraphInfoVersion_t
+    QnnSystemDlc_RecordType_t
+    """
+_OPAQUE = "void QnnContext_Buffer_t Qnn_OpMapping_t QnnSystemProfile_SerializationTargetConfig_t"
+"""What is only pointed to here."""
+TYPES: dict[str, Any] = {
+    **dict.fromkeys(_ADDRESSES.split(), c_void_p),
+    **dict.fromkeys(_ENUMERATIONS.split(), c_uint32),
+    "float": c_float, "int32_t": c_int32, "uint8_t": c_uint8, "uint32_t": c_uint32, "uint64_t": c_uint64,
+    "Qnn_ContextBinarySize_t": c_uint64, "Qnn_ErrorHandle_t": c_uint64, "QnnProfile_EventId_t": c_uint64,
+    "Qnn_ApiVersion_t": Version * 2, "Qnn_MemDescriptor_t": MemDescriptor, "Qnn_OpConfig_t": OpConfig,
+    "Qnn_Tensor_t": Tensor, "QnnBackend_Config_t": BackendConfig, "QnnBackend_OperationName_t": OperationName,
+    "QnnBackend_Property_t": Property, "QnnContext_Config_t": ContextConfig, "QnnContext_Params_t": ContextParams,
+    "QnnContext_Property_t": ContextProperty, "QnnDevice_Config_t": DeviceConfig,
+    "QnnDevice_PlatformInfo_t": PlatformInfo, "QnnGraph_Config_t": GraphConfig,
+    "QnnGraph_ExecuteEnvironment_t": ExecuteEnvironment, "QnnGraph_Property_t": Property, "QnnInterface_t": Interface,
+    "QnnProfile_Config_t": ProfileConfig, "QnnProfile_EventData_t": EventData,
+    "QnnProfile_ExtendedEventData_t": ExtendedEventData, "QnnSignal_Config_t": SignalConfig,
+    "QnnSystemContext_BinaryInfo_t": BinaryInfo, "QnnSystemContext_GraphInfo_t": GraphInfo,
+    "QnnSystemDlc_GraphConfigInfo_t": DlcGraphConfigInfo, "QnnSystemProfile_ProfileData_t": ProfileData,
+    "QnnSystemProfile_SerializationTarget_t": SerializationTarget,
+}  # fmt: skip
+"""The types of parameters by their names in C, besides texts and handles."""
+
+
+def _passed(parameter: Parameter) -> Any:
+    """Answer what ctypes passes for a parameter."""
+    base, stars = parameter.base, parameter.stars
+    kind: Any = c_void_p
+    if base == "char":
+        # What is to be freed is known by its address, and not by what it says.
+        kind, stars = c_void_p if parameter.mark == FREED else c_char_p, stars - 1
+    elif stars and base in ("uint8_t", *_OPAQUE.split()):
+        stars -= 1
+    elif base in TYPES or not base.endswith("Handle_t"):
+        kind = TYPES[base]
+    for _ in range(stars):
+        kind = POINTER(kind)
+    return kind
+
+
+ARGUMENTS: dict[str, list[Any]] = {
+    name: [_passed(each) for each in parameters]
+    for name, parameters in {**BACKEND, **SYSTEM}.items()
+    if parameters is not None
+}
+"""What functions take, by name; each answers a 64-bit error. Those that are missing here take what is not public."""
 
 
 class ComposingTable(ctypes.Structure):

@@ -3,17 +3,13 @@
  * A delegate is TFLite's structure of that name: its address is the handle, and TFLite calls what stands in it. */
 #include "QNN/TFLiteDelegate/QnnTFLiteDelegate.h"
 
-enum {
-  NUMBER_TfLiteQnnDelegateCreate, NUMBER_TfLiteQnnDelegateDelete, NUMBER_TfLiteQnnDelegateAllocCustomMem,
-  NUMBER_TfLiteQnnDelegateFreeCustomMem, NUMBER_TfLiteQnnDelegateSetPerf, NUMBER_TfLiteQnnDelegateUpdateHtpPerfMode,
-  NUMBER_TfLiteQnnDelegateHasCapability, NUMBER_TfLiteQnnDelegateGetProfilingResult,
-  NUMBER_TfLiteQnnDelegateClearProfilingResult, NUMBER_tflite_plugin_create_delegate
-};
-
 /* Numbers go across, and one comes back; 0 is what a failure is answered by, everywhere here. */
-#define ASK(name, ...)                                                                          \
-  (uint64_t)cross_for(NUMBER_##name, #name, 0, (int)(sizeof((uint64_t[]){__VA_ARGS__}) / 8),    \
-                      (const uint64_t[]){__VA_ARGS__})
+#define ASK(name, ...)                                                              \
+  ({                                                                                \
+    static PyObject *method;                                                        \
+    const uint64_t values[] = {__VA_ARGS__};                                        \
+    (uint64_t)cross_for(&method, #name, 0, COUNT, values);                          \
+  })
 #define AT(address) (void *)(uintptr_t)(address)
 
 EXPORTED TfLiteQnnDelegateOptions TfLiteQnnDelegateOptionsDefault(void) {
@@ -64,8 +60,8 @@ EXPORTED void TfLiteQnnDelegateClearProfilingResult(TfLiteDelegate *delegate) {
   ASK(TfLiteQnnDelegateClearProfilingResult, V(delegate));
 }
 
-EXPORTED TfLiteDelegate *tflite_plugin_create_delegate(const char *const *keys, const char *const *values, size_t count,
+EXPORTED TfLiteDelegate *tflite_plugin_create_delegate(const char *const *keys, const char *const *texts, size_t count,
                                                        void (*report_error)(const char *)) {
-  return (TfLiteDelegate *)AT(ASK(tflite_plugin_create_delegate, V(keys), V(values), count, V(report_error)));
+  return (TfLiteDelegate *)AT(ASK(tflite_plugin_create_delegate, V(keys), V(texts), count, V(report_error)));
 }
 EXPORTED void tflite_plugin_destroy_delegate(TfLiteDelegate *delegate) { TfLiteQnnDelegateDelete(delegate); }

@@ -1,18 +1,23 @@
-"""Writes the C headers that follow from Python's tables: function tables, operations, accessors, exported names.
+"""Writes the C that follows from Python's tables: function tables, operations, accessors, functions that call Python.
 
 ``python -m isthmus.capi.headers`` writes them into the tree, and a test compares the tree with them. The other headers
-are written by hand: each declares its functions, and the tables take their types from those declarations.
+are written by hand, but for the prototypes in them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
-from isthmus.cabi import ARGUMENTS, BACKEND_FUNCTIONS, CORE_VERSION, SYSTEM_FUNCTIONS, SYSTEM_VERSION
+from isthmus.cabi import CORE_VERSION, SYSTEM_VERSION
+from isthmus.cabi.declarations import BACKEND, FREED, SYSTEM, Functions, Parameter
+from isthmus.cabi.tables import TYPES
 from isthmus.cabi.types import OpConfigV1, TensorV2
 from isthmus.capi.building import HERE, INCLUDE
+from isthmus.capi.serve import TABLE
 from isthmus.graph.operation import QTI
 from isthmus.graph.ops import OPERATIONS
 from isthmus.graph.ops.elementwise import NUMBERED
@@ -111,18 +116,18 @@ def _type_name(entry: str) -> str:
     return f"{group}_{method[0].upper()}{method[1:]}Fn_t"
 
 
-def _table(kind: str, entries: Sequence[str], version: tuple[int, int, int]) -> Iterator[str]:
+def _table(kind: str, entries: Functions, version: tuple[int, int, int]) -> Iterator[str]:
     """Write the types of a table's functions, and the table."""
     major, minor, _ = version
     macro = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind).upper()
-    known = [entry for entry in entries if entry in ARGUMENTS]
-    for entry in known:
-        yield f"typedef __typeof__(&{function_name(entry)}) {_type_name(entry)};"
+    for entry, parameters in entries.items():
+        if parameters is not None:
+            yield f"typedef __typeof__(&{function_name(entry)}) {_type_name(entry)};"
     yield ""
     yield "/* The order is part of the interface. What is not declared above answers 1000. */"
     yield "typedef struct {"
-    for entry in entries:
-        yield f"  {_type_name(entry) if entry in ARGUMENTS else 'Qnn_NotOffered_t'} {entry};"
+    for entry, parameters in entries.items():
+        yield f"  {'Qnn_NotOffered_t' if parameters is None else _type_name(entry)} {entry};"
     yield f"}} {kind}_ImplementationV{major}_{minor}_t;"
     yield ""
     yield f"#define {macro}_VER_TYPE {kind}_ImplementationV{major}_{minor}_t"
@@ -149,8 +154,8 @@ def interface() -> str:
         "} QnnInterface_Error_t;",
         "typedef Qnn_ErrorHandle_t (*Qnn_NotOffered_t)(void);",
         "",
-        *_table("QnnInterface", BACKEND_FUNCTIONS, CORE_VERSION),
-        f"#define QNN_TABLE_ENTRIES {len(BACKEND_FUNCTIONS)}",
+        *_table("QnnInterface", BACKEND, CORE_VERSION),
+        f"#define QNN_TABLE_ENTRIES {len(BACKEND)}",
         "QNN_LAYOUT(QNN_INTERFACE_VER_TYPE, 8 * QNN_TABLE_ENTRIES);",
         "",
         "typedef struct {",
@@ -173,8 +178,8 @@ def interface() -> str:
 def system_interface() -> str:
     """Write the header of the system library's table."""
     body = [
-        *_table("QnnSystemInterface", SYSTEM_FUNCTIONS, SYSTEM_VERSION),
-        f"#define QNN_SYSTEM_TABLE_ENTRIES {len(SYSTEM_FUNCTIONS)}",
+        *_table("QnnSystemInterface", SYSTEM, SYSTEM_VERSION),
+        f"#define QNN_SYSTEM_TABLE_ENTRIES {len(SYSTEM)}",
         "QNN_LAYOUT(QNN_SYSTEM_INTERFACE_VER_TYPE, 8 * QNN_SYSTEM_TABLE_ENTRIES);",
         "",
         "typedef struct {",
@@ -321,23 +326,70 @@ def accessors() -> str:
     return _header(doc, "QNN_TYPE_MACROS_HPP", ["QnnTypes.h"], body, linkage=False)
 
 
-def exports() -> str:
-    """Write which function of a library is exported by which name."""
-    lines = ["/* Functions by name. Written by `python -m isthmus.capi.headers`; change that, not this. */"]
-    for serves, entries in (("SERVES_BACKEND", BACKEND_FUNCTIONS), ("SERVES_SYSTEM", SYSTEM_FUNCTIONS)):
-        lines.append(f"#ifdef {serves}")
-        lines += [f"EXPORT({function_name(entry)}, {entry})" for entry in entries if entry in ARGUMENTS]
-        lines += ["EXPORT(QnnMem_deregister, memDeRegister)"] * ("memDeRegister" in entries)
-        lines.append("#endif")
-    return "\n".join([*lines, ""])
+NATIVE = ("graphExecute", "deviceGetInfrastructure")
+"""Functions that are written out in ``library.c``: the one has a fast path, the other answers with functions of C."""
 
 
-FILES = {
+def _kind(entry: str, parameters: Sequence[Parameter]) -> str:
+    """Name the macro of ``library.c`` that makes a function."""
+    if entry in NATIVE:
+        return "NATIVE"
+    if entry not in TABLE:
+        return "NOT_OFFERED"
+    return "FREEING" if any(each.mark == FREED for each in parameters) else "SERVED"
+
+
+def functions() -> str:
+    """Write what ``library.c`` makes functions of: who serves each, its names, its parameters, their values."""
+    lines = ["/* The functions of the tables. Written by `python -m isthmus.capi.headers`; change that, not this. */"]
+    for condition, table in (("#ifdef SERVES_BACKEND", BACKEND), ("#elif defined SERVES_SYSTEM", SYSTEM)):
+        lines.append(condition)
+        for entry, parameters in table.items():
+            if parameters is None:
+                continue
+            declared = ", ".join(each.declaration for each in parameters)
+            passed = ", ".join(each.name for each in parameters)
+            # A structure that is passed by value is in the caller's memory, and Python gets its address.
+            values = ", ".join(
+                f"V({'&' * (not each.stars and hasattr(TYPES.get(each.base), '_fields_'))}{each.name})"
+                for each in parameters
+            )
+            kind, exported = _kind(entry, parameters), function_name(entry)
+            lines.append(f"FUNCTION({kind}, {entry}, {exported}, ({declared}), ({passed}), {values})")
+    return "\n".join([*lines, "#endif", ""])
+
+
+def prototypes(file: Path) -> str:
+    """Correct the prototypes in a header that is written by hand; those that are right keep their layout."""
+
+    def corrected(found: re.Match[str]) -> str:
+        opening, name, parameters = found.groups()
+        if name not in _PROTOTYPES:
+            return found[0]
+        wanted = _PROTOTYPES[name]
+        if " ".join(parameters.split()).replace("* *", "**") == wanted:
+            return found[0]
+        return "\n".join(textwrap.wrap(f"{opening}{name}({wanted});", 120, subsequent_indent="    "))
+
+    return re.sub(r"(QNN\w*_API Qnn_ErrorHandle_t )(\w+)\(([^;]*?)\);", corrected, file.read_text())
+
+
+_PROTOTYPES = {
+    function_name(entry): ", ".join(each.declaration for each in parameters)
+    for entry, parameters in {**BACKEND, **SYSTEM}.items()
+    if parameters is not None
+}
+_BY_HAND = [
+    *(INCLUDE / "QNN" / f"Qnn{name}.h" for name in BACKEND_HEADERS),
+    *(INCLUDE / "QNN" / "System" / f"QnnSystem{name}.h" for name in SYSTEM_HEADERS),
+]
+FILES: dict[Path, Callable[[], str]] = {
     INCLUDE / "QNN" / "QnnInterface.h": interface,
     INCLUDE / "QNN" / "System" / "QnnSystemInterface.h": system_interface,
     INCLUDE / "QNN" / "QnnOpDef.h": operations,
     INCLUDE / "QNN" / "QnnTypeMacros.hpp": accessors,
-    HERE / "exports.h": exports,
+    HERE / "functions.h": functions,
+    **{file: partial(prototypes, file) for file in _BY_HAND},
 }
 
 

@@ -142,13 +142,10 @@ static int usable(void) {
   return atomic_load_explicit(&state, memory_order_acquire) == OPEN;
 }
 
-/* The functions of this library that are in Python, by number; each method of the server is looked up once. */
-enum { MOST_FUNCTIONS = 128, NUMBER_thread_ends = MOST_FUNCTIONS - 3 };
-static PyObject *methods[MOST_FUNCTIONS];
-
-/* Call a function with numbers; in the GIL. The answer is a new reference, or NULL after a failure. */
-static PyObject *call(int index, const char *name, int count, const uint64_t *values) {
-  if (!methods[index] && !(methods[index] = py.GetAttrString(server, name))) return NULL;
+/* Call a method of the server with numbers; in the GIL. The answer is a new reference, or NULL after a failure. The
+ * method is looked up once, and kept where the caller says. */
+static PyObject *call(PyObject **method, const char *name, int count, const uint64_t *values) {
+  if (!*method && !(*method = py.GetAttrString(server, name))) return NULL;
   PyObject *arguments = py.TupleNew(count), *answer = NULL;
   for (int i = 0; arguments && i < count; i++) {
     PyObject *number = py.LongFrom(values[i]);
@@ -158,7 +155,7 @@ static PyObject *call(int index, const char *name, int count, const uint64_t *va
     }
   }
   if (arguments) {
-    answer = py.CallObject(methods[index], arguments);
+    answer = py.CallObject(*method, arguments);
     py.DecRef(arguments);
   }
   return answer;
@@ -176,57 +173,55 @@ static long long number(PyObject *answer, const long long *failure) {
   return failure ? *failure : interrupted ? QNN_COMMON_ERROR_SYSTEM : QNN_COMMON_ERROR_GENERAL;
 }
 
-static long long crossed(int index, const char *name, long long otherwise, const long long *failure, int count,
+static long long crossed(PyObject **method, const char *name, long long otherwise, const long long *failure, int count,
                          const uint64_t *values) {
   if (!usable()) return otherwise;
   int held = py.GILState_Ensure();
-  long long answer = atomic_load(&state) == OPEN ? number(call(index, name, count, values), failure) : otherwise;
+  long long answer = atomic_load(&state) == OPEN ? number(call(method, name, count, values), failure) : otherwise;
   py.GILState_Release(held);
   return answer;
 }
 
 static void thread_ends(void *nothing) {
+  static PyObject *method;
   (void)nothing;
-  crossed(NUMBER_thread_ends, "thread_ends", 0, NULL, 0, NULL);
+  crossed(&method, "thread_ends", 0, NULL, 0, NULL);
 }
 
 /* For functions that answer codes, and for those that answer something else. */
-__attribute__((unused)) static long long cross(int index, const char *name, long long otherwise, int count,
+__attribute__((unused)) static long long cross(PyObject **method, const char *name, long long otherwise, int count,
                                                const uint64_t *values) {
-  return crossed(index, name, otherwise, NULL, count, values);
+  return crossed(method, name, otherwise, NULL, count, values);
 }
-__attribute__((unused)) static long long cross_for(int index, const char *name, long long failure, int count,
+__attribute__((unused)) static long long cross_for(PyObject **method, const char *name, long long failure, int count,
                                                    const uint64_t *values) {
-  return crossed(index, name, failure, &failure, count, values);
+  return crossed(method, name, failure, &failure, count, values);
 }
 
 /* What is asked after the interpreter has ended: to free is done already, anything else cannot be. */
 #define UNABLE(freeing) (atomic_load(&state) == LEFT && (freeing) ? QNN_SUCCESS : QNN_COMMON_ERROR_SYSTEM)
 #define V(value) (uint64_t)(uintptr_t)(value)
-#define GOES(freeing, name, arguments, count, ...)                                        \
-  {                                                                                       \
-    const uint64_t values[] = {__VA_ARGS__};                                              \
-    FORWARDED(name, arguments, count)                                                     \
-    usable();                                                                             \
-    LOOKED(#name, count, (E)cross(NUMBER_##name, #name, (long long)UNABLE(freeing), count, values)) \
+#define COUNT (int)(sizeof values / sizeof *values)
+#define CALLS_PYTHON(freeing, name, parameters, arguments, ...)                            \
+  static E name parameters {                                                               \
+    static PyObject *method;                                                               \
+    const uint64_t values[] = {__VA_ARGS__};                                               \
+    FORWARDED(name, arguments)                                                             \
+    usable();                                                                              \
+    LOOKED(#name, (E)cross(&method, #name, (long long)UNABLE(freeing), COUNT, values))     \
   }
-#define F1(name, A) static E name(A a) GOES(0, name, (a), 1, V(a))
-#define FREE1(name, A) static E name(A a) GOES(1, name, (a), 1, V(a))
-#define F2(name, A, B) static E name(A a, B b) GOES(0, name, (a, b), 2, V(a), V(b))
-#define FREE2(name, A, B) static E name(A a, B b) GOES(1, name, (a, b), 2, V(a), V(b))
-#define F3(name, A, B, C) static E name(A a, B b, C c) GOES(0, name, (a, b, c), 3, V(a), V(b), V(c))
-#define F4(name, A, B, C, D) static E name(A a, B b, C c, D d) GOES(0, name, (a, b, c, d), 4, V(a), V(b), V(c), V(d))
-#define F5(name, A, B, C, D, G) \
-  static E name(A a, B b, C c, D d, G g) GOES(0, name, (a, b, c, d, g), 5, V(a), V(b), V(c), V(d), V(g))
-#define F7(name, A, B, C, D, G, H, I)             \
-  static E name(A a, B b, C c, D d, G g, H h, I i) \
-      GOES(0, name, (a, b, c, d, g, h, i), 7, V(a), V(b), V(c), V(d), V(g), V(h), V(i))
-#define F8(name, A, B, C, D, G, H, I, J)               \
-  static E name(A a, B b, C c, D d, G g, H h, I i, J j) \
-      GOES(0, name, (a, b, c, d, g, h, i, j), 8, V(a), V(b), V(c), V(d), V(g), V(h), V(i), V(j))
-#define F9(name, A, B, C, D, G, H, I, J, K)                 \
-  static E name(A a, B b, C c, D d, G g, H h, I i, J j, K k) \
-      GOES(0, name, (a, b, c, d, g, h, i, j, k), 9, V(a), V(b), V(c), V(d), V(g), V(h), V(i), V(j), V(k))
+
+/* How functions.h has a function made: it calls Python; it calls Python and frees something; it is not offered, but
+ * another library may offer it; it is written by hand below. */
+#define SERVED(...) CALLS_PYTHON(0, __VA_ARGS__)
+#define FREEING(...) CALLS_PYTHON(1, __VA_ARGS__)
+#define NOT_OFFERED(name, parameters, arguments, ...)  \
+  static E name parameters {                           \
+    const uint64_t values[] = {__VA_ARGS__};           \
+    FORWARDED(name, arguments)                         \
+    LOOKED(#name, QNN_COMMON_ERROR_NOT_SUPPORTED)      \
+  }
+#define NATIVE(...)
 
 /* -- forwarding --------------------------------------------------------------------------------------------------- */
 
@@ -236,43 +231,43 @@ __attribute__((unused)) static const char *forward_path(void) {
 }
 
 #ifdef SERVES_BACKEND
-enum { NUMBER_before = MOST_FUNCTIONS - 2, NUMBER_after };
 static const QNN_INTERFACE_VER_TYPE *forward; /* the table that calls go to, if they do */
 static int validating;                        /* whether Python looks on at the calls that are answered here */
 static int cannot_serve(void);
 
 /* Have Python look at a call: before it is made, then with its answer. */
-static void look(int index, const char *name, E error, int count, const uint64_t *values) {
+static void look(int is_after, const char *name, E error, int count, const uint64_t *values) {
+  static PyObject *methods[2];
   uint64_t all[16] = {V(name), error};
   memcpy(all + 2, values, (size_t)count * sizeof *values);
-  cross(index, index == NUMBER_before ? "validationBefore" : "validationAfter", 0, count + 2, all);
+  cross(&methods[is_after], is_after ? "validationAfter" : "validationBefore", 0, count + 2, all);
 }
 
-#define FORWARDED(name, arguments, count)                     \
+#define FORWARDED(name, arguments)                              \
   if (cannot_serve()) return QNN_COMMON_ERROR_LOADING_BINARIES; \
-  if (forward) {                                              \
-    look(NUMBER_before, #name, 0, count, values);             \
-    E error = forward->name arguments;                        \
-    look(NUMBER_after, #name, error, count, values);          \
-    return error;                                             \
+  if (forward) {                                                \
+    look(0, #name, 0, COUNT, values);                           \
+    E error = forward->name arguments;                          \
+    look(1, #name, error, COUNT, values);                       \
+    return error;                                               \
   }
-#define LOOKED(name, count, answer)                           \
-  if (!validating) return answer;                             \
-  look(NUMBER_before, name, 0, count, values);                \
-  E answered = answer;                                        \
-  look(NUMBER_after, name, answered, count, values);          \
+#define LOOKED(name, answer)                \
+  if (!validating) return answer;           \
+  look(0, name, 0, COUNT, values);          \
+  E answered = answer;                      \
+  look(1, name, answered, COUNT, values);   \
   return answered;
 #elif defined SERVES_SYSTEM
 /* Python does not look at what the system library is asked. */
 static const QNN_SYSTEM_INTERFACE_VER_TYPE *forwarding(E *error);
-#define FORWARDED(name, arguments, count)                                  \
+#define FORWARDED(name, arguments)                                         \
   {                                                                        \
     E error = QNN_SUCCESS;                                                 \
     const QNN_SYSTEM_INTERFACE_VER_TYPE *forward = forwarding(&error);     \
     if (forward && !forward->name) return QNN_COMMON_ERROR_NOT_SUPPORTED;  \
     if (forward || error) return forward ? forward->name arguments : error; \
   }
-#define LOOKED(name, count, answer) return answer;
+#define LOOKED(name, answer) return answer;
 #endif
 
 /* The answer to who asks for the tables. */
@@ -288,128 +283,16 @@ __attribute__((unused)) static E not_offered(void) { return QNN_COMMON_ERROR_NOT
 
 #ifdef SERVES_BACKEND
 
-enum {
-  NUMBER_propertyHasCapability, NUMBER_backendCreate, NUMBER_backendSetConfig, NUMBER_backendGetApiVersion,
-  NUMBER_backendGetBuildId, NUMBER_backendGetSupportedOperations, NUMBER_backendValidateOpConfig, NUMBER_backendFree,
-  NUMBER_contextCreate, NUMBER_contextSetConfig, NUMBER_contextGetBinarySize, NUMBER_contextGetBinary,
-  NUMBER_contextCreateFromBinary, NUMBER_contextFree, NUMBER_graphCreate, NUMBER_graphSetConfig, NUMBER_graphAddNode,
-  NUMBER_graphFinalize, NUMBER_graphRetrieve, NUMBER_graphExecute, NUMBER_graphExecuteAsync,
-  NUMBER_tensorCreateContextTensor, NUMBER_tensorCreateGraphTensor, NUMBER_logCreate, NUMBER_logSetLogLevel,
-  NUMBER_logFree, NUMBER_profileCreate, NUMBER_profileSetConfig, NUMBER_profileGetEvents, NUMBER_profileGetSubEvents,
-  NUMBER_profileGetEventData, NUMBER_profileGetExtendedEventData, NUMBER_profileFree, NUMBER_memRegister,
-  NUMBER_memDeRegister, NUMBER_deviceGetPlatformInfo, NUMBER_deviceFreePlatformInfo, NUMBER_deviceCreate,
-  NUMBER_deviceSetConfig, NUMBER_deviceGetInfo, NUMBER_deviceFree, NUMBER_signalCreate, NUMBER_signalSetConfig,
-  NUMBER_signalTrigger, NUMBER_signalFree, NUMBER_errorGetMessage, NUMBER_errorGetVerboseMessage,
-  NUMBER_errorFreeVerboseMessage, NUMBER_graphPrepareExecutionEnvironment, NUMBER_graphReleaseExecutionEnvironment,
-  NUMBER_graphGetProperty, NUMBER_contextValidateBinary,
-  NUMBER_contextCreateFromBinaryWithSignal, NUMBER_contextCreateFromBinaryListAsync, NUMBER_backendGetProperty,
-  NUMBER_contextGetProperty, NUMBER_contextFinalize, NUMBER_createPowerConfigId, NUMBER_destroyPowerConfigId,
-  NUMBER_setPowerConfig, NUMBER_setMemoryConfig
-};
-
-F1(propertyHasCapability, QnnProperty_Key_t)
-F3(backendCreate, Qnn_LogHandle_t, const QnnBackend_Config_t **, Qnn_BackendHandle_t *)
-F2(backendSetConfig, Qnn_BackendHandle_t, const QnnBackend_Config_t **)
-F1(backendGetApiVersion, Qnn_ApiVersion_t *)
-F1(backendGetBuildId, const char **)
-F3(backendGetSupportedOperations, Qnn_BackendHandle_t, uint32_t *, const QnnBackend_OperationName_t **)
-static E backendValidateOpConfig(Qnn_BackendHandle_t a, Qnn_OpConfig_t b)
-    GOES(0, backendValidateOpConfig, (a, b), 2, V(a), V(&b))
-FREE1(backendFree, Qnn_BackendHandle_t)
-F4(contextCreate, Qnn_BackendHandle_t, Qnn_DeviceHandle_t, const QnnContext_Config_t **, Qnn_ContextHandle_t *)
-F2(contextSetConfig, Qnn_ContextHandle_t, const QnnContext_Config_t **)
-F2(contextGetBinarySize, Qnn_ContextHandle_t, Qnn_ContextBinarySize_t *)
-F4(contextGetBinary, Qnn_ContextHandle_t, void *, Qnn_ContextBinarySize_t, Qnn_ContextBinarySize_t *)
-F7(contextCreateFromBinary, Qnn_BackendHandle_t, Qnn_DeviceHandle_t, const QnnContext_Config_t **, const void *,
-   Qnn_ContextBinarySize_t, Qnn_ContextHandle_t *, Qnn_ProfileHandle_t)
-FREE2(contextFree, Qnn_ContextHandle_t, Qnn_ProfileHandle_t)
-F4(graphCreate, Qnn_ContextHandle_t, const char *, const QnnGraph_Config_t **, Qnn_GraphHandle_t *)
-F2(graphSetConfig, Qnn_GraphHandle_t, const QnnGraph_Config_t **)
-static E graphAddNode(Qnn_GraphHandle_t a, Qnn_OpConfig_t b) GOES(0, graphAddNode, (a, b), 2, V(a), V(&b))
-F3(graphFinalize, Qnn_GraphHandle_t, Qnn_ProfileHandle_t, Qnn_SignalHandle_t)
-F3(graphRetrieve, Qnn_ContextHandle_t, const char *, Qnn_GraphHandle_t *)
-F9(graphExecuteAsync, Qnn_GraphHandle_t, const Qnn_Tensor_t *, uint32_t, Qnn_Tensor_t *, uint32_t, Qnn_ProfileHandle_t,
-   Qnn_SignalHandle_t, Qnn_NotifyFn_t, void *)
-F2(tensorCreateContextTensor, Qnn_ContextHandle_t, Qnn_Tensor_t *)
-F2(tensorCreateGraphTensor, Qnn_GraphHandle_t, Qnn_Tensor_t *)
-F3(logCreate, QnnLog_Callback_t, QnnLog_Level_t, Qnn_LogHandle_t *)
-F2(logSetLogLevel, Qnn_LogHandle_t, QnnLog_Level_t)
-FREE1(logFree, Qnn_LogHandle_t)
-F3(profileCreate, Qnn_BackendHandle_t, QnnProfile_Level_t, Qnn_ProfileHandle_t *)
-F2(profileSetConfig, Qnn_ProfileHandle_t, const QnnProfile_Config_t **)
-F3(profileGetEvents, Qnn_ProfileHandle_t, const QnnProfile_EventId_t **, uint32_t *)
-F3(profileGetSubEvents, QnnProfile_EventId_t, const QnnProfile_EventId_t **, uint32_t *)
-F2(profileGetEventData, QnnProfile_EventId_t, QnnProfile_EventData_t *)
-F2(profileGetExtendedEventData, QnnProfile_EventId_t, QnnProfile_ExtendedEventData_t *)
-FREE1(profileFree, Qnn_ProfileHandle_t)
-F4(memRegister, Qnn_ContextHandle_t, const Qnn_MemDescriptor_t *, uint32_t, Qnn_MemHandle_t *)
-FREE2(memDeRegister, const Qnn_MemHandle_t *, uint32_t)
-F2(deviceGetPlatformInfo, Qnn_LogHandle_t, const QnnDevice_PlatformInfo_t **)
-FREE2(deviceFreePlatformInfo, Qnn_LogHandle_t, const QnnDevice_PlatformInfo_t *)
-F3(deviceCreate, Qnn_LogHandle_t, const QnnDevice_Config_t **, Qnn_DeviceHandle_t *)
-F2(deviceSetConfig, Qnn_DeviceHandle_t, const QnnDevice_Config_t **)
-F2(deviceGetInfo, Qnn_DeviceHandle_t, const QnnDevice_PlatformInfo_t **)
-FREE1(deviceFree, Qnn_DeviceHandle_t)
-F3(signalCreate, Qnn_BackendHandle_t, const QnnSignal_Config_t **, Qnn_SignalHandle_t *)
-F2(signalSetConfig, Qnn_SignalHandle_t, const QnnSignal_Config_t **)
-F1(signalTrigger, Qnn_SignalHandle_t)
-FREE1(signalFree, Qnn_SignalHandle_t)
-F2(errorGetMessage, Qnn_ErrorHandle_t, const char **)
-F2(errorGetVerboseMessage, Qnn_ErrorHandle_t, const char **)
-FREE1(errorFreeVerboseMessage, const char *)
-F3(graphPrepareExecutionEnvironment, Qnn_GraphHandle_t, QnnGraph_ExecuteEnvironment_t **, uint32_t)
-F3(graphReleaseExecutionEnvironment, Qnn_GraphHandle_t, const QnnGraph_ExecuteEnvironment_t **, uint32_t)
-F2(graphGetProperty, Qnn_GraphHandle_t, QnnGraph_Property_t **)
-F5(contextValidateBinary, Qnn_BackendHandle_t, Qnn_DeviceHandle_t, const QnnContext_Config_t **, const void *,
-   Qnn_ContextBinarySize_t)
-F8(contextCreateFromBinaryWithSignal, Qnn_BackendHandle_t, Qnn_DeviceHandle_t, const QnnContext_Config_t **,
-   const void *, Qnn_ContextBinarySize_t, Qnn_ContextHandle_t *, Qnn_ProfileHandle_t, Qnn_SignalHandle_t)
-F5(contextCreateFromBinaryListAsync, Qnn_BackendHandle_t, Qnn_DeviceHandle_t, const QnnContext_Params_t **,
-   const QnnContext_Config_t **, Qnn_SignalHandle_t)
-F2(backendGetProperty, Qnn_BackendHandle_t, QnnBackend_Property_t **)
-F2(contextGetProperty, Qnn_ContextHandle_t, QnnContext_Property_t **)
-F2(contextFinalize, Qnn_ContextHandle_t, Qnn_ProfileHandle_t)
-
-/* What is not offered, though it is known what it takes: another library may offer it, and Python looks on. */
-#define NOT_OFFERED(name, parameters, arguments, count, ...)  \
-  static E name parameters {                                  \
-    const uint64_t values[] = {__VA_ARGS__};                  \
-    FORWARDED(name, arguments, count)                         \
-    LOOKED(#name, count, QNN_COMMON_ERROR_NOT_SUPPORTED)      \
-  }
-NOT_OFFERED(backendRegisterOpPackage, (Qnn_BackendHandle_t a, const char *b, const char *c, const char *d),
-            (a, b, c, d), 4, V(a), V(b), V(c), V(d))
-NOT_OFFERED(graphCreateSubgraph, (Qnn_GraphHandle_t a, const char *b, Qnn_GraphHandle_t *c), (a, b, c), 3, V(a), V(b),
-            V(c))
-NOT_OFFERED(tensorUpdateGraphTensors, (Qnn_GraphHandle_t a, const Qnn_Tensor_t **b, uint64_t c), (a, b, c), 3, V(a),
-            V(b), c)
-NOT_OFFERED(tensorUpdateContextTensors, (Qnn_ContextHandle_t a, const Qnn_Tensor_t **b, uint64_t c), (a, b, c), 3, V(a),
-            V(b), c)
-NOT_OFFERED(contextGetBinarySectionSize,
-            (Qnn_ContextHandle_t a, Qnn_GraphHandle_t b, uint32_t c, Qnn_ContextBinarySize_t *d), (a, b, c, d), 4, V(a),
-            V(b), c, V(d))
-NOT_OFFERED(contextGetBinarySection,
-            (Qnn_ContextHandle_t a, Qnn_GraphHandle_t b, uint32_t c, const QnnContext_Buffer_t *d,
-             Qnn_ContextBinarySize_t *g, Qnn_ProfileHandle_t h, Qnn_SignalHandle_t i),
-            (a, b, c, d, g, h, i), 7, V(a), V(b), c, V(d), V(g), V(h), V(i))
-NOT_OFFERED(contextApplyBinarySection,
-            (Qnn_ContextHandle_t a, Qnn_GraphHandle_t b, uint32_t c, const QnnContext_Buffer_t *d,
-             Qnn_ProfileHandle_t g, Qnn_SignalHandle_t h),
-            (a, b, c, d, g, h), 6, V(a), V(b), c, V(d), V(g), V(h))
-NOT_OFFERED(contextGetIncrementalBinary,
-            (Qnn_ContextHandle_t a, const void **b, Qnn_ContextBinarySize_t *c, Qnn_ContextBinarySize_t *d),
-            (a, b, c, d), 4, V(a), V(b), V(c), V(d))
-NOT_OFFERED(contextReleaseIncrementalBinary, (Qnn_ContextHandle_t a, const void *b, Qnn_ContextBinarySize_t c),
-            (a, b, c), 3, V(a), V(b), c)
-NOT_OFFERED(contextAddToDlc, (Qnn_ContextHandle_t a, Qnn_Handle_t b), (a, b), 2, V(a), V(b))
-NOT_OFFERED(globalConfigSet, (const void **a), (a), 1, V(a))
+#define FUNCTION(kind, name, exported, ...) kind(name, __VA_ARGS__)
+#include "functions.h"
+#undef FUNCTION
 
 static QnnHtpDevice_Infrastructure_t infrastructure;
 static E deviceGetInfrastructure(const QnnDevice_Infrastructure_t *answer) {
   const uint64_t values[] = {V(answer)};
-  FORWARDED(deviceGetInfrastructure, (answer), 1)
+  FORWARDED(deviceGetInfrastructure, (answer))
   const QnnHtpDevice_Infrastructure_t *offered = &infrastructure;
-  LOOKED("deviceGetInfrastructure", 1,
+  LOOKED("deviceGetInfrastructure",
          strcmp(NAME, "QnnHtp")                               ? QNN_COMMON_ERROR_NOT_SUPPORTED
          : put((void *)answer, &offered, sizeof offered)      ? QNN_SUCCESS
                                                               : QNN_COMMON_ERROR_INVALID_ARGUMENT)
@@ -419,12 +302,13 @@ static E deviceGetInfrastructure(const QnnDevice_Infrastructure_t *answer) {
  * a library that calls are forwarded to, the client has its own. */
 #undef FORWARDED
 #undef LOOKED
-#define FORWARDED(name, arguments, count)
-#define LOOKED(name, count, answer) return answer;
-F3(createPowerConfigId, uint32_t, uint32_t, uint32_t *)
-FREE1(destroyPowerConfigId, uint32_t)
-F2(setPowerConfig, uint32_t, const QnnHtpPerfInfrastructure_PowerConfig_t **)
-F3(setMemoryConfig, uint32_t, uint32_t, const QnnHtpPerfInfrastructure_MemoryConfig_t **)
+#define FORWARDED(name, arguments)
+#define LOOKED(name, answer) return answer;
+SERVED(createPowerConfigId, (uint32_t device, uint32_t core, uint32_t *id), , device, core, V(id))
+FREEING(destroyPowerConfigId, (uint32_t id), , id)
+SERVED(setPowerConfig, (uint32_t id, const QnnHtpPerfInfrastructure_PowerConfig_t **config), , id, V(config))
+SERVED(setMemoryConfig, (uint32_t device, uint32_t core, const QnnHtpPerfInfrastructure_MemoryConfig_t **config), ,
+       device, core, V(config))
 
 static QnnHtpDevice_Infrastructure_t infrastructure = {
     0, {{createPowerConfigId, destroyPowerConfigId, setPowerConfig, setMemoryConfig}}};
@@ -478,6 +362,7 @@ static PyObject *remembered(const uint64_t *words, size_t bytes) {
 static E executed(Qnn_GraphHandle_t graph, const Qnn_Tensor_t *inputs, uint32_t inputs_count, Qnn_Tensor_t *outputs,
                   uint32_t outputs_count, Qnn_ProfileHandle_t profile, Qnn_SignalHandle_t signal,
                   const uint64_t *values) {
+  static PyObject *method;
   uint64_t words[2 + WORDS * MOST_TENSORS];
   size_t bytes = 0;
   if (!usable()) return UNABLE(0);
@@ -497,7 +382,7 @@ static E executed(Qnn_GraphHandle_t graph, const Qnn_Tensor_t *inputs, uint32_t 
     py.DecRef(run);
   }
   if (error < 0) { /* none is known, or what it ran on is no longer bound */
-    PyObject *answer = call(NUMBER_graphExecute, "graphExecute", 7, values);
+    PyObject *answer = call(&method, "graphExecute", 7, values);
     if (answer && bytes && py.Callable(answer)) {
       newest = (newest + 1) % REMEMBERED;
       PyObject *before = executions[newest].run;
@@ -521,10 +406,10 @@ static E graphExecute(Qnn_GraphHandle_t graph, const Qnn_Tensor_t *inputs, uint3
   if (cannot_serve()) return QNN_COMMON_ERROR_LOADING_BINARIES;
   if (!forward && !validating)
     return executed(graph, inputs, inputs_count, outputs, outputs_count, profile, signal, values);
-  look(NUMBER_before, "graphExecute", 0, 7, values);
+  look(0, "graphExecute", 0, COUNT, values);
   E error = forward ? forward->graphExecute(graph, inputs, inputs_count, outputs, outputs_count, profile, signal)
                     : executed(graph, inputs, inputs_count, outputs, outputs_count, profile, signal, values);
-  look(NUMBER_after, "graphExecute", error, 7, values);
+  look(1, "graphExecute", error, COUNT, values);
   return error;
 }
 
@@ -538,25 +423,9 @@ static void fill_table(void) {
   void **entries = (void **)&interface.QNN_INTERFACE_VER_NAME;
   for (int i = 0; i < QNN_TABLE_ENTRIES; i++) entries[i] = (void *)not_offered;
   QNN_INTERFACE_VER_TYPE *table = &interface.QNN_INTERFACE_VER_NAME;
-#define OFFER(name) table->name = name
-  OFFER(propertyHasCapability), OFFER(backendCreate), OFFER(backendSetConfig), OFFER(backendGetApiVersion);
-  OFFER(backendGetBuildId), OFFER(backendGetSupportedOperations), OFFER(backendValidateOpConfig), OFFER(backendFree);
-  OFFER(contextCreate), OFFER(contextSetConfig), OFFER(contextGetBinarySize), OFFER(contextGetBinary);
-  OFFER(contextCreateFromBinary), OFFER(contextFree), OFFER(graphCreate), OFFER(graphSetConfig), OFFER(graphAddNode);
-  OFFER(graphFinalize), OFFER(graphRetrieve), OFFER(graphExecute), OFFER(graphExecuteAsync);
-  OFFER(tensorCreateContextTensor), OFFER(tensorCreateGraphTensor), OFFER(logCreate), OFFER(logSetLogLevel);
-  OFFER(logFree), OFFER(profileCreate), OFFER(profileSetConfig), OFFER(profileGetEvents), OFFER(profileGetSubEvents);
-  OFFER(profileGetEventData), OFFER(profileGetExtendedEventData), OFFER(profileFree), OFFER(memRegister);
-  OFFER(memDeRegister), OFFER(deviceGetPlatformInfo), OFFER(deviceFreePlatformInfo), OFFER(deviceGetInfrastructure);
-  OFFER(deviceCreate), OFFER(deviceSetConfig), OFFER(deviceGetInfo), OFFER(deviceFree), OFFER(signalCreate);
-  OFFER(signalSetConfig), OFFER(signalTrigger), OFFER(signalFree), OFFER(errorGetMessage);
-  OFFER(errorGetVerboseMessage), OFFER(errorFreeVerboseMessage), OFFER(graphPrepareExecutionEnvironment);
-  OFFER(graphReleaseExecutionEnvironment), OFFER(graphGetProperty), OFFER(contextValidateBinary);
-  OFFER(contextCreateFromBinaryWithSignal), OFFER(contextCreateFromBinaryListAsync), OFFER(backendGetProperty);
-  OFFER(contextGetProperty), OFFER(contextFinalize), OFFER(backendRegisterOpPackage), OFFER(graphCreateSubgraph);
-  OFFER(tensorUpdateGraphTensors), OFFER(tensorUpdateContextTensors), OFFER(contextGetBinarySectionSize);
-  OFFER(contextGetBinarySection), OFFER(contextApplyBinarySection), OFFER(contextGetIncrementalBinary);
-  OFFER(contextReleaseIncrementalBinary), OFFER(contextAddToDlc), OFFER(globalConfigSet);
+#define FUNCTION(kind, name, ...) table->name = name;
+#include "functions.h"
+#undef FUNCTION
 }
 
 /* How many entries the table of a version has, as far as that is known. */
@@ -652,32 +521,11 @@ static void forget_executions(void) {}
 
 #ifdef SERVES_SYSTEM
 
-enum {
-  NUMBER_systemContextCreate, NUMBER_systemContextGetBinaryInfo, NUMBER_systemContextGetMetaData,
-  NUMBER_systemContextFree, NUMBER_systemTensorGetMemoryFootprint, NUMBER_systemLogCreate,
-  NUMBER_systemLogSetLogLevel, NUMBER_systemLogFree, NUMBER_systemProfileCreateSerializationTarget,
-  NUMBER_systemProfileSerializeEventData, NUMBER_systemProfileFreeSerializationTarget
-};
-
-F1(systemContextCreate, QnnSystemContext_Handle_t *)
-F5(systemContextGetBinaryInfo, QnnSystemContext_Handle_t, void *, uint64_t, const QnnSystemContext_BinaryInfo_t **,
-   Qnn_ContextBinarySize_t *)
-F4(systemContextGetMetaData, QnnSystemContext_Handle_t, const void *, uint64_t, const QnnSystemContext_BinaryInfo_t **)
-FREE1(systemContextFree, QnnSystemContext_Handle_t)
-static E systemTensorGetMemoryFootprint(Qnn_Tensor_t a, uint64_t *b)
-    GOES(0, systemTensorGetMemoryFootprint, (a, b), 2, V(&a), V(b))
-F3(systemLogCreate, QnnLog_Callback_t, QnnLog_Level_t, Qnn_LogHandle_t *)
-F2(systemLogSetLogLevel, Qnn_LogHandle_t, QnnLog_Level_t)
-FREE1(systemLogFree, Qnn_LogHandle_t)
-static E systemProfileCreateSerializationTarget(QnnSystemProfile_SerializationTarget_t a,
-                                                QnnSystemProfile_SerializationTargetConfig_t *b, uint32_t c,
-                                                QnnSystemProfile_SerializationTargetHandle_t *d)
-    GOES(0, systemProfileCreateSerializationTarget, (a, b, c, d), 4, V(&a), V(b), V(c), V(d))
-F3(systemProfileSerializeEventData, QnnSystemProfile_SerializationTargetHandle_t,
-   const QnnSystemProfile_ProfileData_t **, uint32_t)
-FREE1(systemProfileFreeSerializationTarget, QnnSystemProfile_SerializationTargetHandle_t)
-
-#include "system_dlc.c"
+/* systemDlcComposeGraphs takes the back end's table by value, so its size is part of the call: it has the entries of our
+ * header. */
+#define FUNCTION(kind, name, exported, ...) kind(name, __VA_ARGS__)
+#include "functions.h"
+#undef FUNCTION
 
 static QnnSystemInterface_t interface;
 static const QnnSystemInterface_t *interfaces[] = {&interface};
@@ -686,12 +534,9 @@ static void fill_table(void) {
   void **entries = (void **)&interface.QNN_SYSTEM_INTERFACE_VER_NAME;
   for (int i = 0; i < QNN_SYSTEM_TABLE_ENTRIES; i++) entries[i] = (void *)not_offered;
   QNN_SYSTEM_INTERFACE_VER_TYPE *table = &interface.QNN_SYSTEM_INTERFACE_VER_NAME;
-#define OFFER(name) table->name = name
-  OFFER(systemContextCreate), OFFER(systemContextGetBinaryInfo), OFFER(systemContextGetMetaData);
-  OFFER(systemContextFree), OFFER(systemTensorGetMemoryFootprint), OFFER(systemLogCreate);
-  OFFER(systemLogSetLogLevel), OFFER(systemLogFree), OFFER(systemProfileCreateSerializationTarget);
-  OFFER(systemProfileSerializeEventData), OFFER(systemProfileFreeSerializationTarget);
-  offer_dlc(table);
+#define FUNCTION(kind, name, ...) table->name = name;
+#include "functions.h"
+#undef FUNCTION
 }
 
 static E own_providers(const QnnSystemInterface_t ***list, uint32_t *count) {
@@ -745,11 +590,10 @@ static const QNN_SYSTEM_INTERFACE_VER_TYPE *forwarding(E *error) {
 
 #ifdef SERVES_RPCMEM
 
-enum { NUMBER_alloc, NUMBER_free, NUMBER_to_fd };
-
 static void *allocated(int heapid, uint32_t flags, uint64_t size) {
+  static PyObject *method;
   const uint64_t values[] = {(uint32_t)heapid, flags, size};
-  return (void *)(uintptr_t)cross_for(NUMBER_alloc, "rpcmem_alloc", 0, 3, values);
+  return (void *)(uintptr_t)cross_for(&method, "rpcmem_alloc", 0, 3, values);
 }
 
 EXPORTED void rpcmem_init(void) {}
@@ -759,12 +603,14 @@ EXPORTED void *rpcmem_alloc(int heapid, uint32_t flags, int size) {
 }
 EXPORTED void *rpcmem_alloc2(int heapid, uint32_t flags, size_t size) { return allocated(heapid, flags, size); }
 EXPORTED void rpcmem_free(void *memory) {
+  static PyObject *method;
   const uint64_t values[] = {V(memory)};
-  if (memory) cross(NUMBER_free, "rpcmem_free", 0, 1, values);
+  if (memory) cross(&method, "rpcmem_free", 0, 1, values);
 }
 EXPORTED int rpcmem_to_fd(void *memory) {
+  static PyObject *method;
   const uint64_t values[] = {V(memory)};
-  return memory ? (int)cross_for(NUMBER_to_fd, "rpcmem_to_fd", -1, 1, values) : -1;
+  return memory ? (int)cross_for(&method, "rpcmem_to_fd", -1, 1, values) : -1;
 }
 
 /* A client announces which descriptor its memory has. Here memory is known by that already. */
@@ -783,16 +629,16 @@ EXPORTED void remote_register_buf_attr2(void *memory, size_t size, int fd, int a
 #ifdef SERVES_LPAI_EXTENSIONS
 #include "QNN/LPAI/QnnLpaiNetRunExtensions.h"
 
-enum { NUMBER_allocate_buffer, NUMBER_free_buffer };
-
 EXPORTED void *QnnLpaiNetRunExtensions_allocateBuffer(Qnn_ContextHandle_t context, uint32_t size) {
+  static PyObject *method;
   const uint64_t values[] = {V(context), size};
   const char *name = "QnnLpaiNetRunExtensions_allocateBuffer";
-  return (void *)(uintptr_t)cross_for(NUMBER_allocate_buffer, name, 0, 2, values);
+  return (void *)(uintptr_t)cross_for(&method, name, 0, 2, values);
 }
 EXPORTED void QnnLpaiNetRunExtensions_freeBuffer(void *buffer) {
+  static PyObject *method;
   const uint64_t values[] = {V(buffer)};
-  if (buffer) cross(NUMBER_free_buffer, "QnnLpaiNetRunExtensions_freeBuffer", 0, 1, values);
+  if (buffer) cross(&method, "QnnLpaiNetRunExtensions_freeBuffer", 0, 1, values);
 }
 
 #endif
@@ -807,5 +653,9 @@ EXPORTED void QnnLpaiNetRunExtensions_freeBuffer(void *buffer) {
 
 /* An alias: a program that is linked with several of these libraries gets the first one's functions by name, and each
  * table keeps its own. */
-#define EXPORT(function, name) extern EXPORTED __typeof__(function) function __attribute__((alias(#name)));
-#include "exports.h"
+#define EXPORT(exported, name) extern EXPORTED __typeof__(exported) exported __attribute__((alias(#name)));
+#define FUNCTION(kind, name, exported, ...) EXPORT(exported, name)
+#include "functions.h"
+#ifdef SERVES_BACKEND
+EXPORT(QnnMem_deregister, memDeRegister)
+#endif

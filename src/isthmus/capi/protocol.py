@@ -4,170 +4,44 @@ from __future__ import annotations
 
 from typing import Any
 
-from isthmus.cabi.objects import (
-    BackendConfig,
-    ContextConfig,
-    DeviceConfig,
-    GraphConfig,
-    ProfileConfig,
-    SignalConfig,
-)
+from isthmus.cabi.declarations import BACKEND, CREATED, FREED, OPTIONAL, Parameter
+from isthmus.cabi.tables import TYPES
 
-HANDLES: dict[str, list[tuple[int, str, bool]]] = {
-    "backendCreate": [(0, "log", True)],
-    "backendSetConfig": [(0, "backend", False)],
-    "backendGetSupportedOperations": [(0, "backend", False)],
-    "backendValidateOpConfig": [(0, "backend", False)],
-    "backendGetProperty": [(0, "backend", False)],
-    "backendRegisterOpPackage": [(0, "backend", False)],
-    "backendFree": [(0, "backend", False)],
-    "contextCreate": [(0, "backend", False), (1, "device", True)],
-    "contextSetConfig": [(0, "context", False)],
-    "contextGetBinarySize": [(0, "context", False)],
-    "contextGetBinary": [(0, "context", False)],
-    "contextCreateFromBinary": [(0, "backend", False), (1, "device", True), (6, "profile", True)],
-    "contextCreateFromBinaryWithSignal": [
-        (0, "backend", False), (1, "device", True), (6, "profile", True), (7, "signal", True),
-    ],
-    "contextCreateFromBinaryListAsync": [(0, "backend", False), (1, "device", True), (4, "signal", True)],
-    "contextValidateBinary": [(0, "backend", False), (1, "device", True)],
-    "contextGetBinarySectionSize": [(0, "context", False), (1, "graph", True)],
-    "contextGetBinarySection": [(0, "context", False), (1, "graph", True), (5, "profile", True), (6, "signal", True)],
-    "contextApplyBinarySection": [(0, "context", False), (1, "graph", True), (4, "profile", True), (5, "signal", True)],
-    "contextGetIncrementalBinary": [(0, "context", False)],
-    "contextReleaseIncrementalBinary": [(0, "context", False)],
-    "contextGetProperty": [(0, "context", False)],
-    "contextFinalize": [(0, "context", False), (1, "profile", True)],
-    "contextFree": [(0, "context", False), (1, "profile", True)],
-    "graphCreate": [(0, "context", False)],
-    "graphCreateSubgraph": [(0, "graph", False)],
-    "graphSetConfig": [(0, "graph", False)],
-    "graphAddNode": [(0, "graph", False)],
-    "graphFinalize": [(0, "graph", False), (1, "profile", True), (2, "signal", True)],
-    "graphRetrieve": [(0, "context", False)],
-    "graphExecute": [(0, "graph", False), (5, "profile", True), (6, "signal", True)],
-    "graphExecuteAsync": [(0, "graph", False), (5, "profile", True), (6, "signal", True)],
-    "graphGetProperty": [(0, "graph", False)],
-    "graphPrepareExecutionEnvironment": [(0, "graph", False)],
-    "graphReleaseExecutionEnvironment": [(0, "graph", False)],
-    "tensorCreateContextTensor": [(0, "context", False)],
-    "tensorCreateGraphTensor": [(0, "graph", False)],
-    "tensorUpdateGraphTensors": [(0, "graph", False)],
-    "tensorUpdateContextTensors": [(0, "context", False)],
-    "logSetLogLevel": [(0, "log", False)],
-    "logFree": [(0, "log", False)],
-    "profileCreate": [(0, "backend", False)],
-    "profileSetConfig": [(0, "profile", False)],
-    "profileGetEvents": [(0, "profile", False)],
-    "profileFree": [(0, "profile", False)],
-    "memRegister": [(0, "context", False)],
-    "deviceGetPlatformInfo": [(0, "log", True)],
-    "deviceCreate": [(0, "log", True)],
-    "deviceSetConfig": [(0, "device", False)],
-    "deviceGetInfo": [(0, "device", False)],
-    "deviceFree": [(0, "device", False)],
-    "signalCreate": [(0, "backend", False)],
-    "signalSetConfig": [(0, "signal", False)],
-    "signalTrigger": [(0, "signal", False)],
-    "signalFree": [(0, "signal", False)],
-    "errorFreeVerboseMessage": [(0, "message", False)],
-    "deviceFreePlatformInfo": [(0, "log", True), (1, "platform information", False)],
-}  # fmt: skip
+_OBJECTS = ("backend", "context", "device", "graph", "log", "profile", "signal")
+_KINDS = {
+    **{f"Qnn_{kind.title()}Handle_t": kind for kind in _OBJECTS},
+    "Qnn_MemHandle_t": "memory handle",
+    "const char *": "message",
+    "const QnnDevice_PlatformInfo_t *": "platform information",
+}
+"""What a client has handles of, by their types. A text or information on a device is one if it has to be freed."""
+
+
+def _is_handle(parameter: Parameter) -> bool:
+    return parameter.type in _KINDS and (not parameter.stars or parameter.mark == FREED)
+
+
+HANDLES: dict[str, list[tuple[int, str, bool]]] = {}
 """By function: the place of an argument, what it is a handle of, and whether it may be null."""
-
-CREATES: dict[str, list[tuple[int, str, int | None]]] = {
-    "logCreate": [(2, "log", None)],
-    "backendCreate": [(2, "backend", None)],
-    "deviceCreate": [(2, "device", None)],
-    "contextCreate": [(3, "context", 0)],
-    "contextCreateFromBinary": [(5, "context", 0)],
-    "contextCreateFromBinaryWithSignal": [(5, "context", 0)],
-    "graphCreate": [(3, "graph", 0)],
-    "graphCreateSubgraph": [(2, "graph", 0)],
-    "graphRetrieve": [(2, "graph", 0)],
-    "profileCreate": [(2, "profile", 0)],
-    "signalCreate": [(2, "signal", 0)],
-    "memRegister": [(3, "memory handle", 0)],
-    "errorGetVerboseMessage": [(1, "message", None)],
-    "deviceGetPlatformInfo": [(1, "platform information", None)],
-}
+CREATES: dict[str, list[tuple[int, str, int | None]]] = {}
 """By function: the place of the argument that says where a handle is put, what it is of, and what its owner's is."""
-
-FREES: dict[str, list[tuple[int, str]]] = {
-    "logFree": [(0, "log")],
-    "backendFree": [(0, "backend")],
-    "deviceFree": [(0, "device")],
-    "contextFree": [(0, "context")],
-    "profileFree": [(0, "profile")],
-    "signalFree": [(0, "signal")],
-    "errorFreeVerboseMessage": [(0, "message")],
-    "deviceFreePlatformInfo": [(1, "platform information")],
-}
-
-NEEDED: dict[str, tuple[int, ...]] = {
-    "backendCreate": (2,),
-    "backendGetApiVersion": (0,),
-    "backendGetBuildId": (0,),
-    "backendRegisterOpPackage": (1, 2),
-    "backendGetSupportedOperations": (1, 2),
-    "backendGetProperty": (1,),
-    "contextCreate": (3,),
-    "contextGetBinarySize": (1,),
-    "contextGetBinary": (1, 3),
-    "contextCreateFromBinary": (3, 5),
-    "contextCreateFromBinaryWithSignal": (3, 5),
-    "contextCreateFromBinaryListAsync": (2,),
-    "contextValidateBinary": (3,),
-    "contextGetProperty": (1,),
-    "contextGetBinarySectionSize": (3,),
-    "contextGetBinarySection": (3, 4),
-    "contextApplyBinarySection": (3,),
-    "contextGetIncrementalBinary": (1, 2, 3),
-    "contextReleaseIncrementalBinary": (1,),
-    "graphCreate": (1, 3),
-    "graphCreateSubgraph": (1, 2),
-    "graphRetrieve": (1, 2),
-    "graphGetProperty": (1,),
-    "graphPrepareExecutionEnvironment": (1,),
-    "graphReleaseExecutionEnvironment": (1,),
-    "tensorCreateGraphTensor": (1,),
-    "tensorCreateContextTensor": (1,),
-    "tensorUpdateGraphTensors": (1,),
-    "tensorUpdateContextTensors": (1,),
-    "logCreate": (2,),
-    "profileCreate": (2,),
-    "profileGetEvents": (1, 2),
-    "profileGetSubEvents": (1, 2),
-    "profileGetEventData": (1,),
-    "profileGetExtendedEventData": (1,),
-    "memRegister": (1, 3),
-    "memDeRegister": (0,),
-    "deviceCreate": (2,),
-    "deviceGetPlatformInfo": (1,),
-    "deviceGetInfrastructure": (0,),
-    "deviceGetInfo": (1,),
-    "signalCreate": (2,),
-    "errorGetMessage": (1,),
-    "errorGetVerboseMessage": (1,),
-    "globalConfigSet": (0,),
-}
+FREES: dict[str, list[tuple[int, str]]] = {}
+NEEDED: dict[str, list[int]] = {}
 """By function: the places of arguments that must not be null."""
-
-CONFIGS: dict[str, tuple[int, Any]] = {
-    "backendCreate": (1, BackendConfig),
-    "backendSetConfig": (1, BackendConfig),
-    "contextCreate": (2, ContextConfig),
-    "contextSetConfig": (1, ContextConfig),
-    "contextCreateFromBinary": (2, ContextConfig),
-    "contextCreateFromBinaryWithSignal": (2, ContextConfig),
-    "contextCreateFromBinaryListAsync": (3, ContextConfig),
-    "contextValidateBinary": (2, ContextConfig),
-    "graphCreate": (2, GraphConfig),
-    "graphSetConfig": (1, GraphConfig),
-    "deviceCreate": (1, DeviceConfig),
-    "deviceSetConfig": (1, DeviceConfig),
-    "profileSetConfig": (1, ProfileConfig),
-    "signalCreate": (1, SignalConfig),
-    "signalSetConfig": (1, SignalConfig),
-}
+CONFIGS: dict[str, tuple[int, Any]] = {}
 """By function: the place of a list of configs, which a null pointer must end, and what it lists."""
+
+for _name, _parameters in BACKEND.items():
+    for _index, _each in enumerate(_parameters or ()):
+        if _is_handle(_each):
+            HANDLES.setdefault(_name, []).append((_index, _KINDS[_each.type], _each.mark == OPTIONAL))
+            if _each.mark == FREED:
+                FREES.setdefault(_name, []).append((_index, _KINDS[_each.type]))
+        elif _each.stars and _each.mark != OPTIONAL:
+            NEEDED.setdefault(_name, []).append(_index)
+        if _each.mark == CREATED:
+            # A log owns nothing: what is created with it may outlive it.
+            _owner = next((index for index, kind, _ in HANDLES.get(_name, ()) if kind != "log"), None)
+            CREATES.setdefault(_name, []).append((_index, _KINDS[_each.type.removesuffix("*").rstrip()], _owner))
+        if _each.base.endswith("_Config_t"):
+            CONFIGS[_name] = (_index, TYPES[_each.base])

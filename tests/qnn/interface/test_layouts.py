@@ -124,6 +124,14 @@ def test_sizes_and_offsets_are_those_of_the_header(tmp_path: Path, compiler: str
     assert found == expected
 
 
+def test_parameters_have_the_types_of_the_header(tmp_path: Path) -> None:
+    body = "".join(f'  printf("{name} %zu\\n", sizeof({name}));\n' for name in tables.TYPES)
+    assert run_c(tmp_path, body) == [f"{name} {ctypes.sizeof(kind)}" for name, kind in tables.TYPES.items()]
+    named = {name: kind for kind, name in structures()}
+    for name, kind in tables.TYPES.items():
+        assert not (isinstance(kind, type) and issubclass(kind, ctypes.Structure)) or named[name] is kind
+
+
 def test_numbers_are_those_of_the_header(tmp_path: Path) -> None:
     body, expected = "", []
     for prefix, kind in ENUMERATIONS.items():
