@@ -22,11 +22,13 @@ from isthmus.backends.seam import execution_deadline as limit
 from isthmus.backends.seam.binding import BindingBase as DriverBinding
 from isthmus.cabi import objects, types
 from isthmus.capi import execution, serve
-from isthmus.capi.graph import BINDINGS, ClientGraph
+from isthmus.capi.graph import ClientGraph
 from isthmus.capi.records import ClientProfile
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType
 from isthmus.memory import rpcmem
+from isthmus.qnn import binding as bindings
+from isthmus.qnn.binding import REMEMBERED
 
 F32 = DataType.FLOAT_32
 
@@ -36,8 +38,8 @@ def test_the_same_memory_goes_straight_to_its_binding(client: Client, monkeypatc
     graph, x, y = doubling(client, context)
     given, found = np.ones((1, 8), np.float32), np.zeros((1, 8), np.float32)
     whole_ways: list[int] = []
-    bound = execution._bound
-    monkeypatch.setattr(execution, "_bound", lambda *all: whole_ways.append(1) or bound(*all))
+    read = execution._given
+    monkeypatch.setattr(execution, "_given", lambda *all: whole_ways.append(1) or read(*all))
     for value in range(5):
         given[...] = value
         assert client.execute(graph, [at(x, given)], [at(y, found)]) == 0
@@ -99,17 +101,17 @@ def test_memory_that_a_thread_is_about_to_execute_on_outlives_its_place_among_th
 ) -> None:
     backend, context = opened(client)
     graph, x, y = doubling(client, context)
-    arrays = [(np.full((1, 8), float(i), np.float32), np.zeros((1, 8), np.float32)) for i in range(2 * BINDINGS)]
-    bound, others = execution._bound, iter(arrays[1:])
+    arrays = [(np.full((1, 8), float(i), np.float32), np.zeros((1, 8), np.float32)) for i in range(2 * REMEMBERED)]
+    read, others = execution._given, iter(arrays[1:])
 
     def crowded_out(*arguments: Any) -> Any:
-        found = bound(*arguments)
+        found = read(*arguments)
         # Between the look-up and the execution, other threads bring more memories than are remembered.
         for given, made in others:
             assert client.execute(graph, [at(x, given)], [at(y, made)]) == 0
         return found
 
-    monkeypatch.setattr(execution, "_bound", crowded_out)
+    monkeypatch.setattr(execution, "_given", crowded_out)
     assert client.execute(graph, [at(x, arrays[0][0])], [at(y, arrays[0][1])]) == 0
     assert all((made == 2 * given).all() for given, made in arrays)
     client.do("backendFree", backend)
@@ -127,7 +129,7 @@ def test_more_threads_than_memories_are_remembered_execute_at_once(client: Clien
             if error or (made != 2 * given).any():
                 problems.append((number, round, error))
 
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(BINDINGS + 8)]
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(REMEMBERED + 8)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -136,20 +138,37 @@ def test_more_threads_than_memories_are_remembered_execute_at_once(client: Clien
     client.do("backendFree", backend)
 
 
+def test_memories_in_turn_go_straight_to_their_bindings_however_large_they_are(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bindings, "REMEMBERED_BYTES", 0)
+    backend, context = opened(client)
+    graph, x, y = doubling(client, context)
+    arrays = [(np.full((1, 8), i, np.float32), np.zeros((1, 8), np.float32)) for i in range(REMEMBERED)]
+    whole_ways: list[int] = []
+    read = execution._given
+    monkeypatch.setattr(execution, "_given", lambda *all: whole_ways.append(1) or read(*all))
+    for _ in range(3):
+        for given, made in arrays:
+            assert client.execute(graph, [at(x, given)], [at(y, made)]) == 0
+    assert len(whole_ways) == len(arrays), "memory at an address is the client's to keep, and costs nothing to remember"
+    client.do("backendFree", backend)
+
+
 def test_memory_that_is_remembered_no_more_is_let_go(client: Client) -> None:
     backend, context = opened(client)
     graph, x, y = doubling(client, context)
     server = next(server for server in serve.servers() if graph in dict(server.handles.of_kind(ClientGraph)))
-    known = dict(server.handles.of_kind(ClientGraph))[graph].bindings
+    known = dict(server.handles.of_kind(ClientGraph))[graph].handle.driver._ledger.bindings
     first: list[weakref.ref[Any]] = []
     kept = []
-    for number in range(3 * BINDINGS):
+    for number in range(3 * REMEMBERED):
         given, found = np.ones((1, 8), np.float32), np.zeros((1, 8), np.float32)
         kept.append((given, found))
         assert client.execute(graph, [at(x, given)], [at(y, found)]) == 0
         if number == 0:
-            first += map(weakref.ref, known._known.values())
-    assert len(known) == BINDINGS
+            first += map(weakref.ref, known)
+    assert len(known) == REMEMBERED
     server.forget_executions()
     gc.collect()
     assert first[0]() is None

@@ -11,7 +11,7 @@ from support.waiting import PATIENCE
 
 from isthmus import Code, QnnError, memory, qnn
 from isthmus.memory import holds, rpcmem
-from isthmus.qnn import ClientTensor, DataType, DescriptorType, MemDescriptor, TensorType, lpai
+from isthmus.qnn import ClientTensor, DataType, DescriptorType, MemDescriptor, TensorType, binding, lpai
 from isthmus.qnn.binding import REMEMBERED
 
 DIMS = (1, 16)
@@ -93,7 +93,7 @@ def test_other_memory_is_another_binding_and_few_are_remembered(context):
         x[...] = value
         graph.execute(*tensors(x, y))
         assert (y == 2 * value).all()
-    assert len(bound(graph)) == 16
+    assert len(bound(graph)) == REMEMBERED
     assert graph.stats.executions == 40
 
 
@@ -112,6 +112,18 @@ def test_large_memory_of_earlier_executions_is_not_kept(context):
         del given
     gc.collect()
     assert sum(ref() is not None for ref in seen) <= 4
+
+
+def test_only_memory_that_a_binding_keeps_alive_counts_as_kept(context, monkeypatch):
+    monkeypatch.setattr(binding, "REMEMBERED_BYTES", 0)
+    graph = doubler(context)
+    kept = [arrays() for _ in range(3)]
+    for x, y in kept:
+        graph.execute(*tensors(x, y))
+    assert len(bound(graph)) == 1, "the last"
+    for x, y in kept:
+        graph.execute(*([ClientTensor(name, a.ctypes.data, nbytes=NBYTES)] for name, a in (("x", x), ("y", y))))
+    assert len(bound(graph)) == 3, "of the last array, which was bound already, and of two addresses"
 
 
 def test_an_address_with_a_size_is_memory(context):
@@ -392,7 +404,7 @@ def test_executions_go_on_while_others_push_their_bindings_out(context):
         thread.join()
     assert not problems
     assert graph.stats.executions == 4 * 360
-    assert len(bound(graph)) <= 16
+    assert len(bound(graph)) <= REMEMBERED
 
 
 @pytest.mark.parametrize("wrong", [np.zeros(DIMS, np.float32), 5, "x", None])
@@ -440,8 +452,8 @@ def test_many_descriptions_of_one_memory_are_one_binding_and_are_not_all_kept(co
         whole = np.zeros(length + NBYTES, np.uint8)
         graph.execute([ClientTensor("x", whole)], [ClientTensor("y", y)])
         graph.execute([ClientTensor("x", x.reshape(1, *[1] * (length % 9), NBYTES))], [ClientTensor("y", y)])
-    assert len(bound(graph)) <= 16
-    assert len(graph._bindings._by_place) <= 64
+    assert len(bound(graph)) <= REMEMBERED
+    assert len(graph._bindings._by_place) <= 4 * REMEMBERED
 
 
 def test_memory_that_is_used_again_is_not_the_oldest(context):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -23,48 +22,13 @@ from isthmus.errors import Code, QnnError
 from isthmus.frontends.composed.recurrent import add_batch_first
 from isthmus.graph import DataType, Tensor, TensorInfo, TensorMemType, TensorType
 from isthmus.log import LogLevel
-from isthmus.system.lock import Lock
 
 if TYPE_CHECKING:
     from isthmus.capi.serve import LibraryServer
 
 IoTensor = Tensor | TensorInfo
 """An input or output: of a graph that the client has composed, or of one out of a binary."""
-BINDINGS = 16
-"""How many memories of a graph are remembered."""
 _ID_OFFSET = types.Tensor.versions.offset + types.TensorV1.id.offset
-
-
-class ClientBindings:
-    """Bindings by what tells their memory from other memory; what was used longest ago goes first.
-
-    What goes is not closed: another thread may be about to execute with it, or have the library's memory of it. It ends
-    when nobody has it any more.
-    """
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._known: OrderedDict[Any, qnn.Binding] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._known)
-
-    def find(self, key: Any) -> qnn.Binding | None:
-        """The binding of some memory, which is the latest now."""
-        with self._lock:
-            found = self._known.get(key)
-            if found is not None:
-                self._known.move_to_end(key)
-            return found
-
-    def keep(self, key: Any, made: qnn.Binding) -> qnn.Binding:
-        """Remember a binding; the answer is the one that another thread has made of that memory meanwhile, if any."""
-        with self._lock:
-            kept = self._known.setdefault(key, made)
-            self._known.move_to_end(key)
-            if len(self._known) > BINDINGS:
-                self._known.popitem(last=False)
-            return kept
 
 
 @dataclass(frozen=True)
@@ -94,8 +58,6 @@ class ClientGraph:
     ----------
     tensors
         What was created, by id.
-    bindings
-        The memory of earlier executions.
     profile
         What every execution is noted in, if the client has said so.
     """
@@ -103,7 +65,6 @@ class ClientGraph:
     handle: qnn.Graph
     context: ClientContext
     tensors: dict[int, Created] = field(default_factory=dict)
-    bindings: ClientBindings = field(default_factory=ClientBindings)
     profile: int = 0
 
     def io_tensors(self) -> Mapping[int, IoTensor]:

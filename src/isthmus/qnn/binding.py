@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from isthmus.backends.seam.driver import DriverBinding, GraphStats, Memories, OperationTime, TensorMemory
 from isthmus.backends.seam.execution_deadline import ExecutionDeadline
 from isthmus.errors import Code, QnnError
+from isthmus.memory.buffer import ClientBuffer
 from isthmus.qnn.asynchronous import Execution
 from isthmus.qnn.profile import Profile, ProfileLevel, ProfilingEvent
 from isthmus.qnn.signal import Reservation, Signal
@@ -22,8 +23,9 @@ from isthmus.system.interrupts import Finalizer
 if TYPE_CHECKING:
     from isthmus.qnn.graph import QnnGraph
 
-REMEMBERED = 16
-"""How many choices of memory `QnnGraph.execute` remembers; beyond it the one that was looked up longest ago goes."""
+REMEMBERED = 32
+"""How many choices of memory `QnnGraph.execute` remembers; beyond it the one that was looked up longest ago goes.
+As many as the executions that ``capi/library.c`` remembers."""
 REMEMBERED_BYTES = 1 << 25
 """How much memory the choices before the last may keep alive."""
 _RECENT = 4
@@ -74,7 +76,7 @@ class Binding:
             Events of the device's, where the backend has them: the execution is put into the queue, runs after them,
             and is not waited for. The answer is then the event of its end.
         """
-        if not self.graph._alive:
+        if not self.graph.usable:
             self.graph._check()
         try:
             if profile is None and signal is None and wait_for is None:
@@ -190,14 +192,21 @@ def _events(level: ProfileLevel, microseconds: float, before: GraphStats, after:
 
 @dataclass(eq=False)
 class _Known:
-    """A binding that is remembered, and when it was last looked up."""
+    """A binding that is remembered, the memory that it was made from, and when it was last looked up."""
 
     binding: DriverBinding
+    memories: Memories
     used: int = 0
+
+    def kept_bytes(self) -> int:
+        """Count the bytes that it keeps alive. What a bare address or an open registration means lives without it."""
+        return sum(memory.window.nbytes for memory in self.memories if memory is not None and _is_kept(memory))
 
 
 class Bindings:
     """The bindings that `QnnGraph.execute` finds again: by the objects it is given, and else by the memory they mean.
+
+    One that others have taken the place of is closed; whoever has it looks it up again.
 
     Parameters
     ----------
@@ -237,7 +246,7 @@ class Bindings:
         with self._lock:
             known = self._by_memory.get(meant)
             if known is None:
-                known = self._by_memory[meant] = _Known(self._bind(memories))
+                known = self._by_memory[meant] = _Known(self._bind(memories), memories)
             self._use(known)
             self._recent = ((inputs, outputs, known), *self._recent[: _RECENT - 1])
             places = _places(inputs, outputs)
@@ -265,8 +274,7 @@ class Bindings:
 
     def _kept(self) -> int:
         """Bytes that all bindings but the last used keep alive."""
-        earlier = [meant for meant, known in self._by_memory.items() if known is not self._last]
-        return sum(span.nbytes for meant in earlier for entry in meant if entry is not None for span in entry[0])
+        return sum(known.kept_bytes() for known in self._by_memory.values() if known is not self._last)
 
     def _forget(self, gone: _Known) -> None:
         self._recent = tuple(entry for entry in self._recent if entry[2] is not gone)
@@ -282,6 +290,12 @@ def _places(inputs: _Tensors, outputs: _Tensors) -> tuple[Any, ...] | None:
         # What is no tensor is refused by whoever resolves it.
         return None
     return None if None in places[0] or None in places[1] else places
+
+
+def _is_kept(memory: TensorMemory) -> bool:
+    if memory.registration is not None:
+        return not memory.registration.is_open
+    return not isinstance(memory.window.buffer, ClientBuffer) or memory.window.buffer.owner is not None
 
 
 def _meant(memory: TensorMemory) -> tuple[Any, ...]:

@@ -237,7 +237,7 @@ class QnnGraph(Handle):
         wait_for
             As for `Binding.execute`: events to run after, without waiting; the answer is then the event of its end.
         """
-        if not self._alive:
+        if not self.usable:
             self._check()
         try:
             if profile is None and signal is None and wait_for is None:
@@ -257,13 +257,26 @@ class QnnGraph(Handle):
             self._check()
             raise
 
+    def bound(self, inputs: Sequence[ClientTensor] = (), outputs: Sequence[ClientTensor] = ()) -> DriverBinding:
+        """Find the binding that `execute` runs this memory on, or make it, with all checks.
+
+        It is closed when bindings of other memory take its place: then `execute` makes another.
+        """
+        self._check()
+        try:
+            return self._bound(inputs, outputs)
+        except QnnError:
+            # Whatever a backend answers for a graph that was freed meanwhile, that is why.
+            self._check()
+            raise
+
     def _execute(self, inputs: Any, outputs: Any, how: Callable[[DriverBinding], Any]) -> Any:
         binding = self._bound(inputs, outputs)
         try:
             return how(binding)
         except QnnError:
             # Other memory may have taken its place among the bindings that are remembered.
-            if not binding.closed or not self._alive:
+            if not binding.closed or not self.usable:
                 raise
             return self._execute(inputs, outputs, how)
 

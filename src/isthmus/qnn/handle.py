@@ -28,7 +28,9 @@ class Handle:
 
     invalid: ClassVar[Code]
     """The code that answers use after free."""
-    _alive, _ended, _inherited = False, True, False
+    usable = False
+    """Whether it may be used: it is this process's, and has not been freed."""
+    _ended, _inherited = True, False
 
     def __init__(self, what: str, owner: Handle | None = None) -> None:
         self._what = what
@@ -39,15 +41,20 @@ class Handle:
         self._owning = threading.Lock()
         self._ending = threading.RLock()
         # Last: what was interrupted before has nothing to end.
-        self._alive, self._ended = True, False
+        self.usable, self._ended = True, False
         _handles.add(self)
         if owner is not None:
             try:
                 owner._adopt(self)
             except BaseException:
-                self._alive, self._ended = False, True
+                self.usable, self._ended = False, True
                 owner._disown(self)
                 raise
+
+    @property
+    def what(self) -> str:
+        """Its kind and name, for messages."""
+        return self._what
 
     @property
     def alive(self) -> bool:
@@ -71,7 +78,7 @@ class Handle:
         with deferred(), self._ending:
             if self._ended:
                 return
-            if self._alive:
+            if self.usable:
                 self._may_end()
             # What is created from now on is refused; what was created before is ended here, the youngest first. An
             # interrupt may come anywhere: whoever frees again goes on where it came.
@@ -86,14 +93,14 @@ class Handle:
                 youngest = self._owned[-1]
                 youngest._end()
                 self._disown(youngest)
-            self._alive = False
+            self.usable = False
             self._release()
             self._ended = True
 
     def _adopt(self, handle: Handle) -> None:
         """Own a new handle, unless this one has ended meanwhile."""
         with self._owning:
-            if self._closing or not self._alive:
+            if self._closing or not self.usable:
                 raise self._refusal()
             self._owned.append(handle)
 
@@ -114,7 +121,7 @@ class Handle:
         """Let go of what lies below; called again after an interrupt."""
 
     def _check(self) -> None:
-        if not self._alive:
+        if not self.usable:
             raise self._refusal()
 
     def _refusal(self) -> QnnError:
@@ -129,7 +136,7 @@ class Handle:
 
     def _inherit(self) -> None:
         """In a forked child: it is the parent's. Locks that other threads held there will never be released here."""
-        self._alive, self._inherited = False, True
+        self.usable, self._inherited = False, True
         self._owning, self._ending = threading.Lock(), threading.RLock()
 
     def __enter__(self: _Self) -> _Self:
