@@ -3,6 +3,7 @@
 import gc
 import mmap
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -285,12 +286,30 @@ def test_shared_memory_is_aligned_to_pages_and_not_more():
         memory.current("rpcmem").allocate(8, 2 * mmap.PAGESIZE)
 
 
+class Padded(memory.Adaptor):
+    def fulfil(self, request):
+        return self.upstream.fulfil(replace(request, nbytes=-(-request.nbytes // 4096) * 4096))
+
+
+def test_an_adaptor_that_changes_the_size_of_a_request_keeps_its_other_fields(monkeypatch, fresh_tcm):
+    heaps, lines = [], []
+    monkeypatch.setattr(rpcmem.Memfd, "allocate", lambda self, *asked: heaps.append(asked) or memory.host(asked[-1]))
+    with resource.around(Padded, "tcm", "rpcmem"):
+        tcm.allocate(100, 64, lambda level, text: lines.append(text)).close()
+        with pytest.raises(QnnError, match="no file descriptor"):
+            rpcmem.alloc2(7, 3, 100)
+        with memory.current("tcm").allocate(100) as unlogged:
+            assert unlogged.nbytes == 4096
+    assert heaps == [(7, 3, 4096)]
+    assert lines[-1] == "Allocate size 4096 from tcm pool 0"
+
+
 def test_a_resource_provided_inside_a_block_is_counted_by_it():
     class Late(memory.MemoryResource):
         kind = "late"
 
-        def allocate(self, nbytes, alignment=64):
-            return memory.current("host").allocate(nbytes, alignment)
+        def fulfil(self, request):
+            return memory.current("host").fulfil(request)
 
     late = Late()
     with memory.statistics() as everything:

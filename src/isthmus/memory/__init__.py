@@ -6,13 +6,14 @@ from isthmus.memory.adopt import adopt, window
 from isthmus.memory.buffer import Buffer, PartBuffer
 from isthmus.memory.host import host
 from isthmus.memory.identity import Identity, Span
-from isthmus.memory.resource import Adaptor, MemoryResource, current, provide
+from isthmus.memory.resource import Adaptor, AllocationRequest, MemoryResource, current, provide
 from isthmus.memory.rpcmem import RpcBuffer
 from isthmus.memory.shareable import SharedFd
 from isthmus.memory.window import Window
 
 __all__ = [
     "Adaptor",
+    "AllocationRequest",
     "Audit",
     "Buffer",
     "Fault",

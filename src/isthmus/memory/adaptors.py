@@ -19,7 +19,7 @@ from pathlib import Path
 from isthmus.errors import Code, QnnError
 from isthmus.memory.buffer import Buffer
 from isthmus.memory.integers import as_int
-from isthmus.memory.resource import DEFAULT_ALIGNMENT, Adaptor, MemoryResource, around
+from isthmus.memory.resource import Adaptor, AllocationRequest, MemoryResource, around
 from isthmus.system.interrupts import run_pending
 from isthmus.system.lock import Lock
 
@@ -154,8 +154,8 @@ class Statistics(Adaptor):
         super().__init__(upstream)
         self.tally = tally or Tally()
 
-    def allocate(self, nbytes: int, alignment: int = DEFAULT_ALIGNMENT) -> Buffer:
-        buffer = self.upstream.allocate(nbytes, alignment)
+    def fulfil(self, request: AllocationRequest) -> Buffer:
+        buffer = self.upstream.fulfil(request)
         counted = Counted(self.kind, buffer.nbytes)
         # In this order: what an interrupt leaves of a buffer must not be counted for ever.
         buffer.when_gone(self.tally.remove, counted)
@@ -174,11 +174,11 @@ class MemoryCap(Adaptor):
         self._lock = Lock()
         self._live = 0
 
-    def allocate(self, nbytes: int, alignment: int = DEFAULT_ALIGNMENT) -> Buffer:
-        taken = Counted(self.kind, as_int(nbytes, f"{self.kind} buffer"))
+    def fulfil(self, request: AllocationRequest) -> Buffer:
+        taken = Counted(self.kind, as_int(request.nbytes, f"{self.kind} buffer"))
         try:
             self._take(taken)
-            buffer = self.upstream.allocate(taken.nbytes, alignment)
+            buffer = self.upstream.fulfil(replace(request, nbytes=taken.nbytes))
             buffer.when_gone(self._give_back, taken)
         except BaseException:
             self._give_back(taken)
@@ -246,8 +246,8 @@ class Audit(Adaptor):
         super().__init__(upstream)
         self.record = record or AuditRecord()
 
-    def allocate(self, nbytes: int, alignment: int = DEFAULT_ALIGNMENT) -> Buffer:
-        buffer = self.upstream.allocate(nbytes, alignment)
+    def fulfil(self, request: AllocationRequest) -> Buffer:
+        buffer = self.upstream.fulfil(request)
         key = object()
         # In this order: what an interrupt leaves of a buffer must not be on record for ever.
         buffer.when_gone(self.record.remove, key)
@@ -290,11 +290,11 @@ class Fault(Adaptor):
         super().__init__(upstream)
         self.schedule = schedule
 
-    def allocate(self, nbytes: int, alignment: int = DEFAULT_ALIGNMENT) -> Buffer:
+    def fulfil(self, request: AllocationRequest) -> Buffer:
         if self.schedule.fails():
-            what = f"{self.kind} buffer of {nbytes} bytes"
+            what = f"{self.kind} buffer of {request.nbytes} bytes"
             raise QnnError(Code.COMMON_MEM_ALLOC, what, f"allocation {self.schedule.calls} was made to fail")
-        return self.upstream.allocate(nbytes, alignment)
+        return self.upstream.fulfil(request)
 
 
 @contextmanager

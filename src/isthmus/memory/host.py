@@ -7,7 +7,7 @@ import mmap
 from isthmus.errors import Code, QnnError
 from isthmus.memory.buffer import Buffer, MappedBuffer, PartBuffer, part_of
 from isthmus.memory.integers import as_int
-from isthmus.memory.resource import DEFAULT_ALIGNMENT, MemoryResource, current, provide
+from isthmus.memory.resource import DEFAULT_ALIGNMENT, AllocationRequest, MemoryResource, current, provide
 
 
 class HostBuffer(MappedBuffer):
@@ -30,9 +30,9 @@ class Host(MemoryResource):
 
     kind = "host"
 
-    def allocate(self, nbytes: int, alignment: int = DEFAULT_ALIGNMENT) -> Buffer:
-        what = f"host buffer of {nbytes!r} bytes aligned to {alignment!r}"
-        nbytes, alignment = as_int(nbytes, what), as_int(alignment, what)
+    def fulfil(self, request: AllocationRequest) -> Buffer:
+        what = f"host buffer of {request.nbytes!r} bytes aligned to {request.alignment!r}"
+        nbytes, alignment = as_int(request.nbytes, what), as_int(request.alignment, what)
         if nbytes < 0 or alignment < 1 or alignment & (alignment - 1):
             rule = "the size must not be negative, the alignment must be a power of two"
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, rule)

@@ -18,15 +18,27 @@ from isthmus.system.lock import Lock
 DEFAULT_ALIGNMENT = 64
 
 
+@dataclass(frozen=True)
+class AllocationRequest:
+    """A request for memory. A kind of memory that takes further arguments has a subclass with fields for them."""
+
+    nbytes: int
+    alignment: int = DEFAULT_ALIGNMENT
+
+
 class MemoryResource(ABC):
     """A source of memory of one kind."""
 
     kind: str
     """Its name: "host", "rpcmem", "tcm", or what a device calls its memory."""
 
-    @abstractmethod
     def allocate(self, nbytes: int, alignment: int = DEFAULT_ALIGNMENT) -> Buffer:
-        """New memory, or a `QnnError`; nothing is lost then."""
+        """Allocate memory by size and alignment alone; errors as those of `fulfil`."""
+        return self.fulfil(AllocationRequest(nbytes, alignment))
+
+    @abstractmethod
+    def fulfil(self, request: AllocationRequest) -> Buffer:
+        """Allocate the memory of a request, or raise a `QnnError` and allocate nothing."""
 
 
 @dataclass(eq=False)
@@ -88,12 +100,15 @@ def current(kind: str) -> MemoryResource:
 class Adaptor(MemoryResource):
     """A resource around another. Adaptors stack: each sees what the ones inside it let through.
 
+    One of your own overrides `fulfil`. To change a request, use `dataclasses.replace`, which keeps the other fields.
+
     Examples
     --------
+    >>> from dataclasses import replace
     >>> from isthmus import memory
     >>> class Rounded(Adaptor):
-    ...     def allocate(self, nbytes, alignment=64):
-    ...         return self.upstream.allocate(-(-nbytes // 4096) * 4096, alignment)
+    ...     def fulfil(self, request):
+    ...         return self.upstream.fulfil(replace(request, nbytes=-(-request.nbytes // 4096) * 4096))
     >>> with Rounded(memory.current("host")).allocate(100) as buffer:
     ...     buffer.nbytes
     4096
@@ -103,8 +118,8 @@ class Adaptor(MemoryResource):
         self.upstream = upstream
         self.kind = upstream.kind
 
-    def allocate(self, nbytes: int, alignment: int = DEFAULT_ALIGNMENT) -> Buffer:
-        return self.upstream.allocate(nbytes, alignment)
+    def fulfil(self, request: AllocationRequest) -> Buffer:
+        return self.upstream.fulfil(request)
 
 
 @contextmanager

@@ -12,13 +12,13 @@ import mmap
 import os
 import struct
 from collections.abc import Callable
-from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from isthmus.errors import Code, QnnError
 from isthmus.memory.buffer import Buffer
 from isthmus.memory.integers import as_int, is_int
-from isthmus.memory.resource import DEFAULT_ALIGNMENT, MemoryResource, current, provide
+from isthmus.memory.resource import AllocationRequest, MemoryResource, current, provide
 from isthmus.memory.shareable import SharedMapping, remember
 from isthmus.system.interrupts import FileDescriptor, own_fd
 
@@ -31,8 +31,13 @@ _DMA_HEAP = "/dev/dma_heap/system"
 _DMA_HEAP_IOCTL_ALLOC = 0xC0184800
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
-_asked: ContextVar[tuple[int, int]] = ContextVar("heap and flags", default=(HEAP_ID_SYSTEM, DEFAULT_FLAGS))
-"""The heap and the flags of the present call, which pass by all adaptors."""
+
+@dataclass(frozen=True)
+class RpcmemRequest(AllocationRequest):
+    """A request for shared memory of a heap, with rpcmem's flags."""
+
+    heap_id: int = HEAP_ID_SYSTEM
+    flags: int = DEFAULT_FLAGS
 
 
 class RpcBuffer(SharedMapping):
@@ -89,11 +94,7 @@ def alloc2(heap_id: int, flags: int, size: int) -> RpcBuffer:
     if not (is_int(heap_id) and is_int(flags)) or heap_id < 0 or not 0 <= flags < 1 << 32:
         rule = f"heap id {heap_id!r} and flags {flags!r} must be whole numbers, not negative"
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"rpcmem allocation of {size!r} bytes", rule)
-    asked = _asked.set((int(heap_id), int(flags)))
-    try:
-        buffer = current("rpcmem").allocate(size, mmap.PAGESIZE)
-    finally:
-        _asked.reset(asked)
+    buffer = current("rpcmem").fulfil(RpcmemRequest(size, mmap.PAGESIZE, int(heap_id), int(flags)))
     if not isinstance(buffer, RpcBuffer):
         rule = f"the resource in its place hands out a {buffer.what}, which has no file descriptor"
         raise QnnError(Code.COMMON_MEM_ALLOC, f"rpcmem allocation of {size!r} bytes", rule)
@@ -121,17 +122,20 @@ class Rpcmem(MemoryResource):
 
     kind = "rpcmem"
 
-    def allocate(self, nbytes: int, alignment: int = DEFAULT_ALIGNMENT) -> Buffer:
-        what = f"rpcmem allocation of {nbytes!r} bytes"
-        nbytes = as_int(nbytes, what, Code.COMMON_MEM_ALLOC)
+    def fulfil(self, request: AllocationRequest) -> Buffer:
+        if not isinstance(request, RpcmemRequest):
+            request = RpcmemRequest(request.nbytes, request.alignment)
+        what = f"rpcmem allocation of {request.nbytes!r} bytes"
+        nbytes = as_int(request.nbytes, what, Code.COMMON_MEM_ALLOC)
         if nbytes < 1:
             raise QnnError(Code.COMMON_MEM_ALLOC, what, "the size must be a positive whole number")
-        if as_int(alignment, what) > mmap.PAGESIZE:
-            raise QnnError(Code.COMMON_MEM_ALLOC, what, f"shared memory is aligned to {mmap.PAGESIZE}, not {alignment}")
+        if as_int(request.alignment, what) > mmap.PAGESIZE:
+            rule = f"shared memory is aligned to {mmap.PAGESIZE}, not {request.alignment}"
+            raise QnnError(Code.COMMON_MEM_ALLOC, what, rule)
         name = os.environ.get("ISTHMUS_RPCMEM", "memfd")
         source = SOURCES[name]() if name in SOURCES else Library(name)
         try:
-            return source.allocate(*_asked.get(), nbytes)
+            return source.allocate(request.heap_id, request.flags, nbytes)
         except (OSError, OverflowError, ValueError) as problem:
             raise QnnError(Code.COMMON_MEM_ALLOC, what, f"{source.name} refuses: {problem}") from None
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from contextvars import ContextVar
+from dataclasses import dataclass
 
 from isthmus.errors import Code, QnnError
 from isthmus.log import LogLevel, deferred
@@ -15,7 +15,7 @@ from isthmus.memory import holds
 from isthmus.memory.buffer import Buffer, PartBuffer, part_of
 from isthmus.memory.host import HostBuffer
 from isthmus.memory.integers import as_int
-from isthmus.memory.resource import DEFAULT_ALIGNMENT, Adaptor, MemoryResource, current, provide
+from isthmus.memory.resource import Adaptor, AllocationRequest, MemoryResource, current, provide
 from isthmus.memory.window import Window
 from isthmus.system.lock import Lock
 
@@ -27,8 +27,11 @@ _POOL_ALIGNMENT = 1 << 16
 Say = Callable[[LogLevel, str], object]
 
 
-_log: ContextVar[Say | None] = ContextVar("log of the present allocation", default=None)
-"""Where the present call tells what it does; it passes by all adaptors."""
+@dataclass(frozen=True)
+class TcmRequest(AllocationRequest):
+    """A request for on-chip memory, with the log that gets the pool's lines about it."""
+
+    log: Say = lambda level, text: None
 
 
 class TcmBuffer(PartBuffer):
@@ -74,7 +77,7 @@ class TcmPool(MemoryResource):
         """How many buffers there are now."""
         return len(self._spans)
 
-    def allocate(self, nbytes: int, alignment: int = DEFAULT_ALIGNMENT) -> TcmBuffer:
+    def fulfil(self, request: AllocationRequest) -> TcmBuffer:
         """Allocate a buffer. There is no fallback to other memory.
 
         Raises
@@ -83,15 +86,16 @@ class TcmPool(MemoryResource):
             COMMON_MEM_ALLOC when it does not fit; COMMON_SYSTEM_COMMUNICATION_FATAL for a 33rd buffer: on a device the
             whole core goes down with it. Here the pool stays as it was. The log gets a line for either.
         """
-        what = f"TCM allocation of {nbytes!r} bytes aligned to {alignment!r}"
-        nbytes, alignment = as_int(nbytes, what), as_int(alignment, what)
+        log = request.log if isinstance(request, TcmRequest) else TcmRequest.log
+        what = f"TCM allocation of {request.nbytes!r} bytes aligned to {request.alignment!r}"
+        nbytes, alignment = as_int(request.nbytes, what), as_int(request.alignment, what)
         if nbytes < 0 or not 1 <= alignment <= _POOL_ALIGNMENT or alignment & (alignment - 1):
             rule = f"the size must not be negative, the alignment a power of two up to {_POOL_ALIGNMENT}"
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, rule)
         with deferred(), self._lock:
-            memory = self._opened()
+            memory = self._opened(log)
             if len(self._spans) >= MAX_ALLOCATIONS:
-                _say(LogLevel.ERROR, f"TCM system fatal error: more than {MAX_ALLOCATIONS} buffers")
+                log(LogLevel.ERROR, f"TCM system fatal error: more than {MAX_ALLOCATIONS} buffers")
                 raise QnnError(
                     Code.COMMON_SYSTEM_COMMUNICATION_FATAL,
                     what,
@@ -100,14 +104,14 @@ class TcmPool(MemoryResource):
                 )
             offset = self._first_fit(nbytes, alignment)
             if offset is None:
-                _say(LogLevel.ERROR, f"TCM memory allocation failure: required size: {nbytes}")
+                log(LogLevel.ERROR, f"TCM memory allocation failure: required size: {nbytes}")
                 raise QnnError(
                     Code.COMMON_MEM_ALLOC,
                     what,
                     f"{nbytes} bytes of TCM are needed in one piece, {self.free_bytes} of {POOL_BYTES} are left",
                     'Make the model or its tensors smaller, or set mem_type to "ddr".',
                 )
-            _say(LogLevel.INFO, f"Allocate size {nbytes} from tcm pool 0")
+            log(LogLevel.INFO, f"Allocate size {nbytes} from tcm pool 0")
             buffer = part_of(memory, offset, nbytes, "tcm", TcmBuffer)
             self._given = [*(given for given in self._given if given() is not None), weakref.ref(buffer)]
             return buffer
@@ -126,9 +130,9 @@ class TcmPool(MemoryResource):
             for span in window.spans
         )
 
-    def _opened(self) -> Buffer:
+    def _opened(self, log: Say) -> Buffer:
         if self._memory is None:
-            _say(LogLevel.INFO, f"TCM pool current size: {POOL_BYTES - self.free_bytes} max_size: {POOL_BYTES}")
+            log(LogLevel.INFO, f"TCM pool current size: {POOL_BYTES - self.free_bytes} max_size: {POOL_BYTES}")
             self._pages = HostBuffer(POOL_BYTES + _POOL_ALIGNMENT)
             self._memory = part_of(self._pages, -self._pages.address % _POOL_ALIGNMENT, POOL_BYTES, "tcm", PartBuffer)
         return self._memory
@@ -155,15 +159,5 @@ def pool() -> TcmPool:
 
 
 def allocate(nbytes: int, alignment: int, log: Say) -> Buffer:
-    """A buffer of this process's pool, with what the pool does told to `log`."""
-    asked = _log.set(log)
-    try:
-        return current("tcm").allocate(nbytes, alignment)
-    finally:
-        _log.reset(asked)
-
-
-def _say(level: LogLevel, text: str) -> None:
-    log = _log.get()
-    if log is not None:
-        log(level, text)
+    """Allocate a buffer of this process's pool, which writes to `log` what it does."""
+    return current("tcm").fulfil(TcmRequest(nbytes, alignment, log))

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,7 @@ from isthmus.memory.buffer import Buffer
 from isthmus.memory.host import HostBuffer
 from isthmus.memory.identity import PRIVATE, Identity
 from isthmus.memory.integers import as_int
-from isthmus.memory.resource import DEFAULT_ALIGNMENT, MemoryResource, current, provide
+from isthmus.memory.resource import AllocationRequest, MemoryResource, current, provide
 from isthmus.system.interrupts import Finalizer
 
 KIND = "opencl"
@@ -130,15 +129,13 @@ def _hand_back(context: ClContext, owned: Owned, pages: Buffer) -> None:
 
 
 @dataclass(frozen=True)
-class _Wanted:
-    """What is allocated at this moment: where, how, and as which class."""
+class _OpenClRequest(AllocationRequest):
+    """A request for memory of a context; `shared` where the device is to work in host memory."""
 
+    _: KW_ONLY
     context: ClContext
     flags: int
     shared: bool
-
-
-_wanted: ContextVar[_Wanted | None] = ContextVar("isthmus-opencl", default=None)
 
 
 class OpenCl(MemoryResource):
@@ -146,24 +143,24 @@ class OpenCl(MemoryResource):
 
     kind = KIND
 
-    def allocate(self, nbytes: int, alignment: int = DEFAULT_ALIGNMENT) -> Buffer:
-        nbytes = as_int(nbytes, "OpenCL buffer")
-        wanted, what = _wanted.get(), f"OpenCL buffer of {nbytes} bytes"
-        if wanted is None:
+    def fulfil(self, request: AllocationRequest) -> Buffer:
+        nbytes = as_int(request.nbytes, "OpenCL buffer")
+        what = f"OpenCL buffer of {nbytes} bytes"
+        if not isinstance(request, _OpenClRequest):
             rule, hint = "memory of a device belongs to a context", "qnn.gpu.allocate makes it for a backend."
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, rule, hint)
         if nbytes < 1:
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, "OpenCL has no empty buffers")
-        wanted.context.check(what)
-        most = wanted.context.device.largest_allocation
-        if nbytes > most:
-            raise QnnError(Code.COMMON_MEM_ALLOC, what, f"{wanted.context.device} allocates at most {most} bytes")
-        if not wanted.shared:
-            return OpenClBuffer(wanted.context, *_made(wanted.context, wanted.flags, nbytes, 0, what))
+        context, flags = request.context, request.flags
+        context.check(what)
+        if nbytes > (most := context.device.largest_allocation):
+            raise QnnError(Code.COMMON_MEM_ALLOC, what, f"{context.device} allocates at most {most} bytes")
+        if not request.shared:
+            return OpenClBuffer(context, *_made(context, flags, nbytes, 0, what))
         # Drivers share whole pages only; and the memory must outlast the memory object.
         pages = HostBuffer(-(-nbytes // PAGE) * PAGE)
-        owned, facts = _made(wanted.context, wanted.flags, pages.nbytes, pages.address, what)
-        buffer = HostSharedBuffer(wanted.context, owned, facts, pages, nbytes)
+        owned, facts = _made(context, flags, pages.nbytes, pages.address, what)
+        buffer = HostSharedBuffer(context, owned, facts, pages, nbytes)
         buffer._map()
         return buffer
 
@@ -179,22 +176,19 @@ provide(OpenCl())
 def device_buffer(context: ClContext, nbytes: int, *, of_host: bool = False) -> OpenClBuffer:
     """Memory of a device; `of_host` asks for memory that the host can be given quickly (ALLOC_HOST_PTR)."""
     flags = numbers.MEM_READ_WRITE | (numbers.MEM_ALLOC_HOST_PTR if of_host else 0)
-    return _allocated(_Wanted(context, flags, False), nbytes)
+    return _allocated(context, nbytes, flags, shared=False)
 
 
 def shared_buffer(context: ClContext, nbytes: int) -> HostSharedBuffer:
     """Host memory that a device works in (USE_HOST_PTR), handed over for each execution."""
-    buffer = _allocated(_Wanted(context, numbers.MEM_READ_WRITE | numbers.MEM_USE_HOST_PTR, True), nbytes)
+    buffer = _allocated(context, nbytes, numbers.MEM_READ_WRITE | numbers.MEM_USE_HOST_PTR, shared=True)
     assert isinstance(buffer, HostSharedBuffer)
     return buffer
 
 
-def _allocated(wanted: _Wanted, nbytes: int) -> OpenClBuffer:
-    token = _wanted.set(wanted)
-    try:
-        buffer = current(KIND).allocate(nbytes, wanted.context.device.alignment)
-    finally:
-        _wanted.reset(token)
+def _allocated(context: ClContext, nbytes: int, flags: int, *, shared: bool) -> OpenClBuffer:
+    alignment = context.device.alignment
+    buffer = current(KIND).fulfil(_OpenClRequest(nbytes, alignment, context=context, flags=flags, shared=shared))
     assert isinstance(buffer, OpenClBuffer)
     return buffer
 
