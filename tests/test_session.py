@@ -254,7 +254,7 @@ def test_a_session_can_be_closed_while_another_thread_runs_it(model, config):
 
 def test_a_session_whose_accelerator_is_silent_can_be_closed(model):
     session = isthmus.Session(model, **ARM)
-    accelerator = session.graph.context.backend.driver.accelerator()
+    accelerator = session.graph.context.backend.driver.device.accelerator()
     accelerator.deadlines = Deadlines(closing=0.3, control=0.3, grace=0.1)
     stop(accelerator.pid)
     problems = []

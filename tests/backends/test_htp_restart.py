@@ -325,7 +325,7 @@ def test_an_accelerator_that_has_died_unnoticed_is_replaced(name, monkeypatch):
         dead.kill("test")
         # As it is in the moment between its death and the notice of it.
         dead.connection.alive = True
-        source = backend.driver._device if name == "htp" else backend.driver
+        source = backend.driver.device
         fresh, answers = source.accelerator, [dead]
         monkeypatch.setattr(source, "accelerator", lambda: answers.pop() if answers else fresh())
         given = doubler(backend.create_context()) if name == "htp" else None

@@ -115,9 +115,9 @@ def test_death_answers_1007_and_the_next_context_works(backend):
     context = backend.create_context()
     graph = counter(context)
     ready(backend, graph)
-    pid = backend.driver.accelerator().pid
+    pid = backend.driver.device.accelerator().pid
     os.kill(pid, signal.SIGKILL)
-    while backend.driver._accelerator.alive:
+    while backend.driver.device._accelerator.alive:
         pass
     with pytest.raises(QnnError) as refusal:
         count(graph, 1)
@@ -143,7 +143,7 @@ def test_a_refused_replacement_of_scratch_leaves_everything_as_it_was(backend, g
 
 def test_memory_that_is_no_longer_bound_is_taken_from_the_accelerator(backend, graph):
     ready(backend, graph)
-    accelerator = backend.driver.accelerator()
+    accelerator = backend.driver.device.accelerator()
     count(graph, 1)
     before = accelerator.counts()["memory"]
     for _ in range(5):
@@ -177,7 +177,7 @@ def silent():
         graph = counter(backend.create_context())
         ready(backend, graph)
         count(graph, 1)
-        accelerator = backend.driver.accelerator()
+        accelerator = backend.driver.device.accelerator()
         accelerator.deadlines = Deadlines(closing=0.3, control=0.3, grace=0.1)
         stop(accelerator.pid)
         codes = []
@@ -227,7 +227,7 @@ def test_a_backend_that_was_freed_starts_no_accelerator(monkeypatch):
     with pytest.raises(QnnError, match="freed") as refusal:
         graph.finalize()
     assert refusal.value.code is Code.BACKEND_INVALID_HANDLE
-    assert backend.driver._accelerator is None
+    assert backend.driver.device._accelerator is None
     backend.free()
     with pytest.raises(QnnError, match="freed") as refusal:
         executor(None, None, None)

@@ -100,7 +100,7 @@ def large_tensors_taken(target: str, kind: str) -> list[dict[str, dict[str, int]
         first.execute(small[:1], small[1:])
         pids = {"client": os.getpid()}
         if target == "arm":
-            pids["accelerator"] = backend.driver.accelerator().pid
+            pids["accelerator"] = backend.driver.device.accelerator().pid
         graph = doubler(backend.create_context())
         scratch, persistent = pools(backend, graph)
         for option, pool in ((lpai.SCRATCH_MEM, scratch), (lpai.PERSISTENT_MEM, persistent)):

@@ -45,8 +45,8 @@ def given(backend):
 
 
 def accelerator(backend):
-    driver = backend.driver
-    return driver._device._accelerator if backend.name == "htp" else getattr(driver, "_accelerator", None)
+    device = getattr(backend.driver, "device", None)
+    return None if device is None else device._accelerator
 
 
 @pytest.fixture

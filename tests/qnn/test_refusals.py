@@ -162,7 +162,7 @@ def test_a_context_cannot_be_created_on_a_backend_that_is_being_freed():
         assert not thread.is_alive()
         [result] = outcome
         assert isinstance(result, QnnError) or not result.alive
-        assert backend.driver._device.pid is None
+        assert backend.driver.device.pid is None
 
 
 @pytest.mark.parametrize("ending", ["", *map(long, ("raise ValueError", "import sys; sys.exit(3)"))])

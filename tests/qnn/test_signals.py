@@ -75,7 +75,7 @@ def test_an_execution_is_ended_from_another_thread(backend):
 
 def silence(backend):
     """Have the accelerator stop, and nobody wait long for the end of what it was at."""
-    accelerator = backend.driver._device.accelerator()
+    accelerator = backend.driver.device.accelerator()
     accelerator.deadlines = replace(accelerator.deadlines, grace=0.1)
     stop(accelerator.pid)
 

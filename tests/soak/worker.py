@@ -201,7 +201,7 @@ class Worker:
         """Nothing of a program is left in an accelerator that stays."""
         for kind, backend in self._residents.items():
             driver: Any = backend.driver
-            accelerator = driver._device._accelerator if kind == "htp" else driver._accelerator
+            accelerator = driver.device._accelerator
             if accelerator is None or not accelerator.alive:
                 continue
             counts = accelerator.counts()

@@ -331,8 +331,8 @@ class World:
             return device.driver.pid
         if self.kind.backend == "htp":
             return self.backend.get_property(htp.ACCELERATOR_PID)
-        accelerator = getattr(self.backend.driver, "_accelerator", None)
-        return accelerator.pid if accelerator is not None and accelerator.alive else None
+        device = getattr(self.backend.driver, "device", None)
+        return None if device is None else device.pid
 
     def kill(self, pid: int, device: qnn.Device | None = None) -> None:
         """Kill an accelerator and see it dead."""

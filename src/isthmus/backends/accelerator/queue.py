@@ -341,23 +341,6 @@ class Queue:
         self.close()
 
 
-def open_lane(running: Callable[[], Accelerator]) -> Queue:
-    """A lane on the accelerator that is running, and on the next one if that has died unnoticed.
-
-    Parameters
-    ----------
-    running
-        Answers the accelerator, and starts it again when it knows that it has ended.
-    """
-    try:
-        return Queue(running())
-    except QnnError as problem:
-        if problem.code is not Code.COMMON_SYSTEM_COMMUNICATION:
-            raise
-        # Nothing of whoever opens it was lost.
-        return Queue(running())
-
-
 def _closing(answer: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     return "close", {"lane": answer["lane"]}
 

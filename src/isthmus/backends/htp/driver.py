@@ -10,12 +10,12 @@ device live on: the next context starts a new accelerator.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Collection, Sequence
 from enum import IntEnum
+from functools import partial
 from typing import Any
 
-from isthmus.backends.accelerator import Accelerator, Queue, open_lane
+from isthmus.backends.accelerator import Accelerator, AcceleratorDevice, Queue
 from isthmus.backends.htp import delegate
 from isthmus.backends.htp.config import HtpConfig, read_config
 from isthmus.backends.htp.graph import HtpGraphDriver
@@ -37,44 +37,8 @@ from isthmus.backends.seam.entry import BackendEntry, PlanReport
 from isthmus.errors import Code, QnnError
 from isthmus.graph import Graph
 from isthmus.graph.operation import Call
-from isthmus.log import Log, LogLevel, deferred
+from isthmus.log import Log
 from isthmus.prepare.tiling import ScratchLimit
-
-
-class HtpDevice(DeviceDriver):
-    """A device: an accelerator process, started when it is first needed and again when it has died."""
-
-    def __init__(self, config: HtpConfig, log: Log) -> None:
-        self._config, self._log = config, log
-        self._lock = threading.Lock()
-        self._accelerator: Accelerator | None = None
-        self._closed = False
-
-    @property
-    def pid(self) -> int | None:
-        """The process, if there is one."""
-        accelerator = self._accelerator
-        return accelerator.pid if accelerator is not None and accelerator.alive else None
-
-    def accelerator(self) -> Accelerator:
-        """The running accelerator."""
-        with deferred(), self._lock:
-            if self._closed:
-                raise QnnError(Code.DEVICE_INVALID_HANDLE, "HTP device", "it has been freed")
-            if self._accelerator is None or not self._accelerator.alive:
-                if self._accelerator is not None:
-                    self._accelerator.close()
-                    self._log(LogLevel.WARN, "The accelerator has ended; starting it again")
-                self._accelerator = Accelerator(self._config.units or None, self._config.deadlines)
-                self._log(LogLevel.INFO, f"Accelerator process {self._accelerator.pid} started")
-            return self._accelerator
-
-    def close(self) -> None:
-        with self._lock:
-            self._closed = True
-            if self._accelerator is not None:
-                self._accelerator.close()
-                self._accelerator = None
 
 
 class HtpBackend(BackendDriver):
@@ -85,11 +49,15 @@ class HtpBackend(BackendDriver):
     def __init__(self, config: HtpConfig, log: Log) -> None:
         self.log = log
         self.config = config
-        self._device = HtpDevice(config, log)
+        self.device = self._new_device()
+
+    def _new_device(self) -> AcceleratorDevice:
+        start = partial(Accelerator, self.config.units, self.config.deadlines)
+        return AcceleratorDevice("HTP device", Code.DEVICE_INVALID_HANDLE, self.log, start)
 
     def get_property(self, option: IntEnum) -> Any:
         assert option is HtpBackendProperty.ACCELERATOR_PID
-        return self._device.pid
+        return self.device.pid
 
     def supports(self, call: Call) -> str | None:
         return native.supports(call)
@@ -97,18 +65,18 @@ class HtpBackend(BackendDriver):
     def operations(self) -> Collection[str]:
         return native.operations()
 
-    def create_device(self) -> HtpDevice:
-        device = HtpDevice(self.config, self.log)
+    def create_device(self) -> AcceleratorDevice:
+        device = self._new_device()
         device.accelerator()
         return device
 
     def create_context(self, device: DeviceDriver | None = None) -> HtpContext:
-        here = self._device if device is None else device
-        assert isinstance(here, HtpDevice)
-        return HtpContext(self.config, open_lane(here.accelerator))
+        here = self.device if device is None else device
+        assert isinstance(here, AcceleratorDevice)
+        return HtpContext(self.config, here.open_queue())
 
     def close(self) -> None:
-        self._device.close()
+        self.device.close()
 
 
 class HtpContext(ContextDriver):

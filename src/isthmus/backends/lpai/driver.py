@@ -15,7 +15,7 @@ from dataclasses import replace
 from enum import IntEnum
 from typing import Any
 
-from isthmus.backends.accelerator import Accelerator, Queue, open_lane
+from isthmus.backends.accelerator import AcceleratorDevice, Queue
 from isthmus.backends.accelerator.remote import RemoteExecutor
 from isthmus.backends.lpai.config import LpaiConfig, read
 from isthmus.backends.lpai.graph import LpaiGraphDriver
@@ -58,9 +58,8 @@ class LpaiBackend(BackendDriver):
 
     def __init__(self, config: LpaiConfig, log: Log) -> None:
         self.config, self.log = config, log
-        self._accelerator: Accelerator | None = None
-        self._starting = threading.Lock()
-        self._closed = False
+        self.device = AcceleratorDevice("LPAI backend", Code.BACKEND_INVALID_HANDLE, log)
+        """The process that plays the core in the "arm" environment."""
         if self.remote and config.alignment.start_addr_alignment > mmap.PAGESIZE:
             raise QnnError(
                 Code.BACKEND_INVALID_CONFIG,
@@ -79,23 +78,8 @@ class LpaiBackend(BackendDriver):
     def keeps_binaries(self) -> bool:
         return self.config.is_persistent_binary
 
-    def accelerator(self) -> Accelerator:
-        """The process that plays the core in the "arm" environment, started when it is first needed or has died."""
-        with self._starting:
-            if self._closed:
-                raise QnnError(Code.BACKEND_INVALID_HANDLE, "LPAI backend", "it has been freed")
-            if self._accelerator is None or not self._accelerator.alive:
-                if self._accelerator is not None:
-                    self._accelerator.close()
-                self._accelerator = Accelerator()
-            return self._accelerator
-
     def close(self) -> None:
-        with self._starting:
-            self._closed = True
-            if self._accelerator is not None:
-                self._accelerator.close()
-                self._accelerator = None
+        self.device.close()
 
     def supports(self, call: Call) -> str | None:
         return native.supports(call)
@@ -218,7 +202,7 @@ class LpaiContext(ContextDriver):
             if self._closed:
                 raise QnnError(Code.CONTEXT_INVALID_HANDLE, "LPAI context", "it has been freed")
             if self._lane is None:
-                self._lane = open_lane(self.backend.accelerator)
+                self._lane = self.backend.device.open_queue()
         return RemoteExecutor(self._lane, program, scratch, persistent)
 
     @property

@@ -1,0 +1,66 @@
+"""A device that is an accelerator process, for every backend whose graphs run in one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from isthmus.backends.accelerator.process import Accelerator
+from isthmus.backends.accelerator.queue import Queue
+from isthmus.backends.seam.driver import DeviceDriver
+from isthmus.errors import Code, QnnError
+from isthmus.log import Log, LogLevel, deferred
+
+
+class AcceleratorDevice(DeviceDriver):
+    """An accelerator process, started when it is first needed and again when it has died.
+
+    Parameters
+    ----------
+    what, freed
+        Its owner as messages call it, and the error code of a use after `close`.
+    start
+        Starts a process.
+    """
+
+    def __init__(self, what: str, freed: Code, log: Log, start: Callable[[], Accelerator] = Accelerator) -> None:
+        self._what, self._freed, self._log, self._start = what, freed, log, start
+        self._lock = threading.Lock()
+        self._accelerator: Accelerator | None = None
+        self._closed = False
+
+    @property
+    def pid(self) -> int | None:
+        """The process, if there is one."""
+        accelerator = self._accelerator
+        return accelerator.pid if accelerator is not None and accelerator.alive else None
+
+    def accelerator(self) -> Accelerator:
+        """Return the running accelerator, or start one."""
+        with deferred(), self._lock:
+            if self._closed:
+                raise QnnError(self._freed, self._what, "it has been freed")
+            if self._accelerator is None or not self._accelerator.alive:
+                if self._accelerator is not None:
+                    self._accelerator.close()
+                    self._log(LogLevel.WARN, "The accelerator has ended; starting it again")
+                self._accelerator = self._start()
+                self._log(LogLevel.INFO, f"Accelerator process {self._accelerator.pid} started")
+            return self._accelerator
+
+    def open_queue(self) -> Queue:
+        """Open a queue to the running accelerator, or to the next one if that has died unnoticed."""
+        try:
+            return Queue(self.accelerator())
+        except QnnError as problem:
+            if problem.code is not Code.COMMON_SYSTEM_COMMUNICATION:
+                raise
+            # The caller has lost nothing: it had no queue yet.
+            return Queue(self.accelerator())
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            if self._accelerator is not None:
+                self._accelerator.close()
+                self._accelerator = None
