@@ -7,6 +7,7 @@ ended, since it must not go on writing into memory that the client takes for its
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -16,6 +17,7 @@ from isthmus.backends.accelerator.page import Page
 from isthmus.backends.accelerator.process import SERVING, Accelerator, request
 from isthmus.backends.seam.binary import ContextBinary
 from isthmus.backends.seam.deadlines import Patience
+from isthmus.backends.seam.staging import Copy
 from isthmus.engine.native import doorbell
 from isthmus.engine.native.target import by_name, runnable
 from isthmus.engine.native.target import host as host_target
@@ -107,13 +109,22 @@ class Queue:
 
     # -- executions ----------------------------------------------------------------------------------------------------
 
-    def execute(self, graph: int, slots: Sequence[int], seconds: float | None = None) -> None:
+    def execute(
+        self,
+        graph: int,
+        slots: Sequence[int],
+        seconds: float | None = None,
+        copies_in: Sequence[Copy] = (),
+        copies_out: Sequence[Copy] = (),
+    ) -> None:
         """Run a graph once on registered memory, in a turn of this lane. The same list object means the same memory.
 
         Parameters
         ----------
         seconds
             How long it may take; without it as long as the accelerator's deadline for executions says.
+        copies_in, copies_out
+            What is copied before and after it.
 
         Raises
         ------
@@ -138,6 +149,8 @@ class Queue:
         number = self._number
         if self._response.value != number or not self._connection.alive:
             number = self._recover()
+        for target, source, nbytes in copies_in:
+            ctypes.memmove(target, source, nbytes)
         self._number = number = number + 1
         try:
             if seconds is None:
@@ -154,6 +167,8 @@ class Queue:
         status = self._status.value
         if status:
             raise self._refusal(graph, status)
+        for target, source, nbytes in copies_out:
+            ctypes.memmove(target, source, nbytes)
 
     def abort(self) -> None:
         """Have the execution that is under way, if any, end early; whoever waits for it is told GRAPH_ABORTED.

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from isthmus.backends.accelerator.memory import NOTHING
-from isthmus.backends.accelerator.process import Accelerator, Slots
+from isthmus.backends.accelerator.process import Slots
 from isthmus.backends.accelerator.queue import Queue
+from isthmus.backends.accelerator.staging import SharedStaging
 from isthmus.backends.seam.binary import ContextBinary, GraphBinary, to_bytes
 from isthmus.engine.native.program import Program
 from isthmus.errors import Code, QnnError
-from isthmus.memory import Buffer, Window, rpcmem
+from isthmus.graph import TensorInfo
+from isthmus.memory import Window
 from isthmus.memory.shareable import mapping_of
 
 _NORMAL = 100
@@ -22,42 +23,46 @@ _Shared = tuple[int, int, int]
 
 
 class RemoteIo:
-    """Memory for every input and output of a program, as the accelerator knows it.
+    """Memory for every input and output of a graph, as the accelerator knows it.
 
     Parameters
     ----------
+    tensors, inputs
+        The inputs, then the outputs, and how many are inputs.
     windows
-        The client's memory; what of it is shared is used in place.
-    stages
-        Shared memory by index, through which the rest is copied.
-    inputs
-        How many of the windows are inputs.
+        The client's memory for them.
+    known
+        What the accelerator knows of it, by index: that is used in place, the rest is copied through staging memory.
     """
 
     def __init__(
-        self, accelerator: Accelerator, windows: Sequence[Window], stages: dict[int, Buffer], inputs: int
+        self,
+        tensors: Sequence[TensorInfo],
+        inputs: int,
+        windows: Sequence[Window],
+        known: Mapping[int, int],
+        staging: SharedStaging,
     ) -> None:
-        self.windows = tuple(windows)
-        self.copied = frozenset(stages)
-        """Which inputs and outputs a run copies, since they lie in memory that is not shared."""
-        self._accelerator = accelerator
-        self._stages = stages
-        used = [stages[i].window(0, mine.nbytes) if i in stages else mine for i, mine in enumerate(windows)]
-        self.slots = accelerator.register([_required(window) for window in used])
-        moves = [(mine.address, used[i].address, mine.nbytes) for i, mine in enumerate(windows) if i in stages]
-        split = sum(i < inputs for i in stages)
-        self.copies_in = [(stage, mine, nbytes) for mine, stage, nbytes in moves[:split] if nbytes]
-        self.copies_out = [move for move in moves[split:] if move[2]]
+        copied = [index for index in range(len(tensors)) if index not in known]
+        staging.reserve(tensors, copied)
+        self.slots = [known[index] if index in known else staging[index][1] for index in range(len(tensors))]
+        moves = [(index, staging[index][0], windows[index].address, tensors[index].nbytes) for index in copied]
+        self.copies_in = [(stage, own, nbytes) for index, stage, own, nbytes in moves if index < inputs]
+        self.copies_out = [(own, stage, nbytes) for index, stage, own, nbytes in moves if index >= inputs]
+        self.copied = frozenset(copied)
+        self.registered: Sequence[int] = ()
+        """Slots that end with it."""
+        self._accelerator = staging.accelerator
 
     def close(self) -> None:
-        """Take the memory away from the accelerator; safe to call again."""
-        self._accelerator.deregister(self.slots)
+        """Take its own slots away from the accelerator; safe to call again."""
+        self._accelerator.deregister(self.registered)
 
 
 class RemoteExecutor:
     """A program in the accelerator, bound to the client's scratch and state memory, with the calls of an `Executor`.
 
-    Inputs and outputs in shared memory are used in place; others are copied through memory of its own.
+    Inputs and outputs in shared memory are used in place; others are copied through its staging memory.
 
     Parameters
     ----------
@@ -69,10 +74,9 @@ class RemoteExecutor:
 
     def __init__(self, lane: Queue, program: Program, scratch: Window | None, state: Window | None) -> None:
         self.program = program
-        self.staging_bytes = 0
-        """Memory that is reserved for copies."""
+        self._staging = SharedStaging(lane.accelerator)
+        self._staged: frozenset[int] = frozenset()
         self._lane = lane
-        self._stages: dict[int, Buffer] = {}
         self._io: RemoteIo | None = None
         pools = [
             _shared_pool(f"{what} of graph '{program.name}'", window)
@@ -102,12 +106,21 @@ class RemoteExecutor:
 
     def bound(self, windows: Sequence[Window]) -> RemoteIo:
         """Memory for every input and output, checked and ready to be bound in one move."""
-        infos = (*self.program.inputs, *self.program.outputs)
+        infos, inputs = self.program.info.tensors, len(self.program.inputs)
         for info, window in zip(infos, windows, strict=True):
             window.check(f"memory of tensor '{info.name}'", info.nbytes)
         exact = [window.part(0, info.nbytes) for info, window in zip(infos, windows, strict=True)]
-        stages = {index: self._stage(index, window) for index, window in enumerate(exact) if _shared(window) is None}
-        return RemoteIo(self._lane.accelerator, exact, stages, len(self.program.inputs))
+        shared = {index: span for index, window in enumerate(exact) if (span := _shared(window)) is not None}
+        registered = self._lane.accelerator.register(list(shared.values()))
+        io = RemoteIo(infos, inputs, exact, dict(zip(shared, registered, strict=True)), self._staging)
+        io.registered = registered
+        self._staged |= io.copied
+        return io
+
+    @property
+    def staging_bytes(self) -> int:
+        """Bytes of the inputs and outputs that have staging memory."""
+        return sum(self.program.info.tensors[index].nbytes for index in self._staged)
 
     def bind_all_io(self, io: RemoteIo) -> None:
         """Use all of this memory from the next run on."""
@@ -120,11 +133,7 @@ class RemoteExecutor:
         try:
             try:
                 self._lane.enter(_NORMAL)
-                for stage, mine, nbytes in io.copies_in:
-                    ctypes.memmove(stage, mine, nbytes)
-                self._lane.execute(self._number, io.slots, seconds)
-                for mine, stage, nbytes in io.copies_out:
-                    ctypes.memmove(mine, stage, nbytes)
+                self._lane.execute(self._number, io.slots, seconds, io.copies_in, io.copies_out)
             finally:
                 self._lane.leave()
         except BaseException:
@@ -145,18 +154,11 @@ class RemoteExecutor:
         for slots in (self._scratch, self._state):
             self._lane.accelerator.deregister(slots)
         self._io = None
-        self._stages.clear()
+        self._staging.close()
 
     def _registered(self, pool: _Shared | None) -> Slots:
         """A pool as the accelerator knows it: one slot, or none."""
         return self._lane.accelerator.register([] if pool is None else [pool])
-
-    def _stage(self, index: int, window: Window) -> Buffer:
-        """Memory to copy an input or output through, the same for all who bind memory that is not shared."""
-        if index not in self._stages:
-            self._stages[index] = rpcmem.share(window.nbytes)
-            self.staging_bytes += self._stages[index].nbytes
-        return self._stages[index]
 
 
 def _number(slots: Slots) -> int:
@@ -172,12 +174,6 @@ def _shared(window: Window) -> _Shared | None:
     if mapping is None or mapping.fd is None:
         return None
     return mapping.fd, span.start, window.nbytes
-
-
-def _required(window: Window) -> _Shared:
-    shared = _shared(window)
-    assert shared is not None
-    return shared
 
 
 def _shared_pool(what: str, window: Window | None) -> _Shared | None:

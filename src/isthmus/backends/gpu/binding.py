@@ -20,6 +20,7 @@ from isthmus.backends.gpu.staging import HostSide, Stage
 from isthmus.backends.seam.binding import BindingBase
 from isthmus.backends.seam.driver import Memories, OperationTime, TensorMemory, Traffic, check_apart
 from isthmus.backends.seam.execution_deadline import ExecutionDeadline, aborted
+from isthmus.backends.seam.staging import Copy, require_memory, traffic
 from isthmus.errors import Code, QnnError
 from isthmus.graph import TensorInfo
 from isthmus.memory import Window
@@ -33,25 +34,6 @@ _VECTOR = 16
 """What a tensor's first byte is a multiple of on a GPU, whose kernels load vectors."""
 
 
-class _Counted:
-    """What an execution does with memory, summed up tensor by tensor."""
-
-    def __init__(self) -> None:
-        self.copied_in = self.copied_out = 0
-        self.in_place: dict[str, int] = {}
-
-    def use(self, kind: str, nbytes: int) -> None:
-        """A tensor is used where it lies."""
-        self.in_place[kind] = self.in_place.get(kind, 0) + nbytes
-
-    def transfer(self, nbytes: int, is_input: bool) -> None:
-        """A tensor is transferred."""
-        if is_input:
-            self.copied_in += nbytes
-        else:
-            self.copied_out += nbytes
-
-
 class GpuBinding(BindingBase):
     """Memory for a graph on an OpenCL device: registered buffers where they lie, raw memory by transfers."""
 
@@ -59,8 +41,8 @@ class GpuBinding(BindingBase):
         self._graph = graph
         self._commands: Commands | None = None
         self._shared: list[HostSharedBuffer] = []
-        self._copies_in: list[tuple[int, int, int]] = []
-        self._copies_out: list[tuple[int, int, int]] = []
+        self._copies_in: list[Copy] = []
+        self._copies_out: list[Copy] = []
         self._sides: list[HostSide] = []
         self._raw = ""
         super().__init__(graph.what, memories, graph.ledger)
@@ -85,15 +67,17 @@ class GpuBinding(BindingBase):
         staging.reserve(infos, raw)
         self._raw = infos[raw[0]].name if raw else ""
         self._copies_in, self._copies_out, self._shared, self._sides = [], [], [], []
-        counted = _Counted()
-        places, ahead, behind = [], [], []
+        places, ahead, behind, kinds = [], [], [], list[str | None]()
         for index, (info, memory) in enumerate(zip(infos, given, strict=True)):
             label, is_input = f"tensor '{info.name}'", index < inputs
             if isinstance(memory.registration, GpuRegistration):
-                place, first, last = self._registered(memory.registration, label, info.nbytes, is_input, counted)
+                place, first, last = self._registered(memory.registration, label)
+                elsewhere = IN_PLACE if memory.registration.shared is None else None
+                kinds.append(SHARED if memory.registration.buffer.is_shared else elsewhere)
             else:
                 stage = staging[index]
-                place, first, last = self._transferred(stage, memory.window, label, info.nbytes, is_input, counted)
+                place, first, last = self._transferred(stage, memory.window, label, is_input)
+                kinds.append(None)
             places.append(place)
             ahead += first
             behind += last
@@ -101,8 +85,8 @@ class GpuBinding(BindingBase):
         ahead.sort(key=lambda command: command.kind is not commands.CommandKind.UNMAPPED)
         graph.ledger.total.staging_execute_bytes += staging.reserved - before
         self._use([*ahead, *loaded.launches(places), *behind], loaded)
-        traffic = Traffic(counted.copied_in, counted.copied_out, counted.in_place)
-        return traffic, [(info.name, window) for info, window in zip(infos, windows, strict=True)]
+        named = [(info.name, window) for info, window in zip(infos, windows, strict=True)]
+        return traffic(infos, inputs, kinds), named
 
     def _use(self, made: list[Command], loaded: DeviceProgram) -> None:
         if self._commands is not None:
@@ -112,20 +96,13 @@ class GpuBinding(BindingBase):
             loaded.context, made, self._what, loaded.patience, record, keeps=(self.memories, loaded, self._sides)
         )
 
-    def _registered(
-        self, registration: GpuRegistration, label: str, nbytes: int, is_input: bool, counted: _Counted
-    ) -> tuple[IoPlace, list[Command], list[Command]]:
+    def _registered(self, registration: GpuRegistration, label: str) -> tuple[IoPlace, list[Command], list[Command]]:
         """A registered buffer is used where it lies; host memory of ours is handed over and back."""
         buffer, shared = registration.buffer, registration.shared
         place = IoPlace(buffer.handle)
         if shared is None:
-            counted.use(SHARED if buffer.is_shared else IN_PLACE, nbytes)
             return place, [commands.refuse_mapped(buffer.handle, label)], []
         self._shared.append(shared)
-        if buffer.is_shared:
-            counted.use(SHARED, nbytes)
-        else:
-            counted.transfer(nbytes, is_input)
         size = shared.facts.nbytes
         return (
             place,
@@ -134,7 +111,7 @@ class GpuBinding(BindingBase):
         )
 
     def _transferred(
-        self, stage: Stage, window: Window, label: str, nbytes: int, is_input: bool, counted: _Counted
+        self, stage: Stage, window: Window, label: str, is_input: bool
     ) -> tuple[IoPlace, list[Command], list[Command]]:
         """Raw memory goes through a stage."""
         side = stage.host_side(window)
@@ -147,18 +124,13 @@ class GpuBinding(BindingBase):
                 self._copies_out.append((own, part.address, part.nbytes))
         if stage.shared is not None:
             self._shared.append(stage.shared)
-        counted.transfer(nbytes, is_input)
         return IoPlace(stage.handle), stage.before(side, label, is_input), stage.after(side, label, is_input)
 
     def _checked(
         self, index: int, info: TensorInfo, memory: TensorMemory | None, loaded: DeviceProgram
     ) -> TensorMemory:
         what, code = f"tensor '{info.name}' of {self._what}", Code.GRAPH_INVALID_TENSOR
-        if memory is None:
-            rule, hint = "needs memory: the GPU has none of its own", "Pass a raw buffer or a memory handle."
-            raise QnnError(code, what, rule, hint)
-        if memory.window.nbytes < info.nbytes:
-            raise QnnError(code, what, f"its buffer has {memory.window.nbytes} bytes, {info.nbytes} are needed")
+        memory = require_memory(self._what, info, memory, "the GPU")
         if not isinstance(memory.registration, GpuRegistration):
             if not memory.window.buffer.has_host_view:
                 rule = f"its {memory.window.buffer.what} is not registered"
@@ -186,16 +158,15 @@ class GpuBinding(BindingBase):
 
     # -- running -------------------------------------------------------------------------------------------------------
 
-    def _run(self) -> None:
+    def _run(self, run: Callable[[], Any] | None = None) -> Any:
         for target, source, nbytes in self._copies_in:
             ctypes.memmove(target, source, nbytes)
         assert self._commands is not None
-        if self._shared:
-            self._guarded(self._commands.run)
-        else:
-            self._commands.run()
+        run = run or self._commands.run
+        answer = self._guarded(run) if self._shared else run()
         for target, source, nbytes in self._copies_out:
             ctypes.memmove(target, source, nbytes)
+        return answer
 
     def _run_within(self, limit: ExecutionDeadline) -> None:
         self._timed_within(limit, lambda made, limits: (made.run_within(limits), ()))
@@ -219,18 +190,15 @@ class GpuBinding(BindingBase):
         limits = RunLimits(lambda: None if limit is None else limit.left, stopped.is_set)
 
         def whole() -> Sequence[tuple[str, float]]:
-            outcome, times = run(made, limits)
+            with nullcontext() if limit is None else limit.watched(stopped.set):
+                outcome, times = run(made, limits)
             if limit is not None and outcome == Outcome.TIMED_OUT:
                 raise limit.timed_out(self._what)
             if outcome == Outcome.STOPPED:
                 raise aborted(self._what)
             return times
 
-        self._copy(self._copies_in)
-        with nullcontext() if limit is None else limit.watched(stopped.set):
-            times = self._guarded(whole)
-        self._copy(self._copies_out)
-        return [OperationTime(*each) for each in times]
+        return [OperationTime(*each) for each in self._run(whole)]
 
     def enqueue(self, wait_for: Any) -> ClEvent:
         def run() -> ClEvent:
@@ -254,11 +222,7 @@ class GpuBinding(BindingBase):
         if self._commands is not None:
             self._commands.close()
             self._commands = None
-        self._shared, self._copies_in, self._copies_out, self._sides = [], [], [], []
-
-    def _copy(self, copies: Sequence[tuple[int, int, int]]) -> None:
-        for target, source, nbytes in copies:
-            ctypes.memmove(target, source, nbytes)
+        self._copies_in, self._copies_out, self._shared, self._sides = [], [], [], []
 
     def _guarded(self, run: Any) -> Any:
         """Run, and whatever goes wrong, have the host get its memory back."""

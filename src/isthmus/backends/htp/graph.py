@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import ctypes
 import time
 from typing import TYPE_CHECKING
 
 from isthmus.backends.accelerator import Queue
+from isthmus.backends.accelerator.remote import RemoteIo
+from isthmus.backends.accelerator.staging import SharedStaging
 from isthmus.backends.htp.memory import HtpRegistration
-from isthmus.backends.htp.staging import SharedStaging
 from isthmus.backends.seam.binary import ContextBinary, to_bytes
 from isthmus.backends.seam.binding import BindingBase, ExecutionCounts
-from isthmus.backends.seam.driver import GraphDriver, GraphStats, Memories, TensorMemory, Traffic, check_apart
+from isthmus.backends.seam.driver import GraphDriver, GraphStats, Memories, Traffic, check_apart
 from isthmus.backends.seam.execution_deadline import ExecutionDeadline
 from isthmus.backends.seam.native import CompiledGraph, NativeGraphDriver
-from isthmus.errors import Code, QnnError
-from isthmus.graph import Graph, TensorInfo, TensorMemType
+from isthmus.backends.seam.staging import require_memory, traffic
+from isthmus.graph import Graph, TensorMemType
 from isthmus.memory import Window
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class HtpGraphDriver(NativeGraphDriver):
         # It knows the priority and not the graph, which would keep itself alive.
         self.turn = LaneTurn(context.lane, GraphDriver.priority)
         self.ledger = ExecutionCounts(self.turn)
-        self.staging = SharedStaging(context.lane)
+        self.staging = SharedStaging(context.lane.accelerator)
         self.number = -1
         """What the accelerator knows it by."""
 
@@ -66,24 +66,25 @@ class HtpGraphDriver(NativeGraphDriver):
     def finalize(self) -> None:
         self.context.check(self.what)
         binary = self.binary()
-        reserved = self._reserve()
+        self._reserve()
         try:
             with ContextBinary(to_bytes([binary], "htp")) as content:
-                self.loaded(self.context.lane.load(content)[self.graph.name], reserved)
+                self.loaded(self.context.lane.load(content)[self.graph.name])
         except BaseException:
             self.staging.close()
             raise
 
-    def loaded(self, number: int, reserved: int | None = None) -> None:
+    def loaded(self, number: int) -> None:
         """Become a graph that the accelerator has."""
         self.number = number
-        self.ledger.total.staging_prepare_bytes = self._reserve() if reserved is None else reserved
+        self._reserve()
+        self.ledger.total.staging_prepare_bytes = self.staging.nbytes
         self.finalized = True
 
-    def _reserve(self) -> int:
-        """Staging memory for what was prepared as raw; how many bytes that took."""
+    def _reserve(self) -> None:
+        """Reserve staging memory for what was prepared as raw."""
         raw = [index for index, info in enumerate(self.info.tensors) if info.mem_type is TensorMemType.RAW]
-        return self.staging.reserve(self.info.tensors, raw)
+        self.staging.reserve(self.info.tensors, raw)
 
     def bind(self, memories: Memories) -> HtpBinding:
         return HtpBinding(self, memories, self.ledger)
@@ -119,37 +120,24 @@ class HtpBinding(BindingBase):
         return self._graph.number
 
     def _bind(self) -> tuple[Traffic, list[tuple[str, Window]]]:
-        graph, infos = self._graph, self._graph.info.tensors
+        graph, infos, inputs = self._graph, self._graph.info.tensors, len(self._graph.info.inputs)
         graph.context.check(graph.what)
         self._begun = time.perf_counter()
-        given = [_checked(graph.what, info, memory) for info, memory in zip(infos, self.memories, strict=True)]
-        inputs = len(graph.info.inputs)
-        check_apart(graph.what, infos, inputs, [m.window.part(0, i.nbytes) for i, m in zip(infos, given, strict=True)])
-        raw = [index for index, memory in enumerate(given) if memory.registration is None]
-        graph.ledger.total.staging_execute_bytes += graph.staging.reserve(infos, raw)
-        self._slots: list[int] = []
-        self._copies_in: list[tuple[int, int, int]] = []
-        self._copies_out: list[tuple[int, int, int]] = []
-        in_place = 0
-        for index, (info, memory) in enumerate(zip(infos, given, strict=True)):
-            if isinstance(memory.registration, HtpRegistration):
-                self._slots.append(memory.registration.slot)
-                in_place += info.nbytes
-                continue
-            stage, slot = graph.staging[index]
-            self._slots.append(slot)
-            if index < inputs:
-                self._copies_in.append((stage, memory.window.address, info.nbytes))
-            else:
-                self._copies_out.append((memory.window.address, stage, info.nbytes))
-        traffic = Traffic(
-            sum(nbytes for _, _, nbytes in self._copies_in),
-            sum(nbytes for _, _, nbytes in self._copies_out),
-            {"shared": in_place} if in_place else {},
-        )
-        return traffic, [
-            (info.name, memory.window.part(0, info.nbytes)) for info, memory in zip(infos, given, strict=True)
+        given = [
+            require_memory(graph.what, info, memory, "HTP") for info, memory in zip(infos, self.memories, strict=True)
         ]
+        windows = [memory.window.part(0, info.nbytes) for info, memory in zip(infos, given, strict=True)]
+        check_apart(graph.what, infos, inputs, windows)
+        known = {
+            index: memory.registration.slot
+            for index, memory in enumerate(given)
+            if isinstance(memory.registration, HtpRegistration)
+        }
+        before = graph.staging.nbytes
+        self._io = io = RemoteIo(infos, inputs, windows, known, graph.staging)
+        graph.ledger.total.staging_execute_bytes += graph.staging.nbytes - before
+        kinds = [None if index in io.copied else "shared" for index in range(len(infos))]
+        return traffic(infos, inputs, kinds), [(info.name, window) for info, window in zip(infos, windows, strict=True)]
 
     def close(self) -> None:
         if not self._lane.accelerator.forked:
@@ -160,23 +148,9 @@ class HtpBinding(BindingBase):
             self._run(limit.left)
 
     def _run(self, seconds: float | None = None) -> None:
-        for target, source, nbytes in self._copies_in:
-            ctypes.memmove(target, source, nbytes)
-        self._lane.execute(self._graph.number, self._slots, seconds)
-        for target, source, nbytes in self._copies_out:
-            ctypes.memmove(target, source, nbytes)
+        io = self._io
+        self._lane.execute(self._graph.number, io.slots, seconds, io.copies_in, io.copies_out)
         if self._begun:
             total = self._graph.ledger.total
             total.first_execution_us = total.first_execution_us or (time.perf_counter() - self._begun) * 1e6
             self._begun = 0.0
-
-
-def _checked(graph: str, info: TensorInfo, memory: TensorMemory | None) -> TensorMemory:
-    what = f"tensor '{info.name}' of {graph}"
-    if memory is None:
-        rule = "needs memory: HTP has none of its own"
-        raise QnnError(Code.GRAPH_INVALID_TENSOR, what, rule, "Pass a raw buffer or a memory handle.")
-    if memory.window.nbytes < info.nbytes:
-        rule = f"its buffer has {memory.window.nbytes} bytes, {info.nbytes} are needed"
-        raise QnnError(Code.GRAPH_INVALID_TENSOR, what, rule)
-    return memory

@@ -9,10 +9,9 @@ from isthmus.backends.htp.graph import HtpGraphDriver
 from isthmus.backends.htp.options import HtpDescriptor
 from isthmus.backends.seam.driver import DescriptorType, GraphDriver, MemDescriptor, TensorMemory
 from isthmus.backends.seam.entry import IoMemory, IoPolicy
+from isthmus.backends.seam.staging import pack
 from isthmus.graph import TensorMemType
 from isthmus.memory import rpcmem
-
-_ALIGNMENT = 64
 
 
 class HtpIo(IoPolicy):
@@ -24,10 +23,7 @@ class HtpIo(IoPolicy):
         if kind == "raw":
             return super().io(graph, kind)
         assert isinstance(graph, HtpGraphDriver)
-        offsets, total = [], 0
-        for info in graph.info.tensors:
-            offsets.append(total)
-            total += -(-max(info.nbytes, 1) // _ALIGNMENT) * _ALIGNMENT
+        offsets, total = pack(max(info.nbytes, 1) for info in graph.info.tensors)
         buffer = rpcmem.share(total)
         assert buffer.fd is not None
         registrations = graph.context.register(

@@ -28,6 +28,7 @@ from isthmus.backends.seam.binding import BindingBase, ExecutionCounts
 from isthmus.backends.seam.driver import Change, GraphDriver, GraphStats, Memories, TensorMemory, Traffic, check_apart
 from isthmus.backends.seam.execution_deadline import ExecutionDeadline
 from isthmus.backends.seam.native import CompiledGraph, NativeGraphDriver
+from isthmus.backends.seam.staging import traffic
 from isthmus.engine.native.executor import BoundIo, Executor
 from isthmus.errors import Code, QnnError
 from isthmus.graph import Graph
@@ -369,17 +370,9 @@ class LpaiBinding(BindingBase):
             io = BoundIo(executor.program, windows)
         self._forget_io()
         self._io, self._native = io, executor.run
-        in_place: dict[str, int] = {}
-        for index, (_, kind) in enumerate(places):
-            if index not in copied:
-                in_place[kind] = in_place.get(kind, 0) + infos[index].nbytes
-        traffic = Traffic(
-            sum(infos[index].nbytes for index in copied if index < inputs),
-            sum(infos[index].nbytes for index in copied if index >= inputs),
-            in_place,
-        )
-        names = [info.name for info in infos]
-        return traffic, [(name, window) for name, window in zip(names, brought, strict=True) if window is not None]
+        kinds = [None if index in copied else kind for index, (_, kind) in enumerate(places)]
+        named = zip((info.name for info in infos), brought, strict=True)
+        return traffic(infos, inputs, kinds), [(name, window) for name, window in named if window is not None]
 
     def _run(self) -> None:
         if self._graph.bound is not self:

@@ -1,14 +1,13 @@
-"""HTP's staging memory: what raw buffers are copied through, since the accelerator does not see them."""
+"""Staging memory of the accelerator: what raw buffers are copied through, since the accelerator does not see them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from isthmus.backends.accelerator import Queue, Slots
+from isthmus.backends.accelerator.process import Accelerator, Slots
+from isthmus.backends.seam.staging import pack
 from isthmus.graph import TensorInfo
 from isthmus.memory import rpcmem
-
-_ALIGNMENT = 64
 
 
 class SharedStaging:
@@ -16,12 +15,12 @@ class SharedStaging:
 
     Parameters
     ----------
-    lane
-        The way to the accelerator that is to see it.
+    accelerator
+        The accelerator that is to see it.
     """
 
-    def __init__(self, lane: Queue) -> None:
-        self._lane = lane
+    def __init__(self, accelerator: Accelerator) -> None:
+        self.accelerator = accelerator
         self._places: dict[int, tuple[int, int]] = {}
         self._buffers: list[rpcmem.RpcBuffer] = []
         self._slots: list[Slots] = []
@@ -29,20 +28,22 @@ class SharedStaging:
     def __getitem__(self, index: int) -> tuple[int, int]:
         return self._places[index]
 
-    def reserve(self, tensors: Sequence[TensorInfo], wanted: Sequence[int]) -> int:
-        """See to it that these tensors have staging memory; how many bytes that took."""
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are reserved now."""
+        return sum(buffer.nbytes for buffer in self._buffers)
+
+    def reserve(self, tensors: Sequence[TensorInfo], wanted: Sequence[int]) -> None:
+        """Reserve staging memory for those of these tensors that have none."""
         missing = [index for index in wanted if index not in self._places]
         if not missing:
-            return 0
-        offsets, total = [], 0
-        for index in missing:
-            offsets.append(total)
-            total += -(-tensors[index].nbytes // _ALIGNMENT) * _ALIGNMENT
+            return
+        offsets, total = pack(tensors[index].nbytes for index in missing)
         buffer = rpcmem.share(total)
         assert buffer.fd is not None
         windows = [(buffer.fd, offset, tensors[index].nbytes) for index, offset in zip(missing, offsets, strict=True)]
         try:
-            slots = self._lane.accelerator.register(windows)
+            slots = self.accelerator.register(windows)
         except BaseException:
             buffer.close()
             raise
@@ -52,13 +53,12 @@ class SharedStaging:
         self._places.update(
             {index: (address + offset, slot) for index, offset, slot in zip(missing, offsets, slots, strict=True)}
         )
-        return buffer.nbytes
 
     def close(self) -> None:
         """Give it all back; safe to call again."""
         self._places.clear()
         for slots in self._slots:
-            self._lane.accelerator.deregister(slots)
+            self.accelerator.deregister(slots)
         self._slots.clear()
         for buffer in self._buffers:
             buffer.close()

@@ -1,0 +1,51 @@
+"""Staging: what a device does not see of the client's memory is copied through memory that it sees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from isthmus.backends.seam.driver import TensorMemory, Traffic
+from isthmus.errors import Code, QnnError
+from isthmus.graph import TensorInfo
+
+_ALIGNMENT = 64
+Copy = tuple[int, int, int]
+"""Bytes to be copied: to where, from where, how many."""
+
+
+def pack(sizes: Iterable[int]) -> tuple[list[int], int]:
+    """Place blocks of these sizes one after the other, aligned; return their offsets, and the bytes of all.
+
+    Examples
+    --------
+    >>> pack([100, 64, 1])
+    ([0, 128, 192], 256)
+    """
+    offsets, total = [], 0
+    for nbytes in sizes:
+        offsets.append(total)
+        total += -(-nbytes // _ALIGNMENT) * _ALIGNMENT
+    return offsets, total
+
+
+def require_memory(graph: str, info: TensorInfo, memory: TensorMemory | None, device: str) -> TensorMemory:
+    """Refuse a tensor without memory, or with too little, for a device that provides none itself."""
+    what = f"tensor '{info.name}' of {graph}"
+    if memory is None:
+        rule = f"needs memory: {device} has none of its own"
+        raise QnnError(Code.GRAPH_INVALID_TENSOR, what, rule, "Pass a raw buffer or a memory handle.")
+    if memory.window.nbytes < info.nbytes:
+        rule = f"its buffer has {memory.window.nbytes} bytes, {info.nbytes} are needed"
+        raise QnnError(Code.GRAPH_INVALID_TENSOR, what, rule)
+    return memory
+
+
+def traffic(tensors: Sequence[TensorInfo], inputs: int, kinds: Iterable[str | None]) -> Traffic:
+    """Sum up what an execution does: a tensor is used in place in memory of some kind, or copied where that is None."""
+    copied, in_place = [0, 0], dict[str, int]()
+    for index, (info, kind) in enumerate(zip(tensors, kinds, strict=True)):
+        if kind is None:
+            copied[index >= inputs] += info.nbytes
+        else:
+            in_place[kind] = in_place.get(kind, 0) + info.nbytes
+    return Traffic(copied[0], copied[1], in_place)
