@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from isthmus.cabi.tables import function
+from isthmus.cabi.tensors import MAX_RANK, MAX_SCALES
 from isthmus.cabi.types import (
     AxisScaleOffset,
     Definition,
@@ -18,7 +19,7 @@ from isthmus.cabi.types import (
 from isthmus.errors import Code
 from isthmus.frontends.composed.entries import ComposedTensor
 from isthmus.graph import DataType
-from isthmus.qnn.recorder import MAX_RANK, MAX_SCALES, Recorder
+from isthmus.qnn.recorder import Recorder
 
 DIMS = (ctypes.c_uint32 * 2)(2, 3)
 BYTES = (ctypes.c_ubyte * 6)(*range(6))
@@ -77,12 +78,13 @@ def test_scales_are_copied_and_there_may_be_none():
 @pytest.mark.parametrize(
     ("tensor", "rule", "code"),
     [
-        (along(1, 1, None), "1 of them cannot be", Code.COMMON_INVALID_ARGUMENT),
-        (along(1, MAX_SCALES + 1, (ScaleOffset * 1)()), "of them cannot be", Code.COMMON_INVALID_ARGUMENT),
+        (along(1, 1, None), "a pointer is null", Code.TENSOR_INVALID_TENSOR_PARAM),
+        (along(1, 1, ctypes.cast(64, ctypes.POINTER(ScaleOffset))), "are not memory", Code.TENSOR_INVALID_TENSOR_PARAM),
+        (along(1, MAX_SCALES + 1, (ScaleOffset * 1)()), "more than any tensor has", Code.TENSOR_INVALID_TENSOR_PARAM),
         (described(version=3), "its version 3 is neither 1 nor 2", Code.TENSOR_INVALID_TENSOR_PARAM),
         (described(name=None), "it has no name", Code.COMMON_INVALID_ARGUMENT),
-        (described(dimensions=None), "its rank 2 cannot be", Code.TENSOR_INVALID_TENSOR_PARAM),
-        (described(rank=MAX_RANK + 1), f"its rank {MAX_RANK + 1} cannot be", Code.TENSOR_INVALID_TENSOR_PARAM),
+        (described(dimensions=None), "a pointer is null", Code.TENSOR_INVALID_TENSOR_PARAM),
+        (described(rank=MAX_RANK + 1), f"its rank {MAX_RANK + 1} is above", Code.TENSOR_INVALID_TENSOR_PARAM),
         (described(dataFormat=1), "its data format 1 is not dense", Code.TENSOR_UNSUPPORTED_TENSOR_PARAM),
         (
             described(isDynamicDimensions=(ctypes.c_uint8 * 2)(0, 1)),

@@ -1,7 +1,8 @@
-"""QNN's C interface, declared once: function tables, structures, numbers. Whoever serves QNN or calls it uses these.
+"""QNN's C interface, declared once: functions, structures, numbers. Whoever serves QNN or calls it uses these.
 
 `types` has tensors and operations, `objects` configurations and descriptors, `system` what the system library and model
-libraries answer, `tables` the functions. The structures of single backends are in their packages.
+libraries answer, `declarations` the functions, `tables` their tables. `client` reads and writes the client's memory,
+`tensors` its tensors. The structures of single backends are in their packages.
 """
 
 from isthmus.cabi import objects, system, tables, types

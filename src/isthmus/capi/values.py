@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,19 +10,15 @@ from typing import Any
 import numpy as np
 
 from isthmus.cabi.client import pointer, read, read_array, text
+from isthmus.cabi.tensors import MAX_RANK, tensor_fields
 from isthmus.cabi.types import (
     DATATYPE_SFIXED_POINT_4,
     DATATYPE_UFIXED_POINT_4,
     SCALAR_FIELDS,
-    AxisScaleOffset,
-    BwAxisScaleOffset,
-    Definition,
     OpConfig,
     Param,
     ParamType,
     QuantizationEncoding,
-    QuantizeParams,
-    ScaleOffset,
     Tensor,
     TensorKind,
     TensorMemType,
@@ -36,16 +31,17 @@ from isthmus.graph.datatypes import from_bfloat16
 from isthmus.graph.neutral import without_neutral
 from isthmus.graph.ops import OPERATIONS
 
-MAX_RANK = 8
 MOST_OPERANDS = 1 << 14
-MOST_SCALES = 1 << 24
 MOST_BYTES = 1 << 62
 """What no tensor exceeds, whatever dimensions it is given besides a 0: sizes beyond it have no number in C."""
 _UNTOLD = (0, int(DataType.UNDEFINED))
 """What a data type is where a client does not say it."""
 PACKAGES = frozenset(operation.package for operation in OPERATIONS.values())
 """The op packages that are registered: QNN's, and this project's own."""
-_DENSE = 0
+_ENCODINGS = (
+    QuantizationEncoding.SCALE_OFFSET, QuantizationEncoding.AXIS_SCALE_OFFSET, QuantizationEncoding.BW_SCALE_OFFSET,
+    QuantizationEncoding.BW_AXIS_SCALE_OFFSET,
+)  # fmt: skip
 _PACKED = {
     DATATYPE_SFIXED_POINT_4: DataType.SFIXED_POINT_8,
     DATATYPE_UFIXED_POINT_4: DataType.UFIXED_POINT_8,
@@ -126,117 +122,46 @@ def tensor_at(address: int, index: int = 0) -> ClientTensorInfo:
 
 def described(tensor: Tensor) -> ClientTensorInfo:
     """What a tensor says of itself, checked as far as it can be without its graph."""
-    fields = tensor.v2
-    name = text(pointer(fields, "name")) or ""
-    what = f"tensor '{name}'"
+    fields = tensor_fields(tensor)
+    what = f"tensor '{fields.name}'"
 
     def refuse(rule: str, code: Code = Code.TENSOR_INVALID_TENSOR_PARAM) -> QnnError:
         return QnnError(code, what, rule)
 
-    if tensor.version not in (1, 2):
-        raise refuse(f"its version {tensor.version} is neither 1 nor 2")
     if fields.type == TensorKind.NULL:
         return ClientTensorInfo(
-            fields.id, name, TensorType.NULL, DataType.UNDEFINED, (), None, TensorMemType.RAW, 0, 0
+            fields.id, fields.name, TensorType.NULL, DataType.UNDEFINED, (), None, TensorMemType.RAW, 0, 0
         )
     if fields.type > TensorType.NULL:
         kinds = {int(kind): kind.name for kind in TensorKind}
         raise refuse(
             f"its type {kinds.get(fields.type, fields.type)} is not supported", Code.TENSOR_UNSUPPORTED_TENSOR_PARAM
         )
-    if fields.dataFormat != _DENSE:
-        raise refuse(f"its data format {fields.dataFormat} is not dense", Code.TENSOR_UNSUPPORTED_TENSOR_PARAM)
-    if fields.rank > MAX_RANK:
-        raise refuse(f"its rank {fields.rank} is above {MAX_RANK}")
-    dims = tuple(int(dim) for dim in read_array(pointer(fields, "dimensions"), np.uint32, (fields.rank,)))
-    dynamic = pointer(fields, "isDynamicDimensions") if tensor.version == 2 else 0
-    if dynamic and fields.rank and read_array(dynamic, np.uint8, (fields.rank,)).any():
-        raise refuse("it has dynamic dimensions", Code.TENSOR_UNSUPPORTED_TENSOR_PARAM)
-    packed = fields.dataType in _PACKED
+    packed = fields.dtype in _PACKED
     try:
-        dtype = _PACKED[fields.dataType] if packed else DataType(fields.dataType)
+        dtype = _PACKED[fields.dtype] if packed else DataType(fields.dtype)
     except ValueError:
-        raise refuse(f"its data type {fields.dataType:#x} is not known") from None
-    if math.prod(max(dim, 1) for dim in dims) * dtype.itemsize > MOST_BYTES:
-        raise refuse(f"its dimensions {list(dims)} are those of no memory")
-    quantization, bits = quantized(what, fields.quantizeParams)
-    if not dtype.is_fixed_point:
-        # What a client leaves there of another type says nothing about plain numbers.
-        quantization, bits = None, 0
-    if fields.memType == TensorMemType.RETRIEVE_RAW:
-        raise refuse("callbacks for its data are not supported", Code.TENSOR_UNSUPPORTED_TENSOR_PARAM)
-    if fields.memType not in list(TensorMemType):
-        raise refuse(f"its memory type {fields.memType} is neither RAW nor MEMHANDLE")
-    raw = fields.memType != TensorMemType.MEMHANDLE
-    return ClientTensorInfo(
-        fields.id,
-        name,
-        TensorType(fields.type),
-        dtype,
-        dims,
-        quantization,
-        TensorMemType(fields.memType),
-        (fields.clientBuf.data or 0) if raw else 0,
-        fields.clientBuf.dataSize if raw else 0,
-        bits,
-        packed,
-    )
-
-
-def quantized(what: str, params: QuantizeParams) -> tuple[Quantization | None, int]:
-    """The quantization, and how many bits count where the encoding says so."""
-    if params.encodingDefinition != Definition.DEFINED:
-        return None, 0
-    reader = _ENCODINGS.get(params.quantizationEncoding)
-    if reader is None:
+        raise refuse(f"its data type {fields.dtype:#x} is not known") from None
+    if math.prod(max(dim, 1) for dim in fields.dims) * dtype.itemsize > MOST_BYTES:
+        raise refuse(f"its dimensions {list(fields.dims)} are those of no memory")
+    encoding = fields.encoding
+    if encoding is not None and encoding.kind not in _ENCODINGS:
         kinds = {int(kind): kind.name for kind in QuantizationEncoding}
-        kind = kinds.get(params.quantizationEncoding, str(params.quantizationEncoding))
-        raise QnnError(
-            Code.TENSOR_UNSUPPORTED_TENSOR_PARAM, what, f"its quantization encoding {kind} is not supported"
-        )
-    return reader(what, params)
-
-
-def _per_tensor(what: str, params: QuantizeParams) -> tuple[Quantization, int]:
-    pair = params.scaleOffsetEncoding
-    return Quantization((pair.scale,), (pair.offset,)), 0
-
-
-def _bits_per_tensor(what: str, params: QuantizeParams) -> tuple[Quantization, int]:
-    given = params.bwScaleOffsetEncoding
-    return Quantization((given.scale,), (given.offset,)), given.bitwidth
-
-
-def _count(what: str, count: int) -> int:
-    if count > MOST_SCALES:
-        raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, what, f"{count} scales are more than any tensor has")
-    return count
-
-
-def _per_axis(what: str, params: QuantizeParams) -> tuple[Quantization, int]:
-    given: AxisScaleOffset = params.axisScaleOffsetEncoding
-    pair = np.dtype([("scale", np.float32), ("offset", np.int32)])
-    assert pair.itemsize == ctypes.sizeof(ScaleOffset)
-    pairs = read_array(pointer(given, "scaleOffset"), pair, (_count(what, given.numScaleOffsets),))
-    return Quantization(tuple(pairs["scale"].tolist()), tuple(pairs["offset"].tolist()), given.axis), 0
-
-
-def _bits_per_axis(what: str, params: QuantizeParams) -> tuple[Quantization, int]:
-    given: BwAxisScaleOffset = params.bwAxisScaleOffsetEncoding
-    count = _count(what, given.numElements)
-    scales = read_array(pointer(given, "scales"), np.float32, (count,))
-    offsets = np.zeros(count, np.int32)
-    if pointer(given, "offsets"):
-        offsets = read_array(pointer(given, "offsets"), np.int32, (count,))
-    return Quantization(tuple(scales.tolist()), tuple(offsets.tolist()), given.axis), given.bitwidth
-
-
-_ENCODINGS: dict[int, Callable[[str, QuantizeParams], tuple[Quantization, int]]] = {
-    QuantizationEncoding.SCALE_OFFSET: _per_tensor,
-    QuantizationEncoding.AXIS_SCALE_OFFSET: _per_axis,
-    QuantizationEncoding.BW_SCALE_OFFSET: _bits_per_tensor,
-    QuantizationEncoding.BW_AXIS_SCALE_OFFSET: _bits_per_axis,
-}
+        rule = f"its quantization encoding {kinds.get(encoding.kind, encoding.kind)} is not supported"
+        raise refuse(rule, Code.TENSOR_UNSUPPORTED_TENSOR_PARAM)
+    quantization, bits = None, 0
+    # What a client leaves there of another type says nothing about plain numbers.
+    if encoding is not None and dtype.is_fixed_point:
+        quantization = Quantization(tuple(encoding.scales.tolist()), tuple(encoding.offsets.tolist()), encoding.axis)
+        bits = encoding.bits
+    if fields.mem_type == TensorMemType.RETRIEVE_RAW:
+        raise refuse("callbacks for its data are not supported", Code.TENSOR_UNSUPPORTED_TENSOR_PARAM)
+    if fields.mem_type not in list(TensorMemType):
+        raise refuse(f"its memory type {fields.mem_type} is neither RAW nor MEMHANDLE")
+    return ClientTensorInfo(
+        fields.id, fields.name, TensorType(fields.type), dtype, fields.dims, quantization,
+        TensorMemType(fields.mem_type), fields.data, fields.nbytes, bits, packed,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 QNN's readers of DLCs and compiled model libraries compose graphs by calling a table of C functions. This is such a
 table. What a client hands over is copied before the call returns, as QNN promises. A structure that makes no sense is
-answered by an error code, as far as it can be told; a pointer that points nowhere ends the process.
+answered by an error code, as far as it can be told; a pointer to lists or names that points nowhere ends the process.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ from typing import Any
 import numpy as np
 
 from isthmus.cabi import ARGUMENTS, BACKEND_FUNCTIONS, CORE_VERSION, FunctionTable, Interface, OpConfig
+from isthmus.cabi.client import BadPointer, read_array
 from isthmus.cabi.objects import PropertyAnswer
+from isthmus.cabi.tensors import tensor_fields
 from isthmus.cabi.types import (
     SCALAR_FIELDS,
-    Definition,
     Param,
     ParamType,
-    QuantizationEncoding,
-    QuantizeParams,
     Tensor,
     TensorKind,
     TensorMemType,
@@ -31,14 +30,8 @@ from isthmus.cabi.types import (
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.composed.entries import ComposedTensor, EncodingEntry, GraphEntry, NodeEntry, Scalar
 
-MAX_RANK = 16
 MAX_LIST = 1 << 16
 """The most tensors or parameters of one node."""
-MAX_SCALES = 1 << 24
-"""The most channels of one encoding: as many as `isthmus.capi.values` reads."""
-_DENSE = 0
-_PAIR = np.dtype([("scale", np.float32), ("offset", np.int32)])
-"""Qnn_ScaleOffset_t, as an array has it."""
 _UNUSED = [ctypes.c_void_p] * 6
 """What a function takes that is not looked at."""
 
@@ -170,77 +163,20 @@ def _listed(pointer: Any, count: int, what: str) -> list[Any]:
 
 
 def _tensor(tensor: Tensor) -> ComposedTensor:
-    """A copy of all that a tensor says."""
-    if tensor.version not in (1, 2):
-        rule = f"its version {tensor.version} is neither 1 nor 2"
-        raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, "tensor", rule)
-    told = tensor.v1
-    name = _text(told.name, "tensor")
-    if told.rank > MAX_RANK or (told.rank and not told.dimensions):
-        raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, f"tensor '{name}'", f"its rank {told.rank} cannot be")
-    _check_form(tensor, name)
-    data = None
-    if told.type == TensorKind.STATIC:
-        buffer = told.clientBuf
-        if told.memType != TensorMemType.RAW or (buffer.dataSize and not buffer.data):
+    """Copy all that a tensor says."""
+    name = _text(tensor.v1.name, "tensor")
+    try:
+        told = tensor_fields(tensor)
+        is_static = told.type == TensorKind.STATIC
+        if is_static and (told.mem_type != TensorMemType.RAW or (told.nbytes and not told.data)):
             raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, f"tensor '{name}'", "a STATIC tensor needs its data")
-        data = memoryview(_copied(buffer.data, buffer.dataSize))
-    elif told.type == TensorKind.APP_READWRITE and told.memType == TensorMemType.RAW and told.clientBuf.data:
-        data = memoryview(_copied(told.clientBuf.data, told.clientBuf.dataSize))
-    dims = tuple(told.dimensions[: told.rank]) if told.rank else ()
-    encoding = _encoding(told.quantizeParams, name)
-    return ComposedTensor(name, told.type, told.dataType, dims, encoding, data, told.memType)
-
-
-def _check_form(tensor: Tensor, name: str) -> None:
-    """Refuse what a graph here cannot have, and what would be lost by not looking."""
-    told, code = tensor.v2, Code.TENSOR_UNSUPPORTED_TENSOR_PARAM
-    if told.dataFormat != _DENSE:
-        raise QnnError(code, f"tensor '{name}'", f"its data format {told.dataFormat} is not dense")
-    if tensor.version == 2 and told.isDynamicDimensions and any(told.isDynamicDimensions[: told.rank]):
-        raise QnnError(code, f"tensor '{name}'", "it has dynamic dimensions")
-
-
-def _copied(address: int | None, nbytes: int) -> bytes:
-    """A copy of bytes of a client's, 2 GiB and more of them too."""
-    return bytes((ctypes.c_ubyte * nbytes).from_address(address)) if address and nbytes else b""
-
-
-def _array(pointer: Any, dtype: Any, count: int, what: str) -> np.ndarray:
-    """A copy of so many numbers of a client's."""
-    if count > MAX_SCALES or (count and not pointer):
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"{count} of them cannot be")
-    address = ctypes.cast(pointer, ctypes.c_void_p).value
-    return np.frombuffer(_copied(address, count * np.dtype(dtype).itemsize), dtype)
-
-
-def _encoding(told: QuantizeParams, name: str) -> EncodingEntry | None:
-    """The encoding of a tensor; of a form that is not understood its number alone."""
-    if told.encodingDefinition != Definition.DEFINED:
-        return None
-    kind = told.quantizationEncoding
-    what = f"scales of tensor '{name}'"
-    scales, offsets = np.empty(0, np.float32), np.empty(0, np.int32)
-    axis, bits = None, 0
-    if kind == QuantizationEncoding.SCALE_OFFSET:
-        one = told.scaleOffsetEncoding
-        scales, offsets = np.array([one.scale], np.float32), np.array([one.offset], np.int32)
-    elif kind == QuantizationEncoding.AXIS_SCALE_OFFSET:
-        along = told.axisScaleOffsetEncoding
-        pairs = _array(along.scaleOffset, _PAIR, along.numScaleOffsets, what)
-        axis, scales, offsets = along.axis, pairs["scale"], pairs["offset"]
-    elif kind == QuantizationEncoding.BW_SCALE_OFFSET:
-        few = told.bwScaleOffsetEncoding
-        scales, offsets = np.array([few.scale], np.float32), np.array([few.offset], np.int32)
-        bits = few.bitwidth
-    elif kind == QuantizationEncoding.BW_AXIS_SCALE_OFFSET:
-        many = told.bwAxisScaleOffsetEncoding
-        axis, bits = many.axis, many.bitwidth
-        scales = _array(many.scales, np.float32, many.numElements, what)
-        offsets = np.zeros(len(scales), np.int32)
-        if many.offsets:
-            offsets = _array(many.offsets, np.int32, many.numElements, what)
-    return EncodingEntry(scales, offsets, axis, bits, kind)
+        data = None
+        if is_static or (told.type == TensorKind.APP_READWRITE and told.mem_type == TensorMemType.RAW and told.data):
+            data = read_array(told.data, np.uint8, (told.nbytes,)).data.toreadonly()
+    except BadPointer as problem:
+        raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, f"tensor '{name}'", str(problem)) from None
+    encoding = None if told.encoding is None else EncodingEntry(**vars(told.encoding))
+    return ComposedTensor(name, told.type, told.dtype, told.dims, encoding, data, told.mem_type)
 
 
 def _param(param: Param) -> tuple[str, Scalar | ComposedTensor]:
