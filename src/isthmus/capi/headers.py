@@ -364,10 +364,8 @@ def prototypes(file: Path) -> str:
 
     def corrected(found: re.Match[str]) -> str:
         opening, name, parameters = found.groups()
-        if name not in _PROTOTYPES:
-            return found[0]
-        wanted = _PROTOTYPES[name]
-        if " ".join(parameters.split()).replace("* *", "**") == wanted:
+        wanted = _PROTOTYPES.get(name)
+        if wanted is None or " ".join(parameters.split()) == wanted:
             return found[0]
         return "\n".join(textwrap.wrap(f"{opening}{name}({wanted});", 120, subsequent_indent="    "))
 

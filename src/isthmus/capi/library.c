@@ -521,8 +521,7 @@ static void forget_executions(void) {}
 
 #ifdef SERVES_SYSTEM
 
-/* systemDlcComposeGraphs takes the back end's table by value, so its size is part of the call: it has the entries of our
- * header. */
+/* systemDlcComposeGraphs takes the back end's table by value, so its size is part of the call: that of our header. */
 #define FUNCTION(kind, name, exported, ...) kind(name, __VA_ARGS__)
 #include "functions.h"
 #undef FUNCTION

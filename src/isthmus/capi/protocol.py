@@ -26,6 +26,7 @@ HANDLES: dict[str, list[tuple[int, str, bool]]] = {}
 CREATES: dict[str, list[tuple[int, str, int | None]]] = {}
 """By function: the place of the argument that says where a handle is put, what it is of, and what its owner's is."""
 FREES: dict[str, list[tuple[int, str]]] = {}
+"""By function: the place of an argument that is freed, and what it is a handle of."""
 NEEDED: dict[str, list[int]] = {}
 """By function: the places of arguments that must not be null."""
 CONFIGS: dict[str, tuple[int, Any]] = {}
