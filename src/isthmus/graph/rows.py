@@ -1,13 +1,14 @@
-"""Which rows of its operands an operation needs for some rows of its result, and its parameters on such a strip.
+"""The row rules of tiling: which rows of its operands an operation needs for some rows of its result.
 
-Rows are indices along one axis of the result: the height of an image, its width, the tokens of a text. What is here is
-about shapes alone; that a strip has the same bits as the whole is for an engine to say.
+Rows are indices along one axis of the result: the height of an image, its width, the tokens of a text. A `RowRule` is
+geometry alone and describes nodes of model files too; a `RowMap` adds what a call of the graph computes for a tile.
+Both are about shapes: whether a tile has the same bits as the whole depends on the engine or runtime.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import prod
 from typing import Any
@@ -27,64 +28,135 @@ Params = dict[str, Any]
 Rate = int | Fraction
 
 
+def _no_edges(rows: Rows, source: Rows) -> Rows:
+    return 0, 0
+
+
 @dataclass(frozen=True)
-class RowMap:
-    """How rows of a result depend on rows of the operands.
+class RowRule:
+    """Dependence of the rows of a result on the rows of its operands.
 
     Rows ``a`` to ``b`` of the result need at most the rows ``a * rate - before`` to ``b * rate + after`` of operands.
 
     Parameters
     ----------
-    sliced
-        The operands that are taken by rows, each with the axis of its rows; the others are taken whole.
     height
-        Rows of those operands.
+        Rows of the operands.
     rate
         Rows of operands from one row of the result to the next.
     need
         The rows of operands under some rows of the result; none where the first is not below the second.
-    params
-        The parameters on a strip, by the rows of the result and those of the operands.
-    form
-        What of a strip does not follow from its number of rows: strips of equal form are the same computation.
+    edges
+        The rows of padding above and below the operands, by the rows of the result and those of the operands.
     grain
         Rows of the result that can only be computed together.
-    regular
-        Whether strips far from the edges have equal forms.
-    reduces
-        Whether all rows are brought together: the result has no rows, and those meant are the operand's.
     """
 
-    sliced: tuple[tuple[int, int], ...]
     height: int
     rate: Rate
     before: Rate
     after: Rate
     need: Callable[[int, int], Rows]
-    params: Callable[[Rows, Rows], Params]
-    form: Callable[[Rows, Rows], Hashable] = lambda rows, source: None
+    edges: Callable[[Rows, Rows], Rows] = _no_edges
     grain: int = 1
+
+
+def same_rows(height: int) -> RowRule:
+    """Describe a result of which each row needs the same row of the operands."""
+    return RowRule(height, 1, 0, 0, lambda a, b: (a, b))
+
+
+def window_rows(height: int, kernel: int, stride: int, dilation: int, top: int, bottom: int) -> RowRule:
+    """Describe windows over an operand that is padded above and below."""
+    reach = (kernel - 1) * dilation + 1
+
+    def need(a: int, b: int) -> Rows:
+        return max(0, a * stride - top), min(height, (b - 1) * stride - top + reach)
+
+    def edges(rows: Rows, source: Rows) -> Rows:
+        first, last = rows[0] * stride - top, (rows[1] - 1) * stride - top + reach
+        # Padding that rounding up adds after the last row is none that counts.
+        return source[0] - first, min(bottom, max(0, last - source[1]))
+
+    return RowRule(height, stride, top, reach - stride - top, need, edges)
+
+
+def padded_rows(height: int, top: int, bottom: int) -> RowRule:
+    """Describe an operand with rows of padding above and below."""
+
+    def edges(rows: Rows, source: Rows) -> Rows:
+        return max(0, top - rows[0]), max(0, rows[1] - top - height)
+
+    return RowRule(height, 1, top, -top, lambda a, b: (max(0, a - top), min(height, b - top)), edges)
+
+
+def enlarged_rows(height: int, times: int) -> RowRule:
+    """Describe a result that has so many rows for each row of the operand."""
+    return RowRule(height, Fraction(1, times), 0, 0, lambda a, b: (a // times, -(-b // times)), grain=times)
+
+
+def reduced_rows(height: int, block: int) -> RowRule:
+    """Describe a result that has one row for so many rows of the operand."""
+    return RowRule(height, block, 0, 0, lambda a, b: (a * block, b * block))
+
+
+@dataclass(frozen=True)
+class RowMap(RowRule):
+    """Row rule of a call, with the parameters of its tiles.
+
+    Parameters
+    ----------
+    sliced
+        The operands that are taken by rows, each with the axis of its rows; the others are taken whole.
+    params
+        The parameters on a tile, by the rows of the result and those of the operands.
+    form
+        What of a tile does not follow from its number of rows: tiles of equal form are the same computation.
+    regular
+        Whether tiles far from the edges have equal forms.
+    reduces
+        Whether all rows are brought together: the result has no rows, and those meant are the operand's.
+    """
+
+    sliced: tuple[tuple[int, int], ...] = ()
+    params: Callable[[Rows, Rows], Params] = lambda rows, source: {}
+    form: Callable[[Rows, Rows], Hashable] = _no_edges
     regular: bool = True
     reduces: bool = False
 
 
-Rule = Callable[[Call, Tensor, int], RowMap | None]
+def _mapped(
+    call: Call,
+    rule: RowRule,
+    *sliced: tuple[int, int],
+    params: Callable[[Rows, Rows], Params] | None = None,
+    form: Callable[[Rows, Rows], Hashable] | None = None,
+    regular: bool = True,
+) -> RowMap:
+    """Map the rows of a call by a rule. Without others, the parameters are the call's own and the form is the edges."""
+    return RowMap(
+        **vars(rule), sliced=sliced, params=params or (lambda rows, source: dict(call.params)),
+        form=form or rule.edges, regular=regular,
+    )  # fmt: skip
+
+
+_Mapper = Callable[[Call, Tensor, int], RowMap | None]
 
 
 def row_map(call: Call, axis: int) -> RowMap | None:
-    """The map of a call's rows along an axis of its result; None where it cannot be computed by rows."""
+    """Map the rows of a call along an axis of its result; None where it cannot be computed by rows."""
     if call.declared is None or len(call.declared) != 1:
         return None
     result = call.declared[0]
-    rule = _RULES.get(call.op)
-    if rule is None or not result.elements or not 0 <= axis < max(result.rank, 1):
+    mapper = _MAPPERS.get(call.op)
+    if mapper is None or not result.elements or not 0 <= axis < max(result.rank, 1):
         return None
-    found = rule(call, result, axis)
+    found = mapper(call, result, axis)
     return found if found is not None and found.sliced else None
 
 
 def mean_map(call: Call, axis: int) -> RowMap | None:
-    """The map of a mean over all pixels along an axis of its operand; None where the call is no such mean."""
+    """Map a mean over all pixels along an axis of its operand; None where the call is no such mean."""
     source = call.given(0)
     if source is None or not _dynamic(source) or source.rank != 4 or source.dims[0] != 1 or axis not in (1, 2):
         return None
@@ -97,10 +169,7 @@ def mean_map(call: Call, axis: int) -> RowMap | None:
         return None
     if not whole or source.dims[axis] < 2:
         return None
-    identity = _same_rows(call, (0, axis), height=source.dims[axis])
-    return RowMap(
-        identity.sliced, identity.height, 1, 0, 0, identity.need, identity.params, identity.form, reduces=True
-    )
+    return replace(_same_rows(call, (0, axis), height=source.dims[axis]), reduces=True)
 
 
 def _dynamic(tensor: Tensor | None) -> bool:
@@ -108,8 +177,7 @@ def _dynamic(tensor: Tensor | None) -> bool:
 
 
 def _same_rows(call: Call, *sliced: tuple[int, int], height: int) -> RowMap:
-    """Each row of the result from the same row of the operands."""
-    return RowMap(sliced, height, 1, 0, 0, lambda a, b: (a, b), lambda rows, source: dict(call.params))
+    return _mapped(call, same_rows(height), *sliced)
 
 
 def _element_wise(call: Call, result: Tensor, axis: int) -> RowMap | None:
@@ -135,29 +203,20 @@ def _coefficients_are_of_channels(call: Call, result: Tensor, axis: int) -> RowM
     return _element_wise(call, result, axis) if axis != result.rank - 1 else None
 
 
-def _windows(
-    call: Call, result: Tensor, axis: int, kernel: int, stride: int, dilation: int, pads: np.ndarray
-) -> RowMap | None:
+def _windows(call: Call, axis: int, kernel: int, dilation: int) -> RowMap | None:
     source = call.tensor(0)
-    if not _dynamic(source) or not 1 <= axis < result.rank - 1:
+    if not _dynamic(source):
         return None
-    height, (top, bottom) = source.dims[axis], (int(n) for n in pads[axis - 1])
-    reach = (kernel - 1) * dilation + 1
-
-    def need(a: int, b: int) -> Rows:
-        return max(0, a * stride - top), min(height, (b - 1) * stride - top + reach)
-
-    def edges(rows: Rows, source: Rows) -> tuple[int, int]:
-        first, last = rows[0] * stride - top, (rows[1] - 1) * stride - top + reach
-        # Padding that rounding up adds after the last row is none that counts.
-        return source[0] - first, min(bottom, max(0, last - source[1]))
+    pads = np.asarray(call.params["pad_amount"]).reshape(-1, 2)
+    top, bottom = (int(n) for n in pads[axis - 1])
+    rule = window_rows(source.dims[axis], kernel, _per_axis(call, "stride", axis), dilation, top, bottom)
 
     def params(rows: Rows, source: Rows) -> Params:
         inner = pads.copy()
-        inner[axis - 1] = edges(rows, source)
+        inner[axis - 1] = rule.edges(rows, source)
         return {**call.params, "pad_amount": inner.reshape(np.shape(call.params["pad_amount"]))}
 
-    return RowMap(((0, axis),), height, stride, top, reach - stride - top, need, params, edges)
+    return _mapped(call, rule, (0, axis), params=params)
 
 
 def _per_axis(call: Call, name: str, axis: int) -> int:
@@ -165,20 +224,13 @@ def _per_axis(call: Call, name: str, axis: int) -> int:
 
 
 def _convolution(call: Call, result: Tensor, axis: int) -> RowMap | None:
-    weights = call.tensor(1)
     if any(_dynamic(t) for t in call.inputs[1:]) or not 1 <= axis < result.rank - 1:
         return None
-    pads = np.asarray(call.params["pad_amount"]).reshape(-1, 2)
-    stride, dilation = (_per_axis(call, name, axis) for name in ("stride", "dilation"))
-    return _windows(call, result, axis, weights.dims[axis - 1], stride, dilation, pads)
+    return _windows(call, axis, call.tensor(1).dims[axis - 1], _per_axis(call, "dilation", axis))
 
 
 def _pool(call: Call, result: Tensor, axis: int) -> RowMap | None:
-    if not 1 <= axis < result.rank - 1:
-        return None
-    pads = np.asarray(call.params["pad_amount"]).reshape(-1, 2)
-    kernel, stride = (_per_axis(call, name, axis) for name in ("filter_size", "stride"))
-    return _windows(call, result, axis, kernel, stride, 1, pads)
+    return _windows(call, axis, _per_axis(call, "filter_size", axis), 1) if 1 <= axis < result.rank - 1 else None
 
 
 def _transposed_convolution(call: Call, result: Tensor, axis: int) -> RowMap | None:
@@ -211,7 +263,8 @@ def _transposed_convolution(call: Call, result: Tensor, axis: int) -> RowMap | N
         return {**call.params, **{name: value.reshape(np.shape(call.params[name])) for name, value in shaped.items()}}
 
     before, after = Fraction(max(reach, stride - 1) - top, stride), Fraction(top, stride) + 1
-    return RowMap(((0, axis),), height, Fraction(1, stride), before, after, need, params, shift)
+    rule = RowRule(height, Fraction(1, stride), before, after, need)
+    return _mapped(call, rule, (0, axis), params=params, form=shift)
 
 
 def _resize(call: Call, result: Tensor, axis: int) -> RowMap | None:
@@ -234,7 +287,7 @@ def _resize(call: Call, result: Tensor, axis: int) -> RowMap | None:
     at = np.arange(count)
     before = max(int(np.ceil((at * size / count - low).max())), 0) + spare
     after = max(int(np.ceil((high + 1 - (at + 1) * size / count).max())), 0) + spare
-    # Only with such ratios are places and weights the same from one strip to the next in every precision.
+    # Only with such ratios are places and weights the same from one tile to the next in every precision.
     exact = not call.params.get("align_corners") and rate.numerator & (rate.numerator - 1) == 0
     exact = size == count or (exact and rate.denominator & (rate.denominator - 1) == 0)
 
@@ -247,32 +300,18 @@ def _resize(call: Call, result: Tensor, axis: int) -> RowMap | None:
         part = slice(*rows)
         return (places[part] - source[0]).tobytes(), weights[part].tobytes()
 
-    return RowMap(
-        ((0, axis),), size, rate, before, after, need, lambda rows, source: dict(call.params), form, regular=exact
-    )
+    return _mapped(call, RowRule(size, rate, before, after, need), (0, axis), form=form, regular=exact)
 
 
-def _depth_to_space(call: Call, result: Tensor, axis: int) -> RowMap | None:
-    if not _dynamic(call.tensor(0)) or axis not in (1, 2):
-        return None
-    block = int(np.asarray(call.params["block_size"]).reshape(-1)[axis - 1])
-    height = call.tensor(0).dims[axis]
+def _blocks(rule: Callable[[int, int], RowRule]) -> _Mapper:
+    """Map DepthToSpace or SpaceToDepth by a rule for the height of the operand and a block."""
 
-    def need(a: int, b: int) -> Rows:
-        return a // block, -(-b // block)
+    def mapper(call: Call, result: Tensor, axis: int) -> RowMap | None:
+        if not _dynamic(call.tensor(0)) or axis not in (1, 2):
+            return None
+        return _mapped(call, rule(call.tensor(0).dims[axis], _per_axis(call, "block_size", axis)), (0, axis))
 
-    rate = Fraction(1, block)
-    return RowMap(((0, axis),), height, rate, 0, 0, need, lambda r, s: dict(call.params), grain=block)
-
-
-def _space_to_depth(call: Call, result: Tensor, axis: int) -> RowMap | None:
-    if not _dynamic(call.tensor(0)) or axis not in (1, 2):
-        return None
-    block = int(np.asarray(call.params["block_size"]).reshape(-1)[axis - 1])
-    height = call.tensor(0).dims[axis]
-    return RowMap(
-        ((0, axis),), height, block, 0, 0, lambda a, b: (a * block, b * block), lambda r, s: dict(call.params)
-    )
+    return mapper
 
 
 def _transpose(call: Call, result: Tensor, axis: int) -> RowMap | None:
@@ -287,22 +326,17 @@ def _pad(call: Call, result: Tensor, axis: int) -> RowMap | None:
     if not _dynamic(source):
         return None
     amounts = np.asarray(call.params["pad_amount"]).reshape(source.rank, 2)
-    height, (top, bottom) = source.dims[axis], (int(n) for n in amounts[axis])
+    top, bottom = (int(n) for n in amounts[axis])
     if (top or bottom) and call.params["scheme"] != CONSTANT:
         return None
-
-    def need(a: int, b: int) -> Rows:
-        return max(0, a - top), min(height, b - top)
-
-    def edges(rows: Rows, source: Rows) -> tuple[int, int]:
-        return max(0, top - rows[0]), max(0, rows[1] - top - height)
+    rule = padded_rows(source.dims[axis], top, bottom)
 
     def params(rows: Rows, source: Rows) -> Params:
         inner = amounts.copy()
-        inner[axis] = edges(rows, source)
+        inner[axis] = rule.edges(rows, source)
         return {**call.params, "pad_amount": inner}
 
-    return RowMap(((0, axis),), height, 1, top, -top, need, params, edges)
+    return _mapped(call, rule, (0, axis), params=params)
 
 
 def _slice(call: Call, result: Tensor, axis: int) -> RowMap | None:
@@ -318,7 +352,7 @@ def _slice(call: Call, result: Tensor, axis: int) -> RowMap | None:
         cut[axis] = 0, source[1] - source[0], 1
         return {**params, "ranges": cut}
 
-    return RowMap(((0, axis),), source.dims[axis], 1, 0, 0, lambda a, b: (a, b), inner)
+    return _mapped(call, same_rows(source.dims[axis]), (0, axis), params=inner)
 
 
 def _concat(call: Call, result: Tensor, axis: int) -> RowMap | None:
@@ -371,7 +405,7 @@ def _matmul(call: Call, result: Tensor, axis: int) -> RowMap | None:
     return _same_rows(call, *sliced, height=height)
 
 
-_RULES: Mapping[str, Rule] = {
+_MAPPERS: Mapping[str, _Mapper] = {
     **dict.fromkeys(having(lambda operation: operation.traits.element_wise), _element_wise),
     **dict.fromkeys(("Quantize", "Dequantize"), _element_wise),
     **dict.fromkeys(("Prelu", "Batchnorm"), _coefficients_are_of_channels),
@@ -381,8 +415,8 @@ _RULES: Mapping[str, Rule] = {
     **dict.fromkeys(("Resize", "ResizeBilinear", "ResizeNearestNeighbor"), _resize),
     **dict.fromkeys(("Softmax", "LogSoftmax"), _along_axis),
     **dict.fromkeys(("LayerNorm", "RmsNorm", "L2Norm"), _along_axes),
-    "DepthToSpace": _depth_to_space,
-    "SpaceToDepth": _space_to_depth,
+    "DepthToSpace": _blocks(enlarged_rows),
+    "SpaceToDepth": _blocks(reduced_rows),
     "Transpose": _transpose,
     "Pad": _pad,
     "StridedSlice": _slice,

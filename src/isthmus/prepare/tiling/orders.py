@@ -6,7 +6,7 @@ to its end leaves more alive between steps, and less once they are computed by s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from isthmus.graph import Tensor
@@ -28,28 +28,29 @@ def depth_first(graph: Flow, kind: str, whole: Sequence[set[int]]) -> list[int]:
     Of what it reads, one operand's makers come first: the first one's, the last one's, or those that make what it does
     not read by rows, which `whole` has for each step: then the others can be computed by strips together with it.
     """
+    roots = [step for step, waiting in enumerate(graph.before) if not waiting]
     if kind == WHOLE_FIRST:
-        return _depth_first(graph, lambda step, other: (other not in whole[step], other))
-    return late(graph, _depth_first(graph, lambda step, other: -other if kind == LAST_OPERAND else other))
+        return post_order(roots, graph.after, lambda step, other: (other not in whole[step], other))
+    return late(graph, post_order(roots, graph.after, lambda _, other: -other if kind == LAST_OPERAND else other))
 
 
-def _depth_first(graph: Flow, rank: Callable[[int, int], Any]) -> list[int]:
+def post_order(
+    roots: Iterable[int], after: Sequence[Collection[int]], rank: Callable[[int, int], Any]
+) -> list[int]:
+    """Order steps depth first: each after those that it reads, of which the one with the lowest rank comes first."""
     done: set[int] = set()
     found: list[int] = []
-    for root in [step for step, waiting in enumerate(graph.before) if not waiting]:
+    for root in roots:
         stack = [root]
         while stack:
             step = stack[-1]
-            if step in done:
+            missing = () if step in done else sorted(set(after[step]) - done, key=lambda other: rank(step, other))
+            stack.extend(reversed(missing))
+            if not missing:
                 stack.pop()
-                continue
-            missing = sorted((s for s in graph.after[step] if s not in done), key=lambda s: rank(step, s))
-            if missing:
-                stack.extend(reversed(missing))
-            else:
-                done.add(step)
-                found.append(step)
-                stack.pop()
+                if step not in done:
+                    done.add(step)
+                    found.append(step)
     return found
 
 

@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from isthmus.graph import Tensor
-from isthmus.graph.rows import Rate, RowMap
+from isthmus.graph.rows import Rate, RowMap, same_rows
 from isthmus.prepare.storage import Block
 from isthmus.prepare.tiling.fused_region import BYTES_A_RUN, FusedRegion, Inner, Overlay
 from isthmus.prepare.tiling.step_table import StepTable, aligned
@@ -75,7 +75,7 @@ def overlaid(base: StepTable, plain: FusedRegion, over: Over) -> FusedRegion:
     carried = plain.carried + aligned(keeps, base.alignment)
     return replace(
         plain,
-        maps=(_fetching(tensor, wanted.axis), *plain.maps),
+        maps=(_copying(tensor, wanted.axis), *plain.maps),
         inner=(Inner(wanted.axis, wanted.rate, wanted.end, kept, False), *plain.inner),
         floor=plain.floor - over.saved + aligned(keeps, base.alignment),
         carried=carried,
@@ -87,6 +87,6 @@ def overlaid(base: StepTable, plain: FusedRegion, over: Over) -> FusedRegion:
     )
 
 
-def _fetching(tensor: Tensor, axis: int) -> RowMap:
-    """The map of a step that copies a tensor."""
-    return RowMap(((0, axis),), tensor.dims[axis], 1, 0, 0, lambda a, b: (a, b), lambda rows, source: {})
+def _copying(tensor: Tensor, axis: int) -> RowMap:
+    """Map the rows of a step that copies a tensor."""
+    return RowMap(**vars(same_rows(tensor.dims[axis])), sliced=((0, axis),))

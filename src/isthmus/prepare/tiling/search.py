@@ -16,6 +16,7 @@ from isthmus.prepare.schedule import Step
 from isthmus.prepare.tiling.fused_region import BYTES_A_STEP, MOST_UNROLLED, MOST_WON, NANOSECONDS_A_STEP, FusedRegion
 from isthmus.prepare.tiling.lower_bounds import floors
 from isthmus.prepare.tiling.region_grower import RegionGrower
+from isthmus.prepare.tiling.region_path import cheapest_regions, least_limit
 from isthmus.prepare.tiling.step_table import WIDTH, StepTable
 
 LONGEST = 90
@@ -29,7 +30,7 @@ _BETTER = 50
 MOST_GROWTH, LEAST_SHARE = 8_000, 16
 """Steps by which stretches grow in one search, all in all, and those by which all with the same end may in any case: in
 models of more steps than the first is for, a stretch is as long as its share."""
-_A_STRETCH, _A_BYTE = 200.0, 0.05
+_A_REGION, _A_BYTE = 200.0, 0.05
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class RegionChoice:
     @cached_property
     def cost(self) -> float:
         """What choices are compared by: its time, with a little for the program that it takes."""
-        return self.nanoseconds + _A_STRETCH + _A_BYTE * self.table_bytes
+        return self.nanoseconds + _A_REGION + _A_BYTE * self.table_bytes
 
     @property
     def table_bytes(self) -> int:
@@ -162,7 +163,7 @@ class RegionSearch:
                 continue
             for even in found.even(rows, fewest):
                 # There are no fewer strips than with a first one that is as long as the others.
-                if lanes == 1 and found.nanoseconds(even, even) + _A_STRETCH >= below:
+                if lanes == 1 and found.nanoseconds(even, even) + _A_REGION >= below:
                     continue
                 choice = RegionChoice(found, even, found.start(limit, even), lanes)
                 if found.strips(even, choice.start) > 1:
@@ -170,38 +171,22 @@ class RegionSearch:
 
     def solve(self, limit: int) -> list[RegionChoice] | None:
         """The cheapest stretches with which no step has more than `limit` bytes alive; None where there are none."""
-        live, count = self.base.live, len(self.base.live)
-        best: list[tuple[float, RegionChoice | None, int] | None] = [(0.0, None, -1), *[None] * count]
-        self.reached, hot = 0, -1
-        for end in range(count):
-            entry: tuple[float, RegionChoice | None, int] | None = None
-            before = best[end]
-            if live[end] > limit:
-                hot = end
-            elif before is not None:
-                entry = before[0], None, end
-            least = self._least[end]
-            # A stretch of steps none of which has too much alive is of no use.
-            for first in range(hot, end - self._reaches[end], -1):
-                earlier = best[first]
-                if earlier is None or least[end - first] > limit:
-                    continue
-                # Of two strips each step is an instruction more, at the least, and not all of that is won back. Threads
-                # that take turns may win more than that.
-                below = inf if entry is None else entry[0] - earlier[0]
-                least_cost = _A_STRETCH + (end - first + 1) * NANOSECONDS_A_STEP * (1 - MOST_WON)
-                if self.threads == 1 and least_cost >= below:
-                    continue
-                choice = self.cheapest(first, end, limit, below)
-                if choice is None:
-                    continue
-                cost = earlier[0] + choice.cost
-                if entry is None or cost < entry[0]:
-                    entry = cost, choice, first
-            best[end + 1] = entry
-            if entry is not None:
-                self.reached = end + 1
-        return _path(best) if best[count] is not None else None
+
+        def firsts(last: int, hot: int) -> Iterator[int]:
+            least = self._least[last]
+            return (n for n in range(hot, last - self._reaches[last], -1) if least[last - n] <= limit)
+
+        def choose(first: int, last: int, below: float) -> tuple[float, RegionChoice] | None:
+            # Of two tiles each step is an instruction more, at the least, and not all of that is won back. Threads that
+            # take turns may win more than that.
+            least_cost = _A_REGION + (last - first + 1) * NANOSECONDS_A_STEP * (1 - MOST_WON)
+            if self.threads == 1 and least_cost >= below:
+                return None
+            choice = self.cheapest(first, last, limit, below)
+            return None if choice is None else (choice.cost, choice)
+
+        chosen, self.reached = cheapest_regions(self.base.live, limit, firsts, choose)
+        return chosen
 
     def cost(self, chosen: list[RegionChoice]) -> float:
         """The time that a choice takes more, with what is spent already."""
@@ -227,38 +212,28 @@ class RegionSearch:
             low, high = high, max(int(high * step), high + self.base.alignment)
             if high >= self.peak:
                 return None
-            found = self._bargain(high, budget)
-        while high - low > self.base.alignment:
-            middle = (low + high) // 2
-            better = self._bargain(middle, budget)
-            found, low, high = (found, middle, high) if better is None else (better, low, middle)
-        return found
+            found = self._attempt(high, budget)
+        return least_limit(low, found, lambda best: self.base.alignment, lambda limit: self._attempt(limit, budget))
 
-    def _bargain(self, limit: int, budget: Budget) -> tuple[int, list[RegionChoice]] | None:
+    def _attempt(self, limit: int, budget: Budget) -> tuple[int, list[RegionChoice]] | None:
         chosen = self.solve(limit)
         return (limit, chosen) if chosen is not None and self.affordable(chosen, limit, budget) else None
 
     def least(self, budget: Budget, below: int | None = None) -> tuple[int, list[RegionChoice]] | None:
         """The least limit that the time of a budget allows, and the choice for it; None if nothing below `below` is."""
         budget = replace(budget, small_program=False)
-        high = self.peak if below is None else below
-        found: tuple[int, list[RegionChoice]] | None = None
+        best: tuple[int, list[RegionChoice] | None] = self.peak, None
         if below is not None:
-            # Another order has got there: one that does no better is soon told.
-            high -= high // _BETTER
-            chosen = self.solve(high)
-            if chosen is None or not self.affordable(chosen, high, budget):
+            # Another order has reached that: one that does no better is soon known.
+            found = self._attempt(below - below // _BETTER, budget)
+            if found is None:
                 return None
-            found = high, chosen
+            best = found
         low = max((bytes_ for index, bytes_ in enumerate(self.base.live) if self._barriers[index]), default=0)
-        while high - low > max(self.base.alignment, high // _FINEST):
-            middle = (low + high) // 2
-            chosen = self.solve(middle)
-            if chosen is not None and self.affordable(chosen, middle, budget):
-                found, high = (middle, chosen), middle
-            else:
-                low = middle
-        return found
+        limit, chosen = least_limit(
+            low, best, lambda limit: max(self.base.alignment, limit // _FINEST), lambda n: self._attempt(n, budget)
+        )
+        return None if chosen is None else (limit, chosen)
 
 
 def share_of(work: int, reaches: Sequence[int]) -> int:
@@ -283,15 +258,3 @@ def _is_wide(step: Step) -> bool:
     dims = step.outputs[0].dims
     source = step.inputs[0].dims if step.inputs and step.inputs[0] is not None else ()
     return any(len(image) == 4 and image[2] >= 2 * image[1] for image in (dims, source))
-
-
-def _path(best: list[tuple[float, RegionChoice | None, int] | None]) -> list[RegionChoice]:
-    chosen: list[RegionChoice] = []
-    at = len(best) - 1
-    while at > 0:
-        entry = best[at]
-        assert entry is not None
-        _, choice, at = entry
-        if choice is not None:
-            chosen.append(choice)
-    return chosen[::-1]

@@ -8,6 +8,7 @@ from math import ceil
 
 from isthmus.graph.rows import Rows
 from isthmus.prepare.tiling.material import Material
+from isthmus.prepare.tiling.row_flow import RowFlow
 from isthmus.prepare.tiling.search import RegionChoice
 
 MOST_TIMES = 4096
@@ -54,41 +55,28 @@ def cut(material: Material) -> list[Tile] | None:
         rows.height if rows.reduces else step.outputs[0].dims[inner.axis]
         for step, rows, inner in zip(material.steps, stretch.maps, stretch.inner, strict=True)
     ]
-    readers = material.readers()
+    flow = RowFlow(stretch.maps, heights, material.readers(), [False] * len(heights))
     done = [0] * len(heights)
     strips: list[Tile] = []
     end = choice.start
     while True:
         last = end >= stretch.height
-        goals = [0] * len(heights)
-        for k in range(len(heights) - 1, -1, -1):
-            inner, rows = stretch.inner[k], stretch.maps[k]
-            goal = heights[k] if last else ceil(inner.rate * end) + inner.ahead
-            for reader in readers[k]:
-                if goals[reader] > done[reader]:
-                    goal = max(goal, stretch.maps[reader].need(done[reader], goals[reader])[1])
-            goals[k] = min(max(-(-goal // rows.grain) * rows.grain, done[k]), heights[k])
+        wanted = heights if last else [ceil(inner.rate * end) + inner.ahead for inner in stretch.inner]
         entries = []
-        for k in range(len(heights)):
-            if goals[k] > done[k]:
-                source = stretch.maps[k].need(done[k], goals[k])
-                if source[0] >= source[1]:
-                    return None
-                entries.append(Entry(k, (done[k], goals[k]), source))
-        kept = {}
-        for k, inner in enumerate(stretch.inner):
-            if not inner.whole:
-                low = goals[k]
-                for reader in readers[k]:
-                    if goals[reader] < heights[reader]:
-                        grain = stretch.maps[reader].grain
-                        following = min(goals[reader] + grain, heights[reader])
-                        low = min(low, stretch.maps[reader].need(goals[reader], following)[0])
-                if low < goals[k]:
-                    kept[k] = low, goals[k]
+        for k, rows in flow.tile(done, wanted).items():
+            source = stretch.maps[k].need(*rows)
+            if source[0] >= source[1]:
+                return None
+            entries.append(Entry(k, rows, source))
+            done[k] = rows[1]
+        lowest = flow.halo(done, heights)
+        kept = {
+            k: (lowest[k], done[k])
+            for k, inner in enumerate(stretch.inner)
+            if not inner.whole and lowest[k] < done[k]
+        }
         strips.append(Tile(tuple(entries), kept))
-        done = goals
-        if not _ahead(material, goals, heights):
+        if not _ahead(material, done, heights):
             return None
         if last:
             return strips
