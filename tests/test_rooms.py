@@ -45,7 +45,7 @@ session:                      errors system log graph prepare qnn backends.seam
 delegate:                     errors version system log memory graph prepare engine frontends qnn backends.seam \
                               backends.htp.delegate backends.gpu.delegate
 report:                       errors prepare
-split:                        errors graph frontends
+split:                        errors graph frontends prepare
 tools:                        errors system log memory graph planning prepare frontends qnn capi delegate session \
                               report split backends.seam
 """

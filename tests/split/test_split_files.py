@@ -121,7 +121,7 @@ def test_a_split_file_with_questions_about_shapes_can_be_loaded(tmp_path, share)
     found = split(file.network, int(share * file.network.peak), "shapes")
     written = file.written(found.network, found.instructions)
     onnx.checker.check_model(onnx.load_model_from_string(written), full_check=True)
-    assert bool(found.runs) == (share < 1)
+    assert bool(found.regions) == (share < 1)
     assert same_bits(compare_onnx(data, written))
 
 
@@ -158,7 +158,7 @@ def test_random_tflite_networks_in_strips_have_the_same_bits(seed, quantized):
 def test_a_tflite_network_is_split_alike_whatever_numbers_its_tensors_have():
     plain = TfliteFile(tflite_network(3, True, also_middle=True), "plain")
     wanted = least(plain)[1]
-    assert wanted.runs
+    assert wanted.regions
     for first in range(1, plain.main.tensor_count):
         data = tflite_network(3, True, first, also_middle=True)
         written, found = least(TfliteFile(data, "turned"))
@@ -171,7 +171,7 @@ def test_most_random_networks_are_split(tmp_path):
     onnx_ones = [least(OnnxFile(onnx_network(tmp_path, seed), "random"))[1] for seed in range(8)]
     tflite_ones = [least(TfliteFile(tflite_network(seed, True), "random"))[1] for seed in range(8)]
     for found in (onnx_ones, tflite_ones):
-        assert sum(bool(one.runs) for one in found) >= 4
+        assert sum(bool(one.regions) for one in found) >= 4
         assert min(one.after / one.before for one in found) < 0.6
 
 
@@ -220,7 +220,7 @@ def test_weights_are_shared_and_the_file_hardly_grows(tmp_path):
     weights = [t.name for t in after.graph.initializer if t.name in ("a", "b")]
     assert weights == [t.name for t in before.graph.initializer]
     assert [o.name for o in after.graph.output] == ["y"]
-    assert found.runs
+    assert found.regions
 
 
 def test_open_dimensions_become_those_that_the_rows_are_cut_for(tmp_path):
@@ -236,7 +236,7 @@ def test_open_dimensions_become_those_that_the_rows_are_cut_for(tmp_path):
 def test_slices_are_written_as_the_operator_set_has_them(tmp_path, opset):
     data = wide(tmp_path / "old.onnx", opset=opset).read_bytes()
     written, found = at(OnnxFile(data, "old"), 0.3)
-    assert found.runs
+    assert found.regions
     assert same_bits(compare_onnx(data, written))
 
 
@@ -255,7 +255,7 @@ def test_a_model_that_fits_stays_as_it_is(tmp_path):
     found = split(file.network, file.network.peak, "wide")
     written = onnx.load_model_from_string(file.written(found.network, found.instructions))
     assert [node.name for node in written.graph.node] == ["first", "limits", "second", "pool"]
-    assert not found.runs
+    assert not found.regions
 
 
 def test_an_average_with_padding_stays_whole_in_tflite():
@@ -281,7 +281,7 @@ def test_signatures_and_numbers_of_tensors_stay():
     file = TfliteFile(data, "random")
     written, found = least(file)
     after = TfliteFile(written, "split")
-    assert found.runs
+    assert found.regions
     assert (after.main.inputs, after.main.outputs) == (file.main.inputs, file.main.outputs)
     for index in range(file.main.tensor_count):
         assert after.main.tensor(index).name == file.main.tensor(index).name

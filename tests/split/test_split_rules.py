@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from tflite_build import T, options, single
 
-from isthmus.split.onnx_rules import PIXELS, NodeFacts, NodeRule, node_rule
+from isthmus.split.onnx_rules import PIXELS, ROW_AXIS, NodeFacts, NodeRule, node_rule
 from isthmus.split.tflite import TfliteFile
 
 IMAGE = (1, 3, 8, 5)
@@ -13,9 +13,9 @@ IMAGE = (1, 3, 8, 5)
 def sliced(op, *dims, static=(), **attributes):
     """The operands, "a" and so on, that are taken by rows; None where the node stays whole."""
     names = tuple("abcd"[: len(dims)])
-    facts = {**dict(zip(names, dims, strict=True)), "y": IMAGE}
-    made = node_rule(NodeFacts(op, names, "y", attributes, facts, frozenset(static), True))
-    return None if made is None else "".join(made.rule.sliced)
+    constant = tuple(name in static for name in names)
+    rule = node_rule(NodeFacts(names, dims, constant, IMAGE, ROW_AXIS, op, attributes, True))
+    return None if rule is None else "".join(rule.sliced)
 
 
 @pytest.mark.parametrize(
@@ -65,19 +65,19 @@ def test_scales_of_rows_keep_a_quantization_whole(scales, axis, wanted):
 def rule_of(op, given, result, *others, is_float=True, **attributes) -> NodeRule | None:
     """The rule of a node with an image, constants of some dimensions, and a result."""
     names = ("x", *(f"c{i}" for i in range(len(others))))
-    dims = {**dict(zip(names, (given, *others), strict=True)), "y": result}
-    return node_rule(NodeFacts(op, names, "y", attributes, dims, frozenset(names[1:]), is_float))
+    static = (False, *(True for _ in others))
+    return node_rule(NodeFacts(names, (given, *others), static, result, ROW_AXIS, op, attributes, is_float))
 
 
 def needs(made: NodeRule | None, *rows: tuple[int, int]) -> list[tuple[int, int]]:
     assert made is not None
-    return [made.rule.need(*each) for each in rows]
+    return [made.rows.need(*each) for each in rows]
 
 
 def test_a_transposed_convolution_that_repeats_rows_takes_them_whole():
     made = rule_of("ConvTranspose", (1, 3, 8, 5), (1, 6, 24, 15), (3, 6, 3, 3), strides=[3, 3])
     assert needs(made, (0, 3), (3, 9), (6, 7), (5, 8)) == [(0, 1), (1, 3), (2, 3), (1, 3)]
-    assert (made.rule.sliced, made.rule.grain, made.rule.fewest) == (("x",), 3, 3)
+    assert (made.sliced, made.rows.grain, made.fewest) == (("x",), 3, 3)
     assert made.attributes((0, 3), (0, 1)) == {}
 
 
@@ -88,9 +88,9 @@ def test_a_transposed_convolution_that_repeats_rows_takes_them_whole():
 def test_sums_of_many_products_want_many_pixels_at_a_time(channels, width, is_float, fewest):
     given, result = (1, channels, 8, width), (1, 6, 24, 3 * width)
     made = rule_of("ConvTranspose", given, result, (channels, 6, 3, 3), strides=[3, 3], is_float=is_float)
-    assert made.rule.fewest == fewest
+    assert made.fewest == fewest
     plain = rule_of("Conv", given, (1, 6, 8, width), (6, channels, 1, 1), is_float=is_float)
-    assert 3 * plain.rule.fewest == fewest
+    assert 3 * plain.fewest == fewest
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_rows_are_repeated_where_a_runtime_repeats_them_evenly(given, attributes
     if made is not None:
         times = 24 // given
         assert needs(made, (0, times), (times, 3 * times), (1, times + 1)) == [(0, 1), (1, 3), (0, 2)]
-        assert made.rule.grain == times
+        assert made.rows.grain == times
         assert made.constants((0, times), (0, 1)) == {}
 
 
@@ -141,7 +141,7 @@ def test_an_enlargement_to_a_size_becomes_one_to_the_rows_that_are_computed():
 def test_blocks_of_channels_are_rows():
     deep = rule_of("DepthToSpace", (1, 18, 8, 5), (1, 2, 24, 15), blocksize=3)
     assert needs(deep, (0, 3), (3, 9), (4, 8)) == [(0, 1), (1, 3), (1, 3)]
-    assert deep.rule.grain == 3
+    assert deep.rows.grain == 3
     flat = rule_of("SpaceToDepth", (1, 2, 24, 15), (1, 18, 8, 5), blocksize=3)
     assert needs(flat, (0, 1), (2, 5)) == [(0, 3), (6, 15)]
 
@@ -159,17 +159,17 @@ def test_blocks_of_channels_are_rows():
     ],
 )
 def test_a_window_needs_the_rows_under_it_and_padding_stays_at_the_edges(attributes, rows, top, bottom):
-    """Three rows two apart reach over five; every strip pads what its own windows lack."""
+    """Three rows two apart reach over five; every tile pads what its own windows lack."""
     stride = attributes.get("strides", [1, 1])[0]
     given = {"kernel_shape": [3, 1], "dilations": [2, 1], **attributes}
     made = rule_of("MaxPool", (1, 3, 24, 5), (1, 3, rows, 5), **given)
     for first, last in [(0, 1), (0, rows), (3, 6), (rows - 1, rows)]:
         low, high = first * stride - top, (last - 1) * stride - top + 5
         source = max(low, 0), min(high, 24)
-        assert made.rule.need(first, last) == source
+        assert made.rows.need(first, last) == source
         wanted = {"pads": [source[0] - low, 0, high - source[1], 0], "auto_pad": None}
         assert made.attributes((first, last), source) == wanted
-    assert (made.rule.grain, made.rule.fewest) == (1, 1)
+    assert (made.rows.grain, made.fewest) == (1, 1)
     assert rule_of("MaxPool", (1, 3, 24, 5), (1, 3, rows, 5), **given, ceil_mode=1) is None
 
 
@@ -188,13 +188,13 @@ def test_tflite_repeats_rows_where_floats_have_every_place_exactly(given, corner
     rule = tflite_rule("RESIZE_NEAREST_NEIGHBOR", [1, given, 5, 3], [1, 24, 5, 3], made, size)
     assert (rule is None) == (times is None)
     if rule is not None:
-        assert (rule.grain, rule.fewest, rule.sliced) == (times, 1, (0,))
-        assert [rule.need(0, times), rule.need(times, 3 * times), rule.need(times - 1, times + 1)] == [
+        assert (rule.rows.grain, rule.fewest, rule.sliced) == (times, 1, (0,))
+        assert [rule.rows.need(0, times), rule.rows.need(times, 3 * times), rule.rows.need(times - 1, times + 1)] == [
             (0, 1), (1, 3), ((times - 1) // times, 2),
         ]  # fmt: skip
 
 
 def test_blocks_of_channels_are_rows_in_tflite():
     rule = tflite_rule("DEPTH_TO_SPACE", [1, 8, 5, 18], [1, 24, 15, 2], options("DepthToSpace", blockSize=3))
-    assert [rule.need(0, 3), rule.need(3, 9), rule.need(4, 8)] == [(0, 1), (1, 3), (1, 3)]
-    assert (rule.grain, rule.fewest) == (3, 1)
+    assert [rule.rows.need(0, 3), rule.rows.need(3, 9), rule.rows.need(4, 8)] == [(0, 1), (1, 3), (1, 3)]
+    assert (rule.rows.grain, rule.fewest) == (3, 1)

@@ -1,4 +1,4 @@
-"""What is told of strips before they are written is true of them."""
+"""Estimates of tiles are true of the tiles that are written."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -6,45 +6,51 @@ from dataclasses import replace
 import pytest
 from split_networks import tflite_network
 
-from isthmus.split.network import Network, Rule, SplitStep, SplitValue
-from isthmus.split.regions import Compute, CopyRows, Join, PrepareOperand, SplitRegion, Wholes, most_alive
+from isthmus.graph.rows import same_rows
+from isthmus.split.network import Network, SplitStep, SplitValue, TileRule
+from isthmus.split.regions import Compute, SplitRegion, WholeValues, most_alive
 from isthmus.split.search import SplitSearch
 from isthmus.split.tflite import TfliteFile
 
 
-def runs(search: SplitSearch, longest: int) -> Iterator[SplitRegion]:
+def regions(search: SplitSearch, longest: int) -> Iterator[SplitRegion]:
     steps = len(search.network.steps)
     for first in range(steps):
         for last in range(first, min(first + longest, steps)):
-            known = search._run(first, last)
+            known = search.region(first, last)
             if known is not None:
                 yield known[0]
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_sketch_of_two_or_three_strips_is_exact(seed):
-    """Of more strips it looks at the first, the last and one between, of so few at all of them."""
+def test_an_estimate_of_two_or_three_tiles_is_exact(seed):
+    """Of more tiles it looks at the first, the last and one between, of so few at all of them."""
     search = SplitSearch(TfliteFile(tflite_network(seed, bool(seed % 2)), "random").network)
     exact = []
-    for run in runs(search, 6):
+    for region in regions(search, 6):
         for count in (2, 3):
-            ending, instructions = search._ending(run), run.expand(count)
-            sketch = run.sketch(count, ending)
-            assert (sketch is None) == (instructions is None)
-            if sketch is not None and instructions is not None:
-                assert sketch.instructions + len(run.outputs) == len(instructions)
-                copies = (one.result.bytes for one in instructions if isinstance(one, CopyRows | Join | PrepareOperand))
-                assert sketch.copied == sum(copies)
-                most, _ = most_alive(instructions, ending, [search._wholes[key] for key in run.outputs])
-                assert sketch.bytes >= most
-                exact.append(sketch.bytes == most)
+            ending, instructions = search.ending(region), region.expand(count)
+            estimate = region.estimate(count, ending)
+            assert (estimate is None) == (instructions is None)
+            if estimate is not None and instructions is not None:
+                assert estimate.instructions + len(region.outputs) == len(instructions)
+                copies = (one.result.bytes for one in instructions if not isinstance(one, Compute))
+                assert estimate.copied == sum(copies)
+                most, _ = most_alive(instructions, ending, [search._wholes[key] for key in region.outputs])
+                assert estimate.bytes >= most
+                exact.append(estimate.bytes == most)
     assert any(exact)
+
+
+def tile_rule(source: str, grain: int = 1, **more: int) -> TileRule:
+    """The rule of a function of elements, with rows that belong together."""
+    return TileRule((source,), replace(same_rows(6), grain=grain), **more)
 
 
 def chain(*more: dict[str, int], kept: str = "c") -> Network:
     """Two functions of elements over six rows, "a" to "b" to "c", with what their rules have besides."""
     steps = [
-        SplitStep(name, (source,), (name,), Rule((source,), lambda low, high: (low, high), **rule))
+        SplitStep(name, (source,), (name,), tile_rule(source, **rule))
         for source, name, rule in zip("ab", "bc", more or ({}, {}), strict=True)
     ]
     values = {name: SplitValue(name, 60, 6) for name in "abc"}
@@ -52,16 +58,16 @@ def chain(*more: dict[str, int], kept: str = "c") -> Network:
 
 
 def computed(network: Network, count: int) -> list[tuple[int, tuple[int, int]]] | None:
-    """The rows of each step in the order in which so many strips compute them."""
-    instructions = SplitRegion(network, 0, 1, Wholes(network)).expand(count)
+    """The rows of each step in the order in which so many tiles compute them."""
+    instructions = SplitRegion(network, 0, 1, WholeValues(network)).expand(count)
     return None if instructions is None else [(i.step, i.rows) for i in instructions if isinstance(i, Compute)]
 
 
-def test_a_strip_may_be_a_single_row():
+def test_a_tile_may_be_a_single_row():
     assert computed(chain(), 6) == [(step, (row, row + 1)) for row in range(6) for step in (0, 1)]
 
 
-def test_no_strip_has_fewer_rows_than_a_rule_wants():
+def test_no_tile_has_fewer_rows_than_a_rule_wants():
     two = chain({"fewest": 2}, {})
     assert computed(two, 3) == [(step, (row, row + 2)) for row in (0, 2, 4) for step in (0, 1)]
     assert computed(two, 4) is None
@@ -75,20 +81,21 @@ def test_rows_that_belong_together_are_computed_together():
 
 
 def test_rows_that_are_cheap_are_computed_again():
-    network = chain({"again": True}, {})
+    network = chain({"recomputed": True}, {})
     assert computed(network, 2) == [(0, (0, 3)), (1, (0, 3)), (0, (3, 6)), (1, (3, 6))]
-    assert SplitRegion(chain({"again": True}, {}, kept="bc"), 0, 1, Wholes(network)).again == [False, False]
+    kept = SplitRegion(chain({"recomputed": True}, {}, kept="bc"), 0, 1, WholeValues(network))
+    assert kept.flow.recomputed == [False, False]
 
 
-def test_a_run_ends_what_nobody_reads_after_it():
+def test_a_region_ends_what_nobody_reads_after_it():
     network = chain()
     search = SplitSearch(network)
-    assert [piece.value for piece in search._ending(SplitRegion(network, 0, 1, Wholes(network)))] == ["a"]
-    assert [piece.value for piece in search._ending(SplitRegion(network, 1, 1, Wholes(network)))] == ["b"]
+    assert [piece.value for piece in search.ending(SplitRegion(network, 0, 1, WholeValues(network)))] == ["a"]
+    assert [piece.value for piece in search.ending(SplitRegion(network, 1, 1, WholeValues(network)))] == ["b"]
     both = chain(kept="ac")
     assert search.network.end["a"] == 0
     assert both.end["a"] == 2
-    assert SplitSearch(both)._ending(SplitRegion(both, 0, 1, Wholes(both))) == []
+    assert SplitSearch(both).ending(SplitRegion(both, 0, 1, WholeValues(both))) == []
 
 
 def test_what_is_alive_is_counted_from_its_maker_to_its_last_reader():
@@ -98,11 +105,11 @@ def test_what_is_alive_is_counted_from_its_maker_to_its_last_reader():
     assert chain(kept="abc").live == [120, 180]
 
 
-def test_a_run_takes_whole_what_was_made_before_it_and_nothing_that_it_makes_itself():
+def test_a_region_takes_whole_what_was_computed_before_it_and_nothing_that_it_computes_itself():
     network = chain()
     step = network.steps[1]
-    assert SplitRegion(network, 0, 1, Wholes(network)).possible
+    assert SplitRegion(network, 0, 1, WholeValues(network)).possible
     before = SplitStep("c", ("b", "a"), ("c",), step.rule)
-    assert SplitRegion(replace(network, steps=(network.steps[0], before)), 0, 1, Wholes(network)).possible
-    whole = SplitStep("c", ("a", "b"), ("c",), Rule(("a",), lambda low, high: (low, high)))
-    assert not SplitRegion(replace(network, steps=(network.steps[0], whole)), 0, 1, Wholes(network)).possible
+    assert SplitRegion(replace(network, steps=(network.steps[0], before)), 0, 1, WholeValues(network)).possible
+    whole = SplitStep("c", ("a", "b"), ("c",), tile_rule("a"))
+    assert not SplitRegion(replace(network, steps=(network.steps[0], whole)), 0, 1, WholeValues(network)).possible

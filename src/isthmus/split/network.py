@@ -1,19 +1,22 @@
-"""A model file as the search for strips sees it: steps in the order of the file, which rows each needs, who reads what.
+"""A model file as the search for fused regions sees it: steps in the order of the file, and the rows that each needs.
 
-What is alive is counted as a plain runtime has it that follows the order of the file: every result in memory of its
-own from the step that makes it to the last that reads it, nothing written over anything, slices and joins copied.
+Live bytes are counted for a plain runtime that follows the order of the file: every result has memory of its own from
+the step that computes it to the last that reads it, no result is written over another, slices and joins are copied.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import accumulate
+from typing import Any
+
+from isthmus.graph.rows import RowRule, Rows
+from isthmus.prepare.tiling.orders import post_order
 
 Key = Hashable
-"""What a format calls a tensor by: ONNX by name, TFLite by number."""
-Rows = tuple[int, int]
-"""The rows from the first number up to, but without, the second."""
+"""The identity of a tensor in its format: a name in ONNX, a number in TFLite."""
 
 
 @dataclass(frozen=True)
@@ -34,36 +37,33 @@ class SplitValue:
     counted: bool = True
 
     def bytes_of(self, rows: int) -> int:
-        """The bytes of so many rows."""
+        """Count the bytes of so many rows."""
         return self.bytes * rows // self.rows
 
 
 @dataclass(frozen=True)
-class Rule:
-    """How a step is computed by rows.
+class TileRule:
+    """Computation of a step by rows.
 
     Parameters
     ----------
     sliced
         The operands that are taken by rows; the others are taken whole.
-    need
-        The rows of those operands under some rows of the result; none where the first is not below the second.
-    grain
-        Rows of the result that can only be computed together.
+    rows
+        Which rows of those operands are needed.
     fewest
         With fewer rows than that at a time, a runtime may add up in another order.
     prepared
         Bytes of a copy of the operand that must be made first for some rows (padding written out); 0 for none.
-    again
-        Whether it is cheap, and its result had better be computed again for the next strip than kept.
+    recomputed
+        Whether it is so cheap that rows which several tiles read are computed for each of them.
     """
 
     sliced: tuple[Key, ...]
-    need: Callable[[int, int], Rows]
-    grain: int = 1
+    rows: RowRule
     fewest: int = 1
     prepared: Callable[[Rows, Rows], int] = lambda rows, source: 0
-    again: bool = False
+    recomputed: bool = False
 
 
 @dataclass(frozen=True)
@@ -73,15 +73,18 @@ class SplitStep:
     Parameters
     ----------
     unit
-        A number that neighbouring steps have in common if runtimes compute them as one: a run of strips holds all of
+        A number that neighbouring steps have in common if runtimes compute them as one: a fused region holds all of
         them or none, and no order puts other steps between them.
+    source
+        What the file has for it.
     """
 
     name: str
     inputs: tuple[Key, ...]
     outputs: tuple[Key, ...]
-    rule: Rule | None = None
+    rule: TileRule | None = None
     unit: int | None = None
+    source: Any = None
 
 
 @dataclass(frozen=True)
@@ -104,7 +107,7 @@ class Network:
 
     @cached_property
     def begin(self) -> dict[Key, int]:
-        """The step that makes each value; -1 for what is given."""
+        """The step that computes each value; -1 for what is given."""
         begin: dict[Key, int] = dict.fromkeys(self.given, -1)
         for index, step in enumerate(self.steps):
             begin.update(dict.fromkeys(step.outputs, index))
@@ -120,7 +123,7 @@ class Network:
         return end
 
     def size(self, key: Key) -> int:
-        """The bytes that count of a whole value."""
+        """Count the bytes of a whole value, if they count."""
         value = self.values[key]
         return value.bytes if value.counted else 0
 
@@ -131,11 +134,11 @@ class Network:
         for key, first in self.begin.items():
             change[max(first, 0)] += self.size(key)
             change[max(self.end[key], 0) + 1] -= self.size(key)
-        live, now = [], 0
-        for index in range(len(self.steps)):
-            now += change[index]
-            live.append(now)
-        return live
+        return list(accumulate(change))[: len(self.steps)]
+
+    def entering(self, index: int) -> int:
+        """Count the bytes that are alive between a step and the one before it."""
+        return sum(self.size(key) for key, begin in self.begin.items() if begin < index <= self.end[key])
 
     @property
     def peak(self) -> int:
@@ -150,47 +153,27 @@ class Network:
         return before is not None and before == after
 
     def ordered(self, order: Sequence[int]) -> Network:
-        """The same steps in another order."""
-        return Network(tuple(self.steps[i] for i in order), self.values, self.given, self.kept, self.fixed)
+        """Return the same steps in another order."""
+        return replace(self, steps=tuple(self.steps[i] for i in order))
 
 
 def depth_first(network: Network, late: bool) -> list[int]:
-    """Find an order in which what a step reads is made as late as can be, as the numbers of the steps.
+    """Find an order in which what a step reads is computed as late as possible, as the numbers of the steps.
 
-    Of several operands the one that the file makes last is made first if `late`, else the one that it makes first.
+    Of several operands the one that the file computes last comes first if `late`, else the one that it computes first.
     """
-    groups = _groups(network)
-    of = {index: number for number, group in enumerate(groups) for index in group}
-    makers = [
-        {of[network.begin[key]] for index in group for key in network.steps[index].inputs if network.begin[key] >= 0}
-        for group in groups
-    ]
-    order: list[int] = []
-    seen: set[int] = set()
-    wanted = [
-        number
-        for number, group in enumerate(groups)
-        if any(key in network.kept for index in group for key in network.steps[index].outputs)
-    ]
-    stack = [(number, False) for number in reversed([*wanted, *range(len(groups))])]
-    while stack:
-        number, ready = stack.pop()
-        if ready:
-            order += groups[number]
-        elif number not in seen:
-            seen.add(number)
-            stack.append((number, True))
-            before = sorted(makers[number] - {number}, reverse=not late)
-            stack += [(maker, False) for maker in before if maker not in seen]
-    return order
-
-
-def _groups(network: Network) -> list[list[int]]:
-    """Collect the steps of each unit; any other step is a group of its own."""
     groups: list[list[int]] = []
     for index in range(len(network.steps)):
         if network.is_divided(index):
             groups[-1].append(index)
         else:
             groups.append([index])
-    return groups
+    group_of = {index: number for number, group in enumerate(groups) for index in group}
+    after: list[set[int]] = []
+    for number, group in enumerate(groups):
+        writers = {network.begin[key] for index in group for key in network.steps[index].inputs}
+        after.append({group_of[index] for index in writers if index >= 0} - {number})
+    kept = [group_of[network.begin[key]] for key in network.kept if network.begin[key] >= 0]
+    roots = [*sorted(kept), *range(len(groups))]
+    order = post_order(roots, after, lambda _, other: -other if late else other)
+    return [index for number in order for index in groups[number]]

@@ -29,7 +29,8 @@ from isthmus.split.onnx_nodes import (
     units,
 )
 from isthmus.split.onnx_rules import ROW_AXIS, NodeFacts, NodeRule, node_rule
-from isthmus.split.regions import Compute, CopyRows, Instruction, Join, Piece, Whole
+from isthmus.split.regions import Compute, CopyRows, Join, Piece, PrepareOperand, TileInstruction
+from isthmus.split.writer import FileWriter
 
 _INT, _INTS, _INT64, _EXTERNAL = 2, 7, 7, 1
 _SLICE_OPERANDS = 10
@@ -74,7 +75,6 @@ class OnnxFile:
             self._nodes += unit
             self._units += [number] * len(unit)
         self._sizes: dict[str, int] = {}
-        self._rules: list[NodeRule | None] = []
         self.network = self._network()
 
     @property
@@ -112,9 +112,6 @@ class OnnxFile:
     def _read_by(self, proto: Any) -> set[str]:
         """Collect the names of the graph that a node and its subgraphs read."""
         return {name for name in (*proto.input, *inner_names(proto)) if name in self._values}
-
-    def _is_static(self, name: str) -> bool:
-        return name in self._static
 
     def _live_nodes(self) -> list[Any]:
         """The nodes that make no constants, with a DequantizeLinear of its own before each node that reads one.
@@ -173,11 +170,9 @@ class OnnxFile:
             for name in made:
                 self._sizes[name] = self._itemsize(name, proto)
                 values[name] = self._value(name, name not in outputs)
-            found = self._rule(proto) if len(made) == 1 and proto.output[0] else None
-            self._rules.append(found)
+            rule = self._rule(proto) if len(made) == 1 and proto.output[0] else None
             title = proto.name or f"{proto.op_type}_{index}"
-            rule = None if found is None else found.rule
-            steps.append(SplitStep(title, tuple(reads), tuple(made), rule, self._units[index]))
+            steps.append(SplitStep(title, tuple(reads), tuple(made), rule, self._units[index], proto))
         kept = frozenset(name for name in outputs if name in values)
         return Network(tuple(steps), values, tuple(self._inputs), kept)
 
@@ -213,13 +208,15 @@ class OnnxFile:
         op = f"{proto.domain}:{proto.op_type}" if proto.domain == "com.microsoft" else proto.op_type
         if op == "Softmax" and self._opset < 13:
             return None
-        dims = {name: self._dims(name) for name in (*names, proto.output[0]) if name}
-        if any(dims[name] == () and not self._is_static(name) for name in dims):
+        result, dims = self._dims(proto.output[0]), tuple(map(self._dims, names))
+        static = tuple(name in self._static for name in names)
+        scalars = {name for name, own in zip(names, dims, strict=True) if name and not own}
+        if not result or scalars - self._static:
             return None
-        static = frozenset(name for name in names if name and self._is_static(name))
         attributes = {a.name: plain_value(a) for a in proto.attribute}
         is_float = self._sizes.get(names[0], 4) > 1
-        return node_rule(NodeFacts(op, names, proto.output[0], attributes, dims, static, is_float))
+        keys = tuple(name or None for name in names)
+        return node_rule(NodeFacts(keys, dims, static, result, ROW_AXIS, op, attributes, is_float))
 
     def _fresh(self, wanted: str) -> str:
         count = 0
@@ -232,46 +229,33 @@ class OnnxFile:
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
-    def written(self, network: Network, instructions: Iterable[Instruction]) -> bytes:
+    def written(self, network: Network, instructions: Iterable[TileInstruction]) -> bytes:
         """The file with these instructions for its nodes; `network` has the steps in the order that they count."""
-        return _Writer(self, network).written(instructions)
+        return _OnnxWriter(self, network).written(instructions)
 
 
-class _Writer:
-    """One split file as it is written."""
+class _OnnxWriter(FileWriter):
+    """One split ONNX file as it is written."""
 
     def __init__(self, source: OnnxFile, network: Network) -> None:
+        super().__init__(network, source._constants)
         self._file = source
         self._model = messages().ModelProto()
         self._model.CopyFrom(source._model)
-        own = {id(step): index for index, step in enumerate(source.network.steps)}
-        self._order = [own[id(step)] for step in network.steps]
         self._out: list[Any] = []
-        self._emitted: set[int] = set()
         self._names: dict[Piece, str] = {}
         self._numbers: dict[tuple[int, ...], str] = {}
-        self._added: list[Any] = []
+        self._tensors: list[Any] = []
 
-    def written(self, instructions: Iterable[Instruction]) -> bytes:
-        for one in instructions:
-            if isinstance(one, Whole):
-                proto = self._file._nodes[self._order[one.step]]
-                self._constants_of(proto)
-                self._out.append(proto)
-            elif isinstance(one, CopyRows):
-                self._slice(one)
-            elif isinstance(one, Join):
-                parts = [self._name(part) for part in one.parts]
-                self._node("Concat", parts, self._name(one.result), {"axis": ROW_AXIS})
-            elif isinstance(one, Compute):
-                self._compute(one)
+    def written(self, instructions: Iterable[TileInstruction]) -> bytes:
+        self.add_all(instructions)
         graph = self._model.graph
         self._fix_inputs(graph)
         del graph.node[:]
         if self._model.ir_version < _CONSTANT_BESIDES_INPUTS:
-            graph.node.extend(constant_node(tensor) for tensor in self._added)
+            graph.node.extend(constant_node(tensor) for tensor in self._tensors)
         else:
-            graph.initializer.extend(self._added)
+            graph.initializer.extend(self._tensors)
         graph.node.extend(self._out)
         made = {name for node in self._out for name in node.output}
         kept = [info for info in graph.value_info if info.name in made]
@@ -302,12 +286,17 @@ class _Writer:
             self._names[piece] = self._file._fresh(f"{piece.value}__rows_{piece.rows[0]}_{piece.rows[1]}")
         return self._names[piece]
 
-    def _compute(self, one: Compute) -> None:
-        proto = copied(self._file._nodes[self._order[one.step]])
-        rule = self._file._rules[self._order[one.step]]
-        assert rule is not None
-        self._constants_of(proto)
-        rows = dict(zip(rule.rule.sliced, one.operands, strict=True))
+    def reads_of(self, node: Any) -> list[str]:
+        return [*node.input, *inner_names(node)]
+
+    def add_node(self, node: Any) -> None:
+        self._out.append(node)
+
+    def add_tile(self, one: Compute, node: Any) -> None:
+        proto = copied(node)
+        rule = self.network.steps[one.step].rule
+        assert isinstance(rule, NodeRule)
+        rows = dict(zip(rule.sliced, one.reads, strict=False))
         for index, name in enumerate(proto.input):
             if name in rows:
                 proto.input[index] = self._name(rows[name])
@@ -318,13 +307,19 @@ class _Writer:
         change_attributes(proto, rule.attributes(one.rows, one.source))
         self._out.append(proto)
 
-    def _slice(self, one: CopyRows) -> None:
-        low, high = (row - one.source.rows[0] for row in one.result.rows)
-        source, result = self._name(one.source), self._name(one.result)
+    def add_slice(self, one: CopyRows) -> None:
+        low, high = (row - one.reads[0].rows[0] for row in one.result.rows)
+        source, result = self._name(one.reads[0]), self._name(one.result)
         if self._file._opset < _SLICE_OPERANDS:
             self._node("Slice", [source], result, {"starts": [low], "ends": [high], "axes": [ROW_AXIS]})
         else:
             self._node("Slice", [source, *(self._number((n,)) for n in (low, high, ROW_AXIS))], result, {})
+
+    def add_join(self, one: Join) -> None:
+        self._node("Concat", [self._name(part) for part in one.reads], self._name(one.result), {"axis": ROW_AXIS})
+
+    def add_padding(self, one: PrepareOperand) -> None:
+        raise AssertionError("nodes of ONNX pad by themselves")
 
     def _node(self, op: str, inputs: list[str], output: str, attributes: dict[str, int | list[int]]) -> None:
         node = messages().NodeProto(op_type=op, input=inputs, output=[output], name=output)
@@ -339,30 +334,7 @@ class _Writer:
         if numbers not in self._numbers:
             name = self._file._fresh("rows_" + "_".join(map(str, numbers)))
             self._numbers[numbers] = name
-            self._added.append(
+            self._tensors.append(
                 messages().TensorProto(name=name, data_type=_INT64, dims=[len(numbers)], int64_data=numbers)
             )
         return self._numbers[numbers]
-
-    def _constants_of(self, proto: Any) -> None:
-        for name in (*proto.input, *inner_names(proto)):
-            if name in self._file._constants:
-                self._constant(name)
-
-    def _constant(self, name: str) -> None:
-        """Write the nodes that a constant comes from, before its first reader."""
-        stack = [self._file._constants[name]]
-        while stack:
-            proto = stack[-1]
-            before = [
-                self._file._constants[n]
-                for n in (*proto.input, *inner_names(proto))
-                if n in self._file._constants and id(self._file._constants[n]) not in self._emitted
-            ]
-            if id(proto) in self._emitted or not before:
-                stack.pop()
-                if id(proto) not in self._emitted:
-                    self._emitted.add(id(proto))
-                    self._out.append(proto)
-            else:
-                stack += before

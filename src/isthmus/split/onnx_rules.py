@@ -1,18 +1,20 @@
 """Which ONNX nodes can be computed by rows (axis 2 of N, C, H, W), and what changes in a node that computes some.
 
-Only what has the same bits in ONNX Runtime is here: padding becomes explicit and stays at the edges of the image, and
-convolutions that add up many products get enough pixels at a time, since its matrix products choose the blocks in
-which they add up by the number of pixels that a thread has.
+Only nodes that have the same bits in ONNX Runtime are here: padding becomes explicit and stays at the edges of the
+image, and convolutions that add up many products get enough pixels at a time, since its matrix products choose the
+blocks in which they add up by the number of pixels that a thread has.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from isthmus.split.network import Rows, Rule
+from isthmus.graph.rows import RowRule, Rows, enlarged_rows, reduced_rows, same_rows, window_rows
+from isthmus.split.network import Key, TileRule
+from isthmus.split.rules import Operands
 
 ROW_AXIS = 2
 BLOCK = 128
@@ -25,8 +27,8 @@ Attributes = dict[str, list[int] | None]
 
 
 @dataclass(frozen=True)
-class NodeRule:
-    """How a node is computed by rows.
+class NodeRule(TileRule):
+    """Computation of a node by rows.
 
     Parameters
     ----------
@@ -36,191 +38,131 @@ class NodeRule:
         Operands by number that become other lists of numbers.
     """
 
-    rule: Rule
     attributes: Callable[[Rows, Rows], Attributes] = lambda rows, source: {}
     constants: Callable[[Rows, Rows], dict[int, list[int]]] = lambda rows, source: {}
 
 
 @dataclass(frozen=True)
-class NodeFacts:
-    """A node, and the dimensions of all that it reads and makes.
-
-    Parameters
-    ----------
-    static
-        The names that are constants.
-    numbers
-        The values of constants by name, where somebody asks.
-    """
+class NodeFacts(Operands):
+    """A node with its operands."""
 
     op: str
-    inputs: tuple[str, ...]
-    output: str
     attributes: Mapping[str, Any]
-    dims: Mapping[str, tuple[int, ...]]
-    static: frozenset[str]
     is_float: bool
-    numbers: Callable[[str], list[float]] = field(default=lambda name: [])
-
-    @property
-    def rows(self) -> int:
-        """Rows of the result."""
-        return self.dims[self.output][ROW_AXIS]
-
-    def is_image(self, index: int) -> bool:
-        """Whether an operand is no constant and has rows."""
-        name = self.inputs[index] if index < len(self.inputs) else ""
-        return bool(name) and name not in self.static and len(self.dims[name]) == 4
 
     def ints(self, name: str, default: list[int]) -> list[int]:
-        """An attribute of whole numbers."""
+        """Read an attribute of whole numbers."""
         return [int(v) for v in self.attributes.get(name) or default]
 
 
 def node_rule(facts: NodeFacts) -> NodeRule | None:
-    """How a node is computed by rows; None where it stays whole."""
+    """Find how a node is computed by rows; None where it stays whole."""
     rule = _RULES.get(facts.op)
-    if rule is None or len(facts.dims[facts.output]) != 4 or facts.dims[facts.output][0] != 1 or facts.rows < 2:
+    if rule is None or len(facts.result) != 4 or facts.result[0] != 1 or facts.rows < 2:
         return None
     return rule(facts)
 
 
-def _same(facts: NodeFacts, sliced: list[str], again: bool = False) -> NodeRule | None:
-    names = tuple(dict.fromkeys(sliced))
-    return NodeRule(Rule(names, lambda a, b: (a, b), again=again)) if names else None
-
-
-def _element_wise(facts: NodeFacts) -> NodeRule | None:
-    sliced = []
-    for name in facts.inputs:
-        dims = facts.dims[name] if name else ()
-        if len(dims) < 2 or dims[-2] == 1:
-            continue  # the same for every row
-        if name in facts.static or len(dims) != 4 or dims[ROW_AXIS] != facts.rows:
-            return None
-        sliced.append(name)
-    return _same(facts, sliced)
+def _same(facts: NodeFacts, sliced: tuple[Key, ...] | None) -> NodeRule | None:
+    return None if sliced is None else NodeRule(sliced, same_rows(facts.rows))
 
 
 def _of_channels(facts: NodeFacts) -> NodeRule | None:
     """One image; the other operands are constants without rows."""
-    if not facts.is_image(0) or any(name and name not in facts.static for name in facts.inputs[1:]):
-        return None
     axis = int(facts.attributes.get("axis", 1))
-    per_axis = len(facts.inputs) > 1 and prod(facts.dims[facts.inputs[1]]) > 1
-    if facts.op.endswith("Linear") and per_axis and axis % 4 == ROW_AXIS:
+    per_axis = len(facts.dims) > 1 and prod(facts.dims[1]) > 1
+    of_rows = facts.op.endswith("Linear") and per_axis and axis % 4 == ROW_AXIS
+    if of_rows or not facts.is_one_image:
         return None
-    return _same(facts, [facts.inputs[0]], again=facts.op == "DequantizeLinear")
+    return NodeRule(facts.first(), same_rows(facts.rows), recomputed=facts.op == "DequantizeLinear")
 
 
 def _softmax(facts: NodeFacts) -> NodeRule | None:
     # Before set 13 a softmax without an axis, or with one, brings all later axes together.
-    axis = int(facts.attributes.get("axis", 1)) % 4
-    return _same(facts, [facts.inputs[0]]) if facts.is_image(0) and axis == 3 else None
-
-
-def _concat(facts: NodeFacts) -> NodeRule | None:
-    if int(facts.attributes["axis"]) % 4 == ROW_AXIS or not all(facts.is_image(i) for i in range(len(facts.inputs))):
-        return None
-    return _same(facts, list(facts.inputs))
+    along_columns = int(facts.attributes.get("axis", 1)) % 4 == 3
+    return _same(facts, facts.first() if facts.is_image() and along_columns else None)
 
 
 def _windows(facts: NodeFacts, kernel: list[int], fewest: int) -> NodeRule | None:
-    if not facts.is_image(0) or facts.attributes.get("ceil_mode"):
+    if not facts.is_one_image or facts.attributes.get("ceil_mode"):
         return None
-    source, result = facts.dims[facts.inputs[0]], facts.dims[facts.output]
-    strides, dilations = facts.ints("strides", [1, 1]), facts.ints("dilations", [1, 1])
-    reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
-    auto = facts.attributes.get("auto_pad", b"NOTSET")
+    strides, dilations = (facts.ints(name, [1, 1]) for name in ("strides", "dilations"))
+    pads, auto = [0, 0, 0, 0], facts.attributes.get("auto_pad", b"NOTSET")
     if auto in (b"NOTSET", b""):
-        pads = facts.ints("pads", [0, 0, 0, 0])
-    elif auto == b"VALID":
-        pads = [0, 0, 0, 0]
-    else:
-        totals = [max((result[i + 2] - 1) * strides[i] + reach[i] - source[i + 2], 0) for i in (0, 1)]
+        pads = facts.ints("pads", pads)
+    elif auto != b"VALID":
+        totals = facts.same_padding(kernel, strides, dilations)
         less, more = [n // 2 for n in totals], [n - n // 2 for n in totals]
         pads = [*less, *more] if auto == b"SAME_UPPER" else [*more, *less]
-    height, stride, top = source[ROW_AXIS], strides[0], pads[0]
+    top, left, bottom, right = pads
+    rows = window_rows(facts.height, kernel[0], strides[0], dilations[0], top, bottom)
 
-    def need(a: int, b: int) -> Rows:
-        return max(0, a * stride - top), min(height, (b - 1) * stride - top + reach[0])
+    def attributes(tile: Rows, source: Rows) -> Attributes:
+        above, below = rows.edges(tile, source)
+        return {"pads": [above, left, below, right], "auto_pad": None}
 
-    def attributes(rows: Rows, source: Rows) -> Attributes:
-        first, last = rows[0] * stride - top, (rows[1] - 1) * stride - top + reach[0]
-        return {"pads": [source[0] - first, pads[1], max(0, last - source[1]), pads[3]], "auto_pad": None}
-
-    return NodeRule(Rule((facts.inputs[0],), need, fewest=fewest), attributes)
+    return NodeRule(facts.first(), rows, fewest, attributes=attributes)
 
 
 def _convolution(weights: int) -> Callable[[NodeFacts], NodeRule | None]:
     def rule(facts: NodeFacts) -> NodeRule | None:
-        if any(name and name not in facts.static for name in facts.inputs[1:]):
-            return None
-        dims = facts.dims[facts.inputs[weights]]
-        return _windows(facts, list(dims[2:]), _fewest(facts, prod(dims[1:]), facts.dims[facts.output][3]))
+        dims = facts.dims[weights]
+        return _windows(facts, list(dims[2:]), _fewest(facts, prod(dims[1:]), facts.result[3]))
 
     return rule
 
 
 def _fewest(facts: NodeFacts, products: int, width: int) -> int:
-    """The fewest rows at a time of a convolution that adds up so many products."""
+    """Find the fewest rows at a time of a convolution that adds up so many products."""
     if not facts.is_float:
         return 1
     return -(-(PIXELS if products > BLOCK else 2) // width)
 
 
 def _pool(facts: NodeFacts) -> NodeRule | None:
-    if any(name and name not in facts.static for name in facts.inputs[1:]):
-        return None
     return _windows(facts, facts.ints("kernel_shape", [1, 1]), 1)
 
 
 def _transposed_convolution(facts: NodeFacts) -> NodeRule | None:
-    if not facts.is_image(0) or any(name and name not in facts.static for name in facts.inputs[1:]):
+    """Find the rule of one whose rows do not overlap."""
+    if not facts.is_one_image:
         return None
-    weights, source = facts.dims[facts.inputs[1]], facts.dims[facts.inputs[0]]
-    stride = facts.ints("strides", [1, 1])[0]
-    plain = weights[2] == stride and facts.rows == stride * source[ROW_AXIS] and "output_shape" not in facts.attributes
+    weights, stride = facts.dims[1], facts.ints("strides", [1, 1])[0]
+    plain = weights[2] == stride == facts.times and "output_shape" not in facts.attributes
     if not plain or facts.attributes.get("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID"):
         return None
     if any(facts.ints("pads", [0] * 4)[::2]) or any(facts.ints("output_padding", [0])):
         return None
-    fewest = stride * _fewest(facts, weights[0], source[3])
-    return NodeRule(Rule((facts.inputs[0],), lambda a, b: (a // stride, -(-b // stride)), stride, fewest))
+    fewest = stride * _fewest(facts, weights[0], facts.dims[0][3])
+    return NodeRule(facts.first(), enlarged_rows(facts.height, stride), fewest)
 
 
 def _enlarged(facts: NodeFacts) -> NodeRule | None:
-    """Rows repeated a whole number of times."""
-    if not facts.is_image(0) or facts.attributes.get("mode", b"nearest") != b"nearest":
-        return None
-    source, result = facts.dims[facts.inputs[0]], facts.dims[facts.output]
-    times = result[ROW_AXIS] // source[ROW_AXIS]
-    if times * source[ROW_AXIS] != result[ROW_AXIS]:
+    """Find the rule of rows that are repeated a whole number of times."""
+    if not facts.is_image() or facts.times is None or facts.attributes.get("mode", b"nearest") != b"nearest":
         return None
     if facts.op == "Resize":
         how = facts.attributes.get("coordinate_transformation_mode", b"half_pixel")
         nearest = facts.attributes.get("nearest_mode", b"round_prefer_floor")
         if (how, nearest) != (b"asymmetric", b"floor") and not (
-            how == b"half_pixel" and nearest == b"round_prefer_floor" and times % 2 == 0
+            how == b"half_pixel" and nearest == b"round_prefer_floor" and facts.times % 2 == 0
         ):
             return None
-    sized = len(facts.inputs) > 3 and bool(facts.inputs[3])
+    sized = len(facts.keys) > 3 and facts.keys[3] is not None
 
     def constants(rows: Rows, source: Rows) -> dict[int, list[int]]:
-        return {3: [*result[:2], rows[1] - rows[0], result[3]]} if sized else {}
+        return {3: [*facts.result[:2], rows[1] - rows[0], facts.result[3]]} if sized else {}
 
-    rule = Rule((facts.inputs[0],), lambda a, b: (a // times, -(-b // times)), times)
-    return NodeRule(rule, constants=constants)
-
-
-def _depth_to_space(facts: NodeFacts) -> NodeRule | None:
-    block = int(facts.attributes["blocksize"])
-    return NodeRule(Rule((facts.inputs[0],), lambda a, b: (a // block, -(-b // block)), block))
+    return NodeRule(facts.first(), enlarged_rows(facts.height, facts.times), constants=constants)
 
 
-def _space_to_depth(facts: NodeFacts) -> NodeRule | None:
-    block = int(facts.attributes["blocksize"])
-    return NodeRule(Rule((facts.inputs[0],), lambda a, b: (a * block, b * block)))
+def _blocks(rows: Callable[[int, int], RowRule]) -> Callable[[NodeFacts], NodeRule | None]:
+    def rule(facts: NodeFacts) -> NodeRule | None:
+        if not facts.is_image():
+            return None
+        return NodeRule(facts.first(), rows(facts.height, int(facts.attributes["blocksize"])))
+
+    return rule
 
 
 _RULES: dict[str, Callable[[NodeFacts], NodeRule | None]] = {
@@ -233,18 +175,18 @@ _RULES: dict[str, Callable[[NodeFacts], NodeRule | None]] = {
             "com.microsoft:QLinearAdd", "com.microsoft:QLinearLeakyRelu", "com.microsoft:QLinearMul",
             "com.microsoft:QLinearSigmoid",
         ),
-        _element_wise,
+        lambda facts: _same(facts, facts.element_wise()),
     ),
     **dict.fromkeys(("BatchNormalization", "DequantizeLinear", "QuantizeLinear"), _of_channels),
-    "Concat": _concat,
+    "Concat": lambda facts: _same(facts, facts.joined(int(facts.attributes["axis"]))),
     "Conv": _convolution(1),
     "ConvInteger": _convolution(1),
     "ConvTranspose": _transposed_convolution,
-    "DepthToSpace": _depth_to_space,
+    "DepthToSpace": _blocks(enlarged_rows),
     "QLinearConv": _convolution(3),
     "Resize": _enlarged,
     "Softmax": _softmax,
-    "SpaceToDepth": _space_to_depth,
+    "SpaceToDepth": _blocks(reduced_rows),
     "Upsample": _enlarged,
     **dict.fromkeys(("AveragePool", "LpPool", "MaxPool", "com.microsoft:QLinearAveragePool"), _pool),
 }  # fmt: skip

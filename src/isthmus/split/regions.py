@@ -1,7 +1,8 @@
-"""A run of neighbouring steps as instructions on strips: rows cut from tensors, steps on rows, rows joined.
+"""A fused region of a file as instructions on tiles: rows copied out of tensors, steps on rows, rows joined.
 
-The last rows of a strip that the next one reads again are cut off and joined with its new rows, so nothing is computed
-twice. What is read after the run is joined at its end. The instructions are what both formats write, and what counts.
+The halo, the last rows of a tile that the next one reads again, is copied and joined with the new rows, so nothing is
+computed twice. What is read after the region is joined at its end. Both formats write the same instructions, and bytes
+are counted by them.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from isthmus.split.network import Key, Network, Rows, Rule
-
-_NEVER = 1 << 60
+from isthmus.graph.rows import Rows
+from isthmus.prepare.tiling.row_flow import RowFlow
+from isthmus.split.network import Key, Network, TileRule
 
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """Memory of its own: a whole value, or some of its rows, or such rows made ready for a step."""
+    """Memory of its own: a whole value, or some of its rows, or such rows prepared for a step."""
 
     value: Key
     rows: Rows
@@ -26,81 +27,56 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class CopyRows:
-    """Rows are copied out of a piece."""
+class TileInstruction:
+    """One operation of a split file, with the memory that it reads and writes."""
 
-    source: Piece
-    result: Piece
-
-    @property
-    def reads(self) -> tuple[Piece, ...]:
-        """What it reads."""
-        return (self.source,)
-
-
-@dataclass(frozen=True)
-class Join:
-    """Pieces are copied together, one below the other."""
-
-    parts: tuple[Piece, ...]
-    result: Piece
-
-    @property
-    def reads(self) -> tuple[Piece, ...]:
-        """What it reads."""
-        return self.parts
-
-
-@dataclass(frozen=True)
-class PrepareOperand:
-    """An operand is made ready for rows of a step."""
-
-    step: int
-    rows: Rows
-    source: Piece
-    result: Piece
-
-    @property
-    def reads(self) -> tuple[Piece, ...]:
-        """What it reads."""
-        return (self.source,)
-
-
-@dataclass(frozen=True)
-class Compute:
-    """Rows of a step's result are computed; `operands` are what it takes by rows, in the order of its rule."""
-
-    step: int
-    rows: Rows
-    source: Rows
-    operands: tuple[Piece, ...]
-    whole_operands: tuple[Piece, ...]
-    result: Piece
-
-    @property
-    def reads(self) -> tuple[Piece, ...]:
-        """What it reads."""
-        return (*self.operands, *self.whole_operands)
-
-
-@dataclass(frozen=True)
-class Whole:
-    """A step is computed as it was."""
-
-    step: int
-    operands: tuple[Piece, ...]
+    reads: tuple[Piece, ...]
     results: tuple[Piece, ...]
 
     @property
-    def reads(self) -> tuple[Piece, ...]:
-        """What it reads."""
-        return self.operands
+    def result(self) -> Piece:
+        """The first result."""
+        return self.results[0]
 
 
-Instruction = CopyRows | Join | PrepareOperand | Compute | Whole
+@dataclass(frozen=True)
+class CopyRows(TileInstruction):
+    """Copy of some rows of a piece."""
 
 
-class Wholes:
+@dataclass(frozen=True)
+class Join(TileInstruction):
+    """Copy of pieces into one, one below the other."""
+
+
+@dataclass(frozen=True)
+class StepInstruction(TileInstruction):
+    """TileInstruction that belongs to a step."""
+
+    step: int
+
+
+@dataclass(frozen=True)
+class ComputeWhole(StepInstruction):
+    """Computation of a step as it was."""
+
+
+@dataclass(frozen=True)
+class PrepareOperand(StepInstruction):
+    """Copy of an operand with the padding that some rows of a step need."""
+
+    rows: Rows
+
+
+@dataclass(frozen=True)
+class Compute(StepInstruction):
+    """Computation of rows of a step's result; it first reads what it takes by rows, in the order of its rule."""
+
+    rows: Rows
+    source: Rows
+
+
+class WholeValues:
     """The pieces that are whole values of a network, one for each."""
 
     def __init__(self, network: Network) -> None:
@@ -114,15 +90,19 @@ class Wholes:
             piece = self._pieces[key] = Piece(key, rows, self._network.size(key), True)
         return piece
 
-    def compute(self, step: int) -> Whole:
-        """A step as it was."""
+    def of(self, keys: Iterable[Key]) -> tuple[Piece, ...]:
+        """Return the pieces of some values."""
+        return tuple(self[key] for key in keys)
+
+    def compute(self, step: int) -> ComputeWhole:
+        """Return the instruction of a step as it was."""
         one = self._network.steps[step]
-        return Whole(step, tuple(self[key] for key in one.inputs), tuple(self[key] for key in one.outputs))
+        return ComputeWhole(self.of(one.inputs), self.of(one.outputs), step)
 
 
 @dataclass(frozen=True)
-class Sketch:
-    """About what strips have alive at most, what they copy, and their number of instructions."""
+class TilingEstimate:
+    """About the most bytes that tiles have alive, the bytes that they copy, and their number of instructions."""
 
     bytes: int
     copied: int
@@ -130,266 +110,219 @@ class Sketch:
 
 
 class SplitRegion:
-    """The steps from `first` to `last` (both included), which all have rules, to be computed by strips."""
+    """The steps from `first` to `last` (both included), to be computed by tiles."""
 
-    def __init__(self, network: Network, first: int, last: int, wholes: Wholes) -> None:
+    def __init__(self, network: Network, first: int, last: int, wholes: WholeValues) -> None:
         self.network, self.first, self.last = network, first, last
-        self._wholes = wholes
-        self._steps = network.steps[first : last + 1]
-        self.rules: list[Rule] = [step.rule for step in self._steps if step.rule is not None]
-        self._maker = {step.outputs[0]: k for k, step in enumerate(self._steps)}
-        self._readers: list[list[int]] = [[] for _ in self._steps]
-        for k, rule in enumerate(self.rules):
-            for key in rule.sliced:
-                if key in self._maker:
-                    self._readers[self._maker[key]].append(k)
-        self.outputs = [key for key in self._maker if network.end[key] > last]
-        self._height = [network.values[step.outputs[0]].rows for step in self._steps]
-        self.again = [
-            rule.again and step.outputs[0] not in self.outputs
-            for rule, step in zip(self.rules, self._steps, strict=True)
-        ]
-        self._idle = [0] * len(self._steps)
-
-    @cached_property
-    def _final(self) -> dict[int, Rows] | None:
-        """The rows that each step computes where all is one strip."""
-        return self._ends(self._idle, 1, 1)
+        self.wholes = wholes
+        self.steps = network.steps[first : last + 1]
+        self.rules: list[TileRule] = [step.rule for step in self.steps if step.rule is not None]
+        self.writer = {step.outputs[0]: k for k, step in enumerate(self.steps)}
+        self.outputs = [key for key in self.writer if network.end[key] > last]
 
     @property
     def possible(self) -> bool:
-        """Whether every step has a rule, and none reads the whole of what another one makes."""
-        return len(self.rules) == len(self._steps) and all(
-            key in rule.sliced or key not in self._maker
-            for rule, step in zip(self.rules, self._steps, strict=True)
+        """Whether every step has a rule, and none reads the whole of what another one computes."""
+        return len(self.rules) == len(self.steps) and all(
+            key in rule.sliced or key not in self.writer
+            for rule, step in zip(self.rules, self.steps, strict=True)
             for key in step.inputs
+        )
+
+    @cached_property
+    def flow(self) -> RowFlow:
+        """The rows that its steps need of each other."""
+        readers: dict[Key, list[int]] = {key: [] for key in self.writer}
+        for k, rule in enumerate(self.rules):
+            for key in rule.sliced:
+                if key in readers:
+                    readers[key].append(k)
+        return RowFlow(
+            [rule.rows for rule in self.rules],
+            [self.network.values[key].rows for key in self.writer],
+            list(readers.values()),
+            [rule.recomputed and key not in self.outputs for rule, key in zip(self.rules, self.writer, strict=True)],
         )
 
     @property
     def most(self) -> int:
-        """The most strips."""
+        """The most tiles."""
         return min((self.network.values[key].rows for key in self.outputs), default=0)
 
-    def expand(self, count: int) -> list[Instruction] | None:
-        """The instructions of so many strips; None where that cannot be."""
-        done, final = list(self._idle), self._final
-        if final is None:
-            return None
-        state = _Strips(self, self._wholes)
-        for number in range(1, count + 1):
-            spans = self._ends(done, number, count)
-            if spans is None:
+    def _tile(self, done: Sequence[int], number: int, count: int) -> dict[int, Rows] | None:
+        """Compute the rows of each step in one of so many tiles; None where that cannot be."""
+        heights = zip(self.writer, self.flow.heights, strict=True)
+        wanted = [-(-height * number // count) if key in self.outputs else 0 for key, height in heights]
+        tile = self.flow.tile(done, wanted)
+        for k, (start, end) in tile.items():
+            low, high = self.rules[k].rows.need(start, end)
+            if low >= high or end - start < min(self.rules[k].fewest, self.flow.heights[k]):
                 return None
-            for k, span in spans.items():
-                if not self.again[k]:
-                    done[k] = span[1]
-            state.strip(spans, self._lowest(done, final))
-        return state.finished()
+        return tile
 
-    def sketch(self, count: int, ending: Sequence[Piece]) -> Sketch | None:
-        """About what so many strips have alive and cost, from a few of them; `ending` is what nobody reads later."""
-        idle, final = self._idle, self._final
-        if final is None:
+    @cached_property
+    def _ends(self) -> list[int] | None:
+        """The rows of each step that all tiles compute."""
+        whole = self._tile([0] * len(self.steps), 1, 1)
+        return None if whole is None else [whole.get(k, (0, 0))[1] for k in range(len(self.steps))]
+
+    def expand(self, count: int) -> list[TileInstruction] | None:
+        """Write the instructions of so many tiles; None where that cannot be."""
+        if self._ends is None:
             return None
-        most = copied = written = 0
-        # Strips far from the edges are alike.
-        for number in sorted({1, count // 2 + 1, count}):
-            before = self._ends(idle, number - 1, count) if number > 1 else {}
-            done = [0 if before is None else before.get(k, (0, 0))[1] for k in range(len(self._steps))]
-            spans = self._ends(done, number, count)
-            if spans is None or before is None:
+        done = [0] * len(self.steps)
+        tiles = _TileWriter(self)
+        for number in range(1, count + 1):
+            tile = self._tile(done, number, count)
+            if tile is None:
                 return None
-            strips = _Strips(self, self._wholes)
-            strips.resume(done, self._lowest(done, final))
-            entering = [*strips.alive(), *ending]
-            for k, span in spans.items():
-                done[k] = span[1]
-            strips.strip(spans, self._lowest(done, final))
-            leaving = [*strips.alive(), *(ending if number < count else ())]
-            most = max(most, most_alive(strips.instructions, entering, leaving)[0])
+            for k, rows in tile.items():
+                if not self.flow.recomputed[k]:
+                    done[k] = rows[1]
+            tiles.write(tile, self.flow.halo(done, self._ends))
+        return tiles.finished()
+
+    def estimate(self, count: int, ending: Sequence[Piece]) -> TilingEstimate | None:
+        """Estimate so many tiles by the first, the last and one between, since those far from the edges are alike.
+
+        `ending` are the pieces that are read in the region and not after it.
+        """
+        if self._ends is None:
+            return None
+        most = copied = instructions = 0
+        for number in sorted({1, count // 2 + 1, count}):
+            before = self._tile([0] * len(self.steps), number - 1, count) if number > 1 else {}
+            if before is None:
+                return None
+            done = [before.get(k, (0, 0))[1] for k in range(len(self.steps))]
+            tile = self._tile(done, number, count)
+            if tile is None:
+                return None
+            tiles = _TileWriter(self)
+            tiles.resume(done, self.flow.halo(done, self._ends))
+            entering = [*tiles.alive(), *ending]
+            for k, rows in tile.items():
+                done[k] = rows[1]
+            tiles.write(tile, self.flow.halo(done, self._ends))
+            leaving = [*tiles.alive(), *(ending if number < count else ())]
+            most = max(most, most_alive(tiles.instructions, entering, leaving)[0])
             times = 1 if number != count // 2 + 1 else max(count - 2, 1)
-            written += times * len(strips.instructions)
-            copies = (
-                one.result.bytes for one in strips.instructions if isinstance(one, CopyRows | Join | PrepareOperand)
-            )
-            copied += times * sum(copies)
+            instructions += times * len(tiles.instructions)
+            copied += times * sum(one.result.bytes for one in tiles.instructions if not isinstance(one, Compute))
         joined = sum(self.network.values[key].bytes for key in self.outputs)
         most = max(most, joined + sum(self.network.size(key) for key in self.outputs))
-        return Sketch(most, joined + copied, written)
-
-    def _ends(self, done: Sequence[int], number: int, count: int) -> dict[int, Rows] | None:
-        """The rows that each step computes in a strip; steps without any are left out."""
-        spans: dict[int, Rows] = {}
-        for k in range(len(self._steps) - 1, -1, -1):
-            height, rule, key = self._height[k], self.rules[k], self._steps[k].outputs[0]
-            low, high = _NEVER, 0
-            if key in self.outputs:
-                high = -(-height * number // count)
-            for reader in self._readers[k]:
-                if reader in spans:
-                    needed = self.rules[reader].need(*spans[reader])
-                    low, high = min(low, needed[0]), max(high, needed[1])
-            start = low if self.again[k] else done[k]
-            high = min(-(-high // rule.grain) * rule.grain, height)
-            if high <= start:
-                continue
-            source = rule.need(start, high)
-            if source[0] >= source[1] or high - start < min(rule.fewest, height):
-                return None
-            spans[k] = start, high
-        return {k: spans[k] for k in sorted(spans)}
-
-    def _lowest(self, done: Sequence[int], final: dict[int, Rows]) -> list[int]:
-        """For each step the lowest row of its result that later strips read."""
-        lowest = [_NEVER] * len(self._steps)
-        for k in range(len(self._steps) - 1, -1, -1):
-            for reader in self._readers[k]:
-                row = lowest[reader] if self.again[reader] else done[reader]
-                if row < final.get(reader, (0, 0))[1]:
-                    grain = self.rules[reader].grain
-                    row -= row % grain
-                    lowest[k] = min(lowest[k], self.rules[reader].need(row, min(row + grain, self._height[reader]))[0])
-        return lowest
-
-    # What a strip's writer asks.
-
-    def step(self, k: int) -> int:
-        """The number of a step in the network."""
-        return self.first + k
-
-    def result(self, k: int) -> Key:
-        """The value that a step makes."""
-        return self._steps[k].outputs[0]
-
-    def inputs(self, k: int) -> tuple[Key, ...]:
-        """The values that a step reads."""
-        return self._steps[k].inputs
-
-    def maker(self, key: Key) -> int | None:
-        """The step of the run that makes a value."""
-        return self._maker.get(key)
-
-    def is_read(self, k: int) -> bool:
-        """Whether a step's result is read in the run."""
-        return bool(self._readers[k])
+        return TilingEstimate(most, joined + copied, instructions)
 
 
-class _Strips:
-    """Writes the instructions of one run, strip after strip."""
+class _TileWriter:
+    """Writes the instructions of one region, tile after tile."""
 
-    def __init__(self, run: SplitRegion, wholes: Wholes) -> None:
-        self._run, self._wholes = run, wholes
-        self.instructions: list[Instruction] = []
+    def __init__(self, region: SplitRegion) -> None:
+        self._region = region
+        self.instructions: list[TileInstruction] = []
         self._held: dict[int, Piece] = {}
-        self._parts: dict[Key, list[Piece]] = {key: [] for key in run.outputs}
+        self._parts: dict[Key, list[Piece]] = {key: [] for key in region.outputs}
 
     def resume(self, done: Sequence[int], lowest: Sequence[int]) -> None:
         """Go on where so many rows of each step are done already."""
         for k, rows in enumerate(done):
-            key = self._run.result(k)
+            key = self._region.steps[k].outputs[0]
             if rows and key in self._parts:
                 self._parts[key].append(self._piece(key, (0, rows)))
-            if lowest[k] < rows and not self._run.again[k]:
+            if lowest[k] < rows and not self._region.flow.recomputed[k]:
                 self._held[k] = self._piece(key, (lowest[k], rows))
 
     def alive(self) -> list[Piece]:
-        """What later strips read, and the parts of what is joined at the end."""
+        """List what later tiles read, and the parts of what is joined at the end."""
         return [*self._held.values(), *(part for parts in self._parts.values() for part in parts)]
 
-    def strip(self, spans: dict[int, Rows], lowest: Sequence[int]) -> None:
-        """One strip: the rows that each step computes, and the lowest that later strips read of each result."""
-        run = self._run
-        last = {key: k for k in spans for key in run.rules[k].sliced}
-        cuts: dict[tuple[Key, Rows], Piece] = {}
-        for k, rows in spans.items():
-            rule = run.rules[k]
-            source = rule.need(*rows)
-            operands = tuple(self._rows_of(key, source, cuts) for key in rule.sliced)
+    def write(self, tile: dict[int, Rows], lowest: Sequence[int]) -> None:
+        """Write one tile: the rows that each step computes, and the lowest that later tiles read of each result."""
+        region = self._region
+        last = {key: k for k in tile for key in region.rules[k].sliced}
+        copies: dict[tuple[Key, Rows], Piece] = {}
+        for k, rows in tile.items():
+            rule, step, number = region.rules[k], region.steps[k], region.first + k
+            source = rule.rows.need(*rows)
+            operands = [self._rows_of(key, source, copies) for key in rule.sliced]
             size = rule.prepared(rows, source)
             if size:
                 ready = Piece(operands[0].value, source, size)
-                self.instructions.append(PrepareOperand(run.step(k), rows, operands[0], ready))
-                operands = (ready, *operands[1:])
-            others = tuple(self._wholes[key] for key in run.inputs(k) if key not in rule.sliced)
-            made = self._piece(run.result(k), rows)
-            self.instructions.append(Compute(run.step(k), rows, source, operands, others, made))
-            if run.result(k) in self._parts:
-                self._parts[run.result(k)].append(made)
+                self.instructions.append(PrepareOperand((operands[0],), (ready,), number, rows))
+                operands[0] = ready
+            operands += region.wholes.of(key for key in step.inputs if key not in rule.sliced)
+            result = self._piece(step.outputs[0], rows)
+            self.instructions.append(Compute(tuple(operands), (result,), number, rows, source))
+            if result.value in self._parts:
+                self._parts[result.value].append(result)
             self._let_go(k, last, lowest)
-            if run.is_read(k):
-                self._hold(k, made)
+            if region.flow.readers[k]:
+                self._hold(k, result)
 
-    def finished(self) -> list[Instruction]:
-        """All instructions, with the parts of what is read later joined."""
+    def finished(self) -> list[TileInstruction]:
+        """Return all instructions, with the parts of what is read later joined."""
         for key, parts in self._parts.items():
-            self.instructions.append(Join(tuple(parts), self._wholes[key]))
+            self.instructions.append(Join(tuple(parts), (self._region.wholes[key],)))
         return self.instructions
 
     def _piece(self, key: Key, rows: Rows) -> Piece:
-        return Piece(key, rows, self._run.network.values[key].bytes_of(rows[1] - rows[0]))
+        return Piece(key, rows, self._region.network.values[key].bytes_of(rows[1] - rows[0]))
 
-    def _rows_of(self, key: Key, rows: Rows, cuts: dict[tuple[Key, Rows], Piece]) -> Piece:
-        maker = self._run.maker(key)
-        piece = self._wholes[key] if maker is None else self._held[maker]
+    def _rows_of(self, key: Key, rows: Rows, copies: dict[tuple[Key, Rows], Piece]) -> Piece:
+        writer = self._region.writer.get(key)
+        piece = self._region.wholes[key] if writer is None else self._held[writer]
         if piece.rows == rows:
             return piece
-        if (key, rows) not in cuts:
-            cuts[key, rows] = self._cut(piece, rows)
-        return cuts[key, rows]
+        if (key, rows) not in copies:
+            copies[key, rows] = self._copy(piece, rows)
+        return copies[key, rows]
 
-    def _cut(self, piece: Piece, rows: Rows) -> Piece:
+    def _copy(self, piece: Piece, rows: Rows) -> Piece:
         result = self._piece(piece.value, rows)
-        self.instructions.append(CopyRows(piece, result))
+        self.instructions.append(CopyRows((piece,), (result,)))
         return result
 
-    def _hold(self, k: int, made: Piece) -> None:
-        """Join new rows with those kept from the strip before."""
+    def _hold(self, k: int, result: Piece) -> None:
+        """Join new rows with the halo of the tile before."""
         before = self._held.get(k)
-        if before is not None and before.rows[1] == made.rows[0]:
-            both = self._piece(made.value, (before.rows[0], made.rows[1]))
-            self.instructions.append(Join((before, made), both))
-            made = both
-        self._held[k] = made
+        if before is not None and before.rows[1] == result.rows[0]:
+            both = self._piece(result.value, (before.rows[0], result.rows[1]))
+            self.instructions.append(Join((before, result), (both,)))
+            result = both
+        self._held[k] = result
 
     def _let_go(self, k: int, last: dict[Key, int], lowest: Sequence[int]) -> None:
-        """Behind the last reader of a result in this strip only the rows for the next strips are kept."""
-        for key in self._run.rules[k].sliced:
-            maker = self._run.maker(key)
-            if maker is None or maker not in self._held or last[key] != k:
+        """Keep only the halo of a result behind its last reader in this tile."""
+        for key in self._region.rules[k].sliced:
+            writer = self._region.writer.get(key)
+            if writer is None or writer not in self._held or last[key] != k:
                 continue
-            held = self._held[maker]
-            low = max(lowest[maker], held.rows[0])
-            if low >= held.rows[1] or self._run.again[maker]:
-                del self._held[maker]
+            held = self._held[writer]
+            low = max(lowest[writer], held.rows[0])
+            if low >= held.rows[1] or self._region.flow.recomputed[writer]:
+                del self._held[writer]
             elif low > held.rows[0]:
-                self._held[maker] = self._cut(held, (low, held.rows[1]))
+                self._held[writer] = self._copy(held, (low, held.rows[1]))
 
 
 def most_alive(
-    instructions: Sequence[Instruction], entering: Iterable[Piece], leaving: Iterable[Piece]
+    instructions: Sequence[TileInstruction], entering: Iterable[Piece], leaving: Iterable[Piece]
 ) -> tuple[int, int]:
-    """The most bytes alive over these instructions, and the first of them that has so many."""
+    """Count the most bytes alive over these instructions, and find the first of them that has so many."""
     last: dict[Piece, int] = {}
     for index, one in enumerate(instructions):
-        for piece in (*one.reads, *_results(one)):
-            last[piece] = index
+        last.update(dict.fromkeys((*one.reads, *one.results), index))
     last.update(dict.fromkeys(leaving, len(instructions)))
-    now = sum(piece.bytes for piece in set(entering) if piece in last)
     alive = {piece for piece in entering if piece in last}
+    now = sum(piece.bytes for piece in alive)
     most, where = 0, 0
     for index, one in enumerate(instructions):
-        for piece in _results(one):
-            if piece not in alive:
-                alive.add(piece)
-                now += piece.bytes
+        new = set(one.results) - alive
+        alive |= new
+        now += sum(piece.bytes for piece in new)
         if now > most:
             most, where = now, index
-        for piece in {*one.reads, *_results(one)}:
-            if last[piece] == index and piece in alive:
-                alive.remove(piece)
-                now -= piece.bytes
+        dead = {piece for piece in (*one.reads, *one.results) if last[piece] == index} & alive
+        alive -= dead
+        now -= sum(piece.bytes for piece in dead)
     return most, where
-
-
-def _results(one: Instruction) -> tuple[Piece, ...]:
-    return one.results if isinstance(one, Whole) else (one.result,)

@@ -1,38 +1,39 @@
-"""Which runs of steps become strips, and how many: the cheapest choice under a limit, or the least that can be reached.
+"""Which fused regions of a file are computed by tiles, and how many: the cheapest under a limit, or the least memory.
 
-Exact over one order of the steps: each step is either whole with at most the limit alive, or in a run whose strips
-have at most the limit alive; the runs are chosen by dynamic programming over the positions. Bounded by work.
+Exact over one order of the steps: each step is either whole with at most the limit alive, or in a region whose tiles
+have at most the limit alive. Bounded by work.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
 from isthmus.errors import Code, QnnError
+from isthmus.prepare.tiling.region_path import cheapest_regions, least_limit
 from isthmus.split.network import Network, depth_first
-from isthmus.split.regions import CopyRows, Instruction, Join, Piece, SplitRegion, Wholes, most_alive
+from isthmus.split.regions import Piece, SplitRegion, StepInstruction, TileInstruction, WholeValues, most_alive
 
 COUNTS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64)
-"""The numbers of strips that are tried."""
+"""The numbers of tiles that are tried."""
 MOST_WORK = 24_000
-"""Steps of runs that are weighed for one order of the steps, which takes about a second."""
+"""Steps of regions that are estimated for one order of the steps, which takes about a second."""
 LONGEST = 80
-"""The most steps of a run."""
+"""The most steps of a region."""
 CORRECTIONS = 16
-"""How often runs are chosen anew because the strips of one have more alive than the sketch of them said."""
+"""How often regions are chosen anew because the tiles of one have more alive than estimated."""
 EACH = 4096
-"""What an instruction costs, as bytes that are copied."""
+"""The cost of an instruction, as bytes that are copied."""
 LEAST_GAIN = 48
-"""The least is looked for to this part of what the whole model has alive."""
+"""The least memory is searched to this part of what the whole model has alive."""
 _NEVER = 1 << 60
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """A run of steps and into how many strips it is cut."""
+class SplitChoice:
+    """A region of steps and the number of its tiles."""
 
     first: int
     last: int
@@ -41,7 +42,7 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Split:
-    """A model in strips.
+    """A model by tiles.
 
     Parameters
     ----------
@@ -54,8 +55,8 @@ class Split:
     """
 
     network: Network
-    runs: tuple[Chosen, ...]
-    instructions: tuple[Instruction, ...]
+    regions: tuple[SplitChoice, ...]
+    instructions: tuple[TileInstruction, ...]
     before: int
     after: int
     holding: str
@@ -73,192 +74,157 @@ class SplitSearch:
 
     def __init__(self, network: Network) -> None:
         self.network = network
-        self._wholes = Wholes(network)
-        self._runs: dict[tuple[int, int], tuple[SplitRegion, int, int] | None] = {}
-        self._weighed: dict[Chosen, _Weighed | None] = {}
+        self._wholes = WholeValues(network)
+        self._regions: dict[tuple[int, int], tuple[SplitRegion, int, int] | None] = {}
+        self._weighed: dict[SplitChoice, _Weighed | None] = {}
         self._impossible: dict[int, int] = {}
-        """For the last step of runs the first one from which on no strips can be cut: neither of longer runs."""
+        """For the last step of regions the first step from which on there are no tiles: nor of longer regions."""
         self._work = 0
         rules = [step.rule is not None for step in network.steps]
-        floor = [live for live, ruled in zip(network.live, rules, strict=True) if not ruled]
-        self._floor = max(floor, default=0)
-        self._entering = [self._alive_between(index) for index in range(len(rules) + 1)]
+        self._floor = max((live for live, ruled in zip(network.live, rules, strict=True) if not ruled), default=0)
+        self._entering = [network.entering(index) for index in range(len(rules) + 1)]
         self._divided = [network.is_divided(index) for index in range(len(rules) + 1)]
         # For each step the first one of its unbroken row of steps with rules.
         self._from = list(accumulate(range(len(rules)), lambda start, i: start if rules[i] else i + 1, initial=0))[1:]
 
-    def _alive_between(self, index: int) -> int:
-        """The bytes that are alive between a step and the one before it."""
-        network = self.network
-        return sum(
-            network.size(key) for key, begin in network.begin.items() if begin < index <= network.end[key]
-        )
-
-    def under(self, limit: int) -> list[Chosen] | None:
-        """The cheapest runs with which no more than the limit is alive; None where none are found."""
-        for _ in range(CORRECTIONS):
-            chosen = self._under(limit)
+    def under(self, limit: int) -> list[SplitChoice] | None:
+        """Find the cheapest regions with which no more than the limit is alive; None where there are none."""
+        for _ in range(CORRECTIONS if limit >= self._floor else 0):
+            chosen, _ = cheapest_regions(
+                self.network.live, limit, lambda last, hot: self._firsts(last, hot, limit),
+                lambda first, last, below: self._fitting(first, last, limit, below),
+            )  # fmt: skip
             if chosen is None or max([self._exact(one) for one in chosen], default=0) <= limit:
                 return chosen
         return None
 
-    def _under(self, limit: int) -> list[Chosen] | None:
-        live = self.network.live
-        if limit < self._floor:
-            return None
-        best: list[tuple[int, tuple[Chosen, ...]] | None] = [(0, ())]
-        hot = -1
-        for last in range(len(live)):
-            if live[last] > limit:
-                hot = last
-            entry = best[last] if live[last] <= limit else None
-            ends = hot >= 0 and self._entering[last + 1] <= limit
-            # A step that need not be split is left out where less is alive on its other side.
-            spare = live[last] <= limit and not self._divided[last]
-            ends = ends and not self._divided[last + 1]
-            ends = ends and not (spare and self._entering[last] <= self._entering[last + 1])
-            for first in range(min(hot, last), max(self._from[last], last - LONGEST + 1) - 1, -1) if ends else ():
-                if first <= self._impossible.get(last, -1):
-                    break
-                before = best[first]
-                if before is None or self._divided[first] or self._entering[first] > limit:
-                    continue
-                spare = live[first] <= limit and not self._divided[first + 1]
-                if spare and self._entering[first] >= self._entering[first + 1]:
-                    continue
-                # Two strips of everything are the least that longer runs cost too.
-                if entry is not None and before[0] + 2 * EACH * (last - first + 1) >= entry[0]:
-                    continue
-                chosen = self._fitting(first, last, limit, None if entry is None else entry[0] - before[0])
-                if chosen is not None:
-                    weighed = self._weighed[chosen]
-                    assert weighed is not None
-                    entry = before[0] + weighed.cost, (*before[1], chosen)
-            best.append(entry)
-        found = best[-1]
-        return None if found is None else list(found[1])
+    def _firsts(self, last: int, hot: int, limit: int) -> Iterator[int]:
+        """Yield the steps that a region may begin with which ends with a step."""
+        live, entering, divided = self.network.live, self._entering, self._divided
+        if hot < 0 or entering[last + 1] > limit or divided[last + 1]:
+            return
+        # A step that need not be split is left out where less is alive on its other side.
+        if live[last] <= limit and not divided[last] and entering[last] <= entering[last + 1]:
+            return
+        for first in range(hot, max(self._from[last], last - LONGEST + 1) - 1, -1):
+            if first <= self._impossible.get(last, -1):
+                return
+            spare = live[first] <= limit and not divided[first + 1] and entering[first] >= entering[first + 1]
+            if not spare and not divided[first] and entering[first] <= limit:
+                yield first
 
-    def least(self, below: int | None = None) -> tuple[int, list[Chosen]] | None:
-        """The least bytes alive that are found, and with which runs; None where that is not clearly below a number."""
-        low, high = self._floor, self.network.peak
-        chosen: list[Chosen] = []
-        if below is not None and high >= below - below // LEAST_GAIN:
-            # Another order has got there: one that does no better is soon told.
-            found = self.under(below - below // LEAST_GAIN)
+    def least(self, below: int | None = None) -> tuple[int, list[SplitChoice]] | None:
+        """Find the least bytes alive, and the regions for them; None where that is not clearly below a number."""
+        best: tuple[int, list[SplitChoice]] = self.network.peak, []
+        if below is not None and best[0] >= below - below // LEAST_GAIN:
+            # Another order has reached that: one that does no better is soon known.
+            found = self._attempt(below - below // LEAST_GAIN)
             if found is None:
                 return None
-            chosen, high = found, self.written(found)[1]
-        while high - low > max(high // LEAST_GAIN, 1):
-            middle = (low + high) // 2
-            found = self.under(middle)
-            if found is None:
-                low = middle
-            else:
-                chosen, high = found, self.written(found)[1]
-        return high, chosen
+            best = found
+        return least_limit(self._floor, best, lambda limit: max(limit // LEAST_GAIN, 1), self._attempt)
 
-    def written(self, chosen: Sequence[Chosen]) -> tuple[list[Instruction], int, str]:
-        """All instructions, the most bytes alive, and the step that has them."""
-        network, instructions, at = self.network, list[Instruction](), 0
-        for run in chosen:
-            instructions += [self._wholes.compute(step) for step in range(at, run.first)]
-            strips = SplitRegion(network, run.first, run.last, self._wholes).expand(run.count)
-            assert strips is not None
-            instructions += strips
-            at = run.last + 1
+    def _attempt(self, limit: int) -> tuple[int, list[SplitChoice]] | None:
+        found = self.under(limit)
+        return None if found is None else (self.written(found)[1], found)
+
+    def written(self, chosen: Sequence[SplitChoice]) -> tuple[list[TileInstruction], int, str]:
+        """Write all instructions; also return the most bytes alive, and the step that has them."""
+        network, instructions, at = self.network, list[TileInstruction](), 0
+        for one in chosen:
+            instructions += [self._wholes.compute(step) for step in range(at, one.first)]
+            tiles = SplitRegion(network, one.first, one.last, self._wholes).expand(one.count)
+            assert tiles is not None
+            instructions += tiles
+            at = one.last + 1
         instructions += [self._wholes.compute(step) for step in range(at, len(network.steps))]
-        given = [self._wholes[key] for key in network.given]
-        kept = [self._wholes[key] for key in network.kept]
-        most, where = most_alive(instructions, given, kept)
+        most, where = most_alive(instructions, self._wholes.of(network.given), self._wholes.of(network.kept))
         return instructions, most, _name(network, instructions[where]) if instructions else ""
 
-    def _fitting(self, first: int, last: int, limit: int, dearest: int | None) -> Chosen | None:
-        """The fewest strips of a run with which the limit is kept."""
-        known = self._run(first, last)
-        if known is None or known[1] > limit or (dearest is not None and dearest <= 0):
+    def _fitting(self, first: int, last: int, limit: int, below: float) -> tuple[int, SplitChoice] | None:
+        """Find the fewest tiles of a region with which the limit is kept, where they cost less than a number."""
+        # Two tiles of everything are the least that a region costs.
+        known = self.region(first, last) if 2 * EACH * (last - first + 1) < below else None
+        if known is None or known[1] > limit:
             return None
-        run, bound, _ = known
+        region, bound, passing = known
         index = 0
-        counts = [count for count in COUNTS if count <= run.most]
+        counts = [count for count in COUNTS if count <= region.most]
         while index < len(counts):
-            chosen = Chosen(first, last, counts[index])
-            weighed = self._weigh(run, chosen, known[2])
+            choice = SplitChoice(first, last, counts[index])
+            weighed = self._weigh(region, choice, passing)
             if weighed is None:
                 if index == 0:
                     self._impossible[last] = max(first, self._impossible.get(last, -1))
                     return None
                 index += 1
                 continue
-            if dearest is not None and weighed.cost >= dearest:
+            if weighed.cost >= below:
                 return None
             if weighed.peak <= limit:
-                return chosen
-            # What exceeds the bound shrinks at best as strips do.
+                return weighed.cost, choice
+            # What exceeds the bound shrinks at best as tiles do.
             wanted = counts[index] * (weighed.peak - bound) / max(limit - bound, 1)
             index = max(index + 1, min(bisect_right(counts, wanted * 0.7), len(counts) - 1))
         return None
 
-    def _exact(self, chosen: Chosen) -> int:
-        """The most bytes alive in a run, from now on known exactly."""
-        known, weighed = self._run(chosen.first, chosen.last), self._weighed[chosen]
+    def _exact(self, choice: SplitChoice) -> int:
+        """Count the most bytes alive in a region, which are from now on known exactly."""
+        known, weighed = self.region(choice.first, choice.last), self._weighed[choice]
         assert known is not None
         assert weighed is not None
         if not weighed.exact:
-            run, _, passing = known
-            instructions = run.expand(chosen.count)
-            if instructions is None:
-                self._weighed[chosen] = _Weighed(_NEVER, weighed.cost, True)
-                return _NEVER
-            self._work += len(instructions) // 4
-            peak, _ = most_alive(instructions, self._ending(run), [self._wholes[key] for key in run.outputs])
-            weighed = self._weighed[chosen] = _Weighed(peak + passing, weighed.cost, True)
+            region, _, passing = known
+            instructions, peak = region.expand(choice.count), _NEVER
+            if instructions is not None:
+                self._work += len(instructions) // 4
+                most, _ = most_alive(instructions, self.ending(region), self._wholes.of(region.outputs))
+                peak = most + passing
+            weighed = self._weighed[choice] = _Weighed(peak, weighed.cost, True)
         return weighed.peak
 
-    def _ending(self, run: SplitRegion) -> list[Piece]:
-        """What a run reads that nobody reads after it."""
-        inside = {key for step in self.network.steps[run.first : run.last + 1] for key in step.inputs}
+    def ending(self, region: SplitRegion) -> list[Piece]:
+        """List what a region reads and no step after it."""
+        inside = {key for step in region.steps for key in step.inputs}
         begin, end = self.network.begin, self.network.end
-        return [self._wholes[key] for key in inside if begin[key] < run.first and end[key] <= run.last]
+        return [self._wholes[key] for key in inside if begin[key] < region.first and end[key] <= region.last]
 
-    def _run(self, first: int, last: int) -> tuple[SplitRegion, int, int] | None:
-        """A run, the least that its ends have alive, and the bytes that pass it by."""
-        if (first, last) not in self._runs:
-            self._runs[first, last] = self._bounded(first, last)
-        return self._runs[first, last]
+    def region(self, first: int, last: int) -> tuple[SplitRegion, int, int] | None:
+        """Return a region, the least bytes that its ends have alive, and the bytes that are alive all through it."""
+        if (first, last) not in self._regions:
+            self._regions[first, last] = self._bounded(first, last)
+        return self._regions[first, last]
 
     def _bounded(self, first: int, last: int) -> tuple[SplitRegion, int, int] | None:
         network = self.network
-        run = SplitRegion(network, first, last, self._wholes)
-        if not run.possible or not run.outputs:
+        region = SplitRegion(network, first, last, self._wholes)
+        if not region.possible or not region.outputs:
             return None
-        entering = passing = 0
-        for key, begin in network.begin.items():
-            if begin < first and network.end[key] >= first:
-                entering += network.size(key)
-                passing += network.size(key) if network.end[key] > last else 0
-        joined = sum(network.values[key].bytes + network.size(key) for key in run.outputs)
-        return run, max(entering, passing + joined), passing
+        around = (key for key, begin in network.begin.items() if begin < first and network.end[key] > last)
+        passing = sum(network.size(key) for key in around)
+        joined = sum(network.values[key].bytes + network.size(key) for key in region.outputs)
+        return region, max(self._entering[first], passing + joined), passing
 
-    def _weigh(self, run: SplitRegion, chosen: Chosen, passing: int) -> _Weighed | None:
-        if chosen not in self._weighed:
+    def _weigh(self, region: SplitRegion, choice: SplitChoice, passing: int) -> _Weighed | None:
+        if choice not in self._weighed:
             weighed = None
             if self._work < MOST_WORK:
-                self._work += len(run.rules)
-                sketch = run.sketch(chosen.count, self._ending(run))
-                if sketch is not None:
-                    weighed = _Weighed(sketch.bytes + passing, sketch.copied + EACH * sketch.instructions)
-            self._weighed[chosen] = weighed
-        return self._weighed[chosen]
+                self._work += len(region.rules)
+                found = region.estimate(choice.count, self.ending(region))
+                if found is not None:
+                    weighed = _Weighed(found.bytes + passing, found.copied + EACH * found.instructions)
+            self._weighed[choice] = weighed
+        return self._weighed[choice]
 
 
-def _name(network: Network, one: Instruction) -> str:
-    if isinstance(one, CopyRows | Join):
-        return network.values[one.result.value].name
-    return network.steps[one.step].name
+def _name(network: Network, one: TileInstruction) -> str:
+    if isinstance(one, StepInstruction):
+        return network.steps[one.step].name
+    return network.values[one.result.value].name
 
 
 def split(network: Network, limit: int | None, what: str) -> Split:
-    """The model in strips that keep a limit, or the least that is found where there is none.
+    """Compute a model by tiles within a limit, or with the least memory where there is none.
 
     Raises
     ------
@@ -275,7 +241,7 @@ def split(network: Network, limit: int | None, what: str) -> Split:
             chosen = search.under(limit)
             if chosen is not None:
                 return _finished(search, chosen, before)
-    best: tuple[int, list[Chosen], SplitSearch] | None = None
+    best: tuple[int, list[SplitChoice], SplitSearch] | None = None
     for search in searches:
         found = search.least(None if best is None else best[0])
         if found is not None:
@@ -293,6 +259,6 @@ def split(network: Network, limit: int | None, what: str) -> Split:
     return result
 
 
-def _finished(search: SplitSearch, chosen: list[Chosen], before: int) -> Split:
+def _finished(search: SplitSearch, chosen: list[SplitChoice], before: int) -> Split:
     instructions, after, holding = search.written(chosen)
     return Split(search.network, tuple(chosen), tuple(instructions), before, after, holding)

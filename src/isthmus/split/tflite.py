@@ -32,8 +32,9 @@ from isthmus.frontends.tflite.schema import (
     TensorField,
 )
 from isthmus.split.network import Key, Network, SplitStep, SplitValue
-from isthmus.split.regions import Compute, CopyRows, Instruction, Join, Piece, PrepareOperand, Whole
-from isthmus.split.tflite_rules import ROW_AXIS, OperatorFacts, OperatorRule, operator_rule
+from isthmus.split.regions import Compute, CopyRows, Join, Piece, PrepareOperand, TileInstruction
+from isthmus.split.tflite_rules import ROW_AXIS, OperatorRule, operator_rule
+from isthmus.split.writer import FileWriter
 
 _VALID = 1
 _CODE_VERSION = 2
@@ -72,8 +73,6 @@ class TfliteFile:
         }
         self.makers: dict[int, OperatorEntry] = {}
         """The operators whose results are constants, by result."""
-        self.operators: list[OperatorEntry] = []
-        self.rules: list[OperatorRule | None] = []
         self.network = self._network()
 
     def _network(self) -> Network:
@@ -93,12 +92,9 @@ class TfliteFile:
                 self.makers.update(dict.fromkeys(made, entry))
                 continue
             values.update({index: self._value(index) for index in made})
-            rule = operator_rule(OperatorFacts(entry, main, frozenset(self.static)))
-            self.operators.append(entry)
-            self.rules.append(rule)
             dynamic = tuple(dict.fromkeys(i for i in reads if i in values))
-            name = main.operator_name(entry)
-            steps.append(SplitStep(name, dynamic, tuple(made), None if rule is None else rule.rule))
+            rule = operator_rule(entry, main, self.static)
+            steps.append(SplitStep(main.operator_name(entry), dynamic, tuple(made), rule, source=entry))
         kept = frozenset(index for index in outputs if index in values)
         return Network(tuple(steps), values, tuple(given), kept, fixed)
 
@@ -109,18 +105,17 @@ class TfliteFile:
         rows = entry.shape[ROW_AXIS] if len(entry.shape) == 4 and entry.shape[0] == 1 else 0
         return SplitValue(entry.name, size, rows)
 
-    def written(self, network: Network, instructions: Iterable[Instruction]) -> bytes:
+    def written(self, network: Network, instructions: Iterable[TileInstruction]) -> bytes:
         """The file with these instructions for its main subgraph; `network` has the steps in the order they count."""
-        return _Writer(self, network).written(instructions)
+        return _TfliteWriter(self, network).written(instructions)
 
 
-class _Writer:
-    """One split file as it is written: first what new tensors, buffers and operators there are, then their tables."""
+class _TfliteWriter(FileWriter):
+    """One split TFLite file as it is written: first lists of new tensors, buffers and operators, then their tables."""
 
     def __init__(self, source: TfliteFile, network: Network) -> None:
-        self._file, self._model, self._main = source, source.model, source.main
-        own = {id(step): index for index, step in enumerate(source.network.steps)}
-        self._order = [own[id(step)] for step in network.steps]
+        super().__init__(network, source.makers)
+        self._model, self._main = source.model, source.main
         self._old_tensors = source.main.tensor_count
         self._tensors: list[tuple[str, ElementType, tuple[int, ...], int, int | None]] = []
         """New tensors: name, type, shape, buffer, and the old tensor whose quantization they have."""
@@ -130,38 +125,34 @@ class _Writer:
         self._operators: list[_Operator] = []
         self._pieces: dict[Piece, int] = {}
         self._constants: dict[tuple, int] = {}
-        self._emitted: set[int] = set()
         self._root = source.model.root
         self._subgraph = self._root.tables(ModelField.SUBGRAPHS, "subgraph")[0]
         self._old_operators = self._subgraph.tables(SubgraphField.OPERATORS, "operator")
         self._old_codes = self._root.tables(ModelField.OPERATOR_CODES, "operator code")
         self._old_buffers = self._root.tables(ModelField.BUFFERS, "buffer")
 
-    def written(self, instructions: Iterable[Instruction]) -> bytes:
-        for one in instructions:
-            if isinstance(one, Whole):
-                entry = self._entry(one.step)
-                self._constants_of(entry)
-                self._operators.append(_Operator(old=entry))
-            elif isinstance(one, CopyRows):
-                self._slice(one)
-            elif isinstance(one, Join):
-                inputs = [self._number(part) for part in one.parts]
-                code = self._code("CONCATENATION", self._type(one.result))
-                self._operators.append(_Operator(code, inputs, [self._number(one.result)], axis=ROW_AXIS))
-            elif isinstance(one, PrepareOperand):
-                self._pad(one)
-            else:
-                self._compute(one)
-        for index in self._main.outputs:
-            if index in self._file.makers:
-                self._constant(index)
+    def written(self, instructions: Iterable[TileInstruction]) -> bytes:
+        self.add_all(instructions)
+        self.add_constants(self._main.outputs)
         return self._front().before(self._model)
 
     # -- instructions --------------------------------------------------------------------------------------------------
 
-    def _entry(self, step: int) -> OperatorEntry:
-        return self._file.operators[self._order[step]]
+    def reads_of(self, node: OperatorEntry) -> Iterable[int]:
+        return node.inputs
+
+    def add_node(self, node: OperatorEntry) -> None:
+        self._operators.append(_Operator(old=node))
+
+    def add_join(self, one: Join) -> None:
+        inputs = [self._number(part) for part in one.reads]
+        code = self._code("CONCATENATION", self._type(one.result))
+        self._operators.append(_Operator(code, inputs, [self._number(one.result)], axis=ROW_AXIS))
+
+    def _rule(self, step: int) -> OperatorRule:
+        rule = self.network.steps[step].rule
+        assert isinstance(rule, OperatorRule)
+        return rule
 
     def _type(self, piece: Piece) -> ElementType:
         return self._main.tensor(self._old(piece)).type
@@ -206,61 +197,37 @@ class _Writer:
             self._codes.append(wanted)
         return len(self._old_codes) + self._codes.index(wanted)
 
-    def _slice(self, one: CopyRows) -> None:
+    def add_slice(self, one: CopyRows) -> None:
         shape = self._main.tensor(self._old(one.result)).shape
-        low, high = (row - one.source.rows[0] for row in one.result.rows)
+        low, high = (row - one.reads[0].rows[0] for row in one.result.rows)
         begin = self._array(np.array([0, low, 0, 0], "<i4"))
         size = self._array(np.array([shape[0], high - low, *shape[2:]], "<i4"))
         code = self._code("SLICE", self._type(one.result))
-        self._operators.append(_Operator(code, [self._number(one.source), begin, size], [self._number(one.result)]))
+        self._operators.append(_Operator(code, [self._number(one.reads[0]), begin, size], [self._number(one.result)]))
 
-    def _pad(self, one: PrepareOperand) -> None:
-        rule = self._file.rules[self._order[one.step]]
-        assert rule is not None
+    def add_padding(self, one: PrepareOperand) -> None:
+        rule, (source,) = self._rule(one.step), one.reads
         assert rule.padding is not None
-        old = self._old(one.source)
+        old = self._old(source)
         entry = self._main.tensor(old)
-        (above, below), (left, right) = rule.padding(one.rows, one.source.rows)
+        (above, below), (left, right) = rule.padding(one.rows, source.rows)
         amounts = self._array(np.array([(0, 0), (above, below), (left, right), (0, 0)], "<i4"))
-        rows = one.source.rows[1] - one.source.rows[0]
+        rows = source.rows[1] - source.rows[0]
         shape = (entry.shape[0], rows + above + below, entry.shape[2] + left + right, entry.shape[3])
-        inputs = [self._number(one.source), amounts]
+        inputs = [self._number(source), amounts]
         if rule.lowest:
             inputs.append(self._array(_lowest(NUMPY_TYPES[entry.type]), entry.type, old))
         code = self._code("PADV2" if rule.lowest else "PAD", entry.type)
         self._operators.append(_Operator(code, inputs, [self._number(one.result, shape)]))
 
-    def _compute(self, one: Compute) -> None:
-        entry = self._entry(one.step)
-        rule = self._file.rules[self._order[one.step]]
-        assert rule is not None
-        self._constants_of(entry)
-        rows = {key: self._number(piece) for key, piece in zip(rule.rule.sliced, one.operands, strict=True)}
-        inputs = [rows.get(index, index) for index in entry.inputs]
+    def add_tile(self, one: Compute, node: OperatorEntry) -> None:
+        rule = self._rule(one.step)
+        rows = {key: self._number(piece) for key, piece in zip(rule.sliced, one.reads, strict=False)}
+        inputs = [rows.get(index, index) for index in node.inputs]
         for index, array in rule.constants(one.rows, one.source).items():
             inputs[index] = self._array(array.astype("<i4"))
         outputs = [self._number(one.result)]
-        self._operators.append(_Operator(None, inputs, outputs, old=entry, valid=rule.valid))
-
-    def _constants_of(self, entry: OperatorEntry) -> None:
-        for index in entry.inputs:
-            if index in self._file.makers:
-                self._constant(index)
-
-    def _constant(self, index: int) -> None:
-        """Write the operators that a constant comes from, before its first reader."""
-        makers = self._file.makers
-        stack = [makers[index]]
-        while stack:
-            entry = stack[-1]
-            before = [makers[i] for i in entry.inputs if i in makers and makers[i].index not in self._emitted]
-            if before and entry.index not in self._emitted:
-                stack += before
-                continue
-            stack.pop()
-            if entry.index not in self._emitted:
-                self._emitted.add(entry.index)
-                self._operators.append(_Operator(old=entry))
+        self._operators.append(_Operator(None, inputs, outputs, old=node, valid=rule.valid))
 
     # -- tables --------------------------------------------------------------------------------------------------------
 

@@ -1,35 +1,37 @@
 """Which TFLite operators can be computed by rows (axis 1 of N, H, W, C), and what changes in one that computes some.
 
-Windows of TFLite know no padding but SAME and VALID, so a strip writes its padding out: zeros (the zero point of 8-bit
+Windows of TFLite have no padding but SAME and VALID, so a tile writes its padding out: zeros (the zero point of 8-bit
 numbers) before a convolution, the lowest number before a maximum. An average leaves padding out of its count, so one
 with padding stays whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
 from math import gcd, prod
 
 import numpy as np
 
-from isthmus.frontends.tflite.entries import OperatorEntry, TfliteTensor
+from isthmus.frontends.tflite.entries import OperatorEntry
 from isthmus.frontends.tflite.model import SubgraphEntry
 from isthmus.frontends.tflite.schema import NUMPY_TYPES, ElementType
-from isthmus.split.network import Rows, Rule
+from isthmus.graph.rows import Rows, enlarged_rows, padded_rows, same_rows, window_rows
+from isthmus.split.network import Key, TileRule
+from isthmus.split.rules import Operands
 
 ROW_AXIS = 1
 SAME = 0
 LANES, COLUMNS = 8, 16
 """LiteRT's matrix products of floats take the channels that do not fill the lanes of a vector in another way, so many
-pixels at a time: strips of such convolutions begin and end between those."""
+pixels at a time: tiles of such convolutions begin and end between those."""
 Padding = tuple[Rows, Rows]
 """Rows before and after, columns before and after."""
 
 
 @dataclass(frozen=True)
-class OperatorRule:
-    """How an operator is computed by rows.
+class OperatorRule(TileRule):
+    """Computation of an operator by rows.
 
     Parameters
     ----------
@@ -43,7 +45,6 @@ class OperatorRule:
         Operands by number that become other arrays of 32-bit numbers.
     """
 
-    rule: Rule
     padding: Callable[[Rows, Rows], Padding] | None = None
     lowest: bool = False
     valid: bool = False
@@ -51,187 +52,135 @@ class OperatorRule:
 
 
 @dataclass(frozen=True)
-class OperatorFacts:
-    """An operator, its subgraph, and which tensors are constants."""
+class OperatorFacts(Operands):
+    """An operator with its operands."""
 
     entry: OperatorEntry
     subgraph: SubgraphEntry
-    static: frozenset[int]
 
-    def tensor(self, index: int) -> TfliteTensor:
-        """An operand."""
-        return self.subgraph.tensor(self.entry.inputs[index])
+    def type(self, index: int) -> ElementType:
+        """Return the element type of an operand."""
+        return self.subgraph.tensor(self.entry.inputs[index]).type
 
-    @property
-    def result(self) -> TfliteTensor:
-        """The result."""
-        return self.subgraph.tensor(self.entry.outputs[0])
-
-    @property
-    def first(self) -> int:
-        """The number of the first operand."""
-        return self.entry.inputs[0]
-
-    def is_image(self, index: int) -> bool:
-        """Whether an operand is no constant and has rows."""
-        return self.entry.inputs[index] not in self.static and len(self.tensor(index).shape) == 4
-
-    def others_static(self) -> bool:
-        """Whether all but the first operand are constants."""
-        return all(index in self.static for index in self.entry.inputs[1:] if index >= 0)
+    def option(self, name: str) -> int:
+        """Return an option, 1 where the operator has none of that name."""
+        return int(self.entry.options.get(name, 1))
 
     def numbers(self, index: int) -> np.ndarray | None:
-        """A constant operand of 32-bit numbers."""
-        tensor = self.tensor(index)
+        """Read a constant operand of 32-bit numbers."""
+        tensor = self.subgraph.tensor(self.entry.inputs[index])
         data = self.subgraph.shared.buffer(tensor.buffer)
         if tensor.type is not ElementType.INT32 or len(data) != 4 * prod(tensor.shape):
             return None
         return np.frombuffer(data, "<i4").reshape(tensor.shape)
 
 
-def operator_rule(facts: OperatorFacts) -> OperatorRule | None:
-    """How an operator is computed by rows; None where it stays whole."""
-    rule = _RULES.get(facts.entry.code)
-    if rule is None or len(facts.entry.outputs) != 1 or -1 in facts.entry.inputs[:1]:
+def operator_rule(entry: OperatorEntry, subgraph: SubgraphEntry, static: Collection[int]) -> OperatorRule | None:
+    """Find how an operator is computed by rows; None where it stays whole."""
+    rule = _RULES.get(entry.code)
+    if rule is None or len(entry.outputs) != 1 or -1 in entry.inputs[:1]:
         return None
-    shape = facts.result.shape
-    if len(shape) != 4 or shape[0] != 1 or shape[ROW_AXIS] < 2:
+    result = subgraph.tensor(entry.outputs[0])
+    if len(result.shape) != 4 or result.shape[0] != 1 or result.shape[ROW_AXIS] < 2:
         return None
-    touched = [facts.result, *(facts.subgraph.tensor(i) for i in facts.entry.inputs if i >= 0)]
+    operands = [subgraph.tensor(index) if index >= 0 else None for index in entry.inputs]
+    touched = [result, *(tensor for tensor in operands if tensor is not None)]
     if any(-1 in t.signature or t.is_variable or t.type not in NUMPY_TYPES for t in touched):
         return None
-    return rule(facts)
+    keys = tuple(index if index >= 0 else None for index in entry.inputs)
+    dims = tuple(() if tensor is None else tensor.shape for tensor in operands)
+    constant = tuple(index in static for index in entry.inputs)
+    return rule(OperatorFacts(keys, dims, constant, result.shape, ROW_AXIS, entry, subgraph))
 
 
-def _same(sliced: list[int]) -> OperatorRule | None:
-    names = tuple(dict.fromkeys(sliced))
-    return OperatorRule(Rule(names, lambda a, b: (a, b))) if names else None
-
-
-def _element_wise(facts: OperatorFacts) -> OperatorRule | None:
-    sliced, rows = [], facts.result.shape[ROW_AXIS]
-    for index in facts.entry.inputs:
-        shape = facts.subgraph.tensor(index).shape if index >= 0 else ()
-        if len(shape) < 3 or shape[-3] == 1:
-            continue  # the same for every row
-        if index in facts.static or len(shape) != 4 or shape[ROW_AXIS] != rows:
-            return None
-        sliced.append(index)
-    return _same(sliced)
-
-
-def _concatenation(facts: OperatorFacts) -> OperatorRule | None:
-    count = len(facts.entry.inputs)
-    if int(facts.entry.options["axis"]) % 4 == ROW_AXIS or not all(facts.is_image(i) for i in range(count)):
-        return None
-    return _same(list(facts.entry.inputs))
+def _same(facts: OperatorFacts, sliced: tuple[Key, ...] | None) -> OperatorRule | None:
+    return None if sliced is None else OperatorRule(sliced, same_rows(facts.rows))
 
 
 def _softmax(facts: OperatorFacts) -> OperatorRule | None:
-    return _same([facts.first]) if facts.is_image(0) else None
+    return _same(facts, facts.first() if facts.is_image() else None)
 
 
-def _windows(facts: OperatorFacts, kernel: tuple[int, int], lowest: bool, average: bool = False) -> OperatorRule | None:
-    options, source, result = facts.entry.options, facts.tensor(0), facts.result
-    if not facts.is_image(0) or not facts.others_static():
+def _windows(
+    facts: OperatorFacts, kernel: tuple[int, int], lowest: bool = False, average: bool = False
+) -> OperatorRule | None:
+    if not facts.is_one_image:
         return None
-    strides = (int(options["stride_h"]), int(options["stride_w"]))
-    dilations = (int(options.get("dilation_h", 1)), int(options.get("dilation_w", 1)))
+    strides = facts.option("stride_h"), facts.option("stride_w")
+    dilations = facts.option("dilation_h"), facts.option("dilation_w")
     if min(*strides, *dilations, *kernel) < 1:
         return None
-    reach = tuple((k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True))
-    pads = [(0, 0), (0, 0)]
-    if options["padding"] == SAME:
-        for axis in (0, 1):
-            total = max((result.shape[axis + 1] - 1) * strides[axis] + reach[axis] - source.shape[axis + 1], 0)
-            pads[axis] = total // 2, total - total // 2
+    same, pads = facts.entry.options["padding"] == SAME, [(0, 0), (0, 0)]
+    if same:
+        pads = [(n // 2, n - n // 2) for n in facts.same_padding(kernel, strides, dilations)]
     padded = any(map(any, pads))
     if padded and average:
         return None
-    height, stride, top = source.shape[ROW_AXIS], strides[0], pads[0][0]
+    rows = window_rows(facts.height, kernel[0], strides[0], dilations[0], *pads[0])
 
-    def need(a: int, b: int) -> Rows:
-        return max(0, a * stride - top), min(height, (b - 1) * stride - top + reach[0])
+    def padding(tile: Rows, source: Rows) -> Padding:
+        return rows.edges(tile, source), pads[1]
 
-    def padding(rows: Rows, given: Rows) -> Padding:
-        first, last = rows[0] * stride - top, (rows[1] - 1) * stride - top + reach[0]
-        return (given[0] - first, max(0, last - given[1])), pads[1]
-
-    def prepared(rows: Rows, given: Rows) -> int:
-        (above, below), (left, right) = padding(rows, given)
+    def prepared(tile: Rows, source: Rows) -> int:
+        (above, below), (left, right) = padding(tile, source)
         if not above + below + left + right:
             return 0
-        width, channels = source.shape[2] + left + right, source.shape[3]
-        return (given[1] - given[0] + above + below) * width * channels * _itemsize(source)
+        width, channels = facts.dims[0][2] + left + right, facts.dims[0][3]
+        itemsize = np.dtype(NUMPY_TYPES[facts.type(0)]).itemsize
+        return (source[1] - source[0] + above + below) * width * channels * itemsize
 
-    floats = source.type is ElementType.FLOAT32
-    fewest = -(-2 // result.shape[2]) if floats else 1
-    uneven = floats and facts.entry.code == "CONV_2D" and result.shape[3] % LANES
-    grain = COLUMNS // gcd(COLUMNS, result.shape[2]) if uneven else 1
-    rule = Rule((facts.first,), need, grain, fewest, prepared)
-    return OperatorRule(rule, padding if padded else None, lowest, options["padding"] == SAME)
+    floats, (_, _, width, channels) = facts.type(0) is ElementType.FLOAT32, facts.result
+    if floats and facts.entry.code == "CONV_2D" and channels % LANES:
+        rows = replace(rows, grain=COLUMNS // gcd(COLUMNS, width))
+    fewest = -(-2 // width) if floats else 1
+    return OperatorRule(
+        facts.first(), rows, fewest, prepared, padding=padding if padded else None, lowest=lowest, valid=same
+    )
 
 
 def _convolution(facts: OperatorFacts) -> OperatorRule | None:
-    weights = facts.tensor(1)
-    if len(weights.shape) != 4 or (facts.tensor(0).type is ElementType.FLOAT32) != (
-        weights.type is ElementType.FLOAT32
-    ):
+    weights = facts.dims[1]
+    floats = [facts.type(index) is ElementType.FLOAT32 for index in (0, 1)]
+    if len(weights) != 4 or floats[0] != floats[1]:
         return None  # a float convolution with 8-bit weights rounds by the range of the whole image
-    return _windows(facts, (weights.shape[1], weights.shape[2]), False)
+    return _windows(facts, (weights[1], weights[2]))
 
 
-def _maximum_pool(facts: OperatorFacts) -> OperatorRule | None:
-    return _windows(facts, (int(facts.entry.options["filter_h"]), int(facts.entry.options["filter_w"])), True)
-
-
-def _average_pool(facts: OperatorFacts) -> OperatorRule | None:
-    window = (int(facts.entry.options["filter_h"]), int(facts.entry.options["filter_w"]))
-    return _windows(facts, window, False, average=True)
+def _pool(facts: OperatorFacts) -> OperatorRule | None:
+    average = facts.entry.code == "AVERAGE_POOL_2D"
+    return _windows(facts, (facts.option("filter_h"), facts.option("filter_w")), not average, average)
 
 
 def _pad(facts: OperatorFacts) -> OperatorRule | None:
-    amounts = facts.numbers(1) if len(facts.entry.inputs) > 1 else None
-    if not facts.is_image(0) or not facts.others_static() or amounts is None or amounts.shape != (4, 2):
+    amounts = facts.numbers(1) if len(facts.keys) > 1 else None
+    if not facts.is_one_image or amounts is None or amounts.shape != (4, 2) or amounts.min() < 0:
         return None
-    height, (top, bottom) = facts.tensor(0).shape[ROW_AXIS], (int(n) for n in amounts[ROW_AXIS])
-    if amounts.min() < 0:
-        return None
+    top, bottom = (int(n) for n in amounts[ROW_AXIS])
+    rows = padded_rows(facts.height, top, bottom)
 
-    def constants(rows: Rows, source: Rows) -> dict[int, np.ndarray]:
+    def constants(tile: Rows, source: Rows) -> dict[int, np.ndarray]:
         inner = amounts.copy()
-        inner[ROW_AXIS] = max(0, top - rows[0]), max(0, rows[1] - top - height)
-        return {1: inner}
+        inner[ROW_AXIS] = rows.edges(tile, source)
+        return {1: inner} if top or bottom else {}
 
-    rule = Rule((facts.first,), lambda a, b: (max(0, a - top), min(height, b - top)))
-    return OperatorRule(rule, constants=constants) if top or bottom else OperatorRule(rule)
+    return OperatorRule(facts.first(), rows, constants=constants)
 
 
 def _enlarged(facts: OperatorFacts) -> OperatorRule | None:
-    """Rows repeated, two, four, eight times: with such factors a float has every place exactly."""
-    source, result = facts.tensor(0).shape, facts.result.shape
-    if not facts.is_image(0) or not facts.others_static() or facts.entry.options["align_corners"]:
-        return None
-    times = result[ROW_AXIS] // source[ROW_AXIS]
-    if times * source[ROW_AXIS] != result[ROW_AXIS] or times & (times - 1):
+    """Find the rule of rows repeated two, four, eight times: with such factors a float has every place exactly."""
+    times = facts.times if facts.is_one_image else None
+    if times is None or facts.entry.options["align_corners"] or times & (times - 1):
         return None
 
-    def constants(rows: Rows, source: Rows) -> dict[int, np.ndarray]:
-        return {1: np.array([rows[1] - rows[0], result[2]], np.int32)}
+    def constants(tile: Rows, source: Rows) -> dict[int, np.ndarray]:
+        return {1: np.array([tile[1] - tile[0], facts.result[2]], np.int32)}
 
-    rule = Rule((facts.first,), lambda a, b: (a // times, -(-b // times)), times)
-    return OperatorRule(rule, constants=constants)
+    return OperatorRule(facts.first(), enlarged_rows(facts.height, times), constants=constants)
 
 
 def _depth_to_space(facts: OperatorFacts) -> OperatorRule | None:
-    block = int(facts.entry.options["block_size"])
-    if block < 1 or not facts.is_image(0):
-        return None
-    return OperatorRule(Rule((facts.first,), lambda a, b: (a // block, -(-b // block)), block))
-
-
-def _itemsize(tensor: TfliteTensor) -> int:
-    return np.dtype(NUMPY_TYPES[tensor.type]).itemsize
+    block = facts.option("block_size")
+    return OperatorRule(facts.first(), enlarged_rows(facts.height, block)) if block > 0 and facts.is_image() else None
 
 
 _RULES: dict[str, Callable[[OperatorFacts], OperatorRule | None]] = {
@@ -242,14 +191,13 @@ _RULES: dict[str, Callable[[OperatorFacts], OperatorRule | None]] = {
             "MUL", "NEG", "NOT_EQUAL", "PRELU", "QUANTIZE", "RELU", "RELU6", "RELU_N1_TO_1", "ROUND", "RSQRT", "SIN",
             "SQRT", "SQUARE", "SQUARED_DIFFERENCE", "SUB", "TANH",
         ),
-        _element_wise,
+        lambda facts: _same(facts, facts.element_wise()),
     ),
     **dict.fromkeys(("CONV_2D", "DEPTHWISE_CONV_2D"), _convolution),
     **dict.fromkeys(("PAD", "PADV2"), _pad),
-    "AVERAGE_POOL_2D": _average_pool,
-    "CONCATENATION": _concatenation,
+    **dict.fromkeys(("AVERAGE_POOL_2D", "MAX_POOL_2D"), _pool),
+    "CONCATENATION": lambda facts: _same(facts, facts.joined(int(facts.entry.options["axis"]))),
     "DEPTH_TO_SPACE": _depth_to_space,
-    "MAX_POOL_2D": _maximum_pool,
     "RESIZE_NEAREST_NEIGHBOR": _enlarged,
     "SOFTMAX": _softmax,
 }  # fmt: skip

@@ -100,7 +100,7 @@ def describe(
         "holding": found.holding,
         "runs": [
             {"first": names[run.first], "last": names[run.last], "steps": run.last - run.first + 1, "strips": run.count}
-            for run in found.runs
+            for run in found.regions
         ],
     }
 
