@@ -202,7 +202,7 @@ def test_a_long_chain_fits_what_its_pieces_fit():
     assert len(split.plan.regions) > 20, "strips to the end"
 
 
-def test_each_end_of_a_stretch_has_its_share_of_the_work():
+def test_each_end_of_a_region_has_its_share_of_the_work():
     assert share_of(8_000, [min(i, LONGEST) for i in range(1, 121)]) == LONGEST, "all that is to be looked at"
     reaches = [5] * 100 + [90] * 200
     share = share_of(8_000, reaches)
@@ -211,7 +211,7 @@ def test_each_end_of_a_stretch_has_its_share_of_the_work():
     assert share_of(8_000, []) == LONGEST
 
 
-def test_a_search_that_leaves_out_long_stretches_says_so(monkeypatch):
+def test_a_search_that_leaves_out_long_regions_says_so(monkeypatch):
     graph = strip_networks.chain(24)
     assert not scheduled(graph, "50%").plan.bounded
     assert not scheduled(graph).plan.bounded
@@ -425,29 +425,29 @@ class Unbounded(RegionGrower):
 
 
 class Everything(RegionSearch):
-    """A search that looks at every stretch before it says that it takes too much."""
+    """A search that looks at every region before it says that it needs too much."""
 
-    def _stretches(self, first: int, last: int, mode: int, limit: int) -> list[FusedRegion]:
-        if (last, mode) not in self._endings:
-            alive = self._floors[last].alive
-            floors = LowerBounds(alive, [2**60] * len(alive))
-            self._endings[last, mode] = Unbounded(self.base, last, mode, self._share, floors)
-        return self._endings[last, mode].stretches(first, limit)
+    def _regions(self, first: int, last: int, mode: int, limit: int) -> list[FusedRegion]:
+        if (last, mode) not in self._growers:
+            alive = self._bounds[last].alive
+            bounds = LowerBounds(alive, [2**60] * len(alive))
+            self._growers[last, mode] = Unbounded(self.base, last, mode, self._share, bounds)
+        return self._growers[last, mode].regions(first, limit)
 
 
-def cheapest_by_all_ways(search: RegionSearch, limit: int) -> float | None:
-    """What the cheapest stretches cost that keep to a limit, with every stretch tried; None where there are none."""
+def cheapest_of_all(search: RegionSearch, limit: int) -> float | None:
+    """Find the cost of the cheapest regions that keep to a limit, with every region tried; None if there are none."""
     best: list[float | None] = [0.0]
     for end, bytes_ in enumerate(search.base.live):
-        ways = [best[end]] if bytes_ <= limit else []
+        costs = [best[end]] if bytes_ <= limit else []
         for first in range(end, -1, -1):
             if search._barriers[first]:
                 break
             earlier = best[first]
             choice = None if earlier is None else search.cheapest(first, end, limit)
             if choice is not None and earlier is not None:
-                ways.append(earlier + choice.cost)
-        best.append(min((cost for cost in ways if cost is not None), default=None))
+                costs.append(earlier + choice.cost)
+        best.append(min((cost for cost in costs if cost is not None), default=None))
     return best[-1]
 
 
@@ -481,7 +481,7 @@ def test_what_the_search_leaves_out_would_not_have_been_cheaper(monkeypatch, see
         found = solve(search, limit)
         if search not in twins:
             twins[search] = Everything(search.base, search.kind)
-        wanted = cheapest_by_all_ways(twins[search], limit)
+        wanted = cheapest_of_all(twins[search], limit)
         assert (found is None) == (wanted is None)
         if found is not None:
             assert sum(choice.cost for choice in found) == pytest.approx(wanted)

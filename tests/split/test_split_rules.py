@@ -138,6 +138,12 @@ def test_an_enlargement_to_a_size_becomes_one_to_the_rows_that_are_computed():
     assert made.constants((4, 10), (2, 5)) == {3: [1, 3, 6, 10]}
 
 
+@pytest.mark.parametrize(("op", "given"), [("DepthToSpace", (1, 12, 4, 3)), ("SpaceToDepth", (1, 3, 16, 10))])
+def test_blocks_of_a_constant_stay_whole(op, given):
+    assert sliced(op, given, blocksize=2) == "a"
+    assert sliced(op, given, static="a", blocksize=2) is None
+
+
 def test_blocks_of_channels_are_rows():
     deep = rule_of("DepthToSpace", (1, 18, 8, 5), (1, 2, 24, 15), blocksize=3)
     assert needs(deep, (0, 3), (3, 9), (4, 8)) == [(0, 1), (1, 3), (1, 3)]

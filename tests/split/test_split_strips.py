@@ -8,7 +8,7 @@ from split_networks import tflite_network
 
 from isthmus.graph.rows import same_rows
 from isthmus.split.network import Network, SplitStep, SplitValue, TileRule
-from isthmus.split.regions import Compute, SplitRegion, WholeValues, most_alive
+from isthmus.split.regions import Compute, SplitRegion, most_alive, whole_values
 from isthmus.split.search import SplitSearch
 from isthmus.split.tflite import TfliteFile
 
@@ -59,7 +59,7 @@ def chain(*more: dict[str, int], kept: str = "c") -> Network:
 
 def computed(network: Network, count: int) -> list[tuple[int, tuple[int, int]]] | None:
     """The rows of each step in the order in which so many tiles compute them."""
-    instructions = SplitRegion(network, 0, 1, WholeValues(network)).expand(count)
+    instructions = SplitRegion(network, 0, 1, whole_values(network)).expand(count)
     return None if instructions is None else [(i.step, i.rows) for i in instructions if isinstance(i, Compute)]
 
 
@@ -83,19 +83,19 @@ def test_rows_that_belong_together_are_computed_together():
 def test_rows_that_are_cheap_are_computed_again():
     network = chain({"recomputed": True}, {})
     assert computed(network, 2) == [(0, (0, 3)), (1, (0, 3)), (0, (3, 6)), (1, (3, 6))]
-    kept = SplitRegion(chain({"recomputed": True}, {}, kept="bc"), 0, 1, WholeValues(network))
+    kept = SplitRegion(chain({"recomputed": True}, {}, kept="bc"), 0, 1, whole_values(network))
     assert kept.flow.recomputed == [False, False]
 
 
 def test_a_region_ends_what_nobody_reads_after_it():
     network = chain()
     search = SplitSearch(network)
-    assert [piece.value for piece in search.ending(SplitRegion(network, 0, 1, WholeValues(network)))] == ["a"]
-    assert [piece.value for piece in search.ending(SplitRegion(network, 1, 1, WholeValues(network)))] == ["b"]
+    assert [piece.value for piece in search.ending(SplitRegion(network, 0, 1, whole_values(network)))] == ["a"]
+    assert [piece.value for piece in search.ending(SplitRegion(network, 1, 1, whole_values(network)))] == ["b"]
     both = chain(kept="ac")
     assert search.network.end["a"] == 0
     assert both.end["a"] == 2
-    assert SplitSearch(both).ending(SplitRegion(both, 0, 1, WholeValues(both))) == []
+    assert SplitSearch(both).ending(SplitRegion(both, 0, 1, whole_values(both))) == []
 
 
 def test_what_is_alive_is_counted_from_its_maker_to_its_last_reader():
@@ -108,8 +108,8 @@ def test_what_is_alive_is_counted_from_its_maker_to_its_last_reader():
 def test_a_region_takes_whole_what_was_computed_before_it_and_nothing_that_it_computes_itself():
     network = chain()
     step = network.steps[1]
-    assert SplitRegion(network, 0, 1, WholeValues(network)).possible
+    assert SplitRegion(network, 0, 1, whole_values(network)).possible
     before = SplitStep("c", ("b", "a"), ("c",), step.rule)
-    assert SplitRegion(replace(network, steps=(network.steps[0], before)), 0, 1, WholeValues(network)).possible
+    assert SplitRegion(replace(network, steps=(network.steps[0], before)), 0, 1, whole_values(network)).possible
     whole = SplitStep("c", ("a", "b"), ("c",), tile_rule("a"))
-    assert not SplitRegion(replace(network, steps=(network.steps[0], whole)), 0, 1, WholeValues(network)).possible
+    assert not SplitRegion(replace(network, steps=(network.steps[0], whole)), 0, 1, whole_values(network)).possible

@@ -6,7 +6,7 @@ the step that computes it to the last that reads it, no result is written over a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
@@ -177,3 +177,28 @@ def depth_first(network: Network, late: bool) -> list[int]:
     roots = [*sorted(kept), *range(len(groups))]
     order = post_order(roots, after, lambda _, other: -other if late else other)
     return [index for number in order for index in groups[number]]
+
+
+def constant_nodes(
+    keys: Iterable[Any], makers: Mapping[Any, Any], reads: Callable[[Any], Iterable[Any]], written: set[int]
+) -> Iterator[Any]:
+    """Yield the nodes that constants come from, each after those that it reads, and none that was yielded before.
+
+    Parameters
+    ----------
+    makers, reads
+        The node that computes each constant, and the names or numbers that a node reads.
+    written
+        The identities of the nodes that were yielded so far.
+    """
+    stack = [makers[key] for key in reversed([*keys]) if key in makers]
+    while stack:
+        node = stack[-1]
+        missing = [makers[key] for key in reads(node) if key in makers and id(makers[key]) not in written]
+        if missing and id(node) not in written:
+            stack += missing
+            continue
+        stack.pop()
+        if id(node) not in written:
+            written.add(id(node))
+            yield node

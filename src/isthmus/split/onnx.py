@@ -1,7 +1,7 @@
-"""An ONNX file in strips: nodes copied with other pads, weights shared by name, slices and joins of rows between them.
+"""The writer of split ONNX files: nodes copied with other pads, weights shared by name, slices and joins of rows.
 
-The file is read, checked and its shapes worked out by the frontend; what it does not know is refused there. What no
-strip touches stays as it was.
+The frontend reads and checks the file, infers its shapes and refuses what it does not know. Nodes outside of tiles stay
+as they were.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from isthmus.errors import Code, QnnError
 from isthmus.frontends.onnx.importer import Importer
 from isthmus.frontends.onnx.layout import OnnxValue as Imported
 from isthmus.frontends.onnx.schema import messages, parse_model
-from isthmus.split.network import Key, Network, SplitStep, SplitValue
+from isthmus.split.network import Key, Network, SplitStep, SplitValue, constant_nodes
 from isthmus.split.onnx_nodes import (
     all_names,
     change_attributes,
@@ -29,8 +29,7 @@ from isthmus.split.onnx_nodes import (
     units,
 )
 from isthmus.split.onnx_rules import ROW_AXIS, NodeFacts, NodeRule, node_rule
-from isthmus.split.regions import Compute, CopyRows, Join, Piece, PrepareOperand, TileInstruction
-from isthmus.split.writer import FileWriter
+from isthmus.split.regions import Compute, CopyRows, Piece, StepInstruction, TileInstruction
 
 _INT, _INTS, _INT64, _EXTERNAL = 2, 7, 7, 1
 _SLICE_OPERANDS = 10
@@ -49,7 +48,7 @@ class OnnxFile:
     Parameters
     ----------
     data, name, folder
-        The bytes of the file, its name in messages, and where its external data lies.
+        The bytes of the file, its name in messages, and the folder of its external data.
     shapes
         Dimensions of inputs that the file leaves open; the split file has them fixed.
     """
@@ -79,12 +78,12 @@ class OnnxFile:
 
     @property
     def external(self) -> bool:
-        """Whether some of its constants lie in other files."""
+        """Whether some of its constants are in other files."""
         return any(tensor.data_location == _EXTERNAL for tensor in self._model.graph.initializer)
 
     @property
     def fixed(self) -> dict[str, tuple[int, ...]]:
-        """The dimensions that rows are cut for, of each input of which the file leaves some open."""
+        """The dimensions that tiles are cut for, of each input whose shape the file leaves open."""
         inputs = {entry.name: entry.type.tensor_type.shape.dim for entry in self._model.graph.input}
         declared = {name: tuple(dim.dim_value for dim in dims) for name, dims in inputs.items()}
         return {name: dims for name, dims in self._inputs.items() if declared[name] != tuple(dims)}
@@ -111,10 +110,10 @@ class OnnxFile:
 
     def _read_by(self, proto: Any) -> set[str]:
         """Collect the names of the graph that a node and its subgraphs read."""
-        return {name for name in (*proto.input, *inner_names(proto)) if name in self._values}
+        return {name for name in _reads(proto) if name in self._values}
 
     def _live_nodes(self) -> list[Any]:
-        """The nodes that make no constants, with a DequantizeLinear of its own before each node that reads one.
+        """List the nodes that compute no constants, with a DequantizeLinear of its own before each node that reads one.
 
         Runtimes take it together with the node behind it, and would not if rows were joined between the two.
         """
@@ -165,7 +164,7 @@ class OnnxFile:
             values[name] = self._value(name, False)
         steps = []
         for index, proto in enumerate(self._nodes):
-            reads = [n for n in dict.fromkeys((*proto.input, *inner_names(proto))) if n in values]
+            reads = [n for n in dict.fromkeys(_reads(proto)) if n in values]
             made = [n for n in proto.output if n]
             for name in made:
                 self._sizes[name] = self._itemsize(name, proto)
@@ -186,7 +185,7 @@ class OnnxFile:
         return SplitValue(name, prod(dims) * self._sizes[name], rows, counted)
 
     def _itemsize(self, name: str, proto: Any) -> int:
-        """Bytes of an element in the file's own type: the frontend keeps what is quantized as bytes throughout."""
+        """Count the bytes of an element in the file's own type: the frontend keeps quantized tensors as bytes."""
         if proto is not None and proto.op_type.startswith(_ONE_BYTE):
             return 1
         if proto is not None and proto.op_type in _FOUR_BYTES:
@@ -230,16 +229,16 @@ class OnnxFile:
     # -- writing -------------------------------------------------------------------------------------------------------
 
     def written(self, network: Network, instructions: Iterable[TileInstruction]) -> bytes:
-        """The file with these instructions for its nodes; `network` has the steps in the order that they count."""
+        """Write the file with these instructions; `network` has the steps in the order that they count."""
         return _OnnxWriter(self, network).written(instructions)
 
 
-class _OnnxWriter(FileWriter):
+class _OnnxWriter:
     """One split ONNX file as it is written."""
 
     def __init__(self, source: OnnxFile, network: Network) -> None:
-        super().__init__(network, source._constants)
-        self._file = source
+        self._file, self._network = source, network
+        self._written: set[int] = set()
         self._model = messages().ModelProto()
         self._model.CopyFrom(source._model)
         self._out: list[Any] = []
@@ -248,7 +247,16 @@ class _OnnxWriter(FileWriter):
         self._tensors: list[Any] = []
 
     def written(self, instructions: Iterable[TileInstruction]) -> bytes:
-        self.add_all(instructions)
+        for one in instructions:
+            if isinstance(one, StepInstruction):
+                node = self._network.steps[one.step].source
+                self._out += constant_nodes(_reads(node), self._file._constants, _reads, self._written)
+                self._out.append(self._tile(one, node) if isinstance(one, Compute) else node)
+            elif isinstance(one, CopyRows):
+                self._slice(one)
+            else:
+                parts = [self._name(part) for part in one.reads]
+                self._node("Concat", parts, self._name(one.result), {"axis": ROW_AXIS})
         graph = self._model.graph
         self._fix_inputs(graph)
         del graph.node[:]
@@ -269,7 +277,7 @@ class _OnnxWriter(FileWriter):
             ) from error
 
     def _fix_inputs(self, graph: Any) -> None:
-        """Rows are cut for these shapes alone."""
+        """Fix the shapes of inputs, since tiles are cut for them."""
         for entry in graph.input:
             dims = self._file._inputs.get(entry.name)
             if dims is None:
@@ -286,15 +294,10 @@ class _OnnxWriter(FileWriter):
             self._names[piece] = self._file._fresh(f"{piece.value}__rows_{piece.rows[0]}_{piece.rows[1]}")
         return self._names[piece]
 
-    def reads_of(self, node: Any) -> list[str]:
-        return [*node.input, *inner_names(node)]
-
-    def add_node(self, node: Any) -> None:
-        self._out.append(node)
-
-    def add_tile(self, one: Compute, node: Any) -> None:
+    def _tile(self, one: Compute, node: Any) -> Any:
+        """Make a node that computes some rows of what a node of the file computes."""
         proto = copied(node)
-        rule = self.network.steps[one.step].rule
+        rule = self._network.steps[one.step].rule
         assert isinstance(rule, NodeRule)
         rows = dict(zip(rule.sliced, one.reads, strict=False))
         for index, name in enumerate(proto.input):
@@ -305,21 +308,15 @@ class _OnnxWriter(FileWriter):
         proto.output[0] = self._name(one.result)
         proto.name = proto.output[0]
         change_attributes(proto, rule.attributes(one.rows, one.source))
-        self._out.append(proto)
+        return proto
 
-    def add_slice(self, one: CopyRows) -> None:
+    def _slice(self, one: CopyRows) -> None:
         low, high = (row - one.reads[0].rows[0] for row in one.result.rows)
         source, result = self._name(one.reads[0]), self._name(one.result)
         if self._file._opset < _SLICE_OPERANDS:
             self._node("Slice", [source], result, {"starts": [low], "ends": [high], "axes": [ROW_AXIS]})
         else:
             self._node("Slice", [source, *(self._number((n,)) for n in (low, high, ROW_AXIS))], result, {})
-
-    def add_join(self, one: Join) -> None:
-        self._node("Concat", [self._name(part) for part in one.reads], self._name(one.result), {"axis": ROW_AXIS})
-
-    def add_padding(self, one: PrepareOperand) -> None:
-        raise AssertionError("nodes of ONNX pad by themselves")
 
     def _node(self, op: str, inputs: list[str], output: str, attributes: dict[str, int | list[int]]) -> None:
         node = messages().NodeProto(op_type=op, input=inputs, output=[output], name=output)
@@ -338,3 +335,8 @@ class _OnnxWriter(FileWriter):
                 messages().TensorProto(name=name, data_type=_INT64, dims=[len(numbers)], int64_data=numbers)
             )
         return self._numbers[numbers]
+
+
+def _reads(proto: Any) -> list[str]:
+    """List the names that a node and its subgraphs read."""
+    return [*proto.input, *inner_names(proto)]

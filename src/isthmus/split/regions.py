@@ -7,7 +7,7 @@ are counted by them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -76,28 +76,9 @@ class Compute(StepInstruction):
     source: Rows
 
 
-class WholeValues:
-    """The pieces that are whole values of a network, one for each."""
-
-    def __init__(self, network: Network) -> None:
-        self._network = network
-        self._pieces: dict[Key, Piece] = {}
-
-    def __getitem__(self, key: Key) -> Piece:
-        piece = self._pieces.get(key)
-        if piece is None:
-            rows = (0, self._network.values[key].rows)
-            piece = self._pieces[key] = Piece(key, rows, self._network.size(key), True)
-        return piece
-
-    def of(self, keys: Iterable[Key]) -> tuple[Piece, ...]:
-        """Return the pieces of some values."""
-        return tuple(self[key] for key in keys)
-
-    def compute(self, step: int) -> ComputeWhole:
-        """Return the instruction of a step as it was."""
-        one = self._network.steps[step]
-        return ComputeWhole(self.of(one.inputs), self.of(one.outputs), step)
+def whole_values(network: Network) -> dict[Key, Piece]:
+    """Make the pieces that are whole values of a network."""
+    return {key: Piece(key, (0, one.rows), network.size(key), True) for key, one in network.values.items()}
 
 
 @dataclass(frozen=True)
@@ -112,7 +93,7 @@ class TilingEstimate:
 class SplitRegion:
     """The steps from `first` to `last` (both included), to be computed by tiles."""
 
-    def __init__(self, network: Network, first: int, last: int, wholes: WholeValues) -> None:
+    def __init__(self, network: Network, first: int, last: int, wholes: Mapping[Key, Piece]) -> None:
         self.network, self.first, self.last = network, first, last
         self.wholes = wholes
         self.steps = network.steps[first : last + 1]
@@ -250,7 +231,7 @@ class _TileWriter:
                 ready = Piece(operands[0].value, source, size)
                 self.instructions.append(PrepareOperand((operands[0],), (ready,), number, rows))
                 operands[0] = ready
-            operands += region.wholes.of(key for key in step.inputs if key not in rule.sliced)
+            operands += [region.wholes[key] for key in step.inputs if key not in rule.sliced]
             result = self._piece(step.outputs[0], rows)
             self.instructions.append(Compute(tuple(operands), (result,), number, rows, source))
             if result.value in self._parts:

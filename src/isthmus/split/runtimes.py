@@ -1,6 +1,6 @@
-"""How far two files' results are apart in the runtime of their format, where it is installed, and LiteRT's arena.
+"""Comparison of two files' results in the runtime of their format, where that is installed, and LiteRT's arena.
 
-Nothing else here needs a runtime: this is for those who want to see it.
+No other module of this package needs a runtime.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ROUNDS = 2
 """How many random inputs are tried."""
 _FILES = ("the model", "the split file")
 _BESIDE = "session.model_external_initializers_file_folder_path"
-"""Tells ONNX Runtime in which folder the weights lie that a model given as bytes has in other files."""
+"""The option of ONNX Runtime that names the folder of weight files for a model given as bytes."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def compare_tflite(before: bytes, after: bytes) -> dict[str, Difference]:
 
 
 def litert_arena(data: bytes) -> int:
-    """The bytes that LiteRT's arena spans: from the first byte of the lowest tensor in it to the last of the highest.
+    """Measure LiteRT's arena: from the first byte of the lowest tensor in it to the last of the highest.
 
     The addresses are those that LiteRT itself gives its tensors, without delegates. It keeps inputs to the end.
     """

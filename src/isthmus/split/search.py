@@ -7,14 +7,22 @@ have at most the limit alive. Bounded by work.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
 from isthmus.errors import Code, QnnError
 from isthmus.prepare.tiling.region_path import cheapest_regions, least_limit
-from isthmus.split.network import Network, depth_first
-from isthmus.split.regions import Piece, SplitRegion, StepInstruction, TileInstruction, WholeValues, most_alive
+from isthmus.split.network import Key, Network, depth_first
+from isthmus.split.regions import (
+    ComputeWhole,
+    Piece,
+    SplitRegion,
+    StepInstruction,
+    TileInstruction,
+    most_alive,
+    whole_values,
+)
 
 COUNTS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64)
 """The numbers of tiles that are tried."""
@@ -74,7 +82,7 @@ class SplitSearch:
 
     def __init__(self, network: Network) -> None:
         self.network = network
-        self._wholes = WholeValues(network)
+        self._wholes = whole_values(network)
         self._regions: dict[tuple[int, int], tuple[SplitRegion, int, int] | None] = {}
         self._weighed: dict[SplitChoice, _Weighed | None] = {}
         self._impossible: dict[int, int] = {}
@@ -132,14 +140,21 @@ class SplitSearch:
         """Write all instructions; also return the most bytes alive, and the step that has them."""
         network, instructions, at = self.network, list[TileInstruction](), 0
         for one in chosen:
-            instructions += [self._wholes.compute(step) for step in range(at, one.first)]
+            instructions += map(self._whole, range(at, one.first))
             tiles = SplitRegion(network, one.first, one.last, self._wholes).expand(one.count)
             assert tiles is not None
             instructions += tiles
             at = one.last + 1
-        instructions += [self._wholes.compute(step) for step in range(at, len(network.steps))]
-        most, where = most_alive(instructions, self._wholes.of(network.given), self._wholes.of(network.kept))
+        instructions += map(self._whole, range(at, len(network.steps)))
+        most, where = most_alive(instructions, self._pieces(network.given), self._pieces(network.kept))
         return instructions, most, _name(network, instructions[where]) if instructions else ""
+
+    def _pieces(self, keys: Iterable[Key]) -> tuple[Piece, ...]:
+        return tuple(self._wholes[key] for key in keys)
+
+    def _whole(self, step: int) -> ComputeWhole:
+        one = self.network.steps[step]
+        return ComputeWhole(self._pieces(one.inputs), self._pieces(one.outputs), step)
 
     def _fitting(self, first: int, last: int, limit: int, below: float) -> tuple[int, SplitChoice] | None:
         """Find the fewest tiles of a region with which the limit is kept, where they cost less than a number."""
@@ -178,7 +193,7 @@ class SplitSearch:
             instructions, peak = region.expand(choice.count), _NEVER
             if instructions is not None:
                 self._work += len(instructions) // 4
-                most, _ = most_alive(instructions, self.ending(region), self._wholes.of(region.outputs))
+                most, _ = most_alive(instructions, self.ending(region), self._pieces(region.outputs))
                 peak = most + passing
             weighed = self._weighed[choice] = _Weighed(peak, weighed.cost, True)
         return weighed.peak

@@ -1,7 +1,7 @@
-"""A TFLite file in strips: a new root and main subgraph in front of the old content, which keeps weights and options.
+"""The writer of split TFLite files: a new root and main subgraph before the old content with its weights and options.
 
-Tensors keep their numbers, so that signatures stay true; those of strips come behind them. Operators that no strip
-touches are the file's own tables.
+Tensors keep their numbers, so that signatures stay true; those of tiles come behind them. Operators outside of tiles
+are the file's own tables.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from isthmus.frontends import tflite
-from isthmus.frontends.flatbuffer import Table
 from isthmus.frontends.tflite.entries import OperatorEntry
 from isthmus.frontends.tflite.file_patch import Front, check_root, old_references
 from isthmus.frontends.tflite.model import ModelFile
@@ -22,6 +21,7 @@ from isthmus.frontends.tflite.schema import (
     EXTENDED,
     NUMPY_TYPES,
     OPERATORS,
+    OPTIONS,
     VERSION,
     ElementType,
     MetadataField,
@@ -31,23 +31,14 @@ from isthmus.frontends.tflite.schema import (
     SubgraphField,
     TensorField,
 )
-from isthmus.split.network import Key, Network, SplitStep, SplitValue
-from isthmus.split.regions import Compute, CopyRows, Join, Piece, PrepareOperand, TileInstruction
+from isthmus.split.network import Key, Network, SplitStep, SplitValue, constant_nodes
+from isthmus.split.regions import Compute, CopyRows, Piece, PrepareOperand, StepInstruction, TileInstruction
 from isthmus.split.tflite_rules import ROW_AXIS, OperatorRule, operator_rule
-from isthmus.split.writer import FileWriter
 
 _VALID = 1
 _CODE_VERSION = 2
-"""The field of an operator code that says since when it knows its types."""
+"""The field of an operator code with the version from which on it supports its types."""
 _CONCATENATION_OPTIONS = 10
-_WINDOW_FIELDS = {
-    "CONV_2D": ("i8", "i32", "i32", "i8", "i32", "i32", "i8"),
-    "DEPTHWISE_CONV_2D": ("i8", "i32", "i32", "i32", "i8", "i32", "i32"),
-    "MAX_POOL_2D": ("i8", "i32", "i32", "i32", "i32", "i8"),
-    "AVERAGE_POOL_2D": ("i8", "i32", "i32", "i32", "i32", "i8"),
-}
-"""The fields of options that begin with a padding; dilations are 1 where they are missing."""
-_DEFAULTS = {("CONV_2D", 4): 1, ("CONV_2D", 5): 1, ("DEPTHWISE_CONV_2D", 5): 1, ("DEPTHWISE_CONV_2D", 6): 1}
 _ORDERED = ("ASSIGN_VARIABLE", "CALL", "CALL_ONCE", "IF", "READ_VARIABLE", "VAR_HANDLE", "WHILE")
 """Operators that act by more than their operands: the order of the file is kept."""
 
@@ -106,16 +97,17 @@ class TfliteFile:
         return SplitValue(entry.name, size, rows)
 
     def written(self, network: Network, instructions: Iterable[TileInstruction]) -> bytes:
-        """The file with these instructions for its main subgraph; `network` has the steps in the order they count."""
+        """Write the file with these instructions; `network` has the steps in the order that they count."""
         return _TfliteWriter(self, network).written(instructions)
 
 
-class _TfliteWriter(FileWriter):
+class _TfliteWriter:
     """One split TFLite file as it is written: first lists of new tensors, buffers and operators, then their tables."""
 
     def __init__(self, source: TfliteFile, network: Network) -> None:
-        super().__init__(network, source.makers)
+        self._network, self._makers = network, source.makers
         self._model, self._main = source.model, source.main
+        self._written: set[int] = set()
         self._old_tensors = source.main.tensor_count
         self._tensors: list[tuple[str, ElementType, tuple[int, ...], int, int | None]] = []
         """New tensors: name, type, shape, buffer, and the old tensor whose quantization they have."""
@@ -132,25 +124,31 @@ class _TfliteWriter(FileWriter):
         self._old_buffers = self._root.tables(ModelField.BUFFERS, "buffer")
 
     def written(self, instructions: Iterable[TileInstruction]) -> bytes:
-        self.add_all(instructions)
-        self.add_constants(self._main.outputs)
+        for one in instructions:
+            if isinstance(one, CopyRows):
+                self._slice(one)
+            elif isinstance(one, PrepareOperand):
+                self._pad(one)
+            elif isinstance(one, StepInstruction):
+                entry = self._network.steps[one.step].source
+                self._add_constants(entry.inputs)
+                self._operators.append(self._tile(one, entry) if isinstance(one, Compute) else _Operator(old=entry))
+            else:
+                inputs = [self._number(part) for part in one.reads]
+                code = self._code("CONCATENATION", self._type(one.result))
+                self._operators.append(_Operator(code, inputs, [self._number(one.result)], axis=ROW_AXIS))
+        self._add_constants(self._main.outputs)
         return self._front().before(self._model)
 
     # -- instructions --------------------------------------------------------------------------------------------------
 
-    def reads_of(self, node: OperatorEntry) -> Iterable[int]:
-        return node.inputs
-
-    def add_node(self, node: OperatorEntry) -> None:
-        self._operators.append(_Operator(old=node))
-
-    def add_join(self, one: Join) -> None:
-        inputs = [self._number(part) for part in one.reads]
-        code = self._code("CONCATENATION", self._type(one.result))
-        self._operators.append(_Operator(code, inputs, [self._number(one.result)], axis=ROW_AXIS))
+    def _add_constants(self, keys: Iterable[int]) -> None:
+        """Add the operators that constants come from, before their first reader."""
+        nodes = constant_nodes(keys, self._makers, lambda entry: entry.inputs, self._written)
+        self._operators += [_Operator(old=entry) for entry in nodes]
 
     def _rule(self, step: int) -> OperatorRule:
-        rule = self.network.steps[step].rule
+        rule = self._network.steps[step].rule
         assert isinstance(rule, OperatorRule)
         return rule
 
@@ -162,7 +160,7 @@ class _TfliteWriter(FileWriter):
         return piece.value
 
     def _number(self, piece: Piece, shape: tuple[int, ...] | None = None) -> int:
-        """The number of a piece's tensor."""
+        """Return the number of a piece's tensor."""
         old = self._old(piece)
         if piece.whole:
             return old
@@ -179,7 +177,7 @@ class _TfliteWriter(FileWriter):
         return self._old_tensors + len(self._tensors) - 1
 
     def _array(self, array: np.ndarray, kind: ElementType = ElementType.INT32, like: int | None = None) -> int:
-        """The number of a constant tensor."""
+        """Return the number of a constant tensor."""
         key = (kind, array.shape, array.tobytes(), like)
         if key not in self._constants:
             self._buffers.append(array.tobytes())
@@ -188,7 +186,7 @@ class _TfliteWriter(FileWriter):
         return self._constants[key]
 
     def _code(self, name: str, kind: ElementType) -> int:
-        """The number of an operator code for this type."""
+        """Return the number of an operator code for this type."""
         for index in range(len(self._old_codes)):
             if self._model.shared.operator_name(index) == name:
                 return index
@@ -197,7 +195,7 @@ class _TfliteWriter(FileWriter):
             self._codes.append(wanted)
         return len(self._old_codes) + self._codes.index(wanted)
 
-    def add_slice(self, one: CopyRows) -> None:
+    def _slice(self, one: CopyRows) -> None:
         shape = self._main.tensor(self._old(one.result)).shape
         low, high = (row - one.reads[0].rows[0] for row in one.result.rows)
         begin = self._array(np.array([0, low, 0, 0], "<i4"))
@@ -205,7 +203,7 @@ class _TfliteWriter(FileWriter):
         code = self._code("SLICE", self._type(one.result))
         self._operators.append(_Operator(code, [self._number(one.reads[0]), begin, size], [self._number(one.result)]))
 
-    def add_padding(self, one: PrepareOperand) -> None:
+    def _pad(self, one: PrepareOperand) -> None:
         rule, (source,) = self._rule(one.step), one.reads
         assert rule.padding is not None
         old = self._old(source)
@@ -220,14 +218,14 @@ class _TfliteWriter(FileWriter):
         code = self._code("PADV2" if rule.lowest else "PAD", entry.type)
         self._operators.append(_Operator(code, inputs, [self._number(one.result, shape)]))
 
-    def add_tile(self, one: Compute, node: OperatorEntry) -> None:
+    def _tile(self, one: Compute, entry: OperatorEntry) -> _Operator:
+        """Make an operator that computes some rows of what an operator of the file computes."""
         rule = self._rule(one.step)
         rows = {key: self._number(piece) for key, piece in zip(rule.sliced, one.reads, strict=False)}
-        inputs = [rows.get(index, index) for index in node.inputs]
+        inputs = [rows.get(index, index) for index in entry.inputs]
         for index, array in rule.constants(one.rows, one.source).items():
             inputs[index] = self._array(array.astype("<i4"))
-        outputs = [self._number(one.result)]
-        self._operators.append(_Operator(None, inputs, outputs, old=node, valid=rule.valid))
+        return _Operator(None, inputs, [self._number(one.result)], old=entry, valid=rule.valid)
 
     # -- tables --------------------------------------------------------------------------------------------------------
 
@@ -330,9 +328,10 @@ class _TfliteWriter(FileWriter):
         if one.axis is not None:
             front.scalars({0: one.axis}, places[OperatorField.OPTIONS])
         elif one.valid:
-            assert table is not None
             assert one.old is not None
-            front.scalars(_valid_windows(table, one.old.code), places[OperatorField.OPTIONS])
+            known = OPTIONS[one.old.code].fields.items()
+            numbers = {option.field: int(one.old.options[name]) for name, option in known}
+            front.scalars({**numbers, 0: _VALID}, places[OperatorField.OPTIONS])
 
 
 class _Operator:
@@ -347,16 +346,6 @@ class _Operator:
 
 
 def _lowest(kind: type) -> np.ndarray:
-    """The lowest number of a type."""
+    """Return the lowest number of a type."""
     dtype: Any = np.dtype(kind)
     return np.array([np.finfo(dtype).min if dtype.kind == "f" else np.iinfo(dtype).min], dtype)
-
-
-def _valid_windows(operator: Table, code: str) -> dict[int, int]:
-    """The options of a window without padding of its own."""
-    options = operator.table(OperatorField.OPTIONS, f"the options of {operator.what}")
-    values = {0: _VALID}
-    for field, kind in enumerate(_WINDOW_FIELDS[code][1:], 1):
-        default = _DEFAULTS.get((code, field), 0)
-        values[field] = default if options is None else options.integer(field, kind, default)
-    return values

@@ -1,7 +1,8 @@
-"""Less scratch than whole tensors need: stretches of a schedule computed strip by strip, with the same bits.
+"""Less scratch than whole tensors need: fused regions of a schedule computed tile by tile, with the same bits.
 
-A stretch is a run of neighbouring steps. What it reads and what is read after it are whole tensors; what lies between
-exists for a strip of rows at a time, and the last rows of a strip are kept for the next. No product is formed twice.
+A fused region is a run of neighbouring steps. What it reads and what is read after it are whole tensors; tensors in
+between exist for a tile of rows at a time, and its halo, the rows that the next tile reads again, is kept. No product
+is formed twice.
 """
 
 from isthmus.prepare.tiling.candidate import Replanner

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 from isthmus.prepare.schedule import Region, Repeat, Schedule
 from isthmus.prepare.storage import Block
-from isthmus.prepare.tiling.material import Native
 from isthmus.prepare.tiling.orders import ORDERS
+from isthmus.prepare.tiling.region_steps import Native
 from isthmus.prepare.tiling.rematerialize import Remat, affordable, candidates
 from isthmus.prepare.tiling.search import RegionChoice, RegionSearch
 from isthmus.prepare.tiling.step_table import Arranged, Engine, StepTable, profile

@@ -1,6 +1,6 @@
-"""What a stretch has alive all through it, known before anything else about it: which bytes go in and which come out.
+"""Lower bounds of the bytes that fused regions need, by what enters and leaves them.
 
-It bounds what a stretch takes from below, so that those which cannot keep to a limit are not looked at any closer.
+They are known before anything else about a region, so that those which cannot keep to a limit are not looked at.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from isthmus.prepare.tiling.step_table import StepTable
 
 @dataclass(frozen=True)
 class LowerBounds:
-    """The stretches that end with a step, the shortest first.
+    """Bounds of the regions that end with a step, the shortest first.
 
     Parameters
     ----------
     alive
-        The bytes that lie there all through each, without what is kept between strips.
+        The bytes that are alive all through each, without the halo.
     saved
         Of these the most that a result over an operand may save.
     """
@@ -27,18 +27,18 @@ class LowerBounds:
     saved: list[int]
 
     def least(self, steps: int) -> int:
-        """The fewest bytes alive all through the stretch of so many steps."""
+        """Count the fewest bytes alive all through the region of so many steps."""
         return self.alive[steps - 1] - self.saved[steps - 1]
 
 
-def floors(base: StepTable, reaches: Sequence[int]) -> list[LowerBounds]:
-    """For each step the floors of all stretches that end with it, of up to so many steps."""
+def lower_bounds(base: StepTable, reaches: Sequence[int]) -> list[LowerBounds]:
+    """Compute for each step the bounds of all regions that end with it, of up to so many steps."""
     ended: list[list[tuple[int, int]]] = [[] for _ in base.steps]
     for block in base.simple:
         if base.end[block] < len(ended):
             ended[base.end[block]].append((base.begin[block], base.size[block]))
     found = []
-    # For each step the largest block that was there before it, and that nobody reads after the last one.
+    # For each step the largest block that was there before it, and that no step reads after the last one.
     operands = [0] * len(base.steps)
     longest = max(reaches, default=0)
     for last, reach in enumerate(reaches):
@@ -46,13 +46,13 @@ def floors(base: StepTable, reaches: Sequence[int]) -> list[LowerBounds]:
             for first in range(max(begin, last - longest) + 1, last + 1):
                 operands[first] = max(operands[first], size)
         alive, saved = [], []
-        made = largest = 0
+        leaving = largest = 0
         for first in range(last, last - reach, -1):
             for block in base.begun[first]:
                 if base.end[block] > last:
-                    made += base.size[block]
+                    leaving += base.size[block]
                     largest = max(largest, base.size[block])
-            alive.append(base.entering[first] + made)
+            alive.append(base.entering[first] + leaving)
             saved.append(min(largest, operands[first]))
         found.append(LowerBounds(alive, saved))
     return found

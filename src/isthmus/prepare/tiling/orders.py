@@ -1,7 +1,7 @@
-"""Orders of steps that bring producers and readers together, so that strips can run through both.
+"""Orders of steps that bring producers and readers together, so that fused regions hold both.
 
 The order with the least live bytes is not always the one with the best neighbours: an order that goes down each branch
-to its end leaves more alive between steps, and less once they are computed by strips.
+to its end leaves more alive between steps, and less once they are computed by tiles.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ LONGEST = 1500
 
 
 def depth_first(graph: Flow, kind: str, whole: Sequence[set[int]]) -> list[int]:
-    """An order in which each step comes right after what it reads.
+    """Find an order in which each step comes right after what it reads.
 
-    Of what it reads, one operand's makers come first: the first one's, the last one's, or those that make what it does
-    not read by rows, which `whole` has for each step: then the others can be computed by strips together with it.
+    Of what it reads, one operand is computed first: the first, the last, or one that it does not read by rows, whose
+    writers `whole` has for each step: then the others can be computed by tiles together with it.
     """
     roots = [step for step, waiting in enumerate(graph.before) if not waiting]
     if kind == WHOLE_FIRST:
@@ -55,7 +55,7 @@ def post_order(
 
 
 def whole_operands(steps: Sequence[Step], graph: Flow) -> list[set[int]]:
-    """For each step those that make the right matrix of a product, which no strip can do without."""
+    """List for each step those that compute the right matrix of a product, which every tile needs whole."""
     makers: dict[Tensor, int] = {tensor: index for index, step in enumerate(steps) for tensor in step.outputs}
     found: list[set[int]] = []
     for step, after in zip(steps, graph.after, strict=True):
@@ -66,7 +66,7 @@ def whole_operands(steps: Sequence[Step], graph: Flow) -> list[set[int]]:
 
 
 def late(graph: Flow, order: list[int]) -> list[int]:
-    """The same order with each step that makes more than it frees moved to just before its first reader."""
+    """Move each step that allocates more than it frees to just before its first reader."""
     users: dict[int, list[int]] = {}
     for step, touched in enumerate(graph.touches):
         for block, _ in touched:

@@ -1,14 +1,16 @@
-"""How stretches grow: from the step that they end with, by one step more in front each time.
+"""The growth of fused regions: from the step that they end with, by one step more in front each time.
 
-What a stretch needs is counted as it grows, so that all stretches with the same end cost little more than the longest.
-What is counted never becomes less, but for copies that turn out not to be needed. So a stretch that cannot keep to a
+What a region needs is counted as it grows, so that all regions with the same end cost little more than the longest.
+What is counted never becomes less, but for copies that turn out not to be needed. So a region that cannot keep to a
 limit is known before it has grown to its first step, and grows no further for that limit.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from math import ceil, floor, inf, lcm, prod
 
 import numpy as np
@@ -19,7 +21,7 @@ from isthmus.graph.traits import ProductKind
 from isthmus.prepare.storage import Block
 from isthmus.prepare.tiling.fused_region import BYTES_A_NANOSECOND_NEARER, BYTES_A_RUN, FusedRegion, Inner
 from isthmus.prepare.tiling.lower_bounds import LowerBounds
-from isthmus.prepare.tiling.over import Copy, Over, Wanted, overlaid
+from isthmus.prepare.tiling.region_overlay import OverlayOption, RowCopy, WantedRows, with_overlay
 from isthmus.prepare.tiling.step_table import StepTable, TiledStep, aligned
 
 _WORTH_OVERLAYING = 20
@@ -28,50 +30,55 @@ _WORTH_OVERLAYING = 20
 
 @dataclass(slots=True)
 class _Grown:
-    """What a stretch came to when it had grown so far: it is made of that once somebody asks for it."""
+    """A region as it was when it had grown so far; the region itself is built when it is first needed."""
 
-    floor: int
-    most: float
-    carried: int
-    lines: np.ndarray
-    instructions: int
-    copied: float
-    copied_a_row: float
-    loss: np.ndarray | None
-    won: float
-    ahead: float
-    grain: int
-    regular: bool
-    over: Over | None
+    needed: float
+    build: Callable[[], FusedRegion]
+    option: OverlayOption | None
     plain: FusedRegion | None = None
     overlaid: FusedRegion | None = None
 
+    @property
+    def region(self) -> FusedRegion:
+        """The region without a result over an operand."""
+        if self.plain is None:
+            self.plain = self.build()
+        return self.plain
+
+    @property
+    def least(self) -> float:
+        """The bytes that the region needs, as far as is known."""
+        needed = self.needed if self.plain is None else self.plain.least
+        if self.option is None:
+            return needed
+        return min(needed, self.needed - self.option.saved if self.overlaid is None else self.overlaid.least)
+
 
 class RegionGrower:
-    """All stretches that end with a step, the shortest first: each has one step more in front than the one before.
+    """All regions that end with a step, the shortest first: each has one step more in front than the one before.
 
-    Positions of steps are counted from the last one. A tensor that is written before a stretch is whole; when the
-    stretch grows to hold its writer, it becomes one that exists by strips.
+    Positions of steps are counted from the last one. A tensor that is written before a region is whole; when the
+    region grows to hold its writer, it becomes one that exists by tiles.
     """
 
-    def __init__(self, base: StepTable, last: int, mode: int, longest: int, floors: LowerBounds) -> None:
+    def __init__(self, base: StepTable, last: int, mode: int, longest: int, bounds: LowerBounds) -> None:
         self._base, self._last, self._mode = base, last, mode
         self._first = last + 1
-        self._longest, self._floors = longest, floors
+        self._longest, self._bounds = longest, bounds
         self._ended = False
         self.cut_short = False
-        """Whether a longer stretch was asked for than it may have."""
-        self._wanted: dict[Block, Wanted | None] = {}
+        """Whether a longer region was asked for than it may have."""
+        self._wanted: dict[Block, WantedRows | None] = {}
         self._sources: dict[Block, None] = {}
-        """What is read by rows, was made before, and is read by nobody afterwards."""
-        self._copies: dict[Block, list[Copy]] = {}
+        """The blocks that are read by rows, were written before, and are not read afterwards."""
+        self._copies: dict[Block, list[RowCopy]] = {}
         self._maps: list[RowMap] = []
         self._inner: list[Inner] = []
         self._lines = np.zeros((longest, 3))
-        """For each position what `FusedRegion.lines` has, without copies."""
+        """For each position the numbers of `FusedRegion.lines`, without copies."""
         self._one_row: list[float] = []
         self._most = 0.0
-        """For each position what that comes to with strips of one row, and the most of these."""
+        """For each position the bytes of tiles of one row, and the most of these."""
         self._in_place: set[int] = set()
         self._whole_result, self._whole_bytes = -1, 0
         """The step with the largest whole result so far, and its bytes."""
@@ -82,11 +89,11 @@ class RegionGrower:
         self._loss: np.ndarray | None = None
         self._grown: dict[int, _Grown] = {}
 
-    def stretches(self, first: int, limit: int) -> list[FusedRegion]:
-        """The stretch that begins with a step, and the same with a result over an operand, below a limit."""
+    def regions(self, first: int, limit: int) -> list[FusedRegion]:
+        """List the region that begins with a step, and the same with a result over an operand, within a limit."""
         if self._first > first and not self._ended:
-            # All that has been counted up to here, a longer stretch has alive too.
-            room = limit - self._floors.least(self._last - first + 1)
+            # All that has been counted up to here, a longer region has alive too.
+            room = limit - self._bounds.least(self._last - first + 1)
             while self._first > first and self._sums + self._carried + self._most <= room:
                 if len(self._inner) == self._longest:
                     self.cut_short = True
@@ -97,40 +104,30 @@ class RegionGrower:
                 self._first -= 1
                 self._note()
         grown = self._grown.get(first)
-        return [] if grown is None else self._known(first, grown, limit)
+        return [] if grown is None else self._known(grown, limit)
 
-    def _known(self, first: int, grown: _Grown, limit: int) -> list[FusedRegion]:
-        """The same, of what has grown before."""
-        found = []
-        needed = grown.floor + grown.most
-        if needed <= limit:
-            plain = self._plain(first, grown)
-            if plain.least <= limit:
-                found.append(plain)
-        if grown.over is not None and needed - grown.over.saved <= limit:
+    def _known(self, grown: _Grown, limit: int) -> list[FusedRegion]:
+        """List the regions of what has grown before, within a limit."""
+        found = [grown.region] if grown.needed <= limit else []
+        if grown.option is not None and grown.needed - grown.option.saved <= limit:
             if grown.overlaid is None:
-                grown.overlaid = overlaid(self._base, self._plain(first, grown), grown.over)
-            if grown.overlaid.least <= limit:
-                found.append(grown.overlaid)
-        return found
+                grown.overlaid = with_overlay(self._base, grown.region, grown.option)
+            found.append(grown.overlaid)
+        return [region for region in found if region.least <= limit]
 
     def least(self, first: int) -> float:
-        """The bytes without which there is no stretch that begins with a step, as far as is known."""
+        """Count the bytes without which no region begins with a step, as far as is known."""
         grown = self._grown.get(first)
         if grown is not None:
-            needed = grown.floor + grown.most if grown.plain is None else grown.plain.least
-            if grown.over is None:
-                return needed
-            saved = grown.floor + grown.most - grown.over.saved if grown.overlaid is None else grown.overlaid.least
-            return min(needed, saved)
+            return grown.least
         if first >= self._first or self._ended or self.cut_short:
             return inf
-        return self._floors.least(self._last - first + 1) + self._sums + self._carried + self._most
+        return self._bounds.least(self._last - first + 1) + self._sums + self._carried + self._most
 
-    def _overlay(self) -> Over | None:
-        """The largest result over an operand that nobody reads any more, where that is worth it."""
+    def _overlay(self) -> OverlayOption | None:
+        """Find the largest result that can take the bytes of an operand which is not read any more, if worth it."""
         base, result = self._base, self._whole_result
-        if self._floors.saved[self._last - self._first] * _WORTH_OVERLAYING < base.peak or result < 0:
+        if self._bounds.saved[self._last - self._first] * _WORTH_OVERLAYING < base.peak or result < 0:
             return None
         made, own = base.steps[result].outputs[0], self._inner[self._last - result]
         result_block = base.result[result]
@@ -154,51 +151,43 @@ class RegionGrower:
             fits = alike and wanted.rate == own.rate and own.ahead <= wanted.end
         if not fits or tensor.dims[wanted.axis] < 2:
             return None
-        return Over(source, result, wanted.copy(), tuple(self._copies.get(source, ())), saved)
+        return OverlayOption(source, result, wanted.copy(), tuple(self._copies.get(source, ())), saved)
 
     def _note(self) -> None:
-        """Keep what has been counted, unless no limit that is below what is alive anyway has room for it."""
+        """Keep what has been counted, unless it is more than the steps have alive as they are."""
         position = self._last - self._first
-        floor = self._floors.alive[position] + self._sums + self._carried
-        if floor - self._floors.saved[position] + self._most > self._base.peak:
+        floor = self._bounds.alive[position] + self._sums + self._carried
+        if floor - self._bounds.saved[position] + self._most > self._base.peak:
             return
         lines = self._lines[: position + 1].copy()
         for copies in self._copies.values():
             for copy in copies:
                 lines[copy.position] += copy.line
         regular = self._regular and self._grain * 3 <= self._height
-        self._grown[self._first] = _Grown(
-            floor, self._most, self._carried, lines, self._instructions, self._copied, self._copied_a_row, self._loss,
-            self._won, self._ahead, self._grain if regular else 1, regular, self._overlay(),
-        )  # fmt: skip
-
-    def _plain(self, first: int, grown: _Grown) -> FusedRegion:
-        """The stretch without a result over an operand."""
-        if grown.plain is None:
-            base, after, count = self._base, self._last + 1, len(grown.lines)
-            grown.plain = FusedRegion(
-                first=first,
-                last=self._last,
-                mode=self._mode,
-                maps=tuple(self._maps[count - 1 :: -1]),
-                inner=tuple(self._inner[count - 1 :: -1]),
-                height=self._height,
-                grain=grown.grain,
-                regular=grown.regular,
-                floor=grown.floor,
-                carried=grown.carried,
-                lines=grown.lines.T,
-                instructions=grown.instructions,
-                copied=(grown.copied, grown.copied_a_row),
-                loss=grown.loss,
-                won=grown.won,
-                ahead=grown.ahead,
-                time=base.time[first:after],
-                together=base.together[first:after],
-                threads=base.engine.threads,
-                sharing=base.engine.sharing,
-            )
-        return grown.plain
+        base, after, count = self._base, self._last + 1, position + 1
+        build = partial(
+            FusedRegion,
+            first=self._first,
+            last=self._last,
+            maps=tuple(self._maps[count - 1 :: -1]),
+            inner=tuple(self._inner[count - 1 :: -1]),
+            height=self._height,
+            grain=self._grain if regular else 1,
+            regular=regular,
+            floor=floor,
+            carried=self._carried,
+            lines=lines.T,
+            instructions=self._instructions,
+            copied=(self._copied, self._copied_a_row),
+            loss=self._loss,
+            won=self._won,
+            ahead=self._ahead,
+            time=base.time[self._first : after],
+            together=base.together[self._first : after],
+            threads=base.engine.threads,
+            sharing=base.engine.sharing,
+        )
+        self._grown[self._first] = _Grown(floor + self._most, build, self._overlay())
 
     def _grow(self, index: int) -> bool:
         """Take a step more; False where none can be taken."""
@@ -252,7 +241,7 @@ class RegionGrower:
         return self._ask(index, along, own)
 
     def _beside(self, index: int, rows: RowMap) -> tuple[Rate, int] | None:
-        """Rate and lead of a result that is made of what another one is made of."""
+        """Find the rate and lead of a result that reads what another result of the region reads."""
         sliced = dict(rows.sliced)
         for position, tensor, source in self._base.operands[index]:
             known = self._wanted.get(source)
@@ -303,14 +292,14 @@ class RegionGrower:
         self._most = max(self._most, *one_row[end : position + 1])
 
     def _overwritten(self, reader: int, own: Inner, bytes_: int) -> bool:
-        """Whether the last reader of a tensor writes its result over it."""
+        """Tell whether the last reader of a tensor writes its result over it."""
         step, result = self._base.steps[reader], self._inner[self._last - reader]
         if not OPERATIONS[step.op].traits.element_wise or result.whole or result.kept or result.rate != own.rate:
             return False
         return self._base.shape(step.outputs[0], result.axis)[0] == bytes_
 
     def _ask(self, index: int, along: TiledStep, own: Inner) -> bool:
-        """Note what a step wants of its operands, whether or not they are made in the stretch."""
+        """Note the rows that a step needs of its operands, whether or not the region computes them."""
         base, rows, last = self._base, along.rows, self._last
         rate = _whole(own.rate * rows.rate)
         end, begin = ceil(rows.rate * own.ahead + rows.after), floor(rows.rate * own.ahead - rows.before)
@@ -323,7 +312,7 @@ class RegionGrower:
                     return False
                 self._wanted[source] = None
                 if OPERATIONS[base.steps[index].op].traits.product is ProductKind.MATRIX:
-                    # A right matrix that is computed is packed anew for every strip.
+                    # A right matrix that is computed is packed anew for every tile.
                     self._copied += 2.0 * read.tensor.nbytes
             if not read.run:
                 around = float(max(0, rows.before + rows.after)) * read.bytes
@@ -334,7 +323,7 @@ class RegionGrower:
                 self._instructions += 1
                 self._copied += around + runs
                 self._copied_a_row += a_row
-                self._copies.setdefault(source, []).append(Copy(last - index, line, around + runs, a_row))
+                self._copies.setdefault(source, []).append(RowCopy(last - index, line, around + runs, a_row))
         return True
 
     def _want(self, source: Block, axis: int | None, rate: Rate, end: int, begin: int) -> None:
@@ -347,13 +336,13 @@ class RegionGrower:
         elif axis is None or source in self._wanted:
             self._wanted[source] = None
         else:
-            self._wanted[source] = Wanted(axis, rate, end, begin)
+            self._wanted[source] = WantedRows(axis, rate, end, begin)
             if self._base.end[source] <= self._last:
                 self._sources[source] = None
 
 
 def _common(grain: int, *rates: Rate) -> int:
-    """Rows with which all rates come to whole rows."""
+    """Compute the rows with which all rates come to whole rows."""
     return lcm(grain, *(Fraction(rate).denominator for rate in rates))
 
 

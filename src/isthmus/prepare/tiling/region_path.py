@@ -33,36 +33,24 @@ def cheapest_regions(
     -------
     The tilings in order, and how many steps from the first on can be computed within the limit.
     """
-    best: list[tuple[float, T | None, int] | None] = [(0, None, -1)]
+    best: list[tuple[float, tuple[T, ...]] | None] = [(0, ())]
     reached, hot = 0, -1
     for last, alive in enumerate(live):
-        before = best[last]
+        entry = best[last]
         if alive > limit:
-            hot, before = last, None
-        entry: tuple[float, T | None, int] | None = None if before is None else (before[0], None, last)
+            hot, entry = last, None
         for first in firsts(last, hot):
-            earlier = best[first]
-            if earlier is None:
+            before = best[first]
+            if before is None:
                 continue
-            found = choose(first, last, inf if entry is None else entry[0] - earlier[0])
-            if found is not None and (entry is None or earlier[0] + found[0] < entry[0]):
-                entry = earlier[0] + found[0], found[1], first
+            found = choose(first, last, inf if entry is None else entry[0] - before[0])
+            if found is not None and (entry is None or before[0] + found[0] < entry[0]):
+                entry = before[0] + found[0], (*before[1], found[1])
         best.append(entry)
         if entry is not None:
             reached = last + 1
-    return (None if best[-1] is None else _path(best)), reached
-
-
-def _path(best: Sequence[tuple[float, T | None, int] | None]) -> list[T]:
-    chosen: list[T] = []
-    at = len(best) - 1
-    while at > 0:
-        entry = best[at]
-        assert entry is not None
-        _, choice, at = entry
-        if choice is not None:
-            chosen.append(choice)
-    return chosen[::-1]
+    whole = best[-1]
+    return None if whole is None else [*whole[1]], reached
 
 
 def least_limit(

@@ -1,8 +1,8 @@
-"""Tensors that are computed a second time rather than kept: where a mean over all of one stands between its readers.
+"""Tensors that are computed a second time rather than kept, since a mean over all of one is between its readers.
 
 A gate scales an image by what the mean of the image says, so that the image is read by rows twice, before the mean and
 after it, and would have to be whole in between. If it comes from something much smaller in a few steps, those are
-repeated for the later readers: the strips of either reading then need no whole image.
+repeated for the later readers: the tiles of either reading then need no whole image.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Remat:
 
 
 def candidates(search: RegionSearch) -> list[Remat]:
-    """What could be computed again, the best bargains first."""
+    """List what could be computed again, in order of time for each byte saved."""
     base = search.base
     passed, barriers = 0, []
     for index in range(len(base.steps)):
@@ -73,12 +73,12 @@ def candidates(search: RegionSearch) -> list[Remat]:
 
 
 def _by_name(search: RegionSearch, readers: list[int], tensor: Tensor) -> bool:
-    """Whether readers read a tensor itself, not the same bytes under another name."""
+    """Tell whether readers read a tensor itself, not the same bytes under another name."""
     return all(any(t is tensor for t in search.base.steps[reader].inputs) for reader in readers)
 
 
 def _chain(search: RegionSearch, index: int) -> list[int] | None:
-    """The steps that make a result from something much smaller, if there are few."""
+    """List the steps that compute a result from something much smaller, if there are few."""
     base = search.base
     block = base.result[index]
     assert block is not None
@@ -98,7 +98,7 @@ def _chain(search: RegionSearch, index: int) -> list[int] | None:
 
 
 def affordable(found: list[Remat], nanoseconds: float) -> list[Remat]:
-    """As many as a time allows."""
+    """Choose as many as a time allows."""
     chosen, left = [], nanoseconds
     for one in found:
         if one.nanoseconds <= left:

@@ -1,8 +1,4 @@
-"""The choice of stretches and of the rows of their strips: exact for a limit, by steps and not by time.
-
-A step either has no more alive than the limit as it is, or lies in a stretch whose strips have not. The cheapest set of
-stretches is a shortest path over the steps. The least memory within a budget of time is found by halving.
-"""
+"""The choice of fused regions and of the rows of their tiles: exact for a limit, bounded by steps and not by time."""
 
 from __future__ import annotations
 
@@ -14,30 +10,30 @@ from operator import sub
 
 from isthmus.prepare.schedule import Step
 from isthmus.prepare.tiling.fused_region import BYTES_A_STEP, MOST_UNROLLED, MOST_WON, NANOSECONDS_A_STEP, FusedRegion
-from isthmus.prepare.tiling.lower_bounds import floors
+from isthmus.prepare.tiling.lower_bounds import lower_bounds
 from isthmus.prepare.tiling.region_grower import RegionGrower
 from isthmus.prepare.tiling.region_path import cheapest_regions, least_limit
 from isthmus.prepare.tiling.step_table import WIDTH, StepTable
 
 LONGEST = 90
-"""Steps of a stretch."""
+"""The most steps of a region."""
 TABLE_SHARE = 0.09
-"""The most that a program may grow, as a part of the scratch that this saves."""
+"""The most that a program may grow, as a part of the scratch that tiles save."""
 _FINEST = 100
 _BARGAINS, _LEAST_STEP = 32, 1.02
 """How many limits are tried for a program that is small enough, and the least ratio between two of them."""
 _BETTER = 50
 MOST_GROWTH, LEAST_SHARE = 8_000, 16
-"""Steps by which stretches grow in one search, all in all, and those by which all with the same end may in any case: in
-models of more steps than the first is for, a stretch is as long as its share."""
+"""Steps by which regions may grow in one search, all in all, and those by which all with the same end may in any case:
+in models of more steps, a region is at most as long as its share."""
 _A_REGION, _A_BYTE = 200.0, 0.05
 
 
 @dataclass(frozen=True)
 class RegionChoice:
-    """A stretch with the rows of its strips and where the first one ends, and how many threads take strips by turns."""
+    """A region with the rows of its tiles, where the first one ends, and how many threads take tiles by turns."""
 
-    stretch: FusedRegion
+    region: FusedRegion
     rows: int
     start: int
     lanes: int = 1
@@ -45,23 +41,23 @@ class RegionChoice:
     @cached_property
     def nanoseconds(self) -> float:
         """The time that it takes more than whole steps do."""
-        return self.stretch.nanoseconds(self.rows, self.start, self.lanes)
+        return self.region.nanoseconds(self.rows, self.start, self.lanes)
 
     @cached_property
     def cost(self) -> float:
-        """What choices are compared by: its time, with a little for the program that it takes."""
+        """The measure that choices are compared by: time, with a little for the size of the program."""
         return self.nanoseconds + _A_REGION + _A_BYTE * self.table_bytes
 
     @property
     def table_bytes(self) -> int:
-        """By how much the program grows."""
-        whole = self.stretch.last - self.stretch.first + 1
-        return BYTES_A_STEP * (self.stretch.emitted(self.rows, self.start) - whole)
+        """The bytes by which the program grows."""
+        whole = self.region.last - self.region.first + 1
+        return BYTES_A_STEP * (self.region.instruction_count(self.rows, self.start) - whole)
 
 
 @dataclass(frozen=True)
 class Budget:
-    """What less memory may cost: a part of the model's time, and whether a program must stay small."""
+    """Costs that less memory may have: a part of the model's time, and whether a program must stay small."""
 
     slower: float
     small_program: bool = True
@@ -84,16 +80,16 @@ class RegionSearch:
         self.spent = spent
         self.threads = base.engine.threads
         self.time = float(base.together.sum()) - spent
-        self._endings: dict[tuple[int, int], RegionGrower] = {}
+        self._growers: dict[tuple[int, int], RegionGrower] = {}
         self._modes = [(1, WIDTH) if _is_wide(step) else (1,) for step in base.steps]
         self._barriers = [self._barrier(index) for index in range(len(base.steps))]
         self._reaches = self._reached()
         self._share = share_of(
             MOST_GROWTH, [reach for reach, modes in zip(self._reaches, self._modes, strict=True) for _ in modes]
         )
-        self._floors = floors(base, self._reaches)
-        self._least: list[list[float]] = [[*map(sub, one.alive, one.saved)] for one in self._floors]
-        """For each step the bytes that stretches which end with it take at the least, as far as is known."""
+        self._bounds = lower_bounds(base, self._reaches)
+        self._least: list[list[float]] = [[*map(sub, one.alive, one.saved)] for one in self._bounds]
+        """For each step the bytes that regions which end with it need at the least, as far as is known."""
         self.reached = 0
 
     @property
@@ -102,12 +98,12 @@ class RegionSearch:
         return max(self.base.live, default=0)
 
     def is_barrier(self, index: int) -> bool:
-        """Whether no stretch goes on behind a step: none can hold it, or it brings all rows together."""
+        """Tell whether no region goes on behind a step: none can hold it, or it brings all rows together."""
         sink = self.base.sink(index, 1)
         return self._barriers[index] or (sink is not None and sink[1].reduces)
 
     def _barrier(self, index: int) -> bool:
-        """Whether no stretch can hold a step."""
+        """Tell whether no region can hold a step."""
         step = self.base.steps[index]
         if self.base.result[index] is None:
             return True
@@ -117,7 +113,7 @@ class RegionSearch:
         return not sinks and all(self.base.map(index, axis) is None for axis in axes)
 
     def _reached(self) -> list[int]:
-        """How many steps a stretch that ends with each step has at the most."""
+        """Count for each step the most steps of a region that ends with it."""
         reaches, run = [], 0
         for barrier in self._barriers:
             run = 0 if barrier else min(run + 1, LONGEST)
@@ -126,51 +122,51 @@ class RegionSearch:
 
     @property
     def bounded(self) -> bool:
-        """Whether there are stretches that were not looked at, since they would have been too much work."""
-        return any(ending.cut_short for ending in self._endings.values())
+        """Whether some regions were left out, since they would have been too much work."""
+        return any(grower.cut_short for grower in self._growers.values())
 
-    def _stretches(self, first: int, last: int, mode: int, limit: int) -> list[FusedRegion]:
+    def _regions(self, first: int, last: int, mode: int, limit: int) -> list[FusedRegion]:
         key = last, mode
-        ending = self._endings.get(key)
-        if ending is None:
-            ending = self._endings[key] = RegionGrower(self.base, last, mode, self._share, self._floors[last])
-        return ending.stretches(first, limit)
+        grower = self._growers.get(key)
+        if grower is None:
+            grower = self._growers[key] = RegionGrower(self.base, last, mode, self._share, self._bounds[last])
+        return grower.regions(first, limit)
 
     def cheapest(self, first: int, last: int, limit: int, below: float = inf) -> RegionChoice | None:
-        """The cheapest strips of a stretch that stay within a limit and cost less than others do."""
+        """Find the cheapest tiles of a region that stay within a limit and cost less than a number."""
         best: RegionChoice | None = None
         if last - first >= self._reaches[last]:
             return None
         none = True
         for mode in self._modes[last]:
-            for found in self._stretches(first, last, mode, limit):
+            for found in self._regions(first, last, mode, limit):
                 none = False
                 for choice in self._choices(found, limit, below):
                     if choice.cost < below:
                         best, below = choice, choice.cost
         if none:
-            known = (self._endings[last, mode].least(first) for mode in self._modes[last])
+            known = (self._growers[last, mode].least(first) for mode in self._modes[last])
             self._least[last][last - first] = min(known)
         return best
 
     def _choices(self, found: FusedRegion, limit: int, below: float) -> Iterator[RegionChoice]:
-        """Strips of a stretch that stay within a limit, but for some that cost no less than others do."""
-        # Threads share the steps of a strip, or each takes another strip.
+        """Yield tiles of a region that stay within a limit, but for some that cost no less than a number."""
+        # Threads share the steps of a tile, or each takes another tile.
         for lanes in (1, self.threads) if self.threads > 1 and found.regular else (1,):
             fewest = -(-(self.threads if lanes == 1 else 1) // found.grain) * found.grain
             rows = found.rows(limit, lanes)
             if rows < fewest or (not found.regular and rows * MOST_UNROLLED < found.height):
                 continue
-            for even in found.even(rows, fewest):
-                # There are no fewer strips than with a first one that is as long as the others.
+            for even in found.even_rows(rows, fewest):
+                # There are no fewer tiles than with a first one that is as long as the others.
                 if lanes == 1 and found.nanoseconds(even, even) + _A_REGION >= below:
                     continue
                 choice = RegionChoice(found, even, found.start(limit, even), lanes)
-                if found.strips(even, choice.start) > 1:
+                if found.tile_count(even, choice.start) > 1:
                     yield choice
 
     def solve(self, limit: int) -> list[RegionChoice] | None:
-        """The cheapest stretches with which no step has more than `limit` bytes alive; None where there are none."""
+        """Choose the cheapest regions with which no step has more than `limit` bytes alive; None if there are none."""
 
         def firsts(last: int, hot: int) -> Iterator[int]:
             least = self._least[last]
@@ -189,22 +185,22 @@ class RegionSearch:
         return chosen
 
     def cost(self, chosen: list[RegionChoice]) -> float:
-        """The time that a choice takes more, with what is spent already."""
+        """Add up the time that a choice takes more, with what is spent already."""
         return self.spent + sum(choice.nanoseconds for choice in chosen)
 
     def affordable(self, chosen: list[RegionChoice] | None, limit: int, budget: Budget) -> bool:
-        """Whether a choice keeps to a budget."""
+        """Tell whether a choice keeps to a budget."""
         if chosen is None or self.cost(chosen) > budget.slower * self.time:
             return False
         return not budget.small_program or self.is_small(chosen, self.peak - limit)
 
     @staticmethod
     def is_small(chosen: list[RegionChoice], saved: int) -> bool:
-        """Whether a program grows by little beside the scratch that this saves."""
+        """Tell whether a program grows by little beside the scratch that is saved."""
         return sum(choice.table_bytes for choice in chosen) <= TABLE_SHARE * max(0, saved)
 
     def bargain(self, least: int, budget: Budget) -> tuple[int, list[RegionChoice]] | None:
-        """The least limit from one on whose program is small enough: which does not fall evenly with the limit."""
+        """Find the least limit from `least` on whose program is small enough, which not every larger limit's is."""
         step = max((self.peak / max(least, 1)) ** (1 / _BARGAINS), _LEAST_STEP)
         low, high = least, least
         found: tuple[int, list[RegionChoice]] | None = None
@@ -220,7 +216,7 @@ class RegionSearch:
         return (limit, chosen) if chosen is not None and self.affordable(chosen, limit, budget) else None
 
     def least(self, budget: Budget, below: int | None = None) -> tuple[int, list[RegionChoice]] | None:
-        """The least limit that the time of a budget allows, and the choice for it; None if nothing below `below` is."""
+        """Find the least limit that the time of a budget allows, and its choice; None if none is below `below`."""
         budget = replace(budget, small_program=False)
         best: tuple[int, list[RegionChoice] | None] = self.peak, None
         if below is not None:
@@ -237,7 +233,7 @@ class RegionSearch:
 
 
 def share_of(work: int, reaches: Sequence[int]) -> int:
-    """The share with which those who reach no further take what they need, and all others that, within so much work.
+    """Divide work among reaches: each gets what it needs, or else the share that all the others get too.
 
     Examples
     --------
@@ -254,7 +250,7 @@ def share_of(work: int, reaches: Sequence[int]) -> int:
 
 
 def _is_wide(step: Step) -> bool:
-    """Whether an image has so few rows that its columns are the better strips."""
+    """Tell whether an image has so few rows that tiles of its columns are better."""
     dims = step.outputs[0].dims
     source = step.inputs[0].dims if step.inputs and step.inputs[0] is not None else ()
     return any(len(image) == 4 and image[2] >= 2 * image[1] for image in (dims, source))

@@ -1,4 +1,4 @@
-"""Writes the steps of a stretch strip by strip: views of whole tensors, rows that are kept, and repeated strips."""
+"""The writer of engine programs: steps of a region tile by tile, with views, halos and repeated tiles."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from isthmus.prepare.overlays import Overlaid
 from isthmus.prepare.passes.canonical import plain_slice
 from isthmus.prepare.schedule import Region, Repeat, RowRange, Step, StepRows
 from isthmus.prepare.storage import Storage
-from isthmus.prepare.tiling.material import Material, Native, material
+from isthmus.prepare.tiling.region_steps import Native, RegionSteps, region_steps
 from isthmus.prepare.tiling.search import RegionChoice
 from isthmus.prepare.tiling.step_table import StepTable, in_one_run, row_bytes
-from isthmus.prepare.tiling.tiles import Entry, RepeatedTiles, Tile, cut, longest_run
+from isthmus.prepare.tiling.tiles import Tile, cut, longest_run
 
 _WORTH_REPEATING = 2
 MOST_STRIDES = 32
@@ -33,15 +33,15 @@ class _Held:
 
 
 @dataclass
-class Written:
-    """Steps by strips.
+class TiledSteps:
+    """Steps of which some are computed by tiles.
 
     Parameters
     ----------
     overlaid
         Results that lie over operands.
     alike
-        For each strip that is not repeated its steps, each with the one of the repeated strip that does the same.
+        For each tile that is not repeated its steps, each with the one of the repeated tile that does the same.
     """
 
     steps: list[Step] = field(default_factory=list)
@@ -51,29 +51,29 @@ class Written:
     alike: list[list[tuple[int, int]]] = field(default_factory=list)
 
 
-def write(base: StepTable, chosen: Sequence[RegionChoice], native: Native) -> Written | None:
-    """The steps of an arrangement with some stretches by strips; None where a strip would read nothing."""
-    written = Written()
+def write(base: StepTable, chosen: Sequence[RegionChoice], native: Native) -> TiledSteps | None:
+    """Write the steps of an arrangement with some regions by tiles; None where a tile would read nothing."""
+    written = TiledSteps()
     at = 0
     for choice in chosen:
-        whole = material(base, choice, native)
-        strips = cut(whole)
-        if strips is None:
+        whole = region_steps(base, choice, native)
+        tiles = cut(whole)
+        if tiles is None:
             return None
-        written.steps += base.steps[at : choice.stretch.first]
-        _Writer(base.storage, whole, strips, native, written).write()
-        at = choice.stretch.last + 1
+        written.steps += base.steps[at : choice.region.first]
+        _RegionWriter(base.storage, whole, tiles, native, written).write()
+        at = choice.region.last + 1
     written.steps += base.steps[at:]
     return written
 
 
-class _Writer:
-    """Writes one stretch."""
+class _RegionWriter:
+    """Writes one region."""
 
     def __init__(
-        self, storage: Storage, whole: Material, strips: list[Tile], native: Native, written: Written
+        self, storage: Storage, whole: RegionSteps, tiles: list[Tile], native: Native, written: TiledSteps
     ) -> None:
-        self._storage, self._whole, self._strips = storage, whole, strips
+        self._storage, self._whole, self._tiles = storage, whole, tiles
         self._native, self._written = native, written
         self._choice = whole.choice
         self._kept: dict[int, _Held] = {}
@@ -86,97 +86,97 @@ class _Writer:
     def write(self) -> None:
         steps = self._written.steps
         begin = len(steps)
-        run = longest_run(self._choice, self._strips)
-        if run.times < _WORTH_REPEATING or not self._strips[run.first].entries:
-            run = RepeatedTiles(0, 0)
+        first, times = longest_run(self._choice, self._tiles)
+        if times < _WORTH_REPEATING or not self._tiles[first].entries:
+            first, times = 0, 0
         number = 0
         repeated: dict[tuple[int, str, int], int] = {}
-        while number < len(self._strips):
-            if run.times and number == run.first:
-                following = self._strips[number + 1]
+        while number < len(self._tiles):
+            if times and number == first:
+                following = self._tiles[number + 1]
                 self._moved = {
                     e.step: (f.rows[0] - e.rows[0], f.source[0] - e.source[0])
-                    for e, f in zip(self._strips[number].entries, following.entries, strict=True)
+                    for e, f in zip(self._tiles[number].entries, following.entries, strict=True)
                 }
                 at, self._advances = len(steps), {}
-                self._strip(number)
+                self._tile(number)
                 self._moved = {}
                 if self._strides() > MOST_STRIDES:
-                    number, run = number + 1, RepeatedTiles(0, 0)
+                    number, first, times = number + 1, 0, 0
                     continue
                 threads = self._choice.lanes
-                self._written.repeats.append(Repeat(at, len(steps) - 1, run.times, self._advances, threads))
+                self._written.repeats.append(Repeat(at, len(steps) - 1, times, self._advances, threads))
                 repeated = self._done.pop()
-                number += run.times
-                last = self._strips[number - 1]
+                number += times
+                last = self._tiles[number - 1]
                 for entry in last.entries:
                     if entry.step in self._kept:
                         self._kept[entry.step].rows = last.kept[entry.step]
             else:
-                self._strip(number)
+                self._tile(number)
                 number += 1
-        self._written.regions.append(self._region(begin, run))
+        self._written.regions.append(self._region(begin, (first, times)))
         for done in self._done if repeated else ():
             self._written.alike.append([(index, repeated[what]) for what, index in done.items() if what in repeated])
-        if self._whole.laid_over is not None:
-            self._written.overlaid.append(Overlaid(*self._whole.laid_over, begin, len(steps) - 1))
+        if self._whole.overlaid is not None:
+            self._written.overlaid.append(Overlaid(*self._whole.overlaid, begin, len(steps) - 1))
 
     def _strides(self) -> int:
-        """How many bases move on, each by a stride of its own."""
+        """Count the bases that move on, each by a stride of its own."""
         return len({(self._storage.block(tensor).pool, stride) for tensor, stride in self._advances.items()})
 
-    def _region(self, begin: int, run: RepeatedTiles) -> Region:
-        stretch = self._choice.stretch
-        peak = self._choice.lanes * (stretch.lines[0] + stretch.lines[1] * self._choice.rows).max()
+    def _region(self, begin: int, repeated: tuple[int, int]) -> Region:
+        region = self._choice.region
+        peak = self._choice.lanes * (region.lines[0] + region.lines[1] * self._choice.rows).max()
         return Region(
             steps=tuple((step.op, step.name) for step in self._whole.steps),
-            axes=tuple(inner.axis for inner in stretch.inner),
-            strips=tuple(tuple(StepRows(e.step, e.rows, e.source) for e in strip.entries) for strip in self._strips),
-            repeated=(run.first, run.times),
+            axes=tuple(inner.axis for inner in region.inner),
+            strips=tuple(tile.entries for tile in self._tiles),
+            repeated=repeated,
             first=begin,
             last=len(self._written.steps) - 1,
-            carried_bytes=stretch.carried,
-            peak_bytes=int(stretch.floor + peak),
+            carried_bytes=region.carried,
+            peak_bytes=int(region.floor + peak),
         )
 
-    # -- one strip -----------------------------------------------------------------------------------------------------
+    # -- one tile -----------------------------------------------------------------------------------------------------
 
-    def _strip(self, number: int) -> None:
-        strip = self._strips[number]
+    def _tile(self, number: int) -> None:
+        tile = self._tiles[number]
         held = dict(self._kept)
         last_use: dict[int, int] = {}
-        for entry in strip.entries:
+        for entry in tile.entries:
             last_use.setdefault(entry.step, entry.step)
             for source in self._sources(entry.step):
                 last_use[source] = entry.step
         steps, done = self._written.steps, dict[tuple[int, str, int], int]()
-        for entry in strip.entries:
+        for entry in tile.entries:
             begin = len(steps)
             self._compute(entry, held)
-            if self._choice.lanes > 1 and entry.step in strip.kept:
+            if self._choice.lanes > 1 and entry.step in tile.kept:
                 # As soon as they are there: another thread is about to read them.
-                self._keep(entry.step, held[entry.step], strip.kept[entry.step])
+                self._keep(entry.step, held[entry.step], tile.kept[entry.step])
             for k, user in last_use.items():
                 if user == entry.step and k in held:
-                    if self._choice.lanes == 1 or k not in strip.kept:
-                        self._keep(k, held[k], strip.kept.get(k))
+                    if self._choice.lanes == 1 or k not in tile.kept:
+                        self._keep(k, held[k], tile.kept.get(k))
                     del held[k]
             for index in range(begin, len(steps)):
                 place = sum(1 for step, op, _ in done if (step, op) == (entry.step, steps[index].op))
                 done[entry.step, steps[index].op, place] = index
         self._done.append(done)
-        for k in [k for k in self._kept if k not in strip.kept]:
+        for k in [k for k in self._kept if k not in tile.kept]:
             del self._kept[k]
 
     def _sources(self, k: int) -> list[int]:
-        """The steps of the stretch whose results a step reads by rows, where those are held for a strip only."""
+        """List the steps of the region whose results a step reads by rows, and which exist for a tile only."""
         found = dict.fromkeys(self._whole.results.get(block) for block in self._whole.operands[k].values())
-        return [s for s in found if s is not None and not self._choice.stretch.inner[s].whole]
+        return [s for s in found if s is not None and not self._choice.region.inner[s].whole]
 
-    def _compute(self, entry: Entry, held: dict[int, _Held]) -> None:
+    def _compute(self, entry: StepRows, held: dict[int, _Held]) -> None:
         k = entry.step
-        stretch, step = self._choice.stretch, self._whole.steps[k]
-        rows, inner = stretch.maps[k], stretch.inner[k]
+        region, step = self._choice.region, self._whole.steps[k]
+        rows, inner = region.maps[k], region.inner[k]
         inputs = list(step.inputs)
         source_axis = rows.sliced[0][1]
         for position, axis in rows.sliced:
@@ -225,8 +225,8 @@ class _Writer:
             self._add(step, inputs, piece, params, part)
             held[k] = _Held(piece, entry.rows)
 
-    def _gather(self, step: Step, entry: Entry, inputs: list[Tensor | None], part: RowRange) -> None:
-        """A strip of a mean: floats go on in the result itself, bytes in sums of whole numbers."""
+    def _gather(self, step: Step, entry: StepRows, inputs: list[Tensor | None], part: RowRange) -> None:
+        """Write a tile of a mean: floats add up in the result itself, bytes in sums of whole numbers."""
         result, source = step.outputs[0], step.inputs[0]
         assert source is not None
         ends = entry.rows[1] == part.height
@@ -244,25 +244,25 @@ class _Writer:
             self._written.steps.append(Step(step.op, step.name, [sums], [result], dict(step.params), step.clamp, part))
 
     def _keep(self, k: int, held: _Held, wanted: Rows | None) -> None:
-        """Keep the rows that the next strips read again, in memory that lasts."""
+        """Keep the rows that the next tiles read again, in memory that lasts."""
         if wanted is None:
             self._kept.pop(k, None)
             return
         known = self._kept.get(k)
         if known is not None and known.tensor is held.tensor:
             return
-        axis = self._choice.stretch.inner[k].axis
+        axis = self._choice.region.inner[k].axis
         last = self._part(held, axis, wanted)
         spare = self._room(k, wanted[1] - wanted[0])
         self._emit("Reshape", [last], spare)
         self._kept[k] = _Held(spare, wanted)
 
     def _room(self, k: int, rows: int) -> Tensor:
-        """Memory for rows of a result from strip to strip, as large as any strip wants it."""
-        axis = self._choice.stretch.inner[k].axis
-        result = self._whole.made(k)
+        """Reserve memory for the halo of a result, as large as any tile needs it."""
+        axis = self._choice.region.inner[k].axis
+        result = self._whole.result(k)
         if k not in self._spare:
-            most = max(high - low for strip in self._strips for low, high in [strip.kept.get(k, (0, 0))])
+            most = max(high - low for tile in self._tiles for low, high in [tile.kept.get(k, (0, 0))])
             self._spare[k] = self._new(result, axis, most)
         view = self._new(result, axis, rows)
         self._storage.join(self._spare[k], view)
@@ -271,12 +271,12 @@ class _Writer:
     # -- tensors -------------------------------------------------------------------------------------------------------
 
     def _rows_of(
-        self, entry: Entry, tensor: Tensor, axis: int, writer: int | None, held: dict[int, _Held]
+        self, entry: StepRows, tensor: Tensor, axis: int, writer: int | None, held: dict[int, _Held]
     ) -> Tensor:
-        """The rows of an operand that an entry reads; `writer` is the step of the stretch that writes it."""
-        if writer is not None and not self._choice.stretch.inner[writer].whole:
-            rows = self._part(held[writer], self._choice.stretch.inner[writer].axis, entry.source)
-            if self._whole.made(writer) is tensor:
+        """Take the rows of an operand that an entry reads; `writer` is the step of the region that writes it."""
+        if writer is not None and not self._choice.region.inner[writer].whole:
+            rows = self._part(held[writer], self._choice.region.inner[writer].axis, entry.source)
+            if self._whole.result(writer) is tensor:
                 return rows
             dims = (*tensor.dims[:axis], entry.source[1] - entry.source[0], *tensor.dims[axis + 1 :])
             named = self._native(tensor.name, dims, tensor.dtype, tensor.quantization)
@@ -288,7 +288,7 @@ class _Writer:
         return self._slice(self._alias(tensor, axis, moved), axis, entry.source)
 
     def _part(self, held: _Held, axis: int, rows: Rows) -> Tensor:
-        """Some of the rows at hand."""
+        """Take some of the rows at hand."""
         low = held.rows[0]
         if rows == held.rows:
             return held.tensor
@@ -298,14 +298,14 @@ class _Writer:
         return self._slice(held.tensor, axis, inside)
 
     def _view(self, tensor: Tensor, axis: int, rows: Rows, moved: int) -> Tensor:
-        """Rows of a whole tensor, where they lie."""
+        """Make a view of rows of a whole tensor."""
         view = self._within(tensor, axis, rows)
         if moved:
             self._advances[view] = moved * row_bytes(tensor, axis)
         return view
 
     def _alias(self, tensor: Tensor, axis: int, moved: int) -> Tensor:
-        """Another name for a whole tensor, which moves on as its rows do."""
+        """Make another name for a whole tensor, which moves on as its rows do."""
         if not moved:
             return tensor
         alias = self._native(tensor.name, tensor.dims, tensor.dtype, tensor.quantization)

@@ -1,4 +1,4 @@
-"""The steps of a stretch as strips are cut from them, with the fetching of an operand that a result is written over."""
+"""The steps of a region that tiles are cut from, with the fetching of an operand that a result is written over."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Native = Callable[..., Tensor]
 
 
 @dataclass(frozen=True)
-class Material:
-    """What a stretch is made of.
+class RegionSteps:
+    """The steps of a region.
 
     Parameters
     ----------
@@ -26,8 +26,8 @@ class Material:
     results
         The number of the step that writes each block.
     operands
-        For each step the block of each operand by its place.
-    laid_over
+        For each step the block of each operand by its position.
+    overlaid
         An operand and the result that is written over it.
     """
 
@@ -35,16 +35,16 @@ class Material:
     steps: list[Step]
     results: dict[Block, int]
     operands: list[dict[int, Block]]
-    laid_over: tuple[Tensor, Tensor] | None = None
+    overlaid: tuple[Tensor, Tensor] | None = None
 
-    def made(self, number: int) -> Tensor:
-        """The result of a step."""
+    def result(self, number: int) -> Tensor:
+        """Return the result of a step."""
         return self.steps[number].outputs[0]
 
     def readers(self) -> list[list[int]]:
-        """For each step those that read its result by rows."""
+        """List for each step those that read its result by rows."""
         found: list[list[int]] = [[] for _ in self.steps]
-        for reader, rows in enumerate(self.choice.stretch.maps):
+        for reader, rows in enumerate(self.choice.region.maps):
             for position, _ in rows.sliced:
                 writer = self.results.get(self.operands[reader][position])
                 if writer is not None and reader not in found[writer]:
@@ -52,15 +52,15 @@ class Material:
         return found
 
 
-def material(base: StepTable, choice: RegionChoice, native: Native) -> Material:
-    """The material of a choice. Where a result is written over an operand, the two share a block from now on."""
-    stretch = choice.stretch
-    numbers = range(stretch.first, stretch.last + 1)
+def region_steps(base: StepTable, choice: RegionChoice, native: Native) -> RegionSteps:
+    """Take the steps of a choice. Where a result is written over an operand, the two share a block from now on."""
+    region = choice.region
+    numbers = range(region.first, region.last + 1)
     steps = [base.steps[index] for index in numbers]
     blocks = [base.result[index] for index in numbers]
     operands = [{position: block for position, _, block in base.operands[index]} for index in numbers]
-    overlay = stretch.overlay
-    laid_over = None
+    overlay = region.overlay
+    overlaid = None
     if overlay is not None:
         source, storage = base.steps[overlay.source].outputs[overlay.output], base.storage
         # As it was before regions of this choice shared blocks.
@@ -87,6 +87,6 @@ def material(base: StepTable, choice: RegionChoice, native: Native) -> Material:
         operands.insert(0, {0: taken})
         result = base.steps[overlay.result].outputs[0]
         storage.join(source, result, -aligned(max(0, result.nbytes - source.nbytes), base.alignment))
-        laid_over = source, result
+        overlaid = source, result
     results = {block: number for number, block in enumerate(blocks) if block is not None}
-    return Material(choice, steps, results, operands, laid_over)
+    return RegionSteps(choice, steps, results, operands, overlaid)

@@ -1,4 +1,4 @@
-"""A stretch with a result over an operand: what fetching the operand by rows takes, and the bytes that are saved."""
+"""A region with a result over an operand: the cost of fetching the operand by rows, and the bytes that are saved."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from isthmus.prepare.tiling.step_table import StepTable, aligned
 
 
 @dataclass(slots=True)
-class Wanted:
-    """What the readers in a stretch want of a tensor: rate, end and begin of the rows, along one axis of it."""
+class WantedRows:
+    """Rows that the readers in a region need of a tensor along one of its axes: their rate, end and begin."""
 
     axis: int
     rate: Rate
     end: int
     begin: int
 
-    def copy(self) -> Wanted:
-        """The same, whatever is wanted from now on."""
-        return Wanted(self.axis, self.rate, self.end, self.begin)
+    def copy(self) -> WantedRows:
+        """Copy the rows as they are now."""
+        return WantedRows(self.axis, self.rate, self.end, self.begin)
 
 
 @dataclass(frozen=True)
-class Copy:
-    """Rows of a tensor that are copied out of it for a reader at a position: what it adds to the line there."""
+class RowCopy:
+    """A copy of rows of a tensor for a reader at a position, with what it adds to the line there."""
 
     position: int
     line: np.ndarray
@@ -39,19 +39,19 @@ class Copy:
 
 
 @dataclass(frozen=True)
-class Over:
-    """A result that can lie over an operand, as things are with a stretch: what that takes, and the bytes it saves."""
+class OverlayOption:
+    """A result that can be written over an operand, with what that takes and the bytes that it saves."""
 
     source: Block
     result: int
-    wanted: Wanted
-    copies: tuple[Copy, ...]
+    wanted: WantedRows
+    copies: tuple[RowCopy, ...]
     saved: int
 
 
-def overlaid(base: StepTable, plain: FusedRegion, over: Over) -> FusedRegion:
-    """A stretch with a result over an operand."""
-    source, wanted, writer = over.source, over.wanted, base.writer[over.source]
+def with_overlay(base: StepTable, plain: FusedRegion, option: OverlayOption) -> FusedRegion:
+    """Return a region with a result over an operand."""
+    source, wanted, writer = option.source, option.wanted, base.writer[option.source]
     tensor = base.made(source)
     bytes_, run = base.shape(tensor, wanted.axis)
     kept = max(0, wanted.end - wanted.begin)
@@ -60,7 +60,7 @@ def overlaid(base: StepTable, plain: FusedRegion, over: Over) -> FusedRegion:
     lines = np.concatenate([plain.lines, line[:, None]], axis=1)
     lines[:, plain.last - base.end[source] : -1] += line[:, None]
     copied, copied_a_row, instructions = plain.copied[0], plain.copied[1] + a_row, plain.instructions + 1
-    for copy in over.copies:
+    for copy in option.copies:
         lines[:, copy.position] -= copy.line
         instructions -= 1
         copied -= copy.copied
@@ -77,13 +77,13 @@ def overlaid(base: StepTable, plain: FusedRegion, over: Over) -> FusedRegion:
         plain,
         maps=(_copying(tensor, wanted.axis), *plain.maps),
         inner=(Inner(wanted.axis, wanted.rate, wanted.end, kept, False), *plain.inner),
-        floor=plain.floor - over.saved + aligned(keeps, base.alignment),
+        floor=plain.floor - option.saved + aligned(keeps, base.alignment),
         carried=carried,
         lines=lines,
         instructions=instructions,
         copied=(copied, copied_a_row),
         ahead=max(plain.ahead, wanted.end / float(wanted.rate)),
-        overlay=Overlay(writer, base.steps[writer].outputs.index(tensor), over.result),
+        overlay=Overlay(writer, base.steps[writer].outputs.index(tensor), option.result),
     )
 
 
