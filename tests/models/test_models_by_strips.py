@@ -17,7 +17,7 @@ from isthmus.engine.native.serialization import to_bytes
 from isthmus.errors import Code, QnnError
 from isthmus.frontends import load
 from isthmus.memory import host
-from isthmus.prepare import layout, pipeline
+from isthmus.prepare import layout, planner
 from isthmus.prepare import overlays as layers
 from isthmus.prepare.schedule import Repeat, RowRange
 from isthmus.prepare.tiling import ScratchLimit
@@ -108,7 +108,7 @@ def without_strips(monkeypatch):
         raise AssertionError("a model without a limit has nothing to do with strips")
 
     for place, name in (
-        (pipeline, "fitted"), (pipeline, "depth_first"), (layout, "moved_together"), (layers, "Layered"),
+        (planner, "fitted"), (planner, "depth_first"), (layout, "moved_together"), (layers, "OverlayBlock"),
         (base, "row_map"), (base, "mean_map"), (Emitter, "begin_repeat"),
     ):  # fmt: skip
         monkeypatch.setattr(place, name, fail)

@@ -9,7 +9,7 @@ from prepare_interpreter import Builder
 from isthmus import prepare
 from isthmus.backends.gpu.mixed_precision import Fp16Tensor, PrecisionChoice, choice, choose, store_as_fp16, trial
 from isthmus.graph import DataType, Graph, Tensor, TensorType
-from isthmus.prepare.pipeline import rewritten
+from isthmus.prepare.planner import rewritten
 from isthmus.prepare.work import Work
 
 _generator = np.random.default_rng(7)

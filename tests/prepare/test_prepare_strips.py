@@ -16,7 +16,7 @@ from isthmus.engine.native.cost import SHARING, estimated, is_shared
 from isthmus.engine.native.target import host
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Graph, Tensor, TensorType
-from isthmus.prepare.pipeline import schedule
+from isthmus.prepare.planner import schedule
 from isthmus.prepare.schedule import Schedule
 from isthmus.prepare.tiling import ScratchLimit, Strips, fit, search
 from isthmus.prepare.tiling import candidate as place

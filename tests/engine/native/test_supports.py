@@ -22,7 +22,7 @@ from isthmus.graph.evaluate import evaluate
 from isthmus.graph.operation import Call
 from isthmus.graph.ops import OPERATIONS
 from isthmus.prepare import schedule
-from isthmus.prepare.pipeline import rewritten
+from isthmus.prepare.planner import rewritten
 
 RNG = np.random.default_rng(0)
 F32, F16, I32, BOOL = DataType.FLOAT_32, DataType.FLOAT_16, DataType.INT_32, DataType.BOOL_8

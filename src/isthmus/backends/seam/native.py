@@ -25,7 +25,7 @@ from isthmus.graph import Graph, GraphInfo, TensorType
 from isthmus.graph.operation import Call
 from isthmus.memory.integers import is_int
 from isthmus.prepare import schedule
-from isthmus.prepare.pipeline import DEFAULT_ALIGNMENT
+from isthmus.prepare.planner import DEFAULT_ALIGNMENT
 from isthmus.prepare.schedule import Plan
 from isthmus.prepare.tiling import ScratchLimit, Strips
 

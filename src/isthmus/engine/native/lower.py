@@ -38,7 +38,7 @@ from isthmus.graph.operation import Call
 from isthmus.graph.ops import having
 from isthmus.prepare.call_graph import call_graph
 from isthmus.prepare.geometry.fixed_point import is_hybrid
-from isthmus.prepare.pipeline import rewritten
+from isthmus.prepare.planner import rewritten
 from isthmus.prepare.refused import RefusedNode, refused
 from isthmus.prepare.schedule import Repeat, Schedule, Step
 

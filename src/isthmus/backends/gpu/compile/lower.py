@@ -35,8 +35,8 @@ from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Graph, Tensor, TensorInfo
 from isthmus.graph.operation import Call
 from isthmus.prepare.call_graph import call_graph
-from isthmus.prepare.pipeline import rewritten
-from isthmus.prepare.pipeline import schedule as scheduled
+from isthmus.prepare.planner import rewritten
+from isthmus.prepare.planner import schedule as scheduled
 from isthmus.prepare.refused import RefusedNode, refused
 from isthmus.prepare.schedule import Pool, Schedule, Step
 from isthmus.prepare.work import Work
