@@ -12,13 +12,13 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 from support.opencl_device import cl as cl
+from support.plans import scheduled
 
 from isthmus import qnn
 from isthmus.backends.gpu import prepare as gpu_prepare
 from isthmus.backends.gpu.compile.program import BufferRef, KernelPool, KernelProgram, Launch, Unit
 from isthmus.backends.gpu.compile.traits import FloatStorage
 from isthmus.graph import TensorInfo
-from isthmus.prepare import schedule
 from isthmus.prepare.schedule import Pool as Planned
 
 DIMS = (64, 128)
@@ -46,9 +46,8 @@ KERNELS = {"ElementWiseAdd": "add", "Relu": "relu", "Sigmoid": "work"}
 
 def small_engine(graph, traits, precision=FloatStorage.FP32, fuse=True, optimize_memory=True, rounds=1, source=SOURCE):
     """`lower.prepare` for graphs of these kernels; Sigmoid stands for something that takes long."""
-    planned = schedule(
-        graph, work_bytes=lambda step: 0, alignment=traits.alignment, reuse_memory=optimize_memory,
-        optimize_order=optimize_memory,
+    planned = scheduled(
+        graph, alignment=traits.alignment, reuse_memory=optimize_memory, optimize_order=optimize_memory
     )  # fmt: skip
     launches = []
     for index, step in enumerate(planned.steps):

@@ -108,7 +108,7 @@ def without_strips(monkeypatch):
         raise AssertionError("a model without a limit has nothing to do with strips")
 
     for place, name in (
-        (planner, "fitted"), (planner, "depth_first"), (layout, "moved_together"), (layers, "OverlayBlock"),
+        (native, "schedule_within"), (planner, "depth_first"), (layout, "moved_together"), (layers, "OverlayBlock"),
         (base, "row_map"), (base, "mean_map"), (Emitter, "begin_repeat"),
     ):  # fmt: skip
         monkeypatch.setattr(place, name, fail)

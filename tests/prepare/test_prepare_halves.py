@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from prepare_interpreter import Builder
+from support.plans import scheduled
 
-from isthmus import prepare
 from isthmus.backends.gpu.mixed_precision import Fp16Tensor, PrecisionChoice, choice, choose, store_as_fp16, trial
 from isthmus.graph import DataType, Graph, Tensor, TensorType
 from isthmus.prepare.planner import rewritten
@@ -95,7 +95,7 @@ def test_what_shares_bytes_with_an_input_or_output_is_stored_as_that_is():
     graph = b.finish(b.op("Reshape", b.op("ElementWiseSin", b.op("ElementWiseSin", x)), dims=(8, 4)))
     work, made = chosen(graph)
     assert [step.op for step in work.ordered() if step.outputs[0] in made.halves] == ["ElementWiseSin"]
-    steps = prepare.schedule(graph, work_bytes=lambda s: 0, store=lambda w: store_as_fp16(w, choose(w).halves)).steps
+    steps = scheduled(graph, store=lambda w: store_as_fp16(w, choose(w).halves)).steps
     assert [step.op for step in steps] == ["ElementWiseSin", "ElementWiseSin"]
 
 

@@ -4,8 +4,8 @@ import random
 
 import pytest
 from prepare_interpreter import Builder
+from support.plans import scheduled
 
-from isthmus import prepare
 from isthmus.graph import DataType
 from isthmus.planning import solve
 from isthmus.prepare import layout
@@ -83,8 +83,8 @@ def test_branches_that_are_listed_side_by_side_are_computed_one_after_the_other(
     for part in small[1:]:
         total = b.op("ElementWiseAdd", total, part)
     graph = b.finish(total)
-    given = prepare.schedule(graph, work_bytes=lambda step: 0, optimize_order=False)
-    ordered = prepare.schedule(graph, work_bytes=lambda step: 0)
+    given = scheduled(graph, optimize_order=False)
+    ordered = scheduled(graph)
     one_branch = 8 * 64 * 4
     assert given.scratch_bytes > 3 * one_branch
     assert ordered.scratch_bytes < 2 * one_branch
@@ -163,7 +163,7 @@ def test_planning_is_limited_by_work_and_not_by_the_clock(monkeypatch):
     monkeypatch.setattr(layout, "solve", noted)
     b = Builder()
     graph = b.finish(b.op("Transpose", b.op("ElementWiseSin", b.input(4, 4)), perm=[1, 0]))
-    prepare.schedule(graph, work_bytes=lambda step: 0, plan_nodes=7)
+    scheduled(graph, plan_nodes=7)
     assert limits == [{"timeout": layout.PATIENCE, "node_limit": 7}]
     assert layout.PATIENCE >= 10, "the clock is only there for safety"
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from prepare_interpreter import Builder, Memory, assert_close, random_inputs, run_graph, run_work
+from support.plans import scheduled
 
-from isthmus import prepare
 from isthmus.backends.gpu.mixed_precision import store_as_fp16
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Graph, Tensor, TensorType
@@ -26,7 +26,7 @@ def some_work(step: Step) -> int:
 
 def check(graph: Graph, executions: int = 2, tolerance: float = 1e-4, **options) -> Schedule:
     """Prepare, execute several times with states carried on, compare with direct evaluation."""
-    made = prepare.schedule(graph, work_bytes=some_work, **options)
+    made = scheduled(graph, some_work, **options)
     memory = Memory(made)
     kept = {s: s.data for s in graph.states}
     try:
@@ -53,7 +53,7 @@ def names(made: Schedule) -> list[str]:
 
 def test_an_unfinished_graph_is_refused():
     with pytest.raises(QnnError) as refused:
-        prepare.schedule(Graph("g"), work_bytes=some_work)
+        scheduled(Graph("g"))
     assert refused.value.code is Code.GRAPH_NOT_FINALIZED
 
 
@@ -413,7 +413,7 @@ def test_any_tensors_may_be_stored_as_halves_beside_floats(graph, random, optimi
         store_as_fp16(work, set(halves))
         expected.update(run_work(work, inputs))
 
-    made = prepare.schedule(graph, work_bytes=some_work, optimize_order=optimize_order, store=store)
+    made = scheduled(graph, some_work, optimize_order=optimize_order, store=store)
     found = Memory(made).run(inputs, some_work)
     for state in graph.states:
         expected.setdefault(f"state {state.name}", state.data)
@@ -430,8 +430,8 @@ def test_a_tensor_of_halves_takes_half_of_the_scratch():
     def store(work: Work) -> None:
         store_as_fp16(work, {work.ordered()[0].outputs[0]})
 
-    floats = prepare.schedule(graph, work_bytes=lambda step: 0)
-    halves = prepare.schedule(graph, work_bytes=lambda step: 0, store=store)
+    floats = scheduled(graph)
+    halves = scheduled(graph, store=store)
     assert (floats.scratch_bytes, halves.scratch_bytes) == (256, 128)
     assert [row.bytes for row in halves.plan.rows] == [128]
 
@@ -446,7 +446,7 @@ def test_a_half_that_is_joined_with_itself_is_copied_as_a_half():
         store_as_fp16(work, {t for step in work.ordered() for t in step.outputs if t.type is TensorType.NATIVE})
         expected.update(run_work(work, inputs))
 
-    made = prepare.schedule(graph, work_bytes=some_work, store=store)
+    made = scheduled(graph, some_work, store=store)
     # The second of both has a step of its own, between tensors that are stored alike.
     copies = [step for step in made.steps if step.op == "Reshape"]
     assert [(step.inputs[0].itemsize, step.outputs[0].itemsize) for step in copies] == [(2, 2)]

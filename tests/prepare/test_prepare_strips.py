@@ -11,14 +11,12 @@ from support import strip_networks
 from support.suites import long, only
 
 from isthmus.backends.seam import native
-from isthmus.engine.native import lower
-from isthmus.engine.native.cost import SHARING, estimated, is_shared
+from isthmus.engine.native.lower import NativeEngine
 from isthmus.engine.native.target import host
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Graph, Tensor, TensorType
-from isthmus.prepare.planner import schedule
-from isthmus.prepare.schedule import Schedule
-from isthmus.prepare.tiling import ScratchLimit, Strips, fit, search
+from isthmus.prepare import Planner, PlanOptions, Schedule, Step
+from isthmus.prepare.tiling import ScratchLimit, fit, search
 from isthmus.prepare.tiling import candidate as place
 from isthmus.prepare.tiling import limit_search as way
 from isthmus.prepare.tiling.candidate import Fitted
@@ -29,16 +27,18 @@ from isthmus.prepare.tiling.rematerialize import candidates
 from isthmus.prepare.tiling.search import LEAST_SHARE, LONGEST, Budget, RegionChoice, RegionSearch, share_of
 
 
+class Proportional(NativeEngine):
+    """The native engine, were the time of a tile in proportion to its rows."""
+
+    def effort(self, step: Step, axis: int) -> None:
+        return None
+
+
 def scheduled(
     graph: Graph, limit: object = None, slower: float | None = 10.0, threads: int = 1, io_in_scratch: bool = False
 ) -> Schedule:
-    strips = None
-    if limit is not None:
-        strips = Strips(ScratchLimit.of(limit, slower), estimated, lower.splits, is_shared, SHARING, threads)
-    return schedule(
-        graph, work_bytes=lambda step: lower.work_bytes(step, host(), threads), strips=strips,
-        io_in_scratch=io_in_scratch,
-    )  # fmt: skip
+    planner = Planner(graph, PlanOptions(io_in_scratch=io_in_scratch), Proportional(host(), threads))
+    return planner.schedule() if limit is None else fit.schedule_within(planner, ScratchLimit.of(limit, slower))
 
 
 def needed_by(refused: QnnError) -> int:

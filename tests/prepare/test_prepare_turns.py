@@ -7,7 +7,7 @@ import random
 import pytest
 
 from isthmus.graph import DataType, Tensor, TensorType
-from isthmus.prepare.layout import ThreadArenas, lay_out
+from isthmus.prepare.layout import Demand, lay_out, thread_arenas
 from isthmus.prepare.liveness import Life
 from isthmus.prepare.pipelining import _Access, _meet, awaited, own_blocks
 from isthmus.prepare.schedule import Place, Pool, Repeat, Step
@@ -114,11 +114,10 @@ def test_each_thread_has_a_lane_with_room_for_all_that_a_turn_makes():
     life = Life(TURN, storage, [X], [Y], [repeat()])
     blocks = [storage.block(t) for t in (A, B, KEPT)]
     own = [storage.block(t) for t in (A, B)]
-    layout = lay_out(
-        TURN, blocks, life, [0, 192, 0, 0], alignment=64, nodes=1000, order_saved=0, aliased=0,
-        lanes=[ThreadArenas(0, 3, 3, own)],
-    )  # fmt: skip
-    ((begin, lane),) = layout.lanes
+    spaces = [0, 192, 0, 0]
+    arenas = thread_arenas(repeat(threads=3), own, life, spaces, 64, 1000)
+    layout = lay_out(Demand(TURN, blocks, life, spaces, [arenas]), 64, 1000)
+    ((begin, lane),) = layout.arenas
     # A, B and a work space of 192 bytes are there at once.
     assert lane == 320
     assert layout.plan.bytes == 3 * 320 + 64
@@ -133,8 +132,7 @@ def test_lanes_share_no_cache_line():
     life = Life(TURN, storage, [X], [Y], [repeat()])
     small = [step([X, KEPT], A), *TURN[1:]]
     own = [storage.block(t) for t in (A, B)]
-    layout = lay_out(
-        small, own, life, [0, 1, 0, 0], alignment=1, nodes=1000, order_saved=0, aliased=0,
-        lanes=[ThreadArenas(0, 3, 2, own)],
-    )  # fmt: skip
-    assert [size % 64 for _, size in layout.lanes] == [0]
+    spaces = [0, 1, 0, 0]
+    arenas = thread_arenas(repeat(), own, life, spaces, 1, 1000)
+    layout = lay_out(Demand(small, own, life, spaces, [arenas]), 1, 1000)
+    assert [size % 64 for _, size in layout.arenas] == [0]

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from isthmus.errors import Code, QnnError
-from isthmus.planning import PlannerBuffer, Problem, greedy_by_size, solve
+from isthmus.planning import PlannerBuffer, Problem, Solution, greedy_by_size, solve
 from isthmus.prepare.alike import moved_together
 from isthmus.prepare.liveness import Life
 from isthmus.prepare.overlays import OverlayBlock
-from isthmus.prepare.schedule import Plan, PlanRow, Step
+from isthmus.prepare.schedule import Plan, PlanRow, Repeat, Step
 from isthmus.prepare.storage import Block
 
 _LINE = 64
@@ -21,158 +21,165 @@ PATIENCE = 10.0
 
 
 @dataclass(frozen=True)
-class Layout:
-    """Where blocks and work spaces lie in scratch, and the facts about it.
+class ThreadArenas:
+    """Steps `first` to `last` that several threads execute at once, each in an arena of its own.
 
     Parameters
     ----------
-    lanes
-        Where the first lane of each of `ThreadArenas` begins, and how many bytes a lane is.
+    blocks, work
+        The offsets of blocks and of the work spaces of steps in an arena.
+    bytes
+        The size of an arena.
     """
-
-    blocks: dict[Block, int]
-    work: tuple[int, ...]
-    plan: Plan
-    lanes: tuple[tuple[int, int], ...] = ()
-
-
-@dataclass(frozen=True)
-class ThreadArenas:
-    """Steps `first` to `last` that several threads execute at once, and the blocks of which each has its own."""
 
     first: int
     last: int
     threads: int
-    blocks: Sequence[Block]
-
-
-def lay_out(
-    steps: Sequence[Step],
-    blocks: Sequence[Block],
-    life: Life,
-    work: Sequence[int],
-    *,
-    alignment: int,
-    nodes: int,
-    order_saved: int,
-    aliased: int,
-    reuse: bool = True,
-    layered: Sequence[OverlayBlock] = (),
-    lanes: Sequence[ThreadArenas] = (),
-    alike: Sequence[Sequence[tuple[int, int]]] = (),
-    made_in: Callable[[Step], Block | None] = lambda step: None,
-) -> Layout:
-    """Place blocks, and a work space for each step that wants one; blocks share memory over time unless told not to."""
-    began = time.perf_counter()
-    fixed = {one.block: one.offset for one in layered}
-    own = [_lane(one, life, work, alignment, nodes) for one in lanes]
-    every = list(blocks)
-    blocks = [block for block in blocks if block not in fixed and not any(block in one.blocks for one in own)]
-    names = [_name(block) for block in blocks]
-    first, last = min(map(life.first, blocks), default=0), max(map(life.last, blocks), default=0)
-    buffers = [
-        PlannerBuffer(
-            f"{i} {name}",
-            life.first(block) if reuse else min(first, 0),
-            life.last(block) + 1 if reuse else max(last + 1, len(steps)),
-            block.size,
-            alignment,
-        )
-        for i, (block, name) in enumerate(zip(blocks, names, strict=True))
-    ]
-    users = [index for index, size in enumerate(work) if size and not any(index in one.work for one in own)]
-    for index in users:
-        names.append(f"{steps[index].name} (work)")
-        buffers.append(PlannerBuffer(f"work {index}", index, index + 1, work[index], alignment))
-    for number, one in enumerate(layered):
-        for layer in one.layers:
-            names.append(_name(one.block))
-            where = f"{number} {names[-1]} from {layer.low}"
-            at = one.offset + layer.low
-            buffers.append(PlannerBuffer(where, layer.first, layer.last + 1, layer.high - layer.low, alignment, at))
-    for number, (several, lane) in enumerate(zip(lanes, own, strict=True)):
-        names.append(f"strips of {several.threads} threads")
-        size = several.threads * lane.bytes
-        buffers.append(PlannerBuffer(f"lanes {number}", several.first, several.last + 1, size, alignment))
-    problem = Problem(tuple(buffers))
-    solution = solve(problem, timeout=PATIENCE, node_limit=nodes)
-    if solution.offsets is None or solution.peak is None:
-        raise QnnError(Code.GRAPH_OPTIMIZATION_FAILED, "scratch", "the planner found no layout")
-    offsets: Sequence[int] = solution.offsets
-    if alike:
-        numbers: dict[object, int] = {block: index for index, block in enumerate(blocks)}
-        numbers |= {index: len(blocks) + place for place, index in enumerate(users)}
-        groups = [_buffers_alike(group, steps, numbers, made_in) for group in alike]
-        offsets = moved_together(buffers, offsets, groups, solution.peak)
-    rows = sorted(
-        (PlanRow(n, b.size, b.start, b.end - 1, o) for n, b, o in zip(names, buffers, offsets, strict=True)),
-        key=lambda row: (row.first, row.offset),
-    )
-    greedy = greedy_by_size(problem)
-    peak_step, peak_live = _peak(rows, len(steps))
-    plan = Plan(
-        bytes=solution.peak,
-        lower_bound=solution.lower_bound,
-        status=str(solution.status),
-        greedy_bytes=max((o + b.size for o, b in zip(greedy, buffers, strict=True)), default=0),
-        unshared_bytes=sum(t.nbytes for block in every for t in block.members) + sum(work),
-        peak_step=peak_step,
-        peak_live=peak_live,
-        rows=tuple(rows),
-        steps=tuple((step.op, step.name) for step in steps),
-        order_saved_bytes=order_saved,
-        aliased_bytes=aliased,
-        seconds=time.perf_counter() - began,
-    )
-    places = dict(zip(blocks, offsets, strict=False)) | fixed
-    spaces = [0] * len(steps)
-    for index, offset in zip(users, offsets[len(blocks) :], strict=False):
-        spaces[index] = offset
-    begins = offsets[len(offsets) - len(own) :]
-    for lane, begin in zip(own, begins, strict=True):
-        places |= {block: begin + offset for block, offset in lane.blocks.items()}
-        for index, offset in lane.work.items():
-            spaces[index] = begin + offset
-    found = tuple((begin, lane.bytes) for lane, begin in zip(own, begins, strict=True))
-    return Layout(places, tuple(spaces), plan, found)
-
-
-@dataclass(frozen=True)
-class _Lane:
-    """What one thread has for itself: where blocks and work spaces lie in its lane, and how many bytes that is."""
-
     blocks: dict[Block, int]
     work: dict[int, int]
     bytes: int
 
 
-def _lane(lanes: ThreadArenas, life: Life, work: Sequence[int], alignment: int, nodes: int) -> _Lane:
-    blocks = lanes.blocks
-    users = [index for index in range(lanes.first, lanes.last + 1) if work[index]]
+@dataclass(frozen=True)
+class Demand:
+    """What takes scratch.
+
+    Parameters
+    ----------
+    blocks
+        The blocks to place, each for as long as it lives.
+    work
+        The bytes of work space of each step.
+    arenas
+        Where several threads execute steps at once.
+    alike
+        Groups of pairs of blocks, or of steps for their work spaces: the first should be placed where the second is.
+    """
+
+    steps: Sequence[Step]
+    blocks: Sequence[Block]
+    life: Life
+    work: Sequence[int]
+    arenas: Sequence[ThreadArenas] = ()
+    alike: Sequence[Sequence[tuple[Block | int, Block | int]]] = ()
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The offsets of blocks and work spaces in scratch, and the facts about them.
+
+    Parameters
+    ----------
+    arenas
+        For each of `Demand.arenas` the offset of the first thread's, and the bytes of one.
+    """
+
+    blocks: dict[Block, int]
+    work: tuple[int, ...]
+    plan: Plan
+    arenas: tuple[tuple[int, int], ...] = ()
+
+
+def thread_arenas(
+    repeat: Repeat, blocks: Sequence[Block], life: Life, work: Sequence[int], alignment: int, nodes: int
+) -> ThreadArenas:
+    """Lay out what each thread needs for itself in repeated steps: some blocks, and all work spaces."""
+    users = [index for index in range(repeat.first, repeat.last + 1) if work[index]]
     buffers = [
         *(PlannerBuffer(f"{i}", life.first(b), life.last(b) + 1, b.size, alignment) for i, b in enumerate(blocks)),
         *(PlannerBuffer(f"work {index}", index, index + 1, work[index], alignment) for index in users),
     ]
-    solution = solve(Problem(tuple(buffers)), timeout=PATIENCE, node_limit=nodes)
-    if solution.offsets is None or solution.peak is None:
-        raise QnnError(Code.GRAPH_OPTIMIZATION_FAILED, "scratch", "the planner found no layout")
+    offsets, peak, _ = _solve(Problem(tuple(buffers)), nodes)
     # Threads that write beside each other share no cache line.
     unit = max(alignment, _LINE)
-    work_places = dict(zip(users, solution.offsets[len(blocks) :], strict=True))
-    return _Lane(dict(zip(blocks, solution.offsets, strict=False)), work_places, -(-solution.peak // unit) * unit)
+    size = -(-peak // unit) * unit
+    own, spaces = dict(zip(blocks, offsets, strict=False)), dict(zip(users, offsets[len(blocks) :], strict=True))
+    return ThreadArenas(repeat.first, repeat.last, repeat.threads, own, spaces, size)
 
 
-def _buffers_alike(
-    group: Sequence[tuple[int, int]], steps: Sequence[Step], number: dict[object, int],
-    made_in: Callable[[Step], Block | None],
-) -> list[tuple[int, int]]:  # fmt: skip
-    """The results and work spaces of steps that do the same, as numbers of buffers."""
-    found = []
-    for one, other in group:
-        for mine, theirs in ((made_in(steps[one]), made_in(steps[other])), (one, other)):
-            if mine in number and theirs in number and mine != theirs:
-                found.append((number[mine], number[theirs]))
-    return found
+def lay_out(demand: Demand, alignment: int, nodes: int, overlays: Sequence[OverlayBlock] = ()) -> Layout:
+    """Place all that takes scratch; what is not needed at the same time shares memory.
+
+    Parameters
+    ----------
+    nodes
+        Partial layouts that the solver may look at.
+    overlays
+        Blocks that already have an offset, since their extent changes.
+    """
+    began = time.perf_counter()
+    fixed = {one.block: one.offset for one in overlays}
+    blocks = [b for b in demand.blocks if b not in fixed and not any(b in one.blocks for one in demand.arenas)]
+    users = [i for i, size in enumerate(demand.work) if size and not any(i in one.work for one in demand.arenas)]
+    names, buffers = _buffers(demand, blocks, users, overlays, alignment)
+    problem = Problem(tuple(buffers))
+    offsets, peak, solution = _solve(problem, nodes)
+    if demand.alike:
+        placed: list[Block | int] = [*blocks, *users]
+        numbers = {each: number for number, each in enumerate(placed)}
+        groups = [
+            [(numbers[a], numbers[b]) for a, b in group if a in numbers and b in numbers and a != b]
+            for group in demand.alike
+        ]
+        offsets = moved_together(buffers, offsets, groups, peak)
+    places = dict(zip(blocks, offsets, strict=False)) | fixed
+    spaces = dict(zip(users, offsets[len(blocks) :], strict=False))
+    begins = offsets[len(offsets) - len(demand.arenas) :]
+    for arenas, begin in zip(demand.arenas, begins, strict=True):
+        places |= {block: begin + offset for block, offset in arenas.blocks.items()}
+        spaces |= {index: begin + offset for index, offset in arenas.work.items()}
+    work = tuple(spaces.get(index, 0) for index in range(len(demand.steps)))
+    rows = (PlanRow(n, b.size, b.start, b.end - 1, o) for n, b, o in zip(names, buffers, offsets, strict=True))
+    plan = replace(_plan(demand, list(rows), problem, solution), seconds=time.perf_counter() - began)
+    return Layout(places, work, plan, tuple((at, one.bytes) for one, at in zip(demand.arenas, begins, strict=True)))
+
+
+def _plan(demand: Demand, rows: list[PlanRow], problem: Problem, solution: Solution) -> Plan:
+    """Gather the facts about a layout."""
+    rows.sort(key=lambda row: (row.first, row.offset))
+    peak_step, peak_live = _peak(rows, len(demand.steps))
+    ends = (offset + buffer.size for offset, buffer in zip(greedy_by_size(problem), problem.buffers, strict=True))
+    return Plan(
+        bytes=solution.peak or 0,
+        lower_bound=solution.lower_bound,
+        status=str(solution.status),
+        greedy_bytes=max(ends, default=0),
+        unshared_bytes=sum(t.nbytes for block in demand.blocks for t in block.members) + sum(demand.work),
+        peak_step=peak_step,
+        peak_live=peak_live,
+        rows=tuple(rows),
+        steps=tuple((step.op, step.name) for step in demand.steps),
+    )
+
+
+def _solve(problem: Problem, nodes: int) -> tuple[Sequence[int], int, Solution]:
+    """Find the offsets of buffers, and the bytes that they take together."""
+    solution = solve(problem, timeout=PATIENCE, node_limit=nodes)
+    if solution.offsets is None or solution.peak is None:
+        raise QnnError(Code.GRAPH_OPTIMIZATION_FAILED, "scratch", "the planner found no layout")
+    return solution.offsets, solution.peak, solution
+
+
+def _buffers(
+    demand: Demand, blocks: Sequence[Block], users: Sequence[int], overlays: Sequence[OverlayBlock], alignment: int
+) -> tuple[list[str], list[PlannerBuffer]]:
+    """List the buffers of a demand with their names: blocks, work spaces of users, overlays, thread arenas."""
+    life, names, buffers = demand.life, [_name(block) for block in blocks], []
+    for i, (block, name) in enumerate(zip(blocks, names, strict=True)):
+        buffers.append(PlannerBuffer(f"{i} {name}", life.first(block), life.last(block) + 1, block.size, alignment))
+    for index in users:
+        names.append(f"{demand.steps[index].name} (work)")
+        buffers.append(PlannerBuffer(f"work {index}", index, index + 1, demand.work[index], alignment))
+    for number, one in enumerate(overlays):
+        for layer in one.layers:
+            names.append(_name(one.block))
+            where, at = f"{number} {names[-1]} from {layer.low}", one.offset + layer.low
+            buffers.append(PlannerBuffer(where, layer.first, layer.last + 1, layer.high - layer.low, alignment, at))
+    for number, arenas in enumerate(demand.arenas):
+        names.append(f"strips of {arenas.threads} threads")
+        size = arenas.threads * arenas.bytes
+        buffers.append(PlannerBuffer(f"arenas {number}", arenas.first, arenas.last + 1, size, alignment))
+    return names, buffers
 
 
 def _name(block: Block) -> str:

@@ -216,9 +216,9 @@ class Plan:
     peak_live: tuple[str, ...]
     rows: tuple[PlanRow, ...]
     steps: tuple[tuple[str, str], ...]
-    order_saved_bytes: int
-    aliased_bytes: int
-    seconds: float
+    order_saved_bytes: int = 0
+    aliased_bytes: int = 0
+    seconds: float = 0.0
     regions: tuple[Region, ...] = ()
     again: tuple[str, ...] = ()
     bounded: bool = False

@@ -24,7 +24,7 @@ from isthmus.engine.native.target import host
 from isthmus.errors import Code, QnnError
 from isthmus.graph import Graph
 from isthmus.memory import window
-from isthmus.prepare import schedule
+from isthmus.prepare import Planner, PlanOptions
 from isthmus.prepare.tiling import ScratchLimit
 
 NETWORKS = int(os.environ.get("ISTHMUS_STRIP_NETWORKS", "100"))
@@ -239,10 +239,11 @@ def test_programs_that_are_not_split_have_none_of_it():
 
 @pytest.mark.parametrize("bytes_", [False, True])
 def test_the_effort_of_strips_counts_the_rows_of_tiles(bytes_):
-    plan = schedule(strip_networks.squeezed(bytes_), work_bytes=lambda step: 0)
+    engine = lower.NativeEngine(host())
+    plan = Planner(strip_networks.squeezed(bytes_), PlanOptions(), engine).schedule()
     known = 0
     for step in plan.steps:
-        effort = lower.effort(step, 1, host())
+        effort = engine.effort(step, 1)
         if effort is None:
             continue
         known += 1

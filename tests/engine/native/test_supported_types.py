@@ -16,7 +16,7 @@ from isthmus.engine.native import lower
 from isthmus.engine.native.target import by_name
 from isthmus.graph import DataType
 from isthmus.graph.operation import Call
-from isthmus.prepare import schedule
+from isthmus.prepare import Planner, PlanOptions
 
 TARGET = by_name("avx2")
 WRITTEN = Path(__file__).with_name("supported.txt")
@@ -42,7 +42,7 @@ def types(call: Call) -> str:
 
 def kernels(call: Call) -> str:
     """The kernels that a call needs, without their variants."""
-    planned = schedule(graph_of(call), work_bytes=lambda step: lower.work_bytes(step, TARGET, 1))
+    planned = Planner(graph_of(call), PlanOptions(), lower.NativeEngine(TARGET)).schedule()
     program = lower.lower(planned, TARGET, 1)
     return " ".join(sorted({kernel.partition(".")[0] for kernel in program.kernels})) or "nothing"
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from harness import run
 from support.graph_cases import DECLARED, SHAPES
+from support.plans import scheduled
 from support.suites import sampled
 
 from isthmus.engine.native import lower
@@ -21,7 +22,7 @@ from isthmus.graph import DataType, Graph, Quantization, Tensor, TensorType
 from isthmus.graph.evaluate import evaluate
 from isthmus.graph.operation import Call
 from isthmus.graph.ops import OPERATIONS
-from isthmus.prepare import schedule
+from isthmus.prepare import Planner, PlanOptions
 from isthmus.prepare.planner import rewritten
 
 RNG = np.random.default_rng(0)
@@ -90,7 +91,7 @@ def graph_of(call: Call) -> Graph:
 def prepared(call: Call) -> str | None:
     """Why a graph with the call cannot be lowered."""
     try:
-        planned = schedule(graph_of(call), work_bytes=lambda step: lower.work_bytes(step, host(), 1))
+        planned = scheduled(graph_of(call), lambda step: lower.NativeEngine(host()).work_bytes(step, 1))
         lower.lower(planned, host(), 1)
     except QnnError as error:
         return error.rule
@@ -223,7 +224,7 @@ def test_all_nodes_of_a_graph_that_are_not_executed_are_listed_by_name() -> None
 
 def test_a_graph_is_refused_before_scheduling_with_all_reasons() -> None:
     with pytest.raises(QnnError) as refused:
-        schedule(three_nodes(), work_bytes=lambda step: 0, refusal=lower.refusal)
+        Planner(three_nodes(), PlanOptions(), lower.NativeEngine(host())).schedule()
     assert refused.value.code is Code.COMMON_NOT_SUPPORTED
     for part in ("2 nodes are not executed", "node 'first' (Sigmoid)", "FLOAT_16", "node 'third' (NonZero)"):
         assert part in refused.value.rule

@@ -15,7 +15,6 @@ from isthmus.backends.seam.driver import Change, GraphDriver
 from isthmus.backends.seam.entry import PlanReport, Section
 from isthmus.backends.seam.execution_deadline import ExecutionDeadline, aborted
 from isthmus.engine.native import lower
-from isthmus.engine.native.cost import SHARING, estimated, is_shared
 from isthmus.engine.native.executor import Executor
 from isthmus.engine.native.program import Program
 from isthmus.engine.native.target import Target, by_name, runnable
@@ -24,10 +23,10 @@ from isthmus.errors import Code, QnnError
 from isthmus.graph import Graph, GraphInfo, TensorType
 from isthmus.graph.operation import Call
 from isthmus.memory.integers import is_int
-from isthmus.prepare import schedule
-from isthmus.prepare.planner import DEFAULT_ALIGNMENT
-from isthmus.prepare.schedule import Plan
-from isthmus.prepare.tiling import ScratchLimit, Strips
+from isthmus.prepare import Plan, Planner, PlanOptions
+from isthmus.prepare.engine_model import DEFAULT_ALIGNMENT
+from isthmus.prepare.tiling import ScratchLimit
+from isthmus.prepare.tiling.fit import schedule_within
 
 MAX_THREADS = 64
 
@@ -51,20 +50,6 @@ class CompiledGraph:
     io_offsets: tuple[int, ...] = ()
 
 
-def _strips(limit: ScratchLimit, target: Target, threads: int) -> Strips:
-    """A limit on scratch with what the search for strips asks of this engine."""
-    return Strips(
-        limit,
-        nanoseconds=estimated,
-        splits=lower.splits,
-        shared=is_shared,
-        sharing=SHARING,
-        threads=threads,
-        effort=lambda step, axis: lower.effort(step, axis, target),
-        work_alone=lambda step: lower.work_bytes(step, target, 1),
-    )
-
-
 # What overflows in a model overflows in its results, too: that is theirs to show, and no warning.
 @np.errstate(all="ignore")
 def prepare(
@@ -77,7 +62,7 @@ def prepare(
 ) -> CompiledGraph:
     """Turn a complete graph into a program for this machine.
 
-    With a limit on scratch, what does not fit it as a whole is computed by strips.
+    With a limit on scratch, what does not fit it as a whole is computed in tiles.
 
     Raises
     ------
@@ -89,14 +74,9 @@ def prepare(
         raise QnnError(Code.GRAPH_NOT_FINALIZED, f"graph '{graph.name}'", "finalize it before it is prepared")
     target = target or host_target()
     count = checked_threads(threads)
-    planned = schedule(
-        graph,
-        work_bytes=lambda step: lower.work_bytes(step, target, count),
-        refusal=lower.refusal,
-        alignment=alignment,
-        io_in_scratch=io_in_scratch,
-        strips=None if limit is None else _strips(limit, target, count),
-    )
+    engine = lower.NativeEngine(target, count, alignment)
+    planner = Planner(graph, PlanOptions(io_in_scratch=io_in_scratch), engine)
+    planned = planner.schedule() if limit is None else schedule_within(planner, limit)
     in_float = dict.fromkeys((step.op, step.name) for step in planned.steps if lower.is_in_float(step))
     plan = replace(planned.plan, in_float=tuple(in_float))
     return CompiledGraph(lower.lower(planned, target, count), plan, planned.io_offsets)

@@ -7,11 +7,12 @@ nodes of a graph. Nothing is emitted, packed or compiled for that.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 
-from isthmus.engine.native.cost import is_shared, is_worth_sharing
+from isthmus.engine.native.cost import SHARING, estimated, is_shared, is_worth_sharing
 from isthmus.engine.native.lowering import (
     convolution,
     detection,
@@ -28,7 +29,7 @@ from isthmus.engine.native.lowering import (
     resize,
     selection,
 )
-from isthmus.engine.native.lowering.emitter import Effort, Emitter, Lowering
+from isthmus.engine.native.lowering.emitter import Emitter, Lowering
 from isthmus.engine.native.lowering.via_float import moved, through_float
 from isthmus.engine.native.program import NARROW, Program
 from isthmus.engine.native.target import Target
@@ -37,6 +38,7 @@ from isthmus.graph import DataType, Graph, TensorInfo
 from isthmus.graph.operation import Call
 from isthmus.graph.ops import having
 from isthmus.prepare.call_graph import call_graph
+from isthmus.prepare.engine_model import DEFAULT_ALIGNMENT, Effort, EngineModel
 from isthmus.prepare.geometry.fixed_point import is_hybrid
 from isthmus.prepare.planner import rewritten
 from isthmus.prepare.refused import RefusedNode, refused
@@ -97,16 +99,6 @@ def refusal(step: Step) -> str | None:
     return "the CPU engine does not execute this operation" if entry is None else entry.refuses(step)
 
 
-def splits(step: Step, axis: int) -> bool:
-    """Whether a step computed by rows along an axis of its result has the same bits as the whole."""
-    tensors = [t for t in (*step.inputs, *step.outputs) if t is not None and not t.is_static]
-    if any(t.quantization is not None and t.quantization.axis is not None for t in tensors):
-        return False
-    if step.op == "ReduceMean" or (step.op == "PoolAvg2d" and prod(step.outputs[0].dims[1:-1]) == 1):
-        return _sums_go_on(step, axis)
-    return not is_hybrid(step) or quantized_hybrid.is_product_of_rows(step)
-
-
 def _sums_go_on(step: Step, axis: int) -> bool:
     """Whether a mean over all pixels can be interrupted: sums of floats only where four pixels are added at once."""
     source = step.inputs[0]
@@ -152,14 +144,37 @@ def lowering_of(step: Step) -> Lowering:
     return entry
 
 
-def work_bytes(step: Step, target: Target, threads: int) -> int:
-    """The scratch that a step needs besides its tensors."""
-    return lowering_of(step).work(step, target, threads)
+@dataclass(frozen=True)
+class NativeEngine(EngineModel):
+    """The native engine on a processor, with so many threads."""
 
+    target: Target
+    threads: int = 1
+    alignment: int = DEFAULT_ALIGNMENT
+    sharing = SHARING
 
-def effort(step: Step, axis: int, target: Target) -> Effort | None:
-    """What strips of a step take, by their rows along an axis of its result; None where it is in proportion."""
-    return lowering_of(step).effort(step, axis, target)
+    def work_bytes(self, step: Step, threads: int) -> int:
+        return lowering_of(step).work(step, self.target, threads)
+
+    def refusal(self, step: Step) -> str | None:
+        return refusal(step)
+
+    def nanoseconds(self, step: Step) -> float:
+        return estimated(step)
+
+    def can_tile(self, step: Step, axis: int) -> bool:
+        tensors = [t for t in (*step.inputs, *step.outputs) if t is not None and not t.is_static]
+        if any(t.quantization is not None and t.quantization.axis is not None for t in tensors):
+            return False
+        if step.op == "ReduceMean" or (step.op == "PoolAvg2d" and prod(step.outputs[0].dims[1:-1]) == 1):
+            return _sums_go_on(step, axis)
+        return not is_hybrid(step) or quantized_hybrid.is_product_of_rows(step)
+
+    def is_shared(self, step: Step) -> bool:
+        return is_shared(step)
+
+    def effort(self, step: Step, axis: int) -> Effort | None:
+        return lowering_of(step).effort(step, axis, self.target)
 
 
 def lower(schedule: Schedule, target: Target, threads: int) -> Program:

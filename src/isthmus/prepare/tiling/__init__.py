@@ -5,20 +5,6 @@ between exist for a tile of rows at a time, and its halo, the rows that the next
 is formed twice.
 """
 
-from isthmus.prepare.tiling.candidate import Replanner
-from isthmus.prepare.tiling.fit import Strips, fitted
 from isthmus.prepare.tiling.limit import SLOWER, ScratchLimit
-from isthmus.prepare.tiling.orders import LONGEST, SEARCHED, WHOLE_FIRST, depth_first, whole_operands
 
-__all__ = [
-    "LONGEST",
-    "SEARCHED",
-    "SLOWER",
-    "WHOLE_FIRST",
-    "Replanner",
-    "ScratchLimit",
-    "Strips",
-    "depth_first",
-    "fitted",
-    "whole_operands",
-]  # fmt: skip
+__all__ = ["SLOWER", "ScratchLimit"]

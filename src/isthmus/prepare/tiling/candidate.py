@@ -1,127 +1,96 @@
-"""Where strips are looked for: a graph, maybe with some tensors computed again, in each order of its steps.
+"""Candidates for tiling: a rewritten graph, maybe with some tensors rematerialized, and a search for each step order.
 
-What is chosen there is written here, and placed in memory: only then is it known what it takes.
+A choice is written and placed in memory here: only then is it known how much scratch it takes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from isthmus.prepare.schedule import Region, Repeat, Schedule
-from isthmus.prepare.storage import Block
+from isthmus.prepare.planner import Planner
+from isthmus.prepare.schedule import Schedule
 from isthmus.prepare.tiling.orders import ORDERS
-from isthmus.prepare.tiling.region_steps import Native
-from isthmus.prepare.tiling.rematerialize import Remat, affordable, candidates
+from isthmus.prepare.tiling.rematerialize import Remat, affordable, candidates, compute_again
 from isthmus.prepare.tiling.search import RegionChoice, RegionSearch
-from isthmus.prepare.tiling.step_table import Arranged, Engine, StepTable, profile
+from isthmus.prepare.tiling.step_table import StepTable, profile
 from isthmus.prepare.tiling.write import write
-
-
-@dataclass(frozen=True)
-class Replanner:
-    """What fitting works with: ways to arrange the steps of a graph, and to place an arrangement in memory.
-
-    Parameters
-    ----------
-    again
-        The same graph with some tensors computed again.
-    arrange
-        The steps in an order of `ORDERS`, in storage of their own each time; None where there is no such order.
-    place
-        The schedule of an arrangement with repeats and regions.
-    planned
-        Whether a block lies in scratch.
-    """
-
-    name: str
-    again: Callable[[Sequence[Remat]], Replanner]
-    arrange: Callable[[str], Arranged | None]
-    place: Callable[[Arranged, Sequence[Repeat], Sequence[Region]], Schedule]
-    native: Native
-    engine: Engine
-    alignment: int
-    planned: Callable[[Block], bool]
+from isthmus.prepare.work import Work
 
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A site, the searches of its orders, and what is computed again there."""
+    """A rewritten graph with a search for each order of its steps, and the tensors that are rematerialized in it."""
 
-    site: Replanner
+    planner: Planner
+    work: Work
     searches: list[RegionSearch]
     again: tuple[Remat, ...] = ()
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """A schedule by strips, and the time that it takes more, by estimate."""
+    """A schedule in tiles, and the estimated time that it takes more than the one with whole tensors."""
 
     schedule: Schedule
     nanoseconds: float
 
     @property
     def bytes(self) -> int:
-        """Its scratch."""
+        """Return the bytes of its scratch."""
         return self.schedule.scratch_bytes
 
     def share(self, time: float) -> float:
-        """How much longer it takes than the model's time."""
+        """Return the extra time as a part of the model's time."""
         return max(0.0, self.nanoseconds) / time
 
     def is_within(self, slower: float | None, time: float) -> bool:
-        """Whether it takes no more than it may."""
+        """Return whether the extra time is at most a part of the model's time."""
         return slower is None or self.share(time) <= slower
 
 
-def place_of(site: Replanner) -> Candidate:
-    """The place where nothing is computed again."""
-    return Candidate(site, _searches(site, 0.0))
-
-
-def again_at(plain: Candidate, nanoseconds: float, than: tuple[Remat, ...]) -> list[Candidate]:
-    """The place with what a time allows to compute again, where there is something else `than` known."""
-    chosen = tuple(affordable(candidates(plain.searches[0]), nanoseconds))
-    if chosen == than:
-        return []
-    site = plain.site.again(chosen)
-    return [Candidate(site, _searches(site, sum(one.nanoseconds for one in chosen)), chosen)]
-
-
-def _searches(site: Replanner, spent: float) -> list[RegionSearch]:
-    """A search for each order that differs from those before."""
+def candidate_of(planner: Planner, work: Work, again: tuple[Remat, ...] = ()) -> Candidate:
+    """Set up the searches of a rewritten graph: one for each order that differs from those before."""
     searches: list[RegionSearch] = []
     seen: list[list[tuple[str, str]]] = []
     for kind in ORDERS:
-        arranged, twin = site.arrange(kind), site.arrange(kind)
-        if arranged is None or twin is None:
+        arrangement, twin = planner.arrange(work, kind), planner.arrange(work, kind)
+        if arrangement is None or twin is None:
             continue
-        names = [(step.op, step.name) for step in arranged.steps]
+        names = [(step.op, step.name) for step in arrangement.steps]
         if names in seen:
             continue
         seen.append(names)
-        live, work = profile(twin, site.engine, site.alignment, site.planned)
-        base = StepTable(arranged, live, work, site.engine, site.alignment, site.planned)
-        searches.append(RegionSearch(base, kind, spent))
-    return searches
+        base = StepTable(arrangement, *profile(twin, planner), planner)
+        searches.append(RegionSearch(base, kind, sum(one.nanoseconds for one in again)))
+    return Candidate(planner, work, searches, again)
+
+
+def again_at(plain: Candidate, nanoseconds: float, than: tuple[Remat, ...]) -> list[Candidate]:
+    """Set up the candidate that rematerializes what a time allows, unless that is what is known already (`than`)."""
+    chosen = tuple(affordable(candidates(plain.searches[0]), nanoseconds))
+    if chosen == than:
+        return []
+    work = plain.planner.rewrite()
+    compute_again(work, chosen)
+    return [candidate_of(plain.planner, work, chosen)]
 
 
 def is_bounded(places: Sequence[Candidate]) -> bool:
-    """Whether some stretches would have been too much work to look at."""
+    """Return whether a search left out regions that would have been too much work."""
     return any(search.bounded for place in places for search in place.searches)
 
 
 def written(place: Candidate, search: RegionSearch, chosen: list[RegionChoice]) -> Fitted | None:
-    """The schedule with the chosen stretches by strips."""
-    site = place.site
-    arranged = site.arrange(search.kind)
-    assert arranged is not None
-    base = StepTable(arranged, search.base.live, search.base.work, site.engine, site.alignment, site.planned)
-    strips = write(base, chosen, site.native)
-    if strips is None:
+    """Write the chosen fused regions as tiles, and place the result in memory; None where a tile would read nothing."""
+    planner = place.planner
+    arrangement = planner.arrange(place.work, search.kind)
+    assert arrangement is not None
+    tiled = write(StepTable(arrangement, search.base.live, search.base.work, planner), chosen, place.work.native)
+    if tiled is None:
         return None
-    arranged = replace(arranged, steps=strips.steps, overlaid=strips.overlaid, alike=strips.alike)
-    made = site.place(arranged, strips.repeats, strips.regions)
+    arrangement = replace(arrangement, steps=tiled.steps, overlaid=tiled.overlaid, alike=tiled.alike)
+    made = planner.place(arrangement, tiled.repeats, tiled.regions)
     names = tuple(one.chain[-1] for one in place.again)
     made = replace(made, plan=replace(made.plan, again=names)) if names else made
     return Fitted(made, search.cost(chosen))

@@ -1,20 +1,19 @@
-"""Brings the scratch of a model below a limit by strips: the cheapest way that fits, the least, or why nothing fits."""
+"""Schedules within a limit on scratch: the cheapest tiling that fits, the one with the least scratch, or a refusal."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from math import ceil
 
 from isthmus.errors import Code, QnnError
-from isthmus.prepare.schedule import Schedule, Step
-from isthmus.prepare.tiling.candidate import Candidate, Fitted, Replanner, again_at, is_bounded, place_of, written
+from isthmus.prepare.planner import Planner
+from isthmus.prepare.schedule import Schedule
+from isthmus.prepare.tiling.candidate import Candidate, Fitted, again_at, candidate_of, is_bounded, written
 from isthmus.prepare.tiling.limit import MOST_SLOWER, SLOWER, ScratchLimit
 from isthmus.prepare.tiling.limit_search import LimitSearch
-from isthmus.prepare.tiling.orders import ORDERS
 from isthmus.prepare.tiling.rematerialize import Remat
 from isthmus.prepare.tiling.search import Budget, RegionChoice, RegionSearch
-from isthmus.prepare.tiling.step_table import Effort
 
 AGAIN = (0.05, 0.12, 0.3)
 """What a limit may cost in computing tensors again, as parts of the model's time, one after the other."""
@@ -23,107 +22,102 @@ _CLOSER, _CLOSENESS = 3, 64
 UNLIMITED = Budget(slower=float("inf"), small_program=False)
 
 
-@dataclass(frozen=True)
-class Strips:
-    """That a graph is to be prepared with a limit on scratch, and what that asks of the engine.
-
-    Parameters
-    ----------
-    limit
-        How much scratch there may be.
-    nanoseconds
-        About how long a step takes.
-    splits
-        Whether a step computed by rows along an axis of its result has the same bits as the whole.
-    shared, sharing
-        Whether several threads share a whole step, and how long it takes to share one besides.
-    threads
-        How many threads share a step: strips have at least as many rows.
-    effort
-        What strips of a step take, by their rows along an axis of its result; None where it is in proportion.
-    work_alone
-        How many bytes of scratch a step needs besides its tensors where one thread computes it by itself.
-    """
-
-    limit: ScratchLimit
-    nanoseconds: Callable[[Step], float]
-    splits: Callable[[Step, int], bool] = lambda step, axis: True
-    shared: Callable[[Step], bool] = lambda step: False
-    sharing: float = 0.0
-    threads: int = 1
-    effort: Callable[[Step, int], Effort | None] = lambda step, axis: None
-    work_alone: Callable[[Step], int] | None = None
-
-
-def fitted(site: Replanner, strips: Strips) -> Schedule:
-    """The schedule of a graph within a limit.
+def schedule_within(planner: Planner, limit: ScratchLimit) -> Schedule:
+    """Plan a graph within a limit on scratch; what does not fit as a whole is computed in tiles.
 
     Raises
     ------
     QnnError
         COMMON_MEM_ALLOC where nothing fits, with the step that holds it up and by how much.
     """
-    tried: list[Candidate] = []
-    made = _fitted(site, strips, tried)
-    return replace(made, plan=replace(made.plan, bounded=True)) if is_bounded(tried) else made
-
-
-def _fitted(site: Replanner, strips: Strips, tried: list[Candidate]) -> Schedule:
-    """The same; notes the places whose searches were asked."""
-    arranged = site.arrange(ORDERS[0])
-    assert arranged is not None
-    unsplit = site.place(arranged, (), ())
-    wanted = strips.limit.bytes_of(unsplit.scratch_bytes)
+    if not planner.options.reuse_memory:
+        rule = "memory that is never used again cannot be limited"
+        raise QnnError(Code.GRAPH_INVALID_ARGUMENT, f"graph '{planner.graph.name}'", rule)
+    work = planner.rewrite()
+    arrangement = planner.arrange(work)
+    assert arrangement is not None
+    unsplit = planner.place(arrangement)
+    wanted = limit.bytes_of(unsplit.scratch_bytes)
     if wanted is not None and wanted >= unsplit.scratch_bytes:
         return unsplit
-    plain = place_of(site)
-    tried.append(plain)
+    fit = _Fit(candidate_of(planner, work), unsplit, limit.slower)
+    made = fit.least(SLOWER if limit.slower is None else limit.slower) if wanted is None else fit.within(wanted)
+    return replace(made, plan=replace(made.plan, bounded=True)) if is_bounded(fit.tried) else made
 
-    def again(nanoseconds: float, than: tuple[Remat, ...] = ()) -> list[Candidate]:
-        found = again_at(plain, nanoseconds, than)
-        tried.extend(found)
+
+class _Fit:
+    """The search for a schedule within a limit.
+
+    Parameters
+    ----------
+    plain
+        The candidate that rematerializes nothing.
+    unsplit
+        The schedule with whole tensors.
+    slower
+        The part of the model's time that a limit may cost; None for any.
+
+    Attributes
+    ----------
+    tried
+        The candidates whose searches were asked.
+    """
+
+    def __init__(self, plain: Candidate, unsplit: Schedule, slower: float | None) -> None:
+        self._plain, self._unsplit, self._slower = plain, unsplit, slower
+        self._time = plain.searches[0].time
+        self.tried = [plain]
+
+    def least(self, slower: float) -> Schedule:
+        """Find the schedule with the least scratch that costs no more than a part of the model's time."""
+        return _least([self._plain, *self._again(slower * self._time)], slower, self._unsplit)
+
+    def within(self, wanted: int) -> Schedule:
+        """Find the cheapest schedule that takes no more bytes than wanted."""
+        ways, made = self._search(wanted)
+        fewest = self._unsplit.scratch_bytes
+        if made is None or not made.is_within(self._slower, self._time):
+            # The least looks elsewhere too: what it comes to fits every limit from there on.
+            for cost in (SLOWER, MOST_SLOWER) if self._slower is None else (self._slower,):
+                least = self.least(cost)
+                if least.scratch_bytes <= wanted:
+                    return least
+                fewest = min(fewest, least.scratch_bytes)
+        if made is None:
+            raise _refused(ways, wanted, fewest)
+        return _affordable(made, self._slower, self._time, wanted)
+
+    def _search(self, wanted: int) -> tuple[list[LimitSearch], Fitted | None]:
+        """Search for a schedule within a limit; return all searches, and the schedule if there is one."""
+        # What is computed twice costs more than copies do: so it comes last, and as little of it as will do.
+        ways = [LimitSearch([self._plain], self._unsplit.scratch_bytes)]
+        made = ways[0].quickly(wanted)
+        for share in AGAIN:
+            others = self._again(share * self._time, ways[-1].places[-1].again) if made is None else []
+            if others:
+                ways.append(LimitSearch([self._plain, *others], self._unsplit.scratch_bytes))
+                made = ways[-1].quickly(wanted)
+        for way in ways:
+            made = made or way.thoroughly(wanted)
+        for way in ways:
+            made = made or way.widely(wanted)
+        return ways, made
+
+    def _again(self, nanoseconds: float, than: tuple[Remat, ...] = ()) -> list[Candidate]:
+        """Set up the candidate that rematerializes what a time allows, unless that is `than`."""
+        found = again_at(self._plain, nanoseconds, than)
+        self.tried += found
         return found
 
-    if not plain.searches:
-        return unsplit
-    time, slower = plain.searches[0].time, strips.limit.slower
-    if wanted is None:
-        may_cost = SLOWER if slower is None else slower
-        return _least([plain, *again(may_cost * time)], may_cost, unsplit)
-    # What is computed twice costs more than copies do: so it comes last, and as little of it as will do.
-    ways = [LimitSearch([plain], unsplit.scratch_bytes)]
-    made = ways[0].quickly(wanted)
-    for share in AGAIN:
-        if made is None:
-            others = again(share * time, than=ways[-1].places[-1].again)
-            if others:
-                ways.append(LimitSearch([plain, *others], unsplit.scratch_bytes))
-                made = ways[-1].quickly(wanted)
-    for way in ways:
-        made = made or way.thoroughly(wanted)
-    for way in ways:
-        made = made or way.widely(wanted)
-    fewest = unsplit.scratch_bytes
-    if made is None or not made.is_within(slower, time):
-        # The least looks elsewhere too: what it comes to fits every limit from there on.
-        for cost in (SLOWER, MOST_SLOWER) if slower is None else (slower,):
-            least = _least([plain, *again(cost * time)], cost, unsplit)
-            if least.scratch_bytes <= wanted:
-                return least
-            fewest = min(fewest, least.scratch_bytes)
-    if made is None:
-        raise _refused(ways, wanted, fewest)
-    return _affordable(made, slower, time, wanted, site.name)
 
-
-def _affordable(made: Fitted, slower: float | None, time: float, wanted: int, name: str) -> Schedule:
-    """The schedule, unless it costs more than a limit may."""
+def _affordable(made: Fitted, slower: float | None, time: float, wanted: int) -> Schedule:
+    """Return the schedule, or refuse it if it costs more than a limit may."""
     cost = made.share(time)
     if slower is not None and cost > slower:
         enough = ceil(cost * 1000) / 1000
         raise QnnError(
             Code.COMMON_MEM_ALLOC,
-            f"graph '{name}'",
+            f"graph '{made.schedule.name}'",
             f"{wanted:,} bytes of scratch take about {cost:.1%} more time, and the limit may cost {slower:.1%}",
             f"Say slower={enough:g}, allow more bytes, or ask for 'least'.",
         )
@@ -131,6 +125,7 @@ def _affordable(made: Fitted, slower: float | None, time: float, wanted: int, na
 
 
 def _least(places: Sequence[Candidate], slower: float, unsplit: Schedule) -> Schedule:
+    """Find the schedule with the least scratch among candidates."""
     budget = Budget(slower)
     best: tuple[int, Candidate, RegionSearch, list[RegionChoice]] | None = None
     for place in places:
@@ -159,7 +154,7 @@ def _least(places: Sequence[Candidate], slower: float, unsplit: Schedule) -> Sch
 def _closest(
     place: Candidate, search: RegionSearch, limit: int, chosen: list[RegionChoice], budget: Budget
 ) -> tuple[Fitted, list[RegionChoice]] | None:
-    """The schedule of a choice; where a plan has turned out much larger, the best of those for limits in between."""
+    """Write a choice; where its plan turns out much larger than estimated, take the best for limits in between."""
     made = written(place, search, chosen)
     if made is None:
         return None
@@ -176,7 +171,7 @@ def _closest(
 
 
 def _refused(ways: Sequence[LimitSearch], wanted: int, fewest: int) -> QnnError:
-    """The error of a limit that nothing fits. It names the fewest bytes that any limit comes to: up to a number."""
+    """Make the error of a limit that nothing fits; it names the fewest bytes that any limit comes to."""
     places = ways[-1].places
     best: tuple[int, RegionSearch] | None = None
     for place in places:
@@ -193,7 +188,7 @@ def _refused(ways: Sequence[LimitSearch], wanted: int, fewest: int) -> QnnError:
     looked = ", as far as was looked" if is_bounded(places) else ""
     return QnnError(
         Code.COMMON_MEM_ALLOC,
-        f"graph '{places[0].site.name}'",
+        f"graph '{places[0].planner.graph.name}'",
         f"its scratch cannot be brought to {wanted:,} bytes: step '{name}' ({op}) holds it up; {needed:,} bytes "
         f"are needed, {needed - wanted:,} more{looked}",
         f"Allow {needed:,} bytes, or ask for 'least'.",
@@ -201,7 +196,7 @@ def _refused(ways: Sequence[LimitSearch], wanted: int, fewest: int) -> QnnError:
 
 
 def _held_up(way: LimitSearch, search: RegionSearch, wanted: int) -> tuple[str, str]:
-    """The operation and the name of the step that cannot be had within a limit."""
+    """Find the operation and the name of the step that does not fit a limit."""
     steps = {(step.op, step.name): step for step in search.base.steps}
     step = search.base.steps[-1]
     made = None

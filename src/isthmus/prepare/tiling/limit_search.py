@@ -31,7 +31,7 @@ class LimitSearch:
     def __init__(self, candidates: Sequence[Candidate], unsplit: int) -> None:
         self.places = list(candidates)
         self._unsplit = unsplit
-        self._slack = SLACK * self.places[0].site.alignment
+        self._slack = SLACK * self.places[0].planner.engine.alignment
         self._steps = len(self.places[0].searches[0].base.steps)
         self._found: dict[int, Chosen | None] = {}
         self._fitted: dict[tuple[object, ...], Fitted | None] = {}

@@ -1,8 +1,7 @@
-"""An arrangement of steps as the search for strips sees it: who writes and reads which block, what is alive when."""
+"""An arrangement of steps as the search for tiles sees it: which steps write and read a block, what is alive when."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -12,78 +11,20 @@ from isthmus.graph import Tensor, TensorType
 from isthmus.graph.operation import Call
 from isthmus.graph.rows import Rate, RowMap, mean_map, row_map
 from isthmus.prepare.inplace import write_in_place
-from isthmus.prepare.liveness import Life
-from isthmus.prepare.overlays import Overlaid
+from isthmus.prepare.planner import Arrangement, Planner
 from isthmus.prepare.schedule import RowRange, Step
-from isthmus.prepare.storage import Block, Storage
+from isthmus.prepare.storage import Block
 
 WIDTH = 2
-"""The axis of images that strips run along where the height is too small; the usual one is 1."""
-
-Effort = Callable[[np.ndarray], np.ndarray]
-"""What some numbers of rows take, each by itself, in any unit."""
+"""The axis of images that tiles follow where the height is too small; the usual one is 1."""
 
 CACHED = 1 << 20
-"""The bytes of a cache that tensors come from fast."""
-
-
-@dataclass(frozen=True)
-class Engine:
-    """What preparation asks of the engine that will execute the steps.
-
-    Parameters
-    ----------
-    work_bytes
-        How many bytes of scratch a step needs besides its tensors.
-    nanoseconds
-        About how long a step takes.
-    splits
-        Whether a step computed by rows along an axis of its result has the same bits as the whole.
-    shared, sharing
-        Whether several threads share a whole step, and how long it takes to share one besides.
-    threads
-        How many threads share a step.
-    effort
-        What strips of a step take, by their rows along an axis of its result; None where it is in proportion.
-    """
-
-    work_bytes: Callable[[Step], int]
-    nanoseconds: Callable[[Step], float]
-    splits: Callable[[Step, int], bool]
-    shared: Callable[[Step], bool]
-    sharing: float
-    threads: int
-    effort: Callable[[Step, int], Effort | None] = lambda step, axis: None
-
-
-@dataclass(frozen=True)
-class Arranged:
-    """Steps in an order, and the blocks that their tensors lie in.
-
-    Parameters
-    ----------
-    given, kept
-        Tensors that are there before the first step and after the last.
-    overlaid
-        Results that lie over operands.
-    alike
-        Groups of steps, each with another that does the same: what they hold should lie at the same places.
-    """
-
-    steps: list[Step]
-    storage: Storage
-    given: Sequence[Tensor]
-    kept: Sequence[Tensor]
-    state_offsets: dict[Tensor, int]
-    state_bytes: int
-    order_saved: int
-    overlaid: Sequence[Overlaid] = ()
-    alike: Sequence[Sequence[tuple[int, int]]] = ()
+"""Bytes of tensors that a fast cache holds."""
 
 
 @dataclass(frozen=True)
 class TiledRead:
-    """What a step that is computed by rows reads of a block.
+    """The part of a block that a step computed in tiles reads.
 
     Parameters
     ----------
@@ -106,7 +47,7 @@ class TiledRead:
 
 @dataclass(frozen=True)
 class TiledStep:
-    """A step that is computed by rows along an axis.
+    """A step that is computed in tiles along an axis.
 
     Parameters
     ----------
@@ -140,16 +81,14 @@ class TiledStep:
     losses: dict[tuple[Rate, int], np.ndarray | None]
 
 
-def profile(
-    arranged: Arranged, engine: Engine, alignment: int, planned: Callable[[Block], bool]
-) -> tuple[list[int], list[int]]:
-    """What each step has alive, with results written over operands, and its work space. Changes the storage."""
-    steps, storage = arranged.steps, arranged.storage
-    life = Life(steps, storage, arranged.given, arranged.kept)
+def profile(arrangement: Arrangement, planner: Planner) -> tuple[list[int], list[int]]:
+    """Write results over operands; count the bytes that are alive at each step, and those of its work space."""
+    steps, storage, alignment = arrangement.steps, arrangement.storage, planner.engine.alignment
+    life = arrangement.life()
     write_in_place(steps, storage, life)
     change = [0] * (len(steps) + 1)
     for block in storage.blocks():
-        if block in life and planned(block):
+        if block in life and planner.is_planned(block):
             first, last = max(life.first(block), 0), min(life.last(block), len(steps) - 1)
             if first <= last:
                 change[first] += aligned(block.size, alignment)
@@ -157,13 +96,13 @@ def profile(
     live, spaces, now = [], [], 0
     for index, step in enumerate(steps):
         now += change[index]
-        spaces.append(aligned(engine.work_bytes(step), alignment))
+        spaces.append(aligned(planner.work_bytes(step), alignment))
         live.append(now + spaces[-1])
     return live, spaces
 
 
 def aligned(size: int, alignment: int) -> int:
-    """The size in whole units of alignment."""
+    """Round a size up to whole units of alignment."""
     return -(-size // alignment) * alignment
 
 
@@ -190,14 +129,10 @@ class StepTable:
         The bytes of blocks that are touched before a step and in it or later.
     """
 
-    def __init__(
-        self, arranged: Arranged, live: list[int], work: list[int], engine: Engine, alignment: int,
-        planned: Callable[[Block], bool],
-    ) -> None:  # fmt: skip
-        self.arranged, self.steps, self.storage = arranged, arranged.steps, arranged.storage
-        self.live, self.work, self.engine, self.alignment = live, work, engine, alignment
-        steps, storage = self.steps, self.storage
-        life = Life(steps, storage, arranged.given, arranged.kept)
+    def __init__(self, arrangement: Arrangement, live: list[int], work: list[int], planner: Planner) -> None:
+        self.steps, self.storage, self.live, self.work = arrangement.steps, arrangement.storage, live, work
+        self.engine, self.alignment = planner.engine, planner.engine.alignment
+        steps, storage, life, engine = self.steps, self.storage, arrangement.life(), self.engine
         self.begin: dict[Block, int] = {}
         self.end: dict[Block, int] = {}
         self.size: dict[Block, int] = {}
@@ -229,7 +164,7 @@ class StepTable:
             first, last = life.first(block), life.last(block)
             # What lies in a pool is whole in every stretch; its bytes are counted as long as they are needed.
             self.begin[block], self.end[block] = first, last if block.pool is None else count
-            self.size[block] = aligned(block.size, alignment) if planned(block) else 0
+            self.size[block] = aligned(block.size, self.alignment) if planner.is_planned(block) else 0
             if 0 <= first < count:
                 self.begun[first].append(block)
             if last > first:
@@ -245,7 +180,7 @@ class StepTable:
             self.entering.append(now)
         self.peak = max(live, default=0)
         self.time = np.array([engine.nanoseconds(step) for step in steps])
-        shared = np.array([engine.threads > 1 and engine.shared(step) for step in steps], bool)
+        shared = np.array([engine.threads > 1 and engine.is_shared(step) for step in steps], bool)
         self.together = np.where(shared, self.time / engine.threads + engine.sharing, self.time)
         self._maps: dict[tuple[int, int], RowMap | None] = {}
         self._sinks: dict[tuple[int, int], tuple[int, RowMap] | None] = {}
@@ -258,18 +193,18 @@ class StepTable:
         return self._made[block]
 
     def map(self, index: int, axis: int) -> RowMap | None:
-        """The row map of a step along an axis of its result, if the engine can compute it so."""
+        """Return the row map of a step along an axis of its result, if the engine can compute it in tiles."""
         key = index, axis
         if key not in self._maps:
             step = self.steps[index]
             found = row_map(_call(step), axis)
-            if found is not None and not self.engine.splits(step, axis):
+            if found is not None and not self.engine.can_tile(step, axis):
                 found = None
             self._maps[key] = found
         return self._maps[key]
 
     def sink(self, index: int, mode: int) -> tuple[int, RowMap] | None:
-        """The axis and the map of a step whose result nobody reads by rows, for strips along `mode`."""
+        """Return the axis and the row map of a step that ends a region of tiles along `mode`."""
         key = index, mode
         if key not in self._sinks:
             self._sinks[key] = self._sink(index, mode)
@@ -278,7 +213,7 @@ class StepTable:
     def _sink(self, index: int, mode: int) -> tuple[int, RowMap] | None:
         step = self.steps[index]
         mean = mean_map(_call(step), mode)
-        if mean is not None and self.engine.splits(step, mode):
+        if mean is not None and self.engine.can_tile(step, mode):
             return mode, mean
         result = step.outputs[0]
         if result.rank == 4:
@@ -291,7 +226,7 @@ class StepTable:
         return None if found is None else (axis, found)
 
     def along(self, index: int, axis: int) -> TiledStep | None:
-        """A step that is computed by rows along an axis of its result; None where it cannot be."""
+        """Return a step in tiles along an axis of its result; None where that is impossible."""
         key = index, axis
         if key not in self._alongs:
             found = self.map(index, axis)
@@ -299,7 +234,7 @@ class StepTable:
         return self._alongs[key]
 
     def last_along(self, index: int, mode: int) -> TiledStep | None:
-        """A step whose result nobody reads by rows, by strips along `mode`; None where it cannot be."""
+        """Return a step that ends a region of tiles along `mode`; None where that is impossible."""
         key = index, mode
         if key not in self._last_alongs:
             found = self.sink(index, mode)
@@ -324,9 +259,10 @@ class StepTable:
         return TiledRead(tensor, source, self.writer.get(source, -1), by_rows, own, bytes_, run)
 
     def loss(self, index: int, along: TiledStep, rate: Rate, counted: int) -> np.ndarray | None:
-        """The nanoseconds by which a strip of a step takes longer than its share of the whole.
+        """Estimate the nanoseconds by which a tile of a step takes longer than its share of the whole.
 
-        It is by the rows of the tensor that counts, of which it has `rate` times as many: from none to `counted`.
+        There is one number for each count of rows, from none to `counted`, of the tensor whose rows a region counts;
+        the step has `rate` times as many.
         """
         key = rate, counted
         if key not in along.losses:
@@ -339,14 +275,14 @@ class StepTable:
         return along.losses[key]
 
     def shape(self, tensor: Tensor, axis: int) -> tuple[int, bool]:
-        """The bytes of a row, and whether rows are one run of memory."""
+        """Return the bytes of a row, and whether rows are contiguous."""
         known = self._shapes.get((tensor, axis))
         if known is None:
             known = self._shapes[tensor, axis] = row_bytes(tensor, axis), in_one_run(tensor, axis)
         return known
 
     def axis_in(self, block: Block, tensor: Tensor, axis: int) -> int | None:
-        """The axis of the block's own tensor that is an axis of another name for its bytes."""
+        """Find the axis of the tensor that a block's writer writes which is an axis of another view of its bytes."""
         own = self.made(block)
         if own is tensor:
             return axis
@@ -355,9 +291,9 @@ class StepTable:
         return next(matches, None) if self.storage.span(own) == self.storage.span(tensor) else None
 
     def _space(self, index: int, axis: int) -> tuple[float, float]:
-        """About the work space of a step: so much in any case, and so much for each row of its result.
+        """Estimate the work space of a step: a constant, and bytes for each row of its result.
 
-        It is the line through the space of an eighth of the rows and that of the whole.
+        Both come from the line through the space of an eighth of the rows and that of the whole.
         """
         step, whole = self.steps[index], self.work[index]
         if not whole:
@@ -367,13 +303,14 @@ class StepTable:
         few = max(1, height // 8)
         if found is None or height <= few:
             return float(whole), 0.0
-        small = aligned(self.engine.work_bytes(shape_of_strip(step, found, axis, (0, few))), self.alignment)
+        part = shape_of_strip(step, found, axis, (0, few))
+        small = aligned(self.engine.work_bytes(part, self.engine.threads), self.alignment)
         slope = max(0.0, (whole - small) / (height - few))
         return small - slope * few, slope
 
 
 def shape_of_strip(step: Step, found: RowMap, axis: int, rows: tuple[int, int]) -> Step:
-    """A step with the shapes of some of its rows, for what depends on shapes alone."""
+    """Make a step with the shapes of some of its rows, for what depends on shapes alone."""
     low, high = found.need(*rows)
     inputs = list(step.inputs)
     for index, own in found.sliced:
@@ -387,18 +324,18 @@ def shape_of_strip(step: Step, found: RowMap, axis: int, rows: tuple[int, int]) 
 
 
 def cut(tensor: Tensor, axis: int, rows: int, name: str = "strip") -> Tensor:
-    """A tensor of some rows of another."""
+    """Make a tensor with the shape of some rows of another."""
     dims = (*tensor.dims[:axis], rows, *tensor.dims[axis + 1 :])
     return Tensor(name, TensorType.NATIVE, tensor.dtype, dims, tensor.quantization)
 
 
 def row_bytes(tensor: Tensor, axis: int) -> int:
-    """Bytes of one row, wherever its parts lie."""
+    """Return the bytes of one row, contiguous or not."""
     return tensor.nbytes // tensor.dims[axis]
 
 
 def in_one_run(tensor: Tensor, axis: int) -> bool:
-    """Whether rows along an axis are one run of memory."""
+    """Return whether rows along an axis are contiguous."""
     return prod(tensor.dims[:axis]) == 1
 
 

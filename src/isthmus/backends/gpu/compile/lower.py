@@ -35,8 +35,8 @@ from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Graph, Tensor, TensorInfo
 from isthmus.graph.operation import Call
 from isthmus.prepare.call_graph import call_graph
-from isthmus.prepare.planner import rewritten
-from isthmus.prepare.planner import schedule as scheduled
+from isthmus.prepare.engine_model import EngineModel
+from isthmus.prepare.planner import Planner, PlanOptions, rewritten
 from isthmus.prepare.refused import RefusedNode, refused
 from isthmus.prepare.schedule import Pool, Schedule, Step
 from isthmus.prepare.work import Work
@@ -47,8 +47,6 @@ _FAMILIES = (
 _PLAIN: Mapping[str, KernelLowering] = {op: entry for family in _FAMILIES for op, entry in family.LOWERINGS.items()}
 _TABLE: Mapping[str, KernelLowering] = {**_PLAIN, **{op: hybrid(_PLAIN[op]) for op in ("FullyConnected", "Conv2d")}}
 LONGEST_CHAIN = 6
-PLAN_NODES = 20_000
-"""Partial layouts that the planner may look at."""
 
 
 def operations() -> tuple[str, ...]:
@@ -91,6 +89,25 @@ def work_bytes(step: Step, traits: DeviceTraits) -> int:
     return lowering_of(step).work(step, traits)
 
 
+@dataclass(frozen=True)
+class KernelEngine(EngineModel):
+    """Kernels on a device, which keep floats in a given precision."""
+
+    traits: DeviceTraits
+    precision: FloatStorage
+    alignment: int
+
+    def work_bytes(self, step: Step, threads: int) -> int:
+        return work_bytes(step, self.traits)
+
+    def refusal(self, step: Step) -> str | None:
+        return refusal(step)
+
+    def store(self, work: Work) -> None:
+        if self.precision is FloatStorage.FP16:
+            store_as_fp16(work, choose(work).halves)
+
+
 def prepare(
     graph: Graph,
     traits: DeviceTraits,
@@ -113,21 +130,9 @@ def prepare(
     QnnError
         COMMON_NOT_SUPPORTED with every node that the engine does not execute.
     """
-    planned = scheduled(
-        graph,
-        work_bytes=lambda step: work_bytes(step, traits),
-        refusal=refusal,
-        alignment=max(traits.alignment, 16),
-        optimize_order=optimize_memory,
-        plan_nodes=PLAN_NODES if optimize_memory else 0,
-        reuse_memory=optimize_memory,
-        store=_store_halves if precision is FloatStorage.FP16 else None,
-    )
-    return lower(planned, traits, precision, fuse)
-
-
-def _store_halves(work: Work) -> None:
-    store_as_fp16(work, choose(work).halves)
+    options = PlanOptions() if optimize_memory else PlanOptions(optimize_order=False, plan_nodes=0, reuse_memory=False)
+    engine = KernelEngine(traits, precision, max(traits.alignment, 16))
+    return lower(Planner(graph, options, engine).schedule(), traits, precision, fuse)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,66 @@
+"""What a planner must know of the engine that will execute its schedule."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+
+from isthmus.prepare.schedule import Step
+from isthmus.prepare.work import Work
+
+DEFAULT_ALIGNMENT = 64
+
+Effort = Callable[[np.ndarray], np.ndarray]
+"""Maps numbers of rows to the time that a tile of so many rows takes, in any unit."""
+
+
+class EngineModel(Protocol):
+    """An engine as a planner sees it.
+
+    `work_bytes` is all that an engine must provide. The defaults describe an engine that executes every step on one
+    thread, stores tensors as they are declared, and needs a nanosecond for each byte of a step, whole or in tiles.
+
+    Attributes
+    ----------
+    alignment
+        What the offset of every block and state is a multiple of, in bytes.
+    threads
+        How many threads execute a step.
+    sharing
+        The nanoseconds that it costs to divide a step between threads.
+    """
+
+    alignment: int = DEFAULT_ALIGNMENT
+    threads: int = 1
+    sharing: float = 0.0
+
+    @abstractmethod
+    def work_bytes(self, step: Step, threads: int) -> int:
+        """Return the bytes of scratch that a step needs besides its tensors if so many threads execute it."""
+
+    def refusal(self, step: Step) -> str | None:
+        """Return why the engine cannot execute a step; None if it can."""
+        return None
+
+    def store(self, work: Work) -> None:
+        """Choose how the tensors of a rewritten graph are stored."""
+        return
+
+    def nanoseconds(self, step: Step) -> float:
+        """Estimate the time of a step on one thread."""
+        return float(sum(t.nbytes for t in (*step.inputs, *step.outputs) if t is not None))
+
+    def can_tile(self, step: Step, axis: int) -> bool:
+        """Return whether a step computed in tiles along an axis of its result gives the same bits as the whole."""
+        return True
+
+    def is_shared(self, step: Step) -> bool:
+        """Return whether all threads divide a whole step between them."""
+        return False
+
+    def effort(self, step: Step, axis: int) -> Effort | None:
+        """Return the time of tiles along an axis of the result; None if it is in proportion to their rows."""
+        return None
