@@ -15,6 +15,7 @@ from isthmus.engine.native.target import Target
 from isthmus.engine.native.words import Value
 from isthmus.errors import Code, QnnError
 from isthmus.graph import Tensor
+from isthmus.prepare.engine_model import Effort
 from isthmus.prepare.schedule import Place, Pool, Repeat, Step
 
 CONSTANT_ALIGNMENT = 64
@@ -26,10 +27,6 @@ def _no_work(step: Step, target: Target, threads: int) -> int:
 
 def _nothing(step: Step) -> str | None:
     return None
-
-
-Effort = Callable[[np.ndarray], np.ndarray]
-"""What some numbers of rows take, each by itself, in any unit."""
 
 
 def _in_proportion(step: Step, axis: int, target: Target) -> Effort | None:
