@@ -32,7 +32,7 @@ backends.htp:                 errors system log memory graph prepare engine cabi
                               backends.htp.delegate
 backends.htp.delegate:        backends.seam backends.htp
 backends.lpai:                errors system log memory graph prepare engine cabi backends.seam backends.accelerator
-backends.gpu:                 errors version system log memory graph prepare compiled engine cabi backends.seam \
+backends.gpu:                 errors version system log memory graph prepare compiled cabi backends.seam \
                               backends.gpu.runtime backends.gpu.compile backends.gpu.delegate
 backends.gpu.delegate:        backends.seam
 backends.gpu.runtime:         errors system compiled

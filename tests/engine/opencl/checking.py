@@ -24,8 +24,8 @@ TOLERANCE = {FloatStorage.FP32: 1e-3, FloatStorage.FP16: 2e-2}
 
 def traits(kind: str) -> DeviceTraits:
     """A device that lowering writes for."""
-    if kind in ("cpu", "vnni"):
-        return DeviceTraits(kind="cpu", vector_width=8, alignment=128, vnni=kind == "vnni")
+    if kind == "cpu":
+        return DeviceTraits(kind="cpu", vector_width=8, alignment=128)
     # No larger groups and no more local memory than there is where it will run.
     units, group, local = 1 if kind == "tiles" else 1000, min(1024, DEVICE.max_group), min(48 << 10, DEVICE.local_bytes)
     return DeviceTraits(kind="gpu", compute_units=units, max_group=group, local_bytes=local, alignment=512)

@@ -53,7 +53,7 @@ def test_bytes_are_rounded_as_on_the_native_engine(op: str, dtype: type) -> None
                 assert np.array_equal(got, wanted), (op, scales, dims, kind)
 
 
-@pytest.mark.parametrize("kind", ["cpu", "vnni", "tiles"])
+@pytest.mark.parametrize("kind", ["cpu", "tiles"])
 @pytest.mark.parametrize("op", ["Conv2d", "DepthWiseConv2d", "FullyConnected"])
 def test_a_bias_with_a_scale_of_its_own_means_what_that_says(op: str, kind: str) -> None:
     image, filters = "Conv" in op, 4 if op == "DepthWiseConv2d" else 8

@@ -1,25 +1,16 @@
-"""Products of bytes are exact: the whole numbers that integer arithmetic gives, whatever instructions make them."""
+"""Products of bytes are exact: the whole numbers that integer arithmetic gives."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 import pytest
 from checking import check, graph_of, run, traits
-from support.opencl_device import DEVICE
 from support.suites import sampled
 
-from isthmus.backends.gpu import prepare as gpu_prepare
-from isthmus.backends.gpu.compile import lower
 from isthmus.backends.gpu.compile.lower import prepare
-from isthmus.backends.gpu.compile.lowering.byte_product import DEEPEST, covers
-from isthmus.backends.gpu.compile.traits import DeviceTraits
-from isthmus.graph import DataType, Quantization, Tensor, TensorType
+from isthmus.graph import Quantization
 
 _generator = np.random.default_rng(11)
-KINDS = ("cpu", "vnni") if gpu_prepare.traits(DEVICE).vnni else ("cpu",)
-"""Both ways to multiply, where the device that tests run on has both."""
 
 
 def _bytes(*dims: int, dtype: type = np.int8) -> np.ndarray:
@@ -52,7 +43,7 @@ def test_a_convolution_of_bytes_is_what_whole_numbers_give(case: str, signed: bo
     ]  # fmt: skip
     inputs = [_bytes(*dims, dtype=kind), _bytes(*weights), _bytes(filters).astype(np.int32) * 100]
     results = [Quantization.per_tensor(2.0, -7 if signed else 200)]
-    check("Conv2d", inputs, params, statics=(1, 2), kinds=KINDS, quantizations=quantizations, results=results)
+    check("Conv2d", inputs, params, statics=(1, 2), quantizations=quantizations, results=results)
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3, 4, 5, 63])
@@ -60,66 +51,33 @@ def test_a_matrix_product_of_bytes_reads_no_byte_behind_its_rows(depth: int) -> 
     inputs = [_bytes(7, depth), _bytes(depth, 19)]
     quantizations = [Quantization.per_tensor(0.5, 5), Quantization.per_tensor(0.25, 0)]
     results = [Quantization.per_tensor(8.0, 1)]
-    check("MatMul", inputs, statics=(1,), kinds=KINDS, quantizations=quantizations, results=results)
+    check("MatMul", inputs, statics=(1,), quantizations=quantizations, results=results)
 
 
 def test_matrices_of_batches_are_told_apart() -> None:
     inputs = [_bytes(3, 1, 5, 12), _bytes(2, 12, 20)]
     quantizations = [Quantization.per_tensor(0.5, 5), Quantization.per_tensor(0.25, 0)]
     results = [Quantization.per_tensor(4.0, 1)]
-    check("MatMul", inputs, statics=(1,), kinds=KINDS, quantizations=quantizations, results=results)
-
-
-def test_a_product_of_bytes_costs_a_quarter_of_its_multiplications(monkeypatch: pytest.MonkeyPatch) -> None:
-    costs: list[list[int]] = []
-    monkeypatch.setattr(lower, "merged", lambda units, launches, told, *more: costs.append(told) or (units, launches))
-    quantizations = [Quantization.per_tensor(0.5, 5), Quantization.per_tensor(0.25, 0)]
-    for left, right in (((3, 1, 5, 12), (2, 12, 20)), ((5, 12), (12, 20))):
-        described = {"statics": (1,), "quantizations": quantizations, "results": [Quantization.per_tensor(4.0, 1)]}
-        prepare(graph_of("MatMul", [_bytes(*left), _bytes(*right)], **described), traits("cpu"))
-    assert [each[-1] for each in costs] == [6 * 5 * 20 * 12 // 4, 5 * 20 * 12 // 4]
+    check("MatMul", inputs, statics=(1,), quantizations=quantizations, results=results)
 
 
 def test_a_transposed_convolution_of_bytes_is_what_whole_numbers_give() -> None:
     params = {"stride": [2, 3], "pad_amount": [[1, 0], [0, 1]], "output_padding": [1, 0]}
     quantizations = [Quantization.per_tensor(0.25, 9), Quantization.per_tensor(0.125, 0)]
     check(
-        "TransposeConv2d", [_bytes(2, 5, 4, 6), _bytes(3, 4, 6, 5)], params, statics=(1,), kinds=KINDS,
+        "TransposeConv2d", [_bytes(2, 5, 4, 6), _bytes(3, 4, 6, 5)], params, statics=(1,),
         quantizations=quantizations, results=[Quantization.per_tensor(4.0, 1)],
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("row", "weight", "zero"), [(-128, -128, 127), (127, -128, -128), (127, 127, -128)])
-def test_the_largest_numbers_are_summed_without_loss(kind: str, row: int, weight: int, zero: int) -> None:
-    depth = 1001
-    total = (row - zero) * weight * depth
-    assert abs(total) > 1 << 24, "a float would do"
-    bias = np.array([0, 1, -1], np.int32) - np.int32(total)
+def test_sums_of_bytes_below_two_to_the_24_are_exact(row: int, weight: int, zero: int) -> None:
+    depth = (1 << 24) // abs((row - zero) * weight)
+    bias = np.array([0, 1, -1], np.int32) - np.int32((row - zero) * weight * depth)
     inputs = [np.full((1, depth), row, np.int8), np.full((3, depth), weight, np.int8), bias]
     graph = graph_of(
         "FullyConnected", inputs, statics=(1, 2), results=[Quantization.per_tensor(1.0, 0)],
         quantizations=[Quantization.per_tensor(1.0, q) for q in (zero, 0, 0)],
     )  # fmt: skip
-    [got] = run(prepare(graph, traits(kind)), inputs)
+    [got] = run(prepare(graph, traits("cpu")), inputs)
     np.testing.assert_array_equal(got, [[0, 1, -1]])
-
-
-def _weights(dtype: type, zero: int) -> Tensor:
-    content = np.zeros((4, 4), dtype)
-    quantization = Quantization.per_tensor(1.0, zero)
-    return Tensor("w", TensorType.STATIC, DataType.fixed_point(content.dtype), (4, 4), quantization, content)
-
-
-@pytest.mark.parametrize(
-    ("dtype", "zero", "depth", "expected"),
-    [(np.int8, 0, 9, True), (np.uint8, 128, 9, True), (np.int8, 1, 9, False), (np.uint8, 100, 9, False),
-     (np.int8, 0, DEEPEST, True), (np.int8, 0, DEEPEST + 1, False)],
-)  # fmt: skip
-def test_only_weights_of_8_bits_and_sums_of_32_are_products_of_bytes(
-    dtype: type, zero: int, depth: int, expected: bool
-) -> None:
-    x = Tensor("x", TensorType.NATIVE, DataType.SFIXED_POINT_8, (1, 4), Quantization.per_tensor(1.0, 0))
-    weights: Any = _weights(dtype, zero)
-    assert covers(DeviceTraits(kind="cpu"), x, weights, depth) is expected
-    assert not covers(DeviceTraits(kind="gpu"), x, weights, depth)

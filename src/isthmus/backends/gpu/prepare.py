@@ -17,15 +17,9 @@ from isthmus.backends.gpu.options import GpuGraphOption, PrecisionMode
 from isthmus.backends.gpu.runtime.context import ClContext
 from isthmus.backends.gpu.runtime.device import ClDevice, choose
 from isthmus.backends.seam.entry import PlanReport
-from isthmus.engine.native import processor
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Graph
 from isthmus.prepare.tiling import ScratchLimit
-
-_POCL = "Portable Computing Language"
-_ON_THIS_MACHINE = ("pthread", "cpu", "basic")
-"""How PoCL's names of devices begin that are no others than the processor it runs on."""
-_VNNI = frozenset({"avx512vl", "avx512vnni"})
 
 
 def traits(device: ClDevice) -> DeviceTraits:
@@ -38,13 +32,7 @@ def traits(device: ClDevice) -> DeviceTraits:
         compute_units=device.compute_units,
         alignment=device.alignment,
         largest_allocation=device.largest_allocation,
-        vnni=_is_this_processor(device) and processor.features() >= _VNNI,
     )
-
-
-def _is_this_processor(device: ClDevice) -> bool:
-    """Whether a device is the processor that this process runs on, as PoCL has it: what that has, kernels have."""
-    return device.kind == "cpu" and device.platform_name == _POCL and device.name.startswith(_ON_THIS_MACHINE)
 
 
 @np.errstate(all="ignore")

@@ -5,8 +5,6 @@ Names, types and order are written once, so that text and arguments cannot disag
 
 from __future__ import annotations
 
-from math import inf
-
 import numpy as np
 
 from isthmus.backends.gpu.compile.limits import LARGEST_INDEX
@@ -30,20 +28,8 @@ class Draft:
         self.head.append(f"global {constant}{c_type} *{name} = (global {constant}{c_type} *)({name}_base + {name}_at);")
         self.arguments.append(place)
 
-    def operand(
-        self,
-        name: str,
-        place: BufferRef,
-        storage: OperandStorage,
-        scale: float = 1.0,
-        zero: int = 0,
-        within: tuple[float, float] = (-inf, inf),
-    ) -> None:
-        """Memory with elements of some storage; of quantized ones their scale and zero point too.
-
-        Steps that are rounded by a sum are kept within the limits of the type, and within those given, which must be
-        whole numbers: so it is all the same whether limits come before the rounding or after it.
-        """
+    def operand(self, name: str, place: BufferRef, storage: OperandStorage, scale: float = 1.0, zero: int = 0) -> None:
+        """Memory with elements of some storage; of quantized ones their scale and zero point too."""
         self.memory(name, place, storage.c_type)
         if not storage.quantized:
             return
@@ -54,10 +40,6 @@ class Draft:
         elif storage.steps == "product":
             self.floats(**{f"{name}_factor": float(np.float32(1) / np.float32(scale))})
         self.floats(**{f"{name}_zero": float(zero)})
-        if place.writes and storage.by_sum:
-            limits = np.iinfo(f"{storage.kind[0]}{storage.size}")
-            low, high = (min(max(limit, limits.min - zero), limits.max - zero) for limit in within)
-            self.floats(**{f"{name}_low": low, f"{name}_high": high})
 
     def ints(self, **values: int) -> None:
         """Whole numbers of 32 bits."""

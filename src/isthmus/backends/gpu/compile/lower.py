@@ -28,7 +28,6 @@ from isthmus.backends.gpu.compile.lowering.emitter import Chain, KernelEmitter, 
 from isthmus.backends.gpu.compile.lowering.hybrid import hybrid
 from isthmus.backends.gpu.compile.program import BufferRef, KernelProgram
 from isthmus.backends.gpu.compile.program import KernelPool as DevicePool
-from isthmus.backends.gpu.compile.sequences import merged
 from isthmus.backends.gpu.compile.traits import DeviceTraits, FloatStorage
 from isthmus.backends.gpu.mixed_precision import choose, store_as_fp16
 from isthmus.errors import Code, QnnError
@@ -120,7 +119,7 @@ def prepare(
     Parameters
     ----------
     fuse
-        Whether element-wise steps may become part of the kernel before them, and small launches of a CPU one.
+        Whether element-wise steps may become part of the kernel before them.
     optimize_memory
         Whether to look for an operation order and a layout that need less memory. Without it every intermediate has
         memory of its own until the end.
@@ -161,25 +160,13 @@ def lower(
         names = [step.op, *(schedule.steps[i].op for i in range(group.head + 1, group.last + 1))]
         emitter.begin(step, schedule.work[group.head], group.chain, f"{'+'.join(names)} {step.name}")
         lowering_of(step).emit(step, emitter)
-    units, launches = list(emitter.units), emitter.launches
-    if fuse and traits.kind == "cpu":
-        sizes = {DevicePool.SCRATCH: schedule.scratch_bytes, DevicePool.STATE: schedule.state_bytes}
-        ends = {DevicePool.INPUT: schedule.inputs, DevicePool.OUTPUT: schedule.outputs}
-
-        def whole(pool: DevicePool, index: int) -> BufferRef:
-            if pool is DevicePool.CONSTANTS:
-                return BufferRef(pool, 0, 0, emitter.constant_bytes, False)
-            nbytes = ends[pool][index].nbytes if pool in ends else sizes[pool]
-            return BufferRef(pool, index, 0, nbytes, pool is not DevicePool.INPUT)
-
-        units, launches = merged(units, launches, emitter.costs, emitter.labels, whole, emitter.constant)
     check_constants(schedule, emitter.constant_bytes, traits)
     return KernelProgram(
         name=schedule.name,
         traits=traits,
         precision=precision,
-        units=tuple(units),
-        launches=tuple(launches),
+        units=tuple(emitter.units),
+        launches=tuple(emitter.launches),
         steps=tuple(emitter.labels),
         constants=emitter.constants(),
         inputs=tuple(map(TensorInfo.of, schedule.inputs)),

@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
 from isthmus.graph import DataType
 
 C_TYPES = {
@@ -39,11 +37,6 @@ VECTORS = "".join(
 ``vload`` is a call, as it is on PoCL."""
 
 
-LARGE = 3 << 22
-"""Floats of this size are whole numbers: a sum with it is rounded to one, half to even, as its last bits say."""
-BITS_OF_LARGE = int(np.float32(LARGE).view(np.int32))
-
-
 @dataclass(frozen=True)
 class OperandStorage:
     """How one operand of a kernel is stored.
@@ -59,16 +52,12 @@ class OperandStorage:
     steps
         How reals become steps of the scale before they are rounded: by a quotient with ``<name>_divisor``, by a product
         with ``<name>_factor``, the reciprocal, as LiteRT does it; or they are in steps already.
-    by_sum
-        Whether to round by a sum with a large number, where ``rint`` is a call, as it is on PoCL. Steps are limited to
-        ``<name>_low`` and ``<name>_high`` before.
     """
 
     kind: str
     real: bool
     quantized: bool = False
     steps: Literal["quotient", "product", "given"] = "quotient"
-    by_sum: bool = False
 
     @property
     def c_type(self) -> str:
@@ -120,17 +109,7 @@ class OperandStorage:
         wide = "" if width == 1 else str(width)
         steps = {"quotient": f" / {name}_divisor", "product": f" * {name}_factor", "given": ""}[self.steps]
         element, value = self._element(name, index, width, aligned), f"({value}){steps}"
-        if not self.by_sum:
-            return f"{element} = convert_{self.c_type}{wide}_sat(rint({value}) + {name}_zero);"
-        real = f"float{wide}"
-        low, high = f"({real})({name}_low)", f"({real})({name}_high)"
-        # Choices in this order are one instruction each.
-        return (
-            f"{{ {real} steps = {value};"
-            f" steps = steps > {low} ? steps : {low}; steps = steps < {high} ? steps : {high};"
-            f" {element} = convert_{self.c_type}{wide}(as_int{wide}(steps + {LARGE}.0f)"
-            f" + ((int){name}_zero - {BITS_OF_LARGE})); }}"
-        )
+        return f"{element} = convert_{self.c_type}{wide}_sat(rint({value}) + {name}_zero);"
 
 
 FLOAT = OperandStorage("f32", real=True)

@@ -38,9 +38,6 @@ class DeviceTraits:
         What the addresses of memory objects are a multiple of, in bytes (CL_DEVICE_MEM_BASE_ADDR_ALIGN / 8).
     largest_allocation
         Bytes of the largest memory object.
-    vnni
-        Whether its kernels may use vpdpbusd of x86 on 256 bits, in assembly: it is this machine's processor, which has
-        that, and its compiler is known to take such a thing.
     """
 
     kind: Literal["cpu", "gpu"] = "cpu"
@@ -50,4 +47,3 @@ class DeviceTraits:
     compute_units: int = 1
     alignment: int = 128
     largest_allocation: int = 1 << 32
-    vnni: bool = False

@@ -131,16 +131,13 @@ class Epilogue:
         self._e = e
         self._classes: dict[tuple[int, int], str] = {}
         storage = e.storage(self.output)
-        scale, zero, within = 1.0, 0, (-inf, inf)
+        scale, zero = 1.0, 0
         if storage.quantized:
             assert self.output.quantization is not None
             scale, zero = self.output.quantization.scale, self.output.quantization.zero_point
             storage = replace(storage, steps="given") if in_steps else storage
-        if storage.by_sum and storage.steps == "given" and self.links and self.links[-1].function == "Clamp":
-            *others, last = self.links
-            self.links, within = tuple(others), (last.a, last.b)
         self.storage = storage
-        draft.operand("y", e.at(self.output, writes=True), storage, scale, zero, within)
+        draft.operand("y", e.at(self.output, writes=True), storage, scale, zero)
         declare(draft, self.links)
         for number, link in enumerate(self.links):
             for j, tensor in enumerate(link.operands):

@@ -6,12 +6,10 @@ operands are multiplied as the whole numbers they are stored as, with one factor
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import prod
 
 import numpy as np
 
-from isthmus.backends.gpu.compile.lowering.byte_product import covers, emit_byte_product
 from isthmus.backends.gpu.compile.lowering.chains import limit_links
 from isthmus.backends.gpu.compile.lowering.depthwise import emit_depth_wise
 from isthmus.backends.gpu.compile.lowering.elementwise import is_real, unknown_types
@@ -26,15 +24,11 @@ from isthmus.backends.gpu.compile.lowering.product import (
     padded_bias,
     panel_width,
 )
-from isthmus.backends.gpu.compile.lowering.walk import emit_walk, operand_of
-from isthmus.backends.gpu.compile.traits import DeviceTraits
-from isthmus.graph import DataType, Tensor, TensorType
+from isthmus.graph import Tensor
 from isthmus.prepare.geometry.layout import operand
 from isthmus.prepare.geometry.phases import phases
 from isthmus.prepare.geometry.windows import ConvWindow, triple, window_of
 from isthmus.prepare.schedule import Step
-
-_ALIGNMENT = 128
 
 
 def filters_of(step: Step) -> tuple[np.ndarray, np.ndarray | None, list[Link]]:
@@ -61,35 +55,6 @@ def filters_of(step: Step) -> tuple[np.ndarray, np.ndarray | None, list[Link]]:
     return values, biases, factor_links(factors, step.outputs[0], step.clamp)
 
 
-def _emit_whole_numbers(e: KernelEmitter, x: Tensor) -> Tensor:
-    """Stored numbers less their zero point as floats, in work space: each is read by many sums."""
-    assert x.quantization is not None
-    floats = Tensor(x.name, TensorType.NATIVE, DataType.FLOAT_32, x.dims)
-    e.place_in_work(floats, 0)
-    source = replace(operand_of(e, "x", x, [1]), scale=1.0)
-    goal = operand_of(e, "y", floats, [1], writes=True)
-
-    def compute(width: int, loaded: dict[str, str]) -> list[str]:
-        return [f"float{width if width > 1 else ''} v = {loaded['x']};"]
-
-    emit_walk(e, "whole_numbers", [x.elements], goal, [source], compute)
-    return floats
-
-
-def _is_of_bytes(step: Step, traits: DeviceTraits) -> bool:
-    weights = operand(step, 1)
-    return covers(traits, operand(step), weights, weights.elements // max(weights.dims[-1], 1))
-
-
-def _work(step: Step, traits: DeviceTraits) -> int:
-    x = operand(step)
-    if traits.kind == "gpu" or not x.dtype.is_fixed_point or _is_of_bytes(step, traits):
-        return 0
-    if not step.op.startswith("Transpose") and _is_depth_wise(window_of(step)):
-        return 0
-    return -(-x.elements * 4 // _ALIGNMENT) * _ALIGNMENT
-
-
 def emit_window(
     e: KernelEmitter,
     x: Tensor,
@@ -98,23 +63,16 @@ def emit_window(
     biases: np.ndarray | None,
     target: ResultTarget,
     links: list[Link],
-    of_bytes: bool = False,
 ) -> None:
     """Emit a convolution with weights [depth, height, width, channels / groups, filters]."""
     groups, filters = window.groups, window.filters // window.groups
     zero, quantized = zero_of(x), x.dtype.is_fixed_point
-    if quantized and not e.gpu and not of_bytes:
-        x, zero = _emit_whole_numbers(e, x), 0
     if window.is_product and target.pixels is None:
         left = Left(e.at(x), e.storage(x), window.pixels, window.depth, window.depth, zero=zero)
     else:
         left = Left(e.at(x), e.storage(x), window.pixels, window.depth, 0, window, zero)
     # [groups, depth of the sum, filters of a group]
     matrices = np.moveaxis(weights.reshape(window.depth, groups, filters), 1, 0)
-    if of_bytes:
-        begins = [(g * (window.channels // groups), g * filters, g * filters) for g in range(groups)]
-        emit_byte_product(e, left, matrices, biases, target, links, begins if groups > 1 else ())
-        return
     width = panel_width(e.traits, window.pixels, filters)
     place, stored = e.weights(packed(matrices, width))
     panels = -(-filters // width) * width
@@ -148,7 +106,7 @@ def _emit(step: Step, e: KernelEmitter) -> None:
         emit_depth_wise(e, x, window, weights.reshape(prod(window.kernel), window.filters), biases, output, links)
     else:
         target = ResultTarget(output, window.filters)
-        emit_window(e, x, window, weights, biases, target, links, _is_of_bytes(step, e.traits))
+        emit_window(e, x, window, weights, biases, target, links)
 
 
 def _emit_transposed(step: Step, e: KernelEmitter) -> None:
@@ -173,7 +131,7 @@ def _emit_transposed(step: Step, e: KernelEmitter) -> None:
         start = phase.first[0] * plane + phase.first[1] * row + phase.first[2] * pixel
         steps = (batch, plane * stride[0], row * stride[1], pixel * stride[2])
         target = ResultTarget(output, 0, start, steps)
-        emit_window(e, x, phase.window, taps, biases, target, links, _is_of_bytes(step, e.traits))
+        emit_window(e, x, phase.window, taps, biases, target, links)
 
 
 def _refuses(step: Step) -> str | None:
@@ -198,8 +156,8 @@ def _refuses(step: Step) -> str | None:
     return None
 
 
-_PLAIN = KernelLowering(_emit, _work, _refuses, takes_chain=True)
-_TRANSPOSED = KernelLowering(_emit_transposed, _work, _refuses)
+_PLAIN = KernelLowering(_emit, refuses=_refuses, takes_chain=True)
+_TRANSPOSED = KernelLowering(_emit_transposed, refuses=_refuses)
 LOWERINGS: dict[str, KernelLowering] = {
     **dict.fromkeys(("Conv1d", "Conv2d", "Conv3d", "DepthWiseConv1d", "DepthWiseConv2d"), _PLAIN),
     **dict.fromkeys(("TransposeConv1d", "TransposeConv2d", "TransposeConv3d"), _TRANSPOSED),

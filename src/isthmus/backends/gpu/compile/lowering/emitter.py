@@ -12,8 +12,7 @@ import numpy as np
 
 from isthmus.backends.gpu.compile.kernel_source import Draft
 from isthmus.backends.gpu.compile.program import BufferRef, KernelPool, Launch, Unit
-from isthmus.backends.gpu.compile.sequences import HEAD, cost_of
-from isthmus.backends.gpu.compile.storage import FLOAT, HALF, SIZES, VECTORS, OperandStorage, stored_kind
+from isthmus.backends.gpu.compile.storage import FLOAT, HALF, VECTORS, OperandStorage, stored_kind
 from isthmus.backends.gpu.compile.traits import DeviceTraits, FloatStorage
 from isthmus.backends.gpu.mixed_precision import Fp16Tensor, is_exact_in_fp16, to_fp16
 from isthmus.graph import DataType, Tensor
@@ -90,8 +89,6 @@ class KernelEmitter:
         self.numerics = numerics
         self.units: dict[Unit, int] = {}
         self.launches: list[Launch] = []
-        self.costs: list[int] = []
-        """Operations of each launch."""
         self.labels: list[str] = []
         self.chain: Chain | None = None
         """What the step under way applies to its result."""
@@ -133,7 +130,7 @@ class KernelEmitter:
         assert kind is not None
         if tensor.dtype.is_fixed_point:
             steps: Literal["quotient", "product"] = "product" if self.numerics == "litert" else "quotient"
-            return OperandStorage(kind, real=True, quantized=True, steps=steps, by_sum=not self.gpu and SIZES[kind] < 4)
+            return OperandStorage(kind, real=True, quantized=True, steps=steps)
         if tensor.dtype is not DataType.FLOAT_32:
             return OperandStorage(kind, real=tensor.dtype is DataType.FLOAT_16)
         return HALF if isinstance(tensor, Fp16Tensor) else FLOAT
@@ -198,20 +195,14 @@ class KernelEmitter:
         global_size: Sequence[int],
         local_size: Sequence[int],
         prelude: str = "",
-        cost: int = 0,
     ) -> None:
-        """Append a launch; the global size is rounded up to whole work-groups, so kernels mind their bounds.
-
-        Its cost in operations is estimated from the memory it touches where it is not given.
-        """
+        """Append a launch; the global size is rounded up to whole work-groups, so kernels mind their bounds."""
         if not prod(global_size):
             return
         # Functions that OpenCL C has cannot be names of kernels.
         kernel = f"isthmus_{kernel}"
         group = tuple(int(n) for n in local_size)
-        unit = Unit((VECTORS if self.gpu else HEAD) + prelude + draft.source(kernel, body, group), _OPTIONS)
+        unit = Unit(VECTORS + prelude + draft.source(kernel, body, group), _OPTIONS)
         number = self.units.setdefault(unit, len(self.units))
         whole = tuple(-(-int(n) // each) * each for n, each in zip(global_size, group, strict=True))
-        launch = Launch(number, kernel, tuple(draft.arguments), whole, group, len(self.labels) - 1)
-        self.launches.append(launch)
-        self.costs.append(cost or cost_of(launch))
+        self.launches.append(Launch(number, kernel, tuple(draft.arguments), whole, group, len(self.labels) - 1))

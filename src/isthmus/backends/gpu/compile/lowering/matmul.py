@@ -10,7 +10,6 @@ from math import prod
 
 import numpy as np
 
-from isthmus.backends.gpu.compile.lowering.byte_product import covers, emit_byte_product
 from isthmus.backends.gpu.compile.lowering.chains import limit_links
 from isthmus.backends.gpu.compile.lowering.elementwise import is_real, unknown_types
 from isthmus.backends.gpu.compile.lowering.emitter import KernelEmitter, KernelLowering, Link
@@ -116,9 +115,6 @@ def _emit(step: Step, e: KernelEmitter) -> None:
     width = panel_width(e.traits, a.rows, b.columns)
     panels = -(-b.columns // width) * width
     whole_numbers = x.dtype.is_fixed_point
-    if a.column_step == 1 and covers(e.traits, x, y, b.rows) and (bias is None or not bias.dtype.is_float):
-        _emit_bytes(step, e, a, b)
-        return
     panel_bytes, turned_bytes = _needs(step, e.traits)
     factor: np.ndarray = np.float32(x.quantization.scale if whole_numbers and x.quantization is not None else 1)
     biases = np.zeros(b.columns, np.float32) if bias is None else reals_of(bias).reshape(-1)
@@ -168,22 +164,6 @@ def whole_biases(bias: Tensor, factors: np.ndarray) -> np.ndarray:
     numbers = bias.data.reshape(-1).astype(np.float64) + np.array(bias.quantization.offsets, np.float64)
     ratios = np.array(bias.quantization.scales, np.float64) / factors
     return numbers if np.allclose(ratios, 1.0, rtol=1e-5, atol=0.0) else np.rint(numbers * ratios)
-
-
-def _emit_bytes(step: Step, e: KernelEmitter, a: Matrices, b: Matrices) -> None:
-    """Emit a product of bytes with a constant matrix, or with one for each batch."""
-    x, y, bias, output = operand(step, 0), operand(step, 1), _bias(step), step.outputs[0]
-    assert x.quantization is not None
-    assert y.quantization is not None
-    matrices, count = _constant_matrices(y, b, True), a.batch.size
-    factors = np.broadcast_to(np.float32(x.quantization.scale) * np.array(y.quantization.scales, np.float32), b.columns)
-    left = Left(e.at(x), e.storage(x), a.rows, a.columns, a.columns, zero=zero_of(x))
-    biases = None if bias is None else np.tile(whole_biases(bias, factors), count)
-    begins = [(int(a.batch[z]) * a.elements, z * a.rows * b.columns, 0) for z in range(count)]
-    emit_byte_product(
-        e, left, matrices[b.batch], biases, ResultTarget(output, b.columns), factor_links(factors, output, step.clamp),
-        begins if count > 1 else (),
-    )  # fmt: skip
 
 
 def _constant_matrices(y: Tensor, b: Matrices, whole_numbers: bool) -> np.ndarray:

@@ -1,8 +1,8 @@
 """Products of rows with a packed matrix: the kernel behind matrix products, dense layers and all convolutions.
 
 Row m of the left operand is a run of memory, or a window of an image whose taps are runs of channels. The right matrix
-is packed [panel][depth][width]: panels of a few vectors for a CPU, one panel of all columns for a GPU. A batch is a
-third dimension of the launch, with a table of where each begins; the groups of a convolution are batches.
+is packed [depth][width], its columns filled up to whole vectors. A batch is a third dimension of the launch, with a
+table of where each begins; the groups of a convolution are batches.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ import numpy as np
 from isthmus.backends.gpu.compile.kernel_source import Draft
 from isthmus.backends.gpu.compile.lowering.chains import Epilogue
 from isthmus.backends.gpu.compile.lowering.emitter import KernelEmitter, Link
-from isthmus.backends.gpu.compile.lowering.tiles import ClTile, product_tile
-from isthmus.backends.gpu.compile.lowering.tiles_cpu import cpu_body
-from isthmus.backends.gpu.compile.lowering.tiles_gpu import gpu_body, thin_body
+from isthmus.backends.gpu.compile.lowering.product_kernels import cpu_body, gpu_body, thin_body
+from isthmus.backends.gpu.compile.lowering.tiles import product_tile
 from isthmus.backends.gpu.compile.program import BufferRef
-from isthmus.backends.gpu.compile.storage import SIZES, OperandStorage
+from isthmus.backends.gpu.compile.storage import OperandStorage
 from isthmus.backends.gpu.compile.traits import DeviceTraits
 from isthmus.graph import Tensor
 from isthmus.prepare.geometry.windows import ConvWindow
@@ -126,15 +125,13 @@ def emit_product(
     if left.storage.quantized:
         draft.floats(x_zero=float(left.zero))
     draft.ints(M=left.rows, N=right.columns, K=left.depth, y_step=target.row_step, y_start=target.start)
-    if tile.cpu:
-        draft.ints(strips=tile.strips(left.rows, right.columns, count, left.depth))
     if batches is not None:
         draft.memory("table", e.constant(np.asarray(batches, np.int32)), "int")
     if left.window is None:
         draft.ints(x_step=left.row_step)
     else:
         declare_window(draft, left.window)
-        _declare_taps(e, draft, left, left.window, tile)
+        draft.memory("taps", e.constant(_taps(left.window)), "int4")
     if target.pixels is not None:
         draft.ints(**dict(zip(("y_batch", "y_plane", "y_row", "y_pixel"), target.pixels, strict=True)))
     tail = Epilogue(e, draft, target.output, before, in_steps)
@@ -147,9 +144,8 @@ def emit_product(
         "product",
         draft,
         body,
-        tile.items(left.rows, right.columns, count, left.depth),
+        tile.items(left.rows, right.columns, count),
         tile.group,
-        cost=left.rows * right.columns * left.depth * count,
     )
 
 
@@ -175,19 +171,6 @@ def declare_window(draft: Draft, w: ConvWindow) -> None:
         KD=w.kernel[0], KH=w.kernel[1], KW=w.kernel[2], sd=w.stride[0], sh=w.stride[1], sw=w.stride[2],
         dd=w.dilation[0], dh=w.dilation[1], dw=w.dilation[2], pd=w.pad[0], ph=w.pad[1], pw=w.pad[2],
     )  # fmt: skip
-
-
-def _declare_taps(e: KernelEmitter, draft: Draft, left: Left, w: ConvWindow, tile: ClTile) -> None:
-    if tile.cpu:
-        # What a tap outside the image reads instead of it.
-        nothing = np.full(max(w.channels // w.groups, 1), left.zero, np.float32)
-        nothing = nothing.astype(
-            {"f32": np.float32, "f16": np.float16, "i8": np.int8, "u8": np.uint8}[left.storage.kind]
-        )
-        assert nothing.itemsize == SIZES[left.storage.kind]
-        draft.memory("nothing", e.constant(nothing), left.storage.c_type)
-    else:
-        draft.memory("taps", e.constant(_taps(w)), "int4")
 
 
 def _taps(w: ConvWindow) -> np.ndarray:

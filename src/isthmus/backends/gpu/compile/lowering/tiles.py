@@ -1,22 +1,17 @@
-"""How a product is cut into tiles, for processors with vectors (`tiles_cpu`) and for GPUs (`tiles_gpu`)."""
+"""How a product is cut into tiles; `product_kernels` has the text of the kernels."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from isthmus.backends.gpu.compile.traits import DeviceTraits
 
 if TYPE_CHECKING:
-    from isthmus.backends.gpu.compile.lowering.chains import Epilogue
     from isthmus.backends.gpu.compile.lowering.product import ResultTarget
 
 CPU_WIDTH = 8
 """Floats that a CPU's kernels compute with at a time."""
-_CPU_WORTH = 40_000
-"""Products that a work-item should have at least."""
-ENOUGH_ITEMS = 16
-"""Work-items that a launch should have at least."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +29,7 @@ class ClTile:
     slices
         Work-items that share a sum, each with a part of its depth.
     panel
-        Columns of a panel of the right matrix.
+        Columns of the packed right matrix, filled up.
     """
 
     cpu: bool
@@ -60,22 +55,12 @@ class ClTile:
             return self.columns, self.slices, 1
         return self.rows // self.item_rows * (self.columns // self.item_columns) * self.slices, 1, 1
 
-    def with_rows(self, rows: int) -> ClTile:
-        """A tile of a CPU with so many rows."""
-        return replace(self, rows=rows, item_rows=rows)
-
-    def strips(self, rows: int, columns: int, batches: int, depth: int) -> int:
-        """How many tiles below one another a work-item of a CPU computes: enough to be worth its start."""
-        down, across = -(-rows // self.rows), -(-columns // self.columns) * batches
-        worth = max(1, _CPU_WORTH // (self.rows * self.columns * max(depth, 1)))
-        return max(1, min(worth, down * across // ENOUGH_ITEMS, down))
-
-    def items(self, rows: int, columns: int, batches: int, depth: int) -> tuple[int, int, int]:
+    def items(self, rows: int, columns: int, batches: int) -> tuple[int, int, int]:
         """Work-items of a launch: rows vary first, then columns, then batches."""
         across, down = -(-columns // self.columns), -(-rows // self.rows)
         group = self.group
         if self.cpu:
-            return -(-down // self.strips(rows, columns, batches, depth)), across, batches
+            return down, across, batches
         if self.thin:
             return across * group[0], down * group[1], batches
         return down * group[0], across, batches
@@ -121,18 +106,9 @@ GPU_TILES = (
 
 
 def _cpu_tile(rows: int, columns: int) -> ClTile:
-    if columns <= CPU_WIDTH:
-        vectors = 1
-    elif rows <= 2:
-        vectors = 4
-    else:
-        vectors = 3 if -(-columns // 24) * 24 < -(-columns // 16) * 16 else 2
-    # Eight or nine sums hide how long a product takes. For more, and what chains and limits need besides, 16 registers
-    # are too few: sums would go to memory and back in the innermost loop.
-    heights = {1: (1, 2, 4, 8), 2: (4,), 3: (3,), 4: (1, 2)}[vectors]
-    # Low tiles are less busy than high ones, but may leave fewer rows idle.
-    height = min(heights, key=lambda h: -(-rows // h) * (h + 0.6))
-    return ClTile(True, height, vectors * CPU_WIDTH, height, vectors * CPU_WIDTH, 0, 1, vectors * CPU_WIDTH)
+    """A tile whose eight vectors of sums stay in registers, besides what they are made of."""
+    height, across = min(rows, 4), CPU_WIDTH if columns <= CPU_WIDTH else 2 * CPU_WIDTH
+    return ClTile(True, height, across, height, across, 0, 1, -(-columns // across) * across)
 
 
 def batch_lines(batched: bool) -> list[str]:
@@ -161,34 +137,4 @@ def result_row(target: ResultTarget, m: str) -> list[str]:
     return [
         split_row(m, "_y"),
         "int y_at = y_first + ob_y * y_batch + oz_y * y_plane + oy_y * y_row + ox_y * y_pixel;",
-    ]
-
-
-def result_tile(tile: ClTile, target: ResultTarget, tail: Epilogue, vector: str, single: str) -> list[str]:
-    """Statements of a CPU that make results of a tile's sums, by the text that gives a vector or one of them."""
-    columns = tile.columns
-
-    def results(width: int) -> list[str]:
-        real, text = (f"float{width}", vector) if width > 1 else ("float", single)
-        value = text.format(f"r * {columns} + j")
-        stored = tail.lines(width, "y_at + n_tile + j", "channel + n_tile + j")
-        return [f"        {real} v = {value};", *(f"        {line}" for line in stored)]
-
-    return [
-        "  for (int r = 0; r < rows; ++r) {",
-        *(f"    {line}" for line in result_row(target, "(m_tile + r)")),
-        f"    if (n_tile + {columns} <= N) {{",
-        f"      for (int j = 0; j < {columns}; j += {CPU_WIDTH}) {{",
-        *results(CPU_WIDTH),
-        "      }",
-        "    } else {",
-        "      int j = 0;",
-        f"      for (; j + {CPU_WIDTH} <= N - n_tile; j += {CPU_WIDTH}) {{",
-        *results(CPU_WIDTH),
-        "      }",
-        "      for (; j < N - n_tile; ++j) {",
-        *results(1),
-        "      }",
-        "    }",
-        "  }",
     ]

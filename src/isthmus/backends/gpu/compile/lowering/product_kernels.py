@@ -1,14 +1,15 @@
-"""The text of product kernels for a GPU.
+"""The text of product kernels.
 
-A work-group computes a tile through local memory, a work-item of it a square in registers. Where there are too few
-tiles to fill the device, work-items of a group share the depth of a thin tile and add up at the end.
+On a GPU a work-group computes a tile through local memory, a work-item of it a square in registers. Where there are too
+few tiles to fill the device, work-items of a group share the depth of a thin tile and add up at the end. On a CPU, each
+work-item computes a small tile by itself, for there local memory and barriers only cost time.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from isthmus.backends.gpu.compile.lowering.tiles import ClTile, batch_lines, result_row
+from isthmus.backends.gpu.compile.lowering.tiles import CPU_WIDTH, ClTile, batch_lines, result_row
 
 if TYPE_CHECKING:
     from isthmus.backends.gpu.compile.lowering.chains import Epilogue
@@ -34,15 +35,25 @@ def _rows(left: Left, rows: str, count: int) -> list[str]:
     return lines
 
 
-def _load(left: Left, r: int, k: str, width: int, aligned: bool, tap: str | None = None) -> tuple[list[str], str]:
-    """Statements and an expression for `width` elements of row r from element k on, zeros outside the operand."""
-    wide = "" if width == 1 else str(width)
+def _suffix(width: int) -> str:
+    """The end of a vector type's name."""
+    return "" if width == 1 else str(width)
+
+
+def _depth_width(left: Left) -> int:
+    """How many elements of the depth are read at a time: four where those are neighbours, else one."""
+    window = left.window
+    neighbours = left.depth % 4 == 0 and (window is None or window.channels // window.groups % 4 == 0)
+    return 4 if neighbours else 1
+
+
+def _load(left: Left, r: int, k: str, width: int, aligned: bool, tap: str) -> str:
+    """An expression for `width` elements of row r from element k on, zeros outside the operand."""
+    wide = _suffix(width)
     if left.window is None:
-        return [], f"({k} < K ? {_left_value(left, f'at{r} + {k}', width, aligned)} : (float{wide})(0.0f))"
+        return f"({k} < K ? {_left_value(left, f'at{r} + {k}', width, aligned)} : (float{wide})(0.0f))"
     inside = f"(uint)(y{r} + {tap}.y) < (uint)H && (uint)(x{r} + {tap}.z) < (uint)W && (uint)(z{r} + {tap}.x) < (uint)D"
-    return [], (
-        f"({k} < K && {inside} ? {_left_value(left, f'at{r} + {tap}.w', width, aligned)} : (float{wide})(0.0f))"
-    )
+    return f"({k} < K && {inside} ? {_left_value(left, f'at{r} + {tap}.w', width, aligned)} : (float{wide})(0.0f))"
 
 
 def _left_value(left: Left, index: str, width: int, aligned: bool) -> str:
@@ -102,11 +113,7 @@ def gpu_body(
 ) -> str:
     bm, bn, bk, tm, tn = tile.rows, tile.columns, tile.depth, tile.item_rows, tile.item_columns
     slices, threads = tile.slices, tile.group[0] // tile.slices
-    # The left operand is read four elements of the depth at a time where those are neighbours, else one by one.
-    channels_whole = left.depth % 4 == 0 and (
-        left.window is None or left.window.channels // left.window.groups % 4 == 0
-    )
-    width = 4 if channels_whole else 1
+    width = _depth_width(left)
     a_loads, b_loads = bm * bk // width // threads, bk * bn // 4 // threads
     a_per_row, b_per_row = bk // width, bn // 4
     lines = [
@@ -134,14 +141,8 @@ def gpu_body(
     ]
 
     def fetch(k: str) -> list[str]:
-        found = []
-        tap = None
-        if left.window is not None:
-            found.append(f"int4 tap = taps[min({k} + ka, K - 1)];")
-            tap = "tap"
-        for i in range(a_loads):
-            _, value = _load(left, i, f"({k} + ka)", width, whole, tap)
-            found.append(f"la{i} = {value};")
+        found = [f"int4 tap = taps[min({k} + ka, K - 1)];"] if left.window is not None else []
+        found += [f"la{i} = {_load(left, i, f'({k} + ka)', width, whole, 'tap')};" for i in range(a_loads)]
         for i in range(b_loads):
             row = f"({k} + rb + {i * (threads // b_per_row)})"
             value = right.storage.load("w", f"{row} * NP + n_tile + nb", 4, right.storage.kind == "f32")
@@ -243,10 +244,7 @@ def thin_body(
 ) -> str:
     """The text of a kernel whose work-items share the depth of each sum."""
     height, lanes, slices = tile.rows, tile.columns, tile.slices
-    channels_whole = left.depth % 4 == 0 and (
-        left.window is None or left.window.channels // left.window.groups % 4 == 0
-    )
-    width = 4 if channels_whole else 1
+    width = _depth_width(left)
     lines = [
         f"  local float parts[{slices}][{height}][{lanes}];",
         "  const int lane = get_local_id(0), slice = get_local_id(1);",
@@ -258,16 +256,13 @@ def thin_body(
         "  const int column = min(n, N - 1);",
         f"  for (int k = slice * {width}; k < K; k += {slices * width}) {{",
     ]
-    tap = None
     if left.window is not None:
         lines.append("    const int4 tap = taps[k];")
-        tap = "tap"
     for j in range(width):
         lines.append(f"    const float b{j} = {right.storage.load('w', f'(k + {j}) * NP + column')};")
     vector = "float4" if width == 4 else "float"
     for r in range(height):
-        _, value = _load(left, r, "k", width, whole, tap)
-        lines.append(f"    const {vector} v{r} = {value};")
+        lines.append(f"    const {vector} v{r} = {_load(left, r, 'k', width, whole, 'tap')};")
         if width == 1:
             lines.append(f"    a{r} = fma(v{r}, b0, a{r});")
         else:
@@ -287,4 +282,40 @@ def thin_body(
         lines.append(f"      v += bias[{'z * NP + n' if batched else 'n'}];")
     lines += [f"      {line}" for line in tail.lines(1, "y_at + n", "channel + n")]
     lines += ["    }", "  }"]
+    return "\n".join(lines)
+
+
+def cpu_body(tile: ClTile, left: Left, right: Right, target: ResultTarget, tail: Epilogue, batched: bool) -> str:
+    """The text of a kernel whose work-items compute whole tiles."""
+    height, columns, vector = tile.rows, tile.columns, f"float{CPU_WIDTH}"
+    width = _depth_width(left)
+    sums = [(r, j) for r in range(height) for j in range(columns // CPU_WIDTH)]
+    lines = [
+        f"  const int m_tile = get_global_id(0) * {height}, n_tile = get_global_id(1) * {columns};",
+        *batch_lines(batched),
+        f"  const int NP = (N + {columns - 1}) / {columns} * {columns};",
+        *_rows(left, "m_tile + {r}", height),
+        *(f"  {vector} a{r}_{j} = ({vector})(0.0f);" for r, j in sums),
+        f"  for (int k = 0; k < K; k += {width}) {{",
+        *(["    const int4 tap = taps[k];"] if left.window is not None else []),
+    ]
+    for r in range(height):
+        lines.append(f"    const float{_suffix(width)} v{r} = {_load(left, r, 'k', width, False, 'tap')};")
+    for i in range(width):
+        part = f".s{i}" if width > 1 else ""
+        for j in range(columns // CPU_WIDTH):
+            place = f"(k + {i}) * NP + n_tile + {j * CPU_WIDTH}"
+            lines.append(f"    {{ const {vector} b = {right.storage.load('w', place, CPU_WIDTH)};")
+            lines.append("      " + " ".join(f"a{r}_{j} = v{r}{part} * b + a{r}_{j};" for r in range(height)) + " }")
+    lines += ["  }", f"  float sums[{height * columns}];"]
+    lines += [f"  *({vector}_u *)(sums + {r * columns + j * CPU_WIDTH}) = a{r}_{j};" for r, j in sums]
+    lines += [
+        f"  for (int r = 0; r < {height} && m_tile + r < M; ++r) {{",
+        *(f"    {line}" for line in result_row(target, "(m_tile + r)")),
+        f"    for (int n = n_tile; n < min(n_tile + {columns}, N); n += 4) {{",
+        f"      const float *s = sums + r * {columns} + n - n_tile;",
+        *_store(right, tail, batched, False, 4, [f"s[{i}]" for i in range(4)], "      "),
+        "    }",
+        "  }",
+    ]
     return "\n".join(lines)
