@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-import numpy as np
-
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
 from isthmus.engine.native.program import Operand
-from isthmus.graph import DataType, Tensor
-from isthmus.graph.datatypes import to_bfloat16
-from isthmus.graph.ops.movement import CONSTANT
-from isthmus.prepare.geometry.border import border
-from isthmus.prepare.geometry.layout import axis_of, collapse, dense_strides, operand, permutation
+from isthmus.graph import Tensor
+from isthmus.prepare.geometry.layout import collapse, operand
+from isthmus.prepare.geometry.movement import (
+    MOVEMENTS,
+    Remap,
+    border_remap,
+    copies,
+    leaves_gaps,
+    padded_axes,
+    shape_values,
+    stored,
+)
 from isthmus.prepare.schedule import Step
 
 _WIDER = (2, 4, 8)
@@ -101,25 +106,10 @@ def _emit_transpose(
     )  # fmt: skip
 
 
-def emit_remap(
-    e: Emitter, goal: Operand, source: Operand, maps: Sequence[np.ndarray], dims: Sequence[int], size: int
-) -> None:
-    """Fill a dense tensor from a dense one of shape `dims`: index i along an axis comes from ``maps[axis][i]``."""
-    if any(m.size == 0 for m in maps):
-        return
-    strides = [s * size for s in dense_strides(dims)]
-    axes = list(range(len(dims)))
-    # Trailing axes that stay as they are make up one element.
-    length = size
-    while axes and np.array_equal(maps[axes[-1]], np.arange(dims[axes[-1]])):
-        length *= dims[axes.pop()]
-    tables = [(maps[a] * strides[a]).astype(np.int64) for a in axes if maps[a].size != 1 or maps[a][0] != 0]
-    tables = tables or [np.zeros(1, np.int64)]
-    # A short innermost axis is joined with the one around it, as a table of all their sums.
-    while len(tables) > 1 and tables[-1].size < 64 and tables[-1].size * tables[-2].size <= 4096:
-        inner = tables.pop()
-        tables[-1] = (tables[-1][:, None] + inner[None, :]).reshape(-1)
-    *outer, inner = tables
+def emit_remap(e: Emitter, goal: Operand, source: Operand, remap: Remap, size: int) -> None:
+    """Fill a dense tensor with runs of elements of `size` bytes."""
+    *outer, inner = (table * size for table in remap.joined(4096))
+    length = remap.run * size
     variant = str(length) if length in (1, 2, 4, 8) else "run"
     e.emit(
         f"movement:remap.{variant}", output=goal, x=source, rows=prod(t.size for t in outer), inner=inner.size,
@@ -128,214 +118,63 @@ def emit_remap(
     )  # fmt: skip
 
 
-def _emit_reshape(step: Step, e: Emitter) -> None:
-    x, output = operand(step), step.outputs[0]
-    emit_copy(e, e.at(output), e.at(x), [x.elements], [1], [1], x.dtype.itemsize)
-
-
-def _emit_permuted(step: Step, e: Emitter) -> None:
-    """The input, seen with other dimensions and its axes in another order, fills the output densely."""
-    x, output = operand(step), step.outputs[0]
-    in_dims, perm = permutation(step)
-    strides = dense_strides(in_dims)
-    dims = [in_dims[p] for p in perm]
-    emit_copy(e, e.at(output), e.at(x), dims, dense_strides(dims), [strides[p] for p in perm], x.dtype.itemsize)
-
-
-def _emit_strided_slice(step: Step, e: Emitter) -> None:
-    x, output = operand(step), step.outputs[0]
-    ranges = np.asarray(step.params["ranges"]).reshape(-1, 3).tolist()
-    dense = dense_strides(x.dims)
-    counts = [max(0, -((begin - end) // stride)) for begin, end, stride in ranges]
-    start = sum(begin * s for (begin, _, _), s in zip(ranges, dense, strict=True))
-    strides = [stride * s for (_, _, stride), s in zip(ranges, dense, strict=True)]
-    if prod(counts):
-        size = x.dtype.itemsize
-        emit_copy(e, e.at(output), e.at(x, start * size), counts, dense_strides(counts), strides, size)
-
-
-def _emit_pieces(step: Step, e: Emitter, whole: Tensor, pieces: Sequence[Tensor], axis: int, joining: bool) -> None:
-    """Copy between a tensor and its consecutive pieces along an axis; a strip puts its own in its place."""
-    size, strides = whole.dtype.itemsize, dense_strides(whole.dims)
-    start = step.part.first if step.part is not None and step.part.axis == axis else 0
-    for piece in pieces:
-        width = piece.dims[axis] if piece.rank == whole.rank else 1
-        dims = (*whole.dims[:axis], width, *whole.dims[axis + 1 :])
-        own = dense_strides(dims)
-        if prod(dims):
-            at_whole = e.at(whole, start * strides[axis] * size)
-            if joining:
-                emit_copy(e, at_whole, e.at(piece), dims, strides, own, size)
-            else:
-                emit_copy(e, e.at(piece), at_whole, dims, own, strides, size)
-        start += width
-
-
-def _emit_concat(step: Step, e: Emitter) -> None:
-    _emit_pieces(step, e, step.outputs[0], [t for t in step.inputs if t is not None], axis_of(step), True)
-
-
-def _emit_pack(step: Step, e: Emitter) -> None:
-    axis = int(step.params["axis"]) % step.outputs[0].rank
-    _emit_pieces(step, e, step.outputs[0], [t for t in step.inputs if t is not None], axis, True)
-
-
-def _emit_split(step: Step, e: Emitter) -> None:
-    _emit_pieces(step, e, operand(step), step.outputs, axis_of(step), False)
-
-
-def _emit_tile(step: Step, e: Emitter) -> None:
-    x, output = operand(step), step.outputs[0]
-    multiples = [int(m) for m in step.params["multiples"]]
-    strides = dense_strides(x.dims)
-    dims = [v for pair in zip(multiples, x.dims, strict=True) for v in pair]
-    walk = [v for s in strides for v in (0, s)]
-    emit_copy(e, e.at(output), e.at(x), dims, dense_strides(dims), walk, x.dtype.itemsize)
-
-
-def _emit_reverse(step: Step, e: Emitter) -> None:
-    x, output = operand(step), step.outputs[0]
-    axes = {int(a) % x.rank for a in step.params["axes"]}
-    dense, size = dense_strides(x.dims), x.dtype.itemsize
-    if not x.elements:
-        return
-    start = sum((x.dims[a] - 1) * dense[a] for a in axes)
-    walk = [-s if i in axes else s for i, s in enumerate(dense)]
-    emit_copy(e, e.at(output), e.at(x, start * size), x.dims, dense, walk, size)
-
-
-def _emit_space_to_batch(step: Step, e: Emitter) -> None:
-    x, output = operand(step), step.outputs[0]
-    n, _, _, c = x.dims
-    (bh, bw), pads = (int(v) for v in step.params["block_size"]), np.asarray(step.params["pad_amount"]).reshape(2, 2)
-    size, strides = x.dtype.itemsize, dense_strides(x.dims)
-    if pads.any():
-        _emit_fill(e, output, value_bits(0.0, output))
-    out_strides = dense_strides(output.dims)
-    # Every block offset takes a strided part of the image; padding shifts where the part begins on both sides.
-    for i in range(bh):
-        for j in range(bw):
-            (y0, y, rows), (x0, at, columns) = (
-                _part(block, step_, int(pads[axis, 0]), x.dims[1 + axis], output.dims[1 + axis])
-                for axis, (block, step_) in enumerate(((i, bh), (j, bw)))
-            )
-            batch = (i * bw + j) * n
-            goal = batch * out_strides[0] + y0 * out_strides[1] + x0 * out_strides[2]
-            emit_copy(
-                e, e.at(output, goal * size), e.at(x, (y * strides[1] + at * strides[2]) * size), (n, rows, columns, c),
-                out_strides, [strides[0], strides[1] * bh, strides[2] * bw, 1], size,
-            )  # fmt: skip
-
-
-def _part(offset: int, block: int, before: int, length: int, out_length: int) -> tuple[int, int, int]:
-    """First output index, first input index and count of what one block offset takes from a padded axis."""
-    first = max(0, -(-(before - offset) // block))
-    last = min(out_length, -(-(before + length - offset) // block))
-    return first, first * block + offset - before, max(0, last - first)
-
-
-def _emit_batch_to_space(step: Step, e: Emitter) -> None:
-    x, output = operand(step), step.outputs[0]
-    n, _, _, c = output.dims
-    (bh, bw), crops = (int(v) for v in step.params["block_size"]), np.asarray(step.params["crops"]).reshape(2, 2)
-    size, strides, out_strides = x.dtype.itemsize, dense_strides(x.dims), dense_strides(output.dims)
-    for i in range(bh):
-        for j in range(bw):
-            (y0, y, rows), (x0, at, columns) = (
-                _part(block, step_, int(crops[axis, 0]), output.dims[1 + axis], x.dims[1 + axis])
-                for axis, (block, step_) in enumerate(((i, bh), (j, bw)))
-            )
-            source = (i * bw + j) * n * strides[0] + y0 * strides[1] + x0 * strides[2]
-            goal = y * out_strides[1] + at * out_strides[2]
-            emit_copy(
-                e, e.at(output, goal * size), e.at(x, source * size), (n, rows, columns, c),
-                [out_strides[0], out_strides[1] * bh, out_strides[2] * bw, 1], strides, size,
-            )  # fmt: skip
+def _emit(step: Step, e: Emitter) -> None:
+    output = step.outputs[0]
+    if leaves_gaps(step):
+        _emit_fill(e, output, 0.0)
+    for copy in copies(step):
+        size = copy.source.dtype.itemsize
+        goal, source = e.at(copy.goal, copy.goal_start * size), e.at(copy.source, copy.source_start * size)
+        emit_copy(e, goal, source, copy.dims, copy.goal_strides, copy.source_strides, size)
 
 
 def value_bits(value: float, tensor: Tensor) -> int:
     """Encode a number as a tensor stores it, its bits in the low bytes of a word."""
-    stored = np.asarray(value)
-    if tensor.dtype is DataType.BFLOAT_16:
-        stored = to_bfloat16(stored)
-    elif tensor.quantization is not None:
-        stored = tensor.quantization.quantize(stored.astype(np.float32), tensor.dtype.numpy)
-    content = stored.astype(tensor.dtype.numpy).tobytes()
-    return int.from_bytes(content.ljust(8, b"\0"), "little", signed=True)
+    return int.from_bytes(stored(value, tensor).tobytes().ljust(8, b"\0"), "little", signed=True)
 
 
-def _emit_fill(e: Emitter, output: Tensor, bits: int) -> None:
-    e.emit(f"movement:fill.{output.dtype.itemsize}", destination=e.at(output), elements=output.elements, value=bits)
+def _emit_fill(e: Emitter, output: Tensor, value: float) -> None:
+    e.emit(
+        f"movement:fill.{output.dtype.itemsize}", destination=e.at(output), elements=output.elements,
+        value=value_bits(value, output),
+    )  # fmt: skip
 
 
 def _emit_pad(step: Step, e: Emitter) -> None:
     x, output = operand(step), step.outputs[0]
-    pads = np.asarray(step.params["pad_amount"]).reshape(-1, 2)
-    scheme = int(step.params["scheme"])
+    size, value = x.dtype.itemsize, step.params["pad_constant_value"]
+    repeated = border_remap(step)
     if not output.elements:
         return
-    if scheme != CONSTANT:
-        maps = [border(scheme, size, *map(int, pad)) for size, pad in zip(x.dims, pads, strict=True)]
-        emit_remap(e, e.at(output), e.at(x), maps, x.dims, x.dtype.itemsize)
+    if repeated is not None:
+        emit_remap(e, e.at(output), e.at(x), repeated, size)
         return
-    bits = value_bits(step.params["pad_constant_value"], output)
-    size = x.dtype.itemsize
     if not x.elements:
-        _emit_fill(e, output, bits)
+        _emit_fill(e, output, value)
         return
-    # An axis without padding belongs to the one before it: (elements, before, after) of what is left.
-    merged: list[tuple[int, int, int]] = []
-    for length, (before, after) in zip(x.dims, pads.tolist(), strict=True):
-        if merged and before == after == 0:
-            merged[-1] = tuple(v * length for v in merged[-1])  # type: ignore[assignment]
-        elif merged and merged[-1][1:] == (0, 0) and merged[-1][0] == 1:
-            merged[-1] = (length, before, after)
-        else:
-            merged.append((length, before, after))
-    merged = merged or [(1, 0, 0)]
-    strides = [s * size for s in dense_strides([length for length, _, _ in merged])]
-    *outer, (kept, before, after) = merged
-    whole = [length + first + last for length, first, last in outer]
+    *outer, inner = padded_axes(step)
+    outer.reverse()
     e.emit(
-        f"movement:pad.{size}", output=e.at(output), x=e.at(x), value=bits, rows=prod(whole),
-        inner=kept + before + after, before=before, kept=kept, dims=whole[::-1],
-        first=[first for _, first, _ in reversed(outer)], lengths=[length for length, _, _ in reversed(outer)],
-        strides=strides[-2::-1],
+        f"movement:pad.{size}", output=e.at(output), x=e.at(x), value=value_bits(value, output),
+        rows=prod(axis.whole for axis in outer), inner=inner.whole, before=inner.before, kept=inner.kept,
+        dims=[axis.whole for axis in outer], first=[axis.before for axis in outer],
+        lengths=[axis.kept for axis in outer], strides=[axis.stride * size for axis in outer],
     )  # fmt: skip
 
 
 def _emit_constant_of_shape(step: Step, e: Emitter) -> None:
-    output = step.outputs[0]
-    if output.elements:
-        _emit_fill(e, output, value_bits(step.params["value"], output))
+    if step.outputs[0].elements:
+        _emit_fill(e, step.outputs[0], step.params["value"])
 
 
 def _emit_shape(step: Step, e: Emitter) -> None:
     output = step.outputs[0]
-    start = int(step.params["start"])
-    dims = np.array(operand(step).dims[start : start + output.elements], output.dtype.numpy)
-    emit_copy(e, e.at(output), e.constant(dims), output.dims, [1], [1], output.dtype.itemsize)
+    emit_copy(e, e.at(output), e.constant(shape_values(step)), output.dims, [1], [1], output.dtype.itemsize)
 
 
 LOWERINGS: dict[str, Lowering] = {
-    op: Lowering(emit, refuses=refuses_movement)
-    for op, emit in {
-        "Reshape": _emit_reshape,
-        "Squeeze": _emit_reshape,
-        "ExpandDims": _emit_reshape,
-        "Transpose": _emit_permuted,
-        "DepthToSpace": _emit_permuted,
-        "SpaceToDepth": _emit_permuted,
-        "SpaceToBatch": _emit_space_to_batch,
-        "BatchToSpace": _emit_batch_to_space,
-        "ChannelShuffle": _emit_permuted,
-        "StridedSlice": _emit_strided_slice,
-        "Concat": _emit_concat,
-        "Pack": _emit_pack,
-        "Split": _emit_split,
-        "UnPack": _emit_split,
-        "Tile": _emit_tile,
-        "Reverse": _emit_reverse,
-        "Pad": _emit_pad,
-    }.items()
-} | {"ConstantOfShape": Lowering(_emit_constant_of_shape), "Shape": Lowering(_emit_shape)}
+    **dict.fromkeys(MOVEMENTS, Lowering(_emit, refuses=refuses_movement)),
+    "Pad": Lowering(_emit_pad, refuses=refuses_movement),
+    "ConstantOfShape": Lowering(_emit_constant_of_shape),
+    "Shape": Lowering(_emit_shape),
+}

@@ -15,6 +15,7 @@ from isthmus.graph import DataType
 from isthmus.graph.evaluation.sampling import axis_taps, image_resize_params
 from isthmus.graph.ops.sampling import LINEAR, NEAREST
 from isthmus.prepare.geometry.layout import operand
+from isthmus.prepare.geometry.movement import remap
 from isthmus.prepare.schedule import Step
 
 
@@ -50,7 +51,7 @@ def _emit_resize(step: Step, e: Emitter, params: dict[str, Any]) -> None:
         maps = [np.arange(size) for size in x.dims]
         for axis in axes:
             maps[axis] = _taps(step, axis, params)[0][:, 0]
-        emit_remap(e, e.at(output), e.at(x), maps, x.dims, x.dtype.itemsize)
+        emit_remap(e, e.at(output), e.at(x), remap(maps, x.dims), x.dtype.itemsize)
         return
     if params["interpolation_mode"] == LINEAR and axes in ([1, 2], [1], [2]) and x.rank == 4:
         _emit_bilinear(step, e, params)

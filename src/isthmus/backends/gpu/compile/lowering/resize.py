@@ -16,7 +16,8 @@ from isthmus.backends.gpu.compile.traits import DeviceTraits
 from isthmus.graph import DataType, Tensor, TensorType
 from isthmus.graph.evaluation.sampling import axis_taps, image_resize_params
 from isthmus.graph.ops.sampling import LINEAR, NEAREST
-from isthmus.prepare.geometry.layout import dense_strides, operand
+from isthmus.prepare.geometry.layout import operand
+from isthmus.prepare.geometry.movement import remap
 from isthmus.prepare.schedule import Step
 
 _ALIGNMENT = 128
@@ -33,15 +34,10 @@ def _emit(step: Step, e: KernelEmitter, params: dict[str, Any]) -> None:
         return
     axes = _changed(step)
     if not axes or params["interpolation_mode"] == NEAREST:
-        tables = []
-        for axis, stride in enumerate(dense_strides(x.dims)):
-            found = axis_taps(x.dims[axis], output.dims[axis], params)[0][:, 0] if axis in axes else None
-            tables.append((np.arange(x.dims[axis]) if found is None else found) * stride)
-        run, last = 1, x.rank
-        while last and (last - 1) not in axes:
-            last -= 1
-            run *= x.dims[last]
-        emit_remap(e, output, x, tables[:last] or [np.zeros(1, np.int64)], run)
+        maps = [np.arange(size) for size in x.dims]
+        for axis in axes:
+            maps[axis] = axis_taps(x.dims[axis], output.dims[axis], params)[0][:, 0]
+        emit_remap(e, output, x, remap(maps, x.dims))
     elif params["interpolation_mode"] == LINEAR and axes in ([1, 2], [1], [2]) and x.rank == 4:
         _emit_bilinear(step, e, params)
     else:

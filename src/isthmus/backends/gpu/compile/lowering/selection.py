@@ -16,6 +16,7 @@ from isthmus.backends.gpu.compile.lowering.walk import WalkOperand, operand_of
 from isthmus.graph import DataType, Tensor
 from isthmus.graph.ops.movement import NONE
 from isthmus.prepare.geometry.layout import dense_strides, operand
+from isthmus.prepare.geometry.movement import StridedCopy
 from isthmus.prepare.schedule import Step
 
 _INDICES = (DataType.INT_32, DataType.UINT_32, DataType.INT_64)
@@ -128,7 +129,7 @@ def _emit_scatter(step: Step, e: KernelEmitter) -> None:
     """In the order of the indices, so that of two for one place the later stays."""
     x, indices, updates, output = operand(step), operand(step, 1), operand(step, 2), step.outputs[0]
     if e.at(output) != e.at(x):
-        emit_copy(e, output, x, [x.elements], [1], [1])
+        emit_copy(e, StridedCopy(output, x, [x.elements], [1], [1]))
     if not updates.elements or not x.elements:
         return
     draft = e.draft()

@@ -1,0 +1,250 @@
+"""Data movement as values: strided copies, tables of indices and padded axes, which engines print.
+
+All starts, strides and offsets are in elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from isthmus.graph import DataType, Tensor
+from isthmus.graph.datatypes import to_bfloat16
+from isthmus.graph.ops.movement import CONSTANT
+from isthmus.graph.tensor import MAX_RANK
+from isthmus.prepare.geometry.border import border
+from isthmus.prepare.geometry.layout import axis_of, dense_strides, operand, permutation
+from isthmus.prepare.schedule import Step
+
+_SHORT = 64
+"""Entries of an innermost table below which a loop over it is too short."""
+
+
+@dataclass(frozen=True)
+class StridedCopy:
+    """A copy between two walks over `dims`."""
+
+    goal: Tensor
+    source: Tensor
+    dims: Sequence[int]
+    goal_strides: Sequence[int]
+    source_strides: Sequence[int]
+    goal_start: int = 0
+    source_start: int = 0
+
+
+def copies(step: Step) -> list[StridedCopy]:
+    """List the copies that a step consists of, all of them with elements."""
+    return [copy for copy in _COPIES[step.op](step) if prod(copy.dims)]
+
+
+def _reshaped(step: Step) -> list[StridedCopy]:
+    x = operand(step)
+    return [StridedCopy(step.outputs[0], x, [x.elements], [1], [1])]
+
+
+def _permuted(step: Step) -> list[StridedCopy]:
+    """See the input with other dimensions and its axes in another order; that fills the output densely."""
+    in_dims, perm = permutation(step)
+    strides, dims = dense_strides(in_dims), [in_dims[p] for p in perm]
+    return [StridedCopy(step.outputs[0], operand(step), dims, dense_strides(dims), [strides[p] for p in perm])]
+
+
+def _sliced(step: Step) -> list[StridedCopy]:
+    x = operand(step)
+    ranges = np.asarray(step.params["ranges"]).reshape(-1, 3).tolist()
+    dense = dense_strides(x.dims)
+    counts = [max(0, -((begin - end) // stride)) for begin, end, stride in ranges]
+    start = sum(begin * s for (begin, _, _), s in zip(ranges, dense, strict=True))
+    strides = [stride * s for (_, _, stride), s in zip(ranges, dense, strict=True)]
+    return [StridedCopy(step.outputs[0], x, counts, dense_strides(counts), strides, 0, start)]
+
+
+def _pieces(step: Step, whole: Tensor, pieces: Sequence[Tensor], axis: int, joining: bool) -> list[StridedCopy]:
+    """Copy between a tensor and its consecutive pieces along an axis; a strip puts its own in its place."""
+    found, strides = [], dense_strides(whole.dims)
+    start = step.part.first if step.part is not None and step.part.axis == axis else 0
+    for piece in pieces:
+        width = piece.dims[axis] if piece.rank == whole.rank else 1
+        dims = (*whole.dims[:axis], width, *whole.dims[axis + 1 :])
+        at, own = start * strides[axis], dense_strides(dims)
+        found.append(
+            StridedCopy(whole, piece, dims, strides, own, at)
+            if joining
+            else StridedCopy(piece, whole, dims, own, strides, 0, at)
+        )
+        start += width
+    return found
+
+
+def _joined(step: Step) -> list[StridedCopy]:
+    whole = step.outputs[0]
+    axis = int(step.params["axis"]) % whole.rank if step.op == "Pack" else axis_of(step)
+    return _pieces(step, whole, [t for t in step.inputs if t is not None], axis, True)
+
+
+def _split(step: Step) -> list[StridedCopy]:
+    return _pieces(step, operand(step), step.outputs, axis_of(step), False)
+
+
+def _tiled(step: Step) -> list[StridedCopy]:
+    x = operand(step)
+    multiples = [int(m) for m in step.params["multiples"]]
+    dims = [v for pair in zip(multiples, x.dims, strict=True) for v in pair]
+    walk = [v for s in dense_strides(x.dims) for v in (0, s)]
+    return [StridedCopy(step.outputs[0], x, dims, dense_strides(dims), walk)]
+
+
+def _reversed(step: Step) -> list[StridedCopy]:
+    x = operand(step)
+    axes, dense = {int(a) % x.rank for a in step.params["axes"]}, dense_strides(x.dims)
+    start = sum((x.dims[a] - 1) * dense[a] for a in axes)
+    walk = [-s if axis in axes else s for axis, s in enumerate(dense)]
+    return [StridedCopy(step.outputs[0], x, x.dims, dense, walk, 0, start)]
+
+
+def _blocks(step: Step) -> list[StridedCopy]:
+    """Copy between an image and its blocks: every offset in a block is a strided part of the image.
+
+    Padding and crops shift where such a part begins on both sides.
+    """
+    x, output = operand(step), step.outputs[0]
+    to_batch = step.op == "SpaceToBatch"
+    image, batches = (x, output) if to_batch else (output, x)
+    (n, _, _, c), (bh, bw) = image.dims, (int(v) for v in step.params["block_size"])
+    edges = np.asarray(step.params["pad_amount" if to_batch else "crops"]).reshape(2, 2)
+    of_image, of_batches = dense_strides(image.dims), dense_strides(batches.dims)
+    walk, found = [of_image[0], of_image[1] * bh, of_image[2] * bw, 1], []
+    for i in range(bh):
+        for j in range(bw):
+            (y0, y, rows), (x0, at, columns) = (
+                _part(offset, block, int(edges[axis, 0]), image.dims[1 + axis], batches.dims[1 + axis])
+                for axis, (offset, block) in enumerate(((i, bh), (j, bw)))
+            )
+            in_image = y * of_image[1] + at * of_image[2]
+            in_batches = (i * bw + j) * n * of_batches[0] + y0 * of_batches[1] + x0 * of_batches[2]
+            dims = (n, rows, columns, c)
+            found.append(
+                StridedCopy(output, x, dims, of_batches, walk, in_batches, in_image)
+                if to_batch
+                else StridedCopy(output, x, dims, walk, of_batches, in_image, in_batches)
+            )
+    return found
+
+
+def _part(offset: int, block: int, before: int, length: int, out_length: int) -> tuple[int, int, int]:
+    """Give the first index among blocks, the first in the image and the count of what one block offset takes."""
+    first = max(0, -(-(before - offset) // block))
+    last = min(out_length, -(-(before + length - offset) // block))
+    return first, first * block + offset - before, max(0, last - first)
+
+
+_COPIES: dict[str, Callable[[Step], list[StridedCopy]]] = {
+    **dict.fromkeys(("Reshape", "Squeeze", "ExpandDims"), _reshaped),
+    **dict.fromkeys(("Transpose", "DepthToSpace", "SpaceToDepth", "ChannelShuffle"), _permuted),
+    **dict.fromkeys(("SpaceToBatch", "BatchToSpace"), _blocks),
+    **dict.fromkeys(("Concat", "Pack"), _joined),
+    **dict.fromkeys(("Split", "UnPack"), _split),
+    "StridedSlice": _sliced,
+    "Tile": _tiled,
+    "Reverse": _reversed,
+}
+MOVEMENTS = tuple(_COPIES)
+"""The operations that are copies."""
+
+
+def leaves_gaps(step: Step) -> bool:
+    """Whether the copies of a step leave out elements of the result, which are zero."""
+    return step.op == "SpaceToBatch" and bool(np.any(step.params["pad_amount"]))
+
+
+@dataclass(frozen=True)
+class Remap:
+    """Runs of neighbouring elements in another order: run [i, j, …] is at ``tables[0][i] + tables[1][j] + …``."""
+
+    tables: list[np.ndarray]
+    run: int
+
+    def joined(self, most: int, count: int = MAX_RANK) -> list[np.ndarray]:
+        """Give the tables, the innermost joined with the one around it, as a table of all their sums.
+
+        That is done while there are over `count`, or while the innermost is short and both together have up to `most`
+        entries.
+        """
+        tables = list(self.tables)
+        while len(tables) > count or (
+            len(tables) > 1 and tables[-1].size < _SHORT and tables[-1].size * tables[-2].size <= most
+        ):
+            inner = tables.pop()
+            tables[-1] = (tables[-1][:, None] + inner[None, :]).reshape(-1)
+        return tables
+
+
+def remap(maps: Sequence[np.ndarray], dims: Sequence[int]) -> Remap:
+    """Fill a dense tensor from a dense one of shape `dims`: index i along an axis comes from ``maps[axis][i]``."""
+    axes, strides, run = list(range(len(dims))), dense_strides(dims), 1
+    # Trailing axes that stay as they are make up one run.
+    while axes and np.array_equal(maps[axes[-1]], np.arange(dims[axes[-1]])):
+        run *= dims[axes.pop()]
+    tables = [(maps[a] * strides[a]).astype(np.int64) for a in axes if maps[a].size != 1 or maps[a][0] != 0]
+    return Remap(tables or [np.zeros(1, np.int64)], run)
+
+
+@dataclass(frozen=True)
+class PaddedAxis:
+    """An axis of a padded tensor: the elements that are kept, those before and after them, and its stride."""
+
+    kept: int
+    before: int
+    after: int
+    stride: int
+
+    @property
+    def whole(self) -> int:
+        """The length of the padded axis."""
+        return self.kept + self.before + self.after
+
+
+def border_remap(step: Step) -> Remap | None:
+    """Give the runs of a Pad step that repeats or mirrors its operand; None where it pads with a constant."""
+    scheme, x = int(step.params["scheme"]), operand(step)
+    if scheme == CONSTANT:
+        return None
+    pads = np.asarray(step.params["pad_amount"]).reshape(-1, 2)
+    return remap([border(scheme, size, *map(int, pad)) for size, pad in zip(x.dims, pads, strict=True)], x.dims)
+
+
+def padded_axes(step: Step) -> list[PaddedAxis]:
+    """Give the axes of a Pad step, at least one; an axis without padding belongs to the one before it."""
+    merged: list[tuple[int, int, int]] = []
+    pads = np.asarray(step.params["pad_amount"]).reshape(-1, 2).tolist()
+    for length, (before, after) in zip(operand(step).dims, pads, strict=True):
+        if merged and before == after == 0:
+            kept, first, last = merged[-1]
+            merged[-1] = (kept * length, first * length, last * length)
+        elif merged and merged[-1] == (1, 0, 0):
+            merged[-1] = (length, before, after)
+        else:
+            merged.append((length, before, after))
+    merged = merged or [(1, 0, 0)]
+    strides = dense_strides([kept for kept, _, _ in merged])
+    return [PaddedAxis(*axis, stride) for axis, stride in zip(merged, strides, strict=True)]
+
+
+def stored(value: float, tensor: Tensor) -> np.ndarray:
+    """Encode a number as a tensor stores it."""
+    number = np.asarray(value)
+    if tensor.dtype is DataType.BFLOAT_16:
+        number = to_bfloat16(number)
+    elif tensor.quantization is not None:
+        number = tensor.quantization.quantize(number.astype(np.float32), tensor.dtype.numpy)
+    return number.astype(tensor.dtype.numpy)
+
+
+def shape_values(step: Step) -> np.ndarray:
+    """Give the result of a Shape step."""
+    output, start = step.outputs[0], int(step.params["start"])
+    return np.array(operand(step).dims[start : start + output.elements], output.dtype.numpy)
