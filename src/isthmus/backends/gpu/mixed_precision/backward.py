@@ -17,18 +17,17 @@ import numpy as np
 
 from isthmus.graph.evaluate import evaluate
 from isthmus.graph.evaluation.convolution import pads_of, spatial_of, strided, taps_of
-from isthmus.graph.evaluation.sampling import axis_taps, image_resize_params
+from isthmus.graph.evaluation.sampling import axis_taps
 from isthmus.graph.ops import OPERATIONS
-from isthmus.graph.ops.sampling import LINEAR, NEAREST
 from isthmus.graph.tensor import Tensor
 from isthmus.graph.traits import Picks, ProductKind
+from isthmus.prepare.geometry.resize import RESIZES, resize_params
 
 _STEP = 2.0**-8
 """The part of its value by which an element is changed to see what becomes of it."""
 _SAMPLES = 2
 _LARGEST_PLACE = 1 << 24
 """Whole numbers up to here are exact in single floats."""
-_IMAGES = {"ResizeBilinear": LINEAR, "ResizeNearestNeighbor": NEAREST}
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ def backward(
                 return found.reshape(value.shape)
         if traits.element_wise:
             return _element_wise(done, index, value, gradient)
-        if done.op in ("Resize", *_IMAGES) and index == 0:
+        if done.op in RESIZES and index == 0:
             return _resized(done, value, gradient)
         if done.op in ("ReduceMean", "ReduceSum") and index == 0:
             return _reduced(done, value, gradient)
@@ -185,7 +184,7 @@ _PRODUCTS = {
 
 
 def _resized(done: Computed, value: np.ndarray, gradient: np.ndarray) -> np.ndarray:
-    params = image_resize_params(done.params, _IMAGES[done.op]) if done.op in _IMAGES else done.params
+    params = resize_params(done.op, done.params)
     for axis, (size, count) in enumerate(zip(value.shape, done.outputs[0].dims, strict=True)):
         if size != count:
             places, weights = axis_taps(size, count, params)

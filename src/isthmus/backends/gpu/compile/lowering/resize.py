@@ -1,9 +1,6 @@
-"""Lowering of resizing: what depends only on sizes is computed here, into tables of places and weights."""
+"""Lowering of resizing."""
 
 from __future__ import annotations
-
-from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -14,47 +11,37 @@ from isthmus.backends.gpu.compile.lowering.movement import emit_remap, refuses_m
 from isthmus.backends.gpu.compile.lowering.reduction import declare_input
 from isthmus.backends.gpu.compile.traits import DeviceTraits
 from isthmus.graph import DataType, Tensor, TensorType
-from isthmus.graph.evaluation.sampling import axis_taps, image_resize_params
-from isthmus.graph.ops.sampling import LINEAR, NEAREST
 from isthmus.prepare.geometry.layout import operand
-from isthmus.prepare.geometry.movement import remap
+from isthmus.prepare.geometry.resize import (
+    bilinear,
+    intermediate_bytes,
+    is_bilinear,
+    is_nearest,
+    nearest,
+    passes,
+    work_bytes,
+)
 from isthmus.prepare.schedule import Step
 
 _ALIGNMENT = 128
 
 
-def _changed(step: Step) -> list[int]:
-    x, output = operand(step), step.outputs[0]
-    return [axis for axis in range(x.rank) if x.dims[axis] != output.dims[axis]]
-
-
-def _emit(step: Step, e: KernelEmitter, params: dict[str, Any]) -> None:
-    x, output = operand(step), step.outputs[0]
-    if not output.elements:
+def _emit(step: Step, e: KernelEmitter) -> None:
+    if not step.outputs[0].elements:
         return
-    axes = _changed(step)
-    if not axes or params["interpolation_mode"] == NEAREST:
-        maps = [np.arange(size) for size in x.dims]
-        for axis in axes:
-            maps[axis] = axis_taps(x.dims[axis], output.dims[axis], params)[0][:, 0]
-        emit_remap(e, output, x, remap(maps, x.dims))
-    elif params["interpolation_mode"] == LINEAR and axes in ([1, 2], [1], [2]) and x.rank == 4:
-        _emit_bilinear(step, e, params)
+    if is_nearest(step):
+        emit_remap(e, step.outputs[0], operand(step), nearest(step))
     else:
-        _emit_axes(step, e, params, axes)
+        (_emit_bilinear if is_bilinear(step) else _emit_axes)(step, e)
 
 
-def _emit_bilinear(step: Step, e: KernelEmitter, params: dict[str, Any]) -> None:
+def _emit_bilinear(step: Step, e: KernelEmitter) -> None:
     x, output, draft = operand(step), step.outputs[0], e.draft()
     batch, height, width, channels = x.dims
     storage = declare_input(e, draft, x)
-    for name, size, count, stride in (
-        ("row", height, output.dims[1], width * channels),
-        ("column", width, output.dims[2], channels),
-    ):
-        places, weights = axis_taps(size, count, params)
-        draft.memory(f"{name}_at", e.constant((places[:, :2] * stride).astype(np.int32)), "int2")
-        draft.memory(f"{name}_weight", e.constant(weights[:, 1].astype(np.float32)), "float")
+    for name, (places, weights) in zip(("row", "column"), bilinear(step), strict=True):
+        draft.memory(f"{name}_at", e.constant(places.astype(np.int32)), "int2")
+        draft.memory(f"{name}_weight", e.constant(weights), "float")
     draft.ints(
         H=output.dims[1], W=output.dims[2], C=channels, image=height * width * channels,
         pixels=batch * output.dims[1] * output.dims[2],
@@ -88,29 +75,20 @@ def _emit_bilinear(step: Step, e: KernelEmitter, params: dict[str, Any]) -> None
     e.launch("bilinear", draft, "\n".join(lines), (pixels * (blocks if e.gpu else 1),), (128 if e.gpu else 1,))
 
 
-def _emit_axes(step: Step, e: KernelEmitter, params: dict[str, Any], axes: list[int]) -> None:
+def _emit_axes(step: Step, e: KernelEmitter) -> None:
     """One axis after the other, the results in between in two halves of the work space."""
-    x, output = operand(step), step.outputs[0]
-    half, dims, source = _intermediate_bytes(step), list(x.dims), x
+    half, source, axes = intermediate_bytes(step, _ALIGNMENT), operand(step), passes(step)
     for number, axis in enumerate(axes):
         last = number == len(axes) - 1
-        places, weights = axis_taps(dims[axis], output.dims[axis], params)
-        outer, inner, size = prod(dims[:axis]), prod(dims[axis + 1 :]), dims[axis]
-        dims[axis] = output.dims[axis]
-        goal = output if last else Tensor(f"{x.name} along {axis}", TensorType.NATIVE, DataType.FLOAT_32, tuple(dims))
+        goal = step.outputs[0]
         if not last:
+            goal = Tensor(f"{step.name} {number}", TensorType.NATIVE, DataType.FLOAT_32, (axis.elements,))
             e.place_in_work(goal, number % 2 * half)
         draft = e.draft()
         storage = declare_input(e, draft, source)
-        draft.memory("places", e.constant(places.astype(np.int32)), "int")
-        draft.memory("weights", e.constant(weights.astype(np.float32)), "float")
-        draft.ints(
-            size=size,
-            count=output.dims[axis],
-            inner=inner,
-            taps=places.shape[1],
-            items=outer * output.dims[axis] * inner,
-        )
+        draft.memory("places", e.constant(axis.places.astype(np.int32)), "int")
+        draft.memory("weights", e.constant(axis.weights), "float")
+        draft.ints(size=axis.size, count=axis.count, inner=axis.inner, taps=axis.taps, items=axis.elements)
         kept, e.chain = e.chain, e.chain if last else None
         tail = Epilogue(e, draft, goal, limit_links(step.clamp) if last else [])
         e.chain = kept
@@ -123,46 +101,27 @@ def _emit_axes(step: Step, e: KernelEmitter, params: dict[str, Any], axes: list[
             f"    v += weights[n * taps + t] * ({storage.load('x', '(o * size + places[n * taps + t]) * inner + i')});",
             *(f"  {line}" for line in tail.lines(1, "item", "i")),
         ]
-        items = outer * output.dims[axis] * inner
-        e.launch("along_axis", draft, "\n".join(lines), (items,), (128 if e.gpu else 1,))
+        e.launch("along_axis", draft, "\n".join(lines), (axis.elements,), (128 if e.gpu else 1,))
         source = goal
 
 
-def _intermediate_bytes(step: Step) -> int:
-    dims, largest = list(operand(step).dims), 0
-    for axis in _changed(step)[:-1]:
-        dims[axis] = step.outputs[0].dims[axis]
-        largest = max(largest, prod(dims) * 4)
-    return -(-largest // _ALIGNMENT) * _ALIGNMENT
-
-
 def _work(step: Step, traits: DeviceTraits) -> int:
-    return min(2, max(len(_changed(step)) - 1, 0)) * _intermediate_bytes(step)
+    return work_bytes(step, _ALIGNMENT)
 
 
-def _refuses(step: Step, mode: int) -> str | None:
+def _refuses(step: Step) -> str | None:
     x, output = operand(step), step.outputs[0]
     unknown = unknown_types(step)
     if unknown is not None or not output.elements:
         return unknown
-    if not _changed(step) or mode == NEAREST:
+    if is_nearest(step):
         return refuses_movement(Step(step.op, step.name, [x], [output], step.params, step.clamp))
     return None if is_real(x) and is_real(output) else f"interpolation of {x.describe()} is not supported"
 
 
+_INTERPOLATED = KernelLowering(_emit, _work, _refuses)
 LOWERINGS: dict[str, KernelLowering] = {
-    "Resize": KernelLowering(
-        lambda step, e: _emit(step, e, step.params),
-        _work,
-        lambda step: _refuses(step, step.params["interpolation_mode"]),
-    ),
-    "ResizeBilinear": KernelLowering(
-        lambda step, e: _emit(step, e, image_resize_params(step.params, LINEAR)),
-        _work,
-        lambda step: _refuses(step, LINEAR),
-    ),
-    "ResizeNearestNeighbor": KernelLowering(
-        lambda step, e: _emit(step, e, image_resize_params(step.params, NEAREST)),
-        refuses=lambda step: _refuses(step, NEAREST),
-    ),
+    "Resize": _INTERPOLATED,
+    "ResizeBilinear": _INTERPOLATED,
+    "ResizeNearestNeighbor": KernelLowering(_emit, refuses=_refuses),
 }

@@ -1,0 +1,126 @@
+"""Resizing as values: which elements each result is made of, and with what weights. Strides are in elements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from isthmus.graph.evaluation.sampling import axis_taps, image_resize_params
+from isthmus.graph.ops.sampling import LINEAR, NEAREST
+from isthmus.prepare.geometry.layout import operand
+from isthmus.prepare.geometry.movement import Remap, remap
+from isthmus.prepare.schedule import Step
+
+_IMAGES = {"ResizeBilinear": LINEAR, "ResizeNearestNeighbor": NEAREST}
+RESIZES = ("Resize", *_IMAGES)
+
+
+def resize_params(op: str, params: dict[str, Any]) -> dict[str, Any]:
+    """Give the parameters of a resizing operation as those of Resize."""
+    return image_resize_params(params, _IMAGES[op]) if op in _IMAGES else params
+
+
+def changed_axes(step: Step) -> list[int]:
+    """List the axes that change their size."""
+    return [axis for axis in range(operand(step).rank) if len(set(_sizes(step, axis))) > 1]
+
+
+def _sizes(step: Step, axis: int) -> tuple[int, int]:
+    """Give the sizes of input and output along an axis; of a strip those of the whole step."""
+    part = step.part
+    if part is not None and part.axis == axis:
+        return part.source_height, part.height
+    return operand(step).dims[axis], step.outputs[0].dims[axis]
+
+
+def _taps(step: Step, axis: int) -> tuple[np.ndarray, np.ndarray]:
+    """Give places in the input and weights along an axis, both [count, taps].
+
+    Of a strip these are its rows of the whole table, counted from its first row.
+    """
+    places, weights = axis_taps(*_sizes(step, axis), resize_params(step.op, step.params))
+    weights = weights.astype(np.float32)
+    part = step.part
+    if part is None or part.axis != axis:
+        return places, weights
+    rows = slice(part.first, part.first + step.outputs[0].dims[axis])
+    return places[rows] - part.source_first, weights[rows]
+
+
+def is_nearest(step: Step) -> bool:
+    """Whether every result is an element of the input."""
+    mode = resize_params(step.op, step.params)["interpolation_mode"]
+    return mode == NEAREST or not changed_axes(step)
+
+
+def nearest(step: Step) -> Remap:
+    """Give the runs of elements that the result is made of."""
+    x = operand(step)
+    maps = [np.arange(size) for size in x.dims]
+    for axis in changed_axes(step):
+        maps[axis] = _taps(step, axis)[0][:, 0]
+    return remap(maps, x.dims)
+
+
+def is_bilinear(step: Step) -> bool:
+    """Whether every result is made of up to four pixels of an image."""
+    mode = resize_params(step.op, step.params)["interpolation_mode"]
+    return mode == LINEAR and operand(step).rank == 4 and changed_axes(step) in ([1, 2], [1], [2])
+
+
+def bilinear(step: Step) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Give for rows, then for columns: where the two neighbours begin, [count, 2], and the weight of the second."""
+    _, _, width, channels = operand(step).dims
+    for axis, stride in ((1, width * channels), (2, channels)):
+        places, weights = _taps(step, axis)
+        yield places[:, :2] * stride, weights[:, 1]
+
+
+@dataclass(frozen=True)
+class AxisPass:
+    """The resizing of [outer, size, inner] to [outer, count, inner], with places and weights [count, taps]."""
+
+    outer: int
+    size: int
+    count: int
+    inner: int
+    places: np.ndarray
+    weights: np.ndarray
+
+    @property
+    def taps(self) -> int:
+        """Elements that each result is made of."""
+        return self.places.shape[1]
+
+    @property
+    def elements(self) -> int:
+        """Elements of the result."""
+        return self.outer * self.count * self.inner
+
+
+def passes(step: Step) -> list[AxisPass]:
+    """Give one pass for each axis that changes, in their order."""
+    found, dims = [], list(operand(step).dims)
+    for axis in changed_axes(step):
+        count = step.outputs[0].dims[axis]
+        found.append(AxisPass(prod(dims[:axis]), dims[axis], count, prod(dims[axis + 1 :]), *_taps(step, axis)))
+        dims[axis] = count
+    return found
+
+
+def intermediate_bytes(step: Step, alignment: int) -> int:
+    """Give the bytes of the largest result between two passes."""
+    dims, largest = list(operand(step).dims), 0
+    for axis in changed_axes(step)[:-1]:
+        dims[axis] = step.outputs[0].dims[axis]
+        largest = max(largest, prod(dims) * 4)
+    return -(-largest // alignment) * alignment
+
+
+def work_bytes(step: Step, alignment: int) -> int:
+    """Give the bytes of the results between passes, of which there are two at a time."""
+    return min(2, max(len(changed_axes(step)) - 1, 0)) * intermediate_bytes(step, alignment)
