@@ -71,3 +71,12 @@ class Draft:
         promise = f"__attribute__((reqd_work_group_size{(*group, 1, 1)[:3]})) "
         head = "\n".join(f"  {line}" for line in self.head)
         return f"{promise}kernel void {kernel}({', '.join(self.parameters)})\n{{\n{head}\n{body}\n}}\n"
+
+
+def by_axis(name: str, values: tuple[int, int, int]) -> dict[str, int]:
+    """Name the numbers of depth, height and width, in capitals unless the name is in small letters.
+
+    >>> by_axis("O", (1, 2, 3)), by_axis("s", (1, 2, 3))
+    ({'OD': 1, 'OH': 2, 'OW': 3}, {'sd': 1, 'sh': 2, 'sw': 3})
+    """
+    return {name + axis: value for axis, value in zip("dhw" if name.islower() else "DHW", values, strict=True)}

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from math import prod
-
 from isthmus.engine.native.lowering.elementwise import KINDS, clamp_in_place, kind_of, without_clamp, without_kind
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
 from isthmus.engine.native.signatures import reduction as declared
 from isthmus.engine.native.words import Value
 from isthmus.graph import DataType
-from isthmus.prepare.geometry.layout import joined_axes, operand
+from isthmus.prepare.geometry.layout import operand
+from isthmus.prepare.geometry.reduction import REDUCTIONS, around, reduction
 from isthmus.prepare.schedule import Step
 
 # Order is kept by quantization, so extremes of stored values are extremes of what they mean.
@@ -57,35 +56,23 @@ def _emit_reduce(step: Step, e: Emitter, name: str) -> None:
     kind = stored_kind(step) if function in ("max", "min") else kind_of(x)
     if not output.elements:
         return
-    axes = {int(a) % x.rank for a in step.params["axes"]} if x.rank else set()
-    size = x.dtype.itemsize
-    count = prod(x.dims[a] for a in axes)
-    factor = 1.0 / count if name == "mean" else 1.0
-    groups = joined_axes(x.dims, axes)
-    inner_reduced = not groups or groups[-1][0]
-    run = groups[-1][1] if groups else 1
-    if count == 0:
-        inner_reduced, run, groups = True, 0, []
-    outer = list(reversed(groups[:-1]))
-    kept = [(length, stride * size) for reduced, length, stride in outer if not reduced]
-    reduced = [(length, stride * size) for is_reduced, length, stride in outer if is_reduced]
+    found, size = reduction(step), x.dtype.itemsize
     walk: dict[str, Value] = {
-        "factor": factor,
-        "kept": [length for length, _ in kept],
-        "kept_strides": [stride for _, stride in kept],
-        "reduced": [length for length, _ in reduced],
-        "reduced_strides": [stride for _, stride in reduced],
+        "factor": 1.0 / found.count if name == "mean" else 1.0,
+        "kept": [length for length, _ in found.kept],
+        "kept_strides": [stride * size for _, stride in found.kept],
+        "reduced": [length for length, _ in found.reduced],
+        "reduced_strides": [stride * size for _, stride in found.reduced],
     }
-    times = prod(length for length, _ in reduced)
-    if inner_reduced:
+    if found.reduces_run:
         e.emit(
-            f"reduction:rows.{function}_{kind}", output=e.at(output), x=e.at(x), outputs=output.elements, run=run,
-            runs=times, **walk,
+            f"reduction:rows.{function}_{kind}", output=e.at(output), x=e.at(x), outputs=output.elements,
+            run=found.run, runs=found.runs, **walk,
         )  # fmt: skip
     else:
         e.emit(
             f"reduction:columns.{function}_{kind}", output=e.at(output), x=e.at(x),
-            outer_outputs=output.elements // run, inner=run, elements=times, **walk,
+            outer_outputs=output.elements // found.run, inner=found.run, elements=found.runs, **walk,
         )  # fmt: skip
     clamp_in_place(step, e)
 
@@ -112,12 +99,11 @@ def _refuses_running_sum(step: Step) -> str | None:
 def _emit_running_sum(step: Step, e: Emitter) -> None:
     x, output = operand(step), step.outputs[0]
     kind = kind_of(x)
-    axis = int(step.params["axis"]) % x.rank
+    outer, length, inner = around(x.dims, int(step.params["axis"]) % x.rank)
     if x.elements:
         e.emit(
-            f"reduction:running_sum.{kind}", output=e.at(output), x=e.at(x), outer_count=prod(x.dims[:axis]),
-            length=x.dims[axis], inner=prod(x.dims[axis + 1 :]), exclusive=int(step.params["exclusive"]),
-            reverse=int(step.params["reverse"]),
+            f"reduction:running_sum.{kind}", output=e.at(output), x=e.at(x), outer_count=outer, length=length,
+            inner=inner, exclusive=int(step.params["exclusive"]), reverse=int(step.params["reverse"]),
         )  # fmt: skip
     clamp_in_place(step, e)
 
@@ -127,10 +113,6 @@ def _reduce(name: str) -> Lowering:
 
 
 LOWERINGS: dict[str, Lowering] = {
-    "ReduceSum": _reduce("sum"),
-    "ReduceMean": _reduce("mean"),
-    "ReduceProd": _reduce("prod"),
-    "ReduceMax": _reduce("max"),
-    "ReduceMin": _reduce("min"),
+    **{op: _reduce(name) for op, name in REDUCTIONS.items()},
     "CumulativeSum": Lowering(_emit_running_sum, refuses=_refuses_running_sum),
 }

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from isthmus.backends.gpu.compile.kernel_source import by_axis
 from isthmus.backends.gpu.compile.lowering.chains import Epilogue
 from isthmus.backends.gpu.compile.lowering.emitter import KernelEmitter, Link
 from isthmus.backends.gpu.compile.lowering.matmul import zero_of
@@ -41,11 +42,8 @@ def emit_depth_wise(
     lines = window.batches * window.out[0] * window.out[1]
     draft.ints(
         F=window.filters, channels=window.channels, multiplier=multiplier, blocks=blocks, lines=lines,
-        D=window.size[0], H=window.size[1], W=window.size[2], OD=window.out[0], OH=window.out[1], OW=window.out[2],
-        KD=window.kernel[0], KH=window.kernel[1], KW=window.kernel[2],
-        sd=window.stride[0], sh=window.stride[1], sw=window.stride[2],
-        dd=window.dilation[0], dh=window.dilation[1], dw=window.dilation[2],
-        pd=window.pad[0], ph=window.pad[1], pw=window.pad[2],
+        **by_axis("", window.size), **by_axis("O", window.out), **by_axis("K", window.kernel),
+        **by_axis("s", window.stride), **by_axis("d", window.dilation), **by_axis("p", window.pad),
     )  # fmt: skip
     tail = Epilogue(e, draft, output, links, x.dtype.is_fixed_point)
     ends = (e.at(x), storage), (e.at(tail.output), tail.storage)

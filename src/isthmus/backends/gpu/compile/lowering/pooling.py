@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from math import prod
 
-import numpy as np
-
+from isthmus.backends.gpu.compile.kernel_source import by_axis
 from isthmus.backends.gpu.compile.lowering.chains import Epilogue, limit_links
 from isthmus.backends.gpu.compile.lowering.elementwise import is_real, unknown_types
 from isthmus.backends.gpu.compile.lowering.emitter import KernelEmitter, KernelLowering
-from isthmus.backends.gpu.compile.lowering.reduction import emit_columns
+from isthmus.backends.gpu.compile.lowering.reduction import declare_input, emit_columns
 from isthmus.prepare.geometry.layout import operand
-from isthmus.prepare.geometry.windows import triple
+from isthmus.prepare.geometry.pooling import POOLS, pool_window
 from isthmus.prepare.schedule import Step
 
 _START = {"max": "-INFINITY", "avg": "0.0f", "l2": "0.0f"}
@@ -23,35 +22,25 @@ def _emit(step: Step, e: KernelEmitter, name: str) -> None:
     x, output = operand(step), step.outputs[0]
     if not output.elements:
         return
-    spatial = x.rank - 2
-    window = [int(n) for n in step.params["filter_size"]]
-    pads = np.asarray(step.params["pad_amount"]).reshape(spatial, 2)
-    batch, channels = x.dims[0], x.dims[-1]
-    whole = window == list(x.dims[1:-1]) and not pads.any() and prod(output.dims[1:-1]) == 1
-    if whole and name != "l2" and not x.dtype.is_fixed_point:
-        area = prod(window)
+    w = pool_window(step)
+    if w.covers_all and name != "l2" and not x.dtype.is_fixed_point:
+        area = prod(w.size)
         emit_columns(
-            e, x, output, "max" if name == "max" else "sum", batch, area, channels, limit_links(step.clamp),
+            e, x, output, "max" if name == "max" else "sum", w.batch, area, w.channels, limit_links(step.clamp),
             1.0 / area if name == "avg" else 1.0,
         )  # fmt: skip
         return
-    draft, storage = e.draft(), e.storage(x)
-    scale, zero = 1.0, 0
-    if storage.quantized:
-        assert x.quantization is not None
-        scale, zero = x.quantization.scale, x.quantization.zero_point
-    draft.operand("x", e.at(x), storage, scale, zero)
-    size, out, kernel = triple(x.dims[1:-1]), triple(output.dims[1:-1]), triple(window)
-    stride, before, after = triple(step.params["stride"]), triple(pads[:, 0], 0), triple(pads[:, 1], 0)
+    draft = e.draft()
+    storage = declare_input(e, draft, x)
     width = 4 if e.gpu else 8
-    while width > 1 and channels % width:
+    while width > 1 and w.channels % width:
         width //= 2
     width = 1 if width == 2 else width
-    blocks, pixels = channels // width, batch * prod(out)
+    blocks, pixels = w.channels // width, w.batch * prod(w.out)
     draft.ints(
-        C=channels, blocks=blocks, pixels=pixels, D=size[0], H=size[1], W=size[2], OD=out[0], OH=out[1], OW=out[2],
-        KD=kernel[0], KH=kernel[1], KW=kernel[2], sd=stride[0], sh=stride[1], sw=stride[2], pd=before[0], ph=before[1],
-        pw=before[2], ed=after[0], eh=after[1], ew=after[2], edges=int(bool(step.params.get("count_pad_for_edges"))),
+        C=w.channels, blocks=blocks, pixels=pixels, **by_axis("", w.size), **by_axis("O", w.out),
+        **by_axis("K", w.kernel), **by_axis("s", w.stride), **by_axis("p", w.before), **by_axis("e", w.after),
+        edges=int(w.padding_counts),
     )  # fmt: skip
     tail = Epilogue(e, draft, output, limit_links(step.clamp))
     real = "float" if width == 1 else f"float{width}"
@@ -102,10 +91,4 @@ def _pool(name: str) -> KernelLowering:
     return KernelLowering(lambda step, e: _emit(step, e, name), refuses=_refuses, takes_chain=True)
 
 
-LOWERINGS: dict[str, KernelLowering] = {
-    "PoolMax2d": _pool("max"),
-    "PoolMax3d": _pool("max"),
-    "PoolAvg2d": _pool("avg"),
-    "PoolAvg3d": _pool("avg"),
-    "L2Pool2d": _pool("l2"),
-}
+LOWERINGS: dict[str, KernelLowering] = {op: _pool(name) for op, name in POOLS.items()}

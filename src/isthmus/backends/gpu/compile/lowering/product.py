@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isthmus.backends.gpu.compile.kernel_source import Draft
+from isthmus.backends.gpu.compile.kernel_source import Draft, by_axis
 from isthmus.backends.gpu.compile.lowering.chains import Epilogue
 from isthmus.backends.gpu.compile.lowering.emitter import KernelEmitter, Link
 from isthmus.backends.gpu.compile.lowering.product_kernels import cpu_body, gpu_body, thin_body
@@ -166,10 +166,8 @@ _WIDE = {(a, b) for a in ("f32", "f16") for b in ("f32", "f16")}
 def declare_window(draft: Draft, w: ConvWindow) -> None:
     """Declare the numbers of a window."""
     draft.ints(
-        C=w.channels // w.groups, channels=w.channels,
-        D=w.size[0], H=w.size[1], W=w.size[2], OD=w.out[0], OH=w.out[1], OW=w.out[2],
-        KD=w.kernel[0], KH=w.kernel[1], KW=w.kernel[2], sd=w.stride[0], sh=w.stride[1], sw=w.stride[2],
-        dd=w.dilation[0], dh=w.dilation[1], dw=w.dilation[2], pd=w.pad[0], ph=w.pad[1], pw=w.pad[2],
+        C=w.channels // w.groups, channels=w.channels, **by_axis("", w.size), **by_axis("O", w.out),
+        **by_axis("K", w.kernel), **by_axis("s", w.stride), **by_axis("d", w.dilation), **by_axis("p", w.pad),
     )  # fmt: skip
 
 

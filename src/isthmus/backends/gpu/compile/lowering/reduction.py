@@ -14,7 +14,8 @@ from isthmus.backends.gpu.compile.lowering.elementwise import is_real, unknown_t
 from isthmus.backends.gpu.compile.lowering.emitter import KernelEmitter, KernelLowering, Link
 from isthmus.backends.gpu.compile.storage import OperandStorage
 from isthmus.graph import Tensor
-from isthmus.prepare.geometry.layout import joined_axes, operand
+from isthmus.prepare.geometry.layout import operand
+from isthmus.prepare.geometry.reduction import REDUCTIONS, Reduction, around, reduction
 from isthmus.prepare.schedule import Step
 
 START = {"sum": "0", "prod": "1", "max": "-INFINITY", "min": "INFINITY"}
@@ -166,20 +167,14 @@ def emit_rows(
 
 
 def _emit_walk(
-    e: KernelEmitter,
-    x: Tensor,
-    output: Tensor,
-    function: str,
-    groups: list[tuple[bool, int, int]],
-    links: Sequence[Link],
-    factor: float,
+    e: KernelEmitter, x: Tensor, output: Tensor, function: str, found: Reduction, links: Sequence[Link], factor: float
 ) -> None:
     """Reduce groups of axes that take turns with others; each work-item makes one result."""
     draft = e.draft()
     storage = declare_input(e, draft, x)
-    kept = [(size, stride) for reduced, size, stride in groups if not reduced][::-1]
-    gone = [(size, stride) for reduced, size, stride in groups if reduced][::-1]
-    draft.ints(count=output.elements, length=prod(size for size, _ in gone))
+    inner = [(found.run, 1)]
+    kept, gone = (found.kept, inner + found.reduced) if found.reduces_run else (inner + found.kept, found.reduced)
+    draft.ints(count=output.elements, length=found.count)
     draft.floats(factor=factor)
     tail = Epilogue(e, draft, output, links)
     computed = storage.computed
@@ -212,23 +207,19 @@ def _emit_reduce(step: Step, e: KernelEmitter, name: str) -> None:
     if not output.elements:
         return
     function = "sum" if name == "mean" else name
-    axes = {int(a) % x.rank for a in step.params["axes"]} if x.rank else set()
-    count = prod(x.dims[a] for a in axes)
-    factor = 1.0 / count if name == "mean" and count else 1.0
-    links = limit_links(step.clamp)
-    groups = joined_axes(x.dims, axes)
-    shape = [reduced for reduced, _, _ in groups]
-    sizes = [size for _, size, _ in groups]
-    if not count or not x.elements:
+    found, links = reduction(step), limit_links(step.clamp)
+    factor = 1.0 / found.count if name == "mean" and found.count else 1.0
+    if not found.count or not x.elements:
         emit_rows(e, x, output, function, output.elements, 0, links, float("nan") if name == "mean" else 1.0)
-    elif shape in ([], [False]):
+    elif found.reduces_run and not found.reduced:
+        emit_rows(e, x, output, function, output.elements, found.run, links, factor)
+    elif not found.reduced:
         emit_rows(e, x, output, function, output.elements, 1, links, factor)
-    elif shape in ([True], [False, True]):
-        emit_rows(e, x, output, function, output.elements, sizes[-1], links, factor)
-    elif shape in ([True, False], [False, True, False]):
-        emit_columns(e, x, output, function, sizes[0] if len(sizes) == 3 else 1, sizes[-2], sizes[-1], links, factor)
+    elif not found.reduces_run and len(found.reduced) == 1:
+        outer = prod(size for size, _ in found.kept)
+        emit_columns(e, x, output, function, outer, found.runs, found.run, links, factor)
     else:
-        _emit_walk(e, x, output, function, groups, links, factor)
+        _emit_walk(e, x, output, function, found, links, factor)
 
 
 def _refuses_reduce(step: Step, name: str) -> str | None:
@@ -247,10 +238,9 @@ def _emit_running_sum(step: Step, e: KernelEmitter) -> None:
     x, output = operand(step), step.outputs[0]
     if not x.elements:
         return
-    axis = int(step.params["axis"]) % x.rank
     draft = e.draft()
     storage = declare_input(e, draft, x)
-    outer, length, inner = prod(x.dims[:axis]), x.dims[axis], prod(x.dims[axis + 1 :])
+    outer, length, inner = around(x.dims, int(step.params["axis"]) % x.rank)
     draft.ints(
         outer=outer, length=length, inner=inner, exclusive=int(step.params["exclusive"]),
         reverse=int(step.params["reverse"]),
@@ -280,10 +270,6 @@ def _reduce(name: str) -> KernelLowering:
 
 
 LOWERINGS: dict[str, KernelLowering] = {
-    "ReduceSum": _reduce("sum"),
-    "ReduceMean": _reduce("mean"),
-    "ReduceProd": _reduce("prod"),
-    "ReduceMax": _reduce("max"),
-    "ReduceMin": _reduce("min"),
+    **{op: _reduce(name) for op, name in REDUCTIONS.items()},
     "CumulativeSum": KernelLowering(_emit_running_sum, refuses=_refuses_running_sum),
 }

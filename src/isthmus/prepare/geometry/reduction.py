@@ -1,0 +1,62 @@
+"""Reductions as values: runs of elements that are reduced, and the walks over what is kept and what is reduced."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from isthmus.prepare.geometry.layout import joined_axes, operand
+from isthmus.prepare.schedule import Step
+
+REDUCTIONS = {"ReduceSum": "sum", "ReduceMean": "mean", "ReduceProd": "prod", "ReduceMax": "max", "ReduceMin": "min"}
+Walk = list[tuple[int, int]]
+"""Sizes and strides of axes in elements, the innermost first."""
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """Neighbouring axes of one fate, joined: the innermost ones and the walks over those around them.
+
+    Parameters
+    ----------
+    count
+        Elements that each result is made of.
+    run
+        Size of the innermost axes.
+    reduces_run
+        Whether the innermost axes are reduced.
+    """
+
+    count: int
+    run: int
+    reduces_run: bool
+    kept: Walk
+    reduced: Walk
+
+    @property
+    def runs(self) -> int:
+        """Elements of the reduced axes around the innermost."""
+        return prod(size for size, _ in self.reduced)
+
+
+def reduction(step: Step) -> Reduction:
+    """Give the reduction of a step."""
+    x = operand(step)
+    axes = {int(a) % x.rank for a in step.params["axes"]} if x.rank else set()
+    count = prod(x.dims[a] for a in axes)
+    groups = joined_axes(x.dims, axes)
+    if not groups or not count:
+        return Reduction(count, 1 if count else 0, True, [], [])
+    (reduces_run, run, _), outer = groups[-1], groups[-2::-1]
+    kept, reduced = ([(size, stride) for is_reduced, size, stride in outer if is_reduced is r] for r in (False, True))
+    return Reduction(count, run, reduces_run, kept, reduced)
+
+
+def around(dims: Sequence[int], axis: int) -> tuple[int, int, int]:
+    """Give the elements before an axis, along it and after it.
+
+    >>> around((2, 3, 4, 5), 1)
+    (2, 3, 20)
+    """
+    return prod(dims[:axis]), dims[axis], prod(dims[axis + 1 :])
