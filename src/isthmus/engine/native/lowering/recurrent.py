@@ -1,11 +1,11 @@
 """Lstm and Gru in float32: one product for the input's share of all gates, then the steps.
 
-Gates lie one after the other, each padded to whole panels of units.
+Gates are padded to whole panels of units.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
@@ -14,8 +14,20 @@ from isthmus.engine.native.lowering.matmul import MatrixProduct, emit_product
 from isthmus.engine.native.lowering.panels import pack_panels
 from isthmus.engine.native.program import ABSENT, Operand
 from isthmus.engine.native.target import Target
-from isthmus.graph import DataType, Tensor
 from isthmus.prepare.geometry.matrices import Matrices
+from isthmus.prepare.geometry.recurrent import (
+    RecurrentLayer,
+    clip,
+    constant,
+    gate_biases,
+    gate_matrix,
+    input_biases,
+    input_weights,
+    offsets,
+    optional,
+    recurrent_layer,
+    refuses_recurrent,
+)
 from isthmus.prepare.schedule import Step
 
 _WORTH_DIVIDING = 128 << 10
@@ -23,32 +35,19 @@ _WORTH_DIVIDING = 128 << 10
 
 
 @dataclass(frozen=True)
-class RecurrentLayer:
-    """The sizes of a recurrent layer and how its units are cut."""
+class PanelledLayer(RecurrentLayer):
+    """A recurrent layer and how its units are cut into panels."""
 
-    steps: int
-    batch: int
-    inputs: int
-    units: int
-    hidden: int
-    gates: int
     vectors: int
     lanes: int
 
     @staticmethod
-    def of(step: Step, target: Target) -> RecurrentLayer:
-        """The layer of a step."""
-        source, weights, recurrent = step.inputs[0], step.inputs[1], step.inputs[4]
-        assert source is not None
-        assert weights is not None
-        assert recurrent is not None
-        steps, batch, inputs = source.dims if source.rank == 3 else (1, *source.dims)
-        units = weights.dims[0]
-        blocks = -(-units // target.lanes)
-        # The widest panel that pads little.
+    def of(step: Step, target: Target) -> PanelledLayer:
+        """Cut the layer of a step into the widest panels that pad little."""
+        layer = recurrent_layer(step)
+        blocks = -(-layer.units // target.lanes)
         vectors = next(v for v in (4, 2, 1) if -(-blocks // v) * v * 16 <= blocks * 17)
-        gates = 3 if step.op == "Gru" or _tensor(step, 16) is None else 4
-        return RecurrentLayer(steps, batch, inputs, units, recurrent.dims[1], gates, vectors, target.lanes)
+        return PanelledLayer(**asdict(layer), vectors=vectors, lanes=target.lanes)
 
     @property
     def width(self) -> int:
@@ -80,67 +79,22 @@ class RecurrentLayer:
             "cell": self.batch * self.units * 4,
             "hidden": self.batch * self.units * 4,
         }
-        offsets, end = {}, 0
-        for name, size in sizes.items():
-            offsets[name] = end
-            end += -(-size // 64) * 64
-        return {**offsets, "end": end}
+        return offsets(sizes, 64)
 
 
-def _tensor(step: Step, index: int) -> Tensor | None:
-    return step.inputs[index] if index < len(step.inputs) else None
+def _refuses_lstm(step: Step) -> str | None:
+    missing = [index for index in (16, 17) if optional(step, index) is None]
+    return refuses_recurrent(step) or (f"in[{missing[0]}] is missing" if len(missing) == 1 else None)
 
 
-def _constant(step: Step, index: int) -> np.ndarray | None:
-    tensor = _tensor(step, index)
-    return None if tensor is None else tensor.data
-
-
-def _gate_matrix(step: Step, indices: list[int], padded: int) -> np.ndarray:
-    """Weights [units, features] of gates as one matrix [features, gates * padded]."""
-    parts = []
-    for index in indices:
-        weights = _constant(step, index)
-        assert weights is not None
-        parts.append(np.pad(weights.T, ((0, 0), (0, padded - weights.shape[0]))))
-    return np.concatenate(parts, axis=1)
-
-
-def _gate_bias(step: Step, groups: list[tuple[int, ...]], units: int, padded: int) -> np.ndarray:
-    """For each gate the sum of its biases, padded, one after the other."""
-    total = np.zeros((len(groups), padded), np.float32)
-    for row, indices in zip(total, groups, strict=True):
-        for index in indices:
-            bias = _constant(step, index)
-            if bias is not None:
-                row[:units] += bias
-    return total.reshape(-1)
-
-
-def _refuses(step: Step, initial: tuple[int, ...], together: tuple[int, ...]) -> str | None:
-    """Operands are floats, all but in[0] and those in `initial` constants; `together` are all given or all absent."""
-    tensors = [t for t in (*step.inputs, *step.outputs) if t is not None]
-    if any(t.dtype is not DataType.FLOAT_32 for t in tensors):
-        return "only FLOAT_32 operands are supported"
-    if step.clamp is not None:
-        return "it cannot be fused with an activation"
-    if step.outputs[0].elements == 0:
-        return "a sequence without steps is not supported"
-    for index, tensor in enumerate(step.inputs):
-        if tensor is not None and index not in (0, *initial) and not tensor.is_static:
-            return f"in[{index}], weights or bias, must be a constant"
-    given = [index for index in together if _tensor(step, index) is not None]
-    missing = [index for index in together if index not in given]
-    return f"in[{missing[0]}] is missing" if given and missing else None
-
-
-def _emit_inputs(step: Step, e: Emitter, layer: RecurrentLayer, matrix: np.ndarray, bias: np.ndarray) -> None:
+def _emit_inputs(step: Step, e: Emitter, layer: PanelledLayer) -> None:
     product = layer.input_product(e.target)
+    matrix, bias = input_weights(step, layer.padded), input_biases(step, layer.padded)
     panels = e.constant(pack_panels(matrix, bias, product.tile.width(e.target)))
     emit_product(e, product, e.at(step.inputs[0]), panels, e.work(layer.places()["input_gates"]), None)
 
 
-def _emit_steps(e: Emitter, kernel: str, words: dict[str, int | float], layer: RecurrentLayer, phases: int) -> None:
+def _emit_steps(e: Emitter, kernel: str, words: dict[str, int | float], layer: PanelledLayer, phases: int) -> None:
     """Emit all steps as one instruction, or one for each step and phase where threads share them."""
 
     def emit(first: int, count: int, phase: int) -> None:
@@ -160,28 +114,20 @@ def _outputs(step: Step, e: Emitter, count: int) -> list[Operand]:
 
 
 def _initial(step: Step, e: Emitter, index: int, elements: int) -> Operand:
-    tensor = _tensor(step, index)
+    tensor = optional(step, index)
     return e.constant(np.zeros(elements, np.float32)) if tensor is None else e.at(tensor)
 
 
 def _emit_lstm(step: Step, e: Emitter) -> None:
-    layer = RecurrentLayer.of(step, e.target)
-    padded, width = layer.padded, layer.width
-    coupled = layer.gates == 3
-    matrix = _gate_matrix(step, [1, 2, 3] if coupled else [1, 2, 3, 16], padded)
-    bias = _gate_bias(step, [(7,), (8,), (9,)] if coupled else [(7,), (8,), (9,), (21,)], layer.units, padded)
-    recurrent = _gate_matrix(step, [4, 5, 6] if coupled else [4, 5, 6, 17], padded)
-    peepholes = [_constant(step, index) for index in (18, 19, 20)]
+    layer = PanelledLayer.of(step, e.target)
+    width = layer.width
+    recurrent = gate_matrix(step, (4, 5, 6, 17)[: layer.gates], layer.padded)
+    peepholes = [constant(step, index) for index in (18, 19, 20)]
     none = np.zeros(layer.units, np.float32)
-    projection = _constant(step, 22)
-    _emit_inputs(step, e, layer, matrix, bias)
+    projection = constant(step, 22)
+    _emit_inputs(step, e, layer)
     places = layer.places()
     out, last_cell, last = _outputs(step, e, 3)
-
-    def limit(name: str) -> float:
-        value = float(step.params[name])
-        return value if value > 0 else np.inf
-
     words: dict[str, int | float] = {
         "input_gates": e.work(places["input_gates"]),
         "panels": e.constant(pack_panels(recurrent, None, width)),
@@ -199,33 +145,29 @@ def _emit_lstm(step: Step, e: Emitter) -> None:
         "peepholes": ABSENT
         if all(p is None for p in peepholes)
         else e.constant(np.concatenate([none if p is None else p for p in peepholes])),
-        "coupled": int(coupled),
-        "cell_clip": limit("cell_clip_threshold"),
+        "coupled": int(layer.is_coupled),
+        "cell_clip": clip(step, "cell_clip_threshold"),
         "hidden": e.work(places["hidden"]),
         "projected": 0 if projection is None else layer.hidden,
         "projection": ABSENT
         if projection is None
-        else e.constant(pack_panels(projection.T, _constant(step, 23), width)),
-        "out_clip": limit("output_clip_threshold"),
+        else e.constant(pack_panels(projection.T, constant(step, 23), width)),
+        "out_clip": clip(step, "output_clip_threshold"),
     }
     _emit_steps(e, f"recurrent:lstm.{layer.vectors}", words, layer, 1 if projection is None else 3)
 
 
 def _emit_gru(step: Step, e: Emitter) -> None:
-    layer = RecurrentLayer.of(step, e.target)
+    layer = PanelledLayer.of(step, e.target)
     padded, width, units = layer.padded, layer.width, layer.units
     linear = bool(step.params["linear_before_reset"])
-    new_bias = (9,) if linear else (9, 12)
-    bias = _gate_bias(step, [(7, 10), (8, 11), new_bias], units, padded)
-    _emit_inputs(step, e, layer, _gate_matrix(step, [1, 2, 3], padded), bias)
+    _emit_inputs(step, e, layer)
     if linear:
-        direct = pack_panels(
-            _gate_matrix(step, [4, 5, 6], padded), _gate_bias(step, [(), (), (12,)], units, padded), width
-        )
+        direct = pack_panels(gate_matrix(step, (4, 5, 6), padded), gate_biases(step, ((), (), (12,)), padded), width)
         new = ABSENT
     else:
-        direct = pack_panels(_gate_matrix(step, [4, 5], padded), None, width)
-        new = e.constant(pack_panels(_gate_matrix(step, [6], padded), None, width))
+        direct = pack_panels(gate_matrix(step, (4, 5), padded), None, width)
+        new = e.constant(pack_panels(gate_matrix(step, (6,), padded), None, width))
     places = layer.places()
     out, last = _outputs(step, e, 2)
     words: dict[str, int | float] = {
@@ -246,10 +188,10 @@ def _emit_gru(step: Step, e: Emitter) -> None:
 
 
 def _work(step: Step, target: Target, threads: int) -> int:
-    return RecurrentLayer.of(step, target).places()["end"]
+    return PanelledLayer.of(step, target).places()["end"]
 
 
 LOWERINGS: dict[str, Lowering] = {
-    "Lstm": Lowering(_emit_lstm, _work, lambda step: _refuses(step, (10, 11), (16, 17))),
-    "Gru": Lowering(_emit_gru, _work, lambda step: _refuses(step, (13,), ())),
+    "Lstm": Lowering(_emit_lstm, _work, _refuses_lstm),
+    "Gru": Lowering(_emit_gru, _work, refuses_recurrent),
 }

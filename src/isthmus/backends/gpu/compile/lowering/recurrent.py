@@ -6,8 +6,7 @@ read the hidden state that the launch before has left in the sequence of results
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
@@ -28,6 +27,19 @@ from isthmus.backends.gpu.compile.storage import FLOAT, OperandStorage
 from isthmus.backends.gpu.compile.traits import DeviceTraits
 from isthmus.graph import DataType, Tensor, TensorType
 from isthmus.prepare.geometry.layout import operand
+from isthmus.prepare.geometry.recurrent import (
+    RecurrentLayer,
+    clip,
+    constant,
+    gate_biases,
+    gate_matrix,
+    input_biases,
+    input_weights,
+    offsets,
+    optional,
+    recurrent_layer,
+    refuses_recurrent,
+)
 from isthmus.prepare.schedule import Step
 
 _WIDTH = 8
@@ -36,22 +48,8 @@ _ALIGNMENT = 128
 
 
 @dataclass(frozen=True)
-class KernelRecurrentLayer:
-    """The sizes of a recurrent layer."""
-
-    steps: int
-    batch: int
-    inputs: int
-    units: int
-    gates: int
-
-    @staticmethod
-    def of(step: Step) -> KernelRecurrentLayer:
-        """The layer of an Lstm or Gru step."""
-        source, weights = operand(step, 0), operand(step, 1)
-        steps, batch, inputs = source.dims if source.rank == 3 else (1, *source.dims)
-        gates = 3 if step.op == "Gru" or _tensor(step, 16) is None else 4
-        return KernelRecurrentLayer(steps, batch, inputs, weights.dims[0], gates)
+class VectorizedLayer(RecurrentLayer):
+    """A recurrent layer whose gates are padded to whole vectors of units."""
 
     @property
     def padded(self) -> int:
@@ -65,52 +63,23 @@ class KernelRecurrentLayer:
 
     def places(self) -> dict[str, int]:
         """Offsets in the work space; "end" is its size."""
-        offsets, end = {}, 0
-        for name, elements in {
-            "input_gates": self.steps * self.batch * self.columns,
-            "cell": self.batch * self.padded,
-            "held": self.batch * self.padded,
-        }.items():
-            offsets[name] = end
-            end += -(-elements * 4 // _ALIGNMENT) * _ALIGNMENT
-        return {**offsets, "end": end}
+        cell = self.batch * self.padded * 4
+        return offsets(
+            {"input_gates": self.steps * self.batch * self.columns * 4, "cell": cell, "held": cell}, _ALIGNMENT
+        )
 
 
-def _tensor(step: Step, index: int) -> Tensor | None:
-    return step.inputs[index] if index < len(step.inputs) else None
+def _layer(step: Step) -> VectorizedLayer:
+    return VectorizedLayer(**asdict(recurrent_layer(step)))
 
 
-def _gates(step: Step, layer: KernelRecurrentLayer, indices: Sequence[int]) -> np.ndarray:
-    """Weights [units, features] of gates as one matrix [features, gates * padded]."""
-    parts = []
-    for index in indices:
-        tensor = _tensor(step, index)
-        assert tensor is not None
-        assert tensor.data is not None
-        parts.append(np.pad(tensor.data.T, ((0, 0), (0, layer.padded - layer.units))))
-    return np.concatenate(parts, axis=1)
-
-
-def _biases(step: Step, layer: KernelRecurrentLayer, groups: Sequence[tuple[int, ...]]) -> np.ndarray:
-    """For each gate the sum of its biases, padded, one after the other."""
-    total = np.zeros((len(groups), layer.padded), np.float32)
-    for row, indices in zip(total, groups, strict=True):
-        for index in indices:
-            tensor = _tensor(step, index)
-            if tensor is not None:
-                assert tensor.data is not None
-                row[: layer.units] += tensor.data
-    return total.reshape(-1)
-
-
-def _emit_inputs(
-    step: Step, e: KernelEmitter, layer: KernelRecurrentLayer, matrix: np.ndarray, bias: np.ndarray
-) -> BufferRef:
+def _emit_inputs(step: Step, e: KernelEmitter, layer: VectorizedLayer) -> BufferRef:
     """The input's share of all gates, for all steps."""
     x, rows = operand(step, 0), layer.steps * layer.batch
     width = panel_width(e.traits, rows, layer.columns)
-    place, storage = e.weights(packed(matrix[None], width))
-    right = Right(place, storage, layer.columns, width, e.constant(padded_bias(bias, layer.columns, width)))
+    place, storage = e.weights(packed(input_weights(step, layer.padded)[None], width))
+    bias = padded_bias(input_biases(step, layer.padded), layer.columns, width)
+    right = Right(place, storage, layer.columns, width, e.constant(bias))
     goal = Tensor("input gates", TensorType.NATIVE, DataType.FLOAT_32, (rows, layer.columns))
     e.place_in_work(goal, layer.places()["input_gates"])
     left = Left(e.at(x), e.storage(x), rows, layer.inputs, layer.inputs)
@@ -121,15 +90,13 @@ def _emit_inputs(
 class _Steps:
     """Writes the launches of all steps: what is the same in each, and where each begins."""
 
-    def __init__(
-        self, step: Step, e: KernelEmitter, layer: KernelRecurrentLayer, inputs: BufferRef, initial: int
-    ) -> None:
+    def __init__(self, step: Step, e: KernelEmitter, layer: VectorizedLayer, inputs: BufferRef, initial: int) -> None:
         self.step, self.e, self.layer, self.inputs = step, e, layer, inputs
         self.out = step.outputs[0]
         self.storage = e.storage(self.out)
         self.width = _WIDTH if not e.gpu and layer.units % _WIDTH == 0 else 1
         self.real = "float" if self.width == 1 else f"float{self.width}"
-        first = _tensor(step, initial)
+        first = optional(step, initial)
         self.initial = (
             (e.constant(np.zeros(layer.batch * layer.units, np.float32)), FLOAT)
             if first is None
@@ -273,21 +240,18 @@ def _outputs(e: KernelEmitter, draft: Draft, steps: _Steps, number: int, last: T
 
 
 def _emit_lstm(step: Step, e: KernelEmitter) -> None:
-    layer = KernelRecurrentLayer.of(step)
-    coupled = layer.gates == 3
-    matrix = _gates(step, layer, (1, 2, 3) if coupled else (1, 2, 3, 16))
-    bias = _biases(step, layer, ((7,), (8,), (9,)) if coupled else ((7,), (8,), (9,), (21,)))
-    inputs = _emit_inputs(step, e, layer, matrix, bias)
-    weights, stored = e.weights(_recurrent(e, _gates(step, layer, (4, 5, 6) if coupled else (4, 5, 6, 17))))
+    layer = _layer(step)
+    inputs = _emit_inputs(step, e, layer)
+    recurrent = gate_matrix(step, (4, 5, 6, 17)[: layer.gates], layer.padded)
+    weights, stored = e.weights(_recurrent(e, recurrent))
     steps = _Steps(step, e, layer, inputs, 10)
     real, x = steps.real, steps.x
-    clip = float(step.params["cell_clip_threshold"])
-    peepholes = [_tensor(step, index) for index in (18, 19, 20)]
+    peepholes = [constant(step, index) for index in (18, 19, 20)]
     cell_bytes, cell_at = layer.batch * layer.units * 4, layer.places()["cell"]
     last_cell, last = (step.outputs[i] if i < len(step.outputs) else None for i in (1, 2))
     for number in range(layer.steps):
         draft, storage = steps.draft(number, weights, stored)
-        first = _tensor(step, 11)
+        first = optional(step, 11)
         if number:
             old, kept = e.work(cell_at, cell_bytes), FLOAT
         else:
@@ -295,18 +259,17 @@ def _emit_lstm(step: Step, e: KernelEmitter) -> None:
             old, kept = e.at(first), e.storage(first)
         draft.memory("old", old, kept.c_type)
         draft.memory("cell", e.work(cell_at, cell_bytes, writes=True), "float")
-        draft.floats(clip=clip if clip > 0 else float("inf"))
+        draft.floats(clip=clip(step, "cell_clip_threshold"))
         peeped = []
-        for name, tensor in zip(("enter_peep", "forget_peep", "out_peep"), peepholes, strict=True):
-            peeped.append("0.0f" if tensor is None else steps.load(name, "u"))
-            if tensor is not None:
-                assert tensor.data is not None
-                draft.memory(name, e.constant(np.asarray(tensor.data, np.float32)), "float")
+        for name, values in zip(("enter_peep", "forget_peep", "out_peep"), peepholes, strict=True):
+            peeped.append("0.0f" if values is None else steps.load(name, "u"))
+            if values is not None:
+                draft.memory(name, e.constant(np.asarray(values, np.float32)), "float")
         store = _outputs(e, draft, steps, number, last, "last")
         if number == layer.steps - 1 and last_cell is not None:
             draft.memory("last_cell", e.at(last_cell, writes=True), e.storage(last_cell).c_type)
             store.append(steps.store("last_cell", "c", e.storage(last_cell)))
-        entering = "1.0f - forget" if coupled else _gate(f"{x(3)} + s3 + c * {peeped[0]}")
+        entering = "1.0f - forget" if layer.is_coupled else _gate(f"{x(3)} + s3 + c * {peeped[0]}")
         after = [
             f"{real} c = {steps.load('old', storage=kept)};",
             f"{real} forget = {_gate(f'{x(0)} + s0 + c * {peeped[1]}')};",
@@ -321,16 +284,16 @@ def _emit_lstm(step: Step, e: KernelEmitter) -> None:
 
 
 def _emit_gru(step: Step, e: KernelEmitter) -> None:
-    layer = KernelRecurrentLayer.of(step)
-    linear = bool(step.params["linear_before_reset"])
-    bias = _biases(step, layer, ((7, 10), (8, 11), (9,) if linear else (9, 12)))
-    inputs = _emit_inputs(step, e, layer, _gates(step, layer, (1, 2, 3)), bias)
-    steps = _Steps(step, e, layer, inputs, 13)
+    layer = _layer(step)
+    linear, padded = bool(step.params["linear_before_reset"]), layer.padded
+    steps = _Steps(step, e, layer, _emit_inputs(step, e, layer), 13)
     real, x = steps.real, steps.x
     last = step.outputs[1] if len(step.outputs) > 1 else None
-    weights, stored = e.weights(_recurrent(e, _gates(step, layer, (4, 5, 6) if linear else (4, 5))))
-    new_weights, new_stored = (weights, stored) if linear else e.weights(_recurrent(e, _gates(step, layer, (6,))))
-    new_bias = e.constant(_biases(step, layer, ((12,),)))
+    weights, stored = e.weights(_recurrent(e, gate_matrix(step, (4, 5, 6) if linear else (4, 5), padded)))
+    new_weights, new_stored = (
+        (weights, stored) if linear else e.weights(_recurrent(e, gate_matrix(step, (6,), padded)))
+    )
+    new_bias = e.constant(gate_biases(step, ((12,),), padded))
     held_bytes, held_at = layer.batch * layer.units * 4, layer.places()["held"]
     cell_at = layer.places()["cell"]
     for number in range(layer.steps):
@@ -365,29 +328,16 @@ def _emit_gru(step: Step, e: KernelEmitter) -> None:
 
 
 def _work(step: Step, traits: DeviceTraits) -> int:
-    return KernelRecurrentLayer.of(step).places()["end"]
+    return _layer(step).places()["end"]
 
 
-def _refuses(step: Step, initial: tuple[int, ...]) -> str | None:
-    """Operands are floats, all but in[0] and those in `initial` constants."""
-    unknown = unknown_types(step)
-    if unknown is not None:
-        return unknown
-    if any(t is not None and t.dtype is not DataType.FLOAT_32 for t in (*step.inputs, *step.outputs)):
-        return "only FLOAT_32 operands are supported"
-    if step.clamp is not None:
-        return "it cannot be fused with an activation"
-    if step.outputs[0].elements == 0:
-        return "a sequence without steps is not supported"
-    if step.op == "Lstm" and _tensor(step, 22) is not None:
+def _refuses(step: Step) -> str | None:
+    if step.op == "Lstm" and optional(step, 22) is not None:
         return "a projection in[22] is not supported"
-    for index, tensor in enumerate(step.inputs):
-        if tensor is not None and index not in (0, *initial) and not tensor.is_static:
-            return f"in[{index}], weights or bias, must be a constant"
-    return None
+    return unknown_types(step) or refuses_recurrent(step)
 
 
 LOWERINGS: dict[str, KernelLowering] = {
-    "Lstm": KernelLowering(_emit_lstm, _work, lambda step: _refuses(step, (10, 11))),
-    "Gru": KernelLowering(_emit_gru, _work, lambda step: _refuses(step, (13,))),
+    "Lstm": KernelLowering(_emit_lstm, _work, _refuses),
+    "Gru": KernelLowering(_emit_gru, _work, _refuses),
 }

@@ -1,0 +1,125 @@
+"""Recurrent layers as values: their sizes, and the weights and biases of all gates side by side.
+
+Gates lie one after the other, each padded to a number of units that the engine chooses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from isthmus.graph import DataType, Tensor
+from isthmus.prepare.geometry.layout import operand
+from isthmus.prepare.schedule import Step
+
+INITIAL = {"Lstm": (10, 11), "Gru": (13,)}
+"""The operands that need not be constants besides the input: the state at the beginning."""
+
+
+@dataclass(frozen=True)
+class RecurrentLayer:
+    """The sizes of an Lstm or Gru step.
+
+    Parameters
+    ----------
+    units, hidden
+        Elements of the cell and of the hidden state, which differ where there is a projection.
+    gates
+        Gates with weights of their own: three of an Lstm whose input gate is coupled to the forget gate, and of a Gru.
+    """
+
+    steps: int
+    batch: int
+    inputs: int
+    units: int
+    hidden: int
+    gates: int
+
+    @property
+    def is_coupled(self) -> bool:
+        """Whether an Lstm has no input gate of its own."""
+        return self.gates == 3
+
+
+def recurrent_layer(step: Step) -> RecurrentLayer:
+    """Give the layer of a step."""
+    source, recurrent = operand(step), operand(step, 4)
+    steps, batch, inputs = source.dims if source.rank == 3 else (1, *source.dims)
+    gates = 3 if step.op == "Gru" or optional(step, 16) is None else 4
+    return RecurrentLayer(steps, batch, inputs, operand(step, 1).dims[0], recurrent.dims[1], gates)
+
+
+def optional(step: Step, index: int) -> Tensor | None:
+    """Give an operand that may be absent."""
+    return step.inputs[index] if index < len(step.inputs) else None
+
+
+def constant(step: Step, index: int) -> np.ndarray | None:
+    """Give the data of a constant that may be absent."""
+    tensor = optional(step, index)
+    return None if tensor is None else tensor.data
+
+
+def input_weights(step: Step, padded: int) -> np.ndarray:
+    """Give the weights for the input of all gates, [inputs, gates * padded]."""
+    return gate_matrix(step, (1, 2, 3) if recurrent_layer(step).gates == 3 else (1, 2, 3, 16), padded)
+
+
+def input_biases(step: Step, padded: int) -> np.ndarray:
+    """Give what is added to the input's share of all gates, [gates * padded]."""
+    if step.op == "Lstm":
+        return gate_biases(step, ((7,), (8,), (9,), (21,))[: recurrent_layer(step).gates], padded)
+    # With linear_before_reset, in[12] is part of what the reset gate multiplies.
+    return gate_biases(step, ((7, 10), (8, 11), (9,) if step.params["linear_before_reset"] else (9, 12)), padded)
+
+
+def gate_matrix(step: Step, indices: Sequence[int], padded: int) -> np.ndarray:
+    """Give weights [units, features] of gates as one matrix [features, gates * padded]."""
+    parts = []
+    for index in indices:
+        weights = constant(step, index)
+        assert weights is not None
+        parts.append(np.pad(weights.T, ((0, 0), (0, padded - weights.shape[0]))))
+    return np.concatenate(parts, axis=1)
+
+
+def gate_biases(step: Step, groups: Sequence[tuple[int, ...]], padded: int) -> np.ndarray:
+    """Give for each gate the sum of its biases, padded, one after the other."""
+    total = np.zeros((len(groups), padded), np.float32)
+    for row, indices in zip(total, groups, strict=True):
+        for index in indices:
+            bias = constant(step, index)
+            if bias is not None:
+                row[: bias.size] += bias
+    return total.reshape(-1)
+
+
+def clip(step: Step, name: str) -> float:
+    """Give a threshold for values; none means that they are not limited."""
+    value = float(step.params[name])
+    return value if value > 0 else np.inf
+
+
+def offsets(sizes: dict[str, int], alignment: int) -> dict[str, int]:
+    """Give the offsets of parts of a work space, one behind the other; "end" is its size."""
+    found, end = {}, 0
+    for name, size in sizes.items():
+        found[name] = end
+        end += -(-size // alignment) * alignment
+    return {**found, "end": end}
+
+
+def refuses_recurrent(step: Step) -> str | None:
+    """Say why no engine executes a step: operands are floats, all but the input and the initial state constants."""
+    if any(t is not None and t.dtype is not DataType.FLOAT_32 for t in (*step.inputs, *step.outputs)):
+        return "only FLOAT_32 operands are supported"
+    if step.clamp is not None:
+        return "it cannot be fused with an activation"
+    if step.outputs[0].elements == 0:
+        return "a sequence without steps is not supported"
+    for index, tensor in enumerate(step.inputs):
+        if tensor is not None and index not in (0, *INITIAL[step.op]) and not tensor.is_static:
+            return f"in[{index}], weights or bias, must be a constant"
+    return None
