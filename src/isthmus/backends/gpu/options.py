@@ -38,11 +38,11 @@ class PrecisionMode(IntEnum):
 
     FP32 = 0
     FP16 = 1
-    """As HYBRID: sums of halves would lose too much."""
+    """As HYBRID: sums in fp16 would lose too much."""
     HYBRID = 2
-    """Kept as halves between operations, computed in single precision."""
+    """Stored as fp16 between operations, computed in single precision."""
     USER_PROVIDED = 3
-    """As the tensors of the graph say: halves where its inputs and outputs are halves."""
+    """As the tensors of the graph say: fp16 where its inputs and outputs are fp16."""
 
 
 class GpuGraphOption(IntEnum):

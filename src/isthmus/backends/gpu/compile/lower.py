@@ -104,7 +104,7 @@ class KernelEngine(EngineModel):
 
     def store(self, work: Work) -> None:
         if self.precision is FloatStorage.FP16:
-            store_as_fp16(work, choose(work).halves)
+            store_as_fp16(work, choose(work).fp16)
 
 
 def prepare(

@@ -31,7 +31,7 @@ FORMAT = ContainerFormat(
 )
 MAX_ALIGNMENT = 1 << 16
 _KINDS = (TensorType.APP_WRITE, TensorType.APP_READ, TensorType.APP_READWRITE, TensorType.NATIVE, TensorType.STATIC)
-_HALVES = ((DataType.FLOAT_32, TensorType.NATIVE), (DataType.FLOAT_32, TensorType.STATIC))
+_FP16_KINDS = ((DataType.FLOAT_32, TensorType.NATIVE), (DataType.FLOAT_32, TensorType.STATIC))
 _NUMERICS = ("exact", "litert", "onnxruntime")
 _NUMBERS = frozenset(
     np.dtype(name).str for name in ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
@@ -69,7 +69,7 @@ def to_bytes(program: KernelProgram) -> bytes:
         return {
             "name": tensor.name, "type": tensor.type.name, "dtype": tensor.dtype.name, "dims": list(tensor.dims),
             "quantization": None if q is None else [list(q.scales), list(q.offsets), q.axis],
-            "mem_type": tensor.mem_type.name, "data": data, "half": isinstance(tensor, Fp16Tensor),
+            "mem_type": tensor.mem_type.name, "data": data, "fp16": isinstance(tensor, Fp16Tensor),
             "place": None if place is None else [place.pool, place.offset],
         }  # fmt: skip
 
@@ -221,10 +221,10 @@ def _tensor(fields: dict[str, Any], sections: dict[str, memoryview]) -> Tensor:
     if kind not in _KINDS:
         raise ValueError(f"a tensor of type {kind.name}")
     dims = tuple(as_size(d, MAX_BYTES) for d in fields["dims"])
-    half = fields["half"]
-    if type(half) is not bool or (half and (dtype, kind) not in _HALVES):
-        raise ValueError(f"'{fields['name']}' is no tensor that can be halves")
-    stored = np.dtype(np.float16 if half else dtype.numpy)
+    fp16 = fields["fp16"]
+    if type(fp16) is not bool or (fp16 and (dtype, kind) not in _FP16_KINDS):
+        raise ValueError(f"'{fields['name']}' is no tensor that can be fp16")
+    stored = np.dtype(np.float16 if fp16 else dtype.numpy)
     nbytes = math.prod(dims) * stored.itemsize
     data = None
     if fields["data"] is not None:
@@ -239,7 +239,7 @@ def _tensor(fields: dict[str, Any], sections: dict[str, memoryview]) -> Tensor:
         quantization = Quantization(tuple(map(float, given[0])), tuple(int(n) for n in given[1]), axis)
         if any(abs(n) > 1 << 32 for n in quantization.offsets):
             raise ValueError(f"the zero point of '{fields['name']}' is out of bounds")
-    made = Fp16Tensor if half else Tensor
+    made = Fp16Tensor if fp16 else Tensor
     return made(str(fields["name"]), kind, dtype, dims, quantization, data, TensorMemType[fields["mem_type"]])
 
 

@@ -1,6 +1,6 @@
 """How elements lie in memory, and the OpenCL C that turns them into what kernels compute with, and back.
 
-Floats, halves and fixed-point numbers are computed with as floats, whatever they are stored as; integers and booleans
+fp32, fp16 and fixed-point numbers are computed with as floats, whatever they are stored as; integers and booleans
 as themselves.
 """
 
@@ -113,7 +113,7 @@ class OperandStorage:
 
 
 FLOAT = OperandStorage("f32", real=True)
-HALF = OperandStorage("f16", real=True)
+FP16 = OperandStorage("f16", real=True)
 
 
 def stored_kind(dtype: DataType) -> str | None:

@@ -8,12 +8,12 @@ from typing import Literal
 
 
 class FloatStorage(Enum):
-    """How floats are kept between operations. Arithmetic is in single precision in either case: sums of halves lose too
-    much, and to store halves needs no extension."""
+    """How floats are kept between operations. Arithmetic is in single precision in either case: sums in fp16 lose too
+    much, and storing fp16 needs no extension."""
 
     FP32 = "fp32"
     FP16 = "fp16"
-    """Constants and intermediates are stored as halves, but for those that would lose too much; inputs, outputs and
+    """Constants and intermediates are stored as fp16, but for those that would lose too much; inputs, outputs and
     state keep their declared types."""
 
 

@@ -1,7 +1,7 @@
-"""Which floats are kept as halves: as many as can be, as long as outputs stay near to what floats give.
+"""Which tensors are stored as fp16: as many as possible, as long as outputs stay near to those of fp32.
 
-A graph is tried out with halves for everything. Where its outputs are off by too much, one pass backwards tells how
-much of that the rounding of each tensor makes, and those that make most for their bytes stay floats.
+A graph is tried with fp16 for everything. Where its outputs are off by too much, gradients tell how much of that the
+rounding of each tensor causes, and those that cause most for their bytes stay fp32.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SMALL = 4096
 LIMIT = 1.25e-2
 """How far off outputs may be in a trial, as a part of their largest value; others may be off by a little more."""
 LARGEST = 16384.0
-"""The largest value in a trial that is trusted to stay below what a half can hold, 65,504."""
+"""The largest value in a trial that is trusted to stay below the largest of fp16, 65,504."""
 MOST_WORK = 1 << 30
 """Multiplications of a graph that is tried out."""
 MOST_BYTES = 1 << 27
@@ -36,20 +36,20 @@ ROUNDS = 3
 
 @dataclass(frozen=True)
 class PrecisionChoice:
-    """What is kept as halves.
+    """What is stored as fp16.
 
     Parameters
     ----------
-    halves
+    fp16
         Intermediates and constants.
-    floats
-        Those that could have been.
+    fp32
+        Those that could have been fp16, but would have lost too much.
     off
         How far off outputs were in the last trial, as a part of the largest value; None where there was none.
     """
 
-    halves: frozenset[Tensor]
-    floats: frozenset[Tensor]
+    fp16: frozenset[Tensor]
+    fp32: frozenset[Tensor]
     off: float | None
 
 
@@ -65,7 +65,7 @@ class _Group:
 
 
 def choose(work: Work) -> PrecisionChoice:
-    """Choose what is kept as halves."""
+    """Choose what is stored as fp16."""
     exact = {tensor for tensor in _constants(work) if tensor.data is not None and is_exact_in_fp16(tensor.data)}
     groups = [*_intermediates(work), *(_Group((tensor,)) for tensor in _constants(work) if tensor not in exact)]
     if not groups or not _may_try(work):
@@ -80,18 +80,18 @@ def choose(work: Work) -> PrecisionChoice:
 
 
 def _choice(
-    exact: Iterable[Tensor], groups: Iterable[_Group], floats: Iterable[_Group], off: float | None
+    exact: Iterable[Tensor], groups: Iterable[_Group], fp32: Iterable[_Group], off: float | None
 ) -> PrecisionChoice:
-    kept = frozenset(tensor for group in floats for tensor in group.tensors)
-    halves = frozenset(tensor for group in groups for tensor in group.tensors) - kept
-    return PrecisionChoice(halves | frozenset(exact), kept, off)
+    kept = frozenset(tensor for group in fp32 for tensor in group.tensors)
+    fp16 = frozenset(tensor for group in groups for tensor in group.tensors) - kept
+    return PrecisionChoice(fp16 | frozenset(exact), kept, off)
 
 
 def _tried(made: list[PrecisionTrial], exact: set[Tensor], groups: list[_Group]) -> PrecisionChoice:
     large = [g for g in groups if any(_largest(trial, tensor) > LARGEST for trial in made for tensor in g.tensors)]
     others = [group for group in groups if group not in large]
     choice = _choice(exact, groups, large, None)
-    errors = [trial.errors(choice.halves) for trial in made]
+    errors = [trial.errors(choice.fp16) for trial in made]
     before = [_worst(each) for each in errors]
     if max(before) <= LIMIT:
         return _choice(exact, groups, large, max(before))
@@ -109,7 +109,7 @@ def _tried(made: list[PrecisionTrial], exact: set[Tensor], groups: list[_Group])
         reached = np.cumsum([shares[group] for group in order])
         kept = int(np.searchsorted(reached, allowed, "right"))
         choice = _choice(exact, groups, [*large, *order[kept:]], None)
-        off = max(_worst(trial.errors(choice.halves)) for trial in made)
+        off = max(_worst(trial.errors(choice.fp16)) for trial in made)
         if off <= LIMIT:
             break
         allowed /= 4
@@ -126,7 +126,7 @@ def _largest(trial: PrecisionTrial, tensor: Tensor) -> float:
 
 
 def _constants(work: Work) -> list[Tensor]:
-    """Constants that could be halves: not those that are few, nor biases, which are added once to sums of floats."""
+    """List the constants that could be fp16: neither small ones nor biases, which are added once to sums in fp32."""
     found: dict[Tensor, bool] = {}
     for step in work.ordered():
         biased = OPERATIONS[step.op].traits.product is not None
@@ -139,7 +139,7 @@ def _constants(work: Work) -> list[Tensor]:
 
 
 def _intermediates(work: Work) -> Iterator[_Group]:
-    """Intermediates that could be halves, those that may share bytes together.
+    """List the intermediates that could be fp16, those that may share bytes together.
 
     What may share bytes with an input, an output or a state is stored as that is.
     """

@@ -1,7 +1,7 @@
-"""A tensor of floats that is stored as halves, and a graph whose tensors are replaced by such.
+"""FLOAT_32 tensors that are stored as fp16, and a graph whose tensors are replaced by such.
 
 The declared type stays what it is, so every rule of an operation holds as before; only the bytes are fewer. Planning
-counts those, and an engine that knows halves looks which kind it has before it.
+counts those, and an engine that knows `Fp16Tensor` converts on loads and stores.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from isthmus.prepare.work import Work
 
 
 class Fp16Tensor(Tensor):
-    """A FLOAT_32 tensor whose elements are stored as halves; the data of a constant are floats that halves can hold."""
+    """A FLOAT_32 tensor whose elements are stored as fp16; the data of a constant are values that fp16 can hold."""
 
     @property
     def itemsize(self) -> int:
@@ -24,37 +24,37 @@ class Fp16Tensor(Tensor):
 
 
 def to_fp16(array: np.ndarray) -> np.ndarray:
-    """Floats as halves; what is too large for one becomes the largest."""
+    """Convert to fp16; what is too large becomes the largest."""
     limit = np.finfo(np.float16).max
     return np.clip(array, -limit, limit).astype(np.float16)
 
 
 def round_to_fp16(array: np.ndarray) -> np.ndarray:
-    """Floats as they come back out of halves."""
+    """Round to values that fp16 can hold."""
     return to_fp16(array).astype(np.float32)
 
 
 def is_exact_in_fp16(array: np.ndarray) -> bool:
-    """Whether halves hold floats without a loss."""
+    """Whether fp16 holds all values without a loss."""
     return bool(np.array_equal(round_to_fp16(array), array))
 
 
 def store_as_fp16(work: Work, tensors: Collection[Tensor]) -> None:
-    """Let intermediates and constants be stored as halves; new values of states are stored as states are."""
-    halves: dict[Tensor, Tensor] = {}
+    """Store intermediates and constants as fp16; new values of states are stored as states are."""
+    replaced: dict[Tensor, Tensor] = {}
 
-    def half(tensor: Tensor | None) -> Tensor | None:
+    def stored(tensor: Tensor | None) -> Tensor | None:
         if tensor is None or tensor not in tensors:
             return tensor
         assert tensor.type in (TensorType.NATIVE, TensorType.STATIC)
         assert tensor not in work.updates.values()
-        if tensor not in halves:
+        if tensor not in replaced:
             data = None if tensor.data is None else round_to_fp16(tensor.data)
-            halves[tensor] = Fp16Tensor(tensor.name, tensor.type, tensor.dtype, tensor.dims, None, data)
-        return halves[tensor]
+            replaced[tensor] = Fp16Tensor(tensor.name, tensor.type, tensor.dtype, tensor.dims, None, data)
+        return replaced[tensor]
 
     for step in list(work.steps):
         if not any(tensor in tensors for tensor in (*step.inputs, *step.outputs)):
             continue
-        outputs = [tensor for tensor in map(half, step.outputs) if tensor is not None]
-        work.change(step, inputs=[half(tensor) for tensor in step.inputs], outputs=outputs)
+        outputs = [tensor for tensor in map(stored, step.outputs) if tensor is not None]
+        work.change(step, inputs=[stored(tensor) for tensor in step.inputs], outputs=outputs)

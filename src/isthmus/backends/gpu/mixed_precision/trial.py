@@ -1,4 +1,4 @@
-"""A graph tried out in numpy on made-up inputs: what it answers with floats, and how far off it is with halves.
+"""A trial of a graph in numpy on made-up inputs: its outputs in fp32, and how far off they are with fp16.
 
 Nobody knows what a graph will be given. Three inputs are made up for it: noise, and two that are like pictures, with
 soft colours and sharp edges. They are the same every time, so that a graph is prepared the same every time.
@@ -51,18 +51,18 @@ class PrecisionTrial:
             if tensor.dtype.is_float and np.isfinite(largest):
                 self._scales[tensor] = max(float(largest), _TINY)
 
-    def errors(self, halves: Collection[Tensor]) -> Values:
-        """How far off every float output is with some tensors as halves, as a part of its largest value."""
+    def errors(self, fp16: Collection[Tensor]) -> Values:
+        """Compute how far off every float output is with some tensors as fp16, as a part of its largest value."""
         made = {tensor for step in self.steps for tensor in step.outputs}
         given = {tensor: value for tensor, value in self.values.items() if tensor not in made}
-        found = _run(self.steps, given, set(self._scales), halves)
+        found = _run(self.steps, given, set(self._scales), fp16)
         return {
             tensor: np.nan_to_num((found[tensor].astype(np.float64) - self.values[tensor]) / scale, nan=np.inf)
             for tensor, scale in self._scales.items()
         }
 
     def losses(self, off: Values, tensors: Collection[Tensor]) -> dict[Tensor, float]:
-        """What rounding each tensor to halves adds to a square of errors, outputs counting by how far off they are."""
+        """Estimate what rounding each tensor to fp16 adds to squared errors; outputs count by how far off they are."""
         random = np.random.default_rng(self.seed)
         gradients: Values = {}
         for tensor, error in off.items():
@@ -152,16 +152,16 @@ def _blurred(value: np.ndarray, axis: int, width: int) -> np.ndarray:
     return np.take(sums, range(width, width + size), axis) - np.take(sums, range(size), axis)
 
 
-def _run(steps: list[Step], given: Values, wanted: Collection[Tensor] | None, halves: Collection[Tensor]) -> Values:
-    """All values, or the wanted ones, with some tensors rounded to halves."""
-    values = {tensor: round_to_fp16(value) if tensor in halves else value for tensor, value in given.items()}
+def _run(steps: list[Step], given: Values, wanted: Collection[Tensor] | None, fp16: Collection[Tensor]) -> Values:
+    """Compute all values, or the wanted ones, with some tensors rounded to fp16."""
+    values = {tensor: round_to_fp16(value) if tensor in fp16 else value for tensor, value in given.items()}
     last = {tensor: step for step in steps for tensor in step.inputs if tensor is not None}
     for step in steps:
         arrays = [None if tensor is None else values[tensor] for tensor in step.inputs]
         for tensor, result in zip(step.outputs, _computed(step, arrays), strict=True):
             if step.clamp is not None and tensor.dtype.is_float:
                 result = np.clip(result, *step.clamp).astype(result.dtype)
-            values[tensor] = round_to_fp16(result) if tensor in halves else result
+            values[tensor] = round_to_fp16(result) if tensor in fp16 else result
         if wanted is not None:
             for tensor in {t for t in (*step.inputs, *step.outputs) if t is not None}:
                 if last.get(tensor) in (step, None) and tensor not in wanted and tensor not in given:

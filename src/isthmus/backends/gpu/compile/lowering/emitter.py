@@ -12,7 +12,7 @@ import numpy as np
 
 from isthmus.backends.gpu.compile.kernel_source import Draft
 from isthmus.backends.gpu.compile.program import BufferRef, KernelPool, Launch, Unit
-from isthmus.backends.gpu.compile.storage import FLOAT, HALF, VECTORS, OperandStorage, stored_kind
+from isthmus.backends.gpu.compile.storage import FLOAT, FP16, VECTORS, OperandStorage, stored_kind
 from isthmus.backends.gpu.compile.traits import DeviceTraits, FloatStorage
 from isthmus.backends.gpu.mixed_precision import Fp16Tensor, is_exact_in_fp16, to_fp16
 from isthmus.graph import DataType, Tensor
@@ -133,7 +133,7 @@ class KernelEmitter:
             return OperandStorage(kind, real=True, quantized=True, steps=steps)
         if tensor.dtype is not DataType.FLOAT_32:
             return OperandStorage(kind, real=tensor.dtype is DataType.FLOAT_16)
-        return HALF if isinstance(tensor, Fp16Tensor) else FLOAT
+        return FP16 if isinstance(tensor, Fp16Tensor) else FLOAT
 
     def at(self, tensor: Tensor, offset: int = 0, writes: bool = False) -> BufferRef:
         """Where a tensor lies, from its element `offset` on."""
@@ -166,12 +166,12 @@ class KernelEmitter:
         return BufferRef(KernelPool.CONSTANTS, 0, self._known[key], content.size, False)
 
     def weights(self, array: np.ndarray) -> tuple[BufferRef, OperandStorage]:
-        """The place of weights, and how they are stored: as halves where halves were asked for and hold them exactly.
+        """The place of weights, and how they are stored: as fp16 where that was asked for and holds them exactly.
 
-        Preparation has rounded those that are to be halves.
+        Preparation has rounded those that are to be fp16.
         """
         if self.precision is FloatStorage.FP16 and is_exact_in_fp16(array):
-            return self.constant(to_fp16(array)), HALF
+            return self.constant(to_fp16(array)), FP16
         return self.constant(np.asarray(array, np.float32)), FLOAT
 
     def work(self, offset: int, nbytes: int, writes: bool = False) -> BufferRef:

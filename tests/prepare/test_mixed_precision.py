@@ -1,4 +1,4 @@
-"""Which floats are kept as halves: all that lose little by it, none that outputs depend on to the last digit."""
+"""Which tensors are stored as fp16: all that lose little by it, none that outputs depend on to the last digit."""
 
 from __future__ import annotations
 
@@ -44,48 +44,48 @@ def chosen(graph: Graph) -> tuple[Work, PrecisionChoice]:
     return work, choose(work)
 
 
-def test_where_halves_lose_little_everything_is_halves():
+def test_where_fp16_loses_little_everything_is_fp16():
     work, made = chosen(plain())
     assert made.off < choice.LIMIT
-    assert not made.floats
-    assert {t for step in work.steps for t in step.outputs} - set(work.outputs) <= made.halves
+    assert not made.fp32
+    assert {t for step in work.steps for t in step.outputs} - set(work.outputs) <= made.fp16
     assert all(
-        t in made.halves for step in work.steps for t in step.inputs if t.is_static and t.elements > choice.SMALL
+        t in made.fp16 for step in work.steps for t in step.inputs if t.is_static and t.elements > choice.SMALL
     )
 
 
-def test_what_a_small_difference_is_made_of_stays_floats():
+def test_what_a_small_difference_is_made_of_stays_fp32():
     work, made = chosen(steep())
-    everything = made.halves | made.floats
+    everything = made.fp16 | made.fp32
     assert max(choice._worst(each.errors(everything)) for each in trial.trials(work)) > 0.1
     assert made.off <= choice.LIMIT
     [sum_of_both] = [step.outputs[0] for step in work.steps if step.op == "ElementWiseAdd"]
-    assert sum_of_both in made.floats
+    assert sum_of_both in made.fp32
     [bounded] = [step.outputs[0] for step in work.steps if step.op == "Tanh"]
-    assert bounded in made.halves
+    assert bounded in made.fp16
 
 
 def test_the_choice_is_the_same_every_time():
     graph = steep()
-    assert len({frozenset(tensor.name for tensor in chosen(graph)[1].halves) for _ in range(3)}) == 1
+    assert len({frozenset(tensor.name for tensor in chosen(graph)[1].fp16) for _ in range(3)}) == 1
 
 
-def test_values_that_halves_may_not_hold_stay_floats():
+def test_values_that_fp16_may_not_hold_stay_fp32():
     b = Builder()
     x = b.op("ElementWiseMultiply", b.op("ElementWiseSin", b.input(8, 16)), np.float32([20000]))
     work, made = chosen(b.finish(b.op("Softmax", b.op("ElementWiseMultiply", b.op("Tanh", x), np.float32([0.3])))))
     [large] = [step.outputs[0] for step in work.steps if step.op == "ElementWiseMultiply" and step.inputs[1].data > 1]
-    assert large in made.floats
+    assert large in made.fp32
 
 
-def test_constants_that_halves_hold_are_halves_and_few_or_added_ones_are_floats():
+def test_constants_that_fp16_holds_are_fp16_and_small_ones_and_biases_are_fp32():
     b = Builder()
     exact, inexact = np.rint(floats(128, 64) * 8) / 64, floats(5000, 128) / 64
     bias, few = floats(5000), floats(1, 1)
     x = b.op("FullyConnected", b.input(2, 64), exact)
     x = b.op("FullyConnected", x, inexact, bias)
     _, made = chosen(b.finish(b.op("ElementWiseMultiply", b.op("ElementWiseSin", x), few)))
-    held = [t for t in made.halves if t.is_static]
+    held = [t for t in made.fp16 if t.is_static]
     assert sorted(t.dims for t in held) == [(128, 64), (5000, 128)]
 
 
@@ -94,8 +94,8 @@ def test_what_shares_bytes_with_an_input_or_output_is_stored_as_that_is():
     x = b.op("Reshape", b.input(4, 8), dims=(32,))
     graph = b.finish(b.op("Reshape", b.op("ElementWiseSin", b.op("ElementWiseSin", x)), dims=(8, 4)))
     work, made = chosen(graph)
-    assert [step.op for step in work.ordered() if step.outputs[0] in made.halves] == ["ElementWiseSin"]
-    steps = scheduled(graph, store=lambda w: store_as_fp16(w, choose(w).halves)).steps
+    assert [step.op for step in work.ordered() if step.outputs[0] in made.fp16] == ["ElementWiseSin"]
+    steps = scheduled(graph, store=lambda w: store_as_fp16(w, choose(w).fp16)).steps
     assert [step.op for step in steps] == ["ElementWiseSin", "ElementWiseSin"]
 
 
@@ -109,26 +109,26 @@ def test_inputs_of_any_shape_and_type_are_made_up():
 
 
 @pytest.mark.parametrize("bound", ["MOST_WORK", "MOST_BYTES"])
-def test_a_graph_that_is_too_large_to_be_tried_is_halves(monkeypatch, bound):
+def test_a_graph_that_is_too_large_for_a_trial_is_fp16(monkeypatch, bound):
     monkeypatch.setattr(choice, bound, 0)
     _, made = chosen(steep())
     assert made.off is None
-    assert not made.floats
+    assert not made.fp32
 
 
-def test_a_graph_that_the_reference_refuses_is_halves(monkeypatch):
+def test_a_graph_that_the_reference_refuses_is_fp16(monkeypatch):
     def fails(work: Work) -> list:
         raise IndexError("an index that leads nowhere")
 
     monkeypatch.setattr(choice, "trials", fails)
     _, made = chosen(steep())
-    assert made.halves
-    assert not made.floats
+    assert made.fp16
+    assert not made.fp32
 
 
-def test_a_constant_that_is_kept_as_halves_holds_what_halves_hold():
+def test_a_constant_that_is_stored_as_fp16_has_values_that_fp16_holds():
     work, made = chosen(plain())
-    store_as_fp16(work, made.halves)
+    store_as_fp16(work, made.fp16)
     constants = [t for step in work.steps for t in step.inputs if isinstance(t, Fp16Tensor) and t.is_static]
     assert constants
     for tensor in constants:
@@ -136,16 +136,16 @@ def test_a_constant_that_is_kept_as_halves_holds_what_halves_hold():
         assert np.array_equal(tensor.data, tensor.data.astype(np.float16))
 
 
-class Told:
-    """A trial whose errors depend on how many of some tensors are halves, and whose losses are given."""
+class FakeTrial:
+    """A trial whose errors depend on how many of some tensors are fp16, and whose losses are given."""
 
     def __init__(self, losses: dict[Tensor, float], enough: int) -> None:
         self.values = {tensor: np.ones(1, np.float32) for tensor in losses}
         self._losses, self._enough, self.tried = losses, enough, []
 
-    def errors(self, halves: frozenset[Tensor]) -> dict[Tensor, np.ndarray]:
-        self.tried.append(len(halves))
-        off = 2.0 if len(halves) == len(self._losses) else 1.5 if len(halves) > self._enough else 0.5
+    def errors(self, fp16: frozenset[Tensor]) -> dict[Tensor, np.ndarray]:
+        self.tried.append(len(fp16))
+        off = 2.0 if len(fp16) == len(self._losses) else 1.5 if len(fp16) > self._enough else 0.5
         return {next(iter(self._losses)): np.array([off * choice.LIMIT])}
 
     def losses(self, errors: object, tensors: list[Tensor]) -> dict[Tensor, float]:
@@ -157,9 +157,9 @@ def test_what_may_be_lost_is_quartered_until_outputs_are_near_enough(enough, tri
     """Four times the square of the limit is lost, a part by each tensor; what is kept may add up to 1 at first."""
     shares = (0.05, 0.08, 0.08, 0.09, 3.7)
     tensors = [Tensor(f"t{i}", TensorType.NATIVE, DataType.FLOAT_32, (64,)) for i in range(len(shares))]
-    told = Told(dict(zip(tensors, shares, strict=True)), enough)
+    fake = FakeTrial(dict(zip(tensors, shares, strict=True)), enough)
     groups = [choice._Group((tensor,)) for tensor in reversed(tensors)]
-    found = choice._tried([told], set(), groups)
-    assert told.tried == tried
-    assert found.halves == set(tensors[: tried[-1]])
-    assert found.floats == set(tensors[tried[-1] :])
+    found = choice._tried([fake], set(), groups)
+    assert fake.tried == tried
+    assert found.fp16 == set(tensors[: tried[-1]])
+    assert found.fp32 == set(tensors[tried[-1] :])
