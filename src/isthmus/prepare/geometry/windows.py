@@ -1,4 +1,4 @@
-"""The geometry of convolutions: windows over one to three spatial axes, all brought to three."""
+"""The geometry of convolutions and pooling: windows over one to three spatial axes, all brought to three."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.prepare.geometry.layout import whole_dims
+from isthmus.prepare.geometry.layout import operand, whole_dims
 from isthmus.prepare.schedule import Step
 
 Triple = tuple[int, int, int]
@@ -16,7 +16,7 @@ Triple = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class ConvWindow:
-    """What a convolution computes. Triples are (depth, height, width); axes that are not there have size 1.
+    """A convolution or pooling. Triples are (depth, height, width); axes that are not there have size 1.
 
     Parameters
     ----------
@@ -28,6 +28,8 @@ class ConvWindow:
         Channels of the input and the output, of all groups together.
     whole
         Of a strip the output sizes of the whole step, by which all choices are made; else its own.
+    after
+        Of pooling the padding after the last element.
     """
 
     batches: int
@@ -41,6 +43,7 @@ class ConvWindow:
     filters: int
     groups: int
     whole: Triple | None = None
+    after: Triple = (0, 0, 0)
 
     @property
     def pixels(self) -> int:
@@ -56,6 +59,12 @@ class ConvWindow:
     def depth(self) -> int:
         """Products summed for each output element."""
         return math.prod(self.kernel) * self.channels // self.groups
+
+    @property
+    def covers_all(self) -> bool:
+        """Whether there is one window, which is the whole input."""
+        one = math.prod(self.whole or self.out) == 1
+        return one and self.kernel == self.size and not any(self.pad) and not any(self.after)
 
     def crossing(self, axis: int = 2) -> int:
         """How many window positions along an axis lie partly, or wholly, outside the input."""
@@ -82,9 +91,7 @@ def triple(value: Any, fill: int = 1) -> Triple:
 
 def window_of(step: Step) -> ConvWindow:
     """The window of a Conv or DepthWiseConv step."""
-    source, weights = step.inputs[0], step.inputs[1]
-    assert source is not None
-    assert weights is not None
+    source, weights = operand(step), operand(step, 1)
     pads = np.asarray(step.params["pad_amount"]).reshape(-1, 2)
     channels = source.dims[-1]
     return ConvWindow(
@@ -100,3 +107,17 @@ def window_of(step: Step) -> ConvWindow:
         groups=channels if step.op.startswith("DepthWise") else int(step.params["group"]),
         whole=None if step.part is None else triple(whole_dims(step)[1:-1]),
     )
+
+
+POOLS = {"PoolMax2d": "max", "PoolMax3d": "max", "PoolAvg2d": "avg", "PoolAvg3d": "avg", "L2Pool2d": "l2"}
+
+
+def pool_window(step: Step) -> ConvWindow:
+    """The window of a pooling step, which goes over each channel by itself."""
+    dims, channels = operand(step).dims, operand(step).dims[-1]
+    pads = np.asarray(step.params["pad_amount"]).reshape(-1, 2)
+    return ConvWindow(
+        dims[0], triple(dims[1:-1]), triple(step.outputs[0].dims[1:-1]), triple(step.params["filter_size"]),
+        triple(step.params["stride"]), (1, 1, 1), triple(pads[:, 0], 0), channels, channels, channels,
+        triple(whole_dims(step)[1:-1]), triple(pads[:, 1], 0),
+    )  # fmt: skip

@@ -8,7 +8,7 @@ from isthmus.engine.native.lowering.elementwise import clamp_in_place, without_c
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
 from isthmus.engine.native.lowering.reduction import emit_mean_of_strip, stored_kind, without_stored_kind
 from isthmus.prepare.geometry.layout import operand
-from isthmus.prepare.geometry.pooling import POOLS, PoolWindow, pool_window
+from isthmus.prepare.geometry.windows import POOLS, ConvWindow, pool_window
 from isthmus.prepare.schedule import Step
 
 
@@ -24,10 +24,10 @@ def _emit_pool(step: Step, e: Emitter, name: str) -> None:
     if w.covers_all and name != "l2":
         _emit_global(step, e, w, "max" if name == "max" else "sum", kind)
     else:
-        depth, height, width = map(list, zip(w.size, w.out, w.kernel, w.stride, w.before, w.after, strict=True))
+        depth, height, width = map(list, zip(w.size, w.out, w.kernel, w.stride, w.pad, w.after, strict=True))
         e.emit(
-            f"pooling:pool.{name}_{kind}", output=e.at(output), x=e.at(x), batch=w.batch, channels=w.channels,
-            padding_counts=int(w.padding_counts), depth=depth, height=height, width=width,
+            f"pooling:pool.{name}_{kind}", output=e.at(output), x=e.at(x), batch=w.batches, channels=w.channels,
+            padding_counts=int(bool(step.params.get("count_pad_for_edges"))), depth=depth, height=height, width=width,
         )  # fmt: skip
     clamp_in_place(step, e)
 
@@ -39,12 +39,12 @@ def _refuses_pool(step: Step, name: str) -> str | None:
     return unknown or without_clamp(step)
 
 
-def _emit_global(step: Step, e: Emitter, w: PoolWindow, function: str, kind: str) -> None:
+def _emit_global(step: Step, e: Emitter, w: ConvWindow, function: str, kind: str) -> None:
     area, pixel_bytes = prod(w.size), w.channels * operand(step).dtype.itemsize
     e.emit(
         f"reduction:columns.{function}_{kind}", output=e.at(step.outputs[0]), x=e.at(operand(step)),
-        outer_outputs=w.batch, inner=w.channels, elements=area, factor=1.0 if function == "max" else 1.0 / area,
-        kept=[w.batch], kept_strides=[area * pixel_bytes], reduced=[area], reduced_strides=[pixel_bytes],
+        outer_outputs=w.batches, inner=w.channels, elements=area, factor=1.0 if function == "max" else 1.0 / area,
+        kept=[w.batches], kept_strides=[area * pixel_bytes], reduced=[area], reduced_strides=[pixel_bytes],
     )  # fmt: skip
 
 

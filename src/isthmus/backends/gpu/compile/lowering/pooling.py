@@ -10,7 +10,7 @@ from isthmus.backends.gpu.compile.lowering.elementwise import is_real, unknown_t
 from isthmus.backends.gpu.compile.lowering.emitter import KernelEmitter, KernelLowering
 from isthmus.backends.gpu.compile.lowering.reduction import declare_input, emit_columns
 from isthmus.prepare.geometry.layout import operand
-from isthmus.prepare.geometry.pooling import POOLS, pool_window
+from isthmus.prepare.geometry.windows import POOLS, pool_window
 from isthmus.prepare.schedule import Step
 
 _START = {"max": "-INFINITY", "avg": "0.0f", "l2": "0.0f"}
@@ -26,30 +26,25 @@ def _emit(step: Step, e: KernelEmitter, name: str) -> None:
     if w.covers_all and name != "l2" and not x.dtype.is_fixed_point:
         area = prod(w.size)
         emit_columns(
-            e, x, output, "max" if name == "max" else "sum", w.batch, area, w.channels, limit_links(step.clamp),
+            e, x, output, "max" if name == "max" else "sum", w.batches, area, w.channels, limit_links(step.clamp),
             1.0 / area if name == "avg" else 1.0,
         )  # fmt: skip
         return
     draft = e.draft()
     storage = declare_input(e, draft, x)
-    width = 4 if e.gpu else 8
-    while width > 1 and w.channels % width:
-        width //= 2
-    width = 1 if width == 2 else width
-    blocks, pixels = w.channels // width, w.batch * prod(w.out)
+    width = 1 if w.channels % 4 else 4
+    blocks, pixels = w.channels // width, w.pixels
     draft.ints(
         C=w.channels, blocks=blocks, pixels=pixels, **by_axis("", w.size), **by_axis("O", w.out),
-        **by_axis("K", w.kernel), **by_axis("s", w.stride), **by_axis("p", w.before), **by_axis("e", w.after),
-        edges=int(w.padding_counts),
+        **by_axis("K", w.kernel), **by_axis("s", w.stride), **by_axis("p", w.pad), **by_axis("e", w.after),
+        edges=int(bool(step.params.get("count_pad_for_edges"))),
     )  # fmt: skip
     tail = Epilogue(e, draft, output, limit_links(step.clamp))
     real = "float" if width == 1 else f"float{width}"
-    # A work-item of a CPU goes over all channels of its pixel, one of a GPU has one vector of them.
-    loop = f"for (int c = 0; c < C; c += {width}) {{" if not e.gpu else f"{{ int c = item % blocks * {width};"
     lines = [
         "  int item = get_global_id(0);",
-        f"  if (item >= pixels{' * blocks' if e.gpu else ''}) return;",
-        f"  int pixel = item{' / blocks' if e.gpu else ''};",
+        "  if (item >= pixels * blocks) return;",
+        f"  int pixel = item / blocks, c = item % blocks * {width};",
         "  int ox = pixel % OW, oy = pixel / OW % OH, oz = pixel / (OW * OH) % OD, b = pixel / (OW * OH * OD);",
         "  int z0 = oz * sd - pd, y0 = oy * sh - ph, x0 = ox * sw - pw;",
         "  int z1 = min(z0 + KD, D), y1 = min(y0 + KH, H), x1 = min(x0 + KW, W);",
@@ -58,20 +53,15 @@ def _emit(step: Step, e: KernelEmitter, name: str) -> None:
         " : (float)max(z1 - max(z0, 0), 0) * max(y1 - max(y0, 0), 0) * max(x1 - max(x0, 0), 0);",
         "  count = max(count, 1.0f);",
         "  z0 = max(z0, 0); y0 = max(y0, 0); x0 = max(x0, 0);",
-        f"  {loop}",
-        f"    {real} v = ({real})({_START[name]});",
-        "    for (int z = z0; z < z1; ++z) for (int yy = y0; yy < y1; ++yy) for (int xx = x0; xx < x1; ++xx) {",
-        f"      {real} u = {storage.load('x', '(((b * D + z) * H + yy) * W + xx) * C + c', width)};",
-        f"      {_more(name, width)}",
-        "    }",
-        f"    {_END[name]}",
-        *(f"    {line}" for line in tail.lines(width, "pixel * C + c", "c")),
+        f"  {real} v = ({real})({_START[name]});",
+        "  for (int z = z0; z < z1; ++z) for (int yy = y0; yy < y1; ++yy) for (int xx = x0; xx < x1; ++xx) {",
+        f"    {real} u = {storage.load('x', '(((b * D + z) * H + yy) * W + xx) * C + c', width)};",
+        f"    {_more(name, width)}",
         "  }",
+        f"  {_END[name]}",
+        *(f"  {line}" for line in tail.lines(width, "pixel * C + c", "c")),
     ]
-    if e.gpu:
-        e.launch("pool", draft, "\n".join(lines), (pixels * blocks,), (128,))
-    else:
-        e.launch("pool", draft, "\n".join(lines), (pixels,), (1,))
+    e.launch("pool", draft, "\n".join(lines), (pixels * blocks,), (128,))
 
 
 def _more(name: str, width: int) -> str:
