@@ -22,6 +22,7 @@ from isthmus.backends.gpu.compile.lowering.product import (
     padded_bias,
     panel_width,
 )
+from isthmus.backends.gpu.compile.lowering.reduction import declare_input
 from isthmus.backends.gpu.compile.storage import FLOAT
 from isthmus.backends.gpu.compile.traits import DeviceTraits
 from isthmus.graph import DataType, Tensor, TensorType
@@ -187,12 +188,7 @@ def _emit_pack(e: KernelEmitter, y: Tensor, b: Matrices, width: int, goal: objec
     count = int(b.batch.max(initial=0)) + 1
     panels = -(-b.columns // width)
     draft = e.draft()
-    storage = e.storage(y)
-    scale, zero = 1.0, 0
-    if storage.quantized:
-        assert y.quantization is not None
-        scale, zero = y.quantization.scale, y.quantization.zero_point
-    draft.operand("x", e.at(y), storage, scale, zero)
+    storage = declare_input(e, draft, y)
     draft.memory("y", goal, "float")  # type: ignore[arg-type]
     draft.ints(
         K=b.rows, N=b.columns, width=width, panels=panels, row_step=b.row_step, column_step=b.column_step,
@@ -205,26 +201,20 @@ def _emit_pack(e: KernelEmitter, y: Tensor, b: Matrices, width: int, goal: objec
   float v = 0.0f;
   if (column < N) v = {storage.load("x", "matrix * K * N + k * row_step + column * column_step")};
   y[item * width + n] = v;"""
-    group = (32, 4) if e.gpu else (width, 1)
-    e.launch("pack", draft, body, (width, count * panels * b.rows), group)
+    e.launch("pack", draft, body, (width, count * panels * b.rows), (32, 4))
 
 
 def _emit_turn(e: KernelEmitter, x: Tensor, a: Matrices, goal: object) -> None:
     """Write a transposed left operand row by row, as floats."""
     count = prod(x.dims[:-2])
     draft = e.draft()
-    storage = e.storage(x)
-    scale, zero = 1.0, 0
-    if storage.quantized:
-        assert x.quantization is not None
-        scale, zero = x.quantization.scale, x.quantization.zero_point
-    draft.operand("x", e.at(x), storage, scale, zero)
+    storage = declare_input(e, draft, x)
     draft.memory("y", goal, "float")  # type: ignore[arg-type]
     draft.ints(M=a.rows, K=a.columns, items=count * a.rows)
     body = f"""  int k = get_global_id(0), item = get_global_id(1);
   if (k >= K || item >= items) return;
   y[item * K + k] = {storage.load("x", "item / M * M * K + k * M + item % M")};"""
-    e.launch("turn", draft, body, (a.columns, count * a.rows), (32, 4) if e.gpu else (min(16, a.columns), 1))
+    e.launch("turn", draft, body, (a.columns, count * a.rows), (32, 4))
 
 
 def _refuses(step: Step) -> str | None:

@@ -1,6 +1,6 @@
 """Lowering of data movement: transposes, slices, joins, blocks, tiles and padding, nearly all as one strided walk.
 
-Elements change their storage on the way where the two ends differ: floats to halves, or one quantization to another.
+Elements change their storage on the way where the two ends differ: fp32 to fp16, or one quantization to another.
 """
 
 from __future__ import annotations
@@ -78,17 +78,13 @@ def emit_remap(e: KernelEmitter, goal: Tensor, source: Tensor, remap: Remap) -> 
     draft.memory("inner", e.constant(inner.astype(np.int32)), "int")
     draft.ints(inners=inner.size, run=run, runs=outer.size * inner.size)
     lines = [
-        "  int item = get_global_id(0), c0 = 0, c1 = run;",
-        *(["  c0 = item % run; c1 = c0 + 1; item /= run;"] if e.gpu else []),
-        "  if (item >= runs) return;",
-        "  int at = outer[item / inners] + inner[item % inners];",
-        "  for (int c = c0; c < c1; ++c) {",
-        f"    {y.storage.computed} v = {x.storage.load('x', 'at + c')};",
-        f"    {y.storage.store('y', 'item * run + c', 'v')}",
-        "  }",
+        "  int item = get_global_id(0), c = item % run, number = item / run;",
+        "  if (number >= runs) return;",
+        "  int at = outer[number / inners] + inner[number % inners];",
+        f"  {y.storage.computed} v = {x.storage.load('x', 'at + c')};",
+        f"  {y.storage.store('y', 'item', 'v')}",
     ]
-    items = outer.size * inner.size
-    e.launch("remap", draft, "\n".join(lines), (items * run,) if e.gpu else (items,), (128,) if e.gpu else (1,))
+    e.launch("remap", draft, "\n".join(lines), (goal.elements,), (128,))
 
 
 def _emit_pad(step: Step, e: KernelEmitter) -> None:
@@ -117,8 +113,8 @@ def _emit_padded(e: KernelEmitter, goal: Tensor, source: Tensor, axes: Sequence[
     draft.ints(rows=rows, inner=inner, before=last.before, kept=last.kept)
     computed = y.storage.computed
     lines = [
-        "  int row = get_global_id(1), i0 = get_global_id(0);",
-        "  if (row >= rows || i0 >= inner) return;",
+        "  int row = get_global_id(1), i = get_global_id(0);",
+        "  if (row >= rows || i >= inner) return;",
         "  int rest = row, from = 0, inside = 1, index;",
     ]
     for level, axis in enumerate(reversed(outer)):
@@ -127,14 +123,11 @@ def _emit_padded(e: KernelEmitter, goal: Tensor, source: Tensor, axes: Sequence[
         lines.append(f"  index = rest % d{level} - f{level}; rest /= d{level};")
         lines.append(f"  inside = inside && (uint)index < (uint)l{level}; from += index * s{level};")
     load = x.storage.load("x", "from + i - before")
-    end = "i0 + 1" if e.gpu else "inner"
     lines += [
-        f"  for (int i = i0; i < {end}; ++i) {{",
-        f"    {computed} v = inside && (uint)(i - before) < (uint)kept ? ({computed})({load}) : ({computed})value;",
-        f"    {y.storage.store('y', 'row * inner + i', 'v')}",
-        "  }",
+        f"  {computed} v = inside && (uint)(i - before) < (uint)kept ? ({computed})({load}) : ({computed})value;",
+        f"  {y.storage.store('y', 'row * inner + i', 'v')}",
     ]
-    e.launch("pad", draft, "\n".join(lines), (inner if e.gpu else 1, rows), (64, 2) if e.gpu else (1, 1))
+    e.launch("pad", draft, "\n".join(lines), (inner, rows), (64, 2))
 
 
 def _emit_constant(e: KernelEmitter, output: Tensor, content: np.ndarray) -> None:

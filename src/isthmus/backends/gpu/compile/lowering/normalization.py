@@ -170,7 +170,7 @@ def _emit_lrn(step: Step, e: KernelEmitter) -> None:
         f"  float v = {storage.load('x', 'item')} / pow(plus + alpha * s, beta);",
         *(f"  {line}" for line in tail.lines(1, "item", "c")),
     ]
-    e.launch("local_response", draft, "\n".join(lines), (x.elements,), (64 if e.gpu else 1,))
+    e.launch("local_response", draft, "\n".join(lines), (x.elements,), (64,))
 
 
 def _refuses(step: Step) -> str | None:

@@ -199,7 +199,7 @@ def _emit_walk(
         "  v = v * factor;" if storage.real else "",
         *(f"  {line}" for line in tail.lines(1, "item", "0")),
     ]
-    e.launch("reduce", draft, "\n".join(lines), (output.elements,), (64 if e.gpu else 1,))
+    e.launch("reduce", draft, "\n".join(lines), (output.elements,), (64,))
 
 
 def _emit_reduce(step: Step, e: KernelEmitter, name: str) -> None:
@@ -258,7 +258,7 @@ def _emit_running_sum(step: Step, e: KernelEmitter) -> None:
         *(f"    {line}" for line in tail.lines(1, "at", "0")),
         "  }",
     ]
-    e.launch("running_sum", draft, "\n".join(lines), (outer * inner,), (64 if e.gpu else 1,))
+    e.launch("running_sum", draft, "\n".join(lines), (outer * inner,), (64,))
 
 
 def _refuses_running_sum(step: Step) -> str | None:

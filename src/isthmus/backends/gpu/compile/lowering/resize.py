@@ -47,32 +47,27 @@ def _emit_bilinear(step: Step, e: KernelEmitter) -> None:
         pixels=batch * output.dims[1] * output.dims[2],
     )  # fmt: skip
     tail = Epilogue(e, draft, output, limit_links(step.clamp))
-    lanes = 4 if e.gpu else 8
-    while lanes > 1 and channels % lanes:
-        lanes //= 2
-    lanes = 1 if lanes == 2 else lanes
+    lanes = 1 if channels % 4 else 4
     real = "float" if lanes == 1 else f"float{lanes}"
     blocks = channels // lanes
     draft.ints(blocks=blocks)
     load = [storage.load("x", f"{at} + c", lanes) for at in ("a", "b", "d", "f")]
     lines = [
         "  int item = get_global_id(0);",
-        f"  int pixel = item{' / blocks' if e.gpu else ''};",
+        f"  int pixel = item / blocks, c = item % blocks * {lanes};",
         "  if (pixel >= pixels) return;",
         "  int ox = pixel % W, oy = pixel / W % H, image_at = pixel / (W * H) * image;",
         "  int2 row = row_at[oy], column = column_at[ox];",
         "  float down = row_weight[oy], along = column_weight[ox];",
         "  int a = image_at + row.x + column.x, b = image_at + row.x + column.y;",
         "  int d = image_at + row.y + column.x, f = image_at + row.y + column.y;",
-        f"  for (int c = {f'item % blocks * {lanes}' if e.gpu else '0'}; c < C; c += {'C' if e.gpu else lanes}) {{",
-        f"    {real} p = {load[0]}, q = {load[1]}, r = {load[2]}, s = {load[3]};",
-        f"    {real} top = (q - p) * along + p, bottom = (s - r) * along + r;",
-        f"    {real} v = (bottom - top) * down + top;",
-        *(f"    {line}" for line in tail.lines(lanes, "pixel * C + c", "c")),
-        "  }",
+        f"  {real} p = {load[0]}, q = {load[1]}, r = {load[2]}, s = {load[3]};",
+        f"  {real} top = (q - p) * along + p, bottom = (s - r) * along + r;",
+        f"  {real} v = (bottom - top) * down + top;",
+        *(f"  {line}" for line in tail.lines(lanes, "pixel * C + c", "c")),
     ]
     pixels = batch * output.dims[1] * output.dims[2]
-    e.launch("bilinear", draft, "\n".join(lines), (pixels * (blocks if e.gpu else 1),), (128 if e.gpu else 1,))
+    e.launch("bilinear", draft, "\n".join(lines), (pixels * blocks,), (128,))
 
 
 def _emit_axes(step: Step, e: KernelEmitter) -> None:
@@ -101,7 +96,7 @@ def _emit_axes(step: Step, e: KernelEmitter) -> None:
             f"    v += weights[n * taps + t] * ({storage.load('x', '(o * size + places[n * taps + t]) * inner + i')});",
             *(f"  {line}" for line in tail.lines(1, "item", "i")),
         ]
-        e.launch("along_axis", draft, "\n".join(lines), (axis.elements,), (128 if e.gpu else 1,))
+        e.launch("along_axis", draft, "\n".join(lines), (axis.elements,), (128,))
         source = goal
 
 

@@ -48,7 +48,7 @@ def _indices(e: KernelEmitter, draft: Draft, step: Step, tensor: Tensor) -> None
 def _launch(e: KernelEmitter, kernel: str, draft: Draft, lines: Sequence[str], items: int) -> None:
     draft.ints(items=items)
     head = ["  int item = get_global_id(0);", "  if (item >= items) return;"]
-    e.launch(kernel, draft, "\n".join([*head, *lines]), (items,), (128 if e.gpu else min(64, max(items, 1)),), _BOUNDED)
+    e.launch(kernel, draft, "\n".join([*head, *lines]), (items,), (128,), _BOUNDED)
 
 
 def _emit_gather(step: Step, e: KernelEmitter) -> None:
