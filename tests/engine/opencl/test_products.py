@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from checking import check, traits
+from checking import check, graph_of, traits
 from support.suites import long, sampled
 
+from isthmus.backends.gpu.compile.lower import prepare
 from isthmus.backends.gpu.compile.lowering.emitter import KernelLowering
 from isthmus.backends.gpu.compile.lowering.hybrid import hybrid
 from isthmus.backends.gpu.compile.traits import FloatStorage
@@ -137,6 +138,13 @@ def test_a_dense_layer_matches_the_reference_in_either_precision() -> None:
 @pytest.mark.parametrize("features", [1, 2])
 def test_a_dense_layer_may_have_hardly_a_feature(features: int) -> None:
     check("FullyConnected", [_random(5, features), _random(3, features), _random(3)], statics=(1, 2))
+
+
+@pytest.mark.parametrize("dims", [((3, 4), (4, 0)), ((0, 4), (4, 5))])
+def test_a_product_without_elements_is_one_without_launches(dims: tuple[tuple[int, int], tuple[int, int]]) -> None:
+    for kind in ("cpu", "tiles"):
+        program = prepare(graph_of("MatMul", [_random(*each) for each in dims]), traits(kind))
+        assert not program.launches
 
 
 def test_a_convolution_of_halves_is_as_near_as_halves_are() -> None:

@@ -70,7 +70,7 @@ def product_tile(traits: DeviceTraits, rows: int, columns: int, batches: int, de
     """The tile for a product of so many rows and columns."""
     if traits.kind == "cpu":
         return _cpu_tile(rows, columns)
-    panel = -(-columns // 4) * 4
+    panel = max(-(-columns // 4), 1) * 4
 
     def groups(tile: GpuTile) -> int:
         return -(-rows // tile.rows) * -(-columns // tile.columns) * batches
@@ -108,7 +108,7 @@ GPU_TILES = (
 def _cpu_tile(rows: int, columns: int) -> ClTile:
     """A tile whose eight vectors of sums stay in registers, besides what they are made of."""
     height, across = min(rows, 4), CPU_WIDTH if columns <= CPU_WIDTH else 2 * CPU_WIDTH
-    return ClTile(True, height, across, height, across, 0, 1, -(-columns // across) * across)
+    return ClTile(True, height, across, height, across, 0, 1, max(-(-columns // across), 1) * across)
 
 
 def batch_lines(batched: bool) -> list[str]:
