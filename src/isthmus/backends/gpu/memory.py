@@ -6,41 +6,31 @@ It is all or nothing; a handle belongs to one context.
 
 from __future__ import annotations
 
-import itertools
-import threading
-import weakref
 from collections.abc import Callable, Sequence
 
 from isthmus.backends.gpu.buffers import HostSharedBuffer, OpenClBuffer, adopt_buffer, context_of
 from isthmus.backends.gpu.options import GpuMemInfo, GpuMemType
 from isthmus.backends.gpu.runtime.context import ClContext
-from isthmus.backends.seam.driver import DescriptorType, MemDescriptor, Registration
+from isthmus.backends.seam.driver import DescriptorType, MemDescriptor
+from isthmus.backends.seam.registration import RegistrationTable, TableEntry
 from isthmus.errors import Code, QnnError
 from isthmus.memory import holds
 from isthmus.memory.integers import is_int
 
 
-class GpuRegistration(Registration):
+class GpuRegistration(TableEntry):
     """One OpenCL buffer that tensors may lie in."""
 
     def __init__(
         self, number: int, descriptor: MemDescriptor, buffer: OpenClBuffer, forget: Callable[[GpuRegistration], None]
     ) -> None:
-        self.number = number
-        self.descriptor = descriptor
+        super().__init__(number, descriptor, buffer.window(0, descriptor.nbytes), forget)
         self.buffer = buffer
-        self.window = buffer.window(0, descriptor.nbytes)
         self.shared: HostSharedBuffer | None = None
         """Host memory that is handed to the device for each execution, where it is that."""
-        self._forget = forget
-
-    @property
-    def name(self) -> str:
-        """The handle as messages call it."""
-        return f"handle {self.number} ({self.descriptor.dtype.name}{list(self.descriptor.dims)})"
 
     def _release(self) -> None:
-        self._forget(self)
+        super()._release()
         if holds.holders(self.window):
             # An execution is under way in it. Nobody waits for that: its binding keeps the memory as long as it needs.
             self.buffer.abandon()
@@ -48,7 +38,7 @@ class GpuRegistration(Registration):
             self.buffer.close()
 
 
-class GpuMemory:
+class GpuMemory(RegistrationTable[GpuRegistration]):
     """The registered memory of one context.
 
     Parameters
@@ -58,24 +48,8 @@ class GpuMemory:
     """
 
     def __init__(self, context: ClContext) -> None:
+        super().__init__()
         self._context = context
-        self._numbers = itertools.count(1)
-        self._lock = threading.RLock()
-        # Whoever has a handle keeps its registration; nobody has one that an interrupt took away.
-        self._known: weakref.WeakSet[GpuRegistration] = weakref.WeakSet()
-
-    def register(self, descriptors: Sequence[MemDescriptor]) -> list[GpuRegistration]:
-        """Register all of these, or none."""
-        made: list[GpuRegistration] = []
-        with self._lock:
-            try:
-                for index, descriptor in enumerate(descriptors):
-                    made.append(self._one(f"memory descriptor {index}", descriptor))
-            except BaseException:
-                for registration in made:
-                    registration.close()
-                raise
-        return made
 
     def foreign(self, descriptors: Sequence[MemDescriptor]) -> int | None:
         """The one other OpenCL context that all of these buffers are of, if nothing is registered that is of this."""
@@ -88,14 +62,7 @@ class GpuMemory:
             owners.add(context_of(_given(what, descriptor), what))
         return None if len(owners) != 1 or self._context.handle in owners else owners.pop()
 
-    def close(self) -> None:
-        """Deregister all; safe to call again."""
-        with self._lock:
-            known = list(self._known)
-        for registration in known:
-            registration.close()
-
-    def _one(self, what: str, descriptor: MemDescriptor) -> GpuRegistration:
+    def _entry(self, what: str, descriptor: MemDescriptor) -> GpuRegistration:
         given = _given(what, descriptor)
         buffer = adopt_buffer(self._context, given, what)
         try:
@@ -106,7 +73,6 @@ class GpuMemory:
         made = GpuRegistration(next(self._numbers), descriptor, buffer, self._forget)
         if isinstance(given, HostSharedBuffer):
             made.shared, made.window = given, given.window(0, descriptor.nbytes)
-        self._known.add(made)
         return made
 
     def _check(self, what: str, descriptor: MemDescriptor, buffer: OpenClBuffer) -> None:
@@ -121,10 +87,6 @@ class GpuMemory:
             if holds.overlap(known.buffer.window(), buffer.window()):
                 rule = f"its OpenCL buffer shares memory with the one that is registered as {known.name}"
                 raise QnnError(Code.MEM_ALREADY_REGISTERED, what, rule, "Give each tensor memory of its own.")
-
-    def _forget(self, registration: GpuRegistration) -> None:
-        with self._lock:
-            self._known.discard(registration)
 
 
 def _given(what: str, descriptor: MemDescriptor) -> object:

@@ -6,16 +6,15 @@ offset with a handle of its own. A registration is all or nothing; a handle belo
 
 from __future__ import annotations
 
-import itertools
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from isthmus.backends.accelerator import Queue, Slots
 from isthmus.backends.htp.options import HtpDescriptor, HtpMemType, Reregistration
-from isthmus.backends.seam.driver import DescriptorType, MemDescriptor, Registration
+from isthmus.backends.seam.driver import DescriptorType, MemDescriptor
+from isthmus.backends.seam.registration import RegistrationTable, TableEntry
 from isthmus.errors import Code, QnnError
-from isthmus.memory import SharedFd, Window, holds, window
+from isthmus.memory import SharedFd, Window, window
 from isthmus.memory.identity import Identity
 from isthmus.memory.integers import is_int
 from isthmus.memory.shareable import mapped_window, shared_file
@@ -56,38 +55,20 @@ class SharedPart:
         return self.window.buffer.fd, self.window.offset, self.window.nbytes
 
 
-class HtpRegistration(Registration):
+class HtpRegistration(TableEntry):
     """One part of a shared buffer that the accelerator sees."""
 
     def __init__(
         self, number: int, descriptor: MemDescriptor, part: SharedPart, forget: Callable[[HtpRegistration], None]
     ) -> None:
-        self.number = number
-        self.descriptor = descriptor
+        super().__init__(number, descriptor, part.window, forget, (part.identity, (part.identity, part.place)))
         self.part = part
-        self.window = part.window
         self.slot = -1
         self.slots: Slots | None = None
         """Those that were registered together with it: what is forgotten of them is deregistered."""
-        self._forget = forget
-        self._hold: holds.Hold | None = None
-
-    def hold(self) -> None:
-        """Keep the memory from ending; once it is on record, so that its context lets go of it whatever happens."""
-        self._hold = holds.keep(self.window, f"memory of {self.name}")
-
-    @property
-    def name(self) -> str:
-        """The handle as messages call it."""
-        return f"handle {self.number} ({self.descriptor.dtype.name}{list(self.descriptor.dims)})"
-
-    def _release(self) -> None:
-        self._forget(self)
-        if self._hold is not None:
-            self._hold.release()
 
 
-class HtpMemory:
+class HtpMemory(RegistrationTable[HtpRegistration]):
     """The registered memory of one context.
 
     Parameters
@@ -99,47 +80,26 @@ class HtpMemory:
     """
 
     def __init__(self, lane: Queue, policy: Reregistration) -> None:
+        super().__init__()
         self._lane = lane
         self.policy = policy
-        self._numbers = itertools.count(1)
-        self._lock = threading.RLock()
-        self._buffers: dict[Identity, dict[int, list[HtpRegistration]]] = {}
 
-    def register(self, descriptors: Sequence[MemDescriptor]) -> list[HtpRegistration]:
-        """Register all of these, or none."""
-        made: list[HtpRegistration] = []
-        with self._lock:
-            try:
-                for index, descriptor in enumerate(descriptors):
-                    made.append(self._one(f"memory descriptor {index}", descriptor))
-                slots = self._lane.accelerator.register([registration.part.shared for registration in made])
-                for registration, slot in zip(made, slots, strict=True):
-                    registration.slot, registration.slots = slot, slots
-            except BaseException:
-                for registration in made:
-                    registration.close()
-                raise
-        return made
-
-    def close(self) -> None:
-        """Deregister all; safe to call again."""
-        with self._lock:
-            known = [r for places in self._buffers.values() for group in places.values() for r in group]
-        for registration in known:
-            registration.close()
-
-    def _one(self, what: str, descriptor: MemDescriptor) -> HtpRegistration:
+    def _entry(self, what: str, descriptor: MemDescriptor) -> HtpRegistration:
         part = _part(what, descriptor)
         self._check_new(what, descriptor, part)
         made = HtpRegistration(next(self._numbers), descriptor, part, self._forget)
-        self._buffers.setdefault(part.identity, {}).setdefault(part.place, []).append(made)
         made.hold()
         return made
 
+    def _share(self, entries: Sequence[HtpRegistration]) -> None:
+        slots = self._lane.accelerator.register([entry.part.shared for entry in entries])
+        for entry, slot in zip(entries, slots, strict=True):
+            entry.slot, entry.slots = slot, slots
+
     def _check_new(self, what: str, descriptor: MemDescriptor, part: SharedPart) -> None:
-        places = self._buffers.get(part.identity, {})
-        rivals = places if part.whole else [place for place in (_WHOLE, part.place) if place in places]
-        for known in itertools.chain.from_iterable(places[place] for place in rivals):
+        identity = part.identity
+        rivals = (identity,) if part.whole else ((identity, _WHOLE), (identity, part.place))
+        for known in self._found(*rivals):
             other_shape = (known.descriptor.dims, known.descriptor.dtype) != (descriptor.dims, descriptor.dtype)
             if other_shape and self.policy is Reregistration.OTHER_SHAPE:
                 continue
@@ -156,16 +116,7 @@ class HtpMemory:
         if registration.slot >= 0 and self._lane.accelerator.alive:
             self._lane.in_turn(lambda: self._lane.accelerator.deregister([registration.slot]))
             registration.slot = -1
-        with self._lock:
-            part = registration.part
-            places = self._buffers.get(part.identity, {})
-            left = [other for other in places.get(part.place, ()) if other is not registration]
-            if left:
-                places[part.place] = left
-            else:
-                places.pop(part.place, None)
-            if not places:
-                self._buffers.pop(part.identity, None)
+        super()._forget(registration)
 
 
 def _part(what: str, descriptor: MemDescriptor) -> SharedPart:

@@ -1,0 +1,117 @@
+"""Registered memory: the table of one context, the same for every backend that has memory handles.
+
+A registration is all or nothing; a handle belongs to one context.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, Generic, TypeVar
+
+from isthmus.backends.seam.driver import MemDescriptor, Registration
+from isthmus.memory import Window, holds
+
+
+class TableEntry(Registration):
+    """Registered memory in a table.
+
+    Parameters
+    ----------
+    number
+        The number that messages call it by.
+    keys
+        What the table finds it by.
+    forget
+        Takes it out of the table.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        descriptor: MemDescriptor,
+        window: Window,
+        forget: Callable[[Any], None],
+        keys: Sequence[Hashable] = (),
+    ) -> None:
+        self.number, self.descriptor, self.window, self.keys = number, descriptor, window, keys
+        self._forget = forget
+        self._hold: holds.Hold | None = None
+
+    @property
+    def name(self) -> str:
+        """The handle as messages call it."""
+        return f"handle {self.number} ({self.descriptor.dtype.name}{list(self.descriptor.dims)})"
+
+    def hold(self) -> None:
+        """Keep the memory from ending before the registration."""
+        self._hold = holds.keep(self.window, f"memory of {self.name}")
+
+    def _release(self) -> None:
+        self._forget(self)
+        if self._hold is not None:
+            self._hold.release()
+
+
+_Entry = TypeVar("_Entry", bound=TableEntry)
+
+
+class RegistrationTable(ABC, Generic[_Entry]):
+    """The registered memory of one context."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(1)
+        self._lock = threading.RLock()
+        # The owner of a handle keeps its entry: one that an interrupt took from its owner ends by itself.
+        self._known: weakref.WeakSet[_Entry] = weakref.WeakSet()
+        self._by_key: dict[Hashable, weakref.WeakSet[_Entry]] = {}
+
+    @abstractmethod
+    def _entry(self, what: str, descriptor: MemDescriptor) -> _Entry:
+        """Check a descriptor and make an entry for it, which is not in the table yet."""
+
+    def _share(self, entries: Sequence[_Entry]) -> None:
+        """Have the device see new entries: all or none."""
+
+    def register(self, descriptors: Sequence[MemDescriptor]) -> list[_Entry]:
+        """Register all of these, or none."""
+        made: list[_Entry] = []
+        with self._lock:
+            try:
+                for index, descriptor in enumerate(descriptors):
+                    entry = self._entry(f"memory descriptor {index}", descriptor)
+                    made.append(entry)
+                    self._known.add(entry)
+                    for key in entry.keys:
+                        self._by_key.setdefault(key, weakref.WeakSet()).add(entry)
+                self._share(made)
+            except BaseException:
+                for entry in made:
+                    entry.close()
+                raise
+        return made
+
+    def _found(self, *keys: Hashable) -> list[_Entry]:
+        """List the entries that have one of these keys, the oldest first."""
+        found = {entry for key in keys for entry in self._by_key.get(key, ())}
+        return sorted(found, key=lambda entry: entry.number)
+
+    def close(self) -> None:
+        """Deregister all; safe to call again."""
+        with self._lock:
+            known = list(self._known)
+        for entry in known:
+            entry.close()
+
+    def _forget(self, entry: _Entry) -> None:
+        """Take an entry out of the table; safe to call again."""
+        with self._lock:
+            self._known.discard(entry)
+            for key in entry.keys:
+                entries = self._by_key.get(key, weakref.WeakSet())
+                entries.discard(entry)
+                if not entries:
+                    self._by_key.pop(key, None)
