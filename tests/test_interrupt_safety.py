@@ -216,10 +216,10 @@ def test_an_ending_that_another_thread_is_at_too_is_not_begun_again_within_itsel
 
 def test_an_ending_may_be_wanted_at_exit():
     script = (
-        "from isthmus.system.interrupts import Ending\n"
+        "from isthmus.system.interrupts import Finalizer\n"
         "class Owner: ...\n"
         "owner, other = Owner(), Owner()\n"
-        "Ending(owner, print, 'done', at_exit=True), Ending(other, print, 'never')\n"
+        "Finalizer(owner, print, 'done', at_exit=True), Finalizer(other, print, 'never')\n"
         "import os, atexit; atexit.register(lambda: None)\n"
         "keep = globals(); import builtins; builtins.keep = (owner, other)\n"
     )
@@ -269,11 +269,11 @@ def test_what_a_handler_raises_within_an_ending_is_the_clients_and_the_ending_is
 def test_an_ending_that_fails_is_told_by_pythons_own_hook_too():
     script = (
         "import sys\n"
-        "from isthmus.system.interrupts import Ending\n"
+        "from isthmus.system.interrupts import Finalizer\n"
         "sys.excepthook = lambda *problem: print('a crash')\n"
         "class Owner: ...\n"
         "owner = Owner()\n"
-        "ending = Ending(owner, lambda: 1 / 0)\n"
+        "ending = Finalizer(owner, lambda: 1 / 0)\n"
         "del owner\n"
         "print('goes on')"
     )

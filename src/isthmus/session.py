@@ -23,6 +23,7 @@ from isthmus.prepare.schedule import Plan
 from isthmus.prepare.tiling import ScratchLimit
 from isthmus.qnn.model_library import is_library
 from isthmus.system.lock import Lock
+from isthmus.system.shield import shielded
 
 LONGEST_SECONDS = 10**9
 """The longest time limit: some thirty years, which timers can count."""
@@ -93,6 +94,7 @@ class Session:
             print(session.outputs["y"])
     """
 
+    @shielded(release=lambda session: session.close())
     def __init__(
         self,
         path: str | os.PathLike[str],
@@ -197,6 +199,7 @@ class Session:
         with self._lock:
             graph.reset()
 
+    @shielded
     def close(self) -> None:
         """Free what the session holds; safe to call again. Views taken earlier stay readable.
 

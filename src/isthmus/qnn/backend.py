@@ -14,6 +14,7 @@ from isthmus.graph.ops import OPERATIONS
 from isthmus.log import Log, LogLevel
 from isthmus.qnn import options
 from isthmus.qnn.handle import Handle, end_forgotten
+from isthmus.system.shield import shielded
 from isthmus.version import build_id
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class Backend(Handle):
 
     invalid = Code.BACKEND_INVALID_HANDLE
 
+    @shielded(release=Handle.free)
     def __init__(
         self, name: str, config: Any = None, log: Log | Callable[[LogLevel, str], object] | None = None
     ) -> None:
@@ -61,6 +63,7 @@ class Backend(Handle):
         self._check()
         return options.ask(self.driver, option, self._what, Code.BACKEND_NOT_SUPPORTED)
 
+    @shielded
     def set_config(self, option: Any, value: Any = None) -> None:
         """Set a config, or several by a mapping: all or none (QnnBackend_setConfig)."""
         self._check()
@@ -105,18 +108,21 @@ class Backend(Handle):
         if reason is not None:
             raise QnnError(Code.OP_PACKAGE_VALIDATION_FAILURE, what, reason)
 
+    @shielded(release=Handle.free)
     def create_device(self) -> Device:
         """A device of this backend (QnnDevice_create)."""
         from isthmus.qnn.device import Device
 
         return Device(self)
 
+    @shielded(release=Handle.free)
     def create_context(self, configs: Mapping[Any, Any] | None = None, device: Device | None = None) -> Context:
         """A context on this backend (QnnContext_create)."""
         from isthmus.qnn.context import Context
 
         return Context(self, configs, device)
 
+    @shielded(release=Handle.free)
     def create_context_from_binary(
         self, binary: Source, configs: Mapping[Any, Any] | None = None, device: Device | None = None
     ) -> Context:

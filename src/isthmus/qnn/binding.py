@@ -19,6 +19,7 @@ from isthmus.qnn.profile import Profile, ProfileLevel, ProfilingEvent
 from isthmus.qnn.signal import Reservation, Signal
 from isthmus.qnn.tensor import ClientTensor
 from isthmus.system.interrupts import Finalizer
+from isthmus.system.shield import shielded
 
 if TYPE_CHECKING:
     from isthmus.qnn.graph import QnnGraph
@@ -114,6 +115,7 @@ class Binding:
         self.graph._check()
         return self._driver.stats
 
+    @shielded
     def close(self) -> None:
         """Forget it; safe to call again."""
         if self._forgotten.waits:

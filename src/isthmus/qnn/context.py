@@ -18,6 +18,21 @@ from isthmus.qnn.device import Device
 from isthmus.qnn.graph import QnnGraph
 from isthmus.qnn.handle import Handle
 from isthmus.qnn.mem import MemHandle
+from isthmus.system.shield import shielded
+
+
+def _free_all(handles: Iterable[Handle]) -> None:
+    for handle in handles:
+        handle.free()
+
+
+def _drop(graph: QnnGraph) -> None:
+    graph.context.drop_graph(graph.driver.graph)
+
+
+def _drop_all(graphs: Iterable[QnnGraph]) -> None:
+    for graph in graphs:
+        _drop(graph)
 
 
 class Context(Handle):
@@ -37,6 +52,7 @@ class Context(Handle):
 
     invalid = Code.CONTEXT_INVALID_HANDLE
 
+    @shielded(release=Handle.free)
     def __init__(
         self,
         backend: Backend,
@@ -86,18 +102,21 @@ class Context(Handle):
         self._check()
         return options.ask(self.driver, option, self._what, Code.CONTEXT_INVALID_ARGUMENT)
 
+    @shielded
     def set_config(self, option: Any, value: Any = None) -> None:
         """Set a config, or several by a mapping: all or none (QnnContext_setConfig)."""
         self._check()
         pairs = options.pairs(option, value, self._what, Code.CONTEXT_INVALID_CONFIG)
         options.set_all(self.driver, pairs, self._what, Code.CONTEXT_INVALID_CONFIG).keep()
 
+    @shielded(release=_drop)
     def create_graph(self, name: str) -> QnnGraph:
         """An empty graph (QnnGraph_create)."""
         self._check()
         self._check_name(name)
         return self._add(ir.Graph(name))
 
+    @shielded(release=_drop)
     def compose(
         self,
         path: str | os.PathLike[str],
@@ -128,6 +147,7 @@ class Context(Handle):
 
         return self._compose([load(ModelSource(_path(path), shapes, constants, graph))], name, mem_type)[0]
 
+    @shielded(release=_drop_all)
     def compose_all(
         self,
         path: str | os.PathLike[str],
@@ -162,6 +182,7 @@ class Context(Handle):
                 tensor.mem_type = kind
         return [self._add(graph) for graph in graphs]
 
+    @shielded(release=_drop)
     def add_graph(self, graph: ir.Graph) -> QnnGraph:
         """A graph that was composed elsewhere, its own from then on."""
         self._check()
@@ -183,6 +204,7 @@ class Context(Handle):
         """The size of the context's binary (QnnContext_getBinarySize)."""
         return len(self.get_binary())
 
+    @shielded
     def get_binary(self) -> bytes:
         """The context with all its graphs, to be created again from (QnnContext_getBinary)."""
         self._check()
@@ -193,11 +215,13 @@ class Context(Handle):
                 )
         return self.driver.get_binary()
 
+    @shielded
     def prepare_offline(self) -> bytes:
         """The context's binary out of graphs that are composed, not finalized: nothing is allocated to execute them."""
         self._check()
         return self.driver.get_binary()
 
+    @shielded(release=_free_all)
     def mem_register(self, descriptors: Iterable[MemDescriptor]) -> list[MemHandle]:
         """Register memory (QnnMem_register): all of it, or none."""
         self._check()
@@ -221,6 +245,7 @@ class Context(Handle):
             raise
         return handles
 
+    @shielded
     def mem_deregister(self, handles: Iterable[MemHandle]) -> None:
         """Deregister memory (QnnMem_deRegister): every valid handle of the list, even if another is refused."""
         self._check()
@@ -251,6 +276,7 @@ class Context(Handle):
             self.drop_graph(graph)
             raise
 
+    @shielded
     def drop_graph(self, graph: ir.Graph) -> None:
         """Take back a graph that its client never got; QNN has no call that ends one. Its name is free again."""
         self.driver.drop_graph(graph)

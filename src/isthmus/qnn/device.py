@@ -5,6 +5,7 @@ from __future__ import annotations
 from isthmus.errors import Code, QnnError
 from isthmus.qnn.backend import Backend
 from isthmus.qnn.handle import Handle
+from isthmus.system.shield import shielded
 
 
 class Device(Handle):
@@ -12,6 +13,7 @@ class Device(Handle):
 
     invalid = Code.DEVICE_INVALID_HANDLE
 
+    @shielded(release=Handle.free)
     def __init__(self, backend: Backend) -> None:
         backend._check()
         self.backend = backend

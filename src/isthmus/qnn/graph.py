@@ -28,6 +28,8 @@ from isthmus.qnn.memory import GraphMemory
 from isthmus.qnn.profile import Profile, ProfileLevel, ProfilingEvent
 from isthmus.qnn.signal import Reservation, Signal
 from isthmus.qnn.tensor import ClientTensor
+from isthmus.system import shield
+from isthmus.system.shield import shielded
 
 if TYPE_CHECKING:
     from isthmus.qnn.context import Context
@@ -148,6 +150,7 @@ class QnnGraph(Handle):
             return Priority(self.driver.priority)
         return self.driver.threads if option is GraphConfig.THREADS else self.driver.scratch_limit
 
+    @shielded
     def set_config(self, option: Any, value: Any = None) -> None:
         """Set a config, or several by a mapping of options to values: all of them or none (QnnGraph_setConfig)."""
         self._check()
@@ -181,6 +184,7 @@ class QnnGraph(Handle):
         """Whether it is ready to execute."""
         return self.driver.finalized
 
+    @shielded
     def finalize(self, profile: Profile | None = None) -> None:
         """Make it ready to execute (QnnGraph_finalize)."""
         self._check()
@@ -198,6 +202,7 @@ class QnnGraph(Handle):
             if profile.level is ProfileLevel.DETAILED:
                 profile.add(ProfilingEvent("staging reserved", self.driver.stats().staging_bytes, "bytes"))
 
+    @shielded(release=Binding.close)
     def bind(self, inputs: Sequence[ClientTensor] = (), outputs: Sequence[ClientTensor] = ()) -> Binding:
         """Bind memory to the graph, with all checks, for any number of executions.
 
@@ -295,6 +300,7 @@ class QnnGraph(Handle):
         """
         return self._submit(partial(self.execute, inputs, outputs), notify, profile, signal)
 
+    @shielded(release=lambda memory: memory.binding.close())
     def allocate(self, io: str | None = None) -> GraphMemory:
         """Give the graph all the memory that it needs, finalize it if it is not yet, and bind it.
 
@@ -420,8 +426,11 @@ class QnnGraph(Handle):
             binding = None
         if binding is None:
             check_finalized(self)
-            binding = self._bindings.of(*given, self._memories(*given))
+            binding = shield.run(self._new_binding, given)
         return binding
+
+    def _new_binding(self, given: tuple[tuple[ClientTensor, ...], tuple[ClientTensor, ...]]) -> DriverBinding:
+        return self._bindings.of(*given, self._memories(*given))
 
     def _memories(self, inputs: tuple[ClientTensor, ...], outputs: tuple[ClientTensor, ...]) -> Memories:
         """The memory of each input and output in order."""

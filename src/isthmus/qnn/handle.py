@@ -15,6 +15,7 @@ from typing import ClassVar, TypeVar
 
 from isthmus.errors import Code, QnnError
 from isthmus.log import deferred
+from isthmus.system.shield import shielded
 
 _Self = TypeVar("_Self", bound="Handle")
 _handles: weakref.WeakSet[Handle] = weakref.WeakSet()
@@ -66,6 +67,7 @@ class Handle:
         """Whether it belongs to the process that this one was forked from."""
         return self._inherited
 
+    @shielded
     def free(self) -> None:
         """Free it and all that it owns; safe to call again."""
         if self._inherited:

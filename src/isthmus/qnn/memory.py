@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from isthmus.memory import Buffer
 from isthmus.qnn.binding import Binding
+from isthmus.system.shield import shielded
 
 if TYPE_CHECKING:
     from isthmus.qnn.graph import QnnGraph
@@ -53,6 +54,7 @@ class GraphMemory:
         self.inputs_survive = driver.inputs_survive or not in_place
         """Whether an execution leaves the inputs as they were."""
 
+    @shielded
     def close(self) -> None:
         """Free the memory, after the context; safe to call again. Views that were taken stay readable."""
         if self.binding.graph.inherited:

@@ -14,6 +14,7 @@ from isthmus.memory.integers import is_int
 from isthmus.qnn.backend import Backend
 from isthmus.qnn.handle import Handle
 from isthmus.qnn.options import option, pairs
+from isthmus.system.shield import shielded
 
 _LONGEST = 10**15
 """Some thirty years; what is longer is no limit, and clocks cannot wait for it."""
@@ -47,6 +48,7 @@ class Signal(Handle):
 
     invalid = Code.COMMON_INVALID_ARGUMENT
 
+    @shielded(release=Handle.free)
     def __init__(self, backend: Backend, timeout_us: int | None = None) -> None:
         if not isinstance(backend, Backend):
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, "signal", f"{backend!r} is not a backend")

@@ -1,0 +1,280 @@
+"""State-changing calls on a thread that no signal handler reaches.
+
+Python runs signal handlers in the main thread, between any two of its instructions, and a handler may raise (Ctrl-C
+does). A shielded call that is made from the main thread runs on a helper thread while the main thread waits for it, so
+the code below it is ordinary Python: the next line is always reached. An interrupt is noted, the call is asked to end
+early (`check`), what it has created is released, and only then does the interrupt go on to the caller.
+
+docs/interrupts.md says which paths are not shielded, and why.
+"""
+
+from __future__ import annotations
+
+import _thread
+import contextvars
+import functools
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from queue import SimpleQueue
+from types import FrameType
+from typing import Any, ParamSpec, TypeVar
+
+from isthmus.errors import Code, QnnError
+from isthmus.system.interrupts import run_pending, start
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+PIECE = 0.05
+"""Seconds between two looks of the main thread: a signal that another thread receives does not end its wait."""
+MAX_IDLE = 2
+"""How many helper threads are kept between calls."""
+
+
+class Cancelled(QnnError):
+    """The answer to a call whose caller was interrupted; only the code below the call sees it."""
+
+    def __init__(self) -> None:
+        super().__init__(Code.COMMON_GENERAL, "call", "its caller was interrupted")
+
+
+def shielded(
+    function: Callable[_P, _R] | None = None, /, *, release: Callable[[Any], object] | None = None
+) -> Any:
+    """Make a function or a method run on a helper thread when it is called from the main thread.
+
+    Parameters
+    ----------
+    release
+        Frees what an interrupted call has created: it is called with the result, or, for ``__init__``, with the object.
+
+    Examples
+    --------
+    >>> import threading
+    >>> @shielded
+    ... def runs_on_main_thread():
+    ...     return threading.current_thread() is threading.main_thread()
+    >>> runs_on_main_thread()
+    False
+    """
+    if function is None:
+        return functools.partial(shielded, release=release)
+
+    @functools.wraps(function)
+    def call(*arguments: _P.args, **named: _P.kwargs) -> Any:
+        return _run(function, arguments, named, release)
+
+    return call
+
+
+def run(function: Callable[..., _R], *arguments: Any, release: Callable[[Any], object] | None = None) -> _R:
+    """Call a function as if it were decorated with `shielded`."""
+    return _run(function, arguments, {}, release)  # type: ignore[no-any-return]
+
+
+def check() -> None:
+    """Raise `Cancelled` if the caller of the shielded call on this thread was interrupted. For loops that take long."""
+    call = _now.call
+    if call is not None and call.interrupted:
+        raise Cancelled
+
+
+class _Call:
+    """One call: what to do, which side has claimed it, and how it ended."""
+
+    def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+        self._work: Any = (contextvars.copy_context(), function, arguments, named)
+        self.claims: list[object] = []
+        """The first entry decides who has the call: a helper, which then performs it, or its caller, who drops it."""
+        self.interrupted = False
+        self.over = False
+        self.value: Any = None
+        self.problem: BaseException | None = None
+        self.undo: _Call | None = None
+        self.generation = _generation
+        self.ended = _thread.allocate_lock()
+        self.ended.acquire()
+
+    def claim(self, who: object) -> bool:
+        """Claim the call; safe to repeat. Whether `who` has it."""
+        self.claims.append(who)
+        return self.claims[0] is who
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the process was forked since: the helper is the parent's."""
+        return self.generation != _generation
+
+    def perform(self) -> None:
+        """Do it, on a helper thread."""
+        _now.call = self
+        context, function, arguments, named = self._work
+        try:
+            run_pending()
+            self.value = context.run(function, *arguments, **named)
+        except BaseException as problem:
+            self.problem = problem
+        # What the call was given must not outlive it here.
+        self._work = context = function = arguments = named = None
+        _now.call = None
+        self.over = True
+        self.ended.release()
+
+    def wait(self) -> None:
+        """Wait until it is over, in short pieces. A handler that runs meanwhile may raise."""
+        # Not until the lock is acquired: an interrupt may come right after that.
+        while not (self.over or self.is_lost):
+            if not self.claims and not _idle:
+                # A signal handler has made a call while the only helper has another.
+                with suppress(RuntimeError):
+                    start(_Helper())
+            self.ended.acquire(True, PIECE)
+        if self.is_lost:
+            raise QnnError(Code.COMMON_SYSTEM_COMMUNICATION, "call", "this process was forked while it waited for it")
+
+
+class _Now(threading.local):
+    call: _Call | None = None
+    """The call that this thread performs."""
+
+
+class _Helper(threading.Thread):
+    """A thread that performs calls until enough others are idle."""
+
+    def __init__(self) -> None:
+        super().__init__(name="isthmus-shield", daemon=True)
+
+    def run(self) -> None:
+        """Perform calls, one after the other."""
+        generation, calls = _generation, _calls
+        while generation == _generation and (len(_idle) < MAX_IDLE or not calls.empty()):
+            _idle.append(self)
+            call = calls.get()
+            is_mine = call.claim(object())
+            _idle.remove(self)
+            if is_mine:
+                call.perform()
+            del call
+
+
+_calls: SimpleQueue[_Call] = SimpleQueue()
+_idle: list[_Helper] = []
+_generation = 0
+_now = _Now()
+_CALLER = object()
+_PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
+_LOCKING = (_PACKAGE, logging.__file__)
+"""Files whose code may hold locks that a call needs."""
+_LOCK_FREE = tuple(_PACKAGE + room + os.sep for room in ("tools", "report"))
+_BOUNDARIES = frozenset(("__del__", run_pending.__name__))
+"""Functions that the garbage collector calls, at any place."""
+
+
+def _run(
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    named: dict[str, Any],
+    release: Callable[[Any], object] | None,
+) -> Any:
+    if _thread.get_ident() != threading.main_thread().ident or sys.is_finalizing() or _is_within_library():
+        return function(*arguments, **named)
+    if not _idle:
+        try:
+            start(_Helper())
+        except RuntimeError:
+            # The system starts no more threads. The call itself may work, and one that frees memory should.
+            return function(*arguments, **named)
+    call = _Call(function, arguments, named)
+    try:
+        _calls.put(call)
+        call.wait()
+        if call.problem is not None:
+            raise call.problem
+        return call.value
+    except BaseException as problem:
+        if problem is call.problem:
+            # Its traceback leads here: they must not keep each other.
+            call.problem = None
+            raise
+        call.interrupted, interrupt = True, problem
+    made = (arguments[0],) if function.__name__ == "__init__" else None
+    # Not a loop, whose jump back would be a place for an interrupt outside of every `try`.
+    try:
+        _abandon(call, release, made)
+    except BaseException as problem:
+        interrupt = problem
+    try:
+        _abandon(call, release, made)
+    except BaseException as problem:
+        interrupt = problem
+    try:
+        _abandon(call, release, made)
+    except BaseException as problem:
+        interrupt = problem
+    try:
+        raise interrupt
+    finally:
+        del interrupt, call, made
+
+
+def _abandon(call: _Call, release: Callable[[Any], object] | None, made: tuple[Any] | None) -> None:
+    """See an interrupted call to its end, and release what it has created; safe to repeat."""
+    if call.claim(_CALLER):
+        return
+    _see_through(call)
+    if release is None or call.problem is not None or call.is_lost:
+        return
+    if call.undo is None:
+        call.undo = _Call(release, made or (call.value,), {})
+    if not call.undo.over:
+        # It is performed once, however often it is put there.
+        _calls.put(call.undo)
+        _see_through(call.undo)
+    call.value = None
+
+
+def _see_through(call: _Call) -> None:
+    """Wait for the end of a call, whatever handlers raise meanwhile."""
+    while not (call.over or call.is_lost):
+        # `suppress` is Python, and so a place for the next interrupt.
+        try:  # noqa: SIM105
+            call.wait()
+        except BaseException:
+            pass
+
+
+def _is_within_library() -> bool:
+    """Tell whether the main thread is in the midst of library code that something else has made this call from.
+
+    That is a signal handler, a client's callback or the garbage collector, and the code that they came into may hold
+    locks: this thread may take those again, a helper would wait for them for ever.
+    """
+    frame: FrameType | None = sys._getframe()
+    is_outside = False
+    while frame is not None:
+        code = frame.f_code
+        if code.co_filename == __file__ and is_outside:
+            return False
+        if not code.co_filename.startswith(_LOCKING) or code.co_filename.startswith(_LOCK_FREE):
+            is_outside = True
+        elif is_outside:
+            return True
+        elif code.co_name in _BOUNDARIES:
+            is_outside = True
+        frame = frame.f_back
+    return False
+
+
+def _after_fork() -> None:
+    global _calls, _generation
+    _calls = SimpleQueue()
+    _idle.clear()
+    _generation += 1
+
+
+os.register_at_fork(after_in_child=_after_fork)
