@@ -6,6 +6,7 @@ waits until what it needs is there, and gives up after a time that only a failur
 
 from __future__ import annotations
 
+import inspect
 import signal
 import sys
 import threading
@@ -32,12 +33,17 @@ def eventually(true: Callable[[], object], seconds: float = PATIENCE) -> bool:
 
 
 def main_in(function: Callable[..., object]) -> FrameType | None:
-    """Where the main thread is within a function, if it is."""
-    code = function.__code__
-    frame: FrameType | None = sys._current_frames()[threading.main_thread().ident]
-    while frame is not None and frame.f_code is not code:
-        frame = frame.f_back
-    return frame
+    """Where the main thread, or a helper that performs a call for it, is within a function, if it is."""
+    code = inspect.unwrap(function).__code__
+    helpers = [thread.ident for thread in threading.enumerate() if thread.name == "isthmus-shield"]
+    frames = sys._current_frames()
+    for thread in (threading.main_thread().ident, *helpers):
+        frame: FrameType | None = frames.get(thread)
+        while frame is not None:
+            if frame.f_code is code:
+                return frame
+            frame = frame.f_back
+    return None
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 from types import FrameType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, overload
 
 from isthmus.errors import Code, QnnError
 from isthmus.system.interrupts import run_pending, start
@@ -32,8 +32,6 @@ _R = TypeVar("_R")
 
 PIECE = 0.05
 """Seconds between two looks of the main thread: a signal that another thread receives does not end its wait."""
-MAX_IDLE = 2
-"""How many helper threads are kept between calls."""
 
 
 class Cancelled(QnnError):
@@ -43,9 +41,15 @@ class Cancelled(QnnError):
         super().__init__(Code.COMMON_GENERAL, "call", "its caller was interrupted")
 
 
-def shielded(
-    function: Callable[_P, _R] | None = None, /, *, release: Callable[[Any], object] | None = None
-) -> Any:
+@overload
+def shielded(function: Callable[_P, _R], /) -> Callable[_P, _R]: ...
+
+
+@overload
+def shielded(*, release: Callable[[Any], object]) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]: ...
+
+
+def shielded(function: Any = None, /, *, release: Callable[[Any], object] | None = None) -> Any:
     """Make a function or a method run on a helper thread when it is called from the main thread.
 
     Parameters
@@ -63,18 +67,13 @@ def shielded(
     False
     """
     if function is None:
-        return functools.partial(shielded, release=release)
+        return functools.partial(shielded, release=release)  # type: ignore[call-overload]
 
     @functools.wraps(function)
-    def call(*arguments: _P.args, **named: _P.kwargs) -> Any:
+    def call(*arguments: Any, **named: Any) -> Any:
         return _run(function, arguments, named, release)
 
     return call
-
-
-def run(function: Callable[..., _R], *arguments: Any, release: Callable[[Any], object] | None = None) -> _R:
-    """Call a function as if it were decorated with `shielded`."""
-    return _run(function, arguments, {}, release)  # type: ignore[no-any-return]
 
 
 def check() -> None:
@@ -122,8 +121,6 @@ class _Call:
         # What the call was given must not outlive it here.
         self._work = context = function = arguments = named = None
         _now.call = None
-        self.over = True
-        self.ended.release()
 
     def wait(self) -> None:
         """Wait until it is over, in short pieces. A handler that runs meanwhile may raise."""
@@ -144,7 +141,7 @@ class _Now(threading.local):
 
 
 class _Helper(threading.Thread):
-    """A thread that performs calls until enough others are idle."""
+    """A thread that performs calls until another is idle."""
 
     def __init__(self) -> None:
         super().__init__(name="isthmus-shield", daemon=True)
@@ -152,14 +149,21 @@ class _Helper(threading.Thread):
     def run(self) -> None:
         """Perform calls, one after the other."""
         generation, calls = _generation, _calls
-        while generation == _generation and (len(_idle) < MAX_IDLE or not calls.empty()):
-            _idle.append(self)
+        _idle.append(self)
+        while len(_idle) == 1 or not calls.empty():
             call = calls.get()
-            is_mine = call.claim(object())
-            _idle.remove(self)
-            if is_mine:
+            if call.claim(object()):
+                _idle.remove(self)
                 call.perform()
+                if generation != _generation:
+                    # The call has forked the process, and this is the child.
+                    return
+                # Before its caller goes on, who may have another.
+                _idle.append(self)
+                call.over = True
+                call.ended.release()
             del call
+        _idle.remove(self)
 
 
 _calls: SimpleQueue[_Call] = SimpleQueue()
@@ -203,22 +207,18 @@ def _run(
             raise
         call.interrupted, interrupt = True, problem
     made = (arguments[0],) if function.__name__ == "__init__" else None
-    # Not a loop, whose jump back would be a place for an interrupt outside of every `try`.
     try:
-        _abandon(call, release, made)
-    except BaseException as problem:
-        interrupt = problem
-    try:
-        _abandon(call, release, made)
-    except BaseException as problem:
-        interrupt = problem
-    try:
-        _abandon(call, release, made)
-    except BaseException as problem:
-        interrupt = problem
-    try:
+        # Not a loop, whose jump back would be a place for an interrupt outside of every `try`.
+        try:
+            _abandon(call, release, made)
+        finally:
+            try:
+                _abandon(call, release, made)
+            finally:
+                _abandon(call, release, made)
         raise interrupt
     finally:
+        call.problem = None
         del interrupt, call, made
 
 
