@@ -16,6 +16,7 @@ from isthmus.backends.accelerator.connection import Connection, Request
 from isthmus.backends.accelerator.gate import Gate
 from isthmus.backends.seam import binary
 from isthmus.memory import rpcmem
+from isthmus.system.shield import Cancelled
 
 
 @pytest.fixture
@@ -64,13 +65,13 @@ def test_a_registration_in_parts_is_undone_whole(accelerator, monkeypatch):
     def second_is_interrupted(*arguments, **named):
         parts.append(arguments)
         if len(parts) == 2:
-            raise KeyboardInterrupt
+            raise Cancelled
         return Accelerator.answer(accelerator, *arguments, **named)
 
     with rpcmem.alloc(25, 1, 4096) as buffer:
         with monkeypatch.context() as patch:
             patch.setattr(accelerator, "answer", second_is_interrupted)
-            with pytest.raises(KeyboardInterrupt):
+            with pytest.raises(Cancelled):
                 accelerator.register([(buffer.fd, 0, 4096)] * 100)
         assert accelerator.counts()["memory"] == before
 

@@ -126,7 +126,7 @@ class Channel:
             if magic != _MAGIC or length > MAX_BYTES:
                 raise ChannelClosed
             frame.content = self._exactly(length)
-        except BaseException:
+        except Exception:
             frame.close()
             raise
         return frame

@@ -35,6 +35,7 @@ from isthmus.backends.seam.deadlines import CHUNK, Deadlines, Patience
 from isthmus.errors import Code, QnnError
 from isthmus.system import isolated
 from isthmus.system.interrupts import FileDescriptor, start
+from isthmus.system.shield import check
 
 Undo = Callable[[dict[str, Any]], tuple[str, dict[str, Any]]]
 """From an answer to the call that takes back what it tells of."""
@@ -126,6 +127,7 @@ class Request:
         """Wait until it is answered, at most for so long; whether it is."""
         patience = Patience(seconds)
         while not self.answered:
+            check()
             left = patience.left()
             if left <= 0:
                 return False
@@ -174,10 +176,11 @@ class Connection:
             start(self._threads[0])
             patience = Patience(seconds)
             while not self._starting.acquire(timeout=min(seconds, CHUNK)):
+                check()
                 if patience.left() <= 0:
                     self.kill(f"it did not start within {seconds:g} s")
                     raise self.gone("accelerator process")
-        except BaseException as problem:
+        except Exception as problem:
             self.kill("it was not wanted any more")
             if isinstance(problem, RuntimeError):
                 raise _no_thread(problem) from None

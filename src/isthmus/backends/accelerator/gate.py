@@ -15,6 +15,7 @@ import threading
 from dataclasses import dataclass, field
 
 from isthmus.backends.seam.deadlines import CHUNK, Patience
+from isthmus.system.shield import check
 
 
 @dataclass(order=True)
@@ -84,6 +85,7 @@ class Gate:
             left = patience.left()
             if waiter.turn.acquire(timeout=max(0.0, min(left, CHUNK))):
                 return True
+            check()
             with self._lock:
                 # Whoever ended a turn may have been interrupted before this.
                 self._admit()

@@ -20,6 +20,7 @@ from isthmus.errors import Code, QnnError
 from isthmus.log import tell
 from isthmus.memory.shareable import shared_file
 from isthmus.system.interrupts import FileDescriptor, Finalizer, own_fd, warn_forgotten
+from isthmus.system.shield import shielded
 
 SERVING = ("doorbell:serve", "doorbell:end", "doorbell:publish", "executor:run", "executor:work", "executor:stop")
 _SECONDS_TO_END = 2.0
@@ -39,6 +40,7 @@ class Accelerator:
         How long to wait for it; without them the defaults, and what ``ISTHMUS_TIMEOUT`` says.
     """
 
+    @shielded(release=lambda accelerator: accelerator.close())
     def __init__(self, units: int | None = None, deadlines: Deadlines | None = None) -> None:
         self.deadlines = Deadlines.from_environment() if deadlines is None else deadlines
         self.gate = Gate(units or len(os.sched_getaffinity(0)))
@@ -46,7 +48,6 @@ class Accelerator:
         target = host_target()
         loader.ensure(SERVING, target)
         self.connection = Connection()
-        # Before there is anything to end: an interrupt may come at any moment.
         self._ending = Finalizer(self, _reclaim, self.connection)
         try:
             self.connection.start(self.deadlines.starting)
@@ -55,7 +56,7 @@ class Accelerator:
             self.unconfined: tuple[str, ...] = tuple(hello["unconfined"])
             """What the system did not let it give up of its rights."""
             self.provide(SERVING, target)
-        except BaseException:
+        except Exception:
             self.kill("it was not wanted any more")
             raise
         for right in self.unconfined:
@@ -94,15 +95,13 @@ class Accelerator:
         """
         return self.answer(request(name, fds, undo, **arguments), seconds)
 
+    @shielded
     def answer(self, request: Request, seconds: float | None = None) -> dict[str, Any]:
-        """Have a request done, and wait for the answer.
-
-        Whoever has to keep what the answer tells of abandons the request if an interrupt comes before that is kept.
-        """
+        """Have a request done, and wait for the answer."""
         try:
             if not self.settle(request, seconds):
                 raise self.gone(f"call '{request.name}'")
-        except BaseException:
+        except Exception:
             self.connection.abandon(request)
             raise
         if request.refusal is not None:
@@ -125,6 +124,7 @@ class Accelerator:
             self.kill(f"it did not answer the call '{request.name}' within {request.seconds:g} s")
         return request.answered
 
+    @shielded
     def register(self, windows: Sequence[tuple[int, int, int]]) -> Slots:
         """Let the accelerator see memory, given as (descriptor, offset, bytes): all or none.
 
@@ -141,11 +141,12 @@ class Accelerator:
                 requests.append(request("register", [fd for fd, _, _ in part], _deregistration, spans=spans))
                 self.answer(requests[-1])
             return Slots(self.connection, [slot for done in requests if done.answer for slot in done.answer["slots"]])
-        except BaseException:
+        except Exception:
             for done in requests:
                 self.connection.abandon(done)
             raise
 
+    @shielded
     def deregister(self, slots: Iterable[int]) -> None:
         """Take memory away from it. A process that has died has none any more.
 
@@ -161,6 +162,7 @@ class Accelerator:
         if isinstance(slots, Slots):
             slots.ended()
 
+    @shielded
     def provide(self, kernels: Iterable[str], target: Target) -> None:
         """Send it the code of kernels that it does not have yet: it opens no files and compiles nothing."""
         wanted = [kernel for kernel in sorted(set(kernels)) if (kernel, target.name) not in self._sent]
@@ -186,6 +188,7 @@ class Accelerator:
 
     # -- end -----------------------------------------------------------------------------------------------------------
 
+    @shielded
     def close(self) -> None:
         """End the process, whatever it computes; safe to call again, and always ends itself."""
         if not self.forked:

@@ -23,6 +23,7 @@ from isthmus.engine.native.target import by_name, runnable
 from isthmus.engine.native.target import host as host_target
 from isthmus.errors import Code, QnnError
 from isthmus.system.interrupts import Finalizer, warn_forgotten
+from isthmus.system.shield import shielded
 
 _Result = TypeVar("_Result")
 _NORMAL = 100
@@ -48,6 +49,7 @@ class Queue:
         Where they run.
     """
 
+    @shielded(release=lambda queue: queue.close())
     def __init__(self, accelerator: Accelerator) -> None:
         self.accelerator = accelerator
         self._connection = accelerator.connection
@@ -62,12 +64,8 @@ class Queue:
         self._address, self._span = page.address, page.span
         opening = request("open", [page.fd], _closing)
         page.close()
-        try:
-            self._id: int = accelerator.answer(opening)["lane"]
-            self._ending = Finalizer(self, _reclaim, self._connection, self._id)
-        except BaseException:
-            self._connection.abandon(opening)
-            raise
+        self._id: int = accelerator.answer(opening)["lane"]
+        self._ending = Finalizer(self, _reclaim, self._connection, self._id)
         self._connection.watch_over(self._id, page)
 
     # -- turns ---------------------------------------------------------------------------------------------------------
@@ -292,6 +290,7 @@ class Queue:
 
     # -- end -----------------------------------------------------------------------------------------------------------
 
+    @shielded
     def close(self) -> None:
         """End the lane and unload its graphs, after an execution that is under way. Safe to call again; always ends.
 
@@ -299,12 +298,7 @@ class Queue:
         """
         # The collector closes the lanes of a backend that nobody has any more before that can free its contexts.
         if self._ending.waits and not self._connection.forked:
-            try:
-                self._close_in_turn()
-            except BaseException:
-                # Interrupted, perhaps before the turn was ended; what is left to do is done by whoever closes again.
-                self.leave()
-                raise
+            self._close_in_turn()
         self._open, self._asked, self._unsettled = False, None, None
         self._connection.forget(self._id)
         self._ending.forget()

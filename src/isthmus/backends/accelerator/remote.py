@@ -14,6 +14,7 @@ from isthmus.errors import Code, QnnError
 from isthmus.graph import TensorInfo
 from isthmus.memory import Window
 from isthmus.memory.shareable import mapping_of
+from isthmus.system.shield import shielded
 
 _NORMAL = 100
 _MAKER = "accelerator"
@@ -72,6 +73,7 @@ class RemoteExecutor:
         Shared memory; none where the program needs none.
     """
 
+    @shielded(release=lambda executor: executor.close())
     def __init__(self, lane: Queue, program: Program, scratch: Window | None, state: Window | None) -> None:
         self.program = program
         self._staging = SharedStaging(lane.accelerator)
@@ -86,7 +88,7 @@ class RemoteExecutor:
         try:
             with ContextBinary(to_bytes([GraphBinary(program)], _MAKER)) as binary:
                 self._number = lane.load(binary, (_number(self._scratch), _number(self._state)))[program.name]
-        except BaseException:
+        except Exception:
             self.close()
             raise
 

@@ -180,7 +180,7 @@ class AcceleratorServer:
         try:
             for fd, (offset, nbytes) in zip(fds, spans, strict=True):
                 slots.append(self._service.memory.register(fd, offset, nbytes))
-        except BaseException:
+        except Exception:
             self._deregister([], slots)
             raise
         return {"slots": slots}
@@ -223,7 +223,7 @@ class AcceleratorServer:
         try:
             for graph in graphs.values():
                 made.append(self._new_graph(graph, scratch.window(), pools))
-        except BaseException:
+        except Exception:
             for loaded in made:
                 self._forget(loaded)
             raise

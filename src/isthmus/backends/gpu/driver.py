@@ -234,7 +234,7 @@ class GpuContext(ContextDriver):
             try:
                 for driver in made:
                     driver.finalize()
-            except BaseException:
+            except Exception:
                 for driver in made:
                     driver.close()
                 raise

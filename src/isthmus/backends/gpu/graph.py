@@ -124,7 +124,7 @@ class GpuGraphDriver(GraphDriver):
             infos = program.info.tensors
             raw = [index for index, info in enumerate(infos) if info.mem_type is TensorMemType.RAW]
             staging.reserve(infos, raw)
-        except BaseException:
+        except Exception:
             loaded.close()
             staging.close()
             raise

@@ -67,7 +67,7 @@ class GpuMemory(RegistrationTable[GpuRegistration]):
         buffer = adopt_buffer(self._context, given, what)
         try:
             self._check(what, descriptor, buffer)
-        except BaseException:
+        except Exception:
             buffer.close()
             raise
         made = GpuRegistration(next(self._numbers), descriptor, buffer, self._forget)

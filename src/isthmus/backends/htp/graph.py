@@ -31,7 +31,7 @@ class LaneTurn:
     def __enter__(self) -> None:
         try:
             self._lane.enter(self.priority)
-        except BaseException:
+        except Exception:
             self._lane.leave()
             raise
 
@@ -70,7 +70,7 @@ class HtpGraphDriver(NativeGraphDriver):
         try:
             with ContextBinary(to_bytes([binary], "htp")) as content:
                 self.loaded(self.context.lane.load(content)[self.graph.name])
-        except BaseException:
+        except Exception:
             self.staging.close()
             raise
 

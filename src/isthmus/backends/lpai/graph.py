@@ -201,7 +201,7 @@ class LpaiGraphDriver(NativeGraphDriver):
             try:
                 if self._executor is not None:
                     self._bring(taken)
-            except BaseException:
+            except Exception:
                 taken.release()
                 raise
             # Bindings know where inputs and outputs lie in scratch. First, since an interrupt may come in between.
@@ -260,7 +260,7 @@ class LpaiGraphDriver(NativeGraphDriver):
             try:
                 executor = self.context.executor(model.program, scratch, persistent)
                 executor.reset()
-            except BaseException:
+            except Exception:
                 if executor is not None:
                     executor.close()
                 model.close()

@@ -53,7 +53,7 @@ class LpaiIo(IoPolicy):
                 buffer, memory = make(graph, info)
                 buffers.append(buffer)
                 memories.append(memory)
-        except BaseException:
+        except Exception:
             for memory_ in memories:
                 if memory_ is not None and memory_.registration is not None:
                     memory_.registration.close()

@@ -118,7 +118,7 @@ class Allocator:
             made = replace(made, program=whole.program(program.name, self))
             for info in (*program.inputs, *program.outputs) if with_io else ():
                 made = self._with(made, f"buffer of tensor '{info.name}' of {graph}", info.nbytes)
-        except BaseException:
+        except Exception:
             made.close()
             raise
         return made

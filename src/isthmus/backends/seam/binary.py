@@ -156,7 +156,7 @@ class ContextBinary:
             self.content = memoryview(_mapped(self.fd))
             """Its bytes, which last as long as this view."""
             self.contents = read(self.content, backend=backend)
-        except BaseException:
+        except Exception:
             self.close()
             raise
 

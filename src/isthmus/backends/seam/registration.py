@@ -88,7 +88,7 @@ class RegistrationTable(ABC, Generic[_Entry]):
                     for key in entry.keys:
                         self._by_key.setdefault(key, weakref.WeakSet()).add(entry)
                 self._share(made)
-            except BaseException:
+            except Exception:
                 for entry in made:
                     entry.close()
                 raise

@@ -23,8 +23,9 @@ from isthmus.backends.gpu.runtime.owned import Owned
 from isthmus.backends.gpu.runtime.status import refusal
 from isthmus.compiled.folder import Folder, Unavailable
 from isthmus.errors import Code, QnnError
-from isthmus.system.interrupts import join, start
+from isthmus.system.interrupts import start
 from isthmus.system.lock import Lock
+from isthmus.system.shield import PIECE, Cancelled, check, shielded
 
 _LONGEST_LOG = 4000
 _BUILDERS = 4
@@ -82,6 +83,7 @@ class Repository:
                 raise
 
 
+@shielded
 def build_each(
     context: ClContext, sources: Sequence[tuple[str, Sequence[str]]], repository: Repository, what: str
 ) -> list[Owned]:
@@ -97,36 +99,26 @@ def build_each(
                 number, (source, options) = waiting.popleft()
                 try:
                     made[number] = build(context, source, options, repository, what)
-                except BaseException as problem:
+                except Exception as problem:
                     problems.append(problem)
 
     builders = [threading.Thread(target=work, name="isthmus-build") for _ in range(min(_BUILDERS, len(sources)))]
     try:
-        try:
-            for builder in builders:
-                start(builder)
-        except RuntimeError:
-            # The system starts no more threads.
-            work()
-        _join(builders)
-    except BaseException:
-        # One that starts only now finds nothing to do.
-        waiting.clear()
-        try:
-            _join(builders)
-        except BaseException:
-            _join(builders)
-            raise
-        raise
+        for builder in builders:
+            start(builder)
+    except RuntimeError:
+        # The system starts no more threads.
+        work()
+    for builder in builders:
+        while builder.is_alive():
+            builder.join(PIECE)
+            try:
+                check()
+            except Cancelled as cancelled:
+                problems.append(cancelled)
     if problems:
         raise problems[0]
     return [made[number] for number in range(len(sources))]
-
-
-def _join(builders: Sequence[threading.Thread]) -> None:
-    for builder in builders:
-        if builder.ident is not None:
-            join(builder)
 
 
 def build(
