@@ -130,7 +130,7 @@ class Session:
             if limit is not None:
                 self._graph.set_config(qnn.GraphConfig.SCRATCH_LIMIT, limit)
             self._open = memory = self._graph.allocate(io)
-        except BaseException:
+        except Exception:
             self._backend.free()
             raise
         self.info: GraphInfo = self._graph.info

@@ -496,16 +496,6 @@ def test_what_is_added_in_an_interrupted_call_ends_with_its_owner(by) -> None:
     assert count > 3
 
 
-def test_an_object_is_forgotten_by_itself_with_all_that_it_owns() -> None:
-    handles, thing, other = Handles(), object(), object()
-    number = handles.add(thing)
-    handles.add("owned", number)
-    kept = handles.add(other)
-    handles.forget(thing)
-    assert handles.of_kind(object) == [(kept, other)]
-    handles.forget(thing)
-
-
 def test_a_back_end_whose_number_never_got_to_the_client_is_freed() -> None:
     server = serve.LibraryServer("QnnCpu")
     out = ctypes.c_void_p()

@@ -13,7 +13,7 @@ from support import interruption, model_libraries
 from support.model_libraries import BYTES, IMAGE, build, bytes_result, image_result
 from support.processes import descriptors, opened_since
 from support.suites import long
-from support.waiting import eventually
+from support.waiting import eventually, interrupted_when
 
 from isthmus import Session, qnn
 from isthmus.errors import Code, QnnError
@@ -201,19 +201,11 @@ def test_an_interrupt_anywhere_leaves_no_process_and_no_descriptor(library, monk
     assert interruption.unharmed(deed, outside=("threading.py", "subprocess.py")) > 10
 
 
-def test_a_composition_that_nobody_waits_for_any_more_ends(library, monkeypatch, tmp_path):
+def test_a_composition_whose_caller_is_interrupted_ends(tmp_path):
     path = build(tmp_path, DEED=2)
-    waited = model_library._Composition.result
-
-    def interrupted(composition):
-        assert eventually(lambda: processes_of(path))
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(model_library._Composition, "result", interrupted)
-    with pytest.raises(KeyboardInterrupt):
+    with interrupted_when(lambda: processes_of(path)), pytest.raises(KeyboardInterrupt):
         model_library.compose(path)
-    monkeypatch.setattr(model_library._Composition, "result", waited)
-    assert eventually(lambda: not processes_of(path))
+    assert not processes_of(path)
 
 
 def test_a_library_that_takes_all_memory_is_an_error_with_its_name(tmp_path):

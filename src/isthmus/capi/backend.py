@@ -21,6 +21,7 @@ from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Tensor, TensorType
 from isthmus.graph.ops import OPERATIONS
 from isthmus.log import LogLevel
+from isthmus.system.shield import shielded
 from isthmus.version import build_id
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def property_has_capability(server: LibraryServer, key: int) -> int:
 
 
 @serves("backendCreate", Code.BACKEND_INVALID_ARGUMENT)
+@shielded
 def backend_create(server: LibraryServer, log: int, configs: int, out: int) -> None:
     """A back end. Its configuration file may come as the platform option ``config_file_path:`` or by a variable."""
     from isthmus.capi.records import log_of
@@ -77,13 +79,7 @@ def backend_create(server: LibraryServer, log: int, configs: int, out: int) -> N
                 Code.BACKEND_CANNOT_INITIALIZE, problem.what, problem.rule, problem.hint
             ) from None
         raise
-    try:
-        write_number(out, server.handles.add(made))
-    except BaseException:
-        # Interrupted: a client that has no number for it could never free it.
-        server.handles.forget(made)
-        made.free()
-        raise
+    write_number(out, server.handles.add(made))
 
 
 def backend_of(server: LibraryServer, handle: int, code: Code = Code.BACKEND_INVALID_HANDLE) -> qnn.Backend:

@@ -22,6 +22,7 @@ from isthmus.errors import Code, QnnError
 from isthmus.frontends.composed.recurrent import add_batch_first
 from isthmus.graph import DataType, Tensor, TensorInfo, TensorMemType, TensorType
 from isthmus.log import LogLevel
+from isthmus.system.shield import shielded
 
 if TYPE_CHECKING:
     from isthmus.capi.serve import LibraryServer
@@ -103,6 +104,7 @@ def _set_configs(server: LibraryServer, graph: ClientGraph, configs: int) -> Non
 
 
 @serves("graphCreate", Code.GRAPH_INVALID_ARGUMENT)
+@shielded
 def graph_create(server: LibraryServer, context: int, name: int, configs: int, out: int) -> None:
     """An empty graph."""
     write_number(out, 0)
@@ -112,7 +114,7 @@ def graph_create(server: LibraryServer, context: int, name: int, configs: int, o
     made.handle.set_config(qnn.GraphConfig.PRIORITY, owner.priority)
     try:
         _set_configs(server, made, configs)
-    except BaseException:
+    except Exception:
         owner.handle.drop_graph(made.handle.driver.graph)
         raise
     owner.graphs[wanted] = server.handles.add(made, context)

@@ -34,11 +34,6 @@ class Handles:
         self._objects[number] = thing
         return number
 
-    def forget(self, thing: Any) -> None:
-        """Forget an object whose number may never have got to whoever asked for it."""
-        for number in [number for number, known in list(self._objects.items()) if known is thing]:
-            self.remove(number)
-
     def get(self, number: int, kind: type[_Kind], code: Code, noun: str) -> _Kind:
         """The object of a number, if it is of this kind."""
         thing = self._objects.get(number)

@@ -24,6 +24,7 @@ from isthmus.cabi.objects import (
 from isthmus.capi.functions import serves
 from isthmus.errors import Code, QnnError
 from isthmus.log import Log, LogLevel
+from isthmus.system.shield import shielded
 
 if TYPE_CHECKING:
     from isthmus.capi.serve import LibraryServer
@@ -284,6 +285,7 @@ def _configure(server: LibraryServer, signal: qnn.Signal, configs: int) -> None:
 
 
 @serves("signalCreate")
+@shielded
 def signal_create(server: LibraryServer, backend: int, configs: int, out: int) -> None:
     """A signal."""
     from isthmus.capi.backend import backend_of
@@ -292,7 +294,7 @@ def signal_create(server: LibraryServer, backend: int, configs: int, out: int) -
     made = qnn.Signal(backend_of(server, backend))
     try:
         _configure(server, made, configs)
-    except BaseException:
+    except Exception:
         made.free()
         raise
     write_number(out, server.handles.add(made, backend))

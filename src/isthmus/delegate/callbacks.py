@@ -19,6 +19,7 @@ from isthmus.delegate import ownership, structures
 from isthmus.delegate.block import Answering
 from isthmus.engine.native.callback import DELEGATE_WORDS, SAID
 from isthmus.errors import QnnError
+from isthmus.system.shield import shielded
 
 if TYPE_CHECKING:
     from isthmus.delegate.delegate import QnnDelegate
@@ -60,9 +61,11 @@ def sweep() -> None:
 def _asked(deed: Callable[[int, int], int]) -> Callable[[int, int, int], None]:
     """A deed as a function of C's. Its answer is written down; where it fails, nothing, and LiteRT is told why."""
 
+    act = shielded(deed)
+
     def call(context: int, subject: int, answer: int) -> None:
         try:
-            ctypes.c_int64.from_address(answer).value = deed(context, subject)
+            ctypes.c_int64.from_address(answer).value = act(context, subject)
         except BaseException as problem:
             # Where not even that can be said, the failure itself is.
             with suppress(BaseException):

@@ -104,8 +104,7 @@ class Partition:
             self._resize(runner.ready)
             registered = runner.attach(self.nodes, shared)
             self._shapes = shapes
-        except BaseException:
-            # What of it was registered before an interrupt came, nobody knows.
+        except Exception:
             self._end()
             raise
         # Tensors that have other memory now may have been the last in some that is freed.
@@ -182,7 +181,7 @@ class Partition:
         try:
             graph = self._restored(kept) or self._composed(model, shared, kept)
             self._runner, self._is_counted = self._made_runner(ReadyGraph(graph, self._places(graph))), False
-        except BaseException:
+        except Exception:
             self._end()
             raise
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from isthmus.errors import Code, QnnError
 from isthmus.system.interrupts import Finalizer, start
+from isthmus.system.shield import check
 
 QUEUE_DEPTH = 64
 """How many executions of a graph may wait."""
@@ -220,6 +221,7 @@ class _Work:
                 thread = self._thread
             if thread is None or not thread.is_alive():
                 return True
+            check()
             left = limit - time.monotonic()
             if left <= 0:
                 return False

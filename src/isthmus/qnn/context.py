@@ -77,10 +77,9 @@ class Context(Handle):
             super().__init__(f"context of {backend._what}", backend)
             if device is not None:
                 device.contexts.add(self)
-        except BaseException:
-            # The backend has ended meanwhile, or an interrupt came.
+        except QnnError:
+            # The backend has ended meanwhile.
             self.driver.close()
-            backend._disown(self)
             raise
         try:
             if configs:
@@ -88,7 +87,7 @@ class Context(Handle):
             if from_binary:
                 for driver in self.driver.restore(binary):
                     QnnGraph(self, driver)
-        except BaseException:
+        except Exception:
             self.free()
             raise
 
@@ -238,7 +237,7 @@ class Context(Handle):
         try:
             for registration in registrations:
                 handles.append(MemHandle(self, registration))
-        except BaseException:
+        except QnnError:
             # The context has ended meanwhile.
             for registration in registrations:
                 registration.close()
@@ -271,8 +270,7 @@ class Context(Handle):
     def _add(self, graph: ir.Graph) -> QnnGraph:
         try:
             return QnnGraph(self, self.driver.create_graph(graph))
-        except BaseException:
-            # Refused or interrupted: nobody has it, on either side.
+        except Exception:
             self.drop_graph(graph)
             raise
 

@@ -22,7 +22,7 @@ class Device(Handle):
         self.driver = backend.driver.create_device()
         try:
             super().__init__(f"device of {backend._what}", backend)
-        except BaseException:
+        except QnnError:
             self._release()
             raise
 

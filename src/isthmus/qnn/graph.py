@@ -28,7 +28,6 @@ from isthmus.qnn.memory import GraphMemory
 from isthmus.qnn.profile import Profile, ProfileLevel, ProfilingEvent
 from isthmus.qnn.signal import Reservation, Signal
 from isthmus.qnn.tensor import ClientTensor
-from isthmus.system import shield
 from isthmus.system.shield import shielded
 
 if TYPE_CHECKING:
@@ -353,6 +352,7 @@ class QnnGraph(Handle):
         self._check()
         return self.driver.plan
 
+    @shielded
     def reset(self) -> None:
         """Set the initial state."""
         self._check()
@@ -426,9 +426,10 @@ class QnnGraph(Handle):
             binding = None
         if binding is None:
             check_finalized(self)
-            binding = shield.run(self._new_binding, given)
+            binding = self._new_binding(given)
         return binding
 
+    @shielded
     def _new_binding(self, given: tuple[tuple[ClientTensor, ...], tuple[ClientTensor, ...]]) -> DriverBinding:
         return self._bindings.of(*given, self._memories(*given))
 

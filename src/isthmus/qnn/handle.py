@@ -41,15 +41,13 @@ class Handle:
         self._inherited = False
         self._owning = threading.Lock()
         self._ending = threading.RLock()
-        # Last: what was interrupted before has nothing to end.
         self.usable, self._ended = True, False
         _handles.add(self)
         if owner is not None:
             try:
                 owner._adopt(self)
-            except BaseException:
+            except QnnError:
                 self.usable, self._ended = False, True
-                owner._disown(self)
                 raise
 
     @property
@@ -82,8 +80,7 @@ class Handle:
                 return
             if self.usable:
                 self._may_end()
-            # What is created from now on is refused; what was created before is ended here, the youngest first. An
-            # interrupt may come anywhere: whoever frees again goes on where it came.
+            # What is created from now on is refused; what was created before is ended here, the youngest first.
             with self._owning:
                 self._closing = True
         # Not in the lock: what is waited for here may itself free this handle.

@@ -36,7 +36,7 @@ class GraphMemory:
             self._buffers += provision.buffers
             self.binding = Binding(graph, driver.bind(provision.memories))
             """The graph bound to this memory."""
-        except BaseException:
+        except Exception:
             # Held pools stay with the graph, which ends with its context.
             self._buffers.clear()
             raise

@@ -14,7 +14,7 @@ import os
 import select
 import signal
 import subprocess
-import threading
+import time
 from pathlib import Path
 
 from isthmus.errors import Code, QnnError
@@ -23,8 +23,9 @@ from isthmus.frontends.composed.build import ComposedBuilder
 from isthmus.frontends.composed.entries import GraphEntry
 from isthmus.frontends.composed.serialization import read
 from isthmus.graph import Graph
-from isthmus.system import interrupts, isolated, reading
+from isthmus.system import isolated, reading
 from isthmus.system.interrupts import own_fd
+from isthmus.system.shield import PIECE, check, shielded
 
 SECONDS = 60.0
 """How long a library may take to compose its graphs, unless ``ISTHMUS_MODEL_SECONDS`` says otherwise."""
@@ -62,34 +63,15 @@ def load_all(source: ModelSource) -> list[Graph]:
     return [ComposedBuilder(entry, entry.name).build() for entry in source.select(entries)]
 
 
+@shielded
 def compose(path: str | os.PathLike[str]) -> list[GraphEntry]:
     """What a model library composes, as data."""
-    wanted = _Wanted(_Composition(_what(path), Path(path).absolute(), _patience()))
-    try:
-        content = wanted.result()
-    finally:
-        wanted.ending.run()
+    content = _Composition(_what(path), Path(path).absolute(), _patience()).result()
     return read(memoryview(content), _what(path))
-
-
-class _Wanted:
-    """Somebody who waits for a composition. It ends when nobody does, however that has come about."""
-
-    def __init__(self, composition: _Composition) -> None:
-        self._composition = composition
-        self.ending = interrupts.Finalizer(self, composition.end)
-
-    def result(self) -> mmap.mmap:
-        """What was composed, which nobody can change any more."""
-        self._composition.start()
-        return self._composition.result()
 
 
 class _Composition:
     """The process that a library composes in, from its start to its end.
-
-    It belongs to a thread of its own, which no handler of a signal interrupts: what that has opened and started it
-    closes and ends, whatever comes to the thread that waits for it.
 
     Parameters
     ----------
@@ -101,46 +83,14 @@ class _Composition:
 
     def __init__(self, what: str, path: Path, seconds: float) -> None:
         self._what, self._path, self._seconds = what, path, seconds
-        self._enough = own_fd(os.eventfd, 0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._ended = threading.Lock()
-        self._ended.acquire()
-        self._content: mmap.mmap | None = None
-        self._problem: BaseException | None = None
-
-    def start(self) -> None:
-        """Begin."""
-        try:
-            interrupts.start(threading.Thread(target=self._live, name="isthmus-model-library", daemon=True))
-        except RuntimeError as problem:
-            rule = f"its process needs a thread, and the system starts no more: {problem}"
-            raise QnnError(Code.COMMON_RESOURCE_UNAVAILABLE, self._what, rule) from None
-
-    def end(self) -> None:
-        """Have it end, if it has not; safe to call again."""
-        os.eventfd_write(self._enough.fileno(), 1)
 
     def result(self) -> mmap.mmap:
-        """Wait for the end; what it composed."""
-        with self._ended:
-            pass
-        problem, self._problem = self._problem, None
-        if problem is not None:
-            # Kept here, it would keep whoever it passes, and those keep this.
-            raise problem
-        assert self._content is not None
-        return self._content
-
-    def _live(self) -> None:
-        try:
-            with own_fd(os.memfd_create, "isthmus-composed", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING) as own:
-                message = self._run(own.fileno())
-                if message:
-                    raise QnnError(Code.COMMON_LOADING_BINARIES, self._what, message)
-                self._content = self._sealed(own.fileno())
-        except BaseException as problem:
-            self._problem = problem
-        finally:
-            self._ended.release()
+        """What was composed, which nobody can change any more."""
+        with own_fd(os.memfd_create, "isthmus-composed", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING) as own:
+            message = self._run(own.fileno())
+            if message:
+                raise QnnError(Code.COMMON_LOADING_BINARIES, self._what, message)
+            return self._sealed(own.fileno())
 
     def _sealed(self, fd: int) -> mmap.mmap:
         """What a descriptor holds."""
@@ -169,7 +119,7 @@ class _Composition:
             os.close(told)
             rule = f"its process cannot be started: {problem.strerror}"
             raise QnnError(Code.COMMON_SYSTEM, self._what, rule) from None
-        except BaseException:
+        except Exception:
             os.close(told)
             raise
         finally:
@@ -189,9 +139,14 @@ class _Composition:
         return message or f"its process ended with {status}" if status else ""
 
     def _ends(self, pid: int) -> bool:
-        """Whether a child, which is not waited for yet, ends in time and while somebody wants it."""
+        """Whether a child, which is not waited for yet, ends in time."""
+        limit = time.monotonic() + self._seconds
         with own_fd(os.pidfd_open, pid) as own:
-            return own in select.select([own, self._enough], [], [], self._seconds)[0]
+            while (left := limit - time.monotonic()) > 0:
+                check()
+                if select.select([own], [], [], min(left, PIECE))[0]:
+                    return True
+        return False
 
 
 def _message(fd: int) -> str:

@@ -76,7 +76,7 @@ def together(setters: Iterable[Any]) -> Change:
     try:
         for setter in setters:
             done.append(setter())
-    except BaseException:
+    except Exception:
         for change in reversed(done):
             change.undo()
         raise

@@ -31,7 +31,7 @@ class LaneTurn:
     def __enter__(self) -> None:
         try:
             self._lane.enter(self.priority)
-        except Exception:
+        except BaseException:
             self._lane.leave()
             raise
 
