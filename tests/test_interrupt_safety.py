@@ -14,7 +14,7 @@ from support.processes import descriptors, opened_since
 from support.waiting import PATIENCE
 
 from isthmus.system import interrupts
-from isthmus.system.interrupts import Finalizer, join, own_fd, run_pending, start, warn_forgotten
+from isthmus.system.interrupts import Finalizer, own_fd, run_pending, start, warn_forgotten
 
 BOTH = pytest.mark.parametrize("by", [Interrupt, Alarm])
 
@@ -281,24 +281,6 @@ def test_an_ending_that_fails_is_told_by_pythons_own_hook_too():
     assert (ran.returncode, ran.stdout) == (0, "goes on\n")
     assert "Exception ignored" in ran.stderr.splitlines()[0]
     assert ran.stderr.splitlines()[-1].startswith("ZeroDivisionError")
-
-
-def test_a_wait_for_a_thread_lets_handlers_run(monkeypatch):
-    """One that comes just before a wait begins would else be seen only when the thread ends."""
-    waits, ended = [], threading.Event()
-    thread = threading.Thread(target=ended.wait)
-    thread.start()
-
-    def wait(seconds=None):
-        waits.append(seconds)
-        if len(waits) == 3:
-            ended.set()
-            threading.Thread.join(thread)
-
-    monkeypatch.setattr(thread, "join", wait)
-    join(thread)
-    assert len(waits) == 3
-    assert all(seconds is not None and seconds < 1 for seconds in waits)
 
 
 def test_a_thread_that_dies_before_it_begins_is_no_wait_without_end(monkeypatch: pytest.MonkeyPatch) -> None:

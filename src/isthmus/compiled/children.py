@@ -11,20 +11,20 @@ import selectors
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import IO
 
 from isthmus.compiled.folder import Folder
 from isthmus.compiled.patience import seconds_of_patience
 from isthmus.errors import Code, QnnError
 from isthmus.system import isolated
-from isthmus.system.interrupts import join, start
+from isthmus.system.shield import check, shielded
 
 _LOOK_EVERY = 0.1  # seconds
 
 
+@shielded
 def compile_into(folder: Folder, module: str, arguments: Sequence[str], jobs: Sequence[str], what: str) -> None:
     """Have jobs done by children that run ``module PARENT *arguments JOB...``, and wait for them.
 
@@ -41,62 +41,20 @@ def compile_into(folder: Folder, module: str, arguments: Sequence[str], jobs: Se
     """
     processors = len(os.sched_getaffinity(0))
     shares = [share for share in (jobs[first::processors] for first in range(processors)) if share]
-    work = _Work(what, len(jobs), [(folder, module, arguments, share) for share in shares])
-    thread = threading.Thread(target=work.run, name="isthmus-compilers", daemon=True)
+    children: list[_Child] = []
+    progress = _Progress(len(jobs), what)
     try:
-        start(thread)
-        join(thread)
-    except RuntimeError as problem:
-        rule = f"it needs a thread, and the system starts no more: {problem}"
-        raise QnnError(Code.COMMON_RESOURCE_UNAVAILABLE, f"compiling {what}", rule) from None
-    except BaseException:
-        work.unwanted = True
-        if thread.ident is not None:
-            thread.join()
-        raise
-    if work.problem is not None:
-        raise work.problem
+        for share in shares:
+            children.append(_Child(folder, module, arguments, share))
+        _follow(children, progress, what)
+    finally:
+        # Interrupted, or one has failed: the work of the others is of no use to anybody.
+        for child in children:
+            child.end()
+        progress.end()
 
 
-class _Work:
-    """What one thread does, where no interrupt comes: it starts compilers, follows them, and ends them.
-
-    Parameters
-    ----------
-    what
-        What is compiled, for messages.
-    jobs
-        How many things.
-    children
-        What each compiler is started with.
-    """
-
-    def __init__(
-        self, what: str, jobs: int, children: Sequence[tuple[Folder, str, Sequence[str], Sequence[str]]]
-    ) -> None:
-        self.unwanted = False
-        """Set by whoever does not wait any more."""
-        self.problem: BaseException | None = None
-        self._what, self._jobs, self._started_with = what, jobs, children
-
-    def run(self) -> None:
-        """The life of the thread."""
-        children: list[_Child] = []
-        progress = _Progress(self._jobs, self._what)
-        try:
-            for each in self._started_with:
-                children.append(_Child(*each))
-            _follow(children, progress, self._what, lambda: self.unwanted)
-        except BaseException as problem:
-            self.problem = problem
-        finally:
-            # Unwanted, or one has failed: the work of the others is of no use to anybody.
-            for child in children:
-                child.end()
-            progress.end()
-
-
-def _follow(children: Sequence[_Child], progress: _Progress, what: str, unwanted: Callable[[], bool]) -> None:
+def _follow(children: Sequence[_Child], progress: _Progress, what: str) -> None:
     """Read what children say until all have ended well."""
     patience = seconds_of_patience()
     with selectors.DefaultSelector() as selector:
@@ -114,8 +72,7 @@ def _follow(children: Sequence[_Child], progress: _Progress, what: str, unwanted
                     f"{slowest.job} took more than {patience:g} seconds",
                     "Set ISTHMUS_COMPILE_SECONDS to more if the machine is that slow.",
                 )
-            if unwanted():
-                return
+            check()
             for ready, _ in selector.select(min(left, _LOOK_EVERY)):
                 child, take = ready.data
                 content = os.read(ready.fd, 1 << 16)

@@ -25,6 +25,7 @@ from pathlib import Path
 from isthmus.compiled.patience import seconds_of_patience
 from isthmus.errors import Code, QnnError
 from isthmus.system.interrupts import own_fd
+from isthmus.system.shield import check, shielded
 
 _MAGIC = b"ISTHMUS\x01"
 _HEADER = len(_MAGIC) + hashlib.sha256().digest_size
@@ -112,6 +113,7 @@ class Folder:
         header, code = content[:_HEADER], content[_HEADER:]
         return code if header == _header(key, code) else None
 
+    @shielded
     def write(self, name: str, key: str, code: bytes) -> None:
         """Keep code under a name; other processes see the whole file or none."""
         with self._writable() as folder:
@@ -124,7 +126,7 @@ class Folder:
                 ):
                     stream.write(_header(key, code) + code)
                 os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
-            except BaseException:
+            except Exception:
                 with suppress(OSError):
                     os.unlink(temporary, dir_fd=folder)
                 raise
@@ -141,7 +143,7 @@ class Folder:
             try:
                 _wait_for(lock.fileno())
                 _remove_unfinished(folder)
-            except BaseException:
+            except Exception:
                 lock.close()
                 raise
         with lock:
@@ -233,7 +235,7 @@ def _header(key: str, code: bytes) -> bytes:
 
 
 def _wait_for(lock: int) -> None:
-    """Lock a file, in steps short enough for an interrupt to get through at once."""
+    """Lock a file, in short steps."""
     deadline: float | None = None
     while True:
         try:
@@ -249,6 +251,7 @@ def _wait_for(lock: int) -> None:
         elif time.monotonic() >= deadline:
             print("isthmus: it takes too long; compiling without waiting any more", file=sys.stderr, flush=True)
             return
+        check()
         time.sleep(_LOOK_EVERY)
 
 

@@ -160,7 +160,7 @@ class Memfd:
         try:
             _reserve(own.fileno(), size)
             return RpcBuffer(own, size)
-        except BaseException:
+        except Exception:
             own.close()
             raise
 
@@ -197,7 +197,7 @@ class DmaHeap:
             own = own_fd(next, map(answer.__getitem__, calls))
         try:
             return RpcBuffer(own, size)
-        except BaseException:
+        except Exception:
             own.close()
             raise
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from isthmus.planning.attempt import Attempt, Task
 from isthmus.planning.search import PAUSED, SOLVED, Advance, advance
 from isthmus.system.interrupts import start
+from isthmus.system.shield import check
 
 MACHINE_SLICE = 2048
 INTERPRETED_SLICE = 64
@@ -156,16 +157,18 @@ class _Race:
     def run(self, threads: int) -> Answer:
         threads = min(threads, LANES, len(self.plan))
         helpers = [threading.Thread(target=self._work, args=(k, threads)) for k in range(1, threads)]
+        done = False
         try:
             for helper in helpers:
                 start(helper)
             self._work(0, threads)
             for helper in helpers:
                 helper.join()
-        except BaseException:
-            # Interrupted, or the system starts no more threads: nobody wants an answer.
-            self.winner = -1
-            raise
+            done = True
+        finally:
+            if not done:
+                # Interrupted, or the system starts no more threads: nobody wants an answer.
+                self.winner = -1
         if self.errors:
             raise self.errors[0]
         # Attempts after the winner may have got further or less far; they do not count.
@@ -179,9 +182,10 @@ class _Race:
     def _work(self, thread: int, threads: int) -> None:
         try:
             for place, (turn, _) in enumerate(self.plan):
+                check()
                 if turn % LANES % threads == thread:
                     self._attempt(place)
-        except BaseException as error:
+        except Exception as error:
             with self.lock:
                 self.errors.append(error)
                 self.winner = -1

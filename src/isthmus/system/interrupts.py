@@ -128,15 +128,6 @@ def _await_start(begun: _thread.LockType, alive: weakref.ref[Any]) -> None:
             raise _NotBegun(f"a new thread has not begun within {_SECONDS_TO_START:g} s")
 
 
-def join(thread: threading.Thread) -> None:
-    """Wait for a thread to end, and let handlers run meanwhile.
-
-    A signal that comes just before a wait begins is handled when the wait is over; so this one is short, and repeated.
-    """
-    while thread.is_alive():
-        thread.join(_A_WAIT)
-
-
 class Finalizer(weakref.ref):  # type: ignore[type-arg]
     """Something to be called when an object is forgotten, or before: it is on record until it has been done whole.
 

@@ -96,7 +96,7 @@ def sealed(name: str, write: Callable[[BinaryIO], object]) -> FileDescriptor:
         with open(own.fileno(), "wb", closefd=False) as stream:
             write(stream)
         seal(own.fileno())
-    except BaseException:
+    except Exception:
         own.close()
         raise
     return own
