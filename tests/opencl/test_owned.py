@@ -9,6 +9,7 @@ import pytest
 from support.interruption import Alarm, Interrupt, account, everywhere, left, restored
 from support.opencl_device import DEVICE, cl
 from support.opencl_faults import failing
+from support.waiting import interrupted_when
 
 from isthmus.backends.gpu.runtime import event as events
 from isthmus.backends.gpu.runtime import numbers
@@ -186,12 +187,12 @@ def builders():
     return [thread for thread in threading.enumerate() if thread.name == "isthmus-build"]
 
 
-def test_whoever_is_interrupted_while_builders_are_started_waits_for_what_is_under_way_alone(monkeypatch):
-    builds = Builds(monkeypatch, 1, Interrupt())
-    with pytest.raises(Interrupt):
-        build_each(None, [(str(number), ()) for number in range(20)], None, "test")
+def test_an_interrupt_while_programs_are_built_waits_for_what_is_under_way_alone(monkeypatch):
+    builds = Builds(monkeypatch, 1, RuntimeError("can't start new thread"))
+    with interrupted_when(lambda: builds.done), pytest.raises(KeyboardInterrupt):
+        build_each(None, [(str(number), ()) for number in range(200)], None, "test")
     assert not builders()
-    assert len(builds.done) < 20
+    assert len(builds.done) < 200
 
 
 @pytest.mark.parametrize("started", [0, 1])

@@ -98,6 +98,7 @@ def build_each(
             while not problems:
                 number, (source, options) = waiting.popleft()
                 try:
+                    check()
                     made[number] = build(context, source, options, repository, what)
                 except Exception as problem:
                     problems.append(problem)
