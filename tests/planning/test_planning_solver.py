@@ -212,8 +212,8 @@ def test_a_buffer_that_fixed_ones_lift_above_the_capacity_is_noticed():
 
 def test_easy_problems_are_planned_without_numba():
     code = (
-        "import sys; from isthmus.planning import Buffer, Problem, solve;"
-        "chain = [Buffer(str(i), i, i + 2 + (i % 7 == 0), 100 + i % 13) for i in range(300)];"
+        "import sys; from isthmus.planning import PlannerBuffer, Problem, solve;"
+        "chain = [PlannerBuffer(str(i), i, i + 2 + (i % 7 == 0), 100 + i % 13) for i in range(300)];"
         "assert solve(Problem(tuple(chain))).status == 'optimal';"
         "assert 'numba' not in sys.modules"
     )

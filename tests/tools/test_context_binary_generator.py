@@ -55,7 +55,7 @@ def full_disk(monkeypatch):
         os.close(os.open(name, flags, mode))
         return own_fd(os.open, "/dev/full", os.O_WRONLY)
 
-    monkeypatch.setattr(writing, "owned", on_a_full_disk)
+    monkeypatch.setattr(writing, "own_fd", on_a_full_disk)
 
 
 def test_a_full_disk_leaves_the_old_file_and_nothing_half(folder, monkeypatch, capsys):
