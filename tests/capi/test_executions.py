@@ -155,6 +155,23 @@ def test_memories_in_turn_go_straight_to_their_bindings_however_large_they_are(
     client.do("backendFree", backend)
 
 
+def test_memory_whose_binding_was_closed_for_others_is_bound_again(client: Client) -> None:
+    backend, context = opened(client)
+    graph, x, y = doubling(client, context)
+    given, made = np.ones((1, 8), np.float32), np.zeros((1, 8), np.float32)
+    assert client.execute(graph, [at(x, given)], [at(y, made)]) == 0
+    # Executions that are profiled take places among the bindings, and none among what C remembers.
+    profile = client.make("profileCreate", backend, 1)
+    others = [np.zeros((1, 8), np.float32) for _ in range(REMEMBERED)]
+    for other in others:
+        inputs, outputs = (types.Tensor * 1)(at(x, given)), (types.Tensor * 1)(at(y, other))
+        client.do("graphExecute", graph, inputs, 1, outputs, 1, profile, None)
+    made[...] = 0
+    assert client.execute(graph, [at(x, given)], [at(y, made)]) == 0
+    assert made.tolist() == [[2.0] * 8]
+    client.do("backendFree", backend)
+
+
 def test_memory_that_is_remembered_no_more_is_let_go(client: Client) -> None:
     backend, context = opened(client)
     graph, x, y = doubling(client, context)
