@@ -39,8 +39,8 @@ class Mistake:
 
     @property
     def key(self) -> str:
-        """What names it when lines have moved."""
-        texts = (self.path, self.within, self.line, str(self.start[1]), self.before, self.after)
+        """Its name, which stays the same when lines move: file, function and text."""
+        texts = (self.path, self.within, self.line, self.before, self.after)
         return " | ".join(" ".join(text.split()) for text in texts)
 
     def made(self, source: str) -> str:
