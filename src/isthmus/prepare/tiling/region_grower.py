@@ -7,10 +7,8 @@ limit is known before it has grown to its first step, and grows no further for t
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
 from math import ceil, floor, inf, lcm, prod
 
 import numpy as np
@@ -30,28 +28,32 @@ _WORTH_OVERLAYING = 20
 
 @dataclass(slots=True)
 class _Grown:
-    """A region as it was when it had grown so far; the region itself is built when it is first needed."""
+    """What was counted when a region had grown so far; the region itself is built when it is first needed."""
 
-    needed: float
-    build: Callable[[], FusedRegion]
+    floor: int
+    most: float
+    carried: int
+    lines: np.ndarray
+    instructions: int
+    copied: float
+    copied_a_row: float
+    loss: np.ndarray | None
+    won: float
+    ahead: float
+    grain: int
+    regular: bool
     option: OverlayOption | None
     plain: FusedRegion | None = None
     overlaid: FusedRegion | None = None
 
     @property
-    def region(self) -> FusedRegion:
-        """The region without a result over an operand."""
-        if self.plain is None:
-            self.plain = self.build()
-        return self.plain
-
-    @property
     def least(self) -> float:
         """The bytes that the region needs, as far as is known."""
-        needed = self.needed if self.plain is None else self.plain.least
+        needed = self.floor + self.most
+        plain = needed if self.plain is None else self.plain.least
         if self.option is None:
-            return needed
-        return min(needed, self.needed - self.option.saved if self.overlaid is None else self.overlaid.least)
+            return plain
+        return min(plain, needed - self.option.saved if self.overlaid is None else self.overlaid.least)
 
 
 class RegionGrower:
@@ -104,14 +106,16 @@ class RegionGrower:
                 self._first -= 1
                 self._note()
         grown = self._grown.get(first)
-        return [] if grown is None else self._known(grown, limit)
+        return [] if grown is None else self._known(first, grown, limit)
 
-    def _known(self, grown: _Grown, limit: int) -> list[FusedRegion]:
+    def _known(self, first: int, grown: _Grown, limit: int) -> list[FusedRegion]:
         """List the regions of what has grown before, within a limit."""
-        found = [grown.region] if grown.needed <= limit else []
-        if grown.option is not None and grown.needed - grown.option.saved <= limit:
+        found, needed = [], grown.floor + grown.most
+        if needed <= limit:
+            found.append(self._plain(first, grown))
+        if grown.option is not None and needed - grown.option.saved <= limit:
             if grown.overlaid is None:
-                grown.overlaid = with_overlay(self._base, grown.region, grown.option)
+                grown.overlaid = with_overlay(self._base, self._plain(first, grown), grown.option)
             found.append(grown.overlaid)
         return [region for region in found if region.least <= limit]
 
@@ -164,30 +168,24 @@ class RegionGrower:
             for copy in copies:
                 lines[copy.position] += copy.line
         regular = self._regular and self._grain * 3 <= self._height
-        base, after, count = self._base, self._last + 1, position + 1
-        build = partial(
-            FusedRegion,
-            first=self._first,
-            last=self._last,
-            maps=tuple(self._maps[count - 1 :: -1]),
-            inner=tuple(self._inner[count - 1 :: -1]),
-            height=self._height,
-            grain=self._grain if regular else 1,
-            regular=regular,
-            floor=floor,
-            carried=self._carried,
-            lines=lines.T,
-            instructions=self._instructions,
-            copied=(self._copied, self._copied_a_row),
-            loss=self._loss,
-            won=self._won,
-            ahead=self._ahead,
-            time=base.time[self._first : after],
-            together=base.together[self._first : after],
-            threads=base.engine.threads,
-            sharing=base.engine.sharing,
-        )
-        self._grown[self._first] = _Grown(floor + self._most, build, self._overlay())
+        self._grown[self._first] = _Grown(
+            floor, self._most, self._carried, lines, self._instructions, self._copied, self._copied_a_row, self._loss,
+            self._won, self._ahead, self._grain if regular else 1, regular, self._overlay(),
+        )  # fmt: skip
+
+    def _plain(self, first: int, grown: _Grown) -> FusedRegion:
+        """Return the region that begins with a step, without a result over an operand."""
+        if grown.plain is None:
+            base, steps, order = self._base, slice(first, self._last + 1), slice(self._last - first, None, -1)
+            grown.plain = FusedRegion(
+                first=first, last=self._last, maps=tuple(self._maps[order]), inner=tuple(self._inner[order]),
+                height=self._height, grain=grown.grain, regular=grown.regular, floor=grown.floor,
+                carried=grown.carried, lines=grown.lines.T, instructions=grown.instructions,
+                copied=(grown.copied, grown.copied_a_row), loss=grown.loss, won=grown.won, ahead=grown.ahead,
+                time=base.time[steps], together=base.together[steps], threads=base.engine.threads,
+                sharing=base.engine.sharing,
+            )  # fmt: skip
+        return grown.plain
 
     def _grow(self, index: int) -> bool:
         """Take a step more; False where none can be taken."""
