@@ -35,7 +35,7 @@ def get_property(server: LibraryServer, owner: Any, given: Property) -> None:
     )
 
     def refusal(rule: str) -> QnnError:
-        return QnnError(code, owner._what, rule)
+        return QnnError(code, owner.what, rule)
 
     if given.option != _CUSTOM:
         raise refusal(f"it has no property {given.option}")
