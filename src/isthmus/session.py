@@ -52,7 +52,7 @@ class Session:
     path
         A ``.tflite``, ``.onnx`` or ``.dlc`` file, or a model library (``libqnn_model.so``).
     backend
-        Where it runs: "cpu", "htp", "lpai", or another registered name.
+        The backend: "cpu", "htp", "lpai", "gpu", or another registered name.
     shapes
         Dimensions for inputs that the file leaves dynamic, by input name; dimensions not given become 1.
     threads

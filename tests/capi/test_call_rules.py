@@ -229,13 +229,13 @@ def not_offered(watched: Watched, backend: int, context: int) -> None:
 @pytest.mark.parametrize(
     ("deed", "expected"),
     [
-        (event_of_nobody, ["event 0x1267: no profile has told of it"]),
+        (event_of_nobody, ["event 0x1267: no profile has reported it"]),
         (name_twice, [r"graph 'same': graph 0x.* of the context has that name \(call \d+ \(graphCreate\)\)"]),
         (no_name, ["a graph must have a name"]),
         (no_nodes, ["graph 0x.*: it has no nodes"]),
         (small_binary, [r"its buffer has 8 bytes, contextGetBinarySize has said \d+"]),
         (empty_binary, ["context binary: it has 0 bytes"]),
-        (no_notification, ["binary 0: nobody is to be notified"]),
+        (no_notification, ["binary 0: there is no callback to notify"]),
         (endless_configs, ["the list at 0x.* has no end"]),
         (level, ["there is no log level 99", "there is no profile level 0"]),
         (

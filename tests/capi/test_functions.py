@@ -449,7 +449,7 @@ def test_dimensions_whose_product_no_number_holds_are_refused(client: Client, di
 def test_a_function_that_a_table_does_not_have_is_a_plain_error(client: Client) -> None:
     table = client.provider.table
     for name in ("graphFly", "systemContextCreate", "", None, "_fields_"):
-        with pytest.raises(QnnError, match=re.escape(f"function {name!r}: the table has none of that name")):
+        with pytest.raises(QnnError, match=re.escape(f"function {name!r}: the table has no function of that name")):
             interface.function(table, name)
     with pytest.raises(QnnError, match="function 'reserved72': it is not public what it takes"):
         interface.function(table, "reserved72")

@@ -107,7 +107,7 @@ def test_the_delegate_runs_a_model_in_shared_memory(
     for line, part in zip(
         problems,
         ("option backend_type: it is mandatory", "options: they are null", "custom memory of 0 bytes",
-         "an interpreter still runs 1 of its nodes", "it is none, or was deleted", "it is not allocated",
+         "an interpreter still runs 1 of its nodes", "it is unknown, or was deleted", "it is not allocated",
          "it is not allocated"),
         strict=True,
     ):  # fmt: skip
@@ -166,5 +166,5 @@ del interpreter, delegate, delegates
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "2 nodes delegated out of 2 nodes" in done.stderr
-    for part in ("must be one of undefined 0, gpu 1, htp 2", "there is none of the name vtcm", "it is mandatory"):
+    for part in ("must be one of undefined 0, gpu 1, htp 2", "there is no option named vtcm", "it is mandatory"):
         assert part in done.stdout

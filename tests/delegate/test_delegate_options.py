@@ -182,7 +182,7 @@ def test_what_has_no_effect_on_a_backend_is_said_and_nothing_else(make) -> None:
     ]
     assert said("LPAI", graph_priority=GraphPriority.LOW, skel_library_dir="/vendor/lib") == [
         "INFO: Option graph_priority = LOW has no effect: 'lpai' executes in the order of asking",
-        "INFO: Option skel_library_dir has no effect: there is no other half of a library here",
+        "INFO: Option skel_library_dir has no effect: there is no DSP library to load",
     ]
 
 

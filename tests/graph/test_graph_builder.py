@@ -301,7 +301,7 @@ TENSOR_REFUSALS = {
     "no name": (7004, {"name": ""}),
     "undefined type": (7004, {"dtype": DataType.UNDEFINED}),
     "negative size": (7004, {"dims": (1, -2)}),
-    "size that is no number": (7004, {"dims": ("a",)}),
+    "size that is not a number": (7004, {"dims": ("a",)}),
     "more bytes than any machine has": (7004, {"dims": (1 << 20, 1 << 20, 4)}),
     "fixed point without quantization": (7004, {"dtype": DataType.SFIXED_POINT_8}),
     "quantized axis outside": (7004, {"quantization": Quantization.per_channel([1.0, 1.0], [0, 0], 2)}),

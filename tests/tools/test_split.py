@@ -150,7 +150,7 @@ def test_dimensions_that_the_model_leaves_open_are_reported(tmp_path, capsys):
     reports = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [report["fixed_shapes"] for report in reports] == [{"x": [1, 4, 1, 8]}, {"x": [1, 4, 6, 8]}]
     assert main(command[:-1]) == 0
-    assert "x at [1, 4, 1, 8], of which the model leaves some open (--shape)" in capsys.readouterr().out
+    assert "x at [1, 4, 1, 8], some of which the model leaves open (--shape)" in capsys.readouterr().out
 
 
 def test_what_is_no_model_is_refused(tmp_path, capsys):

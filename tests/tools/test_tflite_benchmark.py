@@ -103,7 +103,7 @@ def test_what_is_no_tflite_file_is_refused_in_a_line(name, tmp_path, capsys) -> 
     assert told.err.startswith(f"isthmus tflite-benchmark: [1004 COMMON_INVALID_ARGUMENT] model file '{path}': ")
     assert told.err.count("\n") == 1
     if name in ("nothing.tflite", "model.onnx"):
-        assert "it is no TFLite model" in told.err
+        assert "it is not a TFLite model" in told.err
 
 
 def test_a_damaged_model_is_refused_in_every_way(model, tmp_path, capsys) -> None:

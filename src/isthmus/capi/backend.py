@@ -214,7 +214,7 @@ def error_get_verbose_message(server: LibraryServer, error: int, out: int) -> No
 def error_free_verbose_message(server: LibraryServer, message: int) -> None:
     """Let go of a message."""
     if server.kept.pop(message, None) is None:
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"message at {message:#x}", "it is none of this library's")
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"message at {message:#x}", "it does not belong to this library")
 
 
 _GRAPH_TWICE = (Code.GRAPH_DOES_NOT_EXIST, Code.GRAPH_FINALIZED, Code.GRAPH_NOT_FINALIZED)
@@ -237,5 +237,5 @@ def _named(error: int) -> str:
     try:
         code = Code(number)
     except ValueError:
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"error {error}", "there is none of that number") from None
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"error {error}", "unknown handle") from None
     return name_of(code)

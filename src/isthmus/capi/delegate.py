@@ -63,7 +63,7 @@ def _delegate(server: LibraryServer, address: int) -> QnnDelegate:
 
     made = server.kept.get(address)
     if not isinstance(made, QnnDelegate):
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"delegate at {address:#x}", "it is none, or was deleted")
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"delegate at {address:#x}", "it is unknown, or was deleted")
     return made
 
 
@@ -133,7 +133,7 @@ def alloc_custom_mem(server: LibraryServer, nbytes: int, alignment: int) -> int:
         address = c_names.TfLiteQnnDelegateAllocCustomMem(nbytes, alignment)
         if address is None:
             what = f"custom memory of {nbytes} bytes"
-            raise QnnError(Code.COMMON_MEM_ALLOC, what, f"it is not to be had, aligned to {alignment}")
+            raise QnnError(Code.COMMON_MEM_ALLOC, what, f"it could not be allocated, aligned to {alignment}")
         return address
 
     return _told(allocate)
@@ -280,6 +280,6 @@ def _from_texts(given: dict[str, str]) -> Options:
             setattr(options.skip_options, key, listed(key))
     if given:
         known = ", ".join(sorted((*members, *texts, *lists)))
-        rule = f"there is none of the name {', '.join(sorted(given))}"
+        rule = f"there is no option named {', '.join(sorted(given))}"
         raise QnnError(Code.BACKEND_INVALID_ARGUMENT, "options", rule, f"There are {known}.")
     return options

@@ -109,7 +109,7 @@ def device_free_platform_info(server: LibraryServer, log: int, info: int) -> Non
     """Let go of what was told of the platform."""
     if not isinstance(server.kept.get(info), objects.PlatformInfo):
         what = f"platform information at {info:#x}"
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, "it is none of this library's")
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, "it does not belong to this library")
     del server.kept[info]
 
 
@@ -140,7 +140,7 @@ def destroy_power_config_id(server: LibraryServer, number: int) -> None:
 
 def _power(server: LibraryServer, number: int) -> None:
     if not isinstance(server.kept.get(-number), PowerConfigId):
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"power config id {number}", "there is none of that number")
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"power config id {number}", "unknown handle")
 
 
 @serves("setPowerConfig")

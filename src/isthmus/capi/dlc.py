@@ -195,7 +195,7 @@ def save(server: LibraryServer, handle: int, path: int) -> None:
     known = object_of(server, handle, Dlc, "DLC")
     target = Path(text(checked(path)) or "")
     if not target.name:
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, "DLC file", f"'{target}' is no name of a file")
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, "DLC file", f"'{target}' is not a file name")
     try:
         write_whole(target, known.data, 0o666)
     except OSError as problem:

@@ -55,4 +55,4 @@ def _allocator(handle: int, what: str) -> tuple[Callable[[str, int], Buffer], Li
             found = dict(server.handles.of_kind(ClientContext)).get(handle)
             if found is not None:
                 return partial(server.facet.allocate, found.handle.driver), server
-    raise QnnError(Code.CONTEXT_INVALID_HANDLE, what, f"{handle:#x} is no context of libQnnLpai.so")
+    raise QnnError(Code.CONTEXT_INVALID_HANDLE, what, f"{handle:#x} is not a context of libQnnLpai.so")

@@ -38,7 +38,7 @@ class Handles:
         """The object of a number, if it is of this kind."""
         thing = self._objects.get(number)
         if not isinstance(thing, kind):
-            rule, hint = ("there is none of that number", "It may have been freed.") if number else ("it is null", "")
+            rule, hint = ("unknown handle", "It may have been freed.") if number else ("it is null", "")
             raise QnnError(code, f"{noun} handle {number:#x}", rule, hint)
         return thing
 

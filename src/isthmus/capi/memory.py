@@ -20,7 +20,7 @@ from isthmus.qnn import DescriptorType
 if TYPE_CHECKING:
     from isthmus.capi.serve import LibraryServer
 
-MOST_DESCRIPTORS = 1 << 16
+MAX_DESCRIPTORS = 1 << 16
 
 
 def mem_handle_of(server: LibraryServer, number: int) -> qnn.MemHandle:
@@ -52,8 +52,9 @@ def _descriptor(server: LibraryServer, address: int, index: int) -> qnn.MemDescr
 def mem_register(server: LibraryServer, handle: int, descriptors: int, count: int, out: int) -> None:
     """Register memory: all of it, or none."""
     context = context_of(server, handle)
-    if not 1 <= count <= MOST_DESCRIPTORS:
-        raise QnnError(Code.MEM_INVALID_ARGUMENT, "memory registration", f"{count} descriptors are none or too many")
+    if not 1 <= count <= MAX_DESCRIPTORS:
+        rule = f"{count} descriptors: there must be 1 to {MAX_DESCRIPTORS}"
+        raise QnnError(Code.MEM_INVALID_ARGUMENT, "memory registration", rule)
     for index in range(count):
         write_number(checked(out) + 8 * index, 0)
     given = [_descriptor(server, checked(descriptors), index) for index in range(count)]
@@ -64,8 +65,9 @@ def mem_register(server: LibraryServer, handle: int, descriptors: int, count: in
 @serves("memDeRegister", Code.MEM_INVALID_ARGUMENT)
 def mem_deregister(server: LibraryServer, handles: int, count: int) -> None:
     """Deregister memory: every valid handle of the list, even if another is refused."""
-    if not 1 <= count <= MOST_DESCRIPTORS:
-        raise QnnError(Code.MEM_INVALID_ARGUMENT, "memory handles", f"{count} handles are none or too many")
+    if not 1 <= count <= MAX_DESCRIPTORS:
+        rule = f"{count} handles: there must be 1 to {MAX_DESCRIPTORS}"
+        raise QnnError(Code.MEM_INVALID_ARGUMENT, "memory handles", rule)
     numbers = [read(checked(handles), ctypes.c_uint64, index).value for index in range(count)]
     server.forget_executions()
     refused: QnnError | None = None

@@ -49,19 +49,19 @@ def _after(*names: str) -> Callable[[Rule], Rule]:
 def _backend_free(seen: Validation, values: Values) -> None:
     for kind in ("context", "profile", "signal"):
         for each in seen.living(kind, values[0]):
-            seen.mistake(f"{each.what} of it lives still ({each.born})")
+            seen.mistake(f"{each.what} of it has not been freed ({each.born})")
 
 
 @_before("deviceFree")
 def _device_free(seen: Validation, values: Values) -> None:
     for each in seen.living("context"):
-        seen.mistake(f"{each.what} may be on it and lives still ({each.born})")
+        seen.mistake(f"{each.what} may still use this device ({each.born})")
 
 
 @_before("logFree")
 def _log_free(seen: Validation, values: Values) -> None:
     for each in seen.living("backend"):
-        seen.mistake(f"{each.what} may speak to it and lives still ({each.born})")
+        seen.mistake(f"{each.what} still uses this log handle ({each.born})")
 
 
 @_before("logCreate", "logSetLogLevel")
@@ -94,7 +94,7 @@ def _binaries(seen: Validation, values: Values) -> None:
         if given.version != 1:
             seen.mistake(f"binary {index}: the version {given.version} of its parameters is not 1")
         elif not given.v1.notifyFunc:
-            seen.mistake(f"binary {index}: nobody is to be notified")
+            seen.mistake(f"binary {index}: there is no callback to notify")
         else:
             _readable(seen, f"binary {index}", given.v1.binaryBuffer or 0, given.v1.binaryBufferSize)
     seen.mistake(f"the list at {values[2]:#x} has no end")
@@ -218,7 +218,7 @@ def _events(seen: Validation, values: Values) -> None:
 def _event(seen: Validation, values: Values) -> None:
     profile = seen.objects.get(("profile", seen.events.get(values[0], 0)))
     if profile is None and len(seen.events) < MOST_EVENTS:
-        seen.mistake(f"event {values[0]:#x}: no profile has told of it")
+        seen.mistake(f"event {values[0]:#x}: no profile has reported it")
     elif profile is not None and profile.ended:
         seen.mistake(f"event {values[0]:#x}: its profile was freed by {profile.ended}")
     elif values[1]:

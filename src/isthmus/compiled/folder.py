@@ -157,7 +157,7 @@ class Folder:
             if status.st_uid not in _trusted():
                 raise self._refusal(
                     self.path,
-                    f"belongs to another user (number {status.st_uid}), who could have code of theirs run by you",
+                    f"belongs to another user (number {status.st_uid}), who could make you run their code",
                     f"Set {self.setting} to a folder of your own.",
                 )
             # A folder like /tmp is no exception: others cannot replace what is ours there, but take its name before.
@@ -166,7 +166,7 @@ class Folder:
                 remedy = f"Take that away (chmod go-w '{self.path}') or set" if own else "Set"
                 raise self._refusal(
                     self.path,
-                    "can be written by others, who could have code of theirs run by you",
+                    "can be written by others, who could make you run their code",
                     f"{remedy} {self.setting} to a folder of your own.",
                 )
             yield folder

@@ -77,7 +77,7 @@ def _asked(deed: Callable[[int, int], int]) -> Callable[[int, int, int], None]:
 def _prepare(context: int, delegate: int) -> int:
     known = delegates.get(delegate)
     if known is None:
-        raise RuntimeError("the delegate has been deleted, or is none of isthmus")
+        raise RuntimeError("the delegate has been deleted, or is not one of isthmus")
     return SAID + known._prepare(context)
 
 

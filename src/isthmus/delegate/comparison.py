@@ -95,7 +95,7 @@ def compare(
         For a file that cannot be read or is no TFLite model, or a shape of what is no input.
     """
     if not frontends.is_tflite(frontends.contents(model)):
-        rule, hint = "it is no TFLite model", "TFLite files carry 'TFL3' at byte 4; LiteRT runs no others."
+        rule, hint = "it is not a TFLite model", "TFLite files carry 'TFL3' at byte 4; LiteRT runs no others."
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"model file '{model}'", rule, hint)
     with ExitStack() as ends:
         made = _Maker(model, backend, threads, dict(shapes or {}), ends)
@@ -169,7 +169,7 @@ class _Maker:
             nbytes = int(np.prod(detail["shape"])) * np.dtype(detail["dtype"]).itemsize
             memory = delegate.alloc_custom_mem(nbytes)
             if memory is None:
-                raise QnnError(Code.COMMON_MEM_ALLOC, "shared tensors", f"{nbytes} bytes are not to be had")
+                raise QnnError(Code.COMMON_MEM_ALLOC, "shared tensors", f"{nbytes} bytes could not be allocated")
             self._memories.append(memory)
             set_custom_allocation(interpreter, detail["index"], memory)
         interpreter.allocate_tensors()

@@ -154,7 +154,8 @@ class QnnDelegate:
         self.settings.check_shares("custom memory")
         memory = custom_memory.allocate(num_bytes, alignment)
         if memory is None:
-            self._log(LogLevel.ERROR, f"Custom memory of {num_bytes} bytes aligned to {alignment} is not to be had")
+            wanted = f"Custom memory of {num_bytes} bytes aligned to {alignment}"
+            self._log(LogLevel.ERROR, f"{wanted} could not be allocated")
         return memory
 
     def free_custom_mem(self, memory: Any) -> None:
@@ -317,7 +318,7 @@ class QnnDelegate:
         if any(self._surveyed(each).accepted for each in others):
             return
         reasons = sorted(set(found.reasons.values()))
-        hint = "docs/delegate.md tells what stays in the interpreter, and why."
+        hint = "docs/delegate.md lists what stays in the interpreter, and why."
         if nodes.operators and len(nodes.delegated) == len(nodes.operators):
             hint = (
                 "Apply a delegate once. LiteRT applies XNNPACK by itself when tensors are allocated: pass "
@@ -355,7 +356,7 @@ def _preview(nodes: view.Nodes, numbers: Sequence[int]) -> list[NodeSet]:
         nodes.context, ctypes.addressof(wanted), ctypes.byref(found), ctypes.byref(count)
     )
     if status != structures.OK:
-        raise QnnError(Code.COMMON_GENERAL, "interpreter", "it does not tell how it would partition its nodes")
+        raise QnnError(Code.COMMON_GENERAL, "interpreter", "it does not report how it would partition its nodes")
     parts = []
     for row in structures.rows(found.value, structures.DelegateParams, count.value):
         assert isinstance(row, structures.DelegateParams)

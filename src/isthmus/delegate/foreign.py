@@ -78,11 +78,11 @@ def _look_at_nodes(here: _Memory, context: structures.Context, address: int) -> 
         here.readable(_pointer(context, name), 1, f"the function '{name}'")
     plan = ctypes.c_void_p()
     if context.get_execution_plan(address, ctypes.byref(plan)) != structures.OK:
-        raise _Misfit("it does not tell its execution plan")
+        raise _Misfit("it does not report its execution plan")
     for number in here.integers(plan.value, MAX_OPERATORS, "the execution plan"):
         at, kind = ctypes.c_void_p(), ctypes.c_void_p()
         if context.get_node_and_registration(address, number, ctypes.byref(at), ctypes.byref(kind)) != structures.OK:
-            raise _Misfit(f"it does not tell what node {number} is")
+            raise _Misfit(f"it does not report what node {number} is")
         node = here.structure(structures.Node, at.value, f"node {number}")
         for side in ("inputs", "outputs"):
             for index in here.integers(getattr(node, side), MOST_TENSORS, f"the {side} of node {number}"):

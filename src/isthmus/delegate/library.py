@@ -82,7 +82,7 @@ def check_no_views(interpreter: Any) -> None:
     """Refuse to move tensors of an interpreter while arrays of them are about, as LiteRT itself does."""
     native(interpreter)
     if not interpreter._safe_to_run():
-        rule = "arrays of its tensors are about, which would lead to memory that is no longer theirs"
+        rule = "numpy views of its tensors are still alive and would dangle"
         raise QnnError(Code.COMMON_OPERATION_NOT_PERMITTED, "interpreter", rule, "Let go of them first.")
 
 
@@ -96,7 +96,7 @@ def set_custom_allocation() -> Any:
     raise QnnError(
         Code.COMMON_PLATFORM_NOT_SUPPORTED,
         f"LiteRT {version()}",
-        "its library does not tell where SetCustomAllocationForTensor is, since its symbols were removed",
+        "SetCustomAllocationForTensor cannot be found in its library, whose symbols were stripped",
         "Use ordinary tensors with this build.",
     )
 

@@ -207,7 +207,7 @@ def _without_effect(
     if priority and not entry.delegate.priority:
         yield f"Option graph_priority = {priority.name} has no effect: '{entry.name}' executes in the order of asking"
     if skel is not None:
-        yield "Option skel_library_dir has no effect: there is no other half of a library here"
+        yield "Option skel_library_dir has no effect: there is no DSP library to load"
 
 
 def backend_types() -> dict[str, int]:
@@ -260,12 +260,12 @@ def _code(given: Any) -> str:
         return given
     if is_int(given) and 0 <= given < len(OPERATORS):
         return OPERATORS[int(given)]
-    raise _refusal("option skip_delegate_ops", f"{given!r} is no operator of TFLite")
+    raise _refusal("option skip_delegate_ops", f"{given!r} is not an operator of TFLite")
 
 
 def _node(given: Any) -> int:
     if not is_int(given) or given < 0:
-        raise _refusal("option skip_delegate_node_ids", f"{given!r} is no number of a node")
+        raise _refusal("option skip_delegate_node_ids", f"{given!r} is not the number of a node")
     return int(given)
 
 

@@ -198,7 +198,7 @@ def _apart(found: Survey, parts: Sequence[NodeSet]) -> Iterable[tuple[int, str]]
     for part in parts:
         operators = [by_number[number] for number in part.nodes]
         if not part.outputs and not any(_stores(found.nodes, operator) for operator in operators):
-            yield from ((operator.index, "nobody reads what it gives") for operator in operators)
+            yield from ((operator.index, "its results are not used") for operator in operators)
         for index in part.inputs:
             if index >= 0 and not found.nodes.is_constant(index) and not isinstance(found.values.get(index), Tensor):
                 yield from ((o.index, _unpassable(found, index)) for o in operators if index in o.inputs)

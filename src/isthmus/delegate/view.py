@@ -160,7 +160,7 @@ def plan(address: int) -> tuple[int, ...]:
     """The numbers of a subgraph's nodes in the order in which they run."""
     found = ctypes.c_void_p()
     if structures.Context.from_address(address).get_execution_plan(address, ctypes.byref(found)) != structures.OK:
-        raise QnnError(Code.COMMON_GENERAL, "interpreter", "it does not tell its execution plan")
+        raise QnnError(Code.COMMON_GENERAL, "interpreter", "it does not report its execution plan")
     return structures.integers(found.value)
 
 
@@ -191,7 +191,7 @@ def _node(
     node, registration = ctypes.c_void_p(), ctypes.c_void_p()
     status = context.get_node_and_registration(address, number, ctypes.byref(node), ctypes.byref(registration))
     if status != structures.OK or not node.value or not registration.value:
-        raise QnnError(Code.COMMON_GENERAL, "interpreter", f"it does not tell what node {number} is")
+        raise QnnError(Code.COMMON_GENERAL, "interpreter", f"it does not report what node {number} is")
     return structures.Node.from_address(node.value), structures.Registration.from_address(registration.value)
 
 

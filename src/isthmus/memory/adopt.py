@@ -156,7 +156,7 @@ def _mapped(address: int, nbytes: int, writable: bool, refuse: _Refuse) -> tuple
     try:
         found = covering(address, max(nbytes, 1))
     except OSError as problem:
-        what, rule = f"{nbytes} bytes at {address:#x}", f"the system does not tell what lies there: {problem.strerror}"
+        what, rule = f"{nbytes} bytes at {address:#x}", f"the memory there is not known: {problem.strerror}"
         raise QnnError(Code.COMMON_SYSTEM, what, rule) from None
     if not found:
         raise refuse(f"{nbytes} bytes at {address:#x} are not memory of this process")

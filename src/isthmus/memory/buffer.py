@@ -92,7 +92,8 @@ class Buffer:
     def view(self, dtype: Any, shape: tuple[int, ...], offset: int = 0) -> np.ndarray:
         """A typed view of part of it."""
         if not isinstance(shape, Iterable) or isinstance(shape, str | bytes):
-            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"view of a {self.what}", f"{shape!r} is no shape: (2, 3) is")
+            rule = f"{shape!r} is not a shape such as (2, 3)"
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"view of a {self.what}", rule)
         shape = tuple(shape)
         what = f"view of {dtype}{list(shape)} at offset {offset}"
         try:

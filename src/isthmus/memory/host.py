@@ -41,7 +41,7 @@ class Host(MemoryResource):
                 return HostBuffer(nbytes)
             pages = HostBuffer(nbytes + max(alignment, 1))
         except (OSError, ValueError, OverflowError):
-            raise QnnError(Code.COMMON_MEM_ALLOC, what, "the system has not that much memory") from None
+            raise QnnError(Code.COMMON_MEM_ALLOC, what, "the system does not have that much memory") from None
         return part_of(pages, -pages.address % alignment, nbytes, "host", _HostPart)
 
 

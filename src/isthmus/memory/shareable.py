@@ -77,7 +77,7 @@ def shared_file(descriptor: Any, what: str) -> SharedFile:
         raise QnnError(
             Code.MEM_INVALID_ARGUMENT,
             what,
-            f"file descriptor {fd} is no shared memory ({link})",
+            f"file descriptor {fd} is not shared memory ({link})",
             "isthmus.memory.rpcmem.alloc() makes such memory.",
         )
     return SharedFile(file_identity(status.st_dev, status.st_ino), nbytes, can_shrink)

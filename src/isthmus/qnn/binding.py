@@ -142,7 +142,7 @@ def enqueued(
 ) -> Any:
     """Put an execution into the device's queue, after events."""
     if profile is not None or signal is not None:
-        rule = "wait_for goes with neither a profile nor a signal: nobody waits for the end"
+        rule = "wait_for cannot be combined with a profile or a signal: the call does not wait for the end"
         raise QnnError(Code.GRAPH_INVALID_ARGUMENT, "execution", rule)
     return enqueue(wait_for)
 

@@ -180,7 +180,7 @@ class _Graph:
         kind = node.kinds.get(name) or _kind(value)
         field = SCALAR_FIELDS.get(kind)
         if field is None:
-            rule = f"the data type {kind:#06x} of parameter '{name}' is none of a scalar's"
+            rule = f"the data type {kind:#06x} of parameter '{name}' is not a data type of a scalar"
             raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, f"node '{node.name}' ({node.type})", rule)
         made.paramType, made.scalarParam.dataType = ParamType.SCALAR, kind
         setattr(made.scalarParam, field, value.encode() if isinstance(value, str) else value)

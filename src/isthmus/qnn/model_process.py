@@ -74,7 +74,7 @@ def compose(path: str, recorder: Recorder) -> str:
     try:
         function = library.QnnModel_composeGraphs
     except AttributeError:
-        return "it does not export QnnModel_composeGraphs, so it is no model library"
+        return "it does not export QnnModel_composeGraphs, so it is not a model library"
     # The debug flag, the log callback and the level lie behind the table, which is longer than any version of it.
     function.argtypes = [
         c_void_p, ComposingTable, c_void_p, c_void_p, c_uint32, POINTER(POINTER(POINTER(ModelGraphInfo))),

@@ -34,7 +34,7 @@ def option(value: Any, kind: type[IntEnum] | None, noun: str, what: str, code: C
         name = f"{type(value).__module__.rpartition('.')[2]}.{type(value).__name__}.{value.name}"
         raise QnnError(code, what, f"{name} is no {noun} of it", _known(kind, noun))
     if not is_int(value):
-        raise QnnError(code, what, f"option {value!r} is no number")
+        raise QnnError(code, what, f"option {value!r} is not a number")
     if kind is None or int(value) not in {int(each) for each in kind}:
         raise QnnError(code, what, f"it has no {noun} {int(value)}", _known(kind, noun))
     return kind(int(value))

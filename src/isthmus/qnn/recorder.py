@@ -186,7 +186,7 @@ def _param(param: Param) -> tuple[str, Scalar | ComposedTensor]:
     scalar = param.scalarParam
     held = SCALAR_FIELDS.get(scalar.dataType)
     if held is None:
-        rule = f"its data type {scalar.dataType:#06x} is none of a scalar's"
+        rule = f"its data type {scalar.dataType:#06x} is not a data type of a scalar"
         raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, f"parameter '{name}'", rule)
     value = getattr(scalar, held)
     if held == "bool8Value":

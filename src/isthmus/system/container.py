@@ -138,7 +138,7 @@ class ContainerFormat:
 def as_size(value: object, most: int = (1 << 63) - 1) -> int:
     """Give a number of a header that is a size, an offset or an index; a ValueError for all else."""
     if type(value) is not int or not 0 <= value <= most:
-        raise ValueError(f"{value!r} is no number from 0 to {most}")
+        raise ValueError(f"{value!r} is not a number from 0 to {most}")
     return value
 
 

@@ -14,15 +14,15 @@ from isthmus import __version__
 from isthmus.errors import QnnError
 
 COMMANDS = {
-    "run": "run a model and tell what happened",
-    "plan": "tell and draw the memory that a model needs, without running it",
-    "fit": "tell how far the scratch of a model can be brought down, and what that costs",
-    "split": "write a model file in strips, which needs less memory in any runtime",
+    "run": "run a model and report times, copies and memory",
+    "plan": "report and draw the memory that a model needs, without running it",
+    "fit": "report how far a model's scratch can be reduced, and what that costs",
+    "split": "rewrite a model file in tiles, so that any runtime needs less memory",
     "pack": "solve a memory packing problem",
-    "inspect": "tell what a context binary, a DLC or a model library holds",
-    "context-binary-generator": "prepare models for a backend and keep them in a context binary",
+    "inspect": "describe a context binary, a DLC or a model library",
+    "context-binary-generator": "compile models for a backend into a context binary",
     "net-run": "run a model or a context binary on raw files",
-    "capi": "make the libraries that clients of QNN in C load",
+    "capi": "install the libraries that C clients of QNN load",
     "tflite-benchmark": "run a TFLite model in LiteRT with and without the delegate, and compare",
 }
 _STANDARD_ERROR = 2

@@ -42,11 +42,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", type=file_name, metavar="FILE", help="the backend's configuration (JSON)")
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads that a run uses (default 1)")
     room = parser.add_mutually_exclusive_group()
-    room.add_argument("--budget", metavar="BYTES", help="what scratch, state, inputs and outputs may take together")
+    room.add_argument("--budget", metavar="BYTES", help="memory for scratch, state, inputs and outputs together")
     room.add_argument("--tcm", action="store_true", help=f"the same as --budget {POOL_BYTES}: LPAI's TCM")
     parser.add_argument(
-        "--slower", type=float, default=SLOWER, metavar="PART",
-        help=f"without a budget, what less scratch may cost, as a part of the time (default {SLOWER})",
+        "--slower", type=float, default=SLOWER, metavar="FRACTION",
+        help=f"without a budget: maximum estimated slowdown, 0.05 = 5 %% (default {SLOWER})",
     )  # fmt: skip
     parser.add_argument("--rounds", type=int, default=9, metavar="N", help="rounds of measurement (default 9)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")

@@ -15,7 +15,8 @@ from isthmus.tools.messages import add_log_argument
 def add_backend_arguments(parser: argparse.ArgumentParser) -> None:
     """The options that QNN's tools have in common."""
     libraries = ", ".join(f"libQnn{name.capitalize()}.so" for name in registry.names())
-    parser.add_argument("--backend", required=True, metavar="LIBRARY", help=f"{libraries}: the name counts")
+    meaning = f"{libraries}: selects the backend by file name; the file is not loaded"
+    parser.add_argument("--backend", required=True, metavar="LIBRARY", help=meaning)
     parser.add_argument("--config_file", type=Path, metavar="FILE", help="the backend's configuration (JSON)")
     where = "where files are written (default: output)"
     parser.add_argument("--output_dir", type=Path, default=Path("output"), metavar="DIR", help=where)

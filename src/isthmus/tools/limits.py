@@ -12,14 +12,15 @@ def add_limit_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--scratch-limit",
         metavar="LIMIT",
-        help="take no more scratch: bytes, a part like 25%%, or 'least'; what does not fit is computed by strips",
+        help="maximum scratch memory: bytes, a percentage of today's, or 'least'; "
+        "operations that do not fit are computed in tiles",
     )
     parser.add_argument(
         "--slower",
         type=float,
-        metavar="PART",
-        help="what the limit may cost, as a part of the model's time by estimate: 'least' goes as far as that "
-        f"(default {SLOWER}), a limit that costs more is refused",
+        metavar="FRACTION",
+        help=f"maximum estimated slowdown, 0.05 = 5 %% (default {SLOWER}). 'least' uses all of it; "
+        "a limit that needs more is an error",
     )
 
 

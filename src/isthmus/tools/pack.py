@@ -29,7 +29,7 @@ MEANING = {
     Status.OPTIMAL: "no layout is smaller",
     Status.FEASIBLE: "it fits; a smaller layout may exist",
     Status.INFEASIBLE: "no layout fits",
-    Status.UNKNOWN: "neither a layout nor a proof that there is none",
+    Status.UNKNOWN: "neither a layout nor a proof that none exists",
 }
 
 

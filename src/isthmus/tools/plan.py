@@ -58,7 +58,7 @@ def main(options: argparse.Namespace) -> int:
     entry = registry.entry(options.backend)
     if entry.prepare is None:
         what = f"--backend {options.backend}"
-        raise QnnError(Code.COMMON_NOT_SUPPORTED, what, "this backend does not tell how it plans memory")
+        raise QnnError(Code.COMMON_NOT_SUPPORTED, what, "this backend does not report how it plans memory")
     began = time.perf_counter()
     config = entry.read_config(options.config, Log())
     shapes = dict(parse_shape(text) for text in options.shape)
@@ -171,7 +171,7 @@ def print_report(report: Mapping[str, Any], plan: Plan, columns: int) -> None:
     print(f"  {'':10}{report['lower_bound']:>13,}  lower bound")
     print("  saved on the way:")
     print(f"  {'':10}{report['order_saved_bytes']:>13,}  live bytes at the peak, by the order of operations")
-    print(f"  {'':10}{report['aliased_bytes']:>13,}  bytes by tensors that lie in each other's memory")
+    print(f"  {'':10}{report['aliased_bytes']:>13,}  bytes by tensors that share memory")
     if report["half_bytes"]:
         print("  floats in scratch, each tensor by itself:")
         print(f"  {'':10}{report['half_bytes']:>13,}  bytes of halves")

@@ -179,8 +179,8 @@ def print_report(report: Mapping[str, Any], results: Mapping[str, np.ndarray]) -
         f"{report['steps']} steps; loaded in {report['load_seconds']:.2f} s"
     )
     print(
-        f"  copied  {report['copied_bytes']:,} bytes between your arrays and IO memory, "
-        f"{report['backend_copied_bytes']:,} by the backend; {report['staging_bytes']:,} reserved for its copies"
+        f"  copied  {report['copied_bytes']:,} bytes by Session.run(), "
+        f"{report['backend_copied_bytes']:,} by the backend (staging buffers: {report['staging_bytes']:,})"
     )
     for name, array in results.items():
         with np.printoptions(precision=4, suppress=True, threshold=8):

@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--scratch-limit",
         default="least",
         metavar="LIMIT",
-        help="have no more alive: bytes, a part like 25%%, or 'least' (the default)",
+        help="maximum live memory: bytes, a percentage of today's, or 'least' (the default)",
     )
     add_shape_argument(parser)
     parser.add_argument("--embed", action="store_true", help="put a memory plan for TFLite Micro in a .tflite file too")
@@ -114,7 +114,7 @@ def print_report(report: dict[str, Any]) -> None:
     print(f"  nodes     {report['operations_before']:>13,}  before, {report['operations_after']:,} now")
     print(f"  file      {report['file_bytes_before']:>13,}  bytes before, {report['file_bytes_after']:,} now")
     for name, dims in report["fixed_shapes"].items():
-        print_line(f"  fixed     {'':>13}  {name} at {dims}, of which the model leaves some open (--shape)")
+        print_line(f"  fixed     {'':>13}  {name} at {dims}, some of which the model leaves open (--shape)")
     for run in report["runs"]:
         print_line(f"  strips    {run['strips']:>13,}  of {run['steps']} steps, {run['first']} to {run['last']}")
     if not report["runs"]:

@@ -114,7 +114,7 @@ int main(int argc, char **argv) {
   CHECK(qnn.contextCreate(backend, NULL, NULL, &context));
   QnnGpuGraph_CustomConfig_t precise;
   memset(&precise, 0, sizeof precise);
-  precise.precision = (QnnGpu_Precision_t)7; /* there is none of that number */
+  precise.precision = (QnnGpu_Precision_t)7; /* unknown handle */
   QnnGraph_Config_t graphConfig;
   memset(&graphConfig, 0, sizeof graphConfig);
   graphConfig.option = QNN_GRAPH_CONFIG_OPTION_CUSTOM;

@@ -132,7 +132,7 @@ def test_reading_tables_again_and_again_is_bounded(honest):
 
 
 def test_a_table_must_be_a_constant(honest):
-    refused(changed(honest["cubic"], places=Operand.at(4, 0)), "'places' names memory, but is no constant")
+    refused(changed(honest["cubic"], places=Operand.at(4, 0)), "'places' names memory, but is not a constant")
 
 
 def test_nothing_is_written_into_work_space_that_holds_addresses(honest):

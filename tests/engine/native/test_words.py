@@ -56,7 +56,7 @@ def test_words_stand_in_the_declared_order_whatever_order_they_are_given_in():
         ({"factor": 1}, "'factor' is 1, not a float"),
         ({"dims": [2]}, "list 'strides' has 2 numbers"),
         ({"dims": [0, 3]}, "not all from 1"),
-        ({"table": SCRATCH}, "names memory, but is no constant"),
+        ({"table": SCRATCH}, "names memory, but is not a constant"),
     ],
 )
 def test_a_word_that_is_missing_unknown_or_of_another_kind_is_refused(change, told):

@@ -249,7 +249,7 @@ class Connection:
         if request.begun or request.answered:
             return True
         if request.abandoned:
-            rule = "nobody waits for it any more"
+            rule = "no caller waits for it any more"
             request.settle(None, QnnError(Code.COMMON_GENERAL, f"call '{request.name}'", rule))
             return True
         try:

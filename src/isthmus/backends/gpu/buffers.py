@@ -267,7 +267,7 @@ def context_of(given: Any, what: str) -> int:
 def _facts(given: Any, what: str) -> MemoryFacts:
     code = Code.MEM_INVALID_ARGUMENT
     if isinstance(given, Buffer) and not isinstance(given, OpenClBuffer):
-        raise QnnError(code, what, f"a {given.what} is no OpenCL buffer")
+        raise QnnError(code, what, f"a {given.what} is not an OpenCL buffer")
     if isinstance(given, OpenClBuffer):
         given.check_open()
         given = given.handle

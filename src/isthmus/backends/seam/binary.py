@@ -132,7 +132,7 @@ def _graph(name: str, section: memoryview, io_offsets: tuple[int, ...], verify: 
         raise FORMAT.refusal(f"graph '{name}' differs from what the header says of it")
     for offset, info in zip(io_offsets, graph.tensors, strict=False):
         if offset < 0 or offset + info.nbytes > graph.program.scratch_bytes or offset % info.dtype.itemsize:
-            raise FORMAT.refusal(f"tensor '{info.name}' of graph '{name}' lies outside scratch memory, or askew in it")
+            raise FORMAT.refusal(f"tensor '{info.name}' of graph '{name}' is outside or misaligned in scratch memory")
     return graph
 
 

@@ -124,7 +124,7 @@ def _check(program: Program) -> None:
     if program.threads < 1 or program.threads > MAX_THREADS or not 0 <= program.scratch_bytes <= MAX_BYTES:
         raise FORMAT.refusal("a size is out of bounds")
     if not 1 <= program.alignment <= MAX_ALIGNMENT or program.alignment & (program.alignment - 1):
-        raise FORMAT.refusal(f"alignment {program.alignment} is no power of two up to {MAX_ALIGNMENT}")
+        raise FORMAT.refusal(f"alignment {program.alignment} is not a power of two up to {MAX_ALIGNMENT}")
     for tensors in (program.inputs, program.outputs, program.states):
         if len({info.name for info in tensors}) != len(tensors):
             raise FORMAT.refusal("two of its tensors have the same name")

@@ -248,7 +248,7 @@ class _Memory:
         size = _KINDS[kind].itemsize
         pool, offset, _ = self.read(name, word, rows * columns * size)
         if pool != Pool.CONSTANT:
-            raise Unsafe(f"'{name}' names memory, but is no constant")
+            raise Unsafe(f"'{name}' names memory, but is not a constant")
         self._unread -= rows * columns * size
         if self._unread < 0:
             raise Unsafe("its tables overlap too often")
@@ -281,7 +281,7 @@ class _Lanes:
             raise Unsafe(f"its turns use {high - low} bytes of lanes that have {self._bytes}")
         lanes = [(low + thread * self._bytes, high + thread * self._bytes) for thread in range(self._threads)]
         if any(begin < their_end and theirs < end for begin, end in lanes for theirs, their_end in self.outside):
-            raise Unsafe("its turns write into lanes that may be of another thread")
+            raise Unsafe("its tiles write into arenas that may belong to another thread")
 
 
 def _pool_name(pool: int) -> str:

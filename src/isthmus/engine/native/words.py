@@ -201,7 +201,7 @@ class OffsetTable(Memory):
     def encode(self, value: Any) -> list[int]:
         encoded = super().encode(value)
         if value and value.pool != Pool.CONSTANT:
-            raise IllTypedWord("names memory, but is no constant")
+            raise IllTypedWord("names memory, but is not a constant")
         return encoded
 
     def meaning(self) -> tuple[Any, ...]:

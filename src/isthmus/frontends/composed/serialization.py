@@ -116,5 +116,5 @@ def _encoding(fields: dict[str, Any] | None, sections: dict[str, memoryview]) ->
 
 def _scalar(value: object) -> Scalar:
     if not isinstance(value, (bool, int, float, str)):
-        raise TypeError(f"{value!r} is no scalar")
+        raise TypeError(f"{value!r} is not a scalar")
     return value

@@ -79,7 +79,7 @@ def parse(data: bytes | memoryview, name: str) -> DlcContents:
         there = ", ".join(f"'{entry}'" for entry in list(entries)[:_SHOWN]) or "nothing"
         more = f" and {len(entries) - _SHOWN} more" * (len(entries) > _SHOWN)
         rule = f"it is an archive of {there}{more}; a DLC has an entry 'model', or a cache"
-        raise QnnError(Code.COMMON_LOADING_BINARIES, f"file '{name}'", rule, "It is no DLC.")
+        raise QnnError(Code.COMMON_LOADING_BINARIES, f"file '{name}'", rule, "It is not a DLC.")
     version, graphs = _graphs(file)
     return DlcContents(name, version, len(data), _producer(file), entries, caches, graphs)
 

@@ -27,7 +27,7 @@ def _dft(node: OnnxNode) -> OnnxValue:
     axis = int(node.attr("axis", 1)) if node.opset < 20 else int(node.number(2, -2))
     axis = node.axis(axis)
     if axis == x.rank - 1 or x.dims[-1] not in (1, 2):
-        node.refuse(f"axis {axis} of {list(x.dims)} is no axis of samples")
+        node.refuse(f"axis {axis} of {list(x.dims)} is not an axis of samples")
     inverse, onesided = bool(node.attr("inverse", 0)), bool(node.attr("onesided", 0))
     if inverse and onesided:
         node.unsupported("a one-sided inverse")

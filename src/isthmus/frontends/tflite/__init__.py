@@ -76,7 +76,7 @@ def _inputs(
     values: dict[int, Value] = {}
     for index in main.inputs:
         if index == -1 or index in values:
-            model.refuse(f"the inputs name tensor {index} which is no tensor, or more than once")
+            model.refuse(f"the inputs name tensor {index} which is not a tensor, or more than once")
         entry = main.tensor(index)
         name = graph.fresh(entry.name)
         dims = _dims(entry, shapes.pop(name, None))
@@ -88,7 +88,7 @@ def _inputs(
         raise QnnError(
             Code.COMMON_INVALID_ARGUMENT,
             f"model '{graph.name}'",
-            f"a shape is given for '{next(iter(shapes))}', which is no input",
+            f"a shape is given for '{next(iter(shapes))}', which is not an input",
             f"Its inputs are {known}.",
         )
     return values
@@ -138,7 +138,7 @@ def _outputs(graph: Graph, scope: TfliteScope, values: Sequence[Value]) -> None:
             raise QnnError(
                 Code.GRAPH_INVALID_TENSOR,
                 f"output {index} of '{graph.name}'",
-                "it is no tensor of real numbers",
+                "it is not a tensor of real numbers",
                 "A handle, or complex numbers, cannot leave a graph.",
             )
         name = scope.name(index)

@@ -29,7 +29,7 @@ def _scalars(data: bytes) -> dict[str, int | float | bool]:
         raise ValueError("there are none")
     packed, width = data[-2], data[-1]
     if packed >> 2 != _MAP:
-        raise ValueError("they are no map")
+        raise ValueError("they are not a map")
     step = 1 << (packed & 3)
     at = _follow(data, len(data) - 2 - width, width)
     count = _number(data, at - step, step)

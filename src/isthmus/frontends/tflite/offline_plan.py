@@ -94,7 +94,7 @@ def embed(model: ModelFile, offsets: Mapping[int, int]) -> bytes:
     for index, offset in offsets.items():
         if not 0 <= offset < LARGEST:
             raise QnnError(
-                Code.COMMON_NOT_SUPPORTED, f"tensor {index} of '{model.file.name}'", f"{offset} is no 31-bit offset"
+                Code.COMMON_NOT_SUPPORTED, f"tensor {index} of '{model.file.name}'", f"{offset} is not a 31-bit offset"
             )
         words[3 + index] = offset
     return _front(model, words.tobytes()).before(model)

@@ -66,12 +66,12 @@ class ScratchLimit:
         --------
         >>> ScratchLimit.if_any(None, 0.1)  # doctest: +ELLIPSIS
         Traceback (most recent call last):
-        isthmus.errors.QnnError: ... slower 0.1: says what a limit on scratch may cost, and there is no limit. ...
+        isthmus.errors.QnnError: ... slower 0.1: limits the cost of a scratch limit, and there is no scratch limit. ...
         """
         if value is not None:
             return ScratchLimit.of(value, slower)
         if slower is not None:
-            rule = "says what a limit on scratch may cost, and there is no limit"
+            rule = "limits the cost of a scratch limit, and there is no scratch limit"
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"slower {slower!r}"[:200], rule, "Give a scratch limit too.")
         return None
 
@@ -94,7 +94,7 @@ def _from_text(text: str, slower: float | None) -> ScratchLimit:
 
 
 def _refused(value: Any) -> QnnError:
-    rule = "must be a number of bytes, a part like '25%', or 'least'"
+    rule = "must be a number of bytes, a percentage like '25%', or 'least'"
     return QnnError(Code.COMMON_INVALID_ARGUMENT, f"scratch limit {value!r}"[:200], rule)
 
 

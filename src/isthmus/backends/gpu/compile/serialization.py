@@ -155,7 +155,7 @@ def _schedule(header: dict[str, Any], sections: dict[str, memoryview]) -> Schedu
     size = {name: as_size(header[name], MAX_BYTES) for name in ("scratch_bytes", "state_bytes")}
     alignment = as_size(header["alignment"], MAX_ALIGNMENT)
     if alignment < 1 or alignment & (alignment - 1):
-        raise ValueError(f"alignment {alignment} is no power of two")
+        raise ValueError(f"alignment {alignment} is not a power of two")
     if header["numerics"] not in _NUMERICS:
         raise ValueError("its rounding is unknown")
     tensors = [_tensor(fields, sections) for fields in header["tensors"]]
@@ -284,7 +284,7 @@ def _given(value: Any) -> Any:
             raise ValueError("a parameter that holds no numbers")
         return np.asarray(value["array"], value["dtype"])
     if value is not None and not isinstance(value, (bool, int, float)):
-        raise ValueError("a parameter that is no number")
+        raise ValueError("a parameter that is not a number")
     return value
 
 

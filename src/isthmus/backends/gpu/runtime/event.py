@@ -90,7 +90,7 @@ class ClEvent(Owned):
             # Native code gives a reference back when the event is complete.
             store_retained(words, CommandWord.EVENT, found.functions["clRetainEvent"], self.int_ptr)
             if not words[CommandWord.EVENT]:
-                raise QnnError(Code.COMMON_SYSTEM, self._what, "the driver lets nobody keep its event")
+                raise QnnError(Code.COMMON_SYSTEM, self._what, "the driver does not allow its event to be retained")
             deadline = time.monotonic() + seconds
             # In pieces: another thread may find out that the device is lost.
             while not (ended := block.wait(min(_PIECE, deadline - time.monotonic()))):
@@ -153,7 +153,7 @@ def _seconds(given: Any, what: str) -> float:
     except (TypeError, ValueError, OverflowError):
         seconds = math.nan
     if isinstance(given, str) or not seconds >= 0:
-        rule = f"{given!r} is no time to wait"
+        rule = f"{given!r} is not a valid time to wait"
         raise QnnError(Code.GRAPH_INVALID_ARGUMENT, what, rule, "Give seconds, or nothing to wait without end.")
     return seconds
 
@@ -164,7 +164,7 @@ def checked(events: Any, context: ClContext, what: str) -> list[int]:
     try:
         given = list(events)
     except TypeError:
-        raise QnnError(code, what, f"wait_for {events!r} is no list of events") from None
+        raise QnnError(code, what, f"wait_for {events!r} is not a list of events") from None
     handles = []
     for event in given:
         handle = handle_of(event, "Event", f"event to wait for before {what}", code)

@@ -41,7 +41,7 @@ def handle_of(given: Any, kind: str, what: str, code: Code, gone: Code | None = 
         raise QnnError(gone or code, what, f"{handle:#x} is an object of OpenCL, but no {kind}")
     word = _first_word(handle)
     if word is None or word not in {_first_word(platform) for platform in known}:
-        raise QnnError(gone or code, what, f"{handle:#x} is no object of OpenCL, or was released")
+        raise QnnError(gone or code, what, f"{handle:#x} is not an object of OpenCL, or was released")
     return handle
 
 
