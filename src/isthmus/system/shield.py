@@ -254,7 +254,8 @@ def _is_within_library() -> bool:
     That is a signal handler, a client's callback or the garbage collector, and the code that they came into may hold
     locks: this thread may take those again, a helper would wait for them for ever.
     """
-    frame: FrameType | None = sys._getframe()
+    # Not of this frame: it would keep itself.
+    frame: FrameType | None = sys._getframe(1)
     is_outside = False
     while frame is not None:
         code = frame.f_code
