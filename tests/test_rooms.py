@@ -22,7 +22,7 @@ graph:                        errors
 cabi:                         errors
 memory:                       errors system log
 frontends:                    errors system graph
-prepare:                      errors graph planning
+prepare:                      errors system graph planning
 engine:                       errors system compiled graph prepare memory
 backends:
 backends.seam:                errors version system log memory graph prepare engine backends

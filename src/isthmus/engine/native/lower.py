@@ -43,6 +43,7 @@ from isthmus.prepare.geometry.fixed_point import is_hybrid
 from isthmus.prepare.planner import rewritten
 from isthmus.prepare.refused import RefusedNode, refused
 from isthmus.prepare.schedule import Repeat, Schedule, Step
+from isthmus.system.shield import check
 
 _FAMILIES = (
     convolution, detection, elementwise, integer_matmul, matmul, movement, normalization, pooling, recurrent, reduction,
@@ -184,6 +185,7 @@ def lower(schedule: Schedule, target: Target, threads: int) -> Program:
     by_strips = {index for region in schedule.plan.regions for index in range(region.first, region.last + 1)}
     repeat: Repeat | None = None
     for index, (step, work) in enumerate(zip(schedule.steps, schedule.work, strict=True)):
+        check()
         if index in repeats:
             repeat = repeats[index]
             emitter.begin_repeat(repeat, schedule.cursor_pool)

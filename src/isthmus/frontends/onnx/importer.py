@@ -20,6 +20,7 @@ from isthmus.frontends.onnx.signature import bound_arrays, graph_inputs
 from isthmus.frontends.onnx.tensors import attribute_value, to_array
 from isthmus.frontends.unsupported import Unsupported
 from isthmus.graph import DataType, Graph, TensorType
+from isthmus.system.shield import check
 
 OLDEST_OPSET = 7
 MAX_DEPTH = 24
@@ -186,6 +187,7 @@ class Importer:
         if scope.depth > MAX_DEPTH:
             raise QnnError(Code.GRAPH_CREATE_FAILED, f"graph '{graph.name}'", f"it nests deeper than {MAX_DEPTH}")
         for index, proto in enumerate(graph.node):
+            check()
             named = isinstance(proto.name, str) and proto.name
             self._convert(proto, proto.name if named else f"{proto.op_type}_{index}", scope)
 

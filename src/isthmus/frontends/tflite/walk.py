@@ -25,6 +25,7 @@ from isthmus.frontends.tflite.spectrum import convert_complex
 from isthmus.frontends.tflite.variables import Variables, handle
 from isthmus.frontends.unsupported import Unsupported, unsupported
 from isthmus.graph import Graph, Tensor
+from isthmus.system.shield import check
 
 MAX_DEPTH = 16
 """How deep subgraphs may call subgraphs."""
@@ -98,6 +99,7 @@ class Walk:
                 f"subgraphs call subgraphs more than {MAX_DEPTH} deep",
             )
         for entry in scope.subgraph.operators():
+            check()
             self._steps += 1
             if self._steps > MAX_STEPS:
                 raise unsupported(f"model '{self.graph.name}'", f"it runs more than {MAX_STEPS} operators")

@@ -14,6 +14,7 @@ from isthmus.prepare.tiling.lower_bounds import lower_bounds
 from isthmus.prepare.tiling.region_grower import RegionGrower
 from isthmus.prepare.tiling.region_path import cheapest_regions, least_limit
 from isthmus.prepare.tiling.step_table import WIDTH, StepTable
+from isthmus.system.shield import check
 
 LONGEST = 90
 """The most steps of a region."""
@@ -137,6 +138,7 @@ class RegionSearch:
         best: RegionChoice | None = None
         if last - first >= self._reaches[last]:
             return None
+        check()
         none = True
         for mode in self._modes[last]:
             for found in self._regions(first, last, mode, limit):
