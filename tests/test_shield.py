@@ -127,7 +127,7 @@ def test_two_interrupts_leave_nothing_either(create):
         more = left(before)
         assert not more, f"{more}: interrupted at {where}"
         places += 1
-    assert places > 50
+    assert places > 10
 
 
 def test_an_interrupted_call_is_asked_to_end_and_has_ended_before_the_interrupt_goes_on(handler):
