@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from isthmus.backends.gpu import options as _options
 from isthmus.errors import Code, QnnError
@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from isthmus.backends.gpu.buffers import OpenClBuffer
     from isthmus.qnn.backend import Backend
 
+    def __getattr__(name: str) -> Any: ...
+
+
 BackendProperty = _options.GpuBackendProperty
 ContextConfig = _options.GpuContextOption
 GpuMemInfo = _options.GpuMemInfo
@@ -18,15 +21,8 @@ GraphConfig = _options.GpuGraphOption
 MemType = _options.GpuMemType
 Precision = _options.PrecisionMode
 
-CL_CONTEXT = BackendProperty.CL_CONTEXT
-CL_QUEUE = BackendProperty.CL_QUEUE
-CL_DEVICE = BackendProperty.CL_DEVICE
-KERNEL_REPO_DIR = ContextConfig.KERNEL_REPO_DIR
-INVALIDATE_KERNEL_REPO = ContextConfig.INVALIDATE_KERNEL_REPO
-PRECISION = GraphConfig.PRECISION
-DISABLE_MEMORY_OPTIMIZATIONS = GraphConfig.DISABLE_MEMORY_OPTIMIZATIONS
-DISABLE_NODE_OPTIMIZATIONS = GraphConfig.DISABLE_NODE_OPTIMIZATIONS
-DISABLE_QUEUE_RECORDING = GraphConfig.DISABLE_QUEUE_RECORDING
+# Properties and options are names of this module too, as in C.
+globals().update({each.name: each for kind in (BackendProperty, ContextConfig, GraphConfig) for each in kind})
 
 
 def allocate(backend: Backend, nbytes: int) -> OpenClBuffer:

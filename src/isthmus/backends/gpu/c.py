@@ -7,7 +7,7 @@ from ctypes import c_uint8, c_uint32, c_void_p
 from typing import Any
 
 from isthmus.backends.gpu import BACKEND_ID, INTERFACE_VERSION, options
-from isthmus.backends.gpu.options import GpuGraphOption, GpuMemType
+from isthmus.backends.gpu.options import GRAPH_OPTIONS, GpuGraphOption, GpuMemType
 from isthmus.backends.seam.facets import CFacet, Say
 from isthmus.cabi.client import read
 
@@ -18,15 +18,16 @@ class GpuMemInfo(ctypes.Structure):
     _fields_ = [("memType", c_uint32), ("buffer", c_void_p)]
 
 
+def _field(option: GpuGraphOption) -> str:
+    """Name the field of an option in QNN's structure."""
+    first, *others = option.name.lower().split("_")
+    return first + "".join(map(str.capitalize, others))
+
+
 class GpuGraphConfig(ctypes.Structure):
     """QnnGpuGraph_CustomConfig_t."""
 
-    _fields_ = [
-        ("precision", c_uint32),
-        ("disableMemoryOptimizations", c_uint8),
-        ("disableNodeOptimizations", c_uint8),
-        ("disableQueueRecording", c_uint8),
-    ]
+    _fields_ = [(_field(option), c_uint8 if rule.is_flag else c_uint32) for option, rule in GRAPH_OPTIONS.items()]
 
 
 def _memory(address: int) -> options.GpuMemInfo:
@@ -37,12 +38,7 @@ def _memory(address: int) -> options.GpuMemInfo:
 
 def _graph(address: int, say: Say) -> dict[Any, Any]:
     config = read(address, GpuGraphConfig)
-    return {
-        GpuGraphOption.PRECISION: config.precision,
-        GpuGraphOption.DISABLE_MEMORY_OPTIMIZATIONS: config.disableMemoryOptimizations,
-        GpuGraphOption.DISABLE_NODE_OPTIMIZATIONS: config.disableNodeOptimizations,
-        GpuGraphOption.DISABLE_QUEUE_RECORDING: config.disableQueueRecording,
-    }
+    return {option: getattr(config, _field(option)) for option in GRAPH_OPTIONS}
 
 
 FACET = CFacet(

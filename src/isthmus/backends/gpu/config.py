@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from isthmus.backends.gpu.options import GpuGraphOption, PrecisionMode
+from isthmus.backends.gpu.options import GRAPH_OPTIONS, GpuGraphOption, PrecisionMode
 from isthmus.backends.seam.config import ConfigError, Key, Table, choice, file_name, number, settings, shown, truth
 from isthmus.backends.seam.deadlines import Deadlines
 from isthmus.log import Log
@@ -87,22 +87,8 @@ def _object(value: Any) -> Any:
     return value
 
 
-_GRAPH_KEYS = {
-    "precision_mode": (
-        GpuGraphOption.PRECISION,
-        choice(
-            {
-                "fp32": PrecisionMode.FP32,
-                "fp16": PrecisionMode.FP16,
-                "hybrid": PrecisionMode.HYBRID,
-                "user_provided": PrecisionMode.USER_PROVIDED,
-            }
-        ),
-    ),
-    "disable_memory_optimizations": (GpuGraphOption.DISABLE_MEMORY_OPTIMIZATIONS, truth),
-    "disable_node_optimizations": (GpuGraphOption.DISABLE_NODE_OPTIMIZATIONS, truth),
-    "disable_queue_recording": (GpuGraphOption.DISABLE_QUEUE_RECORDING, truth),
-}
+_PRECISIONS = choice({mode.name.lower(): mode for mode in PrecisionMode})
+_GRAPH_KEYS = {rule.key: (option, truth if rule.is_flag else _PRECISIONS) for option, rule in GRAPH_OPTIONS.items()}
 _KEYS: Table = {
     "graph_names": Key("graph_names", _names),
     **{name: Key(name, check) for name, (_, check) in _GRAPH_KEYS.items()},

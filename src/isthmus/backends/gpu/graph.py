@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from isthmus.backends.gpu import prepare as gpu_prepare
 from isthmus.backends.gpu.binding import GpuBinding
 from isthmus.backends.gpu.compile.program import KernelProgram
-from isthmus.backends.gpu.options import GpuGraphOption, PrecisionMode, truth
+from isthmus.backends.gpu.options import GRAPH_OPTIONS, GpuGraphOption
 from isthmus.backends.gpu.program import DeviceProgram
 from isthmus.backends.gpu.runtime.context import ClContext
 from isthmus.backends.gpu.staging import DeviceStaging
@@ -48,7 +48,10 @@ class GpuGraphDriver(GraphDriver):
 
     def __init__(self, context: GpuContext, graph: Graph, program: KernelProgram | None = None) -> None:
         self.context, self.graph = context, graph
-        self.options: dict[GpuGraphOption, Any] = {**_DEFAULTS, **context.config.options(graph.name)}
+        self.options: dict[GpuGraphOption, Any] = {
+            **{option: rule.default for option, rule in GRAPH_OPTIONS.items()},
+            **context.config.options(graph.name),
+        }
         self.side = DeviceSide(DeviceStaging(context.opencl), program)
         """Replaced as a whole, in the graph's turn or while the context moves: whoever asks twice may see two."""
         self._is_restored = program is not None
@@ -71,7 +74,8 @@ class GpuGraphDriver(GraphDriver):
         known = GpuGraphOption(option)
         if self.side.program is not None:
             raise QnnError(Code.GRAPH_FINALIZED, self.what, f"it is prepared: {known.name} is fixed")
-        before, self.options[known] = self.options[known], _checked_option(known, value)
+        checked = GRAPH_OPTIONS[known].check(known, value, Code.GRAPH_INVALID_ARGUMENT)
+        before, self.options[known] = self.options[known], checked
 
         def undo() -> None:
             self.options[known] = before
@@ -190,22 +194,3 @@ class GpuGraphDriver(GraphDriver):
             side.close()
             # A client may keep handles and bindings long after it has freed them.
             self._closed, self.side, self.graph = True, DeviceSide(side.staging), Graph(self.graph.name)
-
-
-_DEFAULTS: dict[GpuGraphOption, Any] = {
-    GpuGraphOption.PRECISION: PrecisionMode.USER_PROVIDED,
-    GpuGraphOption.DISABLE_MEMORY_OPTIMIZATIONS: False,
-    GpuGraphOption.DISABLE_NODE_OPTIMIZATIONS: False,
-    GpuGraphOption.DISABLE_QUEUE_RECORDING: False,
-}
-
-
-def _checked_option(option: GpuGraphOption, value: Any) -> Any:
-    if option is GpuGraphOption.PRECISION:
-        if isinstance(value, PrecisionMode) or (
-            type(value) is int and value in {int(known) for known in PrecisionMode}
-        ):
-            return PrecisionMode(value)
-        known = ", ".join(f"{each.name} {int(each)}" for each in PrecisionMode)
-        raise QnnError(Code.GRAPH_INVALID_ARGUMENT, f"precision {value!r}", f"must be one of {known}")
-    return truth(option, value, Code.GRAPH_INVALID_ARGUMENT)

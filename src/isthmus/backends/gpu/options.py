@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from isthmus.errors import Code, QnnError
 from isthmus.memory.integers import is_int
@@ -87,3 +88,33 @@ def truth(option: IntEnum, value: Any, code: Code) -> bool:
     if not isinstance(value, bool) and not (is_int(value) and value in (0, 1)):
         raise QnnError(code, f"{option.name} = {value!r}", "must be true or false")
     return bool(value)
+
+
+def precision(option: IntEnum, value: Any, code: Code) -> PrecisionMode:
+    """Check the precision that a graph is set to."""
+    if isinstance(value, PrecisionMode) or (type(value) is int and value in {int(known) for known in PrecisionMode}):
+        return PrecisionMode(value)
+    known = ", ".join(f"{each.name} {int(each)}" for each in PrecisionMode)
+    raise QnnError(code, f"precision {value!r}", f"must be one of {known}")
+
+
+class GraphOptionRule(NamedTuple):
+    """How a graph option is named in configuration files, what it is by default, and how a value is checked."""
+
+    key: str
+    default: Any
+    check: Callable[[IntEnum, Any, Code], Any]
+
+    @property
+    def is_flag(self) -> bool:
+        """Whether it is true or false."""
+        return self.check is truth
+
+
+GRAPH_OPTIONS = {
+    GpuGraphOption.PRECISION: GraphOptionRule("precision_mode", PrecisionMode.USER_PROVIDED, precision),
+    GpuGraphOption.DISABLE_MEMORY_OPTIMIZATIONS: GraphOptionRule("disable_memory_optimizations", False, truth),
+    GpuGraphOption.DISABLE_NODE_OPTIMIZATIONS: GraphOptionRule("disable_node_optimizations", False, truth),
+    GpuGraphOption.DISABLE_QUEUE_RECORDING: GraphOptionRule("disable_queue_recording", False, truth),
+}
+"""The graph options in the order of QNN's structure. Configuration files, C and Python all read them from here."""
