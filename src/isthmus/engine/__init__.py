@@ -1,4 +1,4 @@
 """Engines turn a schedule into something that executes.
 
-`native` compiles kernels for this machine's processor; a backend for another device may bring an engine of its own.
+`native` compiles kernels for this machine's processor; a backend for another device may have an engine of its own.
 """

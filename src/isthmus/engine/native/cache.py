@@ -1,6 +1,7 @@
 """Compiled kernels on disk: one file per kernel and target, named by everything that it depends on.
 
-What is damaged is compiled again; what another user could have written is refused (see `isthmus.compiled.folder`).
+Damaged files are compiled again. Files that another user could have written are refused (see
+`isthmus.compiled.folder`).
 """
 
 from __future__ import annotations
@@ -26,13 +27,15 @@ _CONTROL = "isthmus.engine.native.control"
 
 
 def symbol(kernel: str) -> str:
-    """The C name of a kernel."""
+    """Return the C name of a kernel."""
     return "isthmus_" + re.sub(r"[^A-Za-z0-9]", "_", kernel)
 
 
 @remembered
 def _sources(module: str) -> frozenset[str]:
-    """Find a kernel module and the kernel modules, declarations, instructions and layouts that it imports, by name."""
+    """Return the names of a kernel module and of the kernel modules, signatures, instructions and layouts it
+    imports.
+    """
     found = {module}
     tree = ast.parse((_KERNELS / f"{module}.py").read_bytes())
     for node in ast.walk(tree):
@@ -62,7 +65,9 @@ def _toolchain() -> bytes:
 
 
 def _layouts(kernel: str) -> bytes:
-    """What a kernel takes from outside its folder: its words, or layouts of memory and numbers where it has none."""
+    """Return what a kernel takes from outside its folder: its signature, or, if it has none, shared layouts and
+    codes.
+    """
     if kernel in KERNELS:
         return repr((KERNELS[kernel].digest, layout())).encode()
     modules = (callback, control, doorbell)
@@ -71,13 +76,13 @@ def _layouts(kernel: str) -> bytes:
 
 
 def forget_sources() -> None:
-    """Read the kernels' sources again when they are next needed."""
+    """Forget the kernels' sources, so that they are read again when needed."""
     _sources.cache_clear()
     _file_hash.cache_clear()
 
 
 def key(kernel: str, target: Target) -> str:
-    """The hash of all that a kernel's code depends on: its sources and words, layouts, the compiler, the target."""
+    """Return a hash of all that a kernel's code depends on: sources, signature, layouts, compiler and target."""
     digest = hashlib.sha256(kernel.encode() + b"\0" + target.key.encode() + b"\0" + _toolchain())
     digest.update(_layouts(kernel))
     for name in sorted(_sources(kernel.partition(":")[0])):
@@ -90,15 +95,15 @@ def _name(kernel: str, target: Target) -> str:
 
 
 def path(kernel: str, target: Target) -> Path:
-    """The file a kernel's code is kept in."""
+    """Return the path of the file that holds a kernel's code."""
     return Folder.of_user().path / _name(kernel, target)
 
 
 def read(kernel: str, target: Target, folder: Folder | None = None) -> bytes | None:
-    """Read the object code of a kernel from a folder, the user's if none is given; None if it is absent or damaged."""
+    """Return a kernel's object code from a folder (default: the user's), or None if it is absent or damaged."""
     return (folder or Folder.of_user()).read(_name(kernel, target), key(kernel, target))
 
 
 def write(kernel: str, target: Target, code: bytes) -> None:
-    """Keep the object code of a kernel; other processes see the whole file or none."""
+    """Write the object code of a kernel atomically: other processes see the whole file or none."""
     Folder.of_user().write(_name(kernel, target), key(kernel, target), code)

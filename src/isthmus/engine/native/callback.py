@@ -1,51 +1,51 @@
-"""The layout of what a callback runs a program by: a block of words that another runtime hands back with each call.
+"""The layout of a callback's block: words that another runtime hands back with each call, for running a program.
 
-That runtime's tensors lie in an array of structures, which may move between calls and whose tensors may get other
-memory; so a callback looks each one's address up when it is called. All words have 64 bits.
+That runtime's tensors are in an array of structures. The array may move between calls, and its tensors may get other
+memory. So a callback looks up each address when it is called. All words have 64 bits.
 """
 
 READY = 0
-"""Not zero while the program may run; else the callback calls `OTHERWISE`, and so it does after a run that failed."""
+"""Nonzero while the program may run. If it is zero, and after a run that failed, the callback calls `OTHERWISE`."""
 OTHERWISE = 8
-"""A C function ``void (context, node, answer)`` that is called where the program cannot run; see `SAID`."""
+"""A C function ``void (context, node, answer)`` that is called when the program cannot run; see `SAID`."""
 RUN, CONTROL, THREADS = 16, 24, 32
 """The executor's entry, the program's control block, and its number of threads."""
 IO = 40
-"""Where the addresses of the program's inputs and outputs are written."""
+"""The address to which the addresses of the program's inputs and outputs are written."""
 TENSORS = 48
-"""Where in the runtime's context the address of its tensors is."""
+"""The offset, in the runtime's context, of the address of its tensors."""
 ROWS, ROW_COUNT = 56, 64
-"""A row for each input, then each output."""
+"""The address and the number of the rows for inputs, then outputs."""
 COPIES, COPY_COUNT = 72, 80
-"""A row for each tensor that is copied to the runtime after a run."""
+"""The address and the number of the rows for tensors that are copied to the runtime after a run."""
 RUNS = 88
-"""Counts the runs."""
+"""The number of completed runs."""
 PREPARE, FREE = 96, 104
-"""The same for when the runtime prepares the node, and ``void (context, block, answer)`` for when it frees it."""
+"""Functions like `OTHERWISE`: one for preparing the node, and ``void (context, block, answer)`` for freeing it."""
 ENDED = 112
-"""`FREEING` from when the runtime frees the node; `UNHEARD` once the call that tells of it has ended without an answer.
+"""`FREEING` once the runtime frees the node; `UNHEARD` if the call that reports this has returned without an answer.
 
-In between that call is under way, and the block is its own. After it, nobody outside Python knows the block.
+Between the two, that call is in progress and owns the block. After it, nothing outside Python refers to the block.
 """
 FREEING, UNHEARD = 1, 2
 OWN = 120
-"""The address of a word that is zero in a process that is not the block's: nothing is run there, and nothing called."""
+"""The address of a word that is zero in any process that does not own the block. Nothing runs or is called there."""
 BLOCK_BYTES = 128
 
 FOR_DELEGATE, FOR_BEGIN, FOR_OWN = 0, 8, 16
-"""What a delegate leads to: the function that prepares it, the one that makes a node, and the same address."""
+"""The words of a delegate: the function that prepares it, the function that makes a node, and an address like `OWN`."""
 DELEGATE_WORDS = 3
 
 SAID = 1
-"""What is written to `answer` is more by this than the status that the runtime is told.
+"""The difference between the value written to `answer` and the status that the runtime gets.
 
-The functions are Python's, and where such a function begins the handler of a signal may raise: then nobody has said
-anything, and what is returned is chance. So `answer` is a word that holds 0 before.
+The functions are Python functions, and a signal handler may raise as soon as one begins. Then it writes no status, and
+its return value is arbitrary. So the status is returned through `answer`, which is set to 0 before the call.
 """
 UNSAID = 1
-"""The status where nothing was said: TFLite's kTfLiteError."""
+"""The status if the function wrote none: TFLite's kTfLiteError."""
 
-# A row of either table: where among the tensors its address is, where its size, how many bytes there must be, and the
-# address that a copy comes from.
+# A row of either table: the offsets of a tensor's address and size among the tensors, the required number of bytes, and
+# the address from which a copy is made.
 ROW_DATA, ROW_SIZE, ROW_BYTES, ROW_SOURCE = 0, 8, 16, 24
 ROW_LENGTH = 32

@@ -1,7 +1,7 @@
-"""From a kernel's name to machine code for a target, which need not be this machine's.
+"""Compiles a kernel, by name, to machine code for a target, which may differ from this machine.
 
-Run as a program (see `main`) it compiles the named kernels into the cache, so that the process which runs models never
-loads numba.
+Run as a program (see `main`), this module compiles the named kernels into the cache. So the process that runs models
+never loads numba.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ALLOWED_EXTERNALS = frozenset(
      "ceil", "trunc", "fma", "sqrt", "sqrtf", "nearbyintf", "nearbyint", "roundevenf", "roundeven", "tanhf", "tanh",
      "__powidf2", "ldexpf", "ldexp", "fmaximumf", "fminimumf", "fmaxf", "fminf", "fmax", "fmin", "log1pf", "expm1f")
 )  # fmt: skip
-"""The C functions that compiled code may call; each is in every process, so cached code needs nothing else."""
+"""The C functions that compiled code may call. Every process has them, so cached code needs nothing else."""
 
 
 def _device_function(kernel: str, target: Target) -> Any:
@@ -36,7 +36,7 @@ def _device_function(kernel: str, target: Target) -> Any:
 
 
 def compile_kernel(kernel: str, target: Target, assembly: bool = False) -> bytes | str:
-    """The object file of one kernel for a target: one C function of four i64, which answers one if the kernel does."""
+    """Return the object file of a kernel: a C function of four i64, which returns an i64 if the kernel does."""
     with objects.front_end():
         function = _device_function(kernel, target)
         text, name = objects.intermediate(function)
@@ -46,12 +46,12 @@ def compile_kernel(kernel: str, target: Target, assembly: bool = False) -> bytes
 
 
 def main(arguments: list[str]) -> int:
-    """Compile kernels into the cache and name each; the arguments are ``PARENT TARGET KERNEL...``.
+    """Compile kernels into the cache and print each name; the arguments are ``PARENT TARGET KERNEL...``.
 
-    It ends with the process that started it, whose number is the first argument.
+    This process ends with the process that started it, whose pid is the first argument.
     """
     end_with(int(arguments[0]))
-    # An interrupt from the terminal is the parent's to answer.
+    # The parent handles interrupts from the terminal.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         target = by_name(arguments[1])

@@ -3,38 +3,46 @@
 TABLE, COUNT, BASES = 0, 8, 16
 """Address of the table, number of its rows, address of the base table."""
 ROW_WORDS = 3
-"""A row of the table: the kernel's address, its instruction's address, into how many shares it is split; where that is
-negative, the instruction repeats so many that follow it. Above `SKIP_BITS` of it stands how many rows that follow are
-executed by its shares."""
+"""A row of the table: the kernel's address, the instruction's address, and the number of shares into which it is split.
+A negative number -n means that the instruction repeats the n instructions after it. The bits above `SKIP_BITS` hold the
+number of following rows that its shares execute.
+"""
 SKIP_BITS = 32
 TICKET = 64
-"""What is being shared, in one word: a count of such instructions, the row of this one, the next share to take."""
+"""The instruction being shared, in one word: a count of shared instructions, this one's row, the next share to take."""
 SHARE_BITS, ROW_BITS, COUNT_BITS = 8, 32, 23
 DONE = 128
-"""Shares of it that are finished."""
+"""The number of its shares that are finished."""
 SLEEPERS = 192
-"""Workers asleep."""
+"""The number of sleeping workers."""
 WAKE = 256
-"""Counts up when sleepers are woken; what they sleep on."""
+"""The futex word that sleeping workers wait on; it counts up when they are woken."""
 STOP = 264
 NEXT_TURN = 320
-"""The next turn of a repetition to take, where threads take them by turns."""
+"""The next iteration to take when threads pipeline a repetition."""
 BODY, ABORT, ABORT_NUMBER = 384, 392, 400
-"""Of that: the address of its first row; the address of a word (or 0), and what is written there to abort the run."""
+"""For pipelining: the address of the first repeated row, the address of a word (or 0), and the number that is written
+there to abort the run.
+"""
 FAULT = 408
-"""The address of an instruction of the last run that met an index outside its axis, or 0. It took the nearest element
-instead, and so does the rest of the run: what it computes is worth nothing."""
+"""The address of an instruction of the last run that met an index outside its axis, or 0. The instruction used the
+nearest element instead, and the run went on, so its results are invalid.
+"""
 PROGRESS = 448
-"""For the turns being taken, a word and a cache line each: how many instructions are done, of all turns up to it."""
+"""For each iteration in progress, a word in its own cache line: instructions done, counted over all iterations up to
+it.
+"""
 LINE = 64
 
 
 def control_bytes(threads: int) -> int:
-    """The bytes of the control block of so many threads."""
+    """Return the size of the control block for this many threads, in bytes."""
     return PROGRESS + LINE * threads
 
 
-# Words before the addresses of the pools, counted back from them.
+# Words before the addresses of the pools, at negative indices.
 WORDS, CONTROL, BASE_WORDS = -1, -2, -3
-"""The address of the program's words, that of the control block, and how many words a thread's addresses take."""
+"""The address of the program's words, the address of the control block, and the number of words in a thread's base
+table.
+"""
 HEADER_WORDS = 3

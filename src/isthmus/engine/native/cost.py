@@ -1,4 +1,4 @@
-"""How long a step takes on one thread, roughly: enough to tell what is worth sharing between threads."""
+"""Rough estimates of a step's time on one thread, for deciding which steps to share between threads."""
 
 from __future__ import annotations
 
@@ -10,13 +10,17 @@ from isthmus.graph.traits import ProductKind
 from isthmus.prepare.schedule import Step
 
 WORTH_SHARING = 8_000.0
-"""Nanoseconds below which handing out shares costs more than it saves."""
+"""The time in nanoseconds below which distributing shares costs more than it saves."""
 WORTH_SHARING_OF_STRIPS = 50.0
-"""Nanoseconds that several threads must save with an instruction of a strip. To hand it out takes more, but what comes
-before it and after it is shared: one thread alone would have the other's bytes to fetch."""
+"""The time in nanoseconds that several threads must save with an instruction of a tile. Distributing the instruction
+costs more than that, but the instructions before and after it are shared: one thread alone would have to fetch the
+bytes that others wrote.
+"""
 SHARING = 1_200.0
-"""Nanoseconds that an instruction of a strip loses when it is shared: its shares are handed out and the last is waited
-for, what a thread has written lies in its cache, and the next instruction divides the bytes in another way."""
+"""The time in nanoseconds that an instruction of a tile loses when it is shared: shares are distributed, the last one
+is waited for, results are in the caches of the threads that wrote them, and the next instruction divides the bytes
+differently.
+"""
 
 _PRODUCTS_PER_NANOSECOND = 25.0
 _BYTES_PER_NANOSECOND = 8.0
@@ -24,7 +28,7 @@ _BYTES_PER_NANOSECOND = 8.0
 
 @dataclass(frozen=True)
 class _Rates:
-    """What a kind of step does in a nanosecond on a machine with wide vectors."""
+    """The products and bytes that a kind of step processes per nanosecond on a machine with wide vectors."""
 
     products: float
     bytes: float
@@ -36,7 +40,7 @@ _FLOATS, _FIXED_POINT = (
     {"product": _Rates(220, 23), "depth-wise": _Rates(72, 34), "elements": _Rates(220, 33), "other": _Rates(220, 33),
      "rows": _Rates(220, 10)},
 )  # fmt: skip
-"""Measured over the steps of some twenty models, for what is compared with the time of a model."""
+"""Rates measured over the steps of about twenty models, for estimates that are compared with a model's time."""
 _BY_ROWS = frozenset(
     ("Softmax", "LogSoftmax", "LayerNorm", "RmsNorm", "InstanceNorm", "GroupNorm", "Resize", "ResizeBilinear",
      "ResizeNearestNeighbor")
@@ -46,7 +50,7 @@ _A_STEP = 60.0
 
 
 def products(step: Step) -> int:
-    """How many products a step forms; 0 where it is not linear."""
+    """Return the number of multiplications of a step; 0 if it is not linear."""
     if len(step.inputs) < 2 or step.inputs[0] is None or step.inputs[1] is None:
         return 0
     x, weights, result = step.inputs[0], step.inputs[1], step.outputs[0]
@@ -66,28 +70,28 @@ def products(step: Step) -> int:
 
 
 def nanoseconds(step: Step) -> float:
-    """The estimated time of a step."""
+    """Return a rough estimate of a step's time in nanoseconds."""
     nbytes = sum(t.nbytes for t in (*step.inputs, *step.outputs) if t is not None)
     return products(step) / _PRODUCTS_PER_NANOSECOND + nbytes / _BYTES_PER_NANOSECOND
 
 
 def is_shared(step: Step) -> bool:
-    """Whether threads share a whole step."""
+    """Return whether threads share a step that is computed whole."""
     return nanoseconds(step) > WORTH_SHARING
 
 
 def is_worth_sharing(step: Step, threads: int) -> bool:
-    """Whether threads share a step of a strip that they do not take by turns."""
+    """Return whether threads share a step of a tile when tiles are not pipelined."""
     return estimated(step) * (1 - 1 / threads) > WORTH_SHARING_OF_STRIPS
 
 
 def estimated(step: Step) -> float:
-    """The time of a step in nanoseconds, near enough to weigh what strips cost against it."""
+    """Return a step's estimated time in nanoseconds, accurate enough for weighing the cost of tiling."""
     source, traits = step.inputs[0] if step.inputs else None, OPERATIONS[step.op].traits
     rates = _FIXED_POINT if source is not None and source.dtype.is_fixed_point else _FLOATS
     formed = float(products(step))
     if formed:
-        # Vectors hold results side by side; those of a last one that are not there take as long.
+        # Vectors hold neighbouring results. The unused lanes of a last vector take as long as the others.
         columns = max(step.outputs[0].dims[-1], 1)
         formed *= -(-columns // _LANES) * _LANES / columns
     if traits.product is ProductKind.DEPTH_WISE:

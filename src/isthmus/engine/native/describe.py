@@ -1,4 +1,4 @@
-"""Instructions in words that people read: for debugging, and for reports of what a program does."""
+"""Human-readable instructions, for debugging and for reports of what a program does."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from isthmus.prepare.schedule import Pool
 
 
 def describe(program: Program, index: int) -> str:
-    """An instruction with the names of its words; operands as a pool or a tensor and the byte in it."""
+    """Return an instruction as text, with named words; an operand is shown as a pool or tensor and a byte offset."""
     number, start, shares = (int(n) for n in program.table[index])
     kernel = program.kernels[number]
     program_words = program.words.tolist()

@@ -1,7 +1,7 @@
-"""Runs a program: binds it to memory that the caller provides, then one native call per inference.
+"""Runs a program: binds it to the caller's memory, then makes one native call per inference.
 
-Nothing is allocated while it runs. With several threads the caller's is one of them; the others wait in native code
-and never hold Python's lock.
+Nothing is allocated during a run. With several threads, the caller's thread is one of them; the others wait in native
+code and never hold the GIL.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ KERNELS = ("executor:run", "executor:work", "executor:stop")
 
 
 class BoundIo:
-    """Memory for every input and output of a program, checked and ready to be bound in one move."""
+    """Memory for every input and output of a program, checked and ready to be bound at once."""
 
     def __init__(self, program: Program, windows: Sequence[Window]) -> None:
         for info, window in zip((*program.inputs, *program.outputs), windows, strict=True):
@@ -45,14 +45,14 @@ class Executor:
     Parameters
     ----------
     program
-        What to run; it must have been lowered for a target that this machine has.
+        The program to run; it must have been lowered for a target that this machine supports.
     scratch
-        At least `program.scratch_bytes`, aligned to `program.alignment`. Its contents need not survive a run.
+        At least `program.scratch_bytes`, aligned to `program.alignment`. Its contents need not last between runs.
     state
-        At least `program.state_bytes`, aligned alike. Call `reset` before the first run.
+        At least `program.state_bytes`, with the same alignment. Call `reset` before the first run.
     io
-        One window per input, then one per output; None for what is bound before the first run. Where an output shares
-        bytes with another tensor, the plan must have put them there.
+        One window per input, then one per output; None for tensors that will be bound before the first run. An output
+        may share bytes with another tensor only if the plan says so.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Executor:
         self._control = self._control_buffer.address
         self._pools = Pool.IO + len(program.inputs) + len(program.outputs)
         cursors = (1 + MOST_CURSORS) * bool(program.repeats or program.turns)
-        # Threads that take turns have cursors of their own, and with them all the rest.
+        # Pipelining threads have cursors of their own, so each has a whole base table of its own.
         tables = np.zeros(
             (program.threads if program.turns else 1, control.HEADER_WORDS + self._pools + cursors), np.int64
         )
@@ -92,38 +92,39 @@ class Executor:
             if window is not None:
                 self.bind_io(index, window)
         run = _RUN(self._code["executor:run"])
-        # Whoever keeps the call keeps what it touches: it stays safe after the executor is closed or gone.
+        # A reference to the call keeps all memory alive that the call uses. So it stays safe after the executor is
+        # closed or collected.
         owners = (self._control_buffer.array, self._table, self._bases, self._words, self._constants, self._kept)
         run.owners = owners  # type: ignore[attr-defined]
         self._entry = run
         self.run: Callable[[], int] = partial(run, self._control, 0, 0, program.threads)
-        """Run once: exactly one native call. The answer is 0, unless the run failed; `check` says why."""
+        """Run the program once, with exactly one native call. It returns 0 unless the run failed; `check` says why."""
         workers = _Workers(self._code, self._control, program.threads, owners)
-        # Before there is anything to end: an interrupt may come while they are started.
+        # The finalizer comes first: an interrupt may arrive while the threads are being started.
         self._ending = Finalizer(self, workers.stop, at_exit=True)
         workers.start()
 
     @property
     def control(self) -> int:
-        """The address of its control block, which native code runs it by."""
+        """The address of the control block, which native code needs to run the program."""
         return self._control
 
     @property
     def entry(self) -> int:
-        """The address of the function that runs it, as `run` of `isthmus.engine.native.kernels.executor` says."""
+        """The address of the function that runs the program; see `run` of `isthmus.engine.native.kernels.executor`."""
         return self._code["executor:run"]
 
     @property
     def io_addresses(self) -> int:
-        """Where native code may write the addresses of inputs and outputs before it runs it."""
+        """The address where native code may write the addresses of inputs and outputs before a run."""
         return int(self._bases[Pool.IO :].ctypes.data)
 
     def bind_scratch(self, window: Window | None) -> None:
-        """Use this scratch from the next run on; none where the program needs none."""
+        """Use this scratch from the next run on; None if the program needs no scratch."""
         self._bind_pool(Pool.SCRATCH, window, "scratch memory", self.program.scratch_bytes)
 
     def bind_state(self, window: Window | None) -> None:
-        """Use this state memory from the next run on; none where the program needs none."""
+        """Use this state memory from the next run on; None if the program needs no state."""
         self._bind_pool(Pool.STATE, window, "state memory", self.program.state_bytes)
 
     def bind_io(self, index: int, window: Window) -> None:
@@ -134,7 +135,7 @@ class Executor:
         self._kept[Pool.IO + index] = window
 
     def bind_all_io(self, io: BoundIo) -> None:
-        """Use all of this memory from the next run on."""
+        """Use all memory in `io` from the next run on."""
         self._bases[Pool.IO : self._pools] = io.addresses
         self._kept.update(io.windows)
 
@@ -150,12 +151,12 @@ class Executor:
         self._kept[pool] = window
 
     def run_abortable(self, word: ctypes.c_int64) -> bool:
-        """Run once, or until 1 is written into `word`; whether it was left to end by itself."""
+        """Run once, or until 1 is written into `word`; return whether the run was not aborted."""
         self._entry(self._control, ctypes.addressof(word), 1, self.program.threads)
         return word.value != 1
 
     def check(self, what: str) -> None:
-        """Refuse the last run if it failed, since data named a place that does not exist. `what` is the graph."""
+        """Raise an error if the last run failed because an index was out of range; `what` names the graph."""
         words = self._control_buffer.array.view(np.int64)
         rows = np.flatnonzero(self._table[:, 1] == words[control.FAULT // 8])
         if len(rows):
@@ -164,13 +165,13 @@ class Executor:
             raise QnnError(Code.GRAPH_INVALID_TENSOR, what, rule, hint)
 
     def reset(self) -> None:
-        """Put the initial state into state memory."""
+        """Write the initial state into state memory."""
         initial = self.program.state_initial
         if initial.nbytes:
             ctypes.memmove(int(self._bases[Pool.STATE]), initial.ctypes.data, initial.nbytes)
 
     def step(self, index: int) -> None:
-        """Run one instruction alone, on the calling thread (for profiles); a repeated one as the first time."""
+        """Run one instruction alone on the calling thread, for profiles; a repeated one as in its first iteration."""
         for before in self.program.varies:
             if before < index:
                 self._call(before)
@@ -183,12 +184,12 @@ class Executor:
         _ENTRY(int(self._table[index, 0]))(int(self._table[index, 1]), self._bases.ctypes.data, 0, 1)
 
     def close(self) -> None:
-        """End the threads; safe to call again."""
+        """Stop the threads; safe to call again."""
         self._ending.run()
 
     def _native_table(self) -> np.ndarray:
         program = self.program
-        # Where instructions change others, each executor has words of its own.
+        # If instructions change others, each executor needs its own copy of the words.
         own = np.array if program.varies else np.ascontiguousarray
         self._words = own(program.words, np.int64)
         table = np.empty((len(program.table), ROW_WORDS), np.int64)
@@ -205,7 +206,7 @@ class Executor:
 
 
 def _aligned(constants: np.ndarray) -> tuple[np.ndarray | Buffer, int]:
-    """The constants where kernels can use them, and the address of that."""
+    """Return the constants, copied if they are not aligned for kernels, and their address."""
     if constants.ctypes.data % 64 == 0:
         return constants, constants.ctypes.data
     buffer = host(constants.nbytes, 64)
@@ -214,22 +215,22 @@ def _aligned(constants: np.ndarray) -> tuple[np.ndarray | Buffer, int]:
 
 
 class _Workers:
-    """Threads 1 to `threads` - 1 of a program, which wait in native code for shares of its instructions.
+    """Threads 1 to `threads` - 1 of a program; they wait in native code for shares of its instructions.
 
     Parameters
     ----------
     code
         Addresses of the executor's kernels.
     address
-        The control block that they work on.
+        The address of the control block that they work on.
     owners
-        What keeps all memory that they touch.
+        Objects that keep all memory alive that the threads access.
     """
 
     def __init__(self, code: dict[str, int], address: int, threads: int, owners: tuple[object, ...]) -> None:
         self._call = address, threads
         self._work, self._stop = _ENTRY(code["executor:work"]), _ENTRY(code["executor:stop"])
-        # A thread keeps what it touches itself, whoever else has gone.
+        # Each thread keeps the memory that it uses alive, whatever else is collected.
         self._work.owners = self._stop.owners = owners  # type: ignore[attr-defined]
         self._threads = [
             threading.Thread(target=_live, args=(self._work, address, tid, threads), name=f"isthmus-{tid}", daemon=True)
@@ -237,7 +238,7 @@ class _Workers:
         ]
 
     def start(self) -> None:
-        """Start them all, or refuse."""
+        """Start all threads, or stop them and raise an error."""
         try:
             for thread in self._threads:
                 start(thread)
@@ -247,7 +248,7 @@ class _Workers:
             raise QnnError(Code.COMMON_RESOURCE_UNAVAILABLE, what, rule) from None
 
     def stop(self) -> None:
-        """End them and wait for that; one that is only about to start ends at once. Safe to call again."""
+        """Stop the threads and wait for them; a thread that has not begun yet ends at once. Safe to call again."""
         if self._threads:
             address, threads = self._call
             self._stop(address, 0, 0, threads)

@@ -1,7 +1,7 @@
-"""Addresses of compiled kernels: from the cache, or compiled now by child processes.
+"""Addresses of compiled kernels, which are read from the cache or compiled now by child processes.
 
-The process that runs models needs LLVM's loader only; numba is loaded by the children. A process that may open no files
-is handed the object code instead (`objects` in one process, `load` in the other).
+The process that runs models needs only LLVM's loader; the children load numba. A process that may not open files gets
+the object code from another one (`objects` in one process, `load` in the other).
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _ensured: set[tuple[str, str]] = set()
 _images: dict[str, Image] = {}
 _only_given = False
 _unkept: dict[tuple[str, str], bytes] = {}
-"""Code that was compiled for this process alone, since no folder could keep it."""
+"""Code that was compiled for this process alone, because no folder could store it."""
 
 
 def addresses(kernels: Iterable[str], target: Target) -> dict[str, int]:
-    """The address of each kernel's code in this process."""
+    """Return the address of each kernel's code in this process."""
     wanted = sorted(set(kernels))
     with _lock:
         missing = [k for k in wanted if (k, target.name) not in _addresses]
@@ -38,7 +38,7 @@ def addresses(kernels: Iterable[str], target: Target) -> dict[str, int]:
 
 
 def ensure(kernels: Iterable[str], target: Target) -> None:
-    """Compile what the cache lacks, for another process to load."""
+    """Compile the kernels that the cache lacks, for another process to load."""
     with _lock:
         missing = [k for k in sorted(set(kernels)) if (k, target.name) not in _ensured]
         if missing:
@@ -47,13 +47,13 @@ def ensure(kernels: Iterable[str], target: Target) -> None:
 
 
 def objects(kernels: Iterable[str], target: Target) -> dict[str, bytes]:
-    """The object code of each kernel, for a process that is handed it."""
+    """Return the object code of each kernel, to be sent to another process."""
     with _lock:
         return _objects(sorted(set(kernels)), target)
 
 
 def load(objects: Mapping[str, bytes], target: Target) -> None:
-    """Load object code that another process has made; what is loaded already stays."""
+    """Load object code from another process; kernels that are already loaded stay."""
     with _lock:
         fresh = {kernel: code for kernel, code in objects.items() if (kernel, target.name) not in _addresses}
         if fresh:
@@ -61,7 +61,7 @@ def load(objects: Mapping[str, bytes], target: Target) -> None:
 
 
 def use_only_what_is_given() -> None:
-    """From now on in this process, kernels come from `load` and from nowhere else: nothing is read or compiled."""
+    """Make `load` the only source of kernels in this process: nothing is read or compiled from now on."""
     global _only_given
     _only_given = True
 
@@ -78,7 +78,7 @@ def _objects(kernels: Sequence[str], target: Target) -> dict[str, bytes]:
 
 def _kept_objects(kernels: Sequence[str], target: Target) -> dict[str, bytes]:
     objects: dict[str, bytes] = {}
-    # A second try is for sources that were edited while the compiler read them.
+    # The second attempt covers sources that were edited while the compiler read them.
     for _ in range(2):
         objects = {kernel: code for kernel in kernels if (code := cache.read(kernel, target)) is not None}
         absent = [kernel for kernel in kernels if kernel not in objects]
@@ -93,7 +93,7 @@ def _kept_objects(kernels: Sequence[str], target: Target) -> dict[str, bytes]:
 
 
 def _unkept_objects(kernels: Sequence[str], target: Target, problem: Unavailable) -> dict[str, bytes]:
-    """Take what the cache has, if it can be read, and compile the rest for this process alone."""
+    """Return object code from the cache, if it can be read, and compile the rest for this process alone."""
     objects = {}
     for kernel in kernels:
         try:
@@ -115,12 +115,12 @@ def _unkept_objects(kernels: Sequence[str], target: Target, problem: Unavailable
 
 
 def prepare_to_load() -> None:
-    """Have LLVM's loader in this process, for one that can open no files later."""
+    """Load LLVM's loader into this process, which may be unable to open files later."""
     Image()
 
 
 def _load(objects: dict[str, bytes], target: Target) -> None:
-    # A kernel has the same symbol on every target, so each target has an image of its own.
+    # A kernel has the same symbol on every target, so each target has its own image.
     if target.name not in _images:
         _images[target.name] = Image()
     symbols = {kernel: cache.symbol(kernel) for kernel in objects}
@@ -129,7 +129,7 @@ def _load(objects: dict[str, bytes], target: Target) -> None:
 
 
 def compile_into_cache(kernels: Sequence[str], target: Target) -> None:
-    """Compile the kernels that the cache lacks; what several processes need at a time, one of them compiles."""
+    """Compile the kernels that the cache lacks; if several processes need one, only one process compiles it."""
     folder = Folder.of_user()
     with folder.alone():
         absent = [kernel for kernel in kernels if cache.read(kernel, target) is None]

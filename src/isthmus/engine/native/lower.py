@@ -1,6 +1,6 @@
-"""Lowering: a schedule becomes a program for the CPU engine, one operation at a time by the tables of each family.
+"""Lowering: turns a schedule into a program for the CPU engine, one operation at a time, by tables for each family.
 
-The same tables say beforehand what the engine does not execute, and why: of a step, of one operation by itself, of all
+The same tables say in advance what the engine does not execute, and why: for a step, for one operation, or for all
 nodes of a graph. Nothing is emitted, packed or compiled for that.
 """
 
@@ -51,23 +51,22 @@ _FAMILIES = (
 )  # fmt: skip
 _PLAIN: Mapping[str, Lowering] = {op: entry for family in _FAMILIES for op, entry in family.LOWERINGS.items()}
 _AS_STORED = frozenset(("Cast",))
-"""Operations that are about stored elements, not about what those mean."""
+"""Operations on stored elements, whatever their quantization."""
 _COMPUTED = frozenset(("ScatterElements", "ScatterNd"))
-"""Movements that may compute what they move; their kernels know plain types only."""
+"""Movements that may compute with what they move; their kernels support plain types only."""
 _MOVED: Mapping[str, Lowering] = {
     op: moved(_PLAIN[op])
     for op in having(lambda operation: operation.traits.moves or operation.traits.orders) - _COMPUTED
 }
-"""Operations that choose among stored elements or look at their order, so that any type will do once quantizations
-agree."""
+"""Operations that select or order stored elements. Any type works once quantizations agree."""
 _THROUGH_FLOAT: Mapping[str, Lowering] = {op: through_float(entry) for op, entry in _PLAIN.items()}
 
 
 def _entry(step: Step) -> Lowering | None:
-    """The lowering that a step falls to.
+    """Return the lowering of a step.
 
-    A step on fixed-point tensors goes to its 8-bit kernel where that covers it, moves stored elements, or takes the
-    way through float.
+    A step on fixed-point tensors uses its 8-bit kernel if that covers the step. Otherwise it moves stored elements, or
+    is computed in float.
     """
     table = _PLAIN
     tensors = (*step.inputs, *step.outputs)
@@ -84,24 +83,24 @@ def _entry(step: Step) -> Lowering | None:
 
 
 def is_in_float(step: Step) -> bool:
-    """Tell whether a step on fixed-point tensors is computed in float, since no integer kernel covers it."""
+    """Return whether a step on fixed-point tensors is computed in float because no integer kernel covers it."""
     entry = _entry(step)
     return entry is not None and entry is _THROUGH_FLOAT.get(step.op)
 
 
 def operations() -> tuple[str, ...]:
-    """The operations that are executed for some data type."""
+    """Return the operations that are executed for some data type."""
     return tuple(dict.fromkeys((*_PLAIN, *quantized.QUANTIZED)))
 
 
 def refusal(step: Step) -> str | None:
-    """Why the engine does not execute a step; None where it does."""
+    """Return why the engine does not execute a step, or None if it does."""
     entry = _entry(step)
     return "the CPU engine does not execute this operation" if entry is None else entry.refuses(step)
 
 
 def _sums_go_on(step: Step, axis: int) -> bool:
-    """Whether a mean over all pixels can be interrupted: sums of floats only where four pixels are added at once."""
+    """Return whether a mean over all pixels can be split; float sums only if pixels are added four at a time."""
     source = step.inputs[0]
     assert source is not None
     if source.dtype.is_fixed_point:
@@ -112,10 +111,11 @@ def _sums_go_on(step: Step, axis: int) -> bool:
 
 
 def supports(call: Call) -> str | None:
-    """Why no graph with this one call can be executed; None where one can.
+    """Return why no graph with this one call can be executed, or None if one can.
 
-    The call is checked by the operation's own rule, prepared as a graph of its own, and each resulting step is asked
-    for. A constant may come without its data; it is then taken to hold nothing that makes the operation easier.
+    The call is checked by the operation's own rule and prepared as a graph of its own; then each resulting step is
+    checked. A constant may have no data; then nothing is assumed about its contents that would make the operation
+    easier.
 
     Examples
     --------
@@ -133,12 +133,12 @@ def supports(call: Call) -> str | None:
 
 
 def unsupported(graph: Graph) -> list[RefusedNode]:
-    """The nodes of a finalized graph that cannot be executed, all of them, each with the reason."""
+    """Return all nodes of a finalized graph that cannot be executed, each with the reason."""
     return refused(graph, rewritten(graph).ordered(), refusal)
 
 
 def lowering_of(step: Step) -> Lowering:
-    """The lowering of a step, or its refusal as an error."""
+    """Return the lowering of a step, or raise its refusal as an error."""
     reason, entry = refusal(step), _entry(step)
     if entry is None or reason is not None:
         raise QnnError(Code.COMMON_NOT_SUPPORTED, f"node '{step.name}' ({step.op})", reason or "")
@@ -147,7 +147,7 @@ def lowering_of(step: Step) -> Lowering:
 
 @dataclass(frozen=True)
 class NativeEngine(EngineModel):
-    """The native engine on a processor, with so many threads."""
+    """The native engine for a target, with a number of threads."""
 
     target: Target
     threads: int = 1
@@ -179,7 +179,7 @@ class NativeEngine(EngineModel):
 
 
 def lower(schedule: Schedule, target: Target, threads: int) -> Program:
-    """The program of a schedule."""
+    """Lower a schedule to a program."""
     emitter = Emitter(target, threads, schedule.places, schedule.numerics, bool(schedule.plan.regions))
     repeats = {repeat.first: repeat for repeat in schedule.repeats}
     by_strips = {index for region in schedule.plan.regions for index in range(region.first, region.last + 1)}

@@ -1,8 +1,8 @@
-"""What this machine's processor has, in LLVM's names for features.
+"""The features of this machine's processor, by LLVM's names.
 
-On arm64 the kernel says it in the process's auxiliary vector, which emulators and sandboxes give too; on x86 in
-``/proc/cpuinfo``. Where neither speaks of this processor (no such file, or that of an emulator's host), LLVM is asked.
-It comes last because loading it takes longer than all else that a process does to start.
+On arm64 the kernel lists them in the process's auxiliary vector, which emulators and sandboxes provide too; on x86 in
+``/proc/cpuinfo``. If neither describes this processor (no such file, or that of an emulator's host), LLVM is asked. It
+comes last because loading it takes longer than the rest of a process's start.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _HWCAP = {
     "rcpc": 1 << 15,
     "dotprod": 1 << 20,
 }
-"""Bits of the auxiliary vector's AT_HWCAP on arm64; a feature is there if all of its bits are."""
+"""Bits of the auxiliary vector's AT_HWCAP on arm64; a feature is present if all of its bits are set."""
 
 _LINUX_NAMES = {
     "abm": "lzcnt",
@@ -33,21 +33,21 @@ _LINUX_NAMES = {
     "avx_vnni": "avxvnni",
     "bmi1": "bmi",
 }
-"""Features of x86 that Linux calls otherwise than LLVM."""
+"""Features of x86 for which Linux and LLVM have different names."""
 
 
 _NOT_ON_VALGRIND = ("avx512", "avxvnni")
-"""How the names of features begin that the processor which valgrind emulates has not."""
+"""Prefixes of features that valgrind's emulated processor lacks."""
 
 
 def architecture() -> str:
-    """The processor's family as LLVM's triples name it."""
+    """Return the processor's family, by its name in LLVM's triples."""
     return platform.machine().replace("arm64", "aarch64")
 
 
 @lru_cache(maxsize=1)
 def features() -> frozenset[str]:
-    """The features of the processor that this process runs on."""
+    """Return the features of the processor that runs this process."""
     found = _READERS[architecture()]() if architecture() in _READERS else None
     if found is None:
         return from_llvm()
@@ -57,17 +57,17 @@ def features() -> frozenset[str]:
 
 
 def on_valgrind() -> bool:
-    """Answer whether valgrind runs this process; what Linux tells of processors is then of the real one."""
+    """Return whether valgrind runs this process; Linux then describes the real processor, not the emulated one."""
     return hasattr(ctypes.CDLL(None), "_vgnU_freeres")  # a function of the library that valgrind preloads
 
 
 def from_auxiliary_vector(getauxval: Callable[[int], int] | None = None) -> frozenset[str] | None:
-    """The features of an arm64 processor; None where the C library does not know the vector.
+    """Return the features of an arm64 processor; None if the C library cannot read the vector.
 
     Parameters
     ----------
     getauxval
-        The value of an entry of the vector; the C library's own without it.
+        Returns the value of an entry of the vector; by default the C library's function.
     """
     if getauxval is None:
         try:
@@ -80,7 +80,7 @@ def from_auxiliary_vector(getauxval: Callable[[int], int] | None = None) -> froz
 
 
 def from_cpuinfo(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str] | None:
-    """The features of an x86 processor; None where the file is absent or speaks of another family."""
+    """Return the features of an x86 processor; None if the file is absent or describes another family."""
     try:
         for line in cpuinfo.read_text().splitlines():
             field, _, value = line.partition(":")
@@ -92,7 +92,7 @@ def from_cpuinfo(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str] | None
 
 
 def from_llvm() -> frozenset[str]:
-    """The features as LLVM finds them; none where it cannot."""
+    """Return the features that LLVM detects; an empty set if it cannot."""
     import llvmlite.binding as llvm
 
     try:

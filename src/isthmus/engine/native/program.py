@@ -1,7 +1,6 @@
-"""A program: everything an inference needs as pure data. Instructions, packed constants, tensor descriptions, sizes.
+"""A program: everything an inference needs, as pure data: instructions, packed constants, tensor descriptions, sizes.
 
-It holds no address and no Python object that executes, so it can be kept in a file, checked and sent to another
-process.
+It holds no address and no executable Python object, so it can be stored in a file, checked and sent to another process.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ OPERAND_BITS = 48
 
 
 class Operand(int):
-    """The word that says "byte `offset` of `pool`", told from numbers by its type; 0 is an absent one."""
+    """A word that means "byte `offset` of `pool`", distinguished from numbers by its type; 0 is an absent operand."""
 
     @staticmethod
     def at(pool: int, offset: int) -> Operand:
-        """The operand at an offset in a pool."""
+        """Return the operand at an offset in a pool."""
         return Operand(int(pool) << OPERAND_BITS | offset)
 
     @property
@@ -32,20 +31,20 @@ class Operand(int):
 
     @property
     def offset(self) -> int:
-        """The byte in it."""
+        """The byte offset in the pool."""
         return self & ((1 << OPERAND_BITS) - 1)
 
 
 ABSENT = Operand(0)
 REPEAT = "strips:repeat"
-"""The kernel whose instruction says how often those after it are executed."""
+"""The kernel whose instruction repeats the instructions after it."""
 TURNS = "turns:take"
-"""The same, where threads take turns at it."""
+"""The same, with iterations pipelined on several threads."""
 VARY = "strips:vary"
 """The kernel whose instruction changes words of others."""
 
 NARROW = np.dtype(np.int32)
-"""The numbers in the table of a program by strips, which has many rows; they have 64 bits in others."""
+"""The type of the numbers in the table of a tiled program, which has many rows; other tables have 64-bit numbers."""
 
 
 @dataclass(frozen=True)
@@ -55,21 +54,21 @@ class Program:
     Parameters
     ----------
     target, threads
-        What it was lowered for.
+        The target and number of threads for which it was lowered.
     kernels
-        Names of the kernels, in the order that `table` numbers them.
+        Names of the kernels; `table` refers to them by index.
     table
-        One row an instruction: kernel number, index of its first word in `words`, into how many shares it is split.
+        One row per instruction: kernel number, index of its first word in `words`, number of shares.
     words
         The instructions' operands and parameters.
     labels
-        One label an instruction, for profiles.
+        One label per instruction, for profiles.
     constants
-        All constants, packed for the kernels; to be placed at an address aligned to 64.
+        All constants, packed for the kernels; their address must be aligned to 64.
     state_initial
         The contents of state memory before the first execution.
     state_offsets
-        Where each state lies in state memory.
+        The offset of each state in state memory.
     """
 
     name: str
@@ -109,16 +108,16 @@ class Program:
 
     @property
     def state_bytes(self) -> int:
-        """Bytes of state memory."""
+        """The size of state memory in bytes."""
         return int(self.state_initial.nbytes)
 
     @property
     def constant_bytes(self) -> int:
-        """Bytes of constants."""
+        """The size of the constants in bytes."""
         return int(self.constants.nbytes)
 
     @property
     def info(self) -> GraphInfo:
-        """What a client may know of it."""
+        """The description of the graph for clients."""
         needs = MemoryNeeds(self.scratch_bytes, self.state_bytes, self.constant_bytes, self.alignment)
         return GraphInfo(self.name, self.inputs, self.outputs, needs, self.target)

@@ -1,7 +1,7 @@
-"""A program as a container and back: each array is a section, so that it can be mapped.
+"""Programs as containers: each array is a section, so that it can be mapped.
 
-Bytes are not trusted: every length and index is checked before it is used, every instruction is held against the
-declaration of its kernel (see `verification`), and that declaration must be the one that the program was made by.
+Bytes are not trusted. Every length and index is checked before it is used, and every instruction is checked against the
+signature of its kernel (see `verification`). That signature must be the one with which the program was made.
 """
 
 from __future__ import annotations
@@ -24,21 +24,23 @@ from isthmus.system.container import MALFORMED, ContainerFormat
 FORMAT = ContainerFormat(
     b"ISTHPROG", 3, 64, "program", Code.COMMON_LOADING_BINARIES, Code.COMMON_INCOMPATIBLE_BINARIES, is_hashed=True
 )
-"""Programs. Bytes that start at a multiple of its alignment have their constants used in place."""
+"""The container format of programs. If the bytes start at a multiple of its alignment, their constants are used in
+place.
+"""
 _ARRAYS: dict[str, Any] = {"table": np.int64, "words": np.int64, "constants": np.uint8, "state_initial": np.uint8}
 _TENSORS = ("inputs", "outputs", "states")
-_SHOWN = 80  # characters of a name that nobody knows
+_SHOWN = 80  # characters shown of an unknown name
 MAX_THREADS = 64
 MAX_ALIGNMENT = 1 << 16
 
 
 def to_bytes(program: Program) -> bytes:
-    """The program as one block of bytes."""
+    """Return the program as one block of bytes."""
     return assemble(header_of(program), {name: getattr(program, name) for name in _ARRAYS})
 
 
 def header_of(program: Program) -> dict[str, Any]:
-    """What the header of a program says, but how long its arrays are."""
+    """Return the header of a program, without the lengths of its arrays."""
     header: dict[str, Any] = {
         name: getattr(program, name) for name in ("name", "target", "threads", "scratch_bytes", "alignment")
     }
@@ -49,7 +51,7 @@ def header_of(program: Program) -> dict[str, Any]:
 
 
 def assemble(header: dict[str, Any], contents: Mapping[str, np.ndarray]) -> bytes:
-    """A header and the arrays behind it as bytes with the right checksum, whatever they say."""
+    """Return a header and arrays as bytes with a valid checksum, without checking their contents."""
     arrays = {name: np.ascontiguousarray(contents[name], dtype) for name, dtype in _ARRAYS.items()}
     if contents["table"].dtype == NARROW:
         arrays["table"] = np.ascontiguousarray(contents["table"])
@@ -58,14 +60,14 @@ def assemble(header: dict[str, Any], contents: Mapping[str, np.ndarray]) -> byte
 
 
 def from_bytes(content: bytes | memoryview, verify: bool = True, io_offsets: Sequence[int] = ()) -> Program:
-    """The program in a block of bytes; its arrays are views of that block.
+    """Return the program in a block of bytes; its arrays are views of that block.
 
     Parameters
     ----------
     verify
-        Whether to compute the checksum. Everything else is checked in any case.
+        Whether to check the checksum. Everything else is always checked.
     io_offsets
-        Where each input, then each output may lie in scratch.
+        The offset in scratch where each input, then each output, may be.
     """
     header, sections = FORMAT.unpack(content, verify)
     try:
@@ -94,7 +96,7 @@ def from_bytes(content: bytes | memoryview, verify: bool = True, io_offsets: Seq
 
 
 def _check_kernels(program: Program, declarations: list[str]) -> None:
-    """Refuse kernels that there are not, that nothing uses, or whose words have changed since the program was made."""
+    """Raise an error for kernels that do not exist, are not used, or have changed since the program was made."""
     kernels = program.kernels
     if len(declarations) != len(kernels):
         raise FORMAT.refusal("its tables differ in length")
@@ -102,7 +104,7 @@ def _check_kernels(program: Program, declarations: list[str]) -> None:
         raise FORMAT.refusal("two of its kernels have the same name")
     unused = set(range(len(kernels))) - set(program.table[:, 0].tolist())
     if unused:
-        # What is named is compiled when the program is loaded.
+        # Every named kernel is compiled when the program is loaded.
         raise FORMAT.refusal(f"no instruction uses its kernel '{kernels[min(unused)][:_SHOWN]}'")
     for kernel, digest in zip(kernels, declarations, strict=True):
         if kernel not in KERNELS:

@@ -1,6 +1,7 @@
-"""The instruction sets that kernels are generated for, and which of them this machine has.
+"""The instruction sets for which kernels are generated, and a test of which this machine supports.
 
-A `Target` is a plain description: it decides vector lengths and tile shapes, and goes into the key of compiled code.
+A `Target` is a plain description. It determines vector lengths and tile shapes, and is part of the key of compiled
+code.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from isthmus.errors import Code, QnnError
 
 @dataclass(frozen=True)
 class Target:
-    """One way to generate code.
+    """An instruction set and options for generating code.
 
     Parameters
     ----------
     name
-        The name users select it by (``ISTHMUS_TARGET``).
+        The name by which users select it (``ISTHMUS_TARGET``).
     triple
         LLVM's target triple.
     cpu
@@ -30,7 +31,7 @@ class Target:
     needs
         The features a processor must have for the code to run, in LLVM's names.
     vector_bytes
-        The width of a vector register.
+        The width of a vector register in bytes.
     dot
         How four bytes are multiplied and added into 32 bits: "vnni", "avxvnni", "sdot" or "none".
     """
@@ -45,18 +46,18 @@ class Target:
 
     @property
     def lanes(self) -> int:
-        """32-bit lanes in a vector."""
+        """The number of 32-bit lanes in a vector."""
         return self.vector_bytes // 4
 
     @property
     def key(self) -> str:
-        """What compiled code depends on."""
+        """A string of everything that compiled code depends on."""
         return f"{self.name}|{self.triple}|{self.cpu}|{self.features}|{self.vector_bytes}|{self.dot}"
 
 
 _X86 = "x86_64-unknown-linux-gnu"
 _ARM = "aarch64-unknown-linux-gnu"
-# All that LLVM may use for a processor's name must be there: a virtual machine can hide any of it.
+# All features that LLVM may use for a processor name are required, because a virtual machine can hide any of them.
 _AVX2 = ("avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe")
 _AVX512 = (*_AVX2, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 _ICE_LAKE = (*_AVX512, "avx512vnni", "avx512vbmi", "avx512vbmi2", "avx512bitalg", "avx512ifma", "avx512vpopcntdq")
@@ -74,11 +75,11 @@ TARGETS: tuple[Target, ...] = (
     Target("portable", _X86, "x86-64", "", (), 16),
     Target("portable-arm", _ARM, "generic", "", (), 16),
 )
-"""Best first; the last of each architecture always runs."""
+"""All targets, best first; the last of each architecture always runs."""
 
 
 def by_name(name: str) -> Target:
-    """The target of that name."""
+    """Return the target with this name."""
     for target in TARGETS:
         if target.name == name:
             return target
@@ -87,18 +88,18 @@ def by_name(name: str) -> Target:
 
 
 def runnable(target: Target) -> bool:
-    """Whether this machine can run the target's code."""
+    """Return whether this machine can run the target's code."""
     return target.triple.startswith(processor.architecture()) and processor.features().issuperset(target.needs)
 
 
 def portable() -> Target:
-    """The target that every machine of this architecture runs."""
+    """Return the target that every machine of this architecture runs."""
     return next(target for target in TARGETS if not target.needs and runnable(target))
 
 
 @lru_cache(maxsize=1)
 def host() -> Target:
-    """The best target of this machine, or the one that ``ISTHMUS_TARGET`` names."""
+    """Return the best target of this machine, or the one that ``ISTHMUS_TARGET`` names."""
     wanted = os.environ.get("ISTHMUS_TARGET")
     if wanted:
         target = portable() if wanted == "portable" else by_name(wanted)

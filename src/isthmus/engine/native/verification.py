@@ -1,8 +1,7 @@
-"""Checks that a program stays within its memory, instruction by instruction, before anything of it is compiled or run.
+"""Checks that a program stays within its memory, instruction by instruction, before any of it is compiled or run.
 
-Each declaration of words becomes a Python function, once, that walks an instruction's words and holds every number,
-table and operand against what the program has: so a program from anywhere does nothing worse than compute something
-else.
+Each signature is compiled once to a Python function. It reads an instruction's words and checks every number, table and
+operand against the program's memory. So an untrusted program can do nothing worse than compute wrong results.
 """
 
 from __future__ import annotations
@@ -40,14 +39,14 @@ Span = tuple[int, int, int]
 
 
 class Unsafe(Exception):
-    """What an instruction may not do."""
+    """The error for an instruction that is not allowed."""
 
 
 def verify(program: Program, io_offsets: Sequence[int] = ()) -> None:
     """Raise `Unsafe` unless every instruction is well-formed and stays within the program's memory.
 
-    Its kernels must be declared, each once, their numbers and the shares in bounds. Where inputs and outputs may lie in
-    scratch, `io_offsets` says where.
+    Its kernels must be declared, each once; their numbers and the shares must be in bounds. If inputs and outputs may
+    be in scratch, `io_offsets` are their offsets.
     """
     try:
         target = by_name(program.target)
@@ -59,7 +58,7 @@ def verify(program: Program, io_offsets: Sequence[int] = ()) -> None:
     known: set[tuple[int, int]] = set()
     changed = _Changed(words)
     for index, (number, start, shares) in enumerate(program.table.tolist()):
-        # Instructions that are the same have the words of the first of them.
+        # Equal instructions share the words of the first one.
         if start != position and (number, start) not in known:
             raise Unsafe(f"instruction {index} begins neither where those before it end nor as one of them")
         check, parts = checks[number]
@@ -103,7 +102,7 @@ def verify(program: Program, io_offsets: Sequence[int] = ()) -> None:
 
 
 def _end_repeat(memory: _Memory, index: int) -> None:
-    """End what is repeated before an instruction."""
+    """End a repetition before an instruction."""
     try:
         memory.end_repeat()
     except Unsafe as problem:
@@ -111,9 +110,9 @@ def _end_repeat(memory: _Memory, index: int) -> None:
 
 
 class _Changed:
-    """Words that instructions change, held against those that they are words of.
+    """The words that instructions change, checked against the instructions that own them.
 
-    An instruction that is ever changed is changed before its first use, and always in the same places. So what it does
+    An instruction that is ever changed is changed before its first use, and always at the same words. So its effect
     does not depend on what was executed before, in this run or the last one.
     """
 
@@ -123,7 +122,7 @@ class _Changed:
         self._ends: dict[int, int] = {}
 
     def change(self, start: int) -> None:
-        """Take the changes of the instruction at a word."""
+        """Record the changes of the instruction at this word."""
         values, _ = KERNELS[VARY].decode(self._words, start)
         if sum(mask.bit_count() for mask in values["masks"]) != len(values["values"]):
             raise Unsafe("it has more or fewer words than it changes")
@@ -137,7 +136,7 @@ class _Changed:
             self._now[first] = new
 
     def begin(self, start: int, special: bool) -> None:
-        """Make the words of an instruction those that it has now."""
+        """Put the current words of an instruction in place."""
         new = self._now.get(start)
         if new is None:
             return
@@ -147,19 +146,19 @@ class _Changed:
             self._words[place] = value
 
     def end(self, start: int, after: int) -> None:
-        """See that the changed words were its own."""
+        """Check that the changed words belong to the instruction."""
         if self._ends.setdefault(start, after) != after or max(self._now.get(start, {}), default=start) >= after:
             raise Unsafe("words are changed that are not its own")
 
     def finish(self) -> None:
-        """See that everything changed was an instruction."""
+        """Check that everything changed was an instruction."""
         if not self._now.keys() <= self._ends.keys():
             raise Unsafe("it changes words that no instruction begins with")
 
 
 @dataclass(frozen=True)
 class Entries:
-    """What is known of a table: its rows, and the limits of each column."""
+    """The contents of a table: its rows, and the limits of each column."""
 
     entries: np.ndarray
     least: Any
@@ -167,7 +166,7 @@ class Entries:
 
 
 class _Memory:
-    """The pools of a program, and what operands may name in them."""
+    """The pools of a program, and the bytes that operands may use in them."""
 
     def __init__(self, program: Program, io_offsets: Sequence[int] = ()) -> None:
         self._io_offsets = io_offsets
@@ -178,11 +177,11 @@ class _Memory:
         self._tables: dict[tuple[int, int, int, str], Entries] = {}
         self._cursors: list[tuple[int, int]] = []
         self._lanes: _Lanes | None = None
-        # Honest tables do not overlap; a few readings of all constants bound what a program may cost its reader.
+        # Valid tables do not overlap. Reading all constants at most a few times bounds the cost of checking a program.
         self._unread = _READINGS * self._constants.nbytes
 
     def begin_repeat(self, index: int, words: list[int], threads: int) -> None:
-        """Know the cursors of an instruction that repeats others, on so many threads."""
+        """Record the cursors of an instruction that repeats others on this many threads."""
         values, _ = KERNELS[REPEAT if threads == 1 else TURNS].decode(words)
         if values["first_cursor"] != len(self._sizes) or any(pool >= len(self._sizes) for pool in values["pools"]):
             raise Unsafe(f"instruction {index} has cursors that are pools, or in no pool")
@@ -193,14 +192,14 @@ class _Memory:
             self._cursors.insert(0, (Pool.SCRATCH, (threads - 1) * values["lane_bytes"]))
 
     def end_repeat(self) -> None:
-        """Forget them."""
+        """Remove the cursors, and check the threads' arenas."""
         self._cursors = []
         if self._lanes is not None:
             self._lanes.check()
             self._lanes = None
 
     def read(self, name: str, word: int, extent: Any) -> Span:
-        """The span of an operand that is read; of one that moves on, all that it takes in all its places."""
+        """Check an operand that is read and return its span; for one that advances, over all iterations."""
         pool, offset = word >> OPERAND_BITS, word & _OFFSET
         low, high = extent if extent.__class__ is tuple else (0, extent)
         named, taken = pool, (offset + low, offset + high)
@@ -215,20 +214,20 @@ class _Memory:
                 f" which has {self._sizes[pool]}"
             )
         if self._lanes is not None and named == len(self._sizes):
-            # Every thread has its own, which no other one touches.
+            # Every thread has its own arena, which no other thread accesses.
             self._lanes.inside.append(taken)
             return named, *taken
         return pool, offset + low, offset + high
 
     def work(self, name: str, word: int, extent: Any) -> Span:
-        """The span of work space, which nobody else may write while an instruction uses it."""
+        """Check work space and return its span; nothing else may write it while an instruction uses it."""
         span = self.write(name, word, extent)
         if self._lanes is not None and span[0] != len(self._sizes) and span[1] < span[2]:
             raise Unsafe(f"'{name}' is work space of several threads at once")
         return span
 
     def write(self, name: str, word: int, extent: Any) -> Span:
-        """The span of an operand that is written."""
+        """Check an operand that is written and return its span."""
         span = self.read(name, word, extent)
         if span[0] == Pool.CONSTANT or Pool.IO <= span[0] < self._first_output:
             raise Unsafe(f"'{name}' is written, but lies in {_pool_name(span[0])}")
@@ -240,7 +239,7 @@ class _Memory:
         return span
 
     def table(self, name: str, word: int, rows: int, columns: int, kind: str) -> Entries:
-        """The entries of a table."""
+        """Check a table and return its entries."""
         key = word, rows, columns, kind
         known = self._tables.get(key)
         if known is not None:
@@ -263,17 +262,17 @@ class _Memory:
 
 
 class _Lanes:
-    """What threads that take turns do in scratch: each has a lane of its own, and the others keep out of it."""
+    """The scratch accesses of pipelining threads: each has its own arena, which the others must not write."""
 
     def __init__(self, threads: int, nbytes: int) -> None:
         self._threads, self._bytes = threads, nbytes
         self.inside: list[tuple[int, int]] = []
-        """What is read or written in the lane of the first thread."""
+        """Spans that are read or written in the first thread's arena."""
         self.outside: list[tuple[int, int]] = []
-        """What is written elsewhere, in all turns."""
+        """Spans that are written elsewhere, over all iterations."""
 
     def check(self) -> None:
-        """Raise `Unsafe` where one thread's bytes would be another's."""
+        """Raise `Unsafe` if one thread could access bytes of another's arena."""
         if not self.inside:
             return
         low, high = min(low for low, _ in self.inside), max(high for _, high in self.inside)
@@ -303,7 +302,7 @@ def _refuse(rule: str) -> None:
 
 @cache
 def _check_of(signature: Signature) -> Callable[..., int]:
-    """The function that checks one instruction and says where the next one begins."""
+    """Return the function that checks one instruction and returns the offset of the next one."""
     namespace: dict[str, Any] = {name: getattr(arithmetic, name) for name in arithmetic.__all__}
     namespace |= {"_apart": _apart, "_within": _within, "_refuse": _refuse, **signature.functions}
     exec("\n".join(_lines(signature)), namespace)
@@ -311,7 +310,7 @@ def _check_of(signature: Signature) -> Callable[..., int]:
 
 
 def _lines(signature: Signature) -> list[str]:
-    """The text of that function, from the declaration alone: nothing in it comes from a program."""
+    """Return the source of that function, from the signature alone: nothing in it comes from a program."""
     lines = ["def _check(_w, _at, shares, lanes, _parts, _memory):"]
 
     def line(text: str) -> None:

@@ -1,10 +1,11 @@
 """The vocabulary in which kernels declare the words of their instructions.
 
-A `Signature` lists the words in order: what each one is, and of an operand how many bytes the kernel touches there.
-Extents are arithmetic over the other words, kept as text: so a declaration can be shown, hashed and made into a check.
-Lowerings write instructions by it, `verification` checks those of others by it, and `describe` makes them readable.
+A `Signature` lists the words in order: the type of each, and, for an operand, how many bytes the kernel accesses.
+Extents are arithmetic over the other words, stored as text, so that a signature can be shown, hashed and compiled into
+a check. Lowerings encode instructions by it, `verification` checks untrusted instructions by it, and `describe` makes
+them readable.
 
-Nothing here needs the compiler of kernels: the process that runs models imports it.
+Nothing here needs the kernel compiler: the process that runs models imports this module.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from isthmus.errors import Code, QnnError
 from isthmus.prepare.schedule import Pool
 
 LARGEST = 1 << 40
-"""No count is larger: it would count bytes of a tensor that nobody may have."""
+"""The largest count; no tensor may have more bytes."""
 LONGEST_LIST = 32
 Value = int | float | Sequence[int]
 
 
 class IllTypedWord(Exception):
-    """A word that is not what its declaration says."""
+    """The error for a word that does not match its declaration."""
 
 
 def _whole(value: Any) -> int:
@@ -43,31 +44,31 @@ def _whole(value: Any) -> int:
 
 @dataclass(frozen=True)
 class Word:
-    """One word of an instruction, or several of one name."""
+    """One word of an instruction, or several with one name."""
 
     name: str
 
     @property
     def many(self) -> int | str:
-        """How many words it is, or the name of the `Count` that says it."""
+        """The number of words, or the name of the `Count` that holds it."""
         return 1
 
     def encode(self, value: Any) -> list[int]:
-        """The words that hold a value."""
+        """Return the words that encode a value."""
         return [_whole(value)]
 
     def decode(self, words: Sequence[int]) -> Any:
-        """The value that words hold."""
+        """Return the value that words encode."""
         return int(words[0])
 
     def meaning(self) -> tuple[Any, ...]:
-        """What must not change while instructions in this form are about; limits may."""
+        """Return what must not change while encoded instructions exist; limits may change."""
         return type(self).__name__, self.name
 
 
 @dataclass(frozen=True)
 class Number(Word):
-    """A whole number within limits."""
+    """An integer within limits."""
 
     least: int = 0
     most: int = LARGEST
@@ -80,12 +81,12 @@ class Number(Word):
 
 
 def flag(name: str) -> Number:
-    """A number that is 0 or 1."""
+    """Return a number that is 0 or 1."""
     return Number(name, 0, 1)
 
 
 def signed(name: str, most: int = LARGEST) -> Number:
-    """A number that may be negative."""
+    """Return a number that may be negative."""
     return Number(name, -most, most)
 
 
@@ -109,12 +110,12 @@ class Real(Word):
 
 @dataclass(frozen=True)
 class Count(Word):
-    """How many numbers each of the lists has that name it."""
+    """The length of each list that refers to it."""
 
 
 @dataclass(frozen=True)
 class Numbers(Word):
-    """A list of whole numbers. Its length is a number, or the name of the `Count` before it."""
+    """A list of integers. Its length is a number, or the name of the `Count` before it."""
 
     length: int | str
     least: int = 0
@@ -139,14 +140,14 @@ class Numbers(Word):
 
 @dataclass(frozen=True)
 class Memory(Word):
-    """An operand: a pool and where in it something begins.
+    """An operand: a pool and an offset in it.
 
     Parameters
     ----------
     extent
-        How many bytes are touched from there on; or a pair, how far before it (not above 0) and how far after.
+        The number of bytes accessed from the offset on; or a pair: how far before it (at most 0) and how far after it.
     absent
-        When there may be none: the word is 0 then.
+        A condition under which the operand may be absent; the word is then 0.
     """
 
     extent: str
@@ -181,17 +182,17 @@ class Write(Memory):
 
 
 class WorkSpace(Write):
-    """Work space of which each thread has a part: nothing in it outlives the instruction.
+    """Work space that is divided among the threads; its contents do not outlive the instruction.
 
-    A kernel may keep addresses there, so that nothing else of the instruction may be written to it.
+    A kernel may store addresses there, so nothing else of the instruction may write to it.
     """
 
 
 @dataclass(frozen=True)
 class OffsetTable(Memory):
-    """A constant whose entries decide which memory is touched: offsets or indices. `extent` counts its rows.
+    """A constant whose entries determine which memory is accessed: offsets or indices. `extent` is the number of rows.
 
-    In extents and rules its name has `least` and `most`: the limits of its entries, a list of them where it has several
+    In extents and rules, its name has `least` and `most`: the limits of its entries, as lists if it has several
     columns.
     """
 
@@ -210,7 +211,7 @@ class OffsetTable(Memory):
 
 @dataclass(frozen=True)
 class OffsetTables(Word):
-    """A list of tables of 64-bit offsets. `length` names its `Count`, `rows` the list of how many entries each has."""
+    """A list of tables of 64-bit offsets. `length` names its `Count`, `rows` the list of the tables' lengths."""
 
     length: str
     rows: str
@@ -237,17 +238,17 @@ class Signature:
     Parameters
     ----------
     kernel
-        Its name without a variant, ``module:function``.
+        The kernel's name without a variant, ``module:function``.
     words
-        In the order of the instruction.
+        The words in the order of the instruction.
     variants
-        The variants that exist, and the numbers that each stands for in extents and rules.
+        The existing variants, and the numbers that each stands for in extents and rules.
     where
-        Names for what several extents need, as text like those.
+        Named expressions that several extents need, as text.
     rules
-        What else must hold for the kernel to stay within its operands, or to come to an end.
+        Other conditions under which the kernel stays within its operands and terminates.
     functions
-        What `where`, extents and rules call besides `signatures.arithmetic`.
+        Functions that `where`, extents and rules call besides `signatures.arithmetic`.
     """
 
     kernel: str
@@ -259,7 +260,7 @@ class Signature:
 
     @cached_property
     def at(self) -> dict[str, int]:
-        """Where each word stands; of lists after the first of unknown length nobody knows."""
+        """The index of each word, up to the first list of variable length."""
         places: dict[str, int] = {}
         place = 0
         for word in self.words:
@@ -271,22 +272,22 @@ class Signature:
 
     @cached_property
     def place(self) -> Any:
-        """The same by attributes, in the form in which kernels take numbers as constants."""
+        """The same as attributes, a form that kernels can use as constants."""
         return namedtuple("Place", self.at)(**self.at)
 
     @cached_property
     def _counted(self) -> dict[str, str]:
-        """For each count the first list that has so many numbers."""
+        """For each count, the first list of that length."""
         return {word.many: word.name for word in reversed(self.words) if isinstance(word.many, str)}
 
     @cached_property
     def digest(self) -> str:
-        """A short hash of what the words mean and in which order they stand."""
+        """A short hash of the meaning and the order of the words."""
         meaning = self.kernel, [word.meaning() for word in self.words], sorted(self.where.items())
         return hashlib.sha256(repr((meaning, layout())).encode()).hexdigest()[:16]
 
     def encode(self, values: Mapping[str, Value]) -> list[int]:
-        """The words of an instruction; counts of lists follow from the lists."""
+        """Return the words of an instruction; the counts of lists are derived from the lists."""
         try:
             return self._encode(dict(values))
         except IllTypedWord as problem:
@@ -299,7 +300,7 @@ class Signature:
         for word in self.words:
             name = word.name
             if word.__class__ is Count:
-                # It is as long as the first list that it counts.
+                # A count is the length of the first list that uses it.
                 counts[name] = count = len(values.get(self._counted[name], ()))  # type: ignore[arg-type]
                 words.append(count)
                 continue
@@ -318,7 +319,7 @@ class Signature:
         return words
 
     def decode(self, words: Sequence[int], start: int = 0) -> tuple[dict[str, Any], int]:
-        """The values of an instruction that begins at a word, and where the next one begins."""
+        """Return the values of the instruction that begins at a word, and the index of the next instruction."""
         values: dict[str, Any] = {}
         for word in self.words:
             count = values[word.many] if isinstance(word.many, str) else word.many
@@ -328,5 +329,5 @@ class Signature:
 
 
 def layout() -> tuple[Any, ...]:
-    """How all instructions name memory: what compiled kernels and programs depend on besides the words themselves."""
+    """Return how instructions refer to memory: what kernels and programs depend on besides the words themselves."""
     return OPERAND_BITS, tuple((pool.name, int(pool)) for pool in Pool)

@@ -1,4 +1,4 @@
-"""What the instructions that threads and processes meet with are on a target, and which processor runs a thread."""
+"""Target-specific instructions for synchronising threads and processes, and the number of the current processor."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from isthmus.engine.native.target import Target
 
 
 def architecture(target: Target) -> str:
-    """The processor family of a target, which system call numbers depend on."""
+    """Return the processor family of a target; system call numbers depend on it."""
     return target.triple.partition("-")[0]
 
 
 def pause_of(target: Target) -> Any:
-    """The instruction that a spinning processor rests with."""
+    """Return the instruction that a processor executes while it spins."""
     return pause_on(architecture(target))
 
 
 @intrinsic
 def current_cpu(typing_context: Any) -> Any:
-    """The number of the processor that runs this."""
+    """Return the number of the processor that runs the calling thread."""
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         function = builder.module.globals.get("sched_getcpu")

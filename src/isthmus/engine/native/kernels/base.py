@@ -1,4 +1,4 @@
-"""What kernels are written with: raw memory access, instruction operands, vectors, and the two decorators.
+"""The basics for writing kernels: raw memory access, instruction operands, vectors, and the two decorators.
 
 Kernels see memory as 64-bit addresses. Nothing here allocates, raises or touches Python objects.
 """
@@ -23,7 +23,7 @@ _OPTIONS: dict[str, Any] = {
     "boundscheck": False,
     "no_cpython_wrapper": True,
     "no_cfunc_wrapper": True,
-    # Said aloud, since a function that says nothing takes the caller's, whichever caller is compiled first.
+    # Explicit, because a function without this option inherits it from whichever caller is compiled first.
     "fastmath": False,
 }
 
@@ -31,11 +31,11 @@ device = njit(**_OPTIONS)
 """Decorator of a kernel, or of a function that kernels call."""
 
 device_reassociated = njit(**_OPTIONS | {"fastmath": {"reassoc", "contract", "nsz"}})
-"""The same, with float sums that may be reordered within a thread's share (so that reductions vectorise)."""
+"""Like `device`, but float sums may be reordered within a thread's share, so that reductions vectorise."""
 
 
 def generated(function: Callable) -> Callable:
-    """Decorator of a kernel generator ``(target, variant: str) -> device function``."""
+    """Mark a function as a kernel generator ``(target, variant: str) -> device function``."""
     function.is_generator = True  # type: ignore[attr-defined]
     return function
 
@@ -50,7 +50,7 @@ def _tag(builder: Any, instruction: Any, own: str, other: str) -> Any:
 
 
 def _element(builder: Any, llvm_type: ir.Type, base: Any, index: Any) -> Any:
-    # A pointer with an index, rather than a computed address, is what LLVM's vectoriser understands.
+    # LLVM's vectoriser understands a pointer with an index, but not a computed address.
     return builder.gep(builder.inttoptr(base, llvm_type.as_pointer()), [index])
 
 
@@ -135,24 +135,24 @@ def fill_bytes(typing_context: Any, target: Any, value: Any, count: Any) -> Any:
 
 @device
 def word(p: int, k: int) -> int:
-    """Word `k` of the instruction, as an integer."""
+    """Return word `k` of the instruction as an integer."""
     return load_i64(p, k)
 
 
 @device
 def real(p: int, k: int) -> float:
-    """Word `k` of the instruction, as a float."""
+    """Return word `k` of the instruction as a float."""
     return load_f64(p, k)
 
 
 @device
 def address(p: int, b: int, k: int) -> int:
-    """The address that operand word `k` means; 0 for an absent operand."""
+    """Return the address of the operand in word `k`; 0 if the operand is absent."""
     operand = load_i64(p, k)
     return load_i64(b, operand >> OPERAND_BITS) + (operand & ((1 << OPERAND_BITS) - 1))
 
 
 @device
 def share(count: int, tid: int, nt: int) -> tuple[int, int]:
-    """The half-open range of `count` equal pieces that falls to thread `tid` of `nt`."""
+    """Return thread `tid`'s half-open range when `count` equal pieces are divided among `nt` threads."""
     return count * tid // nt, count * (tid + 1) // nt

@@ -1,8 +1,8 @@
-"""The functions that another runtime calls for a node: to run its program, to prepare it, to free it.
+"""The functions that another runtime calls for a node: to run its program, to prepare it and to free it.
 
-To run it points the program at that runtime's tensors. Nothing of Python is touched, unless the program cannot run as
-things are: then a function is called that can say why. The others stand before functions of Python's, for what a signal
-may do to those. The layout is in `isthmus.engine.native.callback`.
+The first points the program at that runtime's tensors and runs it. It does not enter Python unless the program cannot
+run; then it calls a function that reports why. The others wrap Python functions, because a signal may interrupt those.
+The layout is in `isthmus.engine.native.callback`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from isthmus.engine.native.target import Target
 
 @intrinsic
 def _ask(typing_context: Any, function: Any, context: Any, subject: Any) -> Any:
-    """Call a C function ``void (void*, void*, int64_t*)``; what it writes to its last argument, or 0."""
+    """Call a C function ``void (void*, void*, int64_t*)``; return what it writes to its last argument, or 0."""
 
     def emit(own: Any, builder: Any, signature: Any, args: Any) -> Any:
         answer = cgutils.alloca_once(builder, I64)
@@ -67,22 +67,22 @@ def _ask(typing_context: Any, function: Any, context: Any, subject: Any) -> Any:
 
 @device
 def _status(function, context, subject):  # type: ignore[no-untyped-def]
-    """The status that a function of Python's says, or an error where it has said nothing."""
+    """Return the status that a Python function reports, or an error if it reports none."""
     answer = _ask(function, context, subject)
     return UNSAID if answer == 0 else answer - SAID
 
 
 @device
 def _is_own(place):  # type: ignore[no-untyped-def]
-    """Whether this process is the one whose block or delegate it is, and no copy of it."""
+    """Return whether this process owns the block or delegate, and is not a fork of the owner."""
     return load_i64(load_i64(place, 0), 0) != 0
 
 
 @generated
 def invoke(target: Target, variant: str) -> Any:
-    """Run a program on the tensors of a runtime. Arguments: context, node; the answer is the runtime's status.
+    """Run a program on a runtime's tensors. Arguments: context, node. The result is the runtime's status.
 
-    The variant says where in a node the block's address is.
+    The variant is the offset of the block's address in a node.
     """
     where = int(variant)
 
@@ -121,9 +121,9 @@ def invoke(target: Target, variant: str) -> Any:
 
 @generated
 def prepare(target: Target, variant: str) -> Any:
-    """Have a node prepared. Arguments: context, node; the answer is the runtime's status. The variant is as above.
+    """Prepare a node. Arguments: context, node. The result is the runtime's status. The variant is that of `invoke`.
 
-    Until that is done whole, the program does not run.
+    The program does not run until this has completed.
     """
     where = int(variant)
 
@@ -140,9 +140,9 @@ def prepare(target: Target, variant: str) -> Any:
 
 @generated
 def free(target: Target, variant: str) -> Any:
-    """Note that a node is freed, and tell of it. Arguments: context, block.
+    """Mark a node as freed, and report it. Arguments: context, block.
 
-    A call that is answered has given the block up: it is not looked at again.
+    If the call returns an answer, the block has been released and is not accessed again.
     """
 
     @device
@@ -159,9 +159,9 @@ def free(target: Target, variant: str) -> Any:
 
 @generated
 def apply(target: Target, variant: str) -> Any:
-    """Have a delegate prepare. Arguments: context, delegate; the answer is the runtime's status.
+    """Prepare a delegate. Arguments: context, delegate. The result is the runtime's status.
 
-    The variant says where in a delegate the address of what it leads to is: for this, and for `begin`.
+    The variant is the offset, in a delegate, of the address of its words; the same applies to `begin`.
     """
     where = int(variant)
 
@@ -177,9 +177,9 @@ def apply(target: Target, variant: str) -> Any:
 
 @generated
 def begin(target: Target, variant: str) -> Any:
-    """Have a node made. Arguments: context, what it replaces; the answer is the address of its block, or 0.
+    """Make a node. Arguments: context, the structure that it replaces. The result is the address of its block, or 0.
 
-    The variant is that of `apply`. What a node replaces begins with its delegate.
+    The variant is that of `apply`. The structure that a node replaces begins with its delegate.
     """
     where = int(variant)
 

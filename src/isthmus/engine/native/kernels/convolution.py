@@ -1,7 +1,7 @@
 """Convolutions in float32 over one to three spatial axes, as a matrix product whose left rows are lists of addresses.
 
-Nothing is copied but windows that cross the left or right edge of the input, and those only when a whole row of the
-window is taken as one run. What lies outside the input reads zeros from a constant.
+Only windows that cross the left or right edge of the input are copied, and only if a whole row of the window is read as
+one run. Elements outside the input are read from a constant of zeros.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _WORDS = INDIRECT.place
 
 @device
 def _list_window(p, x, zeros, goal, step, spare, n, od, oh, ow):  # type: ignore[no-untyped-def]
-    """List the taps of one window that may reach over edges; gives the next free byte for copies."""
+    """List the taps of a window that may cross edges; return the next free byte for copies."""
     depth, height, width = read_i64(p, _WORDS.size), read_i64(p, _WORDS.size + 1), read_i64(p, _WORDS.size + 2)
     kernel_width, dilation_width, pixel = (
         read_i64(p, _WORDS.kernel + 2),
@@ -78,14 +78,14 @@ def _list_window(p, x, zeros, goal, step, spare, n, od, oh, ow):  # type: ignore
 
 @device
 def _inside(p, axis, position):  # type: ignore[no-untyped-def]
-    """Whether windows at that position lie inside the input along an axis."""
+    """Return whether windows at this position are inside the input along an axis."""
     first = position * read_i64(p, _WORDS.stride + axis) - read_i64(p, _WORDS.pad + axis)
     reach = (read_i64(p, _WORDS.kernel + axis) - 1) * read_i64(p, _WORDS.dilation + axis)
     return first >= 0 and first + reach < read_i64(p, _WORDS.size + axis)
 
 
 def _list_inside(height: int) -> Any:
-    """A function that lists the taps of neighbouring windows inside the input: addresses at regular distances."""
+    """Return a function that lists the taps of neighbouring windows inside the input: evenly spaced addresses."""
 
     @device
     def list_inside(p, x, goal, count, n, od, oh, ow):  # type: ignore[no-untyped-def]
@@ -119,7 +119,7 @@ def _list_inside(height: int) -> Any:
 
 
 def _list_tiles(height: int) -> Any:
-    """A function that lists the windows and results of the tiles of a block."""
+    """Return a function that lists the windows and results of the tiles of a block."""
     list_inside = _list_inside(height)
 
     @device
@@ -134,7 +134,7 @@ def _list_tiles(height: int) -> Any:
             read_i64(p, _WORDS.stride + 2),
             read_i64(p, _WORDS.pad + 2),
         )
-        # Between these columns windows lie inside the input.
+        # Windows between these columns are inside the input.
         inside_from = 0 if pad <= 0 else (pad + stride - 1) // stride
         room = (
             read_i64(p, _WORDS.size + 2)
@@ -152,7 +152,7 @@ def _list_tiles(height: int) -> Any:
             r = 0
             while r < height:
                 if m >= rows:
-                    # Rows that are not there repeat the last one.
+                    # Missing rows repeat the last one.
                     for t in range(taps + 1):
                         store_i64(goal, t * height + r, load_i64(goal, t * height + r - 1))
                     r += 1
@@ -194,7 +194,7 @@ def _list_tiles(height: int) -> Any:
 
 @generated
 def indirect(target: Target, variant: str) -> Any:
-    """A convolution; the variant names the tile, ``rows x vectors``."""
+    """Convolve; the variant names the tile, ``rows x vectors``."""
     height, vectors = shape_of(variant)
     half = max(1, height // 2)
     width = vectors * target.lanes

@@ -1,7 +1,7 @@
 """Depth-wise convolutions in float32: tiles of neighbouring outputs, vectors of channels.
 
-Outputs of a tile share the input columns under their windows. Tiles that reach over an edge of the input take their
-columns from a list of addresses, in which zeros stand for what is outside.
+Outputs of a tile share the input columns under their windows. Tiles that cross an edge of the input take their columns
+from a list of addresses, which points to zeros for columns outside the input.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _WORDS = CONVOLVE.place
 
 
 def _over_channels(code: VectorCode, channels: Any, block: Callable[[Any, Callable, Callable], None]) -> None:
-    """Write `block` for whole vectors of channels, and once more with masks for the rest."""
+    """Emit `block` for full vectors of channels, and once more with masks for the rest."""
     whole = code.builder.and_(channels, code.number(-code.lanes))
     with code.builder.if_then(code.below(0, whole)):
         loop = code.loop(whole, step=code.lanes)
@@ -37,12 +37,14 @@ def _over_channels(code: VectorCode, channels: Any, block: Callable[[Any, Callab
 
 
 _PARAMETERS = "iiiiiiiiiiiiff"
-"""Of every tile: inputs, bytes between outer and inner inputs, kernel rows, weights of the first, bytes between outer
-and inner weights, bias, result, bytes between outputs, bytes before the first channel, channels, least, most."""
+"""Parameters of every tile: inputs, bytes between outer and inner inputs, kernel rows, weights of the first row, bytes
+between outer and inner weights, bias, result, bytes between outputs, bytes before the first channel, channels, least,
+most.
+"""
 
 
 def _shared_tile(target: Target, tile: int, kernel: int, stride: int, listed: bool) -> Callable:
-    """A tile whose outputs share input columns: at regular distances, or each kernel row's from a list of addresses."""
+    """Return a tile whose outputs share input columns, evenly spaced or listed by address for each kernel row."""
     columns = (tile - 1) * stride + kernel
 
     def emit(
@@ -90,7 +92,7 @@ def _store_tile(
 
 
 def _separate_tile(target: Target, tile: int) -> Callable:
-    """A tile for any kernel: a list names, for each kernel element, the input of each output.
+    """Return a tile for any kernel: a list names, for each kernel element, the input of each output.
 
     The third argument is the number of kernel columns.
     """
@@ -123,9 +125,10 @@ def _separate_tile(target: Target, tile: int) -> Callable:
 
 
 def _list_tile(tile: int, columns: int) -> Any:
-    """A function that lists the inputs of a tile whose first window begins at (top, left), for some kernel rows.
+    """Return a function that lists the inputs of a tile, for some kernel rows; its first window begins at (top, left).
 
-    With `columns` it lists that many neighbouring ones a row, else for each kernel column the input of each output.
+    With `columns`, it lists that many neighbouring inputs per row; else, for each kernel column, the input of each
+    output.
     """
 
     @device
@@ -146,7 +149,7 @@ def _list_tile(tile: int, columns: int) -> Any:
 
 
 def _parse(variant: str) -> tuple[int, int, int]:
-    """Outputs of a tile, kernel width and stride of variants such as ``4x3s1``; ``4`` serves any kernel and stride."""
+    """Parse a variant: ``4x3s1`` is outputs of a tile, kernel width and stride; ``4`` fits any kernel and stride."""
     tile, _, window = variant.partition("x")
     kernel, _, stride = window.partition("s")
     return int(tile), int(kernel or 0), int(stride or 0)
@@ -154,12 +157,12 @@ def _parse(variant: str) -> tuple[int, int, int]:
 
 @generated
 def convolve(target: Target, variant: str) -> Any:
-    """A depth-wise convolution; see `_parse` for the variant."""
+    """Convolve depth-wise; see `_parse` for the variant."""
     tile, kernel_width, stride = _parse(variant)
     special = kernel_width > 0
     reach = (tile - 1) * stride + kernel_width if special else 0
     listed_tile = _shared_tile(target, tile, kernel_width, stride, True) if special else _separate_tile(target, tile)
-    # Without a special tile its call is never reached, and needs only to have the right types.
+    # Without a special tile this call is never reached; it only needs the right types.
     inside_tile = _shared_tile(target, tile, kernel_width, stride, False) if special else listed_tile
     list_tile = _list_tile(tile, reach)
     lanes = target.lanes
@@ -181,7 +184,7 @@ def convolve(target: Target, variant: str) -> Any:
         first, last = share(rows, tid, nt)
         begin, end = 0, channels
         if rows < nt:
-            # Too few rows to go round: divide whole vectors of channels.
+            # There are too few rows for all threads: divide whole vectors of channels.
             first, last = 0, rows
             begin, end = share((channels + lanes - 1) // lanes, tid, nt)
             begin, end = begin * lanes, min(end * lanes, channels)
@@ -191,13 +194,13 @@ def convolve(target: Target, variant: str) -> Any:
             x = address(p, b, _WORDS.x) + batch * word(p, _WORDS.x_batch)
             y = address(p, b, _WORDS.result) + batch * word(p, _WORDS.y_batch) + out * y_outer
             top = out * word(p, _WORDS.outer_stride) - word(p, _WORDS.outer_pad)
-            # Kernel rows inside the input; one, of zeros, where there are none.
+            # The kernel rows inside the input; one row of zeros if there are none.
             start = min(0 if top >= 0 else (dilation - 1 - top) // dilation, kernel_height - 1)
             stop = max(min(kernel_height, (height - top + dilation - 1) // dilation), start + 1)
             factors = weights + start * w_outer
             done = 0
             while done < inner_outs:
-                # The last tile is moved back to lie inside the row: some outputs are then computed twice, alike.
+                # The last tile is moved back into the row, so some outputs are computed twice, with equal results.
                 o = min(done, inner_outs - tile)
                 left = o * word(p, _WORDS.inner_stride) - word(p, _WORDS.inner_pad)
                 goal = y + o * y_inner

@@ -1,7 +1,8 @@
-"""The end of a detector: boxes decoded from anchors, those that overlap a better one left out, the best ones kept.
+"""Detection post-processing: boxes are decoded from anchors, those that overlap a better one are dropped, and the best
+are kept.
 
-Numbers are those of LiteRT: boxes are decoded in double precision, everything else is computed in floats. Of equal
-scores the first counts as better. One thread does it all.
+Results equal LiteRT's: boxes are decoded in double precision, everything else is computed in floats. Of equal scores
+the first counts as better. One thread does all the work.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _WORDS = POST_PROCESS.place
 
 @device
 def _decode(p, encodings, anchors, corners, count):  # type: ignore[no-untyped-def]
-    """Write the corners of all boxes; encodings and anchors have centers and sizes, vertical ones first."""
+    """Write the corners of all boxes; encodings and anchors are centers and sizes, vertical coordinates first."""
     for i in range(4 * count):
         axis, side = i % 2, i // 2 % 2
         box = i // 4 * 4
@@ -44,7 +45,7 @@ def _decode(p, encodings, anchors, corners, count):  # type: ignore[no-untyped-d
 
 @device
 def _overlap(corners, a, b):  # type: ignore[no-untyped-def]
-    """Divide the area that two boxes share by the area of both together."""
+    """Return the intersection of two boxes divided by their union."""
     a, b = corners + 16 * a, corners + 16 * b
     top, left, bottom, right = load_f32(a, 0), load_f32(a, 1), load_f32(a, 2), load_f32(a, 3)
     top_b, left_b, bottom_b, right_b = load_f32(b, 0), load_f32(b, 1), load_f32(b, 2), load_f32(b, 3)
@@ -60,7 +61,7 @@ def _overlap(corners, a, b):  # type: ignore[no-untyped-def]
 
 @device
 def _choose(p, corners, scores, marks, chosen, count, most):  # type: ignore[no-untyped-def]
-    """Write the places of up to `most` boxes, the best first, none of which overlaps a better one; count them."""
+    """Write the indices of up to `most` boxes, best first, that overlap no better one; return their number."""
     least, limit = np.float32(real(p, _WORDS.score_threshold)), np.float32(real(p, _WORDS.iou_threshold))
     for i in range(count):
         store_i32(marks, i, np.int32(1 if load_f32(scores, i) >= least else 0))
@@ -83,7 +84,7 @@ def _choose(p, corners, scores, marks, chosen, count, most):  # type: ignore[no-
 
 @device
 def _next_class(scores, classes, before):  # type: ignore[no-untyped-def]
-    """Find the class with the highest score after the class `before`, which is -1 for the first."""
+    """Return the class with the highest score after the class `before`, which is -1 for the first."""
     best = -1
     for k in range(classes):
         later = before < 0 or load_f32(scores, k) < load_f32(scores, before) or (
@@ -104,7 +105,7 @@ def _put(p, b, corners, place, box, class_, score):  # type: ignore[no-untyped-d
 
 @device
 def _by_boxes(p, b, corners, scores, marks, chosen, count):  # type: ignore[no-untyped-def]
-    """Compare boxes by their best class; each that is kept has several classes."""
+    """Compare boxes by their best class; each kept box has several classes."""
     columns, classes = word(p, _WORDS.columns), word(p, _WORDS.class_count)
     kept, per_box = word(p, _WORDS.kept), word(p, _WORDS.per_box)
     all_scores = address(p, b, _WORDS.scores) + 4 * (columns - classes)
@@ -123,7 +124,7 @@ def _by_boxes(p, b, corners, scores, marks, chosen, count):  # type: ignore[no-u
 
 @device
 def _by_classes(p, b, corners, scores, marks, chosen, found, count):  # type: ignore[no-untyped-def]
-    """Compare the boxes of each class, and keep the best of all classes."""
+    """Compare the boxes of each class, and keep the best over all classes."""
     columns, classes = word(p, _WORDS.columns), word(p, _WORDS.class_count)
     kept, per_class = word(p, _WORDS.kept), word(p, _WORDS.per_class)
     values = found + 4 * (kept + per_class)
@@ -150,7 +151,7 @@ def _by_classes(p, b, corners, scores, marks, chosen, found, count):  # type: ig
 
 @device
 def post_process(p, b, tid, nt):  # type: ignore[no-untyped-def]
-    """Decode, compare and keep boxes."""
+    """Decode boxes, drop overlapping ones and write the best."""
     if tid != 0:
         return
     count, room = word(p, _WORDS.count), word(p, _WORDS.kept) * word(p, _WORDS.per_box)

@@ -1,9 +1,9 @@
 """The doorbell between processes: a request is posted and answered in shared memory, without a system call while both
 sides are awake.
 
-A side that waits spins for a while, unless the other side was last seen on its own processor, then sleeps on a futex
-that both processes share. A client sleeps for a short while only: it must come back to Python, where signals are
-handled and deadlines kept. The layout is in `isthmus.engine.native.doorbell`.
+A waiting side spins for a while, unless the other side last ran on the same processor. Then it sleeps on a futex that
+both processes share. A client sleeps only briefly: it must return to Python, where signals are handled and deadlines
+checked. The layout is in `isthmus.engine.native.doorbell`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _NO_GRAPH, _OUTSIDE, _ABORTED, _NO_MEMORY, _TOO_SMALL = (
 
 
 def _post(target: Target) -> Any:
-    """Write a word that the other side waits for, and wake it if it sleeps."""
+    """Return a function that writes a word which the other side waits for, and wakes that side if it sleeps."""
     futex = FUTEX[architecture(target)]
 
     @device
@@ -75,10 +75,10 @@ def _post(target: Target) -> Any:
 
 
 def _await_change(target: Target) -> Any:
-    """Wait until a word differs from `known`, and give its value.
+    """Return a function that waits until a word differs from `known`, and returns its value.
 
-    With the address of a time span it sleeps once, at most that long, and may give `known`; without one (0) it sleeps
-    until the word has changed.
+    With the address of a time span, it sleeps once, at most that long, and may return `known`. Without one (0), it
+    sleeps until the word has changed.
     """
     pause, futex = pause_of(target), FUTEX[architecture(target)]
 
@@ -97,7 +97,7 @@ def _await_change(target: Target) -> Any:
         atomic_store(sleeper, 1)
         value = atomic_load(word)
         while value == known:
-            # The futex compares the low half of the word.
+            # The futex compares the low 32 bits of the word.
             system_call(futex, word, _FUTEX_WAIT, known & 0xFFFFFFFF, span)
             value = atomic_load(word)
             if span != 0:
@@ -121,7 +121,7 @@ def _await_answer(target: Target) -> Any:
 
 @generated
 def call(target: Target, variant: str) -> Any:
-    """Post a request and wait for its answer a while. Arguments: page, number of the request, spins, time span."""
+    """Post a request and wait briefly for its answer. Arguments: page, number of the request, spins, time span."""
     post, await_answer = _post(target), _await_answer(target)
 
     @device
@@ -135,13 +135,13 @@ def call(target: Target, variant: str) -> Any:
 
 @generated
 def wait(target: Target, variant: str) -> Any:
-    """Wait on for the answer to a posted request. Arguments: page, number of the request, spins, time span."""
+    """Continue to wait for the answer to a request. Arguments: page, number of the request, spins, time span."""
     return _await_answer(target)
 
 
 @generated
 def end(target: Target, variant: str) -> Any:
-    """Have a lane that nobody uses any more end its service. Arguments: page, 0, 0, 0."""
+    """End the service of a queue that is no longer used. Arguments: page, 0, 0, 0."""
     post = _post(target)
 
     @device
@@ -167,10 +167,10 @@ def hang_up(target: Target, variant: str) -> Any:
 
 @generated
 def publish(target: Target, variant: str) -> Any:
-    """Give a row of the memory table to a window, or to nobody. Arguments: row, address, bytes, generation.
+    """Assign a row of the memory table to a window, or clear it. Arguments: row, address, bytes, generation.
 
-    Whoever reads the row meanwhile finds no address, or a generation other than the one it was asked for. Whoever is
-    not seen to have entered once this is done will find what was published.
+    A concurrent reader of the row finds no address, or a generation other than the one it expects. A reader that has
+    not been seen to enter by the time this returns will find the new contents.
     """
 
     @device
@@ -179,7 +179,7 @@ def publish(target: Target, variant: str) -> Any:
         atomic_store(row + MEMORY_GENERATION, generation)
         atomic_store(row + MEMORY_SIZE, nbytes)
         atomic_store(row + MEMORY_ADDRESS, address)
-        # Keeps what the caller reads after this from being read before it.
+        # Prevents the caller's later reads from being executed before this one.
         atomic_load(row + MEMORY_ADDRESS)
 
     return publish_row
@@ -187,7 +187,7 @@ def publish(target: Target, variant: str) -> Any:
 
 @device
 def _bind(page: int, graph: int, service: int) -> int:
-    """Point a graph at the memory that a request names; QNN's code."""
+    """Point a graph at the memory that a request names; return QNN's error code."""
     sizes, bases = load_i64(graph + GRAPH_SIZES, 0), load_i64(load_i64(graph + GRAPH_CONTROL, 0) + BASES, 0)
     memory, count = load_i64(service + MEMORY, 0), load_i64(service + MEMORY_COUNT, 0)
     for i in range(load_i64(graph + GRAPH_IO, 0)):
@@ -198,7 +198,7 @@ def _bind(page: int, graph: int, service: int) -> int:
         row = memory + index * MEMORY_ROW
         address: int = atomic_load(row + MEMORY_ADDRESS)
         nbytes: int = atomic_load(row + MEMORY_SIZE)
-        # The generation is read last, as it is written first: if it is right, so was all that was read before.
+        # The generation is written first and read last: if it is right, so is everything read before it.
         if atomic_load(row + MEMORY_GENERATION) != slot >> SLOT_BITS or address == 0:
             return _NO_MEMORY
         if nbytes < load_i64(sizes, i):
@@ -209,7 +209,7 @@ def _bind(page: int, graph: int, service: int) -> int:
 
 @generated
 def serve(target: Target, variant: str) -> Any:
-    """Run what is asked for until the end is asked for. Arguments: page, service block, spins, lane block."""
+    """Serve requests until one ends the service. Arguments: page, service block, spins, queue block."""
     post, await_change = _post(target), _await_change(target)
 
     @device
@@ -228,7 +228,7 @@ def serve(target: Target, variant: str) -> Any:
             elif number < 0 or number >= load_i64(service + GRAPH_COUNT, 0):
                 status = _NO_GRAPH
             else:
-                # Said before the tables are read: what is taken out of them from now on is kept until it is left.
+                # Written before the tables are read: entries removed from now on stay valid until LEFT is written.
                 atomic_store(lane + ENTERED, done)
                 graph = load_i64(service + GRAPHS, 0) + number * GRAPH_ROW
                 control = load_i64(graph + GRAPH_CONTROL, 0)

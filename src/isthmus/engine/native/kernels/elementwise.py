@@ -1,7 +1,7 @@
 """Elementwise kernels: one small kernel for each function and type, all with the same few loops.
 
-The lowering has resolved broadcasting: what is left are rows, in which each operand either walks or stands still, and
-the offset of each row in each operand.
+The lowering has resolved broadcasting. What remains are rows and the offset of each row in each operand. Within a row,
+an operand either advances or repeats one element.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from isthmus.engine.native.signatures.elementwise import BINARY, CAST, CHOOSE, T
 from isthmus.engine.native.target import Target
 
 SIZES = {"f32": 4, "f64": 8, "bool": 1} | {f"{s}{8 * n}": n for s in "iu" for n in (1, 2, 4, 8)}
-"""Bytes of an element of each kind."""
+"""The size in bytes of an element of each kind."""
 _UNIT = 64
-"""Elements are dealt out to threads in pieces of this many: whole cache lines of every kind."""
+"""Elements are distributed to threads in pieces of this size: whole cache lines for every kind."""
 _BLOCK = 512
-"""Elements that are looked at together before a slower way is taken for all of them."""
+"""The number of elements that are checked together before a slower method is used for all of them."""
 
 
 def reader(kind: str) -> Callable:
-    """The streaming read of a kind; bools are bytes."""
+    """Return the streaming read of a kind; bools are bytes."""
     return getattr(base, f"read_{'u8' if kind == 'bool' else kind}")
 
 
 def writer(kind: str) -> Callable:
-    """The streaming write of a kind."""
+    """Return the streaming write of a kind."""
     return getattr(base, f"write_{'u8' if kind == 'bool' else kind}")
 
 
 @device
 def span(total, tid, nt):  # type: ignore[no-untyped-def]
-    """The half-open range of elements that falls to a thread."""
+    """Return a thread's half-open range of elements."""
     begin, end = share((total + _UNIT - 1) // _UNIT, tid, nt)
     return begin * _UNIT, min(end * _UNIT, total)
 
@@ -63,7 +63,7 @@ def _softplus(x, beta, threshold):  # type: ignore[no-untyped-def]
 
 @device
 def _mish(x):  # type: ignore[no-untyped-def]
-    """x tanh(log(1 + e^x)), where e^x alone makes the tangent; above 20 it is 1 to the last bit."""
+    """Return x tanh(log(1 + e^x)), computed from e^x alone; above 20 the tanh is 1 to the last bit."""
     e = mathematics.exp(mathematics.minimum(x, f32(20)))
     n = e * (e + f32(2))
     return x * (n / (n + f32(2)))
@@ -75,7 +75,7 @@ def _sign(x):  # type: ignore[no-untyped-def]
 
 
 def _plain(function: Callable) -> Callable:
-    """A function of one argument where one of three is expected."""
+    """Adapt a function of one argument to the three arguments that are expected."""
     return device(lambda x, a, b: function(x))
 
 
@@ -131,7 +131,7 @@ UNARY_TO_BOOL: dict[str, Callable] = {
 
 @generated
 def unary(target: Target, variant: str) -> Any:
-    """A function of each element. Variant: ``function_kind``."""
+    """Apply a function to each element. Variant: ``function_kind``."""
     words = UNARY.place
     name, _, kind = variant.rpartition("_")
     function = {**UNARY_INTEGER, **UNARY_TO_BOOL, **(UNARY_F32 if kind == "f32" else {})}[name]
@@ -151,7 +151,7 @@ def unary(target: Target, variant: str) -> Any:
 
 @generated
 def trigonometric(target: Target, variant: str) -> Any:
-    """Variant: ``sin`` or ``cos``."""
+    """Compute sines or cosines. Variant: ``sin`` or ``cos``."""
     words = TRIGONOMETRIC.place
     phase = np.int32({"sin": 0, "cos": 1}[variant])
     exact = {"sin": device(lambda x: math.sin(x)), "cos": device(lambda x: math.cos(x))}[variant]
@@ -182,7 +182,7 @@ def trigonometric(target: Target, variant: str) -> Any:
 
 @device
 def _divide(a, b):  # type: ignore[no-untyped-def]
-    """The quotient towards zero; by zero 0, where a processor would trap."""
+    """Return the quotient, rounded towards zero; division by zero gives 0, where a processor would trap."""
     safe = 1 if b == 0 or b == -1 else b
     quotient = abs(a) // abs(safe)
     quotient = -quotient if (a < 0) != (safe < 0) else quotient
@@ -191,7 +191,7 @@ def _divide(a, b):  # type: ignore[no-untyped-def]
 
 @device
 def _remainder(a, b):  # type: ignore[no-untyped-def]
-    """What truncating division leaves, with the sign of `a`."""
+    """Return the remainder of truncating division; it has the sign of `a`."""
     return 0 if b == 0 else a - _divide(a, b) * b
 
 
@@ -223,7 +223,7 @@ def _float_modulo(a, b):  # type: ignore[no-untyped-def]
 
 
 def _wide(function: Callable) -> Callable:
-    """A function computed in 64 bits: numba joins types of different signs to a float."""
+    """Return a function that computes in 64 bits: numba promotes mixed signs to a float."""
     return device(lambda a, b: function(np.int64(a), np.int64(b)))
 
 
@@ -267,14 +267,14 @@ BINARY_TO_BOOL: dict[str, Callable] = {
 }
 
 WALKS, LEFT_STANDS, RIGHT_STANDS = 0, 1, 2
-"""How the operands of a row move."""
+"""How the operands of a row advance."""
 
 
 @device
 def outer_offset(p, dims, rank, row, strides):  # type: ignore[no-untyped-def]
-    """The offset of the `row`-th combination of outer indices; `dims` and `strides` say at which words lists begin.
+    """Return the offset of the `row`-th combination of outer indices; `dims` and `strides` are the words of two lists.
 
-    Both list the innermost dimension first; the outermost one takes what is left of `row`.
+    Both lists begin with the innermost dimension; the outermost one takes what is left of `row`.
     """
     offset = 0
     for d in range(rank - 1):
@@ -287,9 +287,10 @@ def outer_offset(p, dims, rank, row, strides):  # type: ignore[no-untyped-def]
 
 @generated
 def binary(target: Target, variant: str) -> Any:
-    """A function of two elements, broadcast. Variant: ``function_kind``.
+    """Apply a function to pairs of elements, with broadcasting. Variant: ``function_kind``.
 
-    Outer dimensions are innermost first, strides in bytes. Results of f32 arithmetic are limited to [low, high].
+    Outer dimensions are listed innermost first; strides are in bytes. Results of f32 arithmetic are limited to [low,
+    high].
     """
     words = BINARY.place
     name, _, kind = variant.rpartition("_")
@@ -335,9 +336,9 @@ def binary(target: Target, variant: str) -> Any:
 
 @generated
 def choose(target: Target, variant: str) -> Any:
-    """One of two elements, as a third says. Variant: bytes of an element.
+    """Choose one of two elements by a third. Variant: bytes of an element.
 
-    The steps say how far each operand moves per element of a row: 0 or 1.
+    The steps are how far each operand advances per element of a row: 0 or 1.
     """
     words = CHOOSE.place
     kind = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}[int(variant)]
@@ -401,7 +402,7 @@ _LARGEST_I32 = np.int32(2**31 - 1)
 
 @device
 def _to_i32(x):  # type: ignore[no-untyped-def]
-    """Float to integer in a form that vectorises: limited first to what the conversion can take."""
+    """Convert a float to an integer, vectorisably: the value is first limited to the convertible range."""
     x = select(x == x, x, _ZERO)
     limited = mathematics.int_of_float(mathematics.clamp(x, -_TWO_TO_31, _BELOW_TWO_TO_31))
     return _LARGEST_I32 if x >= _TWO_TO_31 else limited
@@ -414,7 +415,7 @@ def _to_small(goal: str) -> Callable:
 
 
 def _saturating(source: str, goal: str) -> Callable:
-    """Float to integer towards zero; what does not fit becomes the nearest that does, NaN becomes 0."""
+    """Convert a float to an integer towards zero; values out of range saturate, NaN becomes 0."""
     if source == "f32" and goal == "i32":
         return _to_i32
     if source == "f32" and SIZES[goal] < 4:
@@ -456,7 +457,7 @@ def _from_bf16(x):  # type: ignore[no-untyped-def]
 
 @device
 def _to_bf16(x):  # type: ignore[no-untyped-def]
-    """Round to the upper half, to the nearest, ties to even; NaN stays NaN."""
+    """Round to the upper 16 bits, to nearest, ties to even; NaN stays NaN."""
     bits = np.int64(mathematics.bits_of(x)) & np.int64(0xFFFFFFFF)
     upper = bits >> np.int64(16)
     rounded = (bits + np.int64(0x7FFF) + (upper & np.int64(1))) >> np.int64(16)
@@ -465,7 +466,7 @@ def _to_bf16(x):  # type: ignore[no-untyped-def]
 
 @generated
 def cast(target: Target, variant: str) -> Any:
-    """Elements of another kind. Variant: ``source_goal``, two kinds; bf16 goes with f32 only."""
+    """Convert elements to another kind. Variant: ``source_goal``, two kinds; bf16 converts from and to f32 only."""
     words = CAST.place
     source, _, goal = variant.partition("_")
     if "bf16" in (source, goal):

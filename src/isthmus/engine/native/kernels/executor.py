@@ -1,9 +1,8 @@
-"""The executor: walks a program's table and calls one kernel after the other, alone or helped by worker threads.
+"""The executor: walks a program's table and calls one kernel after the other, alone or with worker threads.
 
-Only instructions that are worth it are split into shares. Whoever is free takes the next share, the caller's thread
-too: so a worker that is asleep, or that the system has put aside, delays nothing. Shares are always cut alike, so
-results do not depend on who computes them. All shared words are in the control block, laid out in
-`isthmus.engine.native.control`.
+Only instructions that are worth it are split into shares. Any free thread takes the next share, also the caller's. So a
+worker that sleeps, or that the system has suspended, delays nothing. Shares do not depend on which thread takes them,
+so results do not either. All shared words are in the control block; its layout is in `isthmus.engine.native.control`.
 """
 
 from __future__ import annotations
@@ -58,28 +57,28 @@ def call_kernel(typing_context: Any, function: Any, p: Any, b: Any, tid: Any, nt
 
 @device
 def _row(table, ticket):  # type: ignore[no-untyped-def]
-    """The row of the table that a ticket is for."""
+    """Return the row of the table that a ticket refers to."""
     return table + 8 * ROW_WORDS * ((ticket >> SHARE_BITS) & ((1 << ROW_BITS) - 1))
 
 
 @device
 def _shares(row):  # type: ignore[no-untyped-def]
-    """Into how many shares the instruction of a row is split."""
+    """Return the number of shares into which a row's instruction is split."""
     return load_i64(row, 2) & ((1 << SKIP_BITS) - 1)
 
 
 @device
 def _take_shares(control):  # type: ignore[no-untyped-def]
-    """Compute shares of the instruction being shared until none is left to take."""
+    """Compute shares of the shared instruction until none is left."""
     table, bases = load_i64(control + TABLE, 0), load_i64(control + BASES, 0)
     last_share = (1 << SHARE_BITS) - 1
     while True:
-        # Looking first keeps the share number from running on while nothing is shared.
+        # Reading first keeps the share number from growing while nothing is shared.
         ticket = atomic_load(control + TICKET)
         if ticket & last_share >= _shares(_row(table, ticket)):
             return
-        # A ticket names its own row, so it stays right however late its holder gets to it; and an instruction does not
-        # end before every share that was taken is finished.
+        # A ticket names its own row, so it stays valid however late its holder uses it. And an instruction does not end
+        # before every share that was taken is finished.
         ticket = atomic_add(control + TICKET, 1)
         row, share = _row(table, ticket), ticket & last_share
         shares = _shares(row)
@@ -91,7 +90,7 @@ def _take_shares(control):  # type: ignore[no-untyped-def]
 
 @device
 def _begin_turns(control, body, abort, number, threads):  # type: ignore[no-untyped-def]
-    """Make ready what threads that take turns share, while nobody computes."""
+    """Initialize what pipelining threads share, while no thread computes."""
     store_i64(control + BODY, 0, body)
     store_i64(control + ABORT, 0, abort)
     store_i64(control + ABORT_NUMBER, 0, number)
@@ -104,8 +103,8 @@ def _begin_turns(control, body, abort, number, threads):  # type: ignore[no-unty
 def run(target: Target, variant: str) -> Any:
     """Run the program once on the calling thread and any workers, or until it is aborted.
 
-    Arguments: control block, the address of a word (or 0), what is written there to abort this run, threads. The answer
-    is the address of an instruction that met an index outside its axis, or 0.
+    Arguments: control block, the address of a word (or 0), the number that is written there to abort this run, threads.
+    The result is the address of an instruction that met an index outside its axis, or 0.
     """
     pause, futex, yield_number = pause_of(target), FUTEX[architecture(target)], YIELD[architecture(target)]
 
@@ -119,7 +118,7 @@ def run(target: Target, variant: str) -> Any:
             if i == last and turn > 0:
                 turn -= 1
                 if turn > 0:
-                    # Cursors are moved while nobody computes: all shares of the last instruction are finished.
+                    # Cursors move while no thread computes: all shares of the last instruction are finished.
                     times = load_i64(load_i64(repeat, 1), 1)
                     call_kernel(load_i64(repeat, 0), load_i64(repeat, 1), bases, times - turn, times)
                     i += load_i64(repeat, 2)
@@ -132,19 +131,19 @@ def run(target: Target, variant: str) -> Any:
                 call_kernel(load_i64(row, 0), load_i64(row, 1), bases, 0, 1)
                 continue
             if shares < 0:
-                # The instructions after this one, so many, are executed as often as its second word says.
+                # This many of the following instructions are executed as often as the second word says.
                 repeat, last, turn = row, i - shares, load_i64(load_i64(row, 1), 1)
                 call_kernel(load_i64(row, 0), load_i64(row, 1), bases, 0, turn)
                 continue
             skip = shares >> SKIP_BITS
             if skip > 0:
-                # The instructions after this one, so many, are executed by its shares: by those who take turns.
+                # This many of the following instructions are executed by the shares of this one: by pipelining threads.
                 shares = _shares(row)
                 _begin_turns(control, row + 8 * ROW_WORDS, abort, number, shares)
             atomic_store(control + DONE, 0)
             shared = (atomic_load(control + TICKET) >> (SHARE_BITS + ROW_BITS)) + 1
             shared &= (1 << COUNT_BITS) - 1
-            # The first share is this thread's: nobody has to be asked for it.
+            # The first share belongs to this thread, without taking a ticket.
             atomic_store(control + TICKET, (shared << ROW_BITS | i) << SHARE_BITS | 1)
             if atomic_load(control + SLEEPERS) > 0:
                 atomic_add(control + WAKE, 1)
@@ -156,7 +155,7 @@ def run(target: Target, variant: str) -> Any:
                 pause()
                 spins += 1
                 if spins > SPINS_BEFORE_YIELD:
-                    # Whoever computes the last share may be waiting for this very processor.
+                    # The thread that computes the last share may be waiting for this processor.
                     system_call(yield_number, 0, 0, 0, 0)
                     spins = 0
             i += skip
@@ -166,7 +165,7 @@ def run(target: Target, variant: str) -> Any:
 
 @generated
 def work(target: Target, variant: str) -> Any:
-    """The life of a worker thread: take shares while there are any, rest, until stopped.
+    """Run a worker thread: take shares while there are any, else spin and sleep, until stopped.
 
     Arguments: control block, 0, thread, threads.
     """
@@ -188,7 +187,7 @@ def work(target: Target, variant: str) -> Any:
                 awake = atomic_load(control + WAKE)
                 atomic_add(control + SLEEPERS, 1)
                 if atomic_load(control + TICKET) >> SHARE_BITS == seen and atomic_load(control + STOP) == 0:
-                    # The futex compares the low half of the counter.
+                    # The futex compares the low 32 bits of the counter.
                     system_call(futex, control + WAKE, _FUTEX_WAIT_PRIVATE, awake & 0xFFFFFFFF, 0)
                 atomic_add(control + SLEEPERS, -1)
 
@@ -197,7 +196,7 @@ def work(target: Target, variant: str) -> Any:
 
 @generated
 def stop(target: Target, variant: str) -> Any:
-    """End the workers. Arguments: control block, 0, 0, threads."""
+    """Stop the workers. Arguments: control block, 0, 0, threads."""
     futex = FUTEX[architecture(target)]
 
     @device

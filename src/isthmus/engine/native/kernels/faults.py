@@ -1,4 +1,4 @@
-"""How a kernel says that data named a place that does not exist: it stays within its memory, and the run fails."""
+"""How a kernel reports an index that is out of range: it stays within its memory, and the run fails."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from isthmus.engine.native.kernels.base import device, load_i64
 
 @device
 def report_outside(p, b, outside):  # type: ignore[no-untyped-def]
-    """Note the instruction as one that met an index outside its axis, unless `outside` is 0."""
+    """Record the instruction as one that met an index outside its axis, unless `outside` is 0."""
     if outside != 0:
         atomic_store(load_i64(b, CONTROL) + FAULT, p)

@@ -1,8 +1,8 @@
-"""The micro-kernels of matrix products in float32: a tile of rows times a panel of columns, kept in registers.
+"""The micro-kernels of matrix products in float32: a tile of rows times a panel of columns, in registers.
 
-A panel is what the right matrix is packed into: for `vectors` vectors of columns the bias, then one row for each step
-of the depth. The left rows come from a regular matrix (`dense_tile`), from a list of addresses (`indirect_tile`), or
-are a single one (`single_row`).
+A panel is a packed part of the right matrix: for `vectors` vectors of columns, the bias, then one row for each step of
+the depth. The left rows come from a regular matrix (`dense_tile`) or from a list of addresses (`indirect_tile`), or
+there is only one (`single_row`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from isthmus.engine.native.target import Target
 
 
 def _finish(code: VectorCode, sums: list[Any], rows: list[Any], columns: Any, least: Any, most: Any) -> None:
-    """Clamp the sums of a tile and store them: row by row, only the first `columns` of each."""
+    """Clamp the sums of a tile and store them, row by row, only the first `columns` of each."""
     vectors = len(sums) // len(rows)
     low, high = code.splat(least), code.splat(most)
     sums = [code.clamp(value, low, high) for value in sums]
@@ -32,7 +32,7 @@ def _finish(code: VectorCode, sums: list[Any], rows: list[Any], columns: Any, le
 
 
 def _step(code: VectorCode, sums: list[Any], left: list[Any], offset: Any, panel: Any) -> list[Any]:
-    """The sums after one step of the depth: each row's scalar times the panel's row."""
+    """Return the sums after one step of the depth: each row's scalar times the panel's row is added."""
     vectors = len(sums) // len(left)
     offset = code.opaque(offset)
     right = [code.load(panel, None, 4 * code.lanes * v) for v in range(vectors)]
@@ -44,7 +44,7 @@ def _step(code: VectorCode, sums: list[Any], left: list[Any], offset: Any, panel
 
 
 def _first_sums(code: VectorCode, rows: list[Any], vectors: int, bias: Any, columns: Any) -> list[Any]:
-    """What a tile starts from: the bias, or, where there is none, the sums that earlier depths left in the result."""
+    """Return the initial sums of a tile: the bias, or, without one, the sums of earlier depths in the result."""
     width = 4 * code.lanes
 
     def from_bias() -> list[Any]:
@@ -64,7 +64,7 @@ def _first_sums(code: VectorCode, rows: list[Any], vectors: int, bias: Any, colu
 
 
 def _clamped_rows(code: VectorCode, first: Any, step: Any, rows: int, present: Any) -> list[Any]:
-    """Addresses of `rows` rows; those that are not present repeat the last one, so a short tile stays in bounds."""
+    """Return the addresses of `rows` rows; missing ones repeat the last, so a short tile stays in bounds."""
     result = [first]
     for m in range(1, rows):
         here = result[-1]
@@ -73,9 +73,9 @@ def _clamped_rows(code: VectorCode, first: Any, step: Any, rows: int, present: A
 
 
 def dense_tile(target: Target, rows: int, vectors: int) -> Callable:
-    """Rows at a regular distance.
+    """Return a micro-kernel that multiplies evenly spaced rows by a panel.
 
-    Called with: left matrix, bytes between its rows, bytes between its columns, depth, bias (0 to go on from the
+    Arguments: left matrix, bytes between its rows, bytes between its columns, depth, bias (0 to continue from the
     result), panel after its bias, result, bytes between its rows, rows present, columns present, least, most.
     """
     row_bytes = 4 * target.lanes * vectors
@@ -97,10 +97,10 @@ def dense_tile(target: Target, rows: int, vectors: int) -> Callable:
 
 
 def indirect_tile(target: Target, rows: int, vectors: int, listed: int) -> Callable:
-    """Rows gathered in pieces: for each tap a run of floats from an address of its own.
+    """Return a micro-kernel that multiplies gathered rows by a panel: each tap is a run of floats with its own address.
 
-    Called with: the list of addresses (for each tap one for each of `listed` rows), taps, bytes of a run, bias (0 to go
-    on from the result), panel after its bias, the list of the results' addresses, bytes to add to those, columns
+    Arguments: the list of addresses (for each tap one for each of `listed` rows), taps, bytes of a run, bias (0 to
+    continue from the result), panel after its bias, the list of the results' addresses, bytes to add to those, columns
     present, least, most.
     """
     row_bytes = 4 * target.lanes * vectors
@@ -126,9 +126,9 @@ def indirect_tile(target: Target, rows: int, vectors: int, listed: int) -> Calla
 
 
 def single_row(target: Target, vectors: int, chains: int) -> Callable:
-    """One row, bound by reading the panel: `chains` independent sums for each vector keep the loads flowing.
+    """Return a micro-kernel for one row, limited by reading the panel: `chains` sums per vector keep loads in flight.
 
-    Called with: left row, bytes between its columns, depth, panel with its bias, result, columns present, least, most.
+    Arguments: left row, bytes between its columns, depth, panel with its bias, result, columns present, least, most.
     """
     row_bytes = 4 * target.lanes * vectors
 
@@ -167,20 +167,20 @@ def single_row(target: Target, vectors: int, chains: int) -> Callable:
 
 
 def shape_of(variant: str) -> tuple[int, int]:
-    """The rows and vectors that a variant such as ``8x3`` names."""
+    """Return the rows and vectors of a variant such as ``8x3``."""
     rows, _, vectors = variant.partition("x")
     return int(rows), int(vectors)
 
 
 @device
 def divide_work(rows, columns, favour_columns, tid, nt):  # type: ignore[no-untyped-def]
-    """A thread's range of row tiles and of column panels: one of the two is divided, whichever is more even."""
+    """Return a thread's range of row tiles and of column panels; the one that divides more evenly is divided."""
     if nt == 1:
         return 0, rows, 0, columns
     longest_by_rows = (rows + nt - 1) // nt * columns
     longest_by_columns = (columns + nt - 1) // nt * rows
     by_columns = longest_by_columns < longest_by_rows
-    # Where both are about as even, keep the larger operand apart.
+    # If both divide about equally evenly, divide the larger operand.
     if abs(longest_by_columns - longest_by_rows) * 16 <= longest_by_rows:
         by_columns = favour_columns != 0
     if by_columns:

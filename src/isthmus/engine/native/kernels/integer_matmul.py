@@ -1,4 +1,4 @@
-"""Products of matrices of bytes, summed in 32 bits."""
+"""Products of 8-bit matrices, summed in 32 bits."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from isthmus.engine.native.signatures.integer_matmul import PRODUCT
 from isthmus.engine.native.target import Target
 
 _BLOCK = 256
-"""Columns whose sums are kept close while the rows of the right matrix pass."""
+"""The number of columns whose sums are kept in cache while the rows of the right matrix are read."""
 
 
 @generated
 def product(target: Target, variant: str) -> Any:
-    """Products of matrices less their zero points. Variant: ``left_right``, each i8 or u8."""
+    """Multiply matrices after subtracting their zero points. Variant: ``left_right``, each i8 or u8."""
     words = PRODUCT.place
     left_kind, _, right_kind = variant.partition("_")
     load_left = {"i8": load_i8, "u8": load_u8}[left_kind]

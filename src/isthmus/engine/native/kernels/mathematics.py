@@ -1,7 +1,7 @@
-"""Elementary functions on float32 as straight lines of code, so that loops over them vectorise on every target.
+"""Elementary functions on float32 without branches, so that loops over them vectorise on every target.
 
-LLVM does not vectorise calls into the C library. These functions need no call, are within about two units in the last
-place for ordinary arguments, have the right limits at both infinities, and hand NaN through.
+LLVM does not vectorise calls into the C library. These functions make no calls. They are accurate to about two units in
+the last place for ordinary arguments, have the right limits at both infinities, and propagate NaN.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ f32 = np.float32
 
 
 def llvm_intrinsic(name: str, arity: int, flags: tuple[str, ...] = ()) -> Callable:
-    """An LLVM intrinsic on float32, with fast-math flags."""
+    """Return an LLVM intrinsic on float32, with fast-math flags."""
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         kind = ir.FunctionType(F32, [F32] * arity)
@@ -37,7 +37,7 @@ def llvm_intrinsic(name: str, arity: int, flags: tuple[str, ...] = ()) -> Callab
 
 
 multiply_add = llvm_intrinsic("llvm.fmuladd.f32", 3)
-"""``a * b + c``, fused where the target does that in one instruction."""
+"""``a * b + c``, fused if the target has an instruction for it."""
 floor = llvm_intrinsic("llvm.floor.f32", 1)
 ceil = llvm_intrinsic("llvm.ceil.f32", 1)
 truncate = llvm_intrinsic("llvm.trunc.f32", 1)
@@ -65,7 +65,7 @@ int_of_float = _conversion("fptosi", types.float32, types.int32, I32)
 
 
 def _on_i32(instruction: str) -> Callable:
-    """Integer arithmetic in 32 bits; Python's operators would widen it to 64, which halves the lanes."""
+    """Return a 32-bit integer operation; Python operators would widen to 64 bits, which halves the number of lanes."""
 
     @intrinsic
     def combine(typing_context: Any, a: Any, b: Any) -> Any:
@@ -83,7 +83,7 @@ shift_left_i32, shift_right_i32 = _on_i32("shl"), _on_i32("ashr")
 
 @intrinsic
 def select(typing_context: Any, condition: Any, yes: Any, no: Any) -> Any:
-    """`yes` where the condition holds, else `no`, without a branch."""
+    """Return `yes` if the condition holds, else `no`, without a branch."""
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         flag = args[0] if args[0].type == I1 else builder.trunc(args[0], I1)
@@ -94,7 +94,7 @@ def select(typing_context: Any, condition: Any, yes: Any, no: Any) -> Any:
 
 @intrinsic
 def remainder(typing_context: Any, a: Any, b: Any) -> Any:
-    """What truncating division leaves, with the sign of `a`: C's fmodf."""
+    """Return the remainder of truncating division, with the sign of `a`: C's fmodf."""
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.frem(*args)
@@ -104,19 +104,19 @@ def remainder(typing_context: Any, a: Any, b: Any) -> Any:
 
 @device
 def maximum(a, b):  # type: ignore[no-untyped-def]
-    """The larger; NaN when either is."""
+    """Return the larger value; NaN if either is NaN."""
     return select(a != a, a, select(a > b, a, b))
 
 
 @device
 def minimum(a, b):  # type: ignore[no-untyped-def]
-    """The smaller; NaN when either is."""
+    """Return the smaller value; NaN if either is NaN."""
     return select(a != a, a, select(a < b, a, b))
 
 
 @device
 def clamp(x, low, high):  # type: ignore[no-untyped-def]
-    """`x` limited to a range; NaN stays NaN."""
+    """Limit `x` to a range; NaN stays NaN."""
     x = select(x < low, low, x)
     return select(x > high, high, x)
 
@@ -139,7 +139,9 @@ def _power_of_two(n):  # type: ignore[no-untyped-def]
 
 @device
 def _reduce_exp(x):  # type: ignore[no-untyped-def]
-    """`n` and ``expm1(r)`` with ``x = n ln 2 + r``. Adding a large number rounds, and leaves `n` in the low bits."""
+    """Return `n` and ``expm1(r)`` with ``x = n ln 2 + r``. Adding a large number rounds, and leaves `n` in the low
+    bits.
+    """
     shifted = multiply_add(x, _LOG2_E, _ROUNDER)
     n = shifted - _ROUNDER
     r = multiply_add(n, -_LN2_LOW, multiply_add(n, -_LN2_HIGH, x))
@@ -153,16 +155,16 @@ def _reduce_exp(x):  # type: ignore[no-untyped-def]
 
 @device
 def exp(x):  # type: ignore[no-untyped-def]
-    """The exponential function."""
+    """Return the exponential of `x`."""
     n, small = _reduce_exp(clamp(x, f32(-104), f32(89)))
-    # 2**n in two factors: one alone could not reach the subnormal numbers nor overflow to infinity.
+    # 2**n in two factors: a single one could not reach subnormal numbers or overflow to infinity.
     half = shift_right_i32(n, _SHIFT_ONE)
     return (small + _ONE) * _power_of_two(half) * _power_of_two(subtract_i32(n, half))
 
 
 @device
 def exp_of_negative(x):  # type: ignore[no-untyped-def]
-    """``exp(x)`` for arguments that are not positive; results below the normal numbers become 0."""
+    """Return ``exp(x)`` for arguments that are not positive; subnormal results become 0."""
     n, small = _reduce_exp(select(x < f32(-87.3), f32(-87.3), x))
     scale = _power_of_two(n)
     return select(x < f32(-87.3), _ZERO, multiply_add(small, scale, scale))
@@ -170,7 +172,7 @@ def exp_of_negative(x):  # type: ignore[no-untyped-def]
 
 @device
 def expm1_of_negative(x):  # type: ignore[no-untyped-def]
-    """``exp(x) - 1`` for arguments that are not positive, accurate near 0."""
+    """Return ``exp(x) - 1`` for arguments that are not positive, accurate near 0."""
     n, small = _reduce_exp(select(x < f32(-25), f32(-25), x))
     scale = _power_of_two(n)
     return multiply_add(small, scale, scale - _ONE)
@@ -178,7 +180,7 @@ def expm1_of_negative(x):  # type: ignore[no-untyped-def]
 
 @device
 def _log_mantissa(f):  # type: ignore[no-untyped-def]
-    """``log(1 + f) - f`` for f between sqrt(1/2) - 1 and sqrt(2) - 1."""
+    """Return ``log(1 + f) - f`` for f between sqrt(1/2) - 1 and sqrt(2) - 1."""
     p = multiply_add(f, f32(0.06746552139520645), f32(-0.11675628274679184))
     p = multiply_add(p, f, f32(0.11888190358877182))
     p = multiply_add(p, f, f32(-0.12405594438314438))
@@ -200,7 +202,7 @@ _NAN = f32(np.nan)
 
 @device
 def log(x):  # type: ignore[no-untyped-def]
-    """The natural logarithm."""
+    """Return the natural logarithm."""
     subnormal = x < _TINY
     scaled = select(subnormal, x * f32(2.0**23), x)
     offset = subtract_i32(bits_of(scaled), _SQRT_HALF_BITS)
@@ -214,7 +216,7 @@ def log(x):  # type: ignore[no-untyped-def]
 
 @device
 def log1p_of_unit(t):  # type: ignore[no-untyped-def]
-    """``log(1 + t)`` for t from 0 to 1, accurate near 0."""
+    """Return ``log(1 + t)`` for t from 0 to 1, accurate near 0."""
     u = _ONE + t
     upper = u > f32(math.sqrt(2))
     mantissa = select(upper, u * _HALF, u)
@@ -224,14 +226,14 @@ def log1p_of_unit(t):  # type: ignore[no-untyped-def]
 
 @device
 def tanh(x):  # type: ignore[no-untyped-def]
-    """The hyperbolic tangent."""
+    """Return the hyperbolic tangent."""
     t = expm1_of_negative(-_TWO * absolute(x))
     return copy_sign(t / (t + _TWO), x)
 
 
 @device
 def sigmoid(x):  # type: ignore[no-untyped-def]
-    """The logistic function."""
+    """Return the logistic function."""
     t = exp_of_negative(-absolute(x))
     d = _ONE / (_ONE + t)
     return select(x < _ZERO, t * d, d)
@@ -239,13 +241,13 @@ def sigmoid(x):  # type: ignore[no-untyped-def]
 
 @device
 def softplus(x):  # type: ignore[no-untyped-def]
-    """``log(1 + exp(x))``."""
+    """Return ``log(1 + exp(x))``."""
     return select(x > _ZERO, x, _ZERO) + log1p_of_unit(exp_of_negative(-absolute(x)))
 
 
 @device
 def erf(x):  # type: ignore[no-untyped-def]
-    """The error function."""
+    """Return the error function."""
     t = absolute(x)
     z = x * x
     s = multiply_add(z, f32(7.889114931458607e-05), f32(-0.000802083988673985))
@@ -255,7 +257,7 @@ def erf(x):  # type: ignore[no-untyped-def]
     s = multiply_add(s, z, f32(-0.3761262595653534))
     s = multiply_add(s, z, f32(0.12837916612625122))
     near = multiply_add(s, x, x)
-    # Beyond that, 1 - exp(p) with p near the logarithm of the complement.
+    # Above that, 1 - exp(p) with p near the logarithm of the complement.
     u = select(t > f32(4.05), f32(4.05), t)
     p = multiply_add(u, f32(-2.0909674959970953e-05), f32(0.00043230430553485816))
     p = multiply_add(p, u, f32(-0.004160532919303264))
@@ -272,7 +274,7 @@ _PI_HALF_HIGH = 1.5707963267341256
 _PI_HALF_LOW = math.pi / 2 - 1.5707963267341256
 _ROUNDER_64 = 1.5 * 2.0**52
 LARGEST_ANGLE = f32(1e5)
-"""Up to here `sine` is accurate for both phases; beyond it the C library's functions must serve."""
+"""The largest argument for which `sine` is accurate in both phases; beyond it the C library's functions are needed."""
 
 
 @intrinsic
@@ -285,11 +287,11 @@ def _low_word(typing_context: Any, value: Any) -> Any:
 
 @device
 def sine(x, phase):  # type: ignore[no-untyped-def]
-    """``sin(x + phase * pi / 2)`` for ``abs(x) <= LARGEST_ANGLE``; phase 1 is the cosine."""
+    """Return ``sin(x + phase * pi / 2)`` for ``abs(x) <= LARGEST_ANGLE``; phase 1 is the cosine."""
     wide = np.float64(x)
     shifted = wide * (2 / math.pi) + _ROUNDER_64
     n = shifted - _ROUNDER_64
-    # In double precision the reduction leaves the remainder exact for single precision.
+    # In double precision, the reduction leaves a remainder that is exact in single precision.
     r = f32((wide - n * _PI_HALF_HIGH) - n * _PI_HALF_LOW)
     quadrant = add_i32(_low_word(shifted), phase)
     z = r * r

@@ -31,7 +31,7 @@ _INFINITY = np.float32(np.inf)
 
 @generated
 def packed(target: Target, variant: str) -> Any:
-    """``c = clamp(a @ b + bias)`` for a batch of matrices; the variant names the tile, ``rows x vectors``."""
+    """Compute ``c = clamp(a @ b + bias)`` for a batch of matrices; the variant names the tile, ``rows x vectors``."""
     words = PACKED.place
     height, vectors = shape_of(variant)
     half = max(1, height // 2)
@@ -94,9 +94,9 @@ def packed(target: Target, variant: str) -> Any:
 
 @generated
 def vector(target: Target, variant: str) -> Any:
-    """``c = clamp(a @ b + bias)`` where each a is a single row; the variant is the number of vectors in a panel.
+    """Compute ``c = clamp(a @ b + bias)`` where each a is one row; the variant is the number of vectors in a panel.
 
-    The words are those of `packed`, of which rows, bytes between rows and blocks are not used.
+    The operands are those of `packed`; rows, bytes between rows and blocks are not used.
     """
     words = VECTOR.place
     vectors = int(variant)
@@ -130,9 +130,9 @@ def vector(target: Target, variant: str) -> Any:
 
 
 def _transposed_square(target: Target) -> Callable:
-    """Copy a square of lanes x lanes floats with rows and columns exchanged.
+    """Return a micro-kernel that transposes a square of lanes x lanes floats.
 
-    Called with: source, bytes between its rows, goal, bytes between its rows.
+    Arguments: source, bytes between its rows, destination, bytes between its rows.
     """
     lanes = target.lanes
 
@@ -140,7 +140,7 @@ def _transposed_square(target: Target) -> Callable:
         rows = [code.load(code.plus(source, code.times(source_row, i))) for i in range(lanes)]
         distance = lanes // 2
         while distance:
-            # Exchange the off-diagonal quarters of each square of twice the distance.
+            # Swap the off-diagonal quarters of each square of twice the distance.
             upper = [i if not i & distance else i - distance + lanes for i in range(lanes)]
             lower = [i + distance if not i & distance else i + lanes for i in range(lanes)]
             for i in range(lanes):
@@ -159,7 +159,7 @@ def _transposed_square(target: Target) -> Callable:
 
 @generated
 def pack(target: Target, variant: str) -> Any:
-    """Make panels of matrices; the variant is the number of vectors in a panel."""
+    """Pack matrices into panels; the variant is the number of vectors in a panel."""
     words = PACK.place
     lanes = target.lanes
     width = int(variant) * lanes

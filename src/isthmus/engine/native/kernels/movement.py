@@ -1,7 +1,7 @@
 """Kernels that only move elements: strided copies, transposes in tiles, padding, and copies by a table of offsets.
 
-Elements are sizes, not types. Strides and offsets are in bytes and may be negative; outer dimensions are listed
-innermost first.
+Kernels know the size of elements, not their type. Strides and offsets are in bytes and may be negative; outer
+dimensions are listed innermost first.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from isthmus.engine.native.target import Target
 
 _KINDS = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}
 _UNIT_BYTES = 1024
-"""Copies are dealt out to threads in pieces of about this size."""
+"""The approximate size of the pieces of a copy that are distributed to threads."""
 _BLOCK_BYTES = 8192
-"""What is interleaved is dealt out, and done, in pieces of about this size."""
+"""The approximate size of the pieces in which interleaving is distributed and done."""
 
 
 def mover(size: int) -> Callable:
-    """``move(destination, source)``: one element of that many bytes."""
+    """Return ``move(destination, source)``, which copies one element of that many bytes."""
     load, store = getattr(base, f"load_{_KINDS[size]}"), getattr(base, f"store_{_KINDS[size]}")
     return device(lambda destination, source: store(destination, 0, load(source, 0)))
 
@@ -40,7 +40,7 @@ def _span(total, unit, tid, nt):  # type: ignore[no-untyped-def]
 
 @generated
 def copy(target: Target, variant: str) -> Any:
-    """A strided copy, row by row. Variant: bytes of an element."""
+    """Copy with strides, row by row. Variant: bytes of an element."""
     words = COPY.place
     size = int(variant)
     move, unit = mover(size), _UNIT_BYTES // size
@@ -81,12 +81,12 @@ def copy(target: Target, variant: str) -> Any:
 
 
 def _tile_edge(target: Target, size: int) -> int:
-    """Elements along each edge of a square that is transposed in registers."""
+    """Return the edge length, in elements, of a square that is transposed in registers."""
     return {1: 16, 2: 8, 4: min(target.lanes, 8), 8: min(target.lanes // 2, 4)}[size]
 
 
 def _transpose_tile(size: int, edge: int) -> Callable:
-    """``(destination, row stride, source, row stride)``: one square tile through registers."""
+    """Return ``(destination, row stride, source, row stride)``: a function that transposes one tile in registers."""
 
     @intrinsic
     def transpose_tile(typing_context: Any, goal: Any, goal_stride: Any, source: Any, source_stride: Any) -> Any:
@@ -102,7 +102,7 @@ def _transpose_tile(size: int, edge: int) -> Callable:
             low = [v for i in range(half) for v in (i, i + edge)]
             high = [v + half for v in low]
             masks = [ir.Constant(ir.VectorType(base.I32, edge), mask) for mask in (low, high)]
-            # Interleaving rows i and i + edge/2, log2(edge) times over, is a transposition.
+            # Interleaving rows i and i + edge/2, log2(edge) times, transposes the square.
             stages = edge.bit_length() - 1
             for _ in range(stages):
                 rows = [builder.shuffle_vector(rows[i], rows[i + half], mask) for i in range(half) for mask in masks]
@@ -117,7 +117,7 @@ def _transpose_tile(size: int, edge: int) -> Callable:
 
 @generated
 def transpose(target: Target, variant: str) -> Any:
-    """A copy with two axes exchanged. Variant: bytes of an element.
+    """Copy with two axes exchanged. Variant: bytes of an element.
 
     Rows and columns are the destination's; its columns and the source's rows are dense.
     """
@@ -168,9 +168,9 @@ def transpose(target: Target, variant: str) -> Any:
 
 
 def _interleave_loop(size: int, parts: int, joining: bool) -> Callable:
-    """The loop that joins `parts` dense rows element by element, or parts them again."""
+    """Return the loop that interleaves `parts` dense rows element by element, or separates them again."""
     read, write = getattr(base, f"read_{_KINDS[size]}"), getattr(base, f"write_{_KINDS[size]}")
-    # Written out, because LLVM vectorises groups of accesses with constant distances only.
+    # Unrolled, because LLVM vectorises groups of accesses only at constant distances.
     name = "join" if joining else "part"
     parameters = ", ".join(f"row{k}" for k in range(parts))
     body = [
@@ -186,7 +186,7 @@ def _interleave_loop(size: int, parts: int, joining: bool) -> Callable:
 
 @generated
 def interleave(target: Target, variant: str) -> Any:
-    """Variant: ``join_size_parts`` (rows to dense) or ``part_size_parts`` (dense to rows), 2 to 4 parts."""
+    """Interleave rows or separate them. Variant: ``join_size_parts`` or ``part_size_parts``, 2 to 4 parts."""
     words = JOIN.place
     direction, size_text, parts_text = variant.split("_")
     size, parts = int(size_text), int(parts_text)
@@ -226,7 +226,7 @@ def _filler(size: int) -> Callable:
 
 @generated
 def fill(target: Target, variant: str) -> Any:
-    """One value everywhere. Variant: bytes of an element."""
+    """Write one value everywhere. Variant: bytes of an element."""
     words = FILL.place
     size = int(variant)
     put, unit = _filler(size), _UNIT_BYTES // size
@@ -241,10 +241,10 @@ def fill(target: Target, variant: str) -> Any:
 
 @generated
 def pad(target: Target, variant: str) -> Any:
-    """A copy with a value around it. Variant: bytes of an element.
+    """Copy and surround with a value. Variant: bytes of an element.
 
-    The lists are, for each outer dimension: its size, elements before the input's, the input's size, and the input's
-    stride.
+    The lists contain, for each outer dimension: its size, the number of elements before the input's, the input's size,
+    and the input's stride.
     """
     words = PAD.place
     size = int(variant)
@@ -281,7 +281,7 @@ def pad(target: Target, variant: str) -> Any:
 
 @generated
 def remap(target: Target, variant: str) -> Any:
-    """Element (i, j, ...) is read at the sum of table entries i, j, ...: byte offsets in the input.
+    """Copy element (i, j, ...) from the sum of table entries i, j, ...: byte offsets in the input.
 
     Variant: bytes of an element, or ``run`` for elements of any number of bytes.
     """

@@ -1,7 +1,7 @@
-"""Kernels that scale elements by what their neighbours are: softmax, the norms, and the affine map of channels.
+"""Kernels that scale elements by statistics of their neighbours: softmax, norms, and the affine map of channels.
 
-In `*_rows` the elements that belong together are dense runs; in `*_columns` they lie apart and whole blocks of columns
-are worked on at once, with a few numbers a column kept in the thread's work space.
+In `*_rows`, the elements that belong together are dense runs. In `*_columns`, they are strided, and whole blocks of
+columns are processed at once; a few numbers per column are kept in the thread's work space.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from isthmus.engine.native.target import Target
 _AFFINE, _LOCAL_RESPONSE = AFFINE.place, LOCAL_RESPONSE.place
 
 COLUMNS = 128
-"""Columns of a block."""
+"""The number of columns of a block."""
 _ZERO, _ONE, _LOWEST = f32(0), f32(1), f32("-inf")
-# A NaN may be lost here: the exponentials bring it back.
+# A NaN may be lost here; the exponentials restore it.
 _larger_number = llvm_intrinsic("llvm.maxnum.f32", 2, ("nnan", "nsz"))
 
 
@@ -78,7 +78,7 @@ def _sum_exponentials(x, count, beta, largest):  # type: ignore[no-untyped-def]
 
 @generated
 def softmax_rows(target: Target, variant: str) -> Any:
-    """Softmax of dense rows. Variant: ``plain`` or ``log``."""
+    """Compute softmax of dense rows. Variant: ``plain`` or ``log``."""
     words = SOFTMAX_ROWS.place
     logarithmic = variant == "log"
 
@@ -103,7 +103,7 @@ def softmax_rows(target: Target, variant: str) -> Any:
 
 @generated
 def softmax_columns(target: Target, variant: str) -> Any:
-    """Softmax along a middle axis. Variant: ``plain`` or ``log``."""
+    """Compute softmax along a middle axis. Variant: ``plain`` or ``log``."""
     words = SOFTMAX_COLUMNS.place
     logarithmic = variant == "log"
 
@@ -167,7 +167,7 @@ def _sum_of_squares(x, count, mean):  # type: ignore[no-untyped-def]
 
 
 def _inverse(variant: str) -> Any:
-    """The factor that a sum of squares, the number of summands and epsilon make."""
+    """Return the function that computes the factor from a sum of squares, the number of summands and epsilon."""
     if variant == "l2":
         return device(lambda squares, count, epsilon: _ONE / mathematics.maximum(square_root(squares), epsilon))
     return device(lambda squares, count, epsilon: _ONE / square_root(squares / count + epsilon))
@@ -175,9 +175,9 @@ def _inverse(variant: str) -> Any:
 
 @generated
 def norm_rows(target: Target, variant: str) -> Any:
-    """Each (outer, group) of an input [outer, rows, groups, run] is normalised over rows and run.
+    """Normalise each (outer, group) of an input [outer, rows, groups, run] over rows and run.
 
-    There is a scale and an offset for each (group, run). Variant: ``moments``, ``mean`` (the variance stays), ``rms``
+    There is a scale and an offset for each (group, run). Variant: ``moments``, ``mean`` (the variance is kept), ``rms``
     or ``l2``.
     """
     words = NORM_ROWS.place
@@ -225,7 +225,7 @@ def norm_rows(target: Target, variant: str) -> Any:
 
 @generated
 def norm_columns(target: Target, variant: str) -> Any:
-    """Each (outer, column) of an input [outer, rows, columns] is normalised over rows.
+    """Normalise each (outer, column) of an input [outer, rows, columns] over rows.
 
     There is a scale and an offset for each column. Variants are those of `norm_rows`.
     """
@@ -279,7 +279,7 @@ def norm_columns(target: Target, variant: str) -> Any:
 
 @device
 def affine(p, b, tid, nt):  # type: ignore[no-untyped-def]
-    """``x * scale + offset`` for each channel, limited."""
+    """Compute ``x * scale + offset`` for each channel, limited."""
     begin, end = span(word(p, _AFFINE.elements), tid, nt)
     channels, low, high = word(p, _AFFINE.channels), f32(real(p, _AFFINE.low)), f32(real(p, _AFFINE.high))
     column = begin % channels
@@ -296,7 +296,7 @@ def affine(p, b, tid, nt):  # type: ignore[no-untyped-def]
 
 @device
 def local_response(p, b, tid, nt):  # type: ignore[no-untyped-def]
-    """Division by a power of the squares around a channel. Not in place."""
+    """Divide by a power of the sum of squares around a channel. It does not work in place."""
     channels, radius = word(p, _LOCAL_RESPONSE.channels), word(p, _LOCAL_RESPONSE.radius)
     alpha, beta, bias = (
         f32(real(p, _LOCAL_RESPONSE.alpha)),

@@ -13,11 +13,11 @@ from isthmus.engine.native.signatures.pooling import POOL
 from isthmus.engine.native.target import Target
 
 _PIXELS = 4
-"""Output pixels are dealt out to threads in pieces of this many."""
+"""The number of output pixels in each piece that is distributed to threads."""
 
 
 def _functions(name: str, kind: str) -> tuple[Callable, Callable, Callable]:
-    """What is done to an element, to two of them, and to the result and the reciprocal of the count."""
+    """Return functions of an element, of two elements, and of the result and the reciprocal of the count."""
     keep = device(lambda x: x)
     if name == "avg":
         return keep, device(lambda a, b: a + b), device(lambda x, r: x * r)
@@ -29,7 +29,7 @@ def _functions(name: str, kind: str) -> tuple[Callable, Callable, Callable]:
 
 @device
 def _next(w, h, d, across, down):  # type: ignore[no-untyped-def]
-    """The position in a window after this one."""
+    """Return the next position in a window."""
     w += 1
     if w == across:
         w = 0
@@ -42,21 +42,21 @@ def _next(w, h, d, across, down):  # type: ignore[no-untyped-def]
 
 @device
 def _window(out, stride, before, kernel, size):  # type: ignore[no-untyped-def]
-    """The first input index of a window along an axis, and how many of its positions lie in the input."""
+    """Return the first input index of a window along an axis, and how many of its positions are inside the input."""
     start = out * stride - before
     return max(start, 0), min(start + kernel, size) - max(start, 0)
 
 
 @device
 def _counted(out, stride, before, kernel, size, after):  # type: ignore[no-untyped-def]
-    """How many positions of a window lie in the padded input."""
+    """Return how many positions of a window are inside the padded input."""
     start = out * stride - before
     return min(start + kernel, size + after) - start
 
 
 @generated
 def pool(target: Target, variant: str) -> Any:
-    """Variant: ``function_kind``, function one of max, avg, l2."""
+    """Pool windows. Variant: ``function_kind``, function one of max, avg, l2."""
     words = POOL.place
     name, _, kind = variant.partition("_")
     single, combine, finish = _functions(name, kind)

@@ -1,7 +1,7 @@
-"""Sums and products of two 8-bit tensors, a run at a time.
+"""Sums and products of two 8-bit tensors, one run at a time.
 
-Row `r` of the result is `inner` elements; each operand's row begins at an offset listed in a table, and runs along with
-the result, except that the second operand may be one element for the whole row.
+Row `r` of the result has `inner` elements. Each operand's row begins at an offset listed in a table and advances with
+the result; the second operand may instead be one element for the whole row.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from isthmus.engine.native.target import Target
 
 
 def _wide(code: VectorCode, value: Any, signed: bool) -> Any:
-    """Bytes, one or a vector of them, as 32-bit integers."""
+    """Widen bytes, one or a vector of them, to 32-bit integers."""
     kind = vector_type(I32, value.type.count) if hasattr(value.type, "count") else I32
     return code.builder.sext(value, kind) if signed else code.builder.zext(value, kind)
 
 
 def _each_block(code: VectorCode, sources: list[Any], y: Any, count: Any, signed: bool, body: Callable) -> None:
-    """Run `body` on blocks of four vectors of 32-bit integers from each source; store the bytes that it makes."""
+    """Emit `body` for blocks of four vectors of 32-bit integers from each source; store the bytes that it returns."""
     builder, lanes = code.builder, code.lanes
     block, kind = 4 * lanes, vector_type(I8, lanes)
     whole = builder.and_(count, code.number(-block))
@@ -41,7 +41,7 @@ def _each_block(code: VectorCode, sources: list[Any], y: Any, count: Any, signed
 
 
 def _weighted(target: Target, signed: bool, fixed: bool) -> Callable:
-    """``(a * fa + b * fb + bias) >> shift``, plus zero, limited.
+    """Return a micro-kernel for ``(a * fa + b * fb + bias) >> shift``, plus zero, limited.
 
     Arguments: a, b, y, count, fa, fb, bias, shift, zero, least, most, flip.
     """
@@ -72,7 +72,7 @@ def _weighted(target: Target, signed: bool, fixed: bool) -> Callable:
 
 
 def _product(target: Target, signed: bool, fixed: bool) -> Callable:
-    """``rint((a - za) * (b - zb) * scale)``, plus zero, limited. Products of bytes are exact in float.
+    """Return a micro-kernel for ``rint((a - za) * (b - zb) * scale)``, plus zero, limited; products are exact in float.
 
     Arguments: a, b, y, count, za, zb, zero, least, most, flip, scale.
     """
@@ -105,7 +105,7 @@ def _product(target: Target, signed: bool, fixed: bool) -> Callable:
 
 @generated
 def add(target: Target, variant: str) -> Any:
-    """Weighted sums in fixed point, rounded half up when `bias` holds half of the divisor.
+    """Compute weighted sums in fixed point, rounded half up if `bias` holds half of the divisor.
 
     The variant is the type of stored elements.
     """
@@ -152,7 +152,7 @@ def add(target: Target, variant: str) -> Any:
 
 @generated
 def multiply(target: Target, variant: str) -> Any:
-    """Products, scaled in float and rounded half to even. The variant is the type of stored elements."""
+    """Multiply, scale in float and round half to even. The variant is the type of stored elements."""
     words = MULTIPLY.place
     along, fixed = (_product(target, variant == "s8", f) for f in (False, True))
 

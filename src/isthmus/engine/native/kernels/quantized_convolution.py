@@ -1,8 +1,8 @@
 """8-bit convolution and matrix product with constant weights.
 
-An image row of results is computed in segments. The input rows under a segment are read in place where they have the
-form that the target multiplies and no window leaves the image; else they are copied into work space, in that form and
-with the padding around them. Either way the taps of neighbouring results lie at a regular distance.
+An image row of results is computed in segments. The input rows under a segment are read in place if they have the form
+that the target multiplies and no window leaves the image. Otherwise they are copied into work space, in that form and
+with padding. In both cases the taps of neighbouring results are evenly spaced.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from isthmus.engine.native.kernels.quantized_gemm import float_tile, tile
 from isthmus.engine.native.signatures.quantized_convolution import CONVOLVE_TO_FLOAT
 from isthmus.engine.native.target import Target
 
-# The words of both kernels stand in the same places; where results are floats there are some more at the end.
+# The operands of both kernels are at the same positions; for float results there are some more at the end.
 _WORDS = CONVOLVE_TO_FLOAT.place
 
 
 @device
 def _copy(form, target, source, count, zero):  # type: ignore[no-untyped-def]
-    """Copy elements in a form; the answer is the address after the last one."""
+    """Copy elements in a form; return the address after the last one."""
     if form == 1:
         copy_bytes(target, source, count)
     elif form == 2:
@@ -55,7 +55,7 @@ def _copy(form, target, source, count, zero):  # type: ignore[no-untyped-def]
 def _stager() -> Any:
     @device
     def stage(p, image, target, top, left, count, padding):  # type: ignore[no-untyped-def]
-        """Copy the input rows under `count` results, of which the first begins at row `top` and column `left`."""
+        """Copy the input rows under `count` results; the first begins at row `top` and column `left`."""
         height, width, pixel, channels = (
             word(p, _WORDS.height),
             word(p, _WORDS.width_in),
@@ -89,13 +89,13 @@ def _stager() -> Any:
 
 @generated
 def convolve(target: Target, variant: str) -> Any:
-    """Convolution of bytes with the tile named by the variant, ``ROWSxVECTORS``."""
+    """Convolve bytes with the tile named by the variant, ``ROWSxVECTORS``."""
     return _kernel(target, variant, False)
 
 
 @generated
 def convolve_to_float(target: Target, variant: str) -> Any:
-    """Convolution of an input that was quantized on the way, with float results."""
+    """Convolve an input that was quantized at run time; results are floats."""
     return _kernel(target, variant, True)
 
 
@@ -103,7 +103,7 @@ def _kernel(target: Target, variant: str, to_float: bool) -> Any:
     rows, vectors = (int(n) for n in variant.split("x"))
     lanes = target.lanes
     columns = vectors * lanes
-    # The last panel may hold fewer vectors than the others, and has tiles of its own.
+    # The last panel may have fewer vectors than the others; it has tiles of its own.
     tiles = [(float_tile if to_float else tile)(target, rows, v) for v in range(1, vectors + 1)]
     widest, narrow = tiles[-1], _narrow(tiles[:-1], lanes)
     stage = _stager()
@@ -170,7 +170,7 @@ def _kernel(target: Target, variant: str, to_float: bool) -> Any:
                 while done < count:
                     present = min(rows, count - done)
                     if staged == 0 and present < rows:
-                        # Rows after the last do not exist: take some before it again.
+                        # There are no rows after the last: repeat some before it.
                         done, present = count - rows, rows
                     if to_float:
                         zero, least = scaling + done * word(p, _WORDS.result_step), word(p, _WORDS.result_step)
@@ -191,7 +191,7 @@ def _kernel(target: Target, variant: str, to_float: bool) -> Any:
 
 
 def _narrow(tiles: list[Any], lanes: int) -> Any:
-    """Whichever of the tiles of 1, 2 ... vectors holds the wanted columns."""
+    """Return a function that selects the tile of 1, 2 ... vectors that holds the wanted columns."""
     if not tiles:
 
         @device

@@ -1,8 +1,8 @@
 """8-bit depthwise convolution: four input rows (two without a four-way dot product) are multiplied in one instruction.
 
-A block of channels of the rows under some output rows is first copied into work space, padding included, with the bytes
-of one channel and column from those rows side by side: a group. A dot product of groups with groups of weights then
-covers a column of the kernel. Weights of 0 at either end let the same groups serve several output rows.
+A block of channels of the rows under some output rows is first copied into work space, with padding. There, the bytes
+of one channel and column from those rows are adjacent: a group. A dot product of groups with groups of weights then
+covers a column of the kernel. Zero weights at either end let the same groups serve several output rows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from isthmus.engine.native.target import Target
 
 
 def _unpacked(code: VectorCode, left: Any, right: Any, bits: int, high: bool) -> Any:
-    """Elements of both vectors in turn, from the low or the high half of each 128 bits."""
+    """Interleave elements of both vectors, from the low or the high half of each 128 bits."""
     builder, count = code.builder, 4 * code.lanes * 8 // bits
     kind = vector_type(I8 if bits == 8 else I16, count)
     half = 64 // bits
@@ -36,9 +36,9 @@ def _unpacked(code: VectorCode, left: Any, right: Any, bits: int, high: bool) ->
 
 
 def _stage(target: Target, masked: bool) -> Callable:
-    """Copy columns of four rows (two, for pairs) into groups.
+    """Return a micro-kernel that copies columns of four rows (two, for pairs) into groups.
 
-    Arguments: for each of four rows its first column and the bytes to the next; columns; work space; the byte that
+    Arguments: for each of four rows, its first column and the bytes to the next; columns; work space; the byte that
     flips input; channels present.
     """
     pairs = target.dot == "none"
@@ -75,7 +75,7 @@ def _stage(target: Target, masked: bool) -> Callable:
 
 
 def _tile(target: Target, outputs: int, masked: bool) -> Callable:
-    """Neighbouring results of a row for one block of channels.
+    """Return a micro-kernel that computes neighbouring results of a row for one block of channels.
 
     Arguments: groups under the first result, bytes to those of the next, columns of the steps, steps, bias and scales,
     weights, result, bytes between results, results present, channels present, zero, least, most, flip.
@@ -111,7 +111,7 @@ def _tile(target: Target, outputs: int, masked: bool) -> Callable:
 
 
 def _by_kind(functions: list[Callable], arity: int) -> Any:
-    """One function that calls whichever of the functions its first argument numbers."""
+    """Return a function that calls one of the functions, selected by its first argument."""
     names = ", ".join(f"a{i}" for i in range(arity))
     lines = [f"def call(kind, {names}):"]
     for kind in range(len(functions)):
@@ -123,7 +123,7 @@ def _by_kind(functions: list[Callable], arity: int) -> Any:
 
 @generated
 def convolve(target: Target, variant: str) -> Any:
-    """Depthwise convolution with one filter for each channel."""
+    """Convolve depth-wise with one filter for each channel."""
     widths = block_kinds(target.lanes)
     narrowed = [replace(target, vector_bytes=width) for width in (*widths, widths[-1])]
     flags = [False] * len(widths) + [True]
@@ -137,7 +137,7 @@ def convolve(target: Target, variant: str) -> Any:
 
     @device
     def stage_rows(p, image, blank, work, kind, column_bytes, row, left, count, wanted):  # type: ignore[no-untyped-def]
-        """Copy the groups under `count` results; `image` is the block's first channel."""
+        """Copy the groups under `count` results; `image` is the address of the block's first channel."""
         height, width, channels = word(p, words.height), word(p, words.width), word(p, words.channels)
         needed_rows, dilation, flip = word(p, words.needed_rows), word(p, words.dilation_h), word(p, words.input_flip)
         needed = (count - 1) * word(p, words.stride_w) + word(p, words.span)

@@ -1,4 +1,4 @@
-"""Kernels on fixed-point tensors, element by element: to and from reals, and tables of 256 entries."""
+"""Elementwise kernels on fixed-point tensors: conversion to and from reals, and tables of 256 entries."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ SIZE = {"s8": 1, "u8": 1, "s16": 2, "u16": 2, "s32": 4}
 
 @generated
 def dequantize(target: Target, variant: str) -> Any:
-    """Reals of stored integers; one scale for each index of a middle axis."""
+    """Convert stored integers to reals, with one scale for each index of a middle axis."""
     words = DEQUANTIZE.place
     read, size = READ[variant], SIZE[variant]
-    # Small integers are exact in float, where the difference costs less.
+    # Small integers are exact in float, where the subtraction is cheaper.
     number = np.int32 if variant == "s32" else np.float32
 
     @device
@@ -70,9 +70,9 @@ def dequantize(target: Target, variant: str) -> Any:
 
 @generated
 def quantize(target: Target, variant: str) -> Any:
-    """Stored integers nearest to reals, half to even, limited to the type.
+    """Convert reals to the nearest stored integers, half to even, limited to the type.
 
-    A real is divided by the divisor, or multiplied by the factor where that is 1.
+    A real is divided by the divisor, or, if that is 1, multiplied by the factor.
     """
     words = QUANTIZE.place
     write, size, stored = WRITE[variant], SIZE[variant], STORED[variant]
@@ -81,7 +81,7 @@ def quantize(target: Target, variant: str) -> Any:
     last_one = np.int64(np.iinfo(stored).max)
 
     if size == 4:
-        # The greatest float of this range is one more than the greatest integer.
+        # The largest float of this range is one more than the largest integer.
         @device
         def limited(value):
             return stored(min(np.int64(min(max(value, least), most)), last_one))
@@ -99,7 +99,7 @@ def quantize(target: Target, variant: str) -> Any:
             address(p, b, words.factors),
             address(p, b, words.zeros),
         )
-        # With one scale for all, threads share the elements.
+        # With one scale for all, threads divide the elements.
         rows, length = word(p, words.outer_count) * axis, inner
         first, last = share(rows * length, tid, nt)
         while first < last:
@@ -122,7 +122,7 @@ def quantize(target: Target, variant: str) -> Any:
 
 
 def _permuted(target: Target) -> Any:
-    """Look up 64 bytes at a time in a table that fills four vector registers. Arguments: x, y, count, table."""
+    """Return a lookup of 64 bytes at a time in a table in four vector registers. Arguments: x, y, count, table."""
     kind = vector_type(I8, 64)
 
     def emit(code: VectorCode, x: Any, y: Any, count: Any, table: Any) -> None:
@@ -151,7 +151,7 @@ def _permuted(target: Target) -> Any:
 
 @generated
 def lookup(target: Target, variant: str) -> Any:
-    """Each byte replaced by its entry in a table of 256."""
+    """Replace each byte by its entry in a table of 256."""
     words = LOOKUP.place
     permuted = _permuted(target) if target.name == "avx512-vnni" else None
 

@@ -1,10 +1,10 @@
 """Micro-kernels of 8-bit products: a tile of rows times a panel of packed weights, summed in 32 bits.
 
-Rows are read in groups of four bytes, in the form that the target multiplies: unsigned bytes, signed bytes, or pairs of
-16-bit numbers where there is no four-way dot product. A panel holds for each group four bytes a column.
+Rows are read in groups of four bytes, in the form that the target multiplies: unsigned bytes, signed bytes, or, without
+a four-way dot product, pairs of 16-bit numbers. A panel holds four bytes per column for each group.
 
-Panel layout, for `columns` = vectors * lanes: bias i32[columns], scale f32[columns], then the groups of each tap. Where
-results are floats, the bias is f32 and the sums of weights i32[columns] follow the scales.
+Panel layout, for `columns` = vectors * lanes: bias i32[columns], scale f32[columns], then the groups of each tap. If
+results are floats, the bias is f32, and the sums of weights i32[columns] follow the scales.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PAIR_PRODUCTS = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd", 16: 
 
 
 def accumulate(code: VectorCode, total: Any, row: Any, weights: Any) -> Any:
-    """``total`` plus the products of one group."""
+    """Return ``total`` plus the products of one group."""
     builder, target, lanes = code.builder, code.target, code.lanes
     bytes_type, halves_type = vector_type(I8, 4 * lanes), vector_type(I16, 2 * lanes)
     if target.dot in ("vnni", "avxvnni"):
@@ -63,11 +63,11 @@ def _sums(
     groups: Any,
     body: Any,
 ) -> list[Any]:
-    """The sums of a tile, which begin as the vectors `first` of a row; `body` is where the panel's groups begin."""
+    """Return the sums of a tile, starting from the vectors `first` in each row; the panel's groups begin at `body`."""
     lanes, vectors = code.lanes, len(first)
     outer = code.loop(taps, [body, *first * rows])
     here = code.plus(start, code.load(code.plus(offsets, code.times(outer.index, 8)), I64))
-    # Three rows to an address register: the distance scaled by 1 and 2 reaches the second and third.
+    # Three rows per address register: the distance scaled by 1 and 2 reaches the second and third.
     starts = [here]
     for _ in range(3, rows, 3):
         starts.append(code.opaque(code.plus(starts[-1], code.times(distance, 3))))
@@ -92,11 +92,11 @@ def _places(code: VectorCode, first: Any, stride: Any, rows: int) -> list[Any]:
 
 
 def tile(target: Target, rows: int, vectors: int) -> Callable:
-    """A tile of bytes: `rows` rows of results for one panel, of which those present are stored.
+    """Return a micro-kernel for `rows` rows of byte results of one panel; only rows present are stored.
 
-    Arguments: first row, bytes between rows, list of the taps' offsets from a row's start, taps, groups a tap, panel,
+    Arguments: first row, bytes between rows, list of the taps' offsets from a row's start, taps, groups per tap, panel,
     result, bytes between result rows, rows present, columns present; zero point, least, most and flip of the result
-    (see `Requantizer`). Rows that are not present are read all the same.
+    (see `Requantizer`). Rows that are not present are read nevertheless.
     """
     lanes = target.lanes
     columns = vectors * lanes
@@ -110,7 +110,7 @@ def tile(target: Target, rows: int, vectors: int) -> Callable:
         totals = _sums(code, bias, rows, first, distance, offsets, taps, groups, body)
         requantizer = Requantizer(code, *limits)
         scales = [code.load(panel, code.floats, 4 * columns + v * lanes * 4) for v in range(vectors)]
-        # Four vectors at a time become bytes: several rows where they are narrow.
+        # Four vectors at a time are converted to bytes; if they are narrow, they hold several rows.
         step = 4 // vectors * vectors
         stored = [
             requantizer.stored(totals[i : i + step], (scales * rows)[i : i + step][: len(totals) - i])
@@ -122,10 +122,10 @@ def tile(target: Target, rows: int, vectors: int) -> Callable:
 
 
 def float_tile(target: Target, rows: int, vectors: int) -> Callable:
-    """A tile of floats from rows that were quantized on the way, each with a scale and an origin of its own.
+    """Return a micro-kernel for float results from rows quantized at run time, each with its own scale and origin.
 
-    Arguments: as of `tile` up to the columns present; then the first row's scale (f32) and origin (i32), bytes to the
-    next row's, the address of least and most (f64 each), and one that is not used.
+    Arguments: those of `tile` up to the columns present; then the first row's scale (f32) and origin (i32), bytes to
+    the next row's, the address of least and most (f64 each), and an unused one.
     """
     lanes = target.lanes
     columns = vectors * lanes

@@ -1,4 +1,4 @@
-"""Float rows quantized while a model runs: each row by its own range, for products with 8-bit weights."""
+"""Quantization of float rows at run time, each by its own range, for products with 8-bit weights."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ _REDUCED = {4: (2, 1), 8: (4, 2, 1), 16: (8, 4, 2, 1)}
 
 
 def _range(target: Target) -> Callable:
-    """The least and the most of a row and 0. Arguments: row, length, where to store both."""
+    """Return a function that stores the minimum and maximum of a row and 0. Arguments: row, length, where to store
+    both.
+    """
 
     def emit(code: VectorCode, x: Any, length: Any, result: Any) -> None:
         builder, lanes = code.builder, code.lanes
@@ -57,7 +59,9 @@ def _range(target: Target) -> Callable:
 
 
 def _quantized(target: Target, form: str) -> Callable:
-    """Reals as bytes, or as 16-bit numbers less the zero point. Arguments: row, length, result, zero point, factor."""
+    """Return a quantizer to bytes, or to 16 bits minus zero point. Arguments: row, length, result, zero point,
+    factor.
+    """
 
     def emit(code: VectorCode, x: Any, length: Any, y: Any, zero: Any, factor: Any) -> None:
         builder, lanes = code.builder, code.lanes
@@ -104,10 +108,10 @@ def _quantized(target: Target, form: str) -> Callable:
 
 @generated
 def quantize_rows(target: Target, variant: str) -> Any:
-    """Quantize rows of floats, each to 256 steps of its range and with 0 among them.
+    """Quantize rows of floats, each to 256 steps of its range, which includes 0.
 
-    The variant is the form of results: ``u8``, ``s8``, or ``s16`` less the zero point; `origin` is what a result that
-    means 0 is.
+    The variant is the form of results: ``u8``, ``s8``, or ``s16`` minus the zero point; `origin` is the result that
+    means 0.
     """
     words = QUANTIZE_ROWS.place
     find, quantize = _range(target), _quantized(target, variant)
@@ -130,7 +134,7 @@ def quantize_rows(target: Target, variant: str) -> Any:
             low, high = load_f32(scaling, 0), load_f32(scaling, 1)
             span = high - low
             factor = steps / span if span > np.float32(0) else one
-            # Of the two ends of the range, the one that rounds less decides where zero lies.
+            # The end of the range with the smaller rounding error determines the zero point.
             down, up = low * factor, high * factor
             place = lowest - down if (lowest + down) + (highest + up) > np.float32(0) else highest - up
             zero = np.int64(np.rint(min(max(place, lowest), highest)))

@@ -1,4 +1,4 @@
-"""Kernels on 8-bit fixed-point tensors that gather many elements into one: means, pools, softmax, resizing."""
+"""Kernels on 8-bit fixed-point tensors that combine many elements into one: means, pools, softmax, resizing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from isthmus.engine.native.target import Target
 
 @generated
 def mean(target: Target, variant: str) -> Any:
-    """Means over a middle axis: ``rint((sum - offset) * scale + bias) + zero``, limited."""
+    """Compute means over a middle axis: ``rint((sum - offset) * scale + bias) + zero``, limited."""
     words = MEAN.place
     read, write, stored = READ[variant], WRITE[variant], STORED[variant]
 
@@ -68,7 +68,7 @@ def mean(target: Target, variant: str) -> Any:
 
 @generated
 def average_pool(target: Target, variant: str) -> Any:
-    """Average pooling, NHWC: of reals, rounded half to even, or of stored values, rounded half away from zero."""
+    """Average-pool, NHWC: reals, rounded half to even, or stored values, rounded half away from zero."""
     words = AVERAGE_POOL.place
     read, write, stored = READ[variant], WRITE[variant], STORED[variant]
 
@@ -121,7 +121,7 @@ def average_pool(target: Target, variant: str) -> Any:
                     for c in range(channels):
                         total = load_i32(sums, c) + np.int32(count - inside) * zero_in
                         signed_half = half if total >= 0 else -half
-                        # Division that truncates towards zero, as C divides.
+                        # Division truncates towards zero, as in C.
                         value = np.int32(np.float64(total + signed_half) / np.float64(count))
                         write(result, c, stored(min(max(value, least), most)))
                 else:
@@ -141,13 +141,17 @@ def average_pool(target: Target, variant: str) -> Any:
 
 @device
 def _below(top, value):  # type: ignore[no-untyped-def]
-    """How far a stored value is below the largest: a place in a table of 256, whoever writes to it meanwhile."""
+    """Return how far a value is below the largest: a valid index of 256 entries even if another thread writes the
+    data.
+    """
     return np.int64(top - np.int32(value)) & 255
 
 
 @generated
 def softmax(target: Target, variant: str) -> Any:
-    """Softmax over the last axis, by a table of exponentials of the distance from the largest stored value."""
+    """Compute softmax over the last axis, with a table of exponentials of the distance from the largest stored
+    value.
+    """
     words = SOFTMAX.place
     read, write, stored = READ[variant], WRITE[variant], STORED[variant]
 
@@ -180,7 +184,7 @@ def softmax(target: Target, variant: str) -> Any:
 
 @generated
 def softmax_of_integers(target: Target, variant: str) -> Any:
-    """Softmax over the last axis in whole numbers: exponentials from a table, quotients rounded half up."""
+    """Compute softmax over the last axis in integers: exponentials from a table, quotients rounded half up."""
     words = SOFTMAX_OF_INTEGERS.place
     read, write, stored = READ[variant], WRITE[variant], STORED[variant]
 
@@ -217,7 +221,7 @@ def softmax_of_integers(target: Target, variant: str) -> Any:
 
 @generated
 def resize_bilinear(target: Target, variant: str) -> Any:
-    """Bilinear resizing, NHWC, by weights of 11 fractional bits, rounded half up."""
+    """Resize bilinearly, NHWC, with weights of 11 fractional bits, rounded half up."""
     words = RESIZE_BILINEAR.place
     read, write, stored = READ[variant], WRITE[variant], STORED[variant]
 

@@ -1,7 +1,8 @@
-"""Recurrent layers in float32, after the input's share of the gates has been computed for all steps by one product.
+"""Recurrent layers in float32, after the input's part of the gates has been computed for all steps by one product.
 
-Units are divided among threads, gates lie one after the other, each padded to whole panels. An instruction runs a range
-of steps: all of them for one thread, one (or one half) for several, since threads meet only between instructions.
+Units are divided among threads. Gates follow one another, each padded to whole panels. An instruction runs a range of
+steps: all of them for one thread, one (or one phase of it) for several, since threads synchronise only between
+instructions.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ f32 = np.float32
 _INFINITY = np.float32(np.inf)
 _SUMS_IN_FLIGHT = 8
 
-# Those that both layers share stand in the same places.
+# Operands that both layers share are at the same positions.
 _LSTM, _GRU = LSTM.place, GRU.place
 
 
 def _product(target: Target, vectors: int) -> Any:
-    """A function that multiplies the rows of a batch by some panels of a packed matrix."""
+    """Return a function that multiplies the rows of a batch by some panels of a packed matrix."""
     width = vectors * target.lanes
     height = 2 if target.lanes == 8 or target.name == "portable" else 4
     single = single_row(target, vectors, max(1, _SUMS_IN_FLIGHT // vectors))
@@ -49,13 +50,13 @@ def _product(target: Target, vectors: int) -> Any:
 
 @device
 def _time(p, step):  # type: ignore[no-untyped-def]
-    """Where in the sequence a step stands."""
+    """Return the position of a step in the sequence."""
     return word(p, _LSTM.steps) - 1 - step if word(p, _LSTM.reverse) != 0 else step
 
 
 @device
 def _take_part(p, tid, nt):  # type: ignore[no-untyped-def]
-    """The number of threads that divide the instruction, 0 for a thread that has no part in it."""
+    """Return the number of threads that divide the instruction, or 0 if this thread takes no part in it."""
     if word(p, _LSTM.count) == 1 and word(p, _LSTM.phases) != 3:
         return nt
     return 1 if tid == 0 else 0
@@ -63,7 +64,7 @@ def _take_part(p, tid, nt):  # type: ignore[no-untyped-def]
 
 @device
 def _before(p, b, step, features):  # type: ignore[no-untyped-def]
-    """The hidden states that a step starts from."""
+    """Return the hidden states that a step starts from."""
     if step == 0:
         return address(p, b, _LSTM.initial)
     return address(p, b, _LSTM.out) + _time(p, step - 1) * word(p, _LSTM.batch) * features * 4
@@ -71,7 +72,7 @@ def _before(p, b, step, features):  # type: ignore[no-untyped-def]
 
 @device
 def _lstm_cells(p, x, gates, old, cell, hidden, peepholes, padded, begin, end):  # type: ignore[no-untyped-def]
-    """The cells and hidden states of a range of units; gates are forget, new, output, input."""
+    """Compute the cells and hidden states of a range of units; gates are forget, new, output, input."""
     coupled, limit, units = word(p, _LSTM.coupled) != 0, np.float32(real(p, _LSTM.cell_clip)), word(p, _LSTM.units)
     for u in range(begin, end):
         c = read_f32(old, u)
@@ -100,9 +101,9 @@ def _copy_range(source, goal, begin, end):  # type: ignore[no-untyped-def]
 
 @generated
 def lstm(target: Target, variant: str) -> Any:
-    """Steps of an Lstm; the variant is the number of vectors in a panel.
+    """Run steps of an Lstm; the variant is the number of vectors in a panel.
 
-    Phases to run are 1 for cells, 2 for the projection, 3 for both.
+    Phases to run: 1 for cells, 2 for the projection, 3 for both.
     """
     vectors = int(variant)
     width = vectors * target.lanes
@@ -173,9 +174,9 @@ def _gru_update(update_gate, new_sum, before, out, u):  # type: ignore[no-untype
 
 @generated
 def gru(target: Target, variant: str) -> Any:
-    """Steps of a Gru; the variant is the number of vectors in a panel, after an "l" where reset follows the product.
+    """Run steps of a Gru; the variant is the number of vectors in a panel, after an "l" if reset follows the product.
 
-    Phases to run are 1 for the update and reset gate, 2 for the new gate, 3 for both. Gates are update, reset, new.
+    Phases to run: 1 for the update and reset gates, 2 for the new gate, 3 for both. Gates are update, reset, new.
     """
     linear = variant.startswith("l")
     vectors = int(variant.lstrip("l"))

@@ -1,8 +1,8 @@
 """Kernels that reduce along axes: sums, products, extremes, and running sums.
 
-A reduction has one of two forms. In `rows` the innermost axis is reduced: each output sums dense runs. In `columns`
+A reduction has one of two forms. In `rows`, the innermost axis is reduced: each output sums dense runs. In `columns`,
 it is kept: whole runs of outputs are accumulated at once. Other axes, kept or reduced, are lists of sizes and byte
-strides, innermost first. Every output is made by one thread, in one order.
+strides, innermost first. Every output is computed by one thread, in a fixed order.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from isthmus.engine.native.signatures.reduction import COLUMNS, ROWS, RUNNING_SU
 from isthmus.engine.native.target import Target
 
 _BLOCK = 128
-"""Outputs that one thread accumulates together in `columns`."""
+"""The number of outputs that a thread accumulates together in `columns`."""
 
 _NUMPY = {"f32": np.float32, "i32": np.int32, "i64": np.int64, "i8": np.int8, "u8": np.uint8}
 _larger = mathematics.llvm_intrinsic("llvm.maximum.f32", 2)
@@ -35,7 +35,7 @@ def _limit(kind: str, lowest: bool) -> Any:
 
 
 def _combination(name: str, kind: str) -> tuple[Callable, Any]:
-    """How two values combine, and the value that changes nothing."""
+    """Return the function that combines two values, and its neutral element."""
     one = _NUMPY[kind]
     if name == "sum":
         return device_reassociated(lambda a, b: a + b), one(0)
@@ -50,7 +50,7 @@ def _combination(name: str, kind: str) -> tuple[Callable, Any]:
 
 @generated
 def rows(target: Target, variant: str) -> Any:
-    """Each output is made of dense runs. Variant: ``function_kind``. Float results are multiplied by the factor."""
+    """Reduce dense runs to each output. Variant: ``function_kind``. Float results are multiplied by the factor."""
     words = ROWS.place
     name, _, kind = variant.partition("_")
     combine, neutral = _combination(name, kind)
@@ -89,7 +89,7 @@ def rows(target: Target, variant: str) -> Any:
 
 @generated
 def columns(target: Target, variant: str) -> Any:
-    """Rows of outputs are made of rows. The variant is that of `rows`."""
+    """Reduce rows to rows of outputs. The variant is that of `rows`."""
     words = COLUMNS.place
     name, _, kind = variant.partition("_")
     combine, neutral = _combination(name, kind)
@@ -117,7 +117,7 @@ def columns(target: Target, variant: str) -> Any:
             x = address(p, b, words.x) + outer_offset(p, words.kept, kept, out, words.kept + kept) + column * size
             for i in range(count):
                 write(y, i, neutral)
-            # Four rows at a time: the sums so far are loaded and stored once for all of them.
+            # Four rows at a time: the sums are loaded and stored once for all of them.
             whole = reduced_count - reduced_count % 4
             r = 0
             while r < whole:
@@ -143,7 +143,7 @@ def columns(target: Target, variant: str) -> Any:
 
 @generated
 def running_sum(target: Target, variant: str) -> Any:
-    """Sums of all elements so far along a middle axis. Variant: the kind."""
+    """Compute running sums along a middle axis. Variant: the kind."""
     words = RUNNING_SUM.place
     load, store, size = getattr(base, f"load_{variant}"), getattr(base, f"store_{variant}"), SIZES[variant]
     zero, convert = _NUMPY[variant](0), _NUMPY[variant]

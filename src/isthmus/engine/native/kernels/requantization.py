@@ -1,7 +1,8 @@
-"""From 32-bit sums to stored bytes: ``rint(sum * scale) + zero_point``, limited, for up to four vectors at once.
+"""Conversion of 32-bit sums to stored bytes: ``rint(sum * scale) + zero_point``, limited, for up to four vectors at
+once.
 
-Results are made as signed bytes; for unsigned ones the caller gives zero point and limits less 128, and the sign bit is
-flipped at the end. The product must stay within 32 bits, which lowerings check.
+Results are computed as signed bytes. For unsigned ones the caller passes zero point and limits minus 128, and the sign
+bit is flipped at the end. The product must fit 32 bits, which lowerings check.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _PACK_HALVES = {4: "llvm.x86.sse2.packsswb.128", 8: "llvm.x86.avx2.packsswb", 16
 
 
 class Requantizer:
-    """Writes the code that makes stored bytes of sums.
+    """A code generator for converting sums to stored bytes.
 
     Parameters
     ----------
@@ -41,9 +42,9 @@ class Requantizer:
         self._flip = code.splat(builder.trunc(flip, I8), count)
 
     def stored(self, sums: list[Any], scales: list[Any], interleaved: bool = False) -> Any:
-        """The bytes of up to four vectors of sums: one vector's after the other's, or four of each in turn.
+        """Return the bytes of up to four vectors of sums: consecutive, or interleaved in groups of four.
 
-        The turns are within each 128 bits, as bytes unpacked there need it.
+        Interleaving is within each 128 bits, the order that unpacked bytes need.
         """
         code, builder = self._code, self._code.builder
         whole = [
@@ -53,12 +54,12 @@ class Requantizer:
         return self.packed(whole, interleaved)
 
     def rounded(self, value: Any) -> Any:
-        """The nearest integers, half to even."""
+        """Return the nearest integers, half to even."""
         code = self._code
         return code.call(f"llvm.lrint.{type_suffix(code.ints)}.{type_suffix(code.floats)}", code.ints, [value])
 
     def packed(self, whole: list[Any], interleaved: bool = False) -> Any:
-        """The bytes of up to four vectors of integers, which lack only the zero point and the limits."""
+        """Return the bytes of up to four vectors of integers, after adding the zero point and limiting them."""
         packed = self._packed_x86(whole, interleaved) if self._x86 else self._packed(whole)
         return self._code.builder.xor(packed, self._flip)
 
@@ -76,7 +77,7 @@ class Requantizer:
         return builder.trunc(_joined(code, *pairs), vector_type(I8, 4 * code.lanes))
 
     def _packed_x86(self, whole: list[Any], interleaved: bool) -> Any:
-        """Saturating packs, which work within each 128 bits: the pieces are put in order at the end."""
+        """Pack with saturation. Packs work within each 128 bits, so the pieces are put in order at the end."""
         code, builder, lanes = self._code, self._code.builder, self._code.lanes
         halves_type, bytes_type = vector_type(I16, 2 * lanes), vector_type(I8, 4 * lanes)
         whole = whole + [whole[-1]] * (len(whole) % 2)
@@ -100,7 +101,7 @@ def _joined(code: VectorCode, low: Any, high: Any) -> Any:
 
 
 def part(code: VectorCode, value: Any, first: int, count: int) -> Any:
-    """Some neighbouring elements of a vector."""
+    """Return some neighbouring elements of a vector."""
     if count == value.type.count:
         return value
     order = ir.Constant(vector_type(I32, count), list(range(first, first + count)))
@@ -108,7 +109,7 @@ def part(code: VectorCode, value: Any, first: int, count: int) -> Any:
 
 
 def byte_mask(code: VectorCode, count: Any, lanes: int) -> Any:
-    """The first `count` of up to 64 lanes; `count` is at least 1."""
+    """Return a mask of the first `count` of up to 64 lanes; `count` is at least 1."""
     builder = code.builder
     missing = builder.sub(code.number(64), count)
     bits = builder.lshr(code.number(-1), builder.select(code.below(missing, 0), code.number(0), missing))
@@ -117,7 +118,9 @@ def byte_mask(code: VectorCode, count: Any, lanes: int) -> Any:
 
 
 def store_rows(code: VectorCode, stored: list[Any], places: list[Any], width: int, present: Any, wanted: Any) -> None:
-    """Store rows of `width` bytes packed several to a vector: those present, and the wanted bytes of each."""
+    """Store rows of `width` bytes, several to a vector: only rows that are present and only the wanted bytes of
+    each.
+    """
     builder = code.builder
     each = stored[0].type.count // width
     pieces = [part(code, stored[r // each], r % each * width, width) for r in range(len(places))]

@@ -1,4 +1,6 @@
-"""Kernels that read images between pixels: resizing by tables of places and weights, sampling at computed places."""
+"""Kernels that read images between pixels: resizing by tables of indices and weights, sampling at computed
+positions.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ _ZERO, _HALF, _ONE, _TWO = f32(0), f32(0.5), f32(1), f32(2)
 
 @device
 def bilinear(p, b, tid, nt):  # type: ignore[no-untyped-def]
-    """Images by tables of the places above, below, left and right of each pixel, and their weights."""
+    """Resize images, with tables of the indices above, below, left and right of each pixel, and their weights."""
     height, width, channels = word(p, _BILINEAR.height), word(p, _BILINEAR.width), word(p, _BILINEAR.channels)
     upper, lower, row_weights = (
         address(p, b, _BILINEAR.upper),
@@ -62,7 +64,7 @@ def bilinear(p, b, tid, nt):  # type: ignore[no-untyped-def]
 
 @device
 def along_axis(p, b, tid, nt):  # type: ignore[no-untyped-def]
-    """One axis by a table of places and weights."""
+    """Resize one axis, with a table of indices and weights."""
     size, count, inner, taps = (
         word(p, _ALONG_AXIS.size),
         word(p, _ALONG_AXIS.count),
@@ -89,7 +91,7 @@ def along_axis(p, b, tid, nt):  # type: ignore[no-untyped-def]
 
 @device
 def _bounded(value, size):  # type: ignore[no-untyped-def]
-    """The index nearest to a float, any float: NaN and infinities too."""
+    """Return the index nearest to a float, also for NaN and infinities."""
     last = f32(size - 1)
     value = select(value > _ZERO, value, _ZERO)
     return int(select(value < last, value, last))
@@ -102,7 +104,7 @@ def _inside(value, size):  # type: ignore[no-untyped-def]
 
 @device
 def _blend(out, image, height, width, channels, y, x, zeros):  # type: ignore[no-untyped-def]
-    """Write the pixel at a place between pixels; those outside count as 0 if `zeros`, else as the nearest inside."""
+    """Write the pixel at a fractional position; pixels outside count as 0 if `zeros`, else as the nearest inside."""
     top, left = floor(y), floor(x)
     down, along = y - top, x - left
     bottom, right = top + _ONE, left + _ONE
@@ -126,7 +128,7 @@ def _blend(out, image, height, width, channels, y, x, zeros):  # type: ignore[no
 
 @device
 def _pick(out, image, height, width, channels, y, x, zeros):  # type: ignore[no-untyped-def]
-    """Write the pixel at a whole place; outside 0 if `zeros`, else the nearest inside."""
+    """Write the pixel at an integer position; outside, it is 0 if `zeros`, else the nearest inside."""
     source = image + (_bounded(y, height) * width + _bounded(x, width)) * channels * 4
     factor = _ZERO if zeros and not (_inside(y, height) and _inside(x, width)) else _ONE
     for k in range(channels):
@@ -135,7 +137,7 @@ def _pick(out, image, height, width, channels, y, x, zeros):  # type: ignore[no-
 
 @device
 def _reflected(at, low, high):  # type: ignore[no-untyped-def]
-    """A coordinate mirrored at both edges until it lies between them."""
+    """Reflect a coordinate at both edges until it is between them."""
     length = high - low
     if length <= _ZERO:
         return _ZERO
@@ -159,7 +161,7 @@ def _grid_place(at, size, corners, nearest, padding):  # type: ignore[no-untyped
 
 @device
 def grid_sample(p, b, tid, nt):  # type: ignore[no-untyped-def]
-    """Images read at places that another tensor names, from -1 to 1."""
+    """Sample images at positions given by another tensor, from -1 to 1."""
     height, width, channels, pixels = (
         word(p, _GRID_SAMPLE.height),
         word(p, _GRID_SAMPLE.width),
@@ -191,7 +193,7 @@ def _crop_place(low, high, index, count, size):  # type: ignore[no-untyped-def]
 
 @generated
 def crop_and_resize(target: Target, variant: str) -> Any:
-    """Boxes of images, each brought to one size. Variant: the kind of the indices."""
+    """Crop boxes of images and resize each to one size. Variant: the kind of the indices."""
     words = CROP_AND_RESIZE.place
     load_index = load_i64 if variant == "i64" else load_i32
 

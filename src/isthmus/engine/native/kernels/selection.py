@@ -1,7 +1,7 @@
-"""Kernels in which data decides where elements come from or go to: gathers, scatters, one-hot, extremes, sorting.
+"""Kernels in which data determines where elements come from or go to: gathers, scatters, one-hot, extremes, sorting.
 
-Indices come from data that has not been checked. Negative ones count from the end where an instruction says so; what is
-still outside is moved to the nearest element, so that no index can reach beyond its tensor, and reported.
+Indices come from data that has not been checked. Negative ones count from the end if the instruction says so. An index
+that is still outside is moved to the nearest element, so that none can reach beyond its tensor, and is reported.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ _NUMPY = {"f32": np.float32, "i32": np.int32, "i64": np.int64, "i8": np.int8, "u
 
 @device
 def _counted(index, size, from_end):  # type: ignore[no-untyped-def]
-    """Count a negative index from the end, where there are such indices."""
+    """Count a negative index from the end, if such indices are allowed."""
     index = np.int64(index)
-    # All bits of what is shifted are the sign, and the product does not change within a loop: no branch is left.
+    # The shift makes every bit the sign bit, and the product is constant within a loop: there is no branch.
     return index + (size * from_end & index >> 63)
 
 
 @device
 def _nearest(index, size):  # type: ignore[no-untyped-def]
-    """Find the element that is nearest to an index."""
+    """Return the valid index that is nearest to an index."""
     return max(0, min(index, size - 1))
 
 
 @generated
 def gather(target: Target, variant: str) -> Any:
-    """Slices along an axis.
+    """Gather slices along an axis.
 
     Variant: ``kind_size``, the kind of the indices and the bytes of a slice, or ``run`` for any number.
     """
@@ -82,7 +82,7 @@ def gather(target: Target, variant: str) -> Any:
 
 @generated
 def gather_elements(target: Target, variant: str) -> Any:
-    """An element of the axis for each index. Variant: ``kind_size``.
+    """Gather an element of the axis for each index. Variant: ``kind_size``.
 
     The strides are the input's, with 0 for the axis.
     """
@@ -113,7 +113,7 @@ def gather_elements(target: Target, variant: str) -> Any:
 
 @device
 def _place(p, load_index, indices, tuple_number, depth, lists, from_end):  # type: ignore[no-untyped-def]
-    """Find the byte offset that a tuple of indices names, and bits that are not 0 where one is outside its axis.
+    """Return the byte offset of a tuple of indices, and bits that are nonzero if one is outside its axis.
 
     Sizes and strides of the axes are listed at word `lists`.
     """
@@ -129,7 +129,7 @@ def _place(p, load_index, indices, tuple_number, depth, lists, from_end):  # typ
 
 @generated
 def gather_nd(target: Target, variant: str) -> Any:
-    """Slices that tuples of indices name. Variant: the kind of the indices."""
+    """Gather slices by tuples of indices. Variant: the kind of the indices."""
     words = GATHER_ND.place
     load_index = getattr(base, f"load_{variant}")
 
@@ -161,9 +161,9 @@ def _reductions(name: str, kind: str) -> Callable:
 
 @generated
 def scatter_nd(target: Target, variant: str) -> Any:
-    """Slices put where tuples of indices say. Variant: ``index_kind_reduction``.
+    """Scatter slices by tuples of indices. Variant: ``index_kind_reduction``.
 
-    The output holds the input already. Each thread does its part of every slice, in the order of the indices.
+    The output already holds the input. Each thread processes its part of every slice, in the order of the indices.
     """
     words = SCATTER_ND.place
     index, kind, name = variant.split("_")
@@ -191,9 +191,9 @@ def scatter_nd(target: Target, variant: str) -> Any:
 
 @generated
 def scatter_elements(target: Target, variant: str) -> Any:
-    """Elements put where indices say. Variant: ``index_kind_reduction``.
+    """Scatter elements by indices. Variant: ``index_kind_reduction``.
 
-    The output holds the input already; one thread does it all, in order.
+    The output already holds the input. One thread does all the work, in order.
     """
     words = SCATTER_ELEMENTS.place
     index, kind, name = variant.split("_")
@@ -223,7 +223,7 @@ def scatter_elements(target: Target, variant: str) -> Any:
 
 @generated
 def one_hot(target: Target, variant: str) -> Any:
-    """One of two values for each class. Variant: ``index_size``."""
+    """Write one of two values for each class. Variant: ``index_size``."""
     words = ONE_HOT.place
     index, _, size_text = variant.partition("_")
     load_index, size = getattr(base, f"load_{index}"), int(size_text)
@@ -247,7 +247,7 @@ def one_hot(target: Target, variant: str) -> Any:
 
 @generated
 def reverse_sequence(target: Target, variant: str) -> Any:
-    """The first elements of each sequence in reverse. Variant: the kind of the lengths."""
+    """Reverse the first elements of each sequence. Variant: the kind of the lengths."""
     words = REVERSE_SEQUENCE.place
     load_index = getattr(base, f"load_{variant}")
 
@@ -287,7 +287,7 @@ def _better(largest: bool) -> Callable:
 
 @generated
 def argument(target: Target, variant: str) -> Any:
-    """The place of the largest or least element. Variant: ``max_kind_index`` or ``min_kind_index``.
+    """Write the index of the largest or smallest element. Variant: ``max_kind_index`` or ``min_kind_index``.
 
     The first of equal elements wins; NaN beats everything, as in numpy.
     """
@@ -315,9 +315,9 @@ def argument(target: Target, variant: str) -> Any:
 
 @generated
 def top_k(target: Target, variant: str) -> Any:
-    """The best elements of each row and their places. Variant: ``max_kind_index`` or ``min_kind_index``.
+    """Write the best elements of each row and their indices. Variant: ``max_kind_index`` or ``min_kind_index``.
 
-    A sorted list of the best so far is kept in the outputs; of equal elements the first comes first.
+    A sorted list of the best so far is kept in the outputs. Equal elements keep their order.
     """
     words = TOP_K.place
     name, kind, index = variant.split("_")

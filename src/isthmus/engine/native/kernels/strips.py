@@ -1,4 +1,4 @@
-"""Kernels of steps that are computed strip by strip: cursors that move on, and sums that go on."""
+"""Kernels for steps that are computed tile by tile: advancing cursors, and sums that continue."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from isthmus.engine.native.signatures.strips import ADD_BYTES, ADD_ROWS, MEAN_OF
 from isthmus.engine.native.target import Target
 
 _BLOCK = 128
-"""Channels that one thread adds up together, as the kernel of whole means does."""
+"""The number of channels that one thread adds up together, as in the kernel of whole means."""
 
 
 @generated
 def repeat(target: Target, variant: str) -> Any:
-    """Point all cursors at where they lie the `turn`-th time. The executor does the repeating."""
+    """Point all cursors at their positions in iteration `turn`. The executor does the repeating."""
     words = REPEAT.place
 
     @device
@@ -50,7 +50,7 @@ def repeat(target: Target, variant: str) -> Any:
 
 @generated
 def vary(target: Target, variant: str) -> Any:
-    """Write words of other instructions. The address of the program's words stands before those of the pools."""
+    """Write words of other instructions. The address of the program's words is in the header of the base table."""
     words = VARY.place
 
     @device
@@ -71,7 +71,7 @@ def vary(target: Target, variant: str) -> Any:
 
 @generated
 def add_rows(target: Target, variant: str) -> Any:
-    """Add up pixels, on top of earlier sums or from nothing, four at a time as the mean of a whole image does."""
+    """Add up pixels, from earlier sums or from zero, four at a time like the mean of a whole image."""
     words = ADD_ROWS.place
     combine = device_reassociated(lambda a, b: a + b)
 
@@ -112,7 +112,7 @@ def add_rows(target: Target, variant: str) -> Any:
 
 @generated
 def add_bytes(target: Target, variant: str) -> Any:
-    """Add up pixels of stored values in 32 bits. Variant: how they are stored."""
+    """Add up pixels of stored values in 32 bits. Variant: the type of stored elements."""
     words = ADD_BYTES.place
     read = READ[variant]
 
@@ -134,7 +134,7 @@ def add_bytes(target: Target, variant: str) -> Any:
 
 @generated
 def mean_of_sums(target: Target, variant: str) -> Any:
-    """The means of sums: ``rint((sum - offset) * scale + bias) + zero``, limited. Variant: how they are stored."""
+    """Compute means of sums: ``rint((sum - offset) * scale + bias) + zero``, limited. Variant: the stored type."""
     words = MEAN_OF_SUMS.place
     write, stored = WRITE[variant], STORED[variant]
 

@@ -1,7 +1,8 @@
-"""Strips on several threads at once: each takes the next turn of a repetition, with its results in a lane of its own.
+"""Pipelining of tiles: each thread takes the next iteration of a repetition, with results in an arena of its own.
 
-What a turn keeps for the next one goes from thread to thread. So a turn stays behind the one before it by as many
-instructions as the program says, and never waits for one that nobody has taken: turns are taken in order.
+Data that an iteration keeps for the next one passes between threads. So an iteration stays as many instructions behind
+the one before it as the program says. It never waits for an iteration that no thread has taken, because iterations are
+taken in order.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _SCRATCH = int(Pool.SCRATCH)
 
 @device
 def _point(p, b, turn):  # type: ignore[no-untyped-def]
-    """Point the cursors of a thread at where they lie in a turn."""
+    """Point the cursors of a thread at their positions in an iteration."""
     first, cursors = word(p, _WORDS.first_cursor) + 1, word(p, _WORDS.cursors)
     for i in range(cursors):
         pool, stride = word(p, _WORDS.pools + i), word(p, _WORDS.pools + cursors + i)
@@ -43,7 +44,7 @@ def _point(p, b, turn):  # type: ignore[no-untyped-def]
 
 @generated
 def take(target: Target, variant: str) -> Any:
-    """Take turns until none is left. Alone it only points the cursors at the first turn (for profiles)."""
+    """Take iterations until none is left. With one thread, only point the cursors at the first one (for profiles)."""
     pause, yield_number = pause_of(target), YIELD[architecture(target)]
 
     @device
@@ -69,7 +70,7 @@ def take(target: Target, variant: str) -> Any:
             if turn >= times:
                 return
             _point(p, own, turn)
-            # A word is used again by a turn that cannot begin before this one has ended.
+            # The word is reused by an iteration that cannot begin before this one has ended.
             here = control + PROGRESS + LINE * (turn % nt)
             before = control + PROGRESS + LINE * ((turn + nt - 1) % nt)
             done = 0
@@ -84,7 +85,8 @@ def take(target: Target, variant: str) -> Any:
                         if spins > SPINS_BEFORE_YIELD:
                             system_call(yield_number, 0, 0, 0, 0)
                             spins = 0
-                # Of a run that is aborted all turns are still taken, since others wait for them, but nothing is done.
+                # In an aborted run all iterations are still taken, since other threads wait for them, but nothing is
+                # computed.
                 if abort == 0 or atomic_load(abort) != number:
                     row = body + 8 * ROW_WORDS * i
                     call_kernel(load_i64(row, 0), load_i64(row, 1), own, 0, 1)

@@ -1,7 +1,7 @@
-"""What vector micro-kernels are written with: LLVM vectors, masks and counted loops behind short names.
+"""The basics for writing vector micro-kernels: LLVM vectors, masks and counted loops with short names.
 
-A micro-kernel is a Python function that writes its code with a `VectorCode` and becomes callable from kernels by
-`outlined`. Vector lengths come from the target, so one description serves every instruction set.
+A micro-kernel is a Python function that emits its code with a `VectorCode`; `outlined` makes it callable from kernels.
+Vector lengths come from the target, so one description serves every instruction set.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ _KINDS = {"i": (I64, types.int64), "f": (F32, types.float32)}
 
 
 def vector_type(element: ir.Type, count: int) -> ir.VectorType:
-    """The type of `count` elements."""
+    """Return the type of a vector of `count` elements."""
     return ir.VectorType(element, count)
 
 
 def type_suffix(kind: ir.Type) -> str:
-    """How LLVM's overloaded intrinsics name a type: ``f32``, ``v16i32``."""
+    """Return the name of a type in LLVM's overloaded intrinsics: ``f32``, ``v16i32``."""
     if isinstance(kind, ir.VectorType):
         return f"v{kind.count}{_SUFFIX[kind.element]}"
     return _SUFFIX[kind]
 
 
 class VectorCode:
-    """Writes the vector code of one function.
+    """A generator of vector code for one function.
 
     Parameters
     ----------
     builder
-        Where the instructions go.
+        The builder that receives the instructions.
     target
-        Its vector registers give `lanes`, the number of 32-bit elements in a vector, and `floats` and `ints`, the
-        vector types of that many.
+        The target. Its vector registers determine `lanes`, the number of 32-bit elements in a vector, and `floats` and
+        `ints`, the vector types of that length.
     """
 
     def __init__(self, builder: Any, target: Target) -> None:
@@ -55,11 +55,11 @@ class VectorCode:
     # -- numbers -------------------------------------------------------------------------------------------------------
 
     def number(self, value: int, kind: ir.Type = I64) -> Any:
-        """An integer constant."""
+        """Return an integer constant."""
         return ir.Constant(kind, value)
 
     def plus(self, left: Any, right: Any) -> Any:
-        """A sum of addresses or counts; either may be a Python integer."""
+        """Return a sum of addresses or counts; either may be a Python integer."""
         if isinstance(right, int):
             if right == 0:
                 return left
@@ -67,7 +67,7 @@ class VectorCode:
         return self.builder.add(left, right)
 
     def times(self, left: Any, right: Any) -> Any:
-        """A product of counts; the right one may be a Python integer."""
+        """Return a product of counts; the right one may be a Python integer."""
         return self.builder.mul(left, self.number(right) if isinstance(right, int) else right)
 
     def call(self, name: str, result: ir.Type, arguments: Sequence[Any]) -> Any:
@@ -78,9 +78,10 @@ class VectorCode:
         return self.builder.call(function, arguments)
 
     def opaque(self, value: Any) -> Any:
-        """The same integer, of which LLVM no longer knows how it was made.
+        """Return the same integer, but hide from LLVM how it was computed.
 
-        Keeps a shared loop offset one register: the optimiser would rather advance every address made with it.
+        This keeps a shared loop offset in one register; the optimiser would otherwise advance every address made with
+        it.
         """
         barrier = ir.InlineAsm(ir.FunctionType(value.type, [value.type]), "", "=r,0")
         return self.builder.call(barrier, [value])
@@ -88,7 +89,7 @@ class VectorCode:
     # -- vectors -------------------------------------------------------------------------------------------------------
 
     def splat(self, scalar: Any, count: int | None = None) -> Any:
-        """A vector with the scalar in each lane."""
+        """Return a vector with the scalar in each lane."""
         count = self.lanes if count is None else count
         kind = vector_type(scalar.type, count)
         first = self.builder.insert_element(ir.Constant(kind, ir.Undefined), scalar, self.number(0, I32))
@@ -96,52 +97,52 @@ class VectorCode:
         return self.builder.shuffle_vector(first, ir.Constant(kind, ir.Undefined), lanes)
 
     def constant(self, value: float | int, kind: ir.VectorType | None = None) -> Any:
-        """A vector with the same constant in each lane, of floats unless `kind` says otherwise."""
+        """Return a vector with the same constant in each lane, of floats unless `kind` says otherwise."""
         kind = self.floats if kind is None else kind
         return ir.Constant(kind, [value] * kind.count)
 
     def fma(self, left: Any, right: Any, addend: Any) -> Any:
-        """``left * right + addend``, fused where the target does that in one instruction."""
+        """Return ``left * right + addend``, fused if the target has an instruction for it."""
         return self.call(f"llvm.fmuladd.{type_suffix(addend.type)}", addend.type, [left, right, addend])
 
     def maximum(self, value: Any, least: Any) -> Any:
-        """The larger; a NaN in `value` stays."""
+        """Return the larger value; a NaN in `value` stays."""
         return self.builder.select(self.builder.fcmp_ordered("<", value, least), least, value)
 
     def minimum(self, value: Any, most: Any) -> Any:
-        """The smaller; a NaN in `value` stays."""
+        """Return the smaller value; a NaN in `value` stays."""
         return self.builder.select(self.builder.fcmp_ordered(">", value, most), most, value)
 
     def clamp(self, value: Any, least: Any, most: Any) -> Any:
-        """The value limited to a range of vectors; a NaN stays."""
+        """Limit the value to a range given by vectors; a NaN stays."""
         return self.minimum(self.maximum(value, least), most)
 
     def round_even(self, value: Any) -> Any:
-        """The nearest integer, ties to even, as a float."""
+        """Return the nearest integer, ties to even, as a float."""
         return self.call(f"llvm.rint.{type_suffix(value.type)}", value.type, [value])
 
     # -- memory --------------------------------------------------------------------------------------------------------
 
     def pointer(self, address: Any, kind: ir.Type, offset: int = 0) -> Any:
-        """A typed pointer to an address plus constant bytes."""
+        """Return a typed pointer to an address plus constant bytes."""
         return self.builder.inttoptr(self.plus(address, offset), kind.as_pointer())
 
     def load(self, address: Any, kind: ir.Type | None = None, offset: int = 0, align: int = 1) -> Any:
-        """A value in memory: a vector of floats unless `kind` names another type."""
+        """Load a value from memory: a vector of floats unless `kind` names another type."""
         return self.builder.load(self.pointer(address, self.floats if kind is None else kind, offset), align=align)
 
     def store(self, value: Any, address: Any, offset: int = 0, align: int = 1) -> None:
-        """Write a value to memory."""
+        """Store a value in memory."""
         self.builder.store(value, self.pointer(address, value.type, offset), align=align)
 
     def mask(self, count: Any, first: int = 0, lanes: int | None = None) -> Any:
-        """Which lanes are below `count` when the vector begins at element `first`."""
+        """Return a mask of the lanes that are below `count` if the vector begins at element `first`."""
         lanes = self.lanes if lanes is None else lanes
         numbers = ir.Constant(vector_type(I64, lanes), [first + lane for lane in range(lanes)])
         return self.builder.icmp_signed("<", numbers, self.splat(count, lanes))
 
     def masked_load(self, address: Any, mask: Any, kind: ir.VectorType | None = None, offset: int = 0) -> Any:
-        """A vector of which only the masked lanes are read; the others are zero."""
+        """Load only the masked lanes of a vector; the others are zero."""
         kind = self.floats if kind is None else kind
         return self.call(
             f"llvm.masked.load.{type_suffix(kind)}.p0",
@@ -150,7 +151,7 @@ class VectorCode:
         )
 
     def masked_store(self, value: Any, address: Any, mask: Any, offset: int = 0) -> None:
-        """Write the masked lanes of a vector."""
+        """Store the masked lanes of a vector."""
         name = f"llvm.masked.store.{type_suffix(value.type)}.p0"
         pointer = self.pointer(address, value.type, offset)
         self.call(name, ir.VoidType(), [value, pointer, self.number(1, I32), mask])
@@ -162,7 +163,7 @@ class VectorCode:
         return VectorLoop(self, count, carried, step)
 
     def either(self, condition: Any, yes: Callable[[], Sequence[Any]], no: Callable[[], Sequence[Any]]) -> list[Any]:
-        """The values of one of two pieces of code, of which only that one runs."""
+        """Return the values of one of two branches; only that branch runs."""
         ends = []
         with self.builder.if_else(condition) as branches:
             for branch, write in zip(branches, (yes, no), strict=True):
@@ -177,7 +178,7 @@ class VectorCode:
         return merged
 
     def below(self, left: Any, right: Any) -> Any:
-        """Whether one count is below the other; either may be a Python integer."""
+        """Return whether one count is below the other; either may be a Python integer."""
         left, right = (self.number(side) if isinstance(side, int) else side for side in (left, right))
         return self.builder.icmp_signed("<", left, right)
 
@@ -185,7 +186,7 @@ class VectorCode:
 class VectorLoop:
     """A counted loop: `index` runs from 0 by `step` while below the count, and runs at least once.
 
-    `values` are the carried values inside; `end` takes those of the next round and answers the last ones.
+    `values` are the carried values inside the loop; `end` takes those of the next iteration and returns the final ones.
 
     Examples
     --------
@@ -207,7 +208,7 @@ class VectorLoop:
             phi.add_incoming(value, before)
 
     def end(self, values: Sequence[Any] = ()) -> list[Any]:
-        """Close the loop; what follows runs after it."""
+        """Close the loop; code emitted afterwards runs after it."""
         builder = self._code.builder
         after = self._code.plus(self.index, self._step)
         self.index.add_incoming(after, builder.block)
@@ -220,16 +221,16 @@ class VectorLoop:
 
 
 def outlined(name: str, parameters: str, target: Target, emit: Callable[..., None]) -> Callable:
-    """A micro-kernel callable from kernels, compiled as one function of its own however often it is called.
+    """Return a micro-kernel that kernels can call; it is compiled once, as a separate function.
 
     Parameters
     ----------
     name
-        Unique among the micro-kernels of a kernel.
+        A name that is unique among the micro-kernels of a kernel.
     parameters
-        One letter for each: ``i`` for a 64-bit integer or address, ``f`` for a float.
+        One letter for each parameter: ``i`` for a 64-bit integer or address, ``f`` for a float.
     emit
-        Writes the body: called with a `VectorCode` and the arguments.
+        Emits the body; it is called with a `VectorCode` and the arguments.
     """
     kinds = [_KINDS[letter] for letter in parameters]
 
@@ -249,7 +250,7 @@ def outlined(name: str, parameters: str, target: Target, emit: Callable[..., Non
 
         return types.void(*(numba_type for _, numba_type in kinds)), generate
 
-    # The front end matches calls against the signature, which must spell out the parameters.
+    # The front end matches calls against the signature, which must list the parameters explicitly.
     names = ["typing_context", *(f"argument{i}" for i in range(len(kinds)))]
     definition.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD) for n in names]

@@ -1,1 +1,1 @@
-"""How each operation becomes instructions: one table a family, merged by `isthmus.engine.native.lower`."""
+"""How each operation becomes instructions: one table per family, merged by `isthmus.engine.native.lower`."""

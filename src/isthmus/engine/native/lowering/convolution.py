@@ -1,6 +1,7 @@
 """Convolutions in float32: plain, depth-wise and transposed, over one to three spatial axes.
 
-A transposed convolution is as many plain ones as its stride has phases, each writing every stride-th pixel.
+A transposed convolution is computed as one plain convolution per phase of its stride; each writes every stride-th
+pixel.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ _LONG_RUN = 32
 _LIST_BYTES = 64 << 10
 _COPY_BYTES = 256 << 10
 _LESS_FOR_STRIPS = 4
-"""How many times less of both a strip takes: what matters there is that little is alive."""
+"""The divisor of `_LIST_BYTES` and `_COPY_BYTES` for tiles of a fused region, where little memory should be alive."""
 
 
 @dataclass(frozen=True)
 class ConvBlocking:
-    """How a convolution is cut for the kernel: tile, tiles in a block, what a tap is, work space of a thread."""
+    """The blocking of a convolution: tile, tiles in a block, whether a tap is a whole row, work space of a thread."""
 
     tile: PanelTile
     block: int
@@ -40,12 +41,12 @@ class ConvBlocking:
 
     @staticmethod
     def of(window: ConvWindow, target: Target) -> ConvBlocking:
-        """The cut of a window."""
+        """Return the blocking of a window."""
         filters = window.filters // window.groups
         tile = choose_tile(window.whole_pixels, filters, target)
         kernel, crossing = window.kernel, window.crossing()
-        # A whole row of the kernel is one run of memory. Where that run crosses the edge of the input it must be
-        # copied, which only pays when the alternative is many short runs.
+        # A whole row of the kernel is one run of memory. If that run crosses the edge of the input it must be copied,
+        # which only pays if the alternative is many short runs.
         whole_rows = (
             window.groups == 1
             and window.dilation[2] == 1
@@ -94,7 +95,9 @@ def _emit_window(
     e: Emitter, window: ConvWindow, weights: np.ndarray, bias: np.ndarray | None, source: Operand, result: Operand,
     steps: tuple[int, int, int, int], clamp: tuple[float, float] | None,
 ) -> None:  # fmt: skip
-    """Emit a convolution by lists of addresses; `steps` are the bytes between batches, planes, rows, pixels of out."""
+    """Emit a convolution by address lists; `steps` are the bytes between batches, planes, rows and pixels of the
+    result.
+    """
     cut, groups = ConvBlocking.of(window, e.target), window.groups
     width = cut.tile.width(e.target)
     filters, channels = window.filters // groups, window.channels // groups

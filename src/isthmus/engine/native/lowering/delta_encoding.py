@@ -1,7 +1,7 @@
-"""Makes a program by strips smaller: instructions of one step in several strips keep the words that they share once.
+"""Shrinks a tiled program: instructions of one step in several tiles store the words that they have in common once.
 
-They differ in where they read and write, and in a few numbers of rows. An instruction before them writes those into the
-words of one, which the others then are too.
+They differ in where they read and write, and in a few row counts. An earlier instruction writes the differing words
+into one shared copy, which all of them use.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from isthmus.engine.native.signatures import KERNELS
 from isthmus.engine.native.words import LONGEST_LIST
 
 LONGEST = 63
-"""Words of an instruction that may change."""
+"""The largest number of words of an instruction whose words may change."""
 _A_ROW = 12
-"""Bytes of an instruction besides its words."""
+"""The size in bytes of an instruction besides its words."""
 _TOGETHER = 4
-"""Instructions that are changed by one other, or more."""
+"""The assumed number of instructions that one other instruction changes; there may be more."""
 
 Key = tuple[int, str]
 
 
 @dataclass(frozen=True)
 class Instruction:
-    """One row of a table with its words."""
+    """One row of a table, with its words."""
 
     kernel: int
     words: tuple[int, ...]
@@ -35,7 +35,7 @@ class Instruction:
 
 @dataclass
 class _Change:
-    """An instruction that changes others: for each what tells them apart, and the words from now on."""
+    """An instruction that changes others: the key and the new words of each."""
 
     wanted: dict[Key, tuple[int, ...]] = field(default_factory=dict)
     words: int = 0
@@ -51,7 +51,7 @@ class Varied:
 
 
 def varied(instructions: Sequence[Instruction], kernels: dict[str, int]) -> Varied:
-    """The table of instructions; `kernels` numbers their names, and gets the one that changes others."""
+    """Return the table of instructions; `kernels` numbers their names, and the changing kernel is added to it."""
     repeat = {kernels.get(REPEAT, -1), kernels.get(TURNS, -1)}
     places = _places(instructions, repeat)
     rows = _with_changes(instructions, repeat, places)
@@ -61,7 +61,7 @@ def varied(instructions: Sequence[Instruction], kernels: dict[str, int]) -> Vari
 
 
 def _uses(instructions: Sequence[Instruction], repeat: Collection[int]) -> Iterator[Sequence[Instruction]]:
-    """The instructions in order, those of a repeated strip together."""
+    """Yield the instructions in order, those of a repetition together."""
     at = 0
     while at < len(instructions):
         end = at + 1 + (instructions[at].words[0] if instructions[at].kernel in repeat else 0)
@@ -70,14 +70,14 @@ def _uses(instructions: Sequence[Instruction], repeat: Collection[int]) -> Itera
 
 
 def _places(instructions: Sequence[Instruction], repeat: Collection[int]) -> dict[Key, tuple[int, ...]]:
-    """Which words of which instructions change, where that makes a program smaller."""
+    """Return the indices of the words that change, for each instruction where that makes the program smaller."""
     forms: dict[Key, list[tuple[int, ...]]] = {}
     excluded: set[Key] = set()
     for together in _uses(instructions, repeat):
         here: dict[Key, tuple[int, ...]] = {}
         for one in together:
             key = one.kernel, one.label
-            # In a repeated strip there is nothing between two instructions that could change the second.
+            # Within a repetition, no instruction between two others could change the second.
             if one.kernel in repeat or here.setdefault(key, one.words) != one.words:
                 excluded.add(key)
         for key, words in here.items():
@@ -99,7 +99,7 @@ def _places(instructions: Sequence[Instruction], repeat: Collection[int]) -> dic
 def _with_changes(
     instructions: Sequence[Instruction], repeat: Collection[int], places: dict[Key, tuple[int, ...]]
 ) -> list[Instruction | _Change]:
-    """The instructions, with changes before those that need them: as many in one as it can be early for."""
+    """Return the instructions with changes before them; one change serves as many instructions as it can precede."""
     now: dict[Key, tuple[int, ...]] = {}
     rows: list[Instruction | _Change] = []
     change, used = _Change(), set[Key]()

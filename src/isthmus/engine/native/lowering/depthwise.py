@@ -1,4 +1,4 @@
-"""Depth-wise convolutions in float32 with one filter for each channel: the words of their kernel, weights packed."""
+"""Depth-wise convolutions in float32 with one filter for each channel: their kernel's operands and packed weights."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from isthmus.engine.native.target import Target
 from isthmus.prepare.geometry.windows import ConvWindow
 
 TILE = TILES[0]
-"""Neighbouring outputs computed together; they share the input columns under their windows."""
+"""The number of neighbouring outputs computed together; they share the input columns under their windows."""
 
 _SHORT_TILE, _A_SINGLE_ONE = 1.5, 2.7
-"""What an output takes in a short tile and by itself, as a multiple of one in a whole tile."""
+"""The time of an output in a short tile and by itself, relative to an output in a whole tile."""
 
 
 @dataclass(frozen=True)
@@ -36,13 +36,13 @@ class Axis:
 
 
 def is_depth_wise(window: ConvWindow) -> bool:
-    """Whether the kernel serves it: one filter a channel, at most two axes."""
+    """Return whether the kernel supports the window: one filter per channel, at most two axes."""
     planar = window.size[0] == window.out[0] == window.kernel[0] == 1 and window.pad[0] == 0
     return planar and window.channels > 1 and window.groups == window.channels == window.filters
 
 
 def _axes(window: ConvWindow, target: Target) -> tuple[Axis, Axis]:
-    """The outer axis and the one that tiles run along: the one with more to share."""
+    """Return the outer axis and the axis that tiles run along, which is the one with more to share."""
     pixel, padded = window.channels * 4, -(-window.channels // target.lanes) * target.lanes * 4
     steps = {1: (window.size[2] * pixel, window.out[2] * pixel, window.kernel[2] * padded), 2: (pixel, pixel, padded)}
     height, width = (
@@ -56,14 +56,14 @@ def _axes(window: ConvWindow, target: Target) -> tuple[Axis, Axis]:
 
 
 def _is_upright(window: ConvWindow) -> bool:
-    """Whether tiles run along the height."""
+    """Return whether tiles run along the height."""
     _, rows, columns = window.whole or window.out
     return rows >= TILE and (columns < TILE or (window.kernel[2] == 1 and window.kernel[1] > 1))
 
 
 def _variant(axis: Axis, strip: bool) -> str:
     special = axis.dilation == 1 and (axis.kernel, axis.stride) in SPECIAL
-    # A whole image that narrow is a small one.
+    # A whole image that is this narrow is small.
     for tile in TILES if strip else TILES[:1]:
         if special and axis.out >= tile:
             return f"{tile}x{axis.kernel}s{axis.stride}"
@@ -76,12 +76,12 @@ def _list_bytes(window: ConvWindow, target: Target) -> int:
 
 
 def depth_wise_work(window: ConvWindow, target: Target, threads: int) -> int:
-    """Bytes of work space."""
+    """Return the size of the work space in bytes."""
     return _list_bytes(window, target) * threads
 
 
 def depth_wise_effort(window: ConvWindow, along_width: bool) -> Effort | None:
-    """What strips take where they cut the axis that tiles run along."""
+    """Return the cost of tiles of a fused region that divide the axis along which the kernel's tiles run."""
     if _is_upright(window) == along_width:
         return None
 

@@ -1,4 +1,4 @@
-"""Lowering of the end of a detector."""
+"""Lowering of detection post-processing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lowering of elementwise operations: which kernel a function and a type need, and broadcasting resolved into rows."""
+"""Lowering of elementwise operations: the kernel for a function and a type, and broadcasting resolved into rows."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _LONG_ROW = 512
 
 
 def kind_of(tensor: Tensor) -> str:
-    """The kernels' name of a tensor's type; fixed-point types have none."""
+    """Return the kernels' name of a tensor's type; fixed-point types have none."""
     return KINDS[tensor.dtype]
 
 
 def without_kind(*tensors: Tensor) -> str | None:
-    """Why kernels cannot compute with one of these tensors."""
+    """Return why kernels cannot compute with one of these tensors, or None."""
     for tensor in tensors:
         if tensor.dtype not in KINDS:
             return f"{tensor.describe()} has a data type that this kernel does not compute with"
@@ -37,7 +37,7 @@ def without_kind(*tensors: Tensor) -> str | None:
 
 
 def without_clamp(step: Step) -> str | None:
-    """Why the outputs of a step cannot be limited to its fused activation by `clamp_in_place`."""
+    """Return why `clamp_in_place` cannot limit the outputs of a step to its fused activation, or None."""
     for tensor in step.outputs:
         if step.clamp is not None and tensor.dtype is not DataType.FLOAT_32:
             return f"a fused activation of {tensor.describe()} needs float32"
@@ -51,12 +51,12 @@ def _stored_type(tensor: Tensor) -> DataType:
 def _emit_function(
     e: Emitter, variant: str, output: Operand, x: Operand, elements: int, first: float = 0.0, second: float = 0.0
 ) -> None:
-    """A function of one element and up to two parameters."""
+    """Emit a function of one element and up to two parameters."""
     e.emit(f"elementwise:unary.{variant}", output=output, x=x, elements=elements, first=first, second=second)
 
 
 def clamp_in_place(step: Step, e: Emitter) -> None:
-    """Limit the outputs to the step's fused activation, for kernels that do not do so themselves."""
+    """Limit the outputs to the step's fused activation, for kernels that do not limit them."""
     if step.clamp is None:
         return
     for tensor in step.outputs:
@@ -103,9 +103,9 @@ def _emit_integer_clamp(step: Step, e: Emitter, low: float, high: float) -> None
 def rows(
     out_dims: Sequence[int], operands: Sequence[Tensor], sizes: Sequence[int]
 ) -> tuple[int, list[int], list[list[int]], list[int]]:
-    """Broadcasting as rows: row length, outer dimensions, each operand's outer byte strides, each one's step in a row.
+    """Return broadcasting as rows: row length, outer dimensions, outer byte strides and step in a row of each operand.
 
-    Outer dimensions are innermost first.
+    Outer dimensions are listed innermost first.
     """
     strides = []
     for tensor in operands:
@@ -127,7 +127,7 @@ def _emit_binary(step: Step, e: Emitter, function: Operation) -> None:
     low, high = step.clamp or (-inf, inf)
     inner, dims, (left_strides, right_strides), steps = rows(output.dims, (left, right), [left.dtype.itemsize] * 2)
     places = [e.at(left), e.at(right)]
-    # A short constant row is repeated, for a loop of a few elements is mostly overhead.
+    # A short constant row is repeated, because a loop over a few elements is mostly overhead.
     for index, tensor in enumerate((left, right)):
         if tensor.is_static and tensor.elements == inner < _SHORT_ROW and len(dims) == 1 and steps == [1, 1]:
             repeats = _LONG_ROW // inner
@@ -165,7 +165,7 @@ def _emit_select(step: Step, e: Emitter) -> None:
 
 
 def _emit_cast(step: Step, e: Emitter) -> None:
-    """Stored elements keep their number, those of fixed-point tensors too."""
+    """Emit a cast; stored elements keep their number, also those of fixed-point tensors."""
     x, output = operand(step, 0), step.outputs[0]
     source, goal = (
         "bf16" if tensor.dtype is DataType.BFLOAT_16 else KINDS[_stored_type(tensor)] for tensor in (x, output)
@@ -179,7 +179,7 @@ def _emit_relu_min_max(step: Step, e: Emitter) -> None:
 
 
 def _refuses_function(step: Step, function: Operation) -> str | None:
-    """What has no kernel: types, operands of different types, and activations of other results than floats."""
+    """Return why no kernel exists: types, mixed operand types, or an activation of results other than floats."""
     operands = [operand(step, index) for index in range(function.inputs[0])]
     unknown = without_kind(operands[0])
     if unknown is not None:
@@ -220,7 +220,7 @@ _SPECIAL: dict[str, Lowering] = {
 
 
 def _by_table(function: Operation) -> Lowering:
-    """How a function of elements is lowered, as its entry in the operations' table tells."""
+    """Return the lowering of an elementwise function, from its entry in the table of operations."""
     limits = function.traits.limits
     if limits is not None:
         return Lowering(lambda step, e: _emit_clamp(step, e, *limits), refuses=_refuses_clamp)
@@ -245,7 +245,7 @@ _ENTRIES: dict[str, Lowering] = {
 
 
 def _unless_empty(entry: Lowering) -> Lowering:
-    """Nothing is emitted, and nothing refused, for a result without elements."""
+    """Return a lowering that emits and refuses nothing if the result has no elements."""
 
     def emit(step: Step, e: Emitter) -> None:
         if step.outputs[0].elements:

@@ -1,4 +1,4 @@
-"""What lowerings write with: operand words for tensors, constants and work space, and instructions."""
+"""The tools of lowerings: operand words for tensors, constants and work space, and instructions."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ def _in_proportion(step: Step, axis: int, target: Target) -> Effort | None:
 
 @dataclass(frozen=True)
 class Lowering:
-    """How one operation becomes instructions.
+    """The functions that turn one operation into instructions.
 
     Parameters
     ----------
     emit
-        Writes the instructions of a step that is not refused.
+        Emits the instructions of a step that is not refused.
     work
         The scratch that a step needs besides its tensors.
     refuses
-        Why a step cannot be executed, or None. It looks at types, shapes and parameters and at which operands are
-        constants, never at what these hold.
+        Why a step cannot be executed, or None. It depends on types, shapes, parameters and on which operands are
+        constants, never on their contents.
     effort
-        What strips of a step take, by their rows along an axis of its result: those of a tile that are not there cost
-        what the others do. None where it is in proportion.
+        The cost of tiles of a step, by their number of rows along an axis of its result: missing rows of a kernel's
+        tile cost as much as the others. None if the cost is proportional.
     """
 
     emit: Callable[[Step, Emitter], None]
@@ -58,7 +58,7 @@ class Lowering:
 
 
 class Emitter:
-    """Collects the instructions and constants of a program under construction."""
+    """A collector of the instructions and constants of a program under construction."""
 
     def __init__(
         self,
@@ -90,12 +90,12 @@ class Emitter:
         self._begun: list[int] = []
 
     def begin(self, step: Step, work_offset: int, shares: int = 1) -> None:
-        """Start the instructions of a step: where its work space lies in scratch, and how many threads share it."""
+        """Start a step's instructions, with the offset of its work space in scratch and its number of threads."""
         self._step, self._work, self._shares = step, work_offset, shares
         self._begun.append(len(self.table))
 
     def begin_repeat(self, repeat: Repeat, first_cursor: int) -> None:
-        """Let what is emitted up to `end_repeat` be executed several times, with tensors that move on each time."""
+        """Repeat the instructions up to `end_repeat`, with tensors that advance each time."""
         self._advances, self._repeat, self._begun = repeat.advances, len(self.table), []
         moves = dict.fromkeys((self._places[tensor].pool, stride) for tensor, stride in repeat.advances.items())
         lists = {"pools": [pool for pool, _ in moves], "strides": [stride for _, stride in moves]}
@@ -104,7 +104,7 @@ class Emitter:
             self.emit(REPEAT, instructions=1, times=repeat.times, first_cursor=first_cursor, **lists)
         else:
             offset, bytes_ = repeat.lane
-            # What a turn does is one thread's: it is cut for one, as its work space is.
+            # One thread runs an iteration, so its instructions and work space are laid out for one thread.
             self._lane, self.threads = (first_cursor, offset, offset + bytes_), 1
             self.emit(
                 TURNS, instructions=1, times=repeat.times, first_cursor=first_cursor, lane_bytes=bytes_, lead=0, **lists
@@ -113,7 +113,7 @@ class Emitter:
         self._cursors = {move: first_cursor + number for number, move in enumerate(moves)}
 
     def end_repeat(self, repeat: Repeat) -> None:
-        """End what is repeated."""
+        """End the repetition."""
         number, begin, _ = self.table[self._repeat]
         ends = [*self._begun[1:], len(self.table)]
         signature, instructions = KERNELS[list(self.kernels)[number]], len(self.table) - self._repeat - 1
@@ -125,7 +125,7 @@ class Emitter:
         self._advances, self._cursors, self._lane = {}, {}, None
 
     def end(self) -> None:
-        """Let instructions of strips share words."""
+        """Let instructions of tiles share words."""
         if not self._by_strips:
             return
         starts = sorted({begin for _, begin, _ in self.table})
@@ -139,18 +139,18 @@ class Emitter:
 
     @contextmanager
     def nested(self, step: Step, offset: int) -> Iterator[None]:
-        """Lower another step in the place of the present one, with its work space `offset` bytes into this one's."""
+        """Lower another step in place of the current one, with its work space `offset` bytes into this one's."""
         outer = self._step, self._work
         self._step, self._work = step, self._work + offset
         yield
         self._step, self._work = outer
 
     def place_in_work(self, tensor: Tensor, offset: int) -> None:
-        """Give a temporary tensor a place in the step's work space."""
+        """Place a temporary tensor in the step's work space."""
         self._places[tensor] = Place(Pool.SCRATCH, self._work + offset)
 
     def emit(self, kernel: str, /, **words: Value) -> None:
-        """Append an instruction: its words by the names that the kernel's declaration gives them."""
+        """Append an instruction, with its operands by the names in the kernel's signature."""
         if kernel not in KERNELS:
             raise QnnError(Code.COMMON_NOT_SUPPORTED, f"kernel '{kernel}'", "no such kernel is declared")
         encoded = KERNELS[kernel].encode(words)
@@ -160,7 +160,7 @@ class Emitter:
         self.words += encoded
 
     def at(self, tensor: Tensor | None, offset: int = 0) -> Operand:
-        """The operand word of a tensor (plus a byte offset), or that of an absent one."""
+        """Return the operand word of a tensor (plus a byte offset), or of an absent one."""
         if tensor is None:
             return ABSENT
         if tensor.is_static:
@@ -173,7 +173,7 @@ class Emitter:
         return Operand.at(self._cursors[place.pool, stride], place.offset + offset)
 
     def _in_lane(self, place: Place, offset: int) -> Operand:
-        """The operand word of a place that does not move, which may be one of each thread's."""
+        """Return the operand word of a location that does not advance, which may be in each thread's arena."""
         if self._lane is not None and place.pool == Pool.SCRATCH:
             cursor, low, high = self._lane
             if low <= place.offset < high:
@@ -181,7 +181,7 @@ class Emitter:
         return Operand.at(place.pool, place.offset + offset)
 
     def constant(self, array: np.ndarray, alignment: int = CONSTANT_ALIGNMENT) -> Operand:
-        """The operand word of a constant; equal contents are kept once."""
+        """Return the operand word of a constant; equal contents are stored once."""
         content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         key = (content.size, content.tobytes())
         if key not in self._known:
@@ -192,9 +192,9 @@ class Emitter:
         return Operand.at(Pool.CONSTANT, self._known[key])
 
     def work(self, offset: int = 0) -> Operand:
-        """The operand word of the step's work space."""
+        """Return the operand word of the step's work space."""
         return self._in_lane(Place(Pool.SCRATCH, self._work), offset)
 
     def constants(self) -> np.ndarray:
-        """All constants in one array."""
+        """Return all constants in one array."""
         return np.concatenate(self._chunks) if self._chunks else np.zeros(0, np.uint8)

@@ -1,4 +1,4 @@
-"""What lowerings of fixed-point steps share: limits in stored values, tables of 256 entries, requantization."""
+"""Helpers for lowerings of fixed-point steps: limits in stored values, tables of 256 entries, requantization."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ STORED = {
     DataType.UFIXED_POINT_16: "u16",
     DataType.SFIXED_POINT_32: "s32",
 }
-"""How kernels name the type of stored elements."""
+"""The kernels' names of the types of stored elements."""
 
 
 def pair(step: Step, name: str) -> tuple[int, int]:
-    """A parameter with a number for height and one for width."""
+    """Return a parameter that has a number for height and one for width."""
     first, second = np.asarray(step.params[name]).reshape(2).tolist()
     return first, second
 
 
 def signed_result(step: Step, output: Tensor) -> dict[str, int]:
-    """The words for zero point, least and most of a result made as signed bytes, and what flips those into its own."""
+    """Return zero point, least and most of a result as signed bytes, and the flip that makes its own bytes of those."""
     shift = 0 if output.dtype is DataType.SFIXED_POINT_8 else 128
     least, most = stored_limits(step, output)
     zero = quantization_of(output).zero_point - shift
@@ -35,7 +35,7 @@ def signed_result(step: Step, output: Tensor) -> dict[str, int]:
 
 
 def has_byte_weights(weights: Tensor) -> bool:
-    """Tell whether constant weights are 8-bit numbers, with zero points that are such numbers too."""
+    """Return whether constant weights, and their zero points, are 8-bit numbers."""
     if not weights.is_static or weights.dtype not in (DataType.SFIXED_POINT_8, DataType.UFIXED_POINT_8):
         return False
     limits = np.iinfo(weights.dtype.numpy)
@@ -43,7 +43,7 @@ def has_byte_weights(weights: Tensor) -> bool:
 
 
 def without_zero_points(weights: Tensor) -> np.ndarray:
-    """Take the zero points off constant 8-bit weights: what is left needs nine bits."""
+    """Return constant 8-bit weights minus their zero points; the differences need nine bits."""
     assert weights.data is not None
     quantization = quantization_of(weights)
     offsets = np.array(quantization.offsets, np.int16)
@@ -53,7 +53,7 @@ def without_zero_points(weights: Tensor) -> np.ndarray:
 
 
 def byte_parts(numbers: np.ndarray) -> list[np.ndarray]:
-    """Split whole numbers into signed bytes that add up to them: one array where they fit, else several."""
+    """Split integers into signed bytes that add up to them: one array if they fit, else several."""
     parts: list[np.ndarray] = []
     rest = numbers
     while not parts or rest.any():
@@ -63,17 +63,17 @@ def byte_parts(numbers: np.ndarray) -> list[np.ndarray]:
 
 
 def weight_scales(weights: Tensor, columns: int) -> np.ndarray:
-    """The scale of each column of results."""
+    """Return the scale of each column of results."""
     return np.broadcast_to(np.array(quantization_of(weights).scales, np.float32), (columns,))
 
 
 def _units(x: Tensor, weights: Tensor, columns: int) -> np.ndarray:
-    """Give what one step of the sums means, for each column of results."""
+    """Return the real value of one unit of the sums, for each column of results."""
     return quantization_of(x).scale * weight_scales(weights, columns).astype(np.float64)
 
 
 def _is_in_reals(bias: Tensor, units: np.ndarray) -> bool:
-    """Tell whether a bias is not in units of the sums: floats, or numbers with a scale or zero point of their own."""
+    """Return whether a bias is not in units of the sums: floats, or numbers with their own scale or zero point."""
     if not bias.dtype.is_fixed_point:
         return bias.dtype.is_float
     quantization = quantization_of(bias)
@@ -81,7 +81,7 @@ def _is_in_reals(bias: Tensor, units: np.ndarray) -> bool:
 
 
 def bias_of(step: Step, columns: int) -> np.ndarray:
-    """The bias of a product in units of its sums."""
+    """Return the bias of a product in units of its sums."""
     bias, x, weights = (step.inputs[i] if len(step.inputs) > i else None for i in (2, 0, 1))
     if bias is None:
         return np.zeros(columns, np.int64)
@@ -102,9 +102,9 @@ def _rounded(bias: Tensor, units: np.ndarray) -> np.ndarray:
 
 
 def sums_fit(step: Step, columns: int, depth: int) -> bool:
-    """Whether the scaled sums of a product stay within 32 bits, so that rounding them cannot overflow.
+    """Return whether the scaled sums of a product fit 32 bits, so that rounding them cannot overflow.
 
-    The sums themselves wrap around, as they do in other runtimes: biases of channels that hardly vary may be enormous.
+    The sums themselves wrap around, as in other runtimes: biases of channels that hardly vary may be enormous.
     """
     x, weights = step.inputs[0], step.inputs[1]
     assert x is not None
@@ -116,7 +116,7 @@ def sums_fit(step: Step, columns: int, depth: int) -> bool:
 
 
 def bias_fits(step: Step, columns: int) -> bool:
-    """Whether a bias, rounded to units of the sums, fits 32 bits and loses no more than half a step of the result."""
+    """Return whether a bias, rounded to units of the sums, fits 32 bits and loses at most half a step of the result."""
     bias, x, weights = (step.inputs[i] if len(step.inputs) > i else None for i in (2, 0, 1))
     if bias is None:
         return True
@@ -130,30 +130,30 @@ def bias_fits(step: Step, columns: int) -> bool:
 
 
 def codes(tensor: Tensor) -> np.ndarray:
-    """All 256 stored values of an 8-bit tensor, in the order of their bytes."""
+    """Return all 256 stored values of an 8-bit tensor, in the order of their bytes."""
     return np.arange(256, dtype=np.uint8).view(tensor.dtype.numpy)
 
 
 def real_codes(tensor: Tensor) -> np.ndarray:
-    """What all 256 stored values mean."""
+    """Return the reals of all 256 stored values."""
     return quantization_of(tensor).dequantize(codes(tensor))
 
 
 def nearest(reals: np.ndarray, output: Tensor) -> np.ndarray:
-    """The stored values nearest to reals, half to even, not yet limited."""
+    """Return the stored values nearest to reals, half to even, not yet limited."""
     quantization = quantization_of(output)
     with np.errstate(invalid="ignore", over="ignore"):
         return np.rint(np.nan_to_num(reals / np.float32(quantization.scale))) + quantization.zero_point
 
 
 def emit_lookup(e: Emitter, source: Tensor, target: Operand, stored: np.ndarray, step: Step, output: Tensor) -> None:
-    """Map each byte of `source` to the stored value in that byte's row of a table, limited as the output is."""
+    """Map each byte of `source` to the stored value in its row of a table, limited like the output."""
     table = np.clip(stored, *stored_limits(step, output)).astype(output.dtype.numpy)
     e.emit("quantized_elementwise:lookup", x=e.at(source), y=target, count=source.elements, table=e.constant(table))
 
 
 def _scales(tensor: Tensor) -> tuple[int, int, int, np.ndarray, np.ndarray]:
-    """Outer, axis and inner extents around a tensor's scales, the scales and the zero points."""
+    """Return the outer, axis and inner extents around a tensor's scales, the scales and the zero points."""
     quantization = quantization_of(tensor)
     scales = np.array(quantization.scales, np.float32)
     zeros = -np.array(quantization.offsets, np.int64).astype(np.int32)
@@ -165,17 +165,17 @@ def _scales(tensor: Tensor) -> tuple[int, int, int, np.ndarray, np.ndarray]:
 
 
 def no_reals_of(tensor: Tensor) -> str | None:
-    """Why a fixed-point tensor cannot be turned to reals."""
+    """Return why a fixed-point tensor cannot be converted to reals, or None."""
     return None if tensor.dtype in STORED else f"{tensor.describe()} cannot be turned to reals"
 
 
 def not_from_reals(tensor: Tensor) -> str | None:
-    """Why a fixed-point tensor cannot be made from reals."""
+    """Return why a fixed-point tensor cannot be made from reals, or None."""
     return None if tensor.dtype in STORED else f"{tensor.describe()} cannot be made from reals"
 
 
 def emit_dequantize(e: Emitter, source: Tensor, target: Operand) -> None:
-    """Write the reals of a fixed-point tensor."""
+    """Emit the conversion of a fixed-point tensor to reals."""
     outer, axis, inner, scales, zeros = _scales(source)
     e.emit(
         f"quantized_elementwise:dequantize.{STORED[source.dtype]}", x=e.at(source), y=target, outer_count=outer,
@@ -184,7 +184,7 @@ def emit_dequantize(e: Emitter, source: Tensor, target: Operand) -> None:
 
 
 def emit_quantize(e: Emitter, source: Operand, output: Tensor) -> None:
-    """Write the stored values of reals."""
+    """Emit the conversion of reals to stored values."""
     outer, axis, inner, scales, zeros = _scales(output)
     ones = np.ones_like(scales)
     # LiteRT multiplies by the reciprocal of the scale.

@@ -15,7 +15,7 @@ from isthmus.prepare.schedule import Step
 
 
 def _zero_points(step: Step, index: int, e: Emitter) -> tuple[Operand, int]:
-    """The operand of the zero points, and how far apart they are: 0 when one serves all."""
+    """Return the operand of the zero points, and the step between them: 0 if there is one for all."""
     tensor = step.inputs[index] if index < len(step.inputs) else None
     if tensor is None:
         return e.constant(np.zeros(1, np.uint8)), 0

@@ -19,7 +19,7 @@ from isthmus.prepare.schedule import Step
 
 @dataclass(frozen=True)
 class MatrixProduct:
-    """A batch of products: the operands as matrices, how they are cut, and how many right matrices there are."""
+    """A batch of products: the operands as matrices, their blocking, and the number of right matrices."""
 
     left: Matrices
     right: Matrices
@@ -28,13 +28,14 @@ class MatrixProduct:
 
     @staticmethod
     def of(left: Matrices, right: Matrices, target: Target, whole: tuple[int, int] | None = None) -> MatrixProduct:
-        """The product, with batches that share their right matrix made one tall product where memory allows.
+        """Return the product; batches with the same right matrix become one tall product if the memory layout allows.
 
-        Of a strip, `whole` are the batches and rows of the whole product, by which the tile is chosen.
+        For a tile of a fused region, `whole` are the batches and rows of the whole product, which determine the
+        kernel's tile.
         """
         rights = int(right.batch.max(initial=0)) + 1
         count = left.batch.size
-        # A transposed column is a row, whatever its steps say.
+        # A single row is dense whatever its step; a transposed column is such a row.
         row_major = left.column_step == 1 and (left.rows == 1 or left.row_step == left.columns)
         dense = row_major and np.array_equal(left.batch, np.arange(count))
         if rights == 1 and dense and count > 1:
@@ -51,7 +52,7 @@ class MatrixProduct:
         return MatrixProduct(left, right, rights, tile)
 
     def panel_bytes(self, target: Target) -> int:
-        """Bytes of one packed right matrix."""
+        """Return the size of one packed right matrix in bytes."""
         return self.tile.matrix_bytes(self.right.rows, self.right.columns, target)
 
 
@@ -159,7 +160,7 @@ def _emit(step: Step, e: Emitter) -> None:
 
 
 def _one_by_one(step: Step, product: MatrixProduct) -> bool:
-    """Whether right matrices are packed one after the other: a strip shall not need room for all of them."""
+    """Return whether right matrices are packed one at a time, so that a tile does not need memory for all of them."""
     return step.part is not None and product.rights > 1
 
 

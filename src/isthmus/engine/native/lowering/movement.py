@@ -27,7 +27,7 @@ _LONG_ENOUGH = 8
 
 
 def differing(step: Step, *tensors: Tensor) -> str | None:
-    """Why stored values cannot be moved between tensors: they mean different things there."""
+    """Return why stored values cannot be moved between tensors, or None: sizes and quantizations must be equal."""
     first = tensors[0]
     for tensor in tensors[1:]:
         if tensor.dtype.itemsize != first.dtype.itemsize:
@@ -38,12 +38,12 @@ def differing(step: Step, *tensors: Tensor) -> str | None:
 
 
 def refuses_movement(step: Step) -> str | None:
-    """Why the elements of a step's operands and results cannot be moved as they are."""
+    """Return why the elements of a step's operands and results cannot be moved unchanged, or None."""
     return differing(step, *(t for t in step.inputs if t is not None), *step.outputs)
 
 
 def refuses_selection(step: Step) -> str | None:
-    """The same where in[0] alone is data."""
+    """Return the same as `refuses_movement` for steps where only in[0] is data."""
     return differing(step, operand(step), *step.outputs)
 
 
@@ -56,11 +56,11 @@ def emit_copy(
     source_strides: Sequence[int],
     size: int,
 ) -> None:
-    """Copy elements of `size` bytes between two strided walks; strides in elements, operands already at the start."""
+    """Copy elements of `size` bytes with strides, which are in elements; operands are already at the start."""
     if not prod(dims):
         return
     sizes, (to, frm) = collapse(dims, [goal_strides, source_strides])
-    # A short dense run is one wider element.
+    # A short dense run is copied as one wider element.
     if len(sizes) > 1 and to[-1] == frm[-1] == 1 and size * sizes[-1] in _WIDER:
         run = sizes[-1]
         if all(s % run == 0 for s in (*to[:-1], *frm[:-1])):
@@ -81,7 +81,7 @@ def emit_copy(
 def _emit_transpose(
     e: Emitter, goal: Operand, source: Operand, sizes: list[int], to: list[int], frm: list[int], size: int, axis: int
 ) -> None:
-    """The destination is dense along its last axis, the source along `axis`."""
+    """Emit a transpose; the destination is dense along its last axis, the source along `axis`."""
     rows, columns = sizes[axis], sizes[-1]
     rest = [i for i in range(len(sizes) - 1) if i != axis]
     if len(rest) <= 1:
@@ -107,7 +107,7 @@ def _emit_transpose(
 
 
 def emit_remap(e: Emitter, goal: Operand, source: Operand, remap: Remap, size: int) -> None:
-    """Fill a dense tensor with runs of elements of `size` bytes."""
+    """Emit a copy that fills a dense tensor with runs of elements of `size` bytes."""
     *outer, inner = (table * size for table in remap.joined(4096))
     length = remap.run * size
     variant = str(length) if length in (1, 2, 4, 8) else "run"
@@ -129,7 +129,7 @@ def _emit(step: Step, e: Emitter) -> None:
 
 
 def value_bits(value: float, tensor: Tensor) -> int:
-    """Encode a number as a tensor stores it, its bits in the low bytes of a word."""
+    """Encode a number as a tensor stores it, with its bits in the low bytes of a word."""
     return int.from_bytes(stored(value, tensor).tobytes().ljust(8, b"\0"), "little", signed=True)
 
 

@@ -32,7 +32,7 @@ def _refuses(step: Step) -> str | None:
 
 
 def _span(step: Step) -> tuple[list[int], int, int]:
-    """The axes of a norm, and the first and the last of them that make a difference: those of more than one element."""
+    """Return the axes of a norm, and the first and last of them that have more than one element."""
     x = operand(step)
     axes = sorted(int(a) % x.rank for a in step.params["axes"])
     real = [a for a in axes if x.dims[a] != 1] or axes[-1:]
@@ -40,7 +40,7 @@ def _span(step: Step) -> tuple[list[int], int, int]:
 
 
 def _refuses_axes(step: Step) -> str | None:
-    """A norm is over neighbouring axes, and over the last ones where elements have weights of their own."""
+    """Return a reason unless axes are neighbours, and the last ones if elements have their own weights."""
     unlike, x = _refuses(step), operand(step)
     if unlike is not None:
         return unlike
@@ -78,7 +78,7 @@ def _emit_softmax(step: Step, e: Emitter, variant: str) -> None:
 
 
 def _affine(step: Step, e: Emitter, count: int) -> tuple[Operand, Operand]:
-    """Operands of the scales and offsets, ones and zeros where there are none."""
+    """Return the operands of the scales and offsets; missing ones become ones and zeros."""
     scales = step.inputs[1] if len(step.inputs) > 1 else None
     offsets = step.inputs[2] if len(step.inputs) > 2 else None
     return (
@@ -110,7 +110,7 @@ def _emit_norm_columns(step: Step, e: Emitter, variant: str, outer: int, rows: i
 
 
 def _emit_axes_norm(step: Step, e: Emitter, variant: str) -> None:
-    """A norm over neighbouring axes, the last ones or others."""
+    """Emit a norm over neighbouring axes, the last ones or others."""
     x = operand(step)
     _, first, last = _span(step)
     outer, length, inner = prod(x.dims[:first]), prod(x.dims[first : last + 1]), prod(x.dims[last + 1 :])
@@ -144,7 +144,7 @@ def _emit_batchnorm(step: Step, e: Emitter) -> None:
     channels = x.dims[-1]
     scales, offsets = _affine(step, e, channels)
     given = [t for t in step.inputs[1:] if t is not None]
-    # Short constant rows are repeated, for a loop of a few elements is mostly overhead.
+    # Short constant rows are repeated, because a loop over a few elements is mostly overhead.
     if 0 < channels < _SHORT_ROW and all(t.is_static for t in given):
         repeats = _LONG_ROW // channels
         arrays = [np.ones(channels, np.float32), np.zeros(channels, np.float32)]

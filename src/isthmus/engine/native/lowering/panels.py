@@ -1,7 +1,7 @@
-"""How matrices are cut for the float32 micro-kernels: the choice of a tile, and the packing of right matrices.
+"""The blocking of matrices for the float32 micro-kernels: the choice of a tile, and the packing of right matrices.
 
-A tile is so many rows by so many vectors of columns; it must fit the registers of the target. A right matrix is packed
-into panels of a tile's width, each with its bias in front.
+A tile is a number of rows by a number of vectors of columns; it must fit the registers of the target. A right matrix is
+packed into panels of a tile's width, each with its bias in front.
 """
 
 from __future__ import annotations
@@ -21,46 +21,46 @@ _LATENCY = 4
 
 @dataclass(frozen=True)
 class PanelTile:
-    """Rows and vectors of columns that a micro-kernel holds in registers."""
+    """The rows and vectors of columns that a micro-kernel holds in registers."""
 
     rows: int
     vectors: int
 
     @property
     def variant(self) -> str:
-        """How kernels name it."""
+        """The tile's name in kernel variants."""
         return f"{self.rows}x{self.vectors}"
 
     def width(self, target: Target) -> int:
-        """Columns of a panel."""
+        """Return the number of columns of a panel."""
         return self.vectors * target.lanes
 
     def panels(self, columns: int, target: Target) -> int:
-        """How many panels hold that many columns."""
+        """Return the number of panels for this many columns."""
         return -(-columns // self.width(target))
 
     def matrix_bytes(self, depth: int, columns: int, target: Target) -> int:
-        """Bytes of a packed matrix."""
+        """Return the size of a packed matrix in bytes."""
         return self.panels(columns, target) * (depth + 1) * self.width(target) * 4
 
     def block(self, depth: int, columns: int, row_bytes: int, target: Target) -> int:
-        """How many tiles to take through one panel before the next.
+        """Return how many tiles to multiply by one panel before the next panel.
 
-        While all panels stay in the first cache, so few that the rows stay there too; else as many as the second holds.
+        If all panels fit the L1 cache, it is few enough that the rows fit too; else as many as fit the L2 cache.
         """
         few = self.matrix_bytes(depth, columns, target) <= _L1_SHARE
         return max(1, (_L1_ROWS if few else _L2_SHARE) // max(1, self.rows * row_bytes))
 
     def depth_block(self, depth: int, piece: int, target: Target) -> int:
-        """How many pieces of the depth to sum at a time, so that a panel's share of them stays in the first cache."""
+        """Return how many pieces of the depth to sum at a time, so that this part of a panel stays in the L1 cache."""
         whole = -(-depth // piece)
         fitting = max(1, _L1_PANEL // (piece * self.width(target) * 4))
-        # Even parts: a short last one would cost as much as a full one for storing and loading the sums.
+        # Even parts: storing and loading the sums of a short last part costs as much as for a full one.
         return -(-whole // -(-whole // fitting))
 
 
     def effort(self, rows: np.ndarray) -> np.ndarray:
-        """The rows that are computed for so many: the last ones take half a tile or a whole one."""
+        """Return how many rows are computed for this many rows: the last ones take half a tile or a whole one."""
         half = max(1, self.rows // 2)
         rest = rows % self.rows
         return rows - rest + np.where(rest > half, self.rows, np.where(rest > 0, half, 0))
@@ -71,12 +71,12 @@ _TILES: dict[int, tuple[PanelTile, ...]] = {
     32: (PanelTile(6, 2), PanelTile(10, 1)),
     16: (PanelTile(6, 4), PanelTile(8, 2), PanelTile(10, 1)),
 }
-"""By bytes of a vector register, the preferred ones first."""
+"""Tiles by the size of a vector register in bytes, preferred ones first."""
 _FEW_REGISTERS = (PanelTile(4, 2), PanelTile(8, 1))
 
 
 def choose_tile(rows: int, columns: int, target: Target) -> PanelTile:
-    """The tile that computes a product of that many rows and columns in the least time."""
+    """Return the fastest tile for a product of this many rows and columns."""
     few = target.vector_bytes == 16 and target.triple.startswith("x86")
     vectors = -(-columns // target.lanes)
 
@@ -95,12 +95,12 @@ def choose_tile(rows: int, columns: int, target: Target) -> PanelTile:
 
 
 def single_row_vectors(columns: int, target: Target) -> int:
-    """The vectors of a panel for products with a single row."""
+    """Return the number of vectors of a panel for products with a single row."""
     return min(4 if target.vector_bytes == 64 else 2, -(-columns // target.lanes))
 
 
 def pack_panels(right: np.ndarray, bias: np.ndarray | None, width: int) -> np.ndarray:
-    """The panels of a matrix [depth, columns]: [panels, 1 + depth, width] with the bias in front."""
+    """Pack a matrix [depth, columns] into panels: [panels, 1 + depth, width] with the bias in front."""
     depth, columns = right.shape
     panels = -(-columns // width)
     full = np.zeros((1 + depth, panels * width), np.float32)
@@ -111,5 +111,5 @@ def pack_panels(right: np.ndarray, bias: np.ndarray | None, width: int) -> np.nd
 
 
 def limits(clamp: tuple[float, float] | None) -> tuple[float, float]:
-    """The range of results: the step's clamp, or everything."""
+    """Return the range of results: the step's clamp, or infinite."""
     return (float(clamp[0]), float(clamp[1])) if clamp is not None else (-np.inf, np.inf)

@@ -37,7 +37,7 @@ _FUNCTIONS = having(
     and operation.traits.fixed_point
     and (operation.inputs == (1, 1) or operation.traits.coefficients)
 )
-"""Functions of one real, each a table of the 256 values that a byte can have."""
+"""Functions of one real, each lowered to a table of the 256 values of a byte."""
 
 
 def _covers_function(step: Step) -> bool:
@@ -54,7 +54,7 @@ def _emit_function(step: Step, e: Emitter) -> None:
 
 
 def _modes(output: Tensor, dims: list[tuple[int, ...]]) -> tuple[int, list[bool]]:
-    """The first axis of the longest tail along which each operand runs with the result or stays; which of them run."""
+    """Return the first axis of the longest tail on which each operand moves or is fixed; and which operands move."""
     modes: list[bool | None] = [None, None]
     axis = output.rank
     while axis > 0:
@@ -69,9 +69,9 @@ def _modes(output: Tensor, dims: list[tuple[int, ...]]) -> tuple[int, list[bool]
 
 
 def _emit_runs(kernel: str, step: Step, e: Emitter, parameters: Callable[[int, int], dict[str, int | float]]) -> None:
-    """One instruction over runs; an operand that stays within a run comes second.
+    """Emit one instruction over runs; an operand that is fixed within a run comes second.
 
-    `parameters` gives the last words, by the numbers of the first and the second operand.
+    `parameters` returns the last operands, given the indices of the first and the second operand.
     """
     operands, output = [operand(step, 0), operand(step, 1)], step.outputs[0]
     rank = output.rank
@@ -125,7 +125,7 @@ def _covers_one_to_one(step: Step) -> bool:
 
 
 def _mean_extents(step: Step) -> tuple[int, int, int] | None:
-    """Outer, reduced and inner extents, when the reduced axes are neighbours."""
+    """Return the outer, reduced and inner extents, or None if the reduced axes are not neighbours."""
     dims = operand(step, 0).dims
     axes = sorted({int(a) % len(dims) for a in np.asarray(step.params["axes"]).reshape(-1)} or set(range(len(dims))))
     if axes != list(range(axes[0], axes[-1] + 1)):
@@ -157,7 +157,7 @@ def _emit_mean(step: Step, e: Emitter) -> None:
 
 
 def _rounding_of_mean(step: Step, e: Emitter, qx: Quantization, count: int) -> dict[str, int | float]:
-    """How the sums of so many stored values become a mean."""
+    """Return the parameters that turn sums of this many stored values into a mean."""
     output = step.outputs[0]
     qy = quantization_of(output)
     ratio = np.float32(qx.scale) / np.float32(qy.scale)
@@ -173,13 +173,13 @@ def _rounding_of_mean(step: Step, e: Emitter, qx: Quantization, count: int) -> d
 
 
 def is_mean_of_strip(step: Step) -> bool:
-    """Whether a step is a mean over all pixels of bytes that are added up strip by strip."""
+    """Return whether a step is a mean over all pixels of bytes that are added up tile by tile."""
     fixed = any(t is not None and t.dtype.is_fixed_point for t in (*step.inputs, *step.outputs))
     return fixed and step.part is not None and step.part.pixels > 0
 
 
 def _emit_mean_of_strip(step: Step, e: Emitter) -> None:
-    """Add the pixels of a strip to sums; of the sums of all strips, make the mean."""
+    """Add the pixels of a tile to sums; compute the mean from the sums of all tiles."""
     x, output, part = operand(step, 0), step.outputs[0], step.part
     assert part is not None
     channels = output.dims[-1]
@@ -222,7 +222,7 @@ def _covers_softmax(step: Step) -> bool:
 
 
 _LEAST_SCALE = 2.0**-31
-"""The scale of a result must be larger for its inverse to be a whole number of 31 bits."""
+"""The scale of a result must be larger than this for its inverse to be an integer of 31 bits."""
 
 
 def _emit_softmax(step: Step, e: Emitter) -> None:
@@ -242,7 +242,7 @@ def _emit_softmax(step: Step, e: Emitter) -> None:
 
 
 def _emit_integer_softmax(step: Step, e: Emitter) -> None:
-    """Exponentials of up to 23 bits, such that their sum fits 32; a factor that is cut to a whole number."""
+    """Emit an integer softmax: exponentials have up to 23 bits, so that sums fit 32; the factor is truncated."""
     x, output = operand(step, 0), step.outputs[0]
     qx, qy = quantization_of(x), quantization_of(output)
     length = x.dims[-1]
@@ -263,7 +263,7 @@ def _covers_resize(step: Step) -> bool:
 
 
 def _neighbours(size: int, out: int, align_corners: bool, half_pixel_centers: bool) -> np.ndarray:
-    """For each output index the input index before it, the one after it, and the weight of the latter in 11 bits."""
+    """Return, for each output index, the input indices before and after it, and the latter's weight in 11 bits."""
     corner = int(align_corners and out > 1)
     scale = np.float32(size - corner) / np.float32(out - corner)
     place = np.arange(out, dtype=np.float32) * scale
@@ -275,7 +275,7 @@ def _neighbours(size: int, out: int, align_corners: bool, half_pixel_centers: bo
 
 
 def _strip_of_neighbours(step: Step, axis: int, *modes: bool) -> np.ndarray:
-    """The same for a step; of a strip its rows of the whole table, counted from its first row."""
+    """Return the same for a step; for a tile, its rows of the whole table, counted from its first row."""
     x, output, part = operand(step, 0), step.outputs[0], step.part
     if part is None or part.axis != axis:
         return _neighbours(x.dims[axis], output.dims[axis], *modes)
@@ -324,7 +324,7 @@ def _always(step: Step) -> bool:
 
 
 MEAN_OF_STRIP = Lowering(_emit_mean_of_strip)
-"""The lowering of the steps that `is_mean_of_strip` names."""
+"""The lowering of the steps that `is_mean_of_strip` selects."""
 QUANTIZED: dict[str, tuple[Covers, Lowering]] = {
     **quantized_convolution.QUANTIZED,
     **quantized_depthwise.QUANTIZED,
@@ -339,4 +339,4 @@ QUANTIZED: dict[str, tuple[Covers, Lowering]] = {
     "Dequantize": (_always, Lowering(_emit_dequantize, refuses=_refuses_dequantize)),
     "Quantize": (_always, Lowering(_emit_quantize, refuses=_refuses_quantize)),
 }
-"""For each operation, which steps its 8-bit lowering covers, and that lowering."""
+"""For each operation, a test of which steps its 8-bit lowering covers, and that lowering."""

@@ -1,7 +1,7 @@
 """Lowering of 8-bit convolutions and products with constant weights: zero points of inputs go into the bias.
 
-Weights whose zero point is not in the middle need nine bits. Where the target multiplies bytes, they are the sum of two
-bytes: each tap is there twice, at the same place, with one part of the weights and with the other.
+Weights whose zero point is not in the middle need nine bits. If the target multiplies bytes, such a weight is the sum
+of two bytes: each tap occurs twice at the same offset, once with each part of the weights.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ from isthmus.prepare.schedule import Step
 
 
 def _form(x: Tensor, target: Target) -> int:
-    """How the kernel is told to bring rows into the form that the target multiplies; 0 where they have it."""
+    """Return the number of the form into which the kernel converts rows for the target; 0 if no conversion is
+    needed.
+    """
     signed, wanted = x.dtype is DataType.SFIXED_POINT_8, ROW_FORMS[target.dot]
     if wanted == "s16":
         return 3 if signed else 4
@@ -47,7 +49,7 @@ def _form(x: Tensor, target: Target) -> int:
 
 
 def _origin(x: Tensor, target: Target) -> int:
-    """What an element that means 0 is as it is multiplied."""
+    """Return the value of an element that means 0, in the form in which it is multiplied."""
     form = _form(x, target)
     if form >= 3:
         return 0
@@ -56,12 +58,12 @@ def _origin(x: Tensor, target: Target) -> int:
 
 
 def work_of(step: Step, target: Target, threads: int) -> int:
-    """Scratch for rows that cannot be read in place."""
+    """Return the scratch for rows that cannot be read in place."""
     return cut(product_of(step), _form(operand(step, 0), target), target, threads).work_bytes * threads
 
 
 def effort(step: Step, axis: int, target: Target) -> Effort | None:
-    """What strips take: tiles go along rows of the image, or along all pixels where each is by itself."""
+    """Return the cost of tiles: kernel tiles run along image rows, or along all pixels if windows are single pixels."""
     product = product_of(step)
     tiles = tiles_like(cut(product, _form(operand(step, 0), target), target, 1).vectors, target)
     if product.rows == 1:
@@ -74,7 +76,7 @@ def effort(step: Step, axis: int, target: Target) -> Effort | None:
 
 
 def emit(step: Step, e: Emitter) -> None:
-    """One instruction for each group of channels."""
+    """Emit one instruction for each group of channels."""
     x, output, product = operand(step, 0), step.outputs[0], product_of(step)
     qx, qy = quantization_of(x), quantization_of(output)
     plan, origin = cut(product, _form(x, e.target), e.target, e.threads), _origin(x, e.target)
@@ -86,7 +88,7 @@ def emit(step: Step, e: Emitter) -> None:
     places = e.constant(np.tile(offsets(product, plan), len(parts)))
     columns = plan.vectors * e.target.lanes
     panel_bytes = columns * (8 + 4 * taps * plan.groups)
-    # Threads share columns rather than rows where the weights are the larger operand.
+    # Threads divide columns rather than rows if the weights are the larger operand.
     favour_columns = int(matrix.size > x.elements)
     for group in range(product.groups):
         part = slice(group * product.columns, (group + 1) * product.columns)
@@ -104,9 +106,9 @@ def emit(step: Step, e: Emitter) -> None:
 
 
 def _covers_weights(step: Step, *column_axes: int | None) -> bool:
-    """Whether a step multiplies bytes by constant bytes, scaled by tensor or along one of the axes.
+    """Return whether a step multiplies bytes by constant bytes, scaled by tensor or along one of the axes.
 
-    Of what has no elements the way through float knows whether there is nothing to do.
+    Steps without elements are left to the lowering through float, which knows whether there is nothing to do.
     """
     x, weights = step.inputs[0], step.inputs[1]
     bias = step.inputs[2] if len(step.inputs) > 2 else None
@@ -123,7 +125,7 @@ def _covers_weights(step: Step, *column_axes: int | None) -> bool:
 
 
 def covers_convolution(step: Step) -> bool:
-    """Whether a step convolves bytes with constant bytes scaled by tensor or by filter."""
+    """Return whether a step convolves bytes with constant bytes scaled by tensor or by filter."""
     return _covers_weights(step, 3)
 
 
@@ -143,4 +145,4 @@ QUANTIZED = {
     "FullyConnected": (_covers_fully_connected, Lowering(emit, work_of, effort=effort)),
     "MatMul": (_covers_matmul, Lowering(emit, work_of, effort=effort)),
 }
-"""For each operation, which steps its 8-bit lowering covers, and that lowering."""
+"""For each operation, a test of which steps its 8-bit lowering covers, and that lowering."""

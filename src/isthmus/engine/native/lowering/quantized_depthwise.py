@@ -1,4 +1,4 @@
-"""Lowering of 8-bit depthwise convolutions: channels cut into blocks, weights packed in groups of rows."""
+"""Lowering of 8-bit depthwise convolutions: channels are divided into blocks, weights packed in groups of rows."""
 
 from __future__ import annotations
 
@@ -25,33 +25,33 @@ from isthmus.prepare.schedule import Step
 
 _L1_SHARE = 24 << 10
 _L1_SHARE_OF_STRIP = 12 << 10
-"""Less for strips: what matters there is that little is alive."""
+"""The share of the L1 cache for tiles of a fused region: smaller, because little memory should be alive there."""
 _MOST_OUTPUTS = 4
 _NARROWEST = 16
 _MOST_GROUPS = 64
 
 _GROUPING = 0.3
-"""What bringing the bytes of rows together takes, as a part of what computing them does."""
+"""The time for grouping the bytes of rows, relative to computing the rows."""
 
 
 @dataclass(frozen=True)
 class _Cut:
-    """How a convolution is cut for a target.
+    """The blocking of a convolution for a target.
 
     Parameters
     ----------
     group_rows
-        Input rows in a group.
+        The number of input rows in a group.
     row_groups
-        Groups above each other.
+        The number of groups above each other.
     together
-        Output rows that share groups.
+        The number of output rows that share groups.
     needed_rows
-        Input rows under those output rows.
+        The number of input rows under those output rows.
     segment
-        Results of a row computed together.
+        The number of results of a row that are computed together.
     pitch
-        Columns of work space for a row of groups.
+        The columns of work space for a row of groups.
     """
 
     group_rows: int
@@ -77,13 +77,13 @@ def _cut(step: Step, target: Target) -> _Cut:
     share = _L1_SHARE if step.part is None else _L1_SHARE_OF_STRIP
     wanted = share // (column_bytes * row_groups * stride_w)
     segment = min(max(wanted // _MOST_OUTPUTS, 2) * _MOST_OUTPUTS, out_width)
-    # Tiles read the columns of results that are not there.
+    # Tiles also read the columns of missing results.
     pitch = (-(-segment // _MOST_OUTPUTS) * _MOST_OUTPUTS - 1) * stride_w + span
     return _Cut(group_rows, row_groups, together, needed_rows, span, segment, pitch, row_groups * pitch * column_bytes)
 
 
 def _multiplies_channels(step: Step) -> bool:
-    """Whether a channel has several filters; it is then a group of an ordinary convolution."""
+    """Return whether a channel has several filters; it is then a group of an ordinary convolution."""
     return operand(step, 0).dims[3] != step.outputs[0].dims[3]
 
 
@@ -94,7 +94,7 @@ def _work(step: Step, target: Target, threads: int) -> int:
 
 
 def _blocks(channels: int, lanes: int) -> list[tuple[int, int, int]]:
-    """First channel, width and kind of each block. The last one may take channels again that an earlier one has."""
+    """Return first channel, width and kind of each block. The last block may overlap an earlier one."""
     widths = block_kinds(lanes)
     if channels < _NARROWEST:
         return [(0, _NARROWEST, len(widths))]
@@ -119,7 +119,7 @@ def _grouped(weights: np.ndarray, cut: _Cut, stride_h: int) -> np.ndarray:
 
 
 def _order(width: int) -> np.ndarray:
-    """The channels of a block in the order that interleaving bytes within 128 bits leaves them in."""
+    """Return the channels of a block in the order that results from interleaving bytes within 128 bits."""
     lanes = width // 4
     return np.array([16 * (d // 4) + 4 * k + d % 4 for k in range(4) for d in range(lanes)])
 
@@ -140,7 +140,7 @@ def _emit(step: Step, e: Emitter) -> None:
     centred = without_zero_points(weights).reshape(kernel_h, kernel_w, channels)
     bias = bias_of(step, channels) - origin * centred.sum((0, 1), dtype=np.int64)
     scales = np.float32(qx.scale) * weight_scales(weights, channels) / np.float32(qy.scale)
-    # Weights of nine bits are the sum of two bytes: each step is there twice then (see `quantized_convolution`).
+    # Nine-bit weights are the sum of two bytes; each step then occurs twice (see `quantized_convolution`).
     pieces = byte_parts(centred) if cut.group_rows == 4 else [centred]
     grouped = np.concatenate([_grouped(piece, cut, stride[0]) for piece in pieces], axis=1)
     parts, table, packed = [], [], 0
@@ -195,7 +195,7 @@ def _covers(step: Step) -> bool:
 
 
 def _effort(step: Step, axis: int, target: Target) -> Effort | None:
-    """What strips take: the groups under rows that are computed together are brought together for fewer too."""
+    """Return the cost of tiles: grouping costs the same for fewer rows than are computed together."""
     if _multiplies_channels(step):
         return quantized_convolution.effort(step, axis, target)
     together = _cut(step, target).together
@@ -203,4 +203,4 @@ def _effort(step: Step, axis: int, target: Target) -> Effort | None:
 
 
 QUANTIZED = {"DepthWiseConv2d": (_covers, Lowering(_emit, _work, effort=_effort))}
-"""For each operation, which steps its 8-bit lowering covers, and that lowering."""
+"""For each operation, a test of which steps its 8-bit lowering covers, and that lowering."""

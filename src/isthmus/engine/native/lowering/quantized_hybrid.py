@@ -1,8 +1,8 @@
 """Lowering of products of float activations with constant 8-bit weights.
 
-The activations are rounded to 8 bits while the model runs, each row by its own range; a row is a whole image where the
-windows of a convolution overlap. Sums are whole numbers, scaled to floats. LiteRT executes such operators this way, and
-the rounding shows.
+Activations are rounded to 8 bits at run time, each row by its own range. If the windows of a convolution overlap, a row
+is a whole image. Sums are integers, scaled to floats. LiteRT executes such operators in this way, and the rounding is
+visible in results.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ _SCALING_BYTES = 8
 
 @dataclass(frozen=True)
 class _Cut:
-    """How a hybrid product is cut.
+    """The blocking of a hybrid product.
 
     Parameters
     ----------
     product
-        Extents along a pixel are bytes of quantized elements.
+        The product; its extents along a pixel are bytes of quantized elements.
     ranges, length
-        Rows that are quantized by a range of their own, and their elements.
+        The number of rows that are quantized by their own range, and the elements of each.
     pitch
-        Bytes between quantized rows.
+        The number of bytes between quantized rows.
     scaling
-        Where the scales of rows lie in work space.
+        The offset of the rows' scales in work space.
     staging
-        Where the work space of threads begins.
+        The offset of the threads' work space.
     """
 
     product: QuantizedProduct
@@ -62,7 +62,7 @@ class _Cut:
 
 
 def is_product_of_rows(step: Step) -> bool:
-    """Whether each row of results comes from a row of inputs that no other result needs."""
+    """Return whether each row of results comes from a row of inputs that no other result needs."""
     if step.op == "FullyConnected":
         return True
     product = product_of(step)
@@ -125,4 +125,4 @@ def _emit(step: Step, e: Emitter) -> None:
 
 
 HYBRID = Lowering(_emit, _work)
-"""The lowering of the steps that `is_hybrid` names."""
+"""The lowering of the steps that `is_hybrid` selects."""

@@ -1,4 +1,4 @@
-"""How 8-bit products are cut: convolutions and matrix products as one geometry, tiles chosen, weights packed."""
+"""The blocking of 8-bit products: convolutions and matrix products in one geometry, choice of tiles, packed weights."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ _TILES = {
     8: ((1, 4), (5, 2), (10, 1)),
     4: ((1, 4), (5, 2)),
 }
-"""Rows by vectors of results that a tile keeps in registers, by lanes of the target."""
+"""Rows by vectors of results that a tile keeps in registers, by the target's number of lanes."""
 _LATENCY = 5
 _FEW_ROWS = 3
 _L1_SHARE = 16 << 10
 _L1_SHARE_OF_STRIP = 8 << 10
-"""Less for strips: what matters there is that little is alive."""
+"""The share of the L1 cache for tiles of a fused region: smaller, because little memory should be alive there."""
 ROW_FORMS = {"vnni": "u8", "avxvnni": "u8", "sdot": "s8", "none": "s16"}
-"""The form that each kind of dot product wants elements in; 16-bit ones have the zero point taken off."""
+"""The form of elements that each kind of dot product needs; for 16-bit ones the zero point is subtracted."""
 
 
 @dataclass(frozen=True)
 class QuantizedProduct:
-    """A convolution, or a matrix product in the form of one; extents are of one group of channels.
+    """A convolution, or a matrix product expressed as one; extents are of one group of channels.
 
     Parameters
     ----------
     rows
-        Image rows of results, of all images.
+        The number of image rows of results, over all images.
     pixel, out_pixel
-        Bytes between neighbouring pixels.
+        The number of bytes between neighbouring pixels.
     whole_width
-        Of a strip the output width of the whole step, by which the tile is chosen; else 0.
+        For a tile of a fused region, the output width of the whole step, which determines the kernel's tile; else 0.
     """
 
     rows: int
@@ -61,7 +61,7 @@ class QuantizedProduct:
 
     @property
     def span(self) -> int:
-        """Input columns under a result."""
+        """The number of input columns under a result."""
         return (self.kernel[1] - 1) * self.dilation[1] + 1
 
     @property
@@ -73,19 +73,19 @@ class QuantizedProduct:
 
     @property
     def run_pixels(self) -> int:
-        """Neighbouring pixels that are one tap: a row of the kernel, unless it is spread."""
+        """The number of neighbouring pixels in one tap: a row of the kernel, unless it is dilated."""
         return self.kernel[1] if self.dilation[1] == 1 else 1
 
     @property
     def taps(self) -> int:
-        """How many runs of input make a result."""
+        """The number of runs of input that make a result."""
         return self.kernel[0] * self.kernel[1] // self.run_pixels
 
 
 def product_of(step: Step) -> QuantizedProduct:
-    """The product that a step computes. A depthwise convolution is one with a group for each input channel.
+    """Return the product that a step computes. A depthwise convolution has a group for each input channel.
 
-    Where each window is a pixel of its own, all pixels are taken as one row.
+    If each window is one pixel, all pixels form one row.
     """
     x, weights, output = operand(step, 0), operand(step, 1), step.outputs[0]
     if step.op in ("FullyConnected", "MatMul"):
@@ -115,22 +115,22 @@ def product_of(step: Step) -> QuantizedProduct:
 
 
 def in_bytes(product: QuantizedProduct, size: int) -> QuantizedProduct:
-    """The same product of elements of another size: extents along a pixel count bytes."""
+    """Return the same product with elements of another size: extents along a pixel count bytes."""
     return replace(product, pixel=product.pixel * size, channels=product.channels * size)
 
 
 @dataclass(frozen=True)
 class ProductBlocking:
-    """How a product is cut for a target: the tile, how rows are read, the segment, and what follows from them.
+    """The blocking of a product for a target: the tile, how rows are read, the segment, and derived sizes.
 
     Parameters
     ----------
     staged
-        0 to read rows in place, else the number of the form that they are copied in.
+        0 to read rows in place, else the number of the form into which they are copied.
     size
-        Bytes of an element as it is multiplied.
+        The size in bytes of an element as it is multiplied.
     groups
-        Groups of four bytes in a tap.
+        The number of groups of four bytes in a tap.
     """
 
     rows: int
@@ -144,12 +144,12 @@ class ProductBlocking:
 
 
 def tiles_like(vectors: int, target: Target) -> list[int]:
-    """The rows of all tiles of so many vectors, for which weights are packed alike."""
+    """Return the rows of all tiles with this many vectors; their weights are packed alike."""
     return [rows for rows, width in _TILES[target.lanes] if width == vectors]
 
 
 def _tile(product: QuantizedProduct, groups: int, target: Target) -> tuple[int, int]:
-    """The tile that computes a product in the least time. Weights of a strip are packed as for the whole step."""
+    """Return the fastest tile for a product. Weights of a fused region's tile are packed as for the whole step."""
     vectors = -(-product.columns // target.lanes)
 
     def cost(tile: tuple[int, int]) -> float:
@@ -170,7 +170,7 @@ def _tile(product: QuantizedProduct, groups: int, target: Target) -> tuple[int, 
 
 
 def cut(product: QuantizedProduct, form: int, target: Target, threads: int) -> ProductBlocking:
-    """Cut a product whose rows are brought into a form by that number; 0 where they have it already."""
+    """Return the blocking of a product; `form` numbers the conversion of its rows, 0 if none is needed."""
     size = 2 if form >= 3 else 1
     run = product.run_pixels * product.channels * size
     groups = -(-run // 4)
@@ -179,7 +179,8 @@ def cut(product: QuantizedProduct, form: int, target: Target, threads: int) -> P
     in_place = form == 0 and product.stays_inside and contiguous and run % 4 == 0 and product.out_width >= rows
     under_result = product.kernel[0] * product.stride[1] * product.channels * size
     share = _L1_SHARE_OF_STRIP if product.whole_width else _L1_SHARE
-    # Parts of rows of a strip would be short: what lies under both ends is copied twice. The least rows need the room.
+    # Input under both ends of a segment is copied twice, so a tile's rows, which would give short segments, are divided
+    # less. Tiles with very few rows keep short segments to save memory.
     parts = threads if product.whole_width and product.kernel[0] > 1 and product.rows >= _FEW_ROWS else 4 * threads
     wanted = min(share // under_result, -(-product.out_width * product.rows // parts))
     segment = min(max(wanted // rows, 1) * rows, product.out_width)
@@ -190,13 +191,13 @@ def cut(product: QuantizedProduct, form: int, target: Target, threads: int) -> P
         return ((results - 1) * product.stride[1] + product.span) * product.channels * size
 
     pitch = -(-row_bytes(segment) // 4) * 4
-    # The last tile reads rows that are not there, and the last group of a tap bytes beyond it.
+    # The last tile reads rows that do not exist, and the last group of a tap reads bytes beyond it.
     work = (product.kernel[0] - 1) * pitch + row_bytes(-(-segment // rows) * rows) + 4
     return ProductBlocking(rows, vectors, form or 1, size, groups, segment, pitch, -(-work // 64) * 64)
 
 
 def panels(matrix: np.ndarray, heads: Sequence[np.ndarray], columns: int, lanes: int, per_group: int) -> np.ndarray:
-    """Panels of `columns` columns: the heads (4 bytes a column each), then the groups of each tap.
+    """Return panels of `columns` columns: the heads (4 bytes per column each), then the groups of each tap.
 
     The last panel may be narrower.
     """
@@ -218,7 +219,7 @@ def panels(matrix: np.ndarray, heads: Sequence[np.ndarray], columns: int, lanes:
 
 
 def matrix_of(step: Step, product: QuantizedProduct, centred: np.ndarray) -> np.ndarray:
-    """Arrange weights without zero points as [taps, depth, columns], all groups of columns side by side."""
+    """Return weights without zero points as [taps, depth, columns], with all groups of columns side by side."""
     if step.op == "FullyConnected":
         return centred.T[None]
     if step.op == "MatMul":
@@ -228,7 +229,7 @@ def matrix_of(step: Step, product: QuantizedProduct, centred: np.ndarray) -> np.
 
 
 def offsets(product: QuantizedProduct, plan: ProductBlocking) -> np.ndarray:
-    """Where each tap begins, in bytes from the first."""
+    """Return the offset of each tap, in bytes from the first."""
     down = plan.pitch if plan.staged else product.dilation[0] * product.width * product.pixel
     pixel = product.channels * plan.size if plan.staged else product.pixel
     across = range(0, product.kernel[1] * product.dilation[1], product.dilation[1])
@@ -239,7 +240,7 @@ def offsets(product: QuantizedProduct, plan: ProductBlocking) -> np.ndarray:
 
 
 def geometry_words(product: QuantizedProduct, plan: ProductBlocking, taps: int, panel_bytes: int) -> dict[str, int]:
-    """Give the words of the instruction from `rows` to `distance`, for so many taps."""
+    """Return the operands of the instruction from `rows` to `distance`, for this many taps."""
     distance = product.stride[1] * (product.channels * plan.size if plan.staged else product.pixel)
     return {
         "rows": product.rows,

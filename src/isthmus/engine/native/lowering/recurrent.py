@@ -1,4 +1,4 @@
-"""Lstm and Gru in float32: one product for the input's share of all gates, then the steps.
+"""Lstm and Gru in float32: one product for the input's part of all gates, then the steps.
 
 Gates are padded to whole panels of units.
 """
@@ -31,19 +31,21 @@ from isthmus.prepare.geometry.recurrent import (
 from isthmus.prepare.schedule import Step
 
 _WORTH_DIVIDING = 128 << 10
-"""Bytes of recurrent weights from which several threads gain more than they lose by meeting at every step."""
+"""The size of recurrent weights, in bytes, from which several threads gain more than they lose by synchronising at
+every step.
+"""
 
 
 @dataclass(frozen=True)
 class PanelledLayer(RecurrentLayer):
-    """A recurrent layer and how its units are cut into panels."""
+    """A recurrent layer and the panels of its units."""
 
     vectors: int
     lanes: int
 
     @staticmethod
     def of(step: Step, target: Target) -> PanelledLayer:
-        """Cut the layer of a step into the widest panels that pad little."""
+        """Divide the layer of a step into the widest panels with little padding."""
         layer = recurrent_layer(step)
         blocks = -(-layer.units // target.lanes)
         vectors = next(v for v in (4, 2, 1) if -(-blocks // v) * v * 16 <= blocks * 17)
@@ -51,28 +53,28 @@ class PanelledLayer(RecurrentLayer):
 
     @property
     def width(self) -> int:
-        """Units of a panel."""
+        """The number of units of a panel."""
         return self.vectors * self.lanes
 
     @property
     def padded(self) -> int:
-        """Units with padding."""
+        """The number of units with padding."""
         return -(-self.units // self.width) * self.width
 
     @property
     def gate_bytes(self) -> int:
-        """Bytes of all gates of one batch element."""
+        """The size in bytes of all gates of one batch element."""
         return self.gates * self.padded * 4
 
     def input_product(self, target: Target) -> MatrixProduct:
-        """The product that gives the input's share of all gates."""
+        """Return the product that computes the input's part of all gates."""
         one = np.zeros(1, np.int64)
         columns = self.gates * self.padded
         left = Matrices(one, self.steps * self.batch, self.inputs, self.inputs, 1)
         return MatrixProduct.of(left, Matrices(one, self.inputs, columns, columns, 1), target)
 
     def places(self) -> dict[str, int]:
-        """Offsets in the work space; "end" is its size."""
+        """Return the offsets in the work space; "end" is its size."""
         sizes = {
             "input_gates": self.steps * self.batch * self.gate_bytes,
             "gates": self.batch * self.gate_bytes,
@@ -95,7 +97,7 @@ def _emit_inputs(step: Step, e: Emitter, layer: PanelledLayer) -> None:
 
 
 def _emit_steps(e: Emitter, kernel: str, words: dict[str, int | float], layer: PanelledLayer, phases: int) -> None:
-    """Emit all steps as one instruction, or one for each step and phase where threads share them."""
+    """Emit all steps as one instruction, or one for each step and phase if threads share them."""
 
     def emit(first: int, count: int, phase: int) -> None:
         e.emit(kernel, **words, first=first, count=count, phases=phase)

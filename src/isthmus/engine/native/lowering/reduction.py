@@ -1,4 +1,4 @@
-"""Lowering of reductions: any set of axes becomes one walk over rows or over columns."""
+"""Lowering of reductions: any set of axes becomes one iteration over rows or over columns."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from isthmus.prepare.geometry.layout import operand
 from isthmus.prepare.geometry.reduction import REDUCTIONS, around, reduction
 from isthmus.prepare.schedule import Step
 
-# Order is kept by quantization, so extremes of stored values are extremes of what they mean.
+# Quantization preserves order, so extremes of stored values are extremes of the reals.
 _STORED = {
     DataType.SFIXED_POINT_8: "i8",
     DataType.UFIXED_POINT_8: "u8",
@@ -21,13 +21,13 @@ _STORED = {
 
 
 def stored_kind(step: Step) -> str:
-    """The kind of in[0] for operations that only compare; fixed point counts when the output means the same."""
+    """Return the kind of in[0] for comparing operations; fixed point works if the output's quantization is equal."""
     x = operand(step)
     return _STORED.get(x.dtype) or kind_of(x)
 
 
 def without_stored_kind(step: Step) -> str | None:
-    """Why operations that only compare cannot do so with in[0] as it is stored."""
+    """Return why operations that only compare cannot use in[0] as it is stored, or None."""
     x, output = operand(step), step.outputs[0]
     if x.dtype in _STORED and output.dtype.is_fixed_point and output.quantization != x.quantization:
         return f"'{x.name}' and '{output.name}' are quantized differently"
@@ -35,7 +35,7 @@ def without_stored_kind(step: Step) -> str | None:
 
 
 def emit_mean_of_strip(step: Step, e: Emitter) -> None:
-    """Add the pixels of a strip to the sums of those before; the last strip makes means of them."""
+    """Add the pixels of a tile to the sums of earlier tiles; the last tile turns the sums into means."""
     x, output, part = operand(step), step.outputs[0], step.part
     assert part is not None
     channels = output.dims[-1]

@@ -64,7 +64,7 @@ def _emit_bilinear(step: Step, e: Emitter) -> None:
 
 
 def _emit_axes(step: Step, e: Emitter) -> None:
-    """One axis after the other, the results in between in two halves of the work space."""
+    """Resize one axis after the other; intermediate results alternate between two halves of the work space."""
     half, source, last = intermediate_bytes(step, _ALIGNMENT), e.at(operand(step)), len(changed_axes(step)) - 1
     for number, axis in enumerate(passes(step)):
         goal = e.at(step.outputs[0]) if number == last else e.work(number % 2 * half)

@@ -1,4 +1,4 @@
-"""Lowering of gathers, scatters and the other operations in which data names places."""
+"""Lowering of gathers, scatters and other operations in which data contains indices."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _index_kind(tensor: Tensor) -> str:
 
 
 def _from_end(step: Step) -> int:
-    """Tell whether negative indices count from the end."""
+    """Return whether negative indices count from the end."""
     return int(step.params["from_end"])
 
 
@@ -55,7 +55,7 @@ def _emit_gather(step: Step, e: Emitter) -> None:
 
 
 def _element_walk(step: Step, x: Tensor, indices: Tensor) -> dict[str, int | Sequence[int]]:
-    """The words for the axis and its stride, the dimensions of the indices, the strides in `x` without the axis."""
+    """Return the operands for the axis and its stride, the dimensions of the indices, and the other strides of `x`."""
     axis, size = int(step.params["axis"]) % x.rank, x.dtype.itemsize
     strides = [s * size for s in dense_strides(x.dims)]
     others = [0 if i == axis else s for i, s in enumerate(strides)]
@@ -94,7 +94,7 @@ def _emit_gather_nd(step: Step, e: Emitter) -> None:
 
 
 _BY_SIZE = {1: "u8", 4: "i32", 8: "i64"}
-"""How elements are called that are only written, by their bytes."""
+"""The kinds of elements that are only written, by their size in bytes."""
 
 
 def _refuses_scatter(step: Step) -> str | None:
@@ -108,7 +108,7 @@ def _refuses_scatter(step: Step) -> str | None:
 
 
 def _begin_scatter(step: Step, e: Emitter) -> str | None:
-    """Copy the input, and name the kernel variant; None where there is nothing to scatter."""
+    """Copy the input and return the kernel variant; None if there is nothing to scatter."""
     x, indices, updates, output = operand(step), operand(step, 1), operand(step, 2), step.outputs[0]
     reduction = _REDUCTIONS[int(step.params["reduction"])]
     if reduction == "none" and x.dtype.itemsize in _BY_SIZE:

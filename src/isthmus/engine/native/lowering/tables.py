@@ -1,7 +1,7 @@
-"""Functions of one byte as tables of 256 stored values: the nearest to the real result, or LiteRT's own arithmetic.
+"""Functions of one byte as tables of 256 stored values: nearest to the real result, or by LiteRT's arithmetic.
 
-LiteRT computes some functions with integer multipliers whose rounding shows in the stored values. Models in its file
-format expect those very values, so the same steps are followed here, once, when the table is made.
+LiteRT computes some functions with integer multipliers whose rounding is visible in the stored values. Models in its
+file format expect exactly those values, so the same arithmetic is done here, once, when the table is made.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ from isthmus.prepare.schedule import Step
 _HALF_BITS = 15
 _WORD_BITS = 31
 _LEAST, _MOST = 2.0**-40, 2.0**18
-"""The scales of bytes that make a difference: less takes each to zero, more takes each out of range.
+"""The range of scales that matter for bytes: smaller ones make every value zero, larger ones put every value out of
+range.
 
-The ratio of two scales can be anything up to infinity, and no integer can be shifted as far.
+The ratio of two scales may be anything up to infinity, but integers can only be shifted so far.
 """
 
 
 def converted_codes(x: Tensor, output: Tensor, numerics: str) -> np.ndarray:
-    """All stored values of one tensor in the quantization of another, not yet limited."""
+    """Return all stored values of one tensor in the quantization of another, not yet limited."""
     if numerics != "litert":
         return nearest(real_codes(x), output)
     if x.dtype is not output.dtype:
@@ -38,7 +39,7 @@ def converted_codes(x: Tensor, output: Tensor, numerics: str) -> np.ndarray:
 
 
 def function_codes(step: Step, numerics: str) -> np.ndarray:
-    """The results of a function for all stored values of in[0], as stored values that are not yet limited."""
+    """Return a function's results for all stored values of in[0], as stored values that are not yet limited."""
     x, output = step.inputs[0], step.outputs[0]
     assert x is not None
     if step.op == "Convert":
@@ -63,7 +64,7 @@ def _slope(step: Step) -> np.float32:
 
 
 def _reals(step: Step, x: Tensor) -> np.ndarray:
-    """The function of the reals that all stored values mean."""
+    """Return the function of the reals of all stored values."""
     inputs = [Tensor("codes", TensorType.NATIVE, DataType.FLOAT_32, (256,))]
     arrays = [real_codes(x)]
     if len(step.inputs) > 1:
@@ -85,7 +86,9 @@ def _away_from_zero(values: np.ndarray) -> np.ndarray:
 
 
 def _in_steps(reals: Any, output: Tensor) -> Any:
-    """Reals in steps of a tensor, by the inverse of its scale; a scale that has no finite one divides them."""
+    """Return reals in steps of a tensor: times the inverse of its scale, or divided by it if the inverse is not
+    finite.
+    """
     scale = np.float32(quantization_of(output).scale)
     inverse = np.float32(1) / scale
     return reals * inverse if np.isfinite(inverse) else reals / scale
@@ -100,21 +103,21 @@ def _ratio(x: Tensor, output: Tensor) -> np.float32:
 
 
 def _multiplier(scale: float) -> tuple[int, int]:
-    """A scale as a 31-bit fraction and a power of two, within the limits of what makes a difference."""
+    """Return a scale as a 31-bit fraction and a power of two, within the range that matters."""
     fraction, exponent = math.frexp(min(max(scale, _LEAST), _MOST))
     whole = math.floor(fraction * (1 << _WORD_BITS) + 0.5)
     return (whole // 2, exponent + 1) if whole == 1 << _WORD_BITS else (whole, exponent)
 
 
 def _high_product(values: np.ndarray, factor: int, bits: int) -> np.ndarray:
-    """``values * factor / 2**bits``, rounded half away from zero (half towards zero below it)."""
+    """Return ``values * factor / 2**bits``, rounded half away from zero (half towards zero if negative)."""
     product = values * factor
     nudged = product + np.where(product >= 0, 1 << (bits - 1), 1 - (1 << (bits - 1)))
     return np.sign(nudged) * (np.abs(nudged) >> bits)
 
 
 def _halved(values: np.ndarray, exponent: int) -> np.ndarray:
-    """``values / 2**exponent``, rounded half away from zero."""
+    """Return ``values / 2**exponent``, rounded half away from zero."""
     if exponent <= 0:
         return values
     mask = (1 << exponent) - 1
@@ -136,7 +139,7 @@ def _rescaled_across_signs(x: Tensor, output: Tensor) -> np.ndarray:
 
 
 def _rescaled_coarsely(x: Tensor, output: Tensor) -> np.ndarray:
-    """With a multiplier of 8 fractional bits, rounded half up."""
+    """Rescale by a multiplier of 8 fractional bits, rounded half up."""
     return _coarse(_centred_codes(x), _ratio(x, output)) + quantization_of(output).zero_point
 
 
@@ -177,7 +180,7 @@ def _leaky(step: Step, x: Tensor, output: Tensor) -> np.ndarray:
 
 
 def _half_multiplier(scale: float) -> tuple[int, int]:
-    """A scale as a 15-bit fraction and a power of two."""
+    """Return a scale as a 15-bit fraction and a power of two."""
     factor, exponent = _multiplier(scale)
     return min((factor + (1 << 15)) >> 16, (1 << _HALF_BITS) - 1), exponent
 
@@ -187,7 +190,7 @@ def _saturated(values: np.ndarray) -> np.ndarray:
 
 
 def _hard_swish(step: Step, x: Tensor, output: Tensor) -> np.ndarray:
-    """In 16 bits: the input times ``relu6(x + 3) / 6`` as a fraction of 32768."""
+    """Compute in 16 bits: the input times ``relu6(x + 3) / 6`` as a fraction of 32768."""
     fine_scale = np.float32(1 / 128) * np.float32(quantization_of(x).scale)
     factor, exponent = _half_multiplier(float(fine_scale) / float(np.float32(quantization_of(output).scale)))
     gate_factor, gate_exponent = _half_multiplier(float(fine_scale / (np.float32(3) / np.float32(32768))))
@@ -207,5 +210,6 @@ _LITERT: dict[str, Callable[[Step, Tensor, Tensor], np.ndarray]] = {
     "Prelu": _leaky,
     "HardSwish": _hard_swish,
 }
-"""Functions that LiteRT computes in integers, as it does limits to a range; others are computed in float and rounded
-half away from zero."""
+"""Functions that LiteRT computes in integers, as it does for limits to a range. Others are computed in float and
+rounded half away from zero.
+"""

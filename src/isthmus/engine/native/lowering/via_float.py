@@ -1,6 +1,6 @@
 """Steps on fixed-point tensors that no 8-bit kernel covers: computed in float, or moved after requantization.
 
-Both put temporaries into the step's work space and hand an ordinary step to the plain lowering.
+Both place temporaries in the step's work space and pass an ordinary step to the plain lowering.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _padded(nbytes: int) -> int:
 
 
 def _real_twin(tensor: Tensor, contents: bool = True) -> Tensor:
-    """The float tensor in the place of a fixed-point one; a constant without contents repeats one number."""
+    """Return the float tensor that replaces a fixed-point one; a constant without contents repeats one number."""
     if tensor.is_static:
         assert tensor.data is not None
         data = np.broadcast_to(np.float32(1), tensor.dims)
@@ -40,7 +40,7 @@ def _real_twin(tensor: Tensor, contents: bool = True) -> Tensor:
 
 
 def through_float(plain: Lowering) -> Lowering:
-    """Dequantize the inputs, run the float lowering, quantize the outputs."""
+    """Return a lowering that dequantizes inputs, runs the float lowering and quantizes outputs."""
 
     def twins(
         step: Step, contents: bool = True
@@ -87,7 +87,7 @@ def through_float(plain: Lowering) -> Lowering:
 
 
 def moved(plain: Lowering) -> Lowering:
-    """Move stored elements, after bringing 8-bit inputs to the output's quantization where theirs differs."""
+    """Return a lowering that moves stored elements, after converting 8-bit inputs to the output's quantization."""
     detour = through_float(plain)
 
     def differing(step: Step) -> list[Tensor]:
@@ -101,7 +101,7 @@ def moved(plain: Lowering) -> Lowering:
         ]
 
     def converted(step: Step) -> tuple[Step, list[tuple[Tensor, Tensor]]]:
-        """The movement of tensors that all have the output's quantization, and what becomes those that had not."""
+        """Return the movement of converted tensors, and a pair of each replaced tensor and its replacement."""
         output, made = step.outputs[0], {}
         for tensor in differing(step):
             made[id(tensor)] = Tensor(tensor.name, TensorType.NATIVE, output.dtype, tensor.dims, output.quantization)

@@ -1,4 +1,4 @@
-"""The declarations of all kernels that programs may call, by name: there are no others."""
+"""The signatures of all kernels that programs may call, by name; there are no other kernels."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ _FAMILIES = (
     quantized_reduction, recurrent, reduction, resize, selection, strips,
 )  # fmt: skip
 SIGNATURES: tuple[Signature, ...] = tuple(s for family in _FAMILIES for s in family.SIGNATURES)
-"""Every declaration."""
+"""All signatures."""
 KERNELS: Mapping[str, Signature] = {
     f"{signature.kernel}.{variant}" if variant else signature.kernel: signature
     for signature in SIGNATURES
     for variant in signature.variants
 }
-"""The declaration of each kernel, by its name with its variant: a closed list."""
+"""The signature of each kernel, by its name with its variant: a closed list."""
 
 
 def parts_of(kernel: str) -> Mapping[str, int]:
-    """The numbers that a kernel's variant stands for in its declaration."""
+    """Return the numbers that a kernel's variant stands for in its signature."""
     return KERNELS[kernel].variants[kernel.partition(".")[2]]

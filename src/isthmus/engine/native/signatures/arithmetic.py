@@ -1,4 +1,6 @@
-"""What declarations compute extents with. A reach is a pair: how far before an operand, and how far after its start."""
+"""Helpers with which signatures compute extents. A reach is a pair: how far before an operand's start, and how far
+after it.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +13,17 @@ Reach = tuple[int, int]
 
 
 def ceil(count: int, by: int) -> int:
-    """How many pieces of a size hold so many elements."""
+    """Return how many pieces of this size hold `count` elements."""
     return -(-count // by)
 
 
 def padded(count: int, to: int) -> int:
-    """The count in whole pieces."""
+    """Return the count, rounded up to whole pieces."""
     return -(-count // to) * to
 
 
 def reach(counts: Sequence[int], strides: Sequence[int], size: int) -> Reach:
-    """What elements of `size` bytes occupy that lie at all sums of multiples of strides.
+    """Return the reach of elements of `size` bytes at all combinations of strides.
 
     >>> reach([3, 2], [-4, 100], 4)
     (-8, 104)
@@ -39,7 +41,7 @@ def reach(counts: Sequence[int], strides: Sequence[int], size: int) -> Reach:
 
 
 def outer(rows: int, dims: Sequence[int], strides: Sequence[int]) -> Reach:
-    """The least and largest offset of the first `rows` combinations of indices, innermost dimension first.
+    """Return the smallest and largest offset of the first `rows` combinations of indices, innermost dimension first.
 
     The outermost dimension takes what the others leave of a row's number, as in the kernels.
     """
@@ -53,7 +55,7 @@ def outer(rows: int, dims: Sequence[int], strides: Sequence[int]) -> Reach:
 
 
 def walk(elements: int, inner: int, dims: Sequence[int], strides: Sequence[int], step: int, size: int) -> Reach:
-    """What an operand's walk over rows of `inner` elements touches; the last row may be a short one."""
+    """Return the reach of an operand over rows of `inner` elements; the last row may be short."""
     if not elements:
         return 0, 0
     rows = -(-elements // inner)
@@ -66,5 +68,5 @@ def walk(elements: int, inner: int, dims: Sequence[int], strides: Sequence[int],
 
 
 def sum_of(*reaches: Reach) -> Reach:
-    """What is touched at sums of offsets, the last of which is that of elements with a size."""
+    """Return the reach of sums of offsets; only the last reach includes the size of an element."""
     return sum(low for low, _ in reaches), sum(high for _, high in reaches)

@@ -1,4 +1,4 @@
-"""Words of the kernels in `kernels.convolution`. Lists of three are depth, height and width."""
+"""Signatures of the kernels in `kernels.convolution`. Lists of three are depth, height and width."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _MOST = 1 << 31
 
 
 def _crossing(size: int, out: int, kernel: int, stride: int, dilation: int, pad: int) -> int:
-    """How many window positions along an axis lie partly, or wholly, outside the input."""
+    """Return how many window positions along an axis are partly or wholly outside the input."""
     first = max(0, -(-pad // stride))
     last = (size - 1 - (kernel - 1) * dilation + pad) // stride
     return out - max(0, min(last, out - 1) - first + 1)
@@ -59,7 +59,7 @@ INDIRECT = Signature(
     },
     rules=(
         "work_bytes >= tile_block * (taps + 1) * height * 8 + copies * taps * run * 4",
-        # A run of memory is a row of the kernel only where nothing lies between its pixels.
+        # A run of memory is a row of the kernel only if its pixels are adjacent.
         "not whole_rows or (groups == 1 and dilation[2] == 1 and pixel == channels * 4)",
         "goal[1] >= batches * product(out) * groups * columns * 4",
     ),

@@ -1,4 +1,4 @@
-"""Words of the kernels in `kernels.depthwise`."""
+"""Signatures of the kernels in `kernels.depthwise`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ _MOST = 1 << 31
 
 
 def _axis(name: str) -> tuple[Number, ...]:
-    """An axis: its sizes, and the bytes between elements of the input, of the result and of the weights."""
+    """Return the words of an axis: its sizes, and the bytes between elements of the input, the result and the
+    weights.
+    """
     return (
         Number(f"{name}_size", 1, _MOST),
         Number(f"{name}_out", 1, _MOST),
@@ -23,9 +25,9 @@ def _axis(name: str) -> tuple[Number, ...]:
 
 
 SPECIAL = ((3, 1), (3, 2), (5, 1), (5, 2), (7, 1))
-"""Kernel width and stride with a micro-kernel of their own."""
+"""Kernel widths and strides that have a micro-kernel of their own."""
 TILES = (4, 2)
-"""Neighbouring outputs that one computes together: fewer for strips that are not as wide."""
+"""The numbers of neighbouring outputs computed together; the smaller one is for narrow tiles of fused regions."""
 
 CONVOLVE = Signature(
     "depthwise:convolve",

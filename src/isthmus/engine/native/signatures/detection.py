@@ -1,4 +1,4 @@
-"""Words of the kernel in `kernels.detection`."""
+"""Signatures of the kernel in `kernels.detection`."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ POST_PROCESS = Signature(
         Write("classes", "kept * per_box * 4"),
         Write("best", "kept * per_box * 4"),
         Write("found", "4"),
-        # Corners of all boxes, a score, a mark and a place for each, and the best of all classes so far.
+        # Corners of all boxes; a score, a mark and an index for each; and the best of all classes so far.
         WorkSpace("work", "count * 28 + (kept + per_class) * 8"),
-        # Boxes, scores of each, and of these how many at the end are of classes.
+        # Boxes, scores per box, and how many of these, at the end, are class scores.
         Number("count", 1, _MAX_COUNT),
         Number("columns", 1, _MAX_COUNT),
         Number("class_count", 1, _MAX_COUNT),
-        # Boxes that are kept, classes of each, and boxes of a class.
+        # Boxes to keep, classes of each, and boxes per class.
         Number("kept", 1, _MAX_COUNT),
         Number("per_box", 1, _MAX_COUNT),
         Number("per_class", 1, _MAX_COUNT),
@@ -34,7 +34,7 @@ POST_PROCESS = Signature(
         Real("h_scale"),
         Real("w_scale"),
     ),
-    # A box and a class together are one number of 32 bits.
+    # A box and a class are encoded together in 32 bits.
     rules=("class_count <= columns", "count * class_count < 1 << 31"),
 )
 SIGNATURES = (POST_PROCESS,)

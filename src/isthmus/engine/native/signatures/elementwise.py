@@ -1,4 +1,4 @@
-"""Words of the kernels in `kernels.elementwise`."""
+"""Signatures of the kernels in `kernels.elementwise`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from isthmus.graph import DataType
 from isthmus.graph.ops.elementwise import FUNCTIONS
 
 SIZES = {"f32": 4, "f64": 8, "bool": 1} | {f"{s}{8 * n}": n for s in "iu" for n in (1, 2, 4, 8)}
-"""Bytes of an element of each kind."""
+"""The size in bytes of an element of each kind."""
 UNSIGNED = ("u8", "u16", "u32", "u64")
 INTEGERS = ("i8", "i16", "i32", "i64", *UNSIGNED)
 KINDS: dict[DataType, str] = {
@@ -29,11 +29,11 @@ KINDS: dict[DataType, str] = {
 """The kernels' names of the plain types."""
 
 _SHORT = {"ElementWiseSquareRoot": "sqrt", "IsNaN": "isnan", "IsInf": "isinf"}
-"""Functions whose kernels have shorter names than they."""
+"""Functions whose kernels have shorter names."""
 
 
 def kernel_of(function: str) -> str:
-    """What the kernel of a function is called.
+    """Return the name of a function's kernel.
 
     >>> kernel_of("ElementWiseSquaredDifference")
     'squared_difference'
@@ -46,7 +46,9 @@ _MISSING: dict[str, tuple[str, ...]] = {
     "ElementWiseNeg": UNSIGNED,
     **dict.fromkeys((f"ElementWise{name}" for name in ("Divide", "FloorDiv", "Mod", "Fmod", "Power")), ("u64",)),
 }
-"""Kinds that a function has no kernel for: negative numbers have no unsigned kind, and these divide in signed words."""
+"""Kinds for which a function has no kernel: unsigned kinds have no negative numbers, and the functions that divide
+compute in signed words.
+"""
 KINDS_OF: dict[str, tuple[str, ...]] = {
     name: tuple(
         KINDS[t]
@@ -55,9 +57,9 @@ KINDS_OF: dict[str, tuple[str, ...]] = {
     )
     for name, function in FUNCTIONS.items()
 }
-"""The kinds that a function of elements takes: those of its entry in the operations' table, but for doubles."""
+"""The kinds that an elementwise function accepts: those in the table of operations, except doubles."""
 _OTHERWISE = ("ElementWiseSelect", "ReluMinMax", "ElementWiseSin", "ElementWiseCos")
-"""Functions that have kernels of another form than the others."""
+"""Functions whose kernels have another form."""
 
 
 def _by_kernel(operands: int) -> dict[str, tuple[str, ...]]:
@@ -69,9 +71,9 @@ def _by_kernel(operands: int) -> dict[str, tuple[str, ...]]:
 
 
 UNARY_KINDS: dict[str, tuple[str, ...]] = _by_kernel(1) | dict.fromkeys(("clamp", "power", "square"), ("f32",))
-"""The functions of one element, and the kinds that each takes."""
+"""The functions of one element, and the kinds that each accepts."""
 BINARY_KINDS: dict[str, tuple[str, ...]] = _by_kernel(2)
-"""The functions of two elements, and the kinds that each takes."""
+"""The functions of two elements, and the kinds that each accepts."""
 _TO_BOOL = frozenset(
     kernel_of(name) for name, f in FUNCTIONS.items() if DataType.BOOL_8 in (f.output_types.get(0), f.input_types[0][0])
 )

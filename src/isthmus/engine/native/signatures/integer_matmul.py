@@ -1,4 +1,4 @@
-"""Words of the kernels in `kernels.integer_matmul`. Dimensions of batches are innermost first."""
+"""Signatures of the kernels in `kernels.integer_matmul`. Dimensions of batches are innermost first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Words of the kernels in `kernels.matmul`. A panel holds `vectors` vectors of columns, its bias in front."""
+"""Signatures of the kernels in `kernels.matmul`. A panel holds `vectors` vectors of columns, with its bias in front."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ TILES = {
     f"{height}x{vectors}": {"height": height, "vectors": vectors}
     for height, vectors in ((8, 3), (10, 2), (10, 1), (6, 2), (6, 4), (8, 2), (4, 2), (8, 1))
 }
-"""The tiles of rows and vectors that there are kernels for."""
+"""The tiles (rows by vectors) that have kernels."""
 PANELS = {str(vectors): {"vectors": vectors} for vectors in (1, 2, 3, 4)}
 """The widths of panels, in vectors."""
 _WIDTH = {"width": "vectors * lanes", "panel_bytes": "ceil(columns, width) * (depth + 1) * width * 4"}
@@ -17,7 +17,7 @@ _PRODUCT = (
     ReadOperand("a", "a_least, a_most + (rows - 1) * a_row + (depth - 1) * a_column + 4"),
     ReadOperand("panels", "panels_least, panels_most + panel_bytes"),
     Write("c", "c_least, c_most + (rows - 1) * c_row + columns * 4"),
-    # For each batch the byte offsets of a, its panels and c.
+    # For each batch, the byte offsets of a, its panels and c.
     OffsetTable("table", "batches", absent="batches == 1", columns=3),
     Number("batches", 1),
     Number("rows", 1),

@@ -1,4 +1,4 @@
-"""Words of the kernels in `kernels.movement`. Outer dimensions are innermost first, strides in bytes."""
+"""Signatures of the kernels in `kernels.movement`. Outer dimensions are innermost first, strides in bytes."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ from isthmus.engine.native.words import (
 
 _SIZES = {str(size): {"size": size} for size in (1, 2, 4, 8)}
 _SIGNED = (-LARGEST, LARGEST)
-# Where each element is written once, the destination is no smaller than all of them: so no instruction runs for ever.
+# Each element is written once, so the destination must be at least as large as all of them. This bounds how long an
+# instruction runs.
 _EACH_ONCE = "goal[1] - goal[0] >= {}"
 
 
 def _interleaving(direction: str) -> Signature:
-    """Joining rows into a dense run, or parting them again."""
+    """Return the signature for interleaving rows into a dense run, or separating them again."""
     dense_type, rows_type = (Write, ReadOperand) if direction == "join" else (ReadOperand, Write)
     dense: Word = dense_type("dense", "dense_reach")
     rows: Word = rows_type("rows", "rows_reach")
@@ -58,7 +59,7 @@ def _interleaving(direction: str) -> Signature:
 
 
 def _remapped(table: Any, tables: list[Any], length: int) -> Reach:
-    """What is read at sums of entries of tables."""
+    """Return the reach of reads at sums of table entries."""
     every = [table, *tables]
     return sum(t.least for t in every), sum(t.most for t in every) + length
 

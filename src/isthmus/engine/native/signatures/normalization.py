@@ -1,11 +1,11 @@
-"""Words of the kernels in `kernels.normalization`."""
+"""Signatures of the kernels in `kernels.normalization`."""
 
 from __future__ import annotations
 
 from isthmus.engine.native.words import Number, ReadOperand, Real, Signature, Word, WorkSpace, Write
 
 COLUMN_WORK = 8 * 128
-"""Bytes of work space a thread needs for a block of columns: two floats each."""
+"""The size in bytes of a thread's work space for a block of columns: two floats per column."""
 _NORMS: dict[str, dict[str, int]] = {name: {} for name in ("moments", "mean", "rms", "l2")}
 _SOFTMAXES: dict[str, dict[str, int]] = {"plain": {}, "log": {}}
 

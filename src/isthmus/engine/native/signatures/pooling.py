@@ -1,4 +1,4 @@
-"""Words of the kernels in `kernels.pooling`."""
+"""Signatures of the kernels in `kernels.pooling`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from isthmus.engine.native.words import Number, Numbers, ReadOperand, Signature,
 
 
 def _fits(axis: list[int]) -> bool:
-    """Whether each window along an axis has no negative part in the input."""
+    """Return whether no window along an axis has a negative number of positions inside the input."""
     size, out, window, stride, before, _ = axis
     return out >= 1 and stride >= 1 and window >= before and (out - 1) * stride - before <= size
 
@@ -19,7 +19,7 @@ POOL = Signature(
         Number("batch"),
         Number("channels", 1),
         flag("padding_counts"),
-        # Of each axis: input size, output size, window, stride, padding before and after.
+        # For each axis: input size, output size, window, stride, padding before and after.
         Numbers("depth", 6, 0, 1 << 31),
         Numbers("height", 6, 0, 1 << 31),
         Numbers("width", 6, 0, 1 << 31),

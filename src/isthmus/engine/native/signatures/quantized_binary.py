@@ -1,4 +1,4 @@
-"""Words of the kernels in `kernels.quantized_binary`."""
+"""Signatures of the kernels in `kernels.quantized_binary`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ RESULT: tuple[Word, ...] = (
     signed("most", _INT32),
     Number("flip", 0, 128),
 )
-"""Zero point and limits of results made as signed bytes, and what flips those into their own type."""
+"""Zero point and limits of results as signed bytes, and the flip that converts these to the result's type."""
 _RUNS: tuple[Word, ...] = (
     ReadOperand("a", "(a_offsets.least, a_offsets.most + inner) if rows * inner else 0"),
     ReadOperand("b", "(b_offsets.least, b_offsets.most + (1 if b_fixed else inner)) if rows * inner else 0"),

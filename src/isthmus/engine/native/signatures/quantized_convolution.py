@@ -1,4 +1,4 @@
-"""Words of the kernels in `kernels.quantized_convolution`."""
+"""Signatures of the kernels in `kernels.quantized_convolution`."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ TILES = {
     f"{rows}x{vectors}": {"tile_rows": rows, "vectors": vectors}
     for rows, vectors in ((1, 4), (8, 3), (7, 3), (14, 2), (5, 2), (10, 1))
 }
-"""The tiles of rows and vectors of results that there are kernels for."""
+"""The tiles (rows by vectors of results) that have kernels."""
 
 
 def _words(size: int) -> tuple[Word, ...]:
-    """The words from the input to the padding, by the bytes of a result."""
+    """Return the words from the input to the padding, for results of `size` bytes."""
     return (
         ReadOperand("x", "staged_input if staged else input_in_place"),
         Write("y", f"(rows * out_width - 1) * out_pixel + columns * {size}"),
         ReadOperand(
             "weights", "(panels - 1) * panel_bytes + padded(columns - (panels - 1) * width, lanes) * column_bytes"
         ),
-        # Where each tap begins, in bytes from the first.
+        # The offset of each tap, in bytes from the first.
         OffsetTable("offsets", "taps"),
-        # Input rows brought into the form that is multiplied.
+        # Input rows, converted to the form that is multiplied.
         WorkSpace("work", "shares * work_bytes if staged else 0"),
         Number("work_bytes"),
-        # Image rows of results, of all images.
+        # Image rows of results, over all images.
         Number("rows", 1),
         Number("height", 1, _MOST),
         Number("width_in", 1, _MOST),
@@ -62,8 +62,8 @@ def _words(size: int) -> tuple[Word, ...]:
         Number("panel_bytes", 1),
         # Results computed together.
         Number("segment", 1, _MOST),
-        # 0 to read in place, else how rows are copied: 1 as they are, 2 with the sign bit flipped, 3 and 4 widened from
-        # signed and unsigned bytes less `input_zero`.
+        # 0 to read in place, else how rows are copied: 1 unchanged, 2 with the sign bit flipped, 3 and 4 widened from
+        # signed and unsigned bytes minus `input_zero`.
         Number("staged", 0, 4),
         # Bytes between copied rows, and between the taps of neighbouring results.
         Number("pitch"),
@@ -94,7 +94,7 @@ _RULES = (
     "not staged or work_bytes >= (padded(together, tile_rows) - 1) * distance + offsets.most + groups * 4",
     "not staged or offsets.least >= 0",
     "staged or distance == stride_w * pixel",
-    # Where there is no work space, the last tile of a segment is moved back to lie inside the row.
+    # Without work space, the last tile of a segment is moved back into the row.
     "staged or (segment >= tile_rows and out_width >= tile_rows)",
 )
 
@@ -106,7 +106,7 @@ CONVOLVE = Signature(
         Number("padding", 0, 255),
         signed("input_zero", _MOST),
         *RESULT,
-        # Whether threads had better share columns.
+        # Whether threads should divide columns.
         flag("few_rows"),
     ),
     variants=TILES,
@@ -125,8 +125,8 @@ CONVOLVE_TO_FLOAT = Signature(
         Real("most"),
         Number("flip", 0, 0),
         flag("few_rows"),
-        # What quantizing the input left (f32 scale, i32 origin), and the bytes from one image's to the next one's,
-        # and from one result's to the next one's.
+        # Scale (f32) and origin (i32) of the quantized input, and the bytes between those of neighbouring images and of
+        # neighbouring results.
         ReadOperand("scaling", "reach([images, out_width], [image_step, result_step], 8)"),
         Number("image_step", 0, _MOST),
         Number("result_step", 0, _MOST),

@@ -1,4 +1,4 @@
-"""Words of the kernels in `kernels.quantized_depthwise`."""
+"""Signatures of the kernels in `kernels.quantized_depthwise`."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from isthmus.engine.native.words import Number, OffsetTable, ReadOperand, Signat
 
 _MOST = 1 << 31
 _MOST_OUTPUTS = 4
-"""Results of a row that a tile computes at most."""
+"""The largest number of results of a row that a tile computes."""
 
 
 def block_kinds(lanes: int) -> tuple[int, ...]:
-    """The widths of blocks of channels, by kind. There is one kind more, for fewer channels than the narrowest."""
+    """Return the widths of blocks of channels, by kind. One more kind is for fewer channels than the narrowest."""
     return tuple(4 * n for n in (16, 8, 4) if n <= lanes)
 
 
 def _inside(blocks: Any, channels: int, lanes: int) -> bool:
-    """Whether each block is of a kind that exists, and lies within the channels."""
+    """Return whether the kind of each block exists and the block is within the channels."""
     widths = np.array([*block_kinds(lanes), 1])
     start, kind = blocks.entries[:, 0], blocks.entries[:, 1]
     if kind.min() < 0 or kind.max() >= len(widths) or start.min() < 0:
@@ -29,7 +29,7 @@ def _inside(blocks: Any, channels: int, lanes: int) -> bool:
 
 
 def _weights(blocks: Any, rows: int, lanes: int) -> tuple[int, int]:
-    """What weights of blocks occupy that have so many rows of four bytes for each channel."""
+    """Return the reach of the weights of blocks that have `rows` rows of four bytes for each channel."""
     widths = block_kinds(lanes)
     kinds, offsets = blocks.entries[:, 1], blocks.entries[:, 2]
     used = set(kinds.tolist())
@@ -42,15 +42,16 @@ CONVOLVE = Signature(
     (
         ReadOperand("x", "batch * height * width * channels"),
         Write("y", "batch * out_height * out_width * channels"),
-        # Of a block: bias i32, scale f32, then for each of the rows together, for each step, four bytes a channel.
+        # For each block: bias i32, scale f32, then for each of the rows together, for each step, four bytes per
+        # channel.
         ReadOperand("weights", "weights_of(blocks, 2 + together * steps, lanes)"),
-        # For each block of channels its first channel, its kind (see `block_kinds`), where its weights begin.
+        # For each block of channels: its first channel, its kind (see `block_kinds`), the offset of its weights.
         OffsetTable("blocks", "block_count", columns=3),
-        # For each step the column of its groups.
+        # For each step, the column of its groups.
         OffsetTable("offsets", "steps"),
         # Bytes that mean 0.
         ReadOperand("blank", "4 * lanes"),
-        # Groups: the bytes of one channel and column from several rows side by side.
+        # Groups: adjacent bytes of one channel and column from several rows.
         WorkSpace("work", "shares * work_bytes"),
         Number("work_bytes"),
         Number("batch", 1),
@@ -75,7 +76,7 @@ CONVOLVE = Signature(
         Number("pitch", 1, _MOST),
         Number("steps", 1),
         Number("block_count", 1),
-        # Flips the sign bit of input bytes.
+        # Flips the sign bit of input bytes if it is 128.
         Number("input_flip", 0, 128),
         *RESULT,
     ),

@@ -1,4 +1,4 @@
-"""Words of the kernels in `kernels.quantized_elementwise`."""
+"""Signatures of the kernels in `kernels.quantized_elementwise`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ QUANTIZE = Signature(
         ReadOperand("x", "outer_count * axis * inner * 4"),
         Write("y", "outer_count * axis * inner * size"),
         *_EXTENTS,
-        # A real is divided by the divisor, or multiplied by the factor where that is 1.
+        # A real is divided by the divisor, or, if that is 1, multiplied by the factor.
         ReadOperand("divisors", "4 * axis"),
         ReadOperand("factors", "4 * axis"),
         ReadOperand("zeros", "4 * axis"),

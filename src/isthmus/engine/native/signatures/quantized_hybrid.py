@@ -1,4 +1,4 @@
-"""Words of the kernels in `kernels.quantized_hybrid`."""
+"""Signatures of the kernels in `kernels.quantized_hybrid`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ QUANTIZE_ROWS = Signature(
         Number("length", 1),
         Write("y", "(rows - 1) * pitch + length * size"),
         Number("pitch"),
-        # For each row its scale (f32) and what means 0 in it (i32).
+        # For each row, its scale (f32) and the value that means 0 (i32).
         Write("scaling", "rows * 8"),
     ),
     variants={"u8": {"size": 1}, "s8": {"size": 1}, "s16": {"size": 2}},

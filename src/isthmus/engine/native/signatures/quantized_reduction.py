@@ -1,4 +1,4 @@
-"""Words of the kernels in `kernels.quantized_reduction`."""
+"""Signatures of the kernels in `kernels.quantized_reduction`."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ AVERAGE_POOL = Signature(
         Number("top", 0, _MOST),
         Number("left", 0, _MOST),
         flag("padding_counts"),
-        # Sums of 32 bits, whole or floats.
+        # 32-bit sums, integers or floats.
         WorkSpace("work", "shares * channels * 4"),
         flag("ties_away"),
         Real("scale_in"),
@@ -92,7 +92,7 @@ RESIZE_BILINEAR = Signature(
     "quantized_reduction:resize_bilinear",
     (
         *_IMAGE,
-        # For each row and column of the result: the one before it, the one after it, the latter's weight.
+        # For each row and column of the result: the input index before it, the one after it, and the latter's weight.
         OffsetTable("rows", "out_height", kind="i32", columns=3),
         OffsetTable("columns", "out_width", kind="i32", columns=3),
     ),

@@ -1,4 +1,4 @@
-"""Words of the kernels in `kernels.recurrent`. Gates lie one after the other, each padded to whole panels of units."""
+"""Signatures of the kernels in `kernels.recurrent`. Gates follow one another, each padded to whole panels of units."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _WIDTH = {"width": "vectors * lanes", "padded_units": "padded(units, width)"}
 
 
 def _shared(gates: str, recurrent_gates: str, features: str) -> tuple[Word, ...]:
-    """The words that both layers have, by how many gates there are and what a step hands on."""
+    """Return the words of both layers, given the numbers of gates and the features that a step passes on."""
     return (
         ReadOperand("input_gates", f"steps * batch * {gates} * padded_units * 4"),
         ReadOperand("panels", f"{recurrent_gates} * padded_units * ({features} + 1) * 4"),
@@ -33,7 +33,7 @@ LSTM = Signature(
         ReadOperand("initial_cell", "batch * units * 4"),
         Write("cell", "batch * units * 4"),
         Write("last_cell", "batch * units * 4", absent="True"),
-        # Of the input, the forget and the output gate.
+        # For the input, the forget and the output gate.
         ReadOperand("peepholes", "3 * units * 4", absent="True"),
         flag("coupled"),
         Real("cell_clip"),

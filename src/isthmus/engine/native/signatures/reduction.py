@@ -1,4 +1,4 @@
-"""Words of the kernels in `kernels.reduction`. Lists of axes are innermost first, strides in bytes."""
+"""Signatures of the kernels in `kernels.reduction`. Lists of axes are innermost first, strides in bytes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ KINDS = {
     **dict.fromkeys(("sum", "prod"), ("f32", "i32", "i64")),
     **dict.fromkeys(("max", "min"), ("f32", "i32", "i64", "i8", "u8")),
 }
-"""The functions, and the kinds that each takes."""
+"""The functions, and the kinds that each accepts."""
 _VARIANTS = {f"{name}_{kind}": {"size": _SIZES[kind]} for name, kinds in KINDS.items() for kind in kinds}
 _LISTS = (
     Real("factor"),
@@ -34,7 +34,7 @@ ROWS = Signature(
     ),
     variants=_VARIANTS,
     where={"whole": _EXTENT.format("outputs", "runs", "run")},
-    # Each element is taken once: so no instruction runs for ever.
+    # Each element is read once, which bounds how long an instruction runs.
     rules=("outputs * runs * run * size <= whole[1]", "runs <= 1 or run >= 1"),
 )
 COLUMNS = Signature(

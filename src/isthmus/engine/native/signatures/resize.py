@@ -1,11 +1,11 @@
-"""Words of the kernels in `kernels.resize`."""
+"""Signatures of the kernels in `kernels.resize`."""
 
 from __future__ import annotations
 
 from isthmus.engine.native.words import Number, OffsetTable, ReadOperand, Real, Signature, Write, flag
 
 _EXACT = 1 << 24
-"""The largest side of an image that is sampled at places that are floats."""
+"""The largest side of an image that is sampled at float positions."""
 
 BILINEAR = Signature(
     "resize:bilinear",

@@ -1,4 +1,4 @@
-"""Words of the kernels in `kernels.selection`. Indices in data are limited, and reported, by the kernels themselves."""
+"""Signatures of the kernels in `kernels.selection`. The kernels themselves limit indices in data, and report them."""
 
 from __future__ import annotations
 

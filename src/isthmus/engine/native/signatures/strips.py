@@ -1,9 +1,9 @@
-"""Words of the kernels in `kernels.strips`: what computing by strips needs besides the kernels of whole steps.
+"""Signatures of the kernels in `kernels.strips`, which tiling needs besides the kernels of whole steps.
 
-Some instructions are about others. Those that follow `REPEAT` are executed several times. Cursors are pools that move:
-operands in them are bytes of another pool, a stride further each time. Those that follow `TURNS` are too, by several
-threads at once: one takes a turn after the other, with what a turn makes for itself in a lane of its own. `VARY` writes
-words of instructions that differ from strip to strip in these alone.
+Some instructions control others. The instructions after `REPEAT` are executed several times. Cursors are pools that
+advance: an operand in a cursor is in another pool, one stride further each time. The instructions after `TURNS` are
+repeated too, pipelined on several threads: each thread takes one iteration after the other, with an iteration's own
+data in the thread's arena. `VARY` writes the words that differ between the instructions of different tiles.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from isthmus.engine.native.words import (
 )
 
 MOST_TIMES = 4096
-"""No more repetitions: no tensor has so many rows that strips of them would be worth it."""
+"""The largest number of repetitions; no tensor has enough rows for more tiles to be useful."""
 _INT32 = 1 << 31
 
 REPEAT = Signature(
@@ -43,10 +43,11 @@ TURNS = Signature(
     (
         Number("instructions", 1),
         Number("times", 1, MOST_TIMES),
-        # The first cursor is the thread's lane: bytes of scratch, so many further for each thread.
+        # The first cursor is the thread's arena in scratch, `lane_bytes` further for each thread.
         Number("first_cursor"),
         Number("lane_bytes"),
-        # How many instructions a turn must be ahead of the next one, besides the one that this is about to execute.
+        # How many instructions an iteration must be ahead of the next one, beyond the one that the next is about to
+        # execute.
         Number("lead"),
         Count("cursors"),
         Numbers("pools", "cursors", 2),
@@ -57,11 +58,11 @@ VARY = Signature(
     "strips:vary",
     (
         Count("targets"),
-        # Where the words of each changed instruction begin, and which of them change, a bit for each.
+        # The offset of each changed instruction's words, and a bit mask of the words that change.
         Numbers("firsts", "targets"),
         Numbers("masks", "targets", 1, (1 << 63) - 1),
         Count("changes"),
-        # What they are from now on, for one instruction after the other.
+        # The new values of these words, instruction by instruction.
         Numbers("values", "changes", -(1 << 63), (1 << 63) - 1),
     ),
 )
@@ -105,9 +106,9 @@ MEAN_OF_SUMS = Signature(
 
 
 def changes(words: Sequence[int], start: int) -> dict[int, dict[int, int]]:
-    """What an instruction that changes others makes of them: by where each begins, its changed words and their places.
+    """Return the changes of a `VARY` instruction: by each changed instruction's offset, new words by offset.
 
-    A number of values that is not the number of places leaves some of either out.
+    If the numbers of values and places differ, the surplus is ignored.
     """
     values, _ = VARY.decode(words, start)
     left = iter(values["values"])
