@@ -1,4 +1,4 @@
-"""Model files become graphs: TFLite, ONNX and DLC, told apart by their contents."""
+"""Conversion of model files to graphs. TFLite, ONNX and DLC files are recognized by their contents."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 __all__ = ["LIBRARY_MAGIC", "ModelSource", "contents", "is_tflite", "load", "load_all"]
 
 LIBRARY_MAGIC = b"\x7fELF"
-"""How a compiled model library begins. It is not read but run, by `isthmus.qnn.model_library`."""
+"""The first bytes of a compiled model library. Such a file is not read but run, by `isthmus.qnn.model_library`."""
 
 _TFLITE_IDENTIFIER = b"TFL3"
 _ONNX_TAGS = frozenset(b"\x08\x12\x1a\x22\x28\x32\x3a\x42\x72\xa2\xca\xd2")
 """The first bytes of a protobuf message that has the fields of ONNX's ModelProto."""
 
 _DLC_MAGIC = b"PK\x03\x04"
-"""A DLC is an archive; ONNX models begin with none of these bytes."""
+"""The first bytes of a DLC, which is a zip archive. No ONNX model begins with any of these bytes."""
 
 _MAX_BYTES = 1 << 31
-"""Neither flatbuffers nor protobuf messages are longer."""
+"""The largest file that is read. Neither flatbuffers nor protobuf messages can be longer."""
 
 
 def load(
@@ -38,12 +38,12 @@ def load(
     constants: Mapping[str, Any] | None = None,
     graph: str | None = None,
 ) -> Graph:
-    """Read a model file and convert one graph of it to a finalized graph; parameters are those of `ModelSource`.
+    """Read a model file and convert one of its graphs to a finalized graph. The parameters are those of `ModelSource`.
 
     Raises
     ------
     QnnError
-        If the file cannot be read, is of no such format, is damaged, or uses what is not supported.
+        If the file cannot be read, has another format, is damaged, or uses an unsupported feature.
     """
     source = ModelSource(Path(path), shapes, constants, graph)
     return source.only(load_all(source))
@@ -51,7 +51,7 @@ def load(
 
 @np.errstate(all="ignore")
 def load_all(source: ModelSource) -> list[Graph]:
-    """Read a model file and convert all its graphs, or the one that is asked for, to finalized graphs."""
+    """Read a model file and convert all its graphs, or the requested one, to finalized graphs."""
     path = source.path
     if reading.begins(path, _DLC_MAGIC):
         _refuse_constants(source, "DLC")
@@ -85,12 +85,12 @@ def _refuse_constants(source: ModelSource, kind: str) -> None:
 
 
 def is_tflite(data: bytes) -> bool:
-    """Whether the bytes of a model file are TFLite's; else they may be ONNX's."""
+    """Return whether these are the bytes of a TFLite file; if not, they may be an ONNX file's."""
     return data[4:8] == _TFLITE_IDENTIFIER
 
 
 def contents(path: Path) -> bytes:
-    """The bytes of a TFLite or ONNX file."""
+    """Read the bytes of a TFLite or ONNX file."""
     what = f"model file '{path}'"
     try:
         data = reading.contents(path, _MAX_BYTES)

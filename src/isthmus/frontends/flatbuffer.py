@@ -1,7 +1,7 @@
-"""A flatbuffer reader for files that nobody vouches for: every offset is checked before it is followed.
+"""A flatbuffer reader for untrusted files: every offset is checked before it is followed.
 
-Tables, strings and vectors are views of the file: nothing is copied or allocated in proportion to what the file claims,
-and nothing recurses, because a caller asks for each table by itself.
+Tables, strings and vectors are views of the file. Nothing is copied or allocated in proportion to sizes that the file
+claims. Nothing recurses, because the caller requests each table separately.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SCALARS: dict[str, struct.Struct] = {
 """The scalar kinds of the flatbuffer format."""
 
 MAX_TEXT = 1024
-"""The most bytes of a string that are read: many tables may point to one long string."""
+"""The most bytes of a string that are read, because many tables may point to one long string."""
 
 _U16, _I32, _U32 = SCALARS["u16"], SCALARS["i32"], SCALARS["u32"]
 _OFFSET = 4  # bytes of an offset, and of a vector's length; both are aligned to their size
@@ -45,7 +45,7 @@ class File:
     name: str
 
     def refuse(self, rule: str, at: int | None = None) -> NoReturn:
-        """Refuse the file, saying where the fault lies."""
+        """Refuse the file and name the location of the fault."""
         where = "" if at is None else f" at byte {at}"
         raise QnnError(
             Code.COMMON_LOADING_BINARIES,
@@ -55,25 +55,25 @@ class File:
         )
 
     def check(self, at: int, size: int, what: str, align: int = 1) -> None:
-        """Refuse a range that is not wholly inside the file or not aligned."""
+        """Refuse a range that is not entirely inside the file or not aligned."""
         if at < 0 or size < 0 or at + size > len(self.data):
             self.refuse(f"{what} of {size} bytes lies outside the file", at)
         if at % align:
             self.refuse(f"{what} is not aligned to {align} bytes", at)
 
     def scalar(self, at: int, kind: struct.Struct, what: str) -> int | float | bool:
-        """One number at a place in the file."""
+        """Read one number at an offset in the file."""
         self.check(at, kind.size, what)
         return kind.unpack_from(self.data, at)[0]
 
     def follow(self, at: int, what: str) -> int:
-        """The place that the offset stored at `at` points to."""
+        """Return the position that the offset stored at `at` points to."""
         target = at + int(self.scalar(at, _U32, f"the offset of {what}"))
         self.check(target, _OFFSET, what, _OFFSET)
         return target
 
     def root(self, identifier: bytes) -> Table:
-        """The root table, of a file that carries this identifier."""
+        """Return the root table of a file that must carry this identifier."""
         if len(self.data) < 2 * _OFFSET:
             self.refuse("too short for a flatbuffer")
         found = bytes(self.data[_OFFSET : _OFFSET + len(identifier)])
@@ -84,7 +84,7 @@ class File:
 
 @dataclass(frozen=True)
 class Table:
-    """One table: fields by number, each optional."""
+    """A table: fields by number, each optional."""
 
     file: File
     start: int
@@ -95,7 +95,7 @@ class Table:
 
     @staticmethod
     def at(file: File, start: int, what: str) -> Table:
-        """The table at a place in the file, its vtable checked."""
+        """Return the table at an offset in the file, after checking its vtable."""
         file.check(start, _OFFSET, what, _OFFSET)
         vtable = start - int(file.scalar(start, _I32, what))
         file.check(vtable, 4, f"the vtable of {what}", 2)
@@ -110,7 +110,7 @@ class Table:
         return Table(file, start, vtable, (length - 4) // 2, size, what)
 
     def place(self, field: int, size: int) -> int | None:
-        """Where a field's bytes are, or None when the field is absent."""
+        """Return the position of a field's bytes, or None if the field is absent."""
         if field >= self.fields:
             return None
         offset = int(self.file.scalar(self.vtable + 4 + 2 * field, _U16, self.what))
@@ -121,7 +121,7 @@ class Table:
         return self.start + offset
 
     def room(self, field: int) -> int:
-        """How many bytes there are for a field: up to the next one, or to the end of the table. 0 for an absent one."""
+        """Return the bytes available for a field, up to the next field or the table's end; 0 if it is absent."""
         places = [at for other in range(self.fields) if (at := self.place(other, 1)) is not None]
         mine = self.place(field, 1)
         if mine is None:
@@ -129,24 +129,24 @@ class Table:
         return min((at for at in places if at > mine), default=self.start + self.size) - mine
 
     def number(self, field: int, kind: str, default: int | float | bool = 0) -> int | float | bool:
-        """A scalar field, or its default."""
+        """Return a scalar field, or its default."""
         scalar = SCALARS[kind]
         at = self.place(field, scalar.size)
         return default if at is None else self.file.scalar(at, scalar, self.what)
 
     def integer(self, field: int, kind: str, default: int = 0) -> int:
-        """An integer field, or its default."""
+        """Return an integer field, or its default."""
         return int(self.number(field, kind, default))
 
     def text(self, field: int) -> str | None:
-        """A string field, cut at `MAX_TEXT` bytes; bytes that are not UTF-8 are replaced."""
+        """Return a string field, cut at `MAX_TEXT` bytes; bytes that are not UTF-8 are replaced."""
         span = self._vector(field, 1)
         if span is None:
             return None
         return self._text(*span)
 
     def texts(self, field: int) -> list[str]:
-        """A vector of strings, each cut as by `text`; those that the file stores once are read once."""
+        """Return a vector of strings, each cut as by `text`. A string that the file stores once is read once."""
         span = self._vector(field, _OFFSET)
         if span is None:
             return []
@@ -163,17 +163,17 @@ class Table:
         return texts
 
     def blob(self, field: int) -> memoryview | None:
-        """A vector of bytes, as a view of the file."""
+        """Return a vector of bytes, as a view of the file."""
         span = self._vector(field, 1)
         return None if span is None else self.file.data[span[0] : span[0] + span[1]]
 
     def table(self, field: int, what: str) -> Table | None:
-        """A table field (also the value of a union, whose type is a field of its own)."""
+        """Return a table field, or the value of a union (whose type is a separate field)."""
         at = self.place(field, _OFFSET)
         return None if at is None else Table.at(self.file, self.file.follow(at, what), what)
 
     def array(self, field: int, dtype: np.dtype | type) -> np.ndarray | None:
-        """A vector of numbers, as a read-only view of the file."""
+        """Return a vector of numbers, as a read-only view of the file."""
         element = np.dtype(dtype).newbyteorder("<")
         span = self._vector(field, element.itemsize)
         if span is None:
@@ -183,7 +183,7 @@ class Table:
         return array
 
     def tables(self, field: int, what: str) -> Tables:
-        """A vector of tables; each is checked when it is asked for. An absent vector is empty."""
+        """Return a vector of tables, each checked when it is accessed. An absent vector is empty."""
         span = self._vector(field, _OFFSET)
         return Tables(self.file, 0, 0, what) if span is None else Tables(self.file, *span, what)
 
@@ -223,14 +223,14 @@ class Tables:
         return (self[index] for index in range(self.count))
 
     def column(self, field: int, dtype: np.dtype | type) -> np.ndarray:
-        """One scalar field of all the tables, 0 where it is absent: tables by the thousand are read at once."""
+        """Return one scalar field of all tables as an array, 0 where it is absent; fast for thousands of tables."""
         element = np.dtype(dtype).newbyteorder("<")
         data = np.frombuffer(self.file.data, np.uint8)
         places = self.start + _OFFSET * np.arange(self.count, dtype=np.int64)
         starts = places + self._gather(data, places, np.dtype("<u4"))
         vtables = starts - self._gather(data, starts, np.dtype("<i4"))
         values = np.zeros(self.count, element)
-        # Tables that have the same fields share a vtable; it is checked once, with the first that has it.
+        # Tables with the same fields share a vtable, which is checked once, with the first of these tables.
         order = np.argsort(vtables, kind="stable")
         for alike in np.split(order, np.flatnonzero(np.diff(vtables[order])) + 1) if self.count else ():
             first = self[int(alike[0])]
@@ -240,7 +240,7 @@ class Tables:
         return values
 
     def _gather(self, data: np.ndarray, places: np.ndarray, element: np.dtype) -> np.ndarray:
-        """Scalars at many places of the file."""
+        """Read scalars at many offsets of the file."""
         if len(places) and (places.min() < 0 or places.max() + element.itemsize > len(data)):
             self.file.refuse(f"a {self.what} lies outside the file")
         found = data[places[:, None] + np.arange(element.itemsize)]

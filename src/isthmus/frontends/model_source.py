@@ -1,4 +1,4 @@
-"""A model file or library, and which graphs of it are to be made."""
+"""A model file or library, and the selection of its graphs."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ _Named = TypeVar("_Named", "Graph", "GraphEntry")
 
 @dataclass(frozen=True)
 class ModelSource:
-    """A model file or library, and what is asked of it.
+    """A model file or library, and what to load from it.
 
     Parameters
     ----------
     path
-        A TFLite, ONNX or DLC file, or a model library; its contents say which.
+        A TFLite, ONNX or DLC file, or a model library. The format is recognized by the contents.
     shapes
-        Dimensions of inputs, by name, where the file leaves some open; open ones become 1 otherwise.
+        Dimensions of inputs by name, where the file leaves some open. Open dimensions that are not given become 1.
     constants
         Inputs of an ONNX model to be bound to values; they are no longer inputs of the graph.
     graph
-        Which graph of a file that holds several; all of them without it.
+        The name of the graph to load from a file that holds several; None for all of them.
     clean_names
-        Whether the tensors of a DLC get the names that QNN's own reader gives them: all but letters, digits and ``_``
-        replaced. Other formats keep their names.
+        Whether the tensors of a DLC get the names that QNN's own reader gives them, with every character except
+        letters, digits and ``_`` replaced. Other formats keep their names.
     """
 
     path: Path
@@ -42,7 +42,7 @@ class ModelSource:
     clean_names: bool = False
 
     def select(self, graphs: Sequence[_Named]) -> list[_Named]:
-        """Give the graph that is asked for, or all of them; refuse a name that none of them has."""
+        """Return the requested graph, or all graphs; refuse a name that none of them has."""
         found = [one for one in graphs if self.graph in (None, one.name)]
         if not found:
             known = ", ".join(f"'{one.name}'" for one in graphs)
@@ -50,7 +50,7 @@ class ModelSource:
         return found
 
     def only(self, graphs: Sequence[Graph]) -> Graph:
-        """Give the graph of a file that holds one, or of which one is asked for; refuse several."""
+        """Return the single graph; refuse a file that holds several if none of them was requested."""
         if len(graphs) > 1:
             names = ", ".join(f"'{one.name}'" for one in graphs)
             rule = f"it holds {len(graphs)} graphs: {names}"

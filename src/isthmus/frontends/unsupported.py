@@ -1,15 +1,15 @@
-"""Collects what a model uses and we cannot convert, so that the user gets one error that lists all of it."""
+"""The collection of a model's unsupported features, so that the user gets one error that lists all of them."""
 
 from __future__ import annotations
 
 from isthmus.errors import Code, QnnError
 
 NAMES_SHOWN = 3
-"""How many node names an operation shows before "and N more"."""
+"""How many node names are listed for an operation before "and N more"."""
 
 
 class Unsupported:
-    """The unsupported operations met so far while converting a model.
+    """The unsupported operations found so far in the conversion of a model.
 
     Parameters
     ----------
@@ -33,16 +33,16 @@ class Unsupported:
         return bool(self._found)
 
     def add(self, operation: str, node: str, reason: str = "") -> None:
-        """Note that `node` uses `operation`, which cannot be converted, and why. Each node counts once."""
+        """Record that `node` uses `operation`, which cannot be converted, and why. Each node counts once."""
         self._found.setdefault(operation, {}).setdefault(node, reason)
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many nodes use each unsupported operation."""
+        """The number of nodes that use each unsupported operation."""
         return {operation: len(nodes) for operation, nodes in self._found.items()}
 
     def check(self) -> None:
-        """Raise the one error if anything unsupported was met."""
+        """Raise one error for all unsupported operations, if there are any."""
         if not self._found:
             return
         total = sum(self.counts.values())
@@ -55,7 +55,7 @@ class Unsupported:
 
 
 def unsupported(what: str, rule: str, hint: str = "") -> QnnError:
-    """The error a converter raises for one node; the walk over the model catches it and collects it."""
+    """Return the error that a converter raises for one node; the walk over the model catches and collects it."""
     return QnnError(Code.COMMON_NOT_SUPPORTED, what, rule, hint)
 
 

@@ -1,4 +1,4 @@
-"""The enumerations of a QNN tensor: data type, tensor type, memory type; each with QNN's own numbers."""
+"""The enumerations of a QNN tensor with QNN's own numbers: data type, tensor type, memory type."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ class DataType(IntEnum):
     UINT_64 = 0x0164
     FLOAT_16 = 0x0216
     BFLOAT_16 = 0x0226
-    """The upper half of a FLOAT_32, which numpy has no type for: stored as 16 bits, and cast to be computed with."""
+    """The upper 16 bits of a FLOAT_32. numpy has no such type, so elements are stored as 16 bits and cast for
+    computation.
+    """
     FLOAT_32 = 0x0232
     FLOAT_64 = 0x0264
     SFIXED_POINT_8 = 0x0308
@@ -43,12 +45,12 @@ class DataType(IntEnum):
 
     @property
     def itemsize(self) -> int:
-        """Bytes per element."""
+        """The number of bytes per element."""
         return self.numpy.itemsize
 
     @property
     def is_fixed_point(self) -> bool:
-        """Whether elements are quantized reals."""
+        """Whether elements are quantized real numbers."""
         return 0x0300 <= self < 0x0500
 
     @property
@@ -63,7 +65,7 @@ class DataType(IntEnum):
 
     @staticmethod
     def of(dtype: np.dtype | type) -> DataType:
-        """The plain (not fixed-point) data type that stores elements of a numpy type."""
+        """Return the plain (not fixed-point) data type that stores elements of a numpy type."""
         try:
             return _PLAIN[np.dtype(dtype)]
         except KeyError:
@@ -73,7 +75,7 @@ class DataType(IntEnum):
 
     @staticmethod
     def fixed_point(dtype: np.dtype | type) -> DataType:
-        """The fixed-point data type that stores elements of a numpy integer type."""
+        """Return the fixed-point data type that stores elements of a numpy integer type."""
         dtype = np.dtype(dtype)
         base = 0x0300 if dtype.kind == "i" else 0x0400
         bits = {1: 0x08, 2: 0x16, 4: 0x32}.get(dtype.itemsize if dtype.kind in "iu" else 0)
@@ -122,7 +124,7 @@ def from_bfloat16(stored: np.ndarray) -> np.ndarray:
 
 
 def to_bfloat16(values: np.ndarray) -> np.ndarray:
-    """Convert numbers to stored BFLOAT_16, rounded to the nearest, ties to even; NaN stays NaN.
+    """Convert numbers to stored BFLOAT_16, rounded to nearest, ties to even; NaN stays NaN.
 
     >>> [hex(bits) for bits in to_bfloat16(np.float32([1, 1.00390625, 1.01171875, np.nan]))]
     ['0x3f80', '0x3f80', '0x3f82', '0x7fc0']
@@ -142,14 +144,14 @@ INDICES = (DataType.INT_32, DataType.UINT_32, DataType.INT_64)
 
 
 class TensorType(IntEnum):
-    """Who writes and reads a tensor."""
+    """Tensor types: who writes and reads a tensor."""
 
     APP_WRITE = 0
     """A graph input."""
     APP_READ = 1
     """A graph output."""
     APP_READWRITE = 2
-    """Kept by the graph between executions (state)."""
+    """A state, which the graph keeps between executions."""
     NATIVE = 3
     """An intermediate result."""
     STATIC = 4
@@ -159,7 +161,7 @@ class TensorType(IntEnum):
 
 
 class TensorMemType(IntEnum):
-    """How a client provides a tensor's memory."""
+    """Memory types: how a client provides a tensor's memory."""
 
     RAW = 0
     MEMHANDLE = 1

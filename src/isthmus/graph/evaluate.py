@@ -1,7 +1,7 @@
-"""What each operation computes, in numpy: the reference for kernels and the means of constant folding.
+"""The reference computation of each operation in numpy, used to verify kernels and to fold constants.
 
-Floats and integers are computed in their own meaning. Fixed-point operands are turned to reals, computed and rounded
-back, except that data movement leaves stored elements as they are when the quantizations agree, and products of two
+Floats and integers are computed as they are. Fixed-point operands are converted to reals, computed, and rounded back,
+with two exceptions. Data movement leaves stored elements unchanged if the quantizations agree. Products of two
 fixed-point tensors sum integers exactly and round once: ``rint(clamp(sum * scale)) + zero_point``.
 """
 
@@ -43,7 +43,7 @@ _COMPUTATIONS: dict[str, Computation] = {
 _HYBRID_AXES: dict[str, tuple[int, ...]] = {"FullyConnected": (-1,), "Conv2d": (1, 2, 3)}
 """Operations that take float activations with fixed-point weights, and the axes along which activations are rounded.
 
-A convolution of single pixels is a product of rows, and rounds each."""
+A convolution with 1x1 filters, stride 1 and no padding is a product of rows, and each row is rounded separately."""
 
 
 def evaluate(
@@ -60,9 +60,9 @@ def evaluate(
     op
         The operation's name.
     inputs, arrays
-        The input tensors and their stored elements, None where an optional one is absent.
+        The input tensors and their stored elements; None for an absent optional one.
     params
-        Parameters; defaults need not be given.
+        Parameters; those with defaults may be omitted.
     outputs
         The output tensors: dimensions, data types and quantizations of the results.
 
@@ -113,7 +113,7 @@ def evaluate(
 
 
 def _real(array: Any, tensor: Tensor) -> np.ndarray:
-    """The numbers that stored elements mean."""
+    """Return the numbers that stored elements represent."""
     if tensor.dtype is DataType.BFLOAT_16:
         return from_bfloat16(np.asarray(array))
     quantization = tensor.quantization
@@ -123,18 +123,18 @@ def _real(array: Any, tensor: Tensor) -> np.ndarray:
 
 
 def _along(quantization: Quantization, values: Sequence[float], rank: int) -> np.ndarray:
-    """Scales or offsets, shaped to broadcast along the quantized axis."""
+    """Return scales or offsets, shaped to broadcast along the quantized axis."""
     shape = [] if quantization.axis is None else [-1 if a == quantization.axis else 1 for a in range(rank)]
     return np.asarray(values, np.float64).reshape(shape)
 
 
 def _centred(array: np.ndarray, quantization: Quantization) -> np.ndarray:
-    """Stored elements plus offset: whole numbers, in float64."""
+    """Return stored elements plus offset: integers, in float64."""
     return array.astype(np.float64) + _along(quantization, quantization.offsets, array.ndim)
 
 
 def _stored(result: Any, output: Tensor) -> np.ndarray:
-    """Give elements their tensor's type and dimensions, dense and row-major."""
+    """Convert elements to their tensor's type and dimensions, dense and row-major."""
     return np.ascontiguousarray(result, output.dtype.numpy).reshape(output.dims)
 
 
@@ -152,7 +152,7 @@ def _quantized(result: Any, output: Tensor) -> np.ndarray:
 
 
 def _same_encoding(inputs: Sequence[Tensor | None], outputs: Sequence[Tensor]) -> bool:
-    """Whether all fixed-point tensors mean the same reals by the same stored elements."""
+    """Return whether equal stored elements represent equal reals in all fixed-point tensors."""
     encodings = {
         (t.dtype, t.quantization and (t.quantization.scales, t.quantization.offsets))
         for t in (*inputs, *outputs)
@@ -162,7 +162,7 @@ def _same_encoding(inputs: Sequence[Tensor | None], outputs: Sequence[Tensor]) -
 
 
 def _channel_scales(call: Call, quantization: Quantization) -> np.ndarray | None:
-    """The weights' scales as they apply to output channels; None where the quantized axis is another one."""
+    """Return the weights' scales per output channel; None if another axis is quantized."""
     weights = call.tensor(1)
     scales = np.asarray(quantization.scales, np.float32)
     if quantization.axis is None:
@@ -174,7 +174,7 @@ def _channel_scales(call: Call, quantization: Quantization) -> np.ndarray | None
 
 
 def _fixed_point_product(call: Call, arrays: Sequence[Any]) -> np.ndarray | None:
-    """A product summed in whole numbers and rounded once, or None where the scales do not allow it."""
+    """Compute a product summed in integers and rounded once; return None if the scales do not allow it."""
     x, weights = call.tensor(0), call.tensor(1)
     output = (call.declared or ())[0]
     if x.quantization is None or output.quantization is None or weights.quantization is None:
@@ -195,7 +195,7 @@ def _fixed_point_product(call: Call, arrays: Sequence[Any]) -> np.ndarray | None
 
 
 def _rounded_activations(call: Call, arrays: Sequence[Any]) -> Sequence[Any]:
-    """Float activations that meet fixed-point weights: rounded to 256 steps of the range of their row or image."""
+    """Round float activations with fixed-point weights to 256 steps of the range of their row or image."""
     axes = _HYBRID_AXES.get(call.op)
     if call.op == "Conv2d" and call.tensor(1).dims[:2] == (1, 1) and not np.any(call.params["pad_amount"]):
         axes = (3,) if np.all(np.asarray(call.params["stride"]) == 1) else axes
@@ -212,7 +212,7 @@ def _rounded_activations(call: Call, arrays: Sequence[Any]) -> Sequence[Any]:
 
 
 def _bias_units(bias: Tensor, array: np.ndarray, unit: np.ndarray) -> np.ndarray:
-    """A bias in units of the product; stored elements already are when their scale says so."""
+    """Return a bias in units of the product; stored elements are used directly if their scale is that unit."""
     quantization = bias.quantization
     if quantization is not None and np.allclose(quantization.scales, unit, rtol=1e-5, atol=0):
         return _centred(array, quantization)

@@ -1,4 +1,4 @@
-"""Constant folding while a graph is built: an operation on constants becomes a constant at once."""
+"""Constant folding while a graph is built: an operation on constants becomes a constant immediately."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from isthmus.graph.quantization import Quantization
 from isthmus.graph.tensor import Tensor
 
 MAX_FOLDED_BYTES = 256 << 20
-"""Constants beyond this size may be folded only from inputs of at least an eighth of it."""
+"""The largest size of folded constants, unless their inputs have at least an eighth of their size."""
 
 
 def emit(
@@ -32,7 +32,7 @@ def emit(
     outputs: int = 1,
     output_names: Sequence[str] | None = None,
 ) -> list[Tensor]:
-    """`Graph.emit`, except that an operation whose inputs are all constants is computed and gives constants.
+    """Emit an operation as `Graph.emit` does, but compute one whose inputs are all constants and return constants.
 
     Examples
     --------
@@ -69,7 +69,7 @@ def add_node(
     outputs: Sequence[Tensor],
     params: dict[str, Any] | None = None,
 ) -> None:
-    """`Graph.add_node`, except that a node on constants is computed, and its NATIVE outputs become constants.
+    """Add a node as `Graph.add_node` does, but compute one on constants; its NATIVE outputs become constants.
 
     Examples
     --------
@@ -89,7 +89,7 @@ def add_node(
     try:
         results = _computed(name, op, inputs, node.params, outputs)
     finally:
-        # Computed or refused, it is no node of the graph.
+        # Whether it was computed or refused, the node does not stay in the graph.
         graph.remove_last_node()
     for output, result in zip(outputs, results, strict=True):
         output.type, output.data = TensorType.STATIC, np.ascontiguousarray(result, output.dtype.numpy)
@@ -98,7 +98,7 @@ def add_node(
 def _computed(
     node: str, op: str, inputs: Sequence[Tensor | None], params: dict[str, Any] | None, outputs: Sequence[Tensor]
 ) -> list[np.ndarray]:
-    """What a node on constants makes, if that is no size out of all proportion."""
+    """Compute a node on constants; refuse results that are far larger than the inputs."""
     size = sum(t.nbytes for t in outputs)
     if size > max(MAX_FOLDED_BYTES, 8 * sum(t.nbytes for t in inputs if t is not None)):
         raise QnnError(

@@ -1,8 +1,8 @@
-"""A graph of QNN operations, built as QNN builds it: create tensors, add nodes, finalize.
+"""A graph of QNN operations, built in QNN's order: create tensors, add nodes, finalize.
 
-Nothing ill-formed gets in: every tensor and node is checked when it is added, with QNN's code and a sentence that
-names the node. State is functional: a state tensor (APP_READWRITE) is read like an input, and the graph names the value
-that it has after an execution. That value is what a node writes to the state, or what `update_state` says.
+A graph is always well-formed: every tensor and node is checked when it is added, and an error has QNN's code and names
+the node. State is functional: a state tensor (APP_READWRITE) is read like an input, and the graph records its value
+after an execution. That value is what a node writes to the state, or what `update_state` sets.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from isthmus.graph.tensor import Tensor
 
 @dataclass(eq=False)
 class Node:
-    """One operation in a graph; `params` is complete, defaults included."""
+    """An operation in a graph; `params` is complete, with defaults."""
 
     name: str
     op: str
@@ -56,7 +56,7 @@ class Graph:
             raise QnnError(Code.GRAPH_INVALID_NAME, "graph", "a graph needs a name")
         self.name = name
         self.numerics = "exact"
-        """How 8-bit results are rounded: "exact" to the nearest, "litert" or "onnxruntime" as those runtimes do."""
+        """The rounding of 8-bit results: "exact" to the nearest, "litert" or "onnxruntime" as those runtimes do."""
         self.tensors: dict[str, Tensor] = {}
         self.nodes: list[Node] = []
         self.state_updates: dict[str, Tensor] = {}
@@ -94,7 +94,7 @@ class Graph:
         return self.add_tensor(Tensor(name, type, dtype, tuple(dims), quantization, data, **more))
 
     def add_tensor(self, tensor: Tensor) -> Tensor:
-        """Take a tensor into the graph under its name."""
+        """Add a tensor to the graph under its name."""
         self._check_open()
         if tensor.name in self.tensors:
             raise QnnError(
@@ -110,14 +110,14 @@ class Graph:
         quantization: Quantization | None = None,
         dtype: DataType | None = None,
     ) -> Tensor:
-        """A STATIC tensor with these contents; fixed point when a quantization is given."""
+        """Create a STATIC tensor with these contents; it is fixed point if a quantization is given."""
         value = np.asarray(value)
         if dtype is None:
             dtype = DataType.of(value.dtype) if quantization is None else DataType.fixed_point(value.dtype)
         return self.create_tensor(self.fresh(name), TensorType.STATIC, dtype, value.shape, quantization, value)
 
     def fresh(self, name: str, taken: Collection[str] = ()) -> str:
-        """A tensor name that is not taken yet, made from `name`."""
+        """Return an unused tensor name derived from `name`."""
         return self._fresh(name, lambda candidate: candidate in self.tensors or candidate in taken)
 
     def add_node(
@@ -130,8 +130,8 @@ class Graph:
     ) -> Node:
         """Add a node whose tensors exist already (QnnGraph_addNode).
 
-        One node may write a state: the state has that value in the next execution. Nodes added up to that one, itself
-        included, read the value of the execution before; nodes added later read the new one.
+        A node may write a state; the state has that value in the next execution. Nodes added before it, and the node
+        itself, read the value of the previous execution; nodes added later read the new one.
         """
         self._check_open()
         what = f"node '{name}' ({op})"
@@ -155,7 +155,7 @@ class Graph:
         return node
 
     def remove_last_node(self) -> None:
-        """Take the node away that was added last, which nothing reads yet."""
+        """Remove the node that was added last and that nothing reads yet."""
         node = self.nodes.pop()
         self._node_names.discard(node.name)
         self._written.difference_update(tensor.name for tensor in node.outputs)
@@ -165,12 +165,12 @@ class Graph:
 
     @contextmanager
     def all_or_none(self, outputs: Sequence[Tensor]) -> Iterator[None]:
-        """Whatever ends the block, nothing of it stays: no tensor, no node, and no output that became a constant.
+        """Undo the block if it raises: remove its tensors and nodes, and restore outputs that became constants.
 
         Parameters
         ----------
         outputs
-            The tensors that the nodes of the block write, among those that were there before.
+            The tensors that the nodes of the block write and that existed before it.
         """
         tensors, nodes = len(self.tensors), len(self.nodes)
         before = [(tensor, tensor.type, tensor.data) for tensor in outputs]
@@ -198,11 +198,11 @@ class Graph:
         outputs: int = 1,
         output_names: Sequence[str] | None = None,
     ) -> list[Tensor]:
-        """Add a node and create its outputs as NATIVE tensors, shapes derived by the operation's rule.
+        """Add a node and create its outputs as NATIVE tensors; the operation's rule derives their shapes.
 
-        `dims` is needed only where a rule cannot derive shapes (Reshape, Resize …). Data types and quantizations
-        default to what the operation says, which mostly is those of in[0]. An operation with any number of outputs
-        (Split, UnPack) gets all of them, another one `outputs` or as many as it has names.
+        `dims` is needed only if the rule cannot derive shapes (Reshape, Resize …). Data types and quantizations default
+        to those that the operation defines, usually those of in[0]. An operation with any number of outputs (Split,
+        UnPack) gets all of them; another one gets `outputs`, or one for each output name.
         """
         name = self.fresh_node(name or op)
         described = self.describe_outputs(
@@ -231,7 +231,7 @@ class Graph:
         outputs: int,
         output_names: Sequence[str] | None,
     ) -> list[Tensor]:
-        """The outputs that `emit` would create, not yet in the graph."""
+        """Return the outputs that `emit` would create, without adding them to the graph."""
         operation = self._operation(node, op)
         call = Call(node, op, inputs, operation.complete(node, params or {}))
         if dims is None:
@@ -253,13 +253,13 @@ class Graph:
         return described
 
     def fresh_node(self, name: str) -> str:
-        """A node name that is not taken yet, made from `name`."""
+        """Return an unused node name derived from `name`."""
         return self._fresh(name, self._node_names.__contains__)
 
     def _fresh(self, name: str, taken: Callable[[str], bool]) -> str:
         if not taken(name):
             return name
-        # Counting on from the last number tried keeps a thousand equal names from costing a million look-ups.
+        # Continuing from the last number tried avoids quadratic time for many equal names.
         count = self._counts.get(name, 0) + 1
         while taken(f"{name}.{count}"):
             count += 1
@@ -267,7 +267,7 @@ class Graph:
         return f"{name}.{count}"
 
     def update_state(self, state: Tensor, value: Tensor) -> None:
-        """Say which value a state tensor has after an execution; all nodes read the value of the one before."""
+        """Set the value that a state tensor has after an execution; all nodes read the previous value."""
         self._check_open()
         if state.type is not TensorType.APP_READWRITE or self.tensors.get(state.name) is not state:
             raise QnnError(Code.GRAPH_INVALID_TENSOR, f"tensor '{state.name}'", "it is not a state of this graph")
@@ -281,7 +281,7 @@ class Graph:
         self.state_updates[state.name] = self._value(value)
 
     def finalize(self) -> None:
-        """Close the graph; refuse an empty one and one whose outputs nothing writes."""
+        """Close the graph; refuse an empty graph and one with outputs that no node writes."""
         self._check_open()
         what = f"graph '{self.name}'"
         if not self.nodes:
@@ -296,7 +296,7 @@ class Graph:
             raise QnnError(Code.GRAPH_FINALIZED, f"graph '{self.name}'", "a finalized graph cannot be changed")
 
     def _value(self, tensor: Tensor) -> Tensor:
-        """Give what a node that is added now reads by a tensor: of a state that a node has written, the new value."""
+        """Return the tensor that a new node reads: for a state that a node has written, the new value."""
         if tensor.type is TensorType.APP_READWRITE and tensor.name in self._written:
             return self.state_updates[tensor.name]
         return tensor
@@ -347,7 +347,7 @@ class Graph:
 
 
 def _next_value(state: Tensor) -> Tensor:
-    """Make the value that a node gives a state. Clients cannot name it, so it takes no name of its own."""
+    """Create the value that a node writes to a state. Clients cannot name it, so it shares the state's name."""
     return Tensor(state.name, TensorType.NATIVE, state.dtype, state.dims, state.quantization)
 
 
@@ -355,12 +355,12 @@ _Item = TypeVar("_Item")
 
 
 def _at(items: Sequence[_Item | None] | None, index: int) -> _Item | None:
-    """What a list says about one output, if it does."""
+    """Return the item for one output, if the list has it."""
     return items[index] if items is not None and index < len(items) else None
 
 
 def _carried(call: Call, dims: Dims) -> Quantization | None:
-    """The quantization that an output takes over from the first fixed-point input, its axis following the data."""
+    """Return the quantization that an output inherits from the first fixed-point input; its axis follows the data."""
     source = next((t for t in call.inputs if t is not None and t.dtype.is_fixed_point), None)
     quantization = source.quantization if source else None
     if source is None or quantization is None or quantization.axis is None or call.op not in ("Transpose", "Reshape"):

@@ -1,4 +1,4 @@
-"""What a client may know of graphs and of context binaries, whoever executes them: descriptions without programs."""
+"""Descriptions of graphs and context binaries for clients. They contain no programs and fit every backend."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class TensorInfo:
     Parameters
     ----------
     nbytes
-        Its elements, dense and row-major.
+        The size of its elements in bytes, dense and row-major.
     mem_type
         The memory type that it was prepared for.
     """
@@ -30,7 +30,7 @@ class TensorInfo:
 
     @staticmethod
     def of(tensor: Tensor) -> TensorInfo:
-        """What a tensor of a graph is."""
+        """Return the description of a tensor of a graph."""
         return TensorInfo(
             tensor.name, tensor.dtype, tensor.dims, tensor.quantization, tensor.nbytes, tensor.mem_type
         )
@@ -38,18 +38,18 @@ class TensorInfo:
 
 @dataclass(frozen=True)
 class MemoryNeeds:
-    """The memory that a graph takes besides its inputs and outputs, in bytes.
+    """The memory that a graph needs besides its inputs and outputs, in bytes.
 
     Parameters
     ----------
     scratch_bytes
-        Intermediates, free between executions.
+        Memory of intermediate tensors, free between executions.
     state_bytes
-        What lasts from execution to execution.
+        Memory of values that last from one execution to the next.
     constant_bytes
-        Weights, in the form that the backend computes with.
+        Weights, in the backend's own format.
     alignment
-        What the addresses of scratch and state must be a multiple of.
+        The alignment of the addresses of scratch and state.
     """
 
     scratch_bytes: int = 0
@@ -67,9 +67,9 @@ class GraphInfo:
     inputs, outputs
         Its tensors, in order.
     memory
-        What it needs besides them.
+        The memory that it needs besides them.
     target
-        What it was prepared for, in a word: an instruction set, a device.
+        The name of the target that it was prepared for: an instruction set or a device.
     """
 
     name: str
@@ -85,22 +85,22 @@ class GraphInfo:
 
     @property
     def io_bytes(self) -> int:
-        """Bytes of all inputs and outputs."""
+        """The size of all inputs and outputs in bytes."""
         return sum(info.nbytes for info in self.tensors)
 
 
 @dataclass(frozen=True)
 class BinaryInfo:
-    """What a context binary holds (QnnSystemContext_getBinaryInfo).
+    """The contents of a context binary (QnnSystemContext_getBinaryInfo).
 
     Parameters
     ----------
     version
-        Of its format.
+        The version of its format.
     backend
         The short name of the backend that it was made for.
     producer
-        What made it.
+        The software that made it.
     """
 
     version: int

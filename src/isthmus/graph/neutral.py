@@ -1,4 +1,4 @@
-"""Parameters that releases of QNN have added to operations, taken where they ask for what is done without them."""
+"""Parameters that newer releases of QNN added to operations. They are accepted if they change nothing."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ NEUTRAL: Mapping[str, Mapping[str, Any]] = {
     "Resize": {"antialias": False},
     "ResizeBilinear": {"antialias": False},
 }
-"""By operation and parameter, the value that changes nothing."""
+"""The value that changes nothing, by operation and parameter."""
 
 
 def without_neutral(op: str, params: Mapping[str, Any], dims: Sequence[int] = ()) -> dict[str, Any]:
-    """Parameters without those that change nothing; one that asks for something else is left, to be refused.
+    """Remove parameters that change nothing. Others are kept, so that unsupported ones are refused later.
 
     Parameters
     ----------
     dims
-        The dimensions of the first input. The order of time and batch is no question where both are 1, or time is not
-        one of them.
+        The dimensions of the first input. The order of time and batch does not matter if both are 1 or there is no time
+        axis.
 
     Examples
     --------

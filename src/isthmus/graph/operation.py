@@ -1,6 +1,6 @@
-"""What an operation is: its operands, its parameters, the rule that gives its outputs' shapes, and its traits.
+"""The definition of an operation: its operands, its parameters, the rule for its outputs' shapes, and its traits.
 
-The tables of all operations live in `isthmus.graph.ops`; each rule reads a `Call` and answers with dimensions.
+The tables of all operations are in `isthmus.graph.ops`; each rule takes a `Call` and returns dimensions.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from isthmus.graph.traits import PLAIN, Traits
 QTI = "qti.aisw"
 """QNN's own operation package."""
 ISTHMUS = "isthmus"
-"""Operations that models need and QNN's package does not name."""
+"""The package of operations that models need and QNN's package lacks."""
 
 Dims = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Param:
-    """A parameter: its kind and, when it is optional, its default.
+    """A parameter: its kind and, if it is optional, its default.
 
     `kind` is "u32", "i32", "f32" or "bool" for a scalar, the same with a trailing "[]" for an array of any shape, or
-    "scalar" for a number in the type of the tensor (on fixed-point tensors, the real number). `is_own` marks what QNN's
-    definition of the operation does not have.
+    "scalar" for a number in the type of the tensor (on fixed-point tensors, the real number). `is_own` marks a
+    parameter that QNN's definition of the operation lacks.
     """
 
     name: str
@@ -41,22 +41,22 @@ class Param:
 
 
 def optional(name: str, kind: str, default: Any = None) -> Param:
-    """An optional parameter."""
+    """Create an optional parameter."""
     return Param(name, kind, default, required=False)
 
 
 def own(name: str, kind: str, default: Any) -> Param:
-    """Make an optional parameter that QNN's definition of the operation does not have."""
+    """Create an optional parameter that QNN's definition of the operation lacks."""
     return Param(name, kind, default, required=False, is_own=True)
 
 
 @dataclass
 class Call:
-    """One use of an operation, as its shape rule sees it.
+    """One use of an operation, as input of its shape rule.
 
-    `declared` are the output tensors as the client declared them, or None where the graph is to derive them. A rule
-    may replace a parameter by its resolved form (an axis left to its default, a masked slice), so that whoever reads
-    the node's parameters later finds plain numbers.
+    `declared` are the output tensors as the client declared them, or None if the graph derives them. A rule may replace
+    a parameter by its resolved form (a default axis, a masked slice), so that later readers of the node's parameters
+    find plain numbers.
     """
 
     node: str
@@ -66,26 +66,26 @@ class Call:
     declared: Sequence[Tensor] | None = None
 
     def refuse(self, rule: str) -> NoReturn:
-        """Refuse the node, naming it."""
+        """Refuse the node with an error that names it."""
         raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, f"node '{self.node}' ({self.op})", rule)
 
     def given(self, index: int) -> Tensor | None:
-        """Input `index`, or None where it is absent."""
+        """Return input `index`, or None if it is absent."""
         return self.inputs[index] if index < len(self.inputs) else None
 
     def tensor(self, index: int) -> Tensor:
-        """Input `index`, which must be there."""
+        """Return input `index`, which must be present."""
         tensor = self.given(index)
         if tensor is None:
             self.refuse(f"in[{index}] is missing")
         return tensor
 
     def dims(self, index: int) -> Dims:
-        """Dimensions of input `index`, which must be there."""
+        """Return the dimensions of input `index`, which must be present."""
         return self.tensor(index).dims
 
     def axis(self, name: str = "axis", rank: int | None = None) -> int:
-        """Parameter `name` as an axis of in[0], checked; negative counts from the end, None means the last."""
+        """Return parameter `name` as a checked axis of in[0]; negative counts from the end, None means the last."""
         rank = len(self.dims(0)) if rank is None else rank
         axis = rank - 1 if self.params[name] is None else int(self.params[name])
         if not -rank <= axis < rank:
@@ -94,7 +94,7 @@ class Call:
         return axis % rank
 
     def axes(self, name: str = "axes") -> tuple[int, ...]:
-        """Parameter `name` as a list of different axes of in[0], checked and sorted."""
+        """Return parameter `name` as different axes of in[0], checked and sorted."""
         rank = len(self.dims(0))
         axes = sorted(int(a) for a in np.asarray(self.params[name]).reshape(-1))
         if any(not 0 <= a < rank for a in axes) or len(set(axes)) != len(axes):
@@ -103,7 +103,7 @@ class Call:
         return tuple(axes)
 
     def numbers(self, name: str, *shape: int, least: int = 0) -> np.ndarray:
-        """Array parameter `name`, which must have this shape and no element below `least`."""
+        """Return array parameter `name`, which must have this shape and no element below `least`."""
         array: np.ndarray = np.asarray(self.params[name])
         if array.shape != shape:
             self.refuse(f"{name} must have shape {list(shape)}, has {list(array.shape)}")
@@ -112,7 +112,7 @@ class Call:
         return array
 
     def number(self, name: str, least: int = 0, below: int | None = None) -> int:
-        """Scalar parameter `name`, at least `least` and below `below`."""
+        """Return scalar parameter `name`, which must be at least `least` and below `below`."""
         value = int(self.params[name])
         if value < least or (below is not None and value >= below):
             limit = f"at least {least}" if below is None else f"in {least}..{below - 1}"
@@ -126,13 +126,13 @@ class Call:
             self.refuse(f"in[{index}] must have rank {' or '.join(map(str, allowed))}, has rank {rank}")
 
     def shape(self, index: int, *dims: int) -> None:
-        """Check the dimensions of input `index` where it is given."""
+        """Check the dimensions of input `index` if it is present."""
         tensor = self.given(index)
         if tensor is not None and tensor.dims != dims:
             self.refuse(f"in[{index}] {tensor.describe()} must have dimensions {list(dims)}")
 
     def same_type(self, *indices: int) -> None:
-        """Check that these inputs have one data type."""
+        """Check that these inputs have the same data type."""
         first = self.tensor(indices[0])
         for index in indices[1:]:
             if self.tensor(index).dtype is not first.dtype:
@@ -142,7 +142,7 @@ class Call:
                 )
 
     def declared_dims(self, index: int = 0) -> Dims:
-        """The dimensions of an output whose shape only its declaration tells."""
+        """Return the dimensions of an output whose shape is known only from its declaration."""
         if self.declared is None or index >= len(self.declared):
             self.refuse("the shape of its output must be declared")
         return self.declared[index].dims
@@ -151,37 +151,38 @@ class Call:
 Rule = Callable[[Call], list[Dims]]
 Types = tuple[DataType, ...]
 TypeRule = DataType | Types | Callable[[Call], DataType] | None
-"""What an output's data type is: this one; one of these, the first unless declared otherwise; the one that a function
-of the call gives; or None, whatever is declared."""
+"""The rule for an output's data type: a fixed type; one of several, the first unless declared otherwise; the return
+value of a function of the call; or None for any declared type.
+"""
 
 
 def like(index: int) -> Callable[[Call], DataType]:
-    """The type rule "as input `index`"."""
+    """Return the type rule "as input `index`"."""
     return lambda call: call.tensor(index).dtype
 
 
 @dataclass(frozen=True)
 class Operation:
-    """One operation of a package.
+    """An operation of a package.
 
     Parameters
     ----------
     inputs
-        Fewest and most inputs; most None for any number.
+        Minimum and maximum number of inputs; a maximum of None means any number.
     outputs
-        Fewest and most outputs.
+        Minimum and maximum number of outputs.
     rule
-        Gives the outputs' dimensions, or refuses.
+        Returns the outputs' dimensions, or refuses the call.
     input_types
-        Data types that an input may have, where not all may.
+        Data types that an input may have, if not all are allowed.
     output_types
-        Data type of each output where it is not in[0]'s.
+        Data type of each output that does not have in[0]'s.
     traits
-        What is true of it wherever it stands.
+        Properties of the operation that hold for every use of it.
     function
-        Of an element-wise operation, the result in numpy from the operands and, by name, the parameters. It is
-        given integers in their own type. An operation that takes reals alone is given float64, so that its result is
-        the float32 nearest to the true one.
+        For an elementwise operation, the numpy function that takes the operands and, by name, the parameters. It gets
+        integers in their own type. An operation on reals only gets float64, so that its result is the float32 nearest
+        to the true one.
     """
 
     name: str
@@ -196,7 +197,7 @@ class Operation:
     function: Callable[..., np.ndarray] | None = None
 
     def complete(self, node: str, params: dict[str, Any]) -> dict[str, Any]:
-        """Parameters with defaults filled in; unknown, missing or ill-typed ones are refused."""
+        """Return the parameters with defaults filled in; refuse unknown, missing or ill-typed ones."""
         known = {p.name: p for p in self.params}
 
         def refuse(rule: str) -> NoReturn:
@@ -219,8 +220,8 @@ class Operation:
         return complete
 
     def derive(self, call: Call) -> list[Dims]:
-        """The outputs' dimensions of a call whose inputs are as many and of such types as it takes, or a refusal."""
-        # Newer definitions of an operation may have further optional inputs: absent, these do not count.
+        """Return the outputs' dimensions; refuse a call with a wrong number or wrong types of inputs."""
+        # Newer definitions of an operation may have additional optional inputs; they are ignored if absent.
         further = [] if self.inputs[1] is None else call.inputs[self.inputs[1] :]
         unknown = 0 if any(tensor is not None for tensor in further) else len(further)
         self._check_count(call, "inputs", len(call.inputs) - unknown, self.inputs)
@@ -235,7 +236,7 @@ class Operation:
         return self.rule(call)
 
     def verify(self, call: Call) -> None:
-        """Refuse a call whose declared outputs are not what its inputs and parameters give."""
+        """Refuse a call whose declared outputs do not match its inputs and parameters."""
         outputs = call.declared or ()
         self._check_count(call, "outputs", len(outputs), self.outputs)
         dims = self.derive(call)
@@ -256,7 +257,7 @@ class Operation:
             call.refuse(f"takes {wanted} {kind}, {given} given")
 
     def output_type(self, call: Call, index: int) -> tuple[Collection[DataType] | None, DataType | None]:
-        """The data types output `index` may have (None for any), and the one it has unless declared otherwise."""
+        """Return the data types that output `index` may have (None for any), and its default."""
         rule = self.output_types.get(index, like(0))
         if isinstance(rule, tuple):
             return rule, rule[0]
@@ -265,7 +266,7 @@ class Operation:
 
 
 def names_of(types: Collection[DataType]) -> str:
-    """Data types as a text for messages."""
+    """Return the names of data types as a text for messages."""
     return ", ".join(t.name for t in types)
 
 

@@ -1,4 +1,4 @@
-"""How stored integers mean reals: ``real = (stored + offset) * scale``, per tensor or per channel.
+"""The mapping from stored integers to reals: ``real = (stored + offset) * scale``, per tensor or per channel.
 
 QNN's offset is the negative of the zero point of TFLite and ONNX.
 """
@@ -14,7 +14,7 @@ from isthmus.errors import Code, QnnError
 
 
 class Encoding(IntEnum):
-    """QNN's names for the shapes of quantization parameters."""
+    """QNN's names for the forms of quantization parameters."""
 
     SCALE_OFFSET = 0
     AXIS_SCALE_OFFSET = 1
@@ -29,7 +29,7 @@ class Quantization:
     scales
         One scale, or one per index along `axis`; each positive and finite.
     offsets
-        As many offsets as scales (the negatives of the zero points).
+        One offset for each scale (the negative of its zero point).
     axis
         The axis of a per-channel quantization; None for a per-tensor one.
 
@@ -55,12 +55,12 @@ class Quantization:
 
     @staticmethod
     def per_tensor(scale: float, zero_point: int = 0) -> Quantization:
-        """One scale for the whole tensor, from the zero point that TFLite and ONNX use."""
+        """Create a quantization with one scale for the whole tensor, from the zero point of TFLite and ONNX."""
         return Quantization((float(scale),), (-int(zero_point),))
 
     @staticmethod
     def per_channel(scales: np.ndarray, zero_points: np.ndarray, axis: int) -> Quantization:
-        """One scale per index along `axis`."""
+        """Create a quantization with one scale per index along `axis`."""
         return Quantization(
             tuple(float(s) for s in np.asarray(scales).reshape(-1)),
             tuple(-int(z) for z in np.asarray(zero_points).reshape(-1)),
@@ -74,7 +74,7 @@ class Quantization:
 
     @property
     def is_single(self) -> bool:
-        """Whether all scales are positive and finite in single precision too."""
+        """Whether all scales are also positive and finite in single precision."""
         with np.errstate(over="ignore"):
             singles = np.array(self.scales, np.float32)
         return bool(((singles > 0) & np.isfinite(singles)).all())
@@ -91,7 +91,7 @@ class Quantization:
 
     @property
     def zero_point(self) -> int:
-        """The stored value that means 0.0, for a per-tensor quantization."""
+        """The stored value that represents 0.0, for a per-tensor quantization."""
         return -self.offset
 
     def _only(self, values: tuple) -> float:
@@ -106,13 +106,13 @@ class Quantization:
         return array.reshape([-1 if d == self.axis else 1 for d in range(rank)]) if self.axis is not None else array[0]
 
     def dequantize(self, stored: np.ndarray) -> np.ndarray:
-        """The float32 values that stored integers mean."""
+        """Return the float32 values that stored integers represent."""
         scale = self._shaped(self.scales, stored.ndim)
         offset = self._shaped(self.offsets, stored.ndim)
         return ((stored.astype(np.int64) + offset) * np.asarray(scale, np.float32)).astype(np.float32)
 
     def quantize(self, real: np.ndarray, dtype: np.dtype) -> np.ndarray:
-        """The stored integers nearest to reals, rounded half to even and clamped to the type."""
+        """Return the stored integers nearest to reals, rounded half to even and clamped to the type."""
         scale = np.asarray(self._shaped(self.scales, real.ndim), np.float32)
         offset = self._shaped(self.offsets, real.ndim)
         info = np.iinfo(dtype)

@@ -1,8 +1,8 @@
 """The row rules of tiling: which rows of its operands an operation needs for some rows of its result.
 
 Rows are indices along one axis of the result: the height of an image, its width, the tokens of a text. A `RowRule` is
-geometry alone and describes nodes of model files too; a `RowMap` adds what a call of the graph computes for a tile.
-Both are about shapes: whether a tile has the same bits as the whole depends on the engine or runtime.
+only geometry and also describes nodes of model files. A `RowMap` adds what a call of the graph computes for a tile.
+Both are about shapes; whether a tile has the same bits as the whole depends on the engine or runtime.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from isthmus.graph.ops.sampling import LINEAR, NEAREST
 from isthmus.graph.tensor import Tensor
 
 Rows = tuple[int, int]
-"""The rows from the first number up to, but without, the second."""
+"""A range of rows: the first, and the one after the last."""
 Params = dict[str, Any]
 Rate = int | Fraction
 
@@ -36,20 +36,22 @@ def _no_edges(rows: Rows, source: Rows) -> Rows:
 class RowRule:
     """Dependence of the rows of a result on the rows of its operands.
 
-    Rows ``a`` to ``b`` of the result need at most the rows ``a * rate - before`` to ``b * rate + after`` of operands.
+    Rows ``a`` to ``b`` of the result need at most the rows ``a * rate - before`` to ``b * rate + after`` of the
+    operands.
 
     Parameters
     ----------
     height
-        Rows of the operands.
+        The number of rows of the operands.
     rate
-        Rows of operands from one row of the result to the next.
+        The step in rows of the operands from one row of the result to the next.
     need
-        The rows of operands under some rows of the result; none where the first is not below the second.
+        The rows of the operands that some rows of the result need; the range is empty if the first is not below the
+        second.
     edges
-        The rows of padding above and below the operands, by the rows of the result and those of the operands.
+        The rows of padding above and below the operands, as a function of the rows of the result and of the operands.
     grain
-        Rows of the result that can only be computed together.
+        The number of rows of the result that must be computed together.
     """
 
     height: int
@@ -62,7 +64,7 @@ class RowRule:
 
 
 def same_rows(height: int) -> RowRule:
-    """Describe a result of which each row needs the same row of the operands."""
+    """Describe a result in which each row needs the same row of the operands."""
     return RowRule(height, 1, 0, 0, lambda a, b: (a, b))
 
 
@@ -75,7 +77,7 @@ def window_rows(height: int, kernel: int, stride: int, dilation: int, top: int, 
 
     def edges(rows: Rows, source: Rows) -> Rows:
         first, last = rows[0] * stride - top, (rows[1] - 1) * stride - top + reach
-        # Padding that rounding up adds after the last row is none that counts.
+        # Padding that rounding up adds after the last row does not count.
         return source[0] - first, min(bottom, max(0, last - source[1]))
 
     return RowRule(height, stride, top, reach - stride - top, need, edges)
@@ -91,31 +93,32 @@ def padded_rows(height: int, top: int, bottom: int) -> RowRule:
 
 
 def enlarged_rows(height: int, times: int) -> RowRule:
-    """Describe a result that has so many rows for each row of the operand."""
+    """Describe a result with `times` rows for each row of the operand."""
     return RowRule(height, Fraction(1, times), 0, 0, lambda a, b: (a // times, -(-b // times)), grain=times)
 
 
 def reduced_rows(height: int, block: int) -> RowRule:
-    """Describe a result that has one row for so many rows of the operand."""
+    """Describe a result with one row for each `block` rows of the operand."""
     return RowRule(height, block, 0, 0, lambda a, b: (a * block, b * block))
 
 
 @dataclass(frozen=True)
 class RowMap(RowRule):
-    """Row rule of a call, with the parameters of its tiles.
+    """The row rule of a call, with the parameters of its tiles.
 
     Parameters
     ----------
     sliced
-        The operands that are taken by rows, each with the axis of its rows; the others are taken whole.
+        The operands that are sliced by rows, each with the axis of its rows; the others are used whole.
     params
-        The parameters on a tile, by the rows of the result and those of the operands.
+        The parameters for a tile, as a function of the rows of the result and of the operands.
     form
-        What of a tile does not follow from its number of rows: tiles of equal form are the same computation.
+        The properties of a tile that do not follow from its number of rows. Tiles of equal form are the same
+        computation.
     regular
         Whether tiles far from the edges have equal forms.
     reduces
-        Whether all rows are brought together: the result has no rows, and those meant are the operand's.
+        Whether all rows are reduced. The result then has no rows, and rows are those of the operand.
     """
 
     sliced: tuple[tuple[int, int], ...] = ()
@@ -133,7 +136,7 @@ def _mapped(
     form: Callable[[Rows, Rows], Hashable] | None = None,
     regular: bool = True,
 ) -> RowMap:
-    """Map the rows of a call by a rule. Without others, the parameters are the call's own and the form is the edges."""
+    """Map the rows of a call by a rule. The parameters default to the call's own, the form to the edges."""
     return RowMap(
         **vars(rule), sliced=sliced, params=params or (lambda rows, source: dict(call.params)),
         form=form or rule.edges, regular=regular,
@@ -144,7 +147,7 @@ _Mapper = Callable[[Call, Tensor, int], RowMap | None]
 
 
 def row_map(call: Call, axis: int) -> RowMap | None:
-    """Map the rows of a call along an axis of its result; None where it cannot be computed by rows."""
+    """Map the rows of a call along an axis of its result; return None if it cannot be computed by rows."""
     if call.declared is None or len(call.declared) != 1:
         return None
     result = call.declared[0]
@@ -156,7 +159,7 @@ def row_map(call: Call, axis: int) -> RowMap | None:
 
 
 def mean_map(call: Call, axis: int) -> RowMap | None:
-    """Map a mean over all pixels along an axis of its operand; None where the call is no such mean."""
+    """Map a mean over all pixels along an axis of its operand; return None if the call is not such a mean."""
     source = call.given(0)
     if source is None or not _dynamic(source) or source.rank != 4 or source.dims[0] != 1 or axis not in (1, 2):
         return None
@@ -199,7 +202,7 @@ def _element_wise(call: Call, result: Tensor, axis: int) -> RowMap | None:
 
 
 def _coefficients_are_of_channels(call: Call, result: Tensor, axis: int) -> RowMap | None:
-    """Prelu and Batchnorm: the coefficients have no rows."""
+    """Map Prelu and Batchnorm, whose coefficients have no rows."""
     return _element_wise(call, result, axis) if axis != result.rank - 1 else None
 
 
@@ -244,8 +247,8 @@ def _transposed_convolution(call: Call, result: Tensor, axis: int) -> RowMap | N
     reach = (kernel - 1) * dilation
 
     def need(a: int, b: int) -> Rows:
-        # Row o of the result is reached from row i by element k of the filter: o + top = i * stride + k * dilation.
-        # One that a filter shorter than the stride does not reach is counted from the row before it.
+        # Filter element k maps row i to row o of the result with o + top = i * stride + k * dilation. A row that no
+        # element reaches, because the filter is shorter than the stride, is assigned to the row before it.
         first = min(-(-(a + top - reach) // stride), (a + top) // stride)
         return max(0, first), min(height, (b - 1 + top) // stride + 1)
 
@@ -275,19 +278,19 @@ def _resize(call: Call, result: Tensor, axis: int) -> RowMap | None:
     modes = {"ResizeBilinear": LINEAR, "ResizeNearestNeighbor": NEAREST}
     params = image_resize_params(call.params, modes[call.op]) if call.op in modes else call.params
     changed = {a for a in range(source.rank) if source.dims[a] != result.dims[a]}
-    # Rows and columns of an image are weighted at once, so that each reads the next one even where that counts nothing.
+    # Rows and columns of an image are interpolated together, so each reads the next one even if its weight is 0.
     at_once = params["interpolation_mode"] == LINEAR and source.rank == 4 and axis in (1, 2) and changed in ({1}, {2})
     if size == count and not at_once:
         return _same_rows(call, (0, axis), height=size)
     places, weights = axis_taps(size, count, params)
-    # An engine may round places in another precision, and so read a row more.
+    # An engine may round coordinates in another precision, and so read one row more.
     spare = int(weights.shape[1] > 1 and size != count)
     low, high = places.min(1), places.max(1)
     rate = Fraction(size, count)
     at = np.arange(count)
     before = max(int(np.ceil((at * size / count - low).max())), 0) + spare
     after = max(int(np.ceil((high + 1 - (at + 1) * size / count).max())), 0) + spare
-    # Only with such ratios are places and weights the same from one tile to the next in every precision.
+    # Only with ratios of powers of two are positions and weights the same from one tile to the next in every precision.
     exact = not call.params.get("align_corners") and rate.numerator & (rate.numerator - 1) == 0
     exact = size == count or (exact and rate.denominator & (rate.denominator - 1) == 0)
 
@@ -304,7 +307,7 @@ def _resize(call: Call, result: Tensor, axis: int) -> RowMap | None:
 
 
 def _blocks(rule: Callable[[int, int], RowRule]) -> _Mapper:
-    """Map DepthToSpace or SpaceToDepth by a rule for the height of the operand and a block."""
+    """Return a mapper for DepthToSpace or SpaceToDepth, by a rule for the operand's height and a block."""
 
     def mapper(call: Call, result: Tensor, axis: int) -> RowMap | None:
         if not _dynamic(call.tensor(0)) or axis not in (1, 2):
@@ -363,7 +366,7 @@ def _concat(call: Call, result: Tensor, axis: int) -> RowMap | None:
 
 
 def _along_axis(call: Call, result: Tensor, axis: int) -> RowMap | None:
-    """Functions of lines along one axis, which is not that of the rows."""
+    """Map functions of lines along one axis, which must not be the axis of the rows."""
     if not _dynamic(call.tensor(0)) or int(call.params["axis"]) % result.rank == axis:
         return None
     return _same_rows(call, (0, axis), height=result.dims[axis])

@@ -1,4 +1,4 @@
-"""A tensor of a graph: name, type, data type, dimensions, quantization, and data when it is static."""
+"""A tensor of a graph: name, type, data type, dimensions, quantization, and data if it is static."""
 
 from __future__ import annotations
 
@@ -18,24 +18,25 @@ MAX_BYTES = 1 << 40
 
 @dataclass(eq=False)
 class Tensor:
-    """One tensor. Two tensors are equal only if they are the same object.
+    """A tensor. Two tensors are equal only if they are the same object.
 
     Parameters
     ----------
     name
-        Unique in its graph.
+        The name, unique in its graph.
     type
-        Who writes and reads it.
+        The tensor type: who writes and reads it.
     dtype
-        Element type.
+        The element type.
     dims
         Dimensions, each at least 0; rank 0 is a scalar.
     quantization
-        What stored elements mean; needed by fixed-point types.
+        The mapping from stored elements to reals; required for fixed-point types.
     data
-        The contents: of a STATIC tensor always, of an APP_READWRITE (state) tensor its initial value, 0.0 without it.
+        The contents. They are required for a STATIC tensor. For an APP_READWRITE (state) tensor they are the initial
+        value, 0.0 if missing.
     mem_type
-        The memory type a client will use; MEMHANDLE only for graph inputs and outputs.
+        The memory type that a client will use; MEMHANDLE only for graph inputs and outputs.
     """
 
     name: str
@@ -62,17 +63,17 @@ class Tensor:
 
     @property
     def elements(self) -> int:
-        """How many elements it has."""
+        """The number of elements."""
         return math.prod(self.dims)
 
     @property
     def itemsize(self) -> int:
-        """How many bytes one element takes."""
+        """The number of bytes per element."""
         return self.dtype.itemsize
 
     @property
     def nbytes(self) -> int:
-        """How many bytes its elements take, dense and row-major."""
+        """The number of bytes of its elements, dense and row-major."""
         return self.elements * self.itemsize
 
     @property
@@ -82,11 +83,11 @@ class Tensor:
 
     @property
     def is_static(self) -> bool:
-        """Whether it is a constant."""
+        """Whether the tensor is a constant."""
         return self.type is TensorType.STATIC
 
     def initial(self) -> np.ndarray:
-        """Give the value of a state before the first execution."""
+        """Return the value of a state before the first execution."""
         if self.data is not None:
             return self.data
         zero = np.zeros((1,) * self.rank)
@@ -95,11 +96,11 @@ class Tensor:
         return np.broadcast_to(stored, self.dims)
 
     def describe(self) -> str:
-        """A short text for messages: ``'x' FLOAT_32[1,3]``."""
+        """Return a short text for messages: ``'x' FLOAT_32[1,3]``."""
         return f"'{self.name}' {self.dtype.name}[{','.join(map(str, self.dims))}]"
 
     def check(self) -> None:
-        """Refuse what QNN refuses of a tensor's own parameters."""
+        """Refuse parameters that QNN refuses for a tensor."""
 
         def refuse(rule: str) -> None:
             raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, f"tensor '{self.name}'", rule)
@@ -122,7 +123,7 @@ class Tensor:
                 refuse(
                     f"{len(self.quantization.scales)} scales for {self.dims[axis]} channels along axis {axis}"
                 )
-            # Those of 32 bits are products of two scales, and need not be.
+            # 32-bit types are exempt, because their scales are products of two scales.
             if self.dtype.is_fixed_point and self.dtype.itemsize < 4 and not self.quantization.is_single:
                 refuse("its scales must be positive and finite in single precision")
         elif self.dtype.is_fixed_point:

@@ -1,7 +1,7 @@
-"""What is true of an operation wherever it stands, so that nobody who handles operations keeps a list of names.
+"""Traits: properties of an operation that hold for every use of it, so that no module keeps lists of names.
 
 Each operation declares its traits once, in its family's table in `isthmus.graph.ops`. Passes, the planner, engines and
-frontends ask for them; `isthmus.graph.ops.having` gives the operations of which something is true.
+frontends read them; `isthmus.graph.ops.having` returns the operations for which a predicate is true.
 """
 
 from __future__ import annotations
@@ -11,26 +11,28 @@ from enum import Enum, auto
 
 
 class Picks(Enum):
-    """By what an operation chooses the elements that it gives."""
+    """How an operation selects the elements of its result."""
 
     PLACE = auto()
-    """By where they lie, so that their values are never looked at."""
+    """Selection by position; the values are never examined."""
     ORDER = auto()
-    """By which is largest or smallest. Quantization keeps order, so stored elements are compared like reals."""
+    """Selection of the largest or smallest. Quantization preserves order, so stored elements can be compared instead of
+    reals.
+    """
 
 
 @dataclass(frozen=True)
 class Movement:
-    """An operation whose results are elements of its operands, unchanged.
+    """The movement of an operation whose results are unchanged elements of its operands.
 
     Parameters
     ----------
     picks
-        By what it chooses them.
+        How it selects them.
     sources
-        The operands that they come from; empty for all of them.
+        The operands that the elements come from; empty for all of them.
     fills
-        Whether it puts elements of its own among them, as a Pad does. The operand's quantization may be unable to say
+        Whether it inserts elements of its own, as a Pad does. The operand's quantization may be unable to represent
         them, so such an operation does not commute with a change of quantization as others do.
     """
 
@@ -45,18 +47,18 @@ class Movement:
 
 
 class ProductKind(Enum):
-    """How an operation multiplies in[0] by in[1], which says what the axes of in[1] are."""
+    """How an operation multiplies in[0] by in[1]. This determines the axes of in[1]."""
 
     CONVOLUTION = auto()
     """Filters [spatial…, channel_in / group, channel_out]."""
     DEPTH_WISE = auto()
-    """Filters [spatial…, 1, channel_out], each over a channel of its own."""
+    """Filters [spatial…, 1, channel_out], each for one channel."""
     TRANSPOSED = auto()
-    """Filters [spatial…, channel_in, channel_out / group], each spread over the result."""
+    """Filters [spatial…, channel_in, channel_out / group], each scattered over the result."""
     ROWS = auto()
     """Weights [out, in]."""
     MATRIX = auto()
-    """Matrices, either of which may be computed and transposed."""
+    """Matrices; either may be computed at run time and transposed."""
     INTEGERS = auto()
     """Matrices of plain integers; in[2] and in[3] are their zero points, and there is no bias."""
 
@@ -68,31 +70,31 @@ class Traits:
     Parameters
     ----------
     element_wise
-        Each element of the result is made of the elements at its place in the operands, where those of one element
-        along an axis are at every place of it. So the result may be written over any operand of its dimensions and
-        element size.
+        Whether each element of the result depends only on the elements at the same position in the operands, after
+        broadcasting. Then the result may overwrite any operand with its dimensions and element size.
     coefficients
-        in[1] and what follows are coefficients of a function of in[0], not data of the same kind; they may have a type
-        and a quantization of their own.
+        Whether in[1] and later inputs are coefficients of a function of in[0] rather than data of the same kind. They
+        may have their own type and quantization.
     commutative
-        in[0] and in[1] may change places.
+        Whether in[0] and in[1] may be exchanged.
     limits
-        The range to which it limits in[0], where that is all it does.
+        The range that it limits in[0] to, if it does nothing else.
     takes_clamp
-        A limit to a range after it can become part of it.
+        Whether a following limit to a range can be fused into it.
     fixed_point
-        Between Dequantize and Quantize it is better done on the fixed-point tensors themselves. Others stay in float,
-        where passes still know cheaper forms of them.
+        Whether, between Dequantize and Quantize, it is better computed on the fixed-point tensors themselves. Other
+        operations stay in float, for which passes have cheaper forms.
     moves
         How it moves elements, if it does nothing else.
     orders
-        Its result depends on the order of in[0]'s elements alone, though it is none of them.
+        Whether its result depends only on the order of in[0]'s elements, although it is not one of them.
     product
-        What kind of product it is: linear in in[0], with in[1] as weights and, but for integers, in[2] as bias.
+        The kind of product: linear in in[0], with in[1] as weights and in[2] as bias (except for integers).
     window
-        It computes each element from a window of in[0].
+        Whether it computes each element from a window of in[0].
     gates
-        How many gates a recurrent operation has, each a product with the input and one with the hidden state.
+        The number of gates of a recurrent operation, each with one product with the input and one with the hidden
+        state.
     """
 
     element_wise: bool = False
@@ -109,4 +111,4 @@ class Traits:
 
 
 PLAIN = Traits()
-"""An operation of which nothing of the kind is true."""
+"""The traits of an operation without any special property."""

@@ -1,1 +1,1 @@
-"""Graphs that speak QNN already, as DLCs and model libraries hold them, become graphs of ours."""
+"""Conversion of graphs that already use QNN's operations, as found in DLCs and model libraries."""

@@ -1,4 +1,4 @@
-"""The elements of a DLC's static tensors: views of the file, but for those that are stored narrower than a byte."""
+"""The elements of a DLC's static tensors. They are views of the file, except those stored in less than a byte each."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ FOUR_BITS: dict[int, DataType] = {
     0x0304: DataType.SFIXED_POINT_8,
     0x0404: DataType.UFIXED_POINT_8,
 }
-"""QNN's types of four bits, two elements a byte, and the type that they become: a byte each."""
+"""QNN's 4-bit types, which store two elements per byte, and the 8-bit types that they are unpacked to."""
 
 MAX_BYTES = 1 << 62
 MAX_GROWTH = 2
-"""How many bytes are made of one that is stored: two elements of four bits become two bytes."""
+"""The most bytes that one stored byte can become: two 4-bit elements become two bytes."""
 
 
 def data_type(tensor: ComposedTensor) -> DataType | None:
-    """The data type of a tensor in a graph; None for one that nothing here computes with."""
+    """Return the data type of a tensor in a graph, or None if that type is not supported."""
     if tensor.dtype in FOUR_BITS:
         return FOUR_BITS[tensor.dtype]
     try:
@@ -35,7 +35,7 @@ def data_type(tensor: ComposedTensor) -> DataType | None:
 
 
 def quantization(tensor: ComposedTensor, dtype: DataType) -> Quantization | None:
-    """What a fixed-point tensor's elements mean; floats and integers mean themselves, whatever they were made from."""
+    """Return a fixed-point tensor's quantization; None for floats and integers, even if they have an encoding."""
     encoding = tensor.encoding
     if encoding is None or not dtype.is_fixed_point or not len(encoding.scales):
         return None
@@ -46,13 +46,13 @@ def quantization(tensor: ComposedTensor, dtype: DataType) -> Quantization | None
 
 
 class Copies:
-    """What a graph may copy of a file: no more than the file could hold, however often it names the same bytes."""
+    """A limit on what a graph copies out of a file. It stops a file in which many tensors name the same bytes."""
 
     def __init__(self) -> None:
         self._copied: dict[int, int] = {}
 
     def count(self, what: str, data: memoryview, nbytes: int) -> None:
-        """Note a copy of so many bytes, or refuse it."""
+        """Count a copy of `nbytes` bytes, or refuse it."""
         held = memoryview(data.obj).nbytes
         copied = self._copied.get(id(data.obj), 0) + nbytes
         if copied > MAX_GROWTH * held:
@@ -62,14 +62,14 @@ class Copies:
 
 
 def check_size(tensor: ComposedTensor, dtype: DataType) -> None:
-    """Refuse dimensions that no memory has, whether or not one of them is 0."""
+    """Refuse dimensions that exceed any memory. A dimension of 0 counts as 1 here."""
     if math.prod(max(dim, 1) for dim in tensor.dims) * dtype.itemsize > MAX_BYTES:
         rule = f"its dimensions {list(tensor.dims)} are those of no memory"
         raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, f"tensor '{tensor.name}'", rule)
 
 
 def elements(tensor: ComposedTensor, dtype: DataType, copies: Copies) -> np.ndarray:
-    """The elements of a static tensor, read-only; a copy only where the file packs or misaligns them."""
+    """Return the elements of a static tensor, read-only. They are copied only if the file packs or misaligns them."""
     check_size(tensor, dtype)
     data = memoryview(b"") if tensor.data is None else tensor.data
     packed = tensor.dtype in FOUR_BITS
@@ -97,12 +97,12 @@ def elements(tensor: ComposedTensor, dtype: DataType, copies: Copies) -> np.ndar
 
 
 def _bits(encoding: EncodingEntry, dtype: DataType) -> int:
-    """How many low bits of an element count, where these are fewer than it has."""
+    """Return how many low bits of an element are used, or 0 if all of them are."""
     return encoding.bits if dtype.is_fixed_point and 0 < encoding.bits < 8 * dtype.itemsize else 0
 
 
 def _unpacked(data: np.ndarray, count: int, dtype: DataType) -> np.ndarray:
-    """Elements of four bits as bytes; the first of two is the low half."""
+    """Unpack 4-bit elements to bytes; the first element of a pair is in the low four bits."""
     nibbles = np.empty(2 * len(data), np.uint8)
     nibbles[0::2] = data & 15
     nibbles[1::2] = data >> 4
@@ -110,6 +110,6 @@ def _unpacked(data: np.ndarray, count: int, dtype: DataType) -> np.ndarray:
 
 
 def _narrowed(array: np.ndarray, bits: int) -> np.ndarray:
-    """Elements of which only the low bits count, the highest of them as the sign of a signed one."""
+    """Keep only the low bits of each element. In signed types the highest of them is the sign."""
     shift = array.dtype.itemsize * 8 - bits
     return (array << shift) >> shift

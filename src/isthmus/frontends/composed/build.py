@@ -1,6 +1,7 @@
-"""A graph that speaks QNN becomes a graph of ours: each node becomes a node.
+"""Conversion of a graph of QNN operations to a graph of ours, node by node.
 
-What cannot be had is collected, its results count as lost, and the walk goes on to find all of it.
+Unsupported nodes and tensors are collected and their results are marked as lost. The conversion continues, so that one
+error can list all of them.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from isthmus.graph.ops import OPERATIONS
 
 MAX_NODES = 100_000
 PACKAGES = frozenset(("", PACKAGE, ISTHMUS))
-"""The packages whose operations are there."""
+"""The packages whose operations are supported."""
 NAMES: Mapping[str, str] = {"IsNan": "IsNaN"}
-"""Operations that have another name here."""
+"""Operations that have a different name here."""
 _IO = (TensorType.APP_WRITE, TensorType.APP_READ)
 
 
@@ -38,11 +39,11 @@ class ComposedBuilder:
         self._absent = {"", *(tensor.name for tensor in entry.tensors if tensor.type == TensorType.NULL)}
 
     def build(self) -> Graph:
-        """The finalized graph."""
+        """Return the finalized graph."""
         if len(self.entry.nodes) > MAX_NODES:
             rule = f"it has {len(self.entry.nodes)} nodes, above the limit of {MAX_NODES}"
             raise QnnError(Code.GRAPH_CREATE_FAILED, f"graph '{self.graph.name}'", rule)
-        # Inputs and outputs first, as QNN's reader creates them: their names are taken before others'.
+        # Create inputs and outputs first, as QNN's reader does, so that they get their names before other tensors.
         for tensor in sorted(self.entry.tensors, key=lambda tensor: tensor.type not in _IO):
             if tensor.name in self._tensors:
                 raise QnnError(Code.TENSOR_ALREADY_EXISTS, f"tensor '{tensor.name}'", "the file has two of that name")
@@ -54,7 +55,7 @@ class ComposedBuilder:
         return self.graph
 
     def _tensor(self, entry: ComposedTensor) -> Tensor | None:
-        """A tensor of the graph, or None for one that it cannot have."""
+        """Create a tensor of the graph; return None if it is absent or not supported."""
         dtype = arrays.data_type(entry)
         encoding = entry.encoding
         if entry.type == TensorType.NULL:
@@ -81,7 +82,7 @@ class ComposedBuilder:
         return None
 
     def _node(self, node: NodeEntry) -> None:
-        """Add a node, or note what it lacks; then its results are lost."""
+        """Add a node. If it is not supported, record why and mark its outputs as lost."""
         op = NAMES.get(node.type, node.type)
         known = OPERATIONS.get(op) if node.package in PACKAGES else None
         what = f"node '{node.name}' ({op})"
@@ -135,7 +136,7 @@ class ComposedBuilder:
 def _lacking(
     known: Operation, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor], params: dict[str, Any]
 ) -> str:
-    """What a node asks of an operation that it does not have here; nothing if it has all."""
+    """Describe what a node needs that its operation does not offer here; return "" if there is nothing."""
     unknown = params.keys() - {param.name for param in known.params} - RECURRENT.get(known.name, frozenset())
     if unknown:
         return f"parameter {', '.join(map(repr, sorted(unknown)))}"

@@ -1,7 +1,6 @@
-"""A graph as QNN's own tools compose it, told as data: tensors and nodes in QNN's numbers and names.
+"""A graph as QNN's own tools compose it, as plain data: tensors and nodes with QNN's numbers and names.
 
-Numbers are not believed yet: a data type may be one that nothing here computes with. Bytes are views of where they came
-from.
+Numbers are not validated yet: a data type may be one that is not supported here. Bytes are views of their source.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ Scalar = bool | int | float | str
 
 @dataclass(frozen=True)
 class EncodingEntry:
-    """How stored integers mean reals: one scale and offset, or one of each an index along an axis.
+    """A mapping from stored integers to real numbers: one scale and offset, or one of each per index along an axis.
 
     Parameters
     ----------
     bits
-        How many low bits of an element count; 0 for all that its data type has.
+        The number of low bits of an element that are used; 0 for all bits of its data type.
     kind
-        QNN's number for the form. Of one that is not understood there are no scales.
+        QNN's number for the form of the encoding. An unknown form has no scales.
     """
 
     scales: np.ndarray
@@ -43,7 +42,7 @@ class ComposedTensor:
     Parameters
     ----------
     mem_type
-        QNN's number for the memory that a client will bring.
+        QNN's number for the kind of memory that a client will provide.
     """
 
     name: str
@@ -57,16 +56,16 @@ class ComposedTensor:
 
 @dataclass(frozen=True)
 class NodeEntry:
-    """A node: the name of its operation, operands by name, parameters, and what else it is told by.
+    """A node: the name of its operation, the names of its operands, parameters, and other attributes.
 
     Parameters
     ----------
     extras
-        Attributes that are no parameters, such as which of a family of operations it is.
+        Attributes that are not parameters, such as which operation of a family this is.
     package
-        The package that has the operation.
+        The package that defines the operation.
     kinds
-        QNN's data types of parameters that are scalars, as far as they are told.
+        QNN's data types of the scalar parameters, as far as they are given.
     """
 
     name: str
@@ -81,7 +80,7 @@ class NodeEntry:
 
 @dataclass(frozen=True)
 class GraphEntry:
-    """A graph: its tensors in the order of the file, its nodes in the order of their data."""
+    """A graph: its tensors in the order of the file, its nodes in the order of their data flow."""
 
     name: str
     tensors: tuple[ComposedTensor, ...]

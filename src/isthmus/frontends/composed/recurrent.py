@@ -1,4 +1,4 @@
-"""Recurrent layers whose sequences have the batch first, for operations that have the time first."""
+"""Recurrent layers with batch-first sequences, converted to operations that expect time-first sequences."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from typing import Any
 from isthmus.graph import Graph, Tensor, TensorType
 
 RECURRENT: Mapping[str, frozenset[str]] = dict.fromkeys(("Gru", "Lstm"), frozenset({"time_major", "hidden_size"}))
-"""The operations, each with the parameters that only QNN's own form of it has. The weights tell the hidden size too."""
+"""The recurrent operations, each with the parameters that only QNN's form has. The hidden size also follows from the
+weights.
+"""
 _TIME_FIRST = {"Gru": True, "Lstm": False}
-"""What time_major is where it is not given."""
+"""The default of time_major for each operation."""
 _SWAPPED = (1, 0, 2)
 
 
 def is_batch_first(op: str, params: Mapping[str, Any], dims: Sequence[int]) -> bool:
-    """Whether a node is a recurrent one whose sequence is [batch, time, features], and that makes a difference.
+    """Return whether a recurrent node's sequence is [batch, time, features] and this order makes a difference.
 
     Examples
     --------
@@ -30,7 +32,7 @@ def is_batch_first(op: str, params: Mapping[str, Any], dims: Sequence[int]) -> b
 def add_recurrent(
     graph: Graph, name: str, op: str, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor], params: dict[str, Any]
 ) -> None:
-    """Add a recurrent node; one whose sequence is [batch, time, features] stands between two transposes."""
+    """Add a recurrent node; if its sequence is [batch, time, features], put it between two transposes."""
     time_first = bool(params.get("time_major", _TIME_FIRST[op]))
     params = {key: value for key, value in params.items() if key not in RECURRENT[op]}
     x, y = inputs[0] if inputs else None, outputs[0] if outputs else None
@@ -50,18 +52,18 @@ def add_batch_first(
     params: dict[str, Any],
     add: Callable[[str, str, Sequence[Tensor | None], Sequence[Tensor], dict[str, Any]], object],
 ) -> None:
-    """Add a recurrent node whose sequence is [batch, time, features], between two transposes: all three, or none.
+    """Add a recurrent node with a [batch, time, features] sequence between two transposes; on failure add none.
 
     Parameters
     ----------
     x, outputs
-        Such a sequence, and what is written, of which the first is one too.
+        The sequence, and the outputs, of which the first is also a [batch, time, features] sequence.
     others
-        The inputs behind the sequence.
+        The inputs after the sequence.
     params
-        Those of the operation that has the time first.
+        Parameters of the time-first operation.
     add
-        What adds a node to the graph.
+        The function that adds a node to the graph.
     """
 
     def turned(tensor: Tensor, name: str) -> Tensor:

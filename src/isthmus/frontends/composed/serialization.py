@@ -1,6 +1,6 @@
-"""Composed graphs as a container, to hand from one process to another; the bytes of tensors are sections.
+"""Serialization of composed graphs, to pass them between processes. The bytes of each tensor are a section.
 
-Nothing that is read is trusted: the other process may have run foreign code.
+Nothing that is read is trusted, because the other process may have run foreign code.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ FORMAT = ContainerFormat(
     Code.COMMON_INCOMPATIBLE_BINARIES,
     is_hashed=False,
 )
-"""Composed graphs. They are never kept, so the checksum is the header's alone."""
+"""The container format of composed graphs. They are never stored, so the checksum covers only the header."""
 _ENCODED = {"scales": "<f4", "offsets": "<i4"}
 
 
 def write(graphs: Sequence[GraphEntry], stream: BinaryIO) -> None:
-    """Write graphs."""
+    """Write graphs to a stream."""
     sections: dict[str, bytes | memoryview] = {}
 
     def section(data: bytes | memoryview) -> str:
@@ -63,7 +63,7 @@ def write(graphs: Sequence[GraphEntry], stream: BinaryIO) -> None:
 
 
 def read(data: memoryview, what: str) -> list[GraphEntry]:
-    """Give the graphs that were written; their bytes are views of `data`."""
+    """Return the graphs that were written; their bytes are views of `data`."""
     try:
         header, sections = FORMAT.unpack(data)
         return [_graph(graph, sections) for graph in header["graphs"]]
@@ -73,7 +73,7 @@ def read(data: memoryview, what: str) -> list[GraphEntry]:
 
 
 def _take(sections: dict[str, memoryview], name: Any) -> memoryview:
-    """Give the bytes of a tensor, which are no other's: a small file describes no large graph."""
+    """Remove and return a tensor's bytes. No two tensors share a section, so a small file describes no large graph."""
     if name not in sections:
         raise ValueError(f"section {name!r} is missing or belongs to another tensor")
     return sections.pop(name)

@@ -1,6 +1,7 @@
-"""DLC files become graphs, without any library of the vendor's: an archive of flatbuffers with the bytes of weights.
+"""Conversion of DLC files to graphs, without any vendor library. A DLC is an archive of flatbuffers and weights.
 
-The file is copied once, by the system, into memory that nobody can change, and mapped. Weights are views of that.
+The operating system copies the file once into memory that cannot be changed, and this memory is mapped. Weights are
+views of it.
 """
 
 from __future__ import annotations
@@ -27,34 +28,34 @@ __all__ = ["MAGIC", "load", "mapped", "parse", "read", "records"]
 
 MAGIC = archive.MAGIC
 MAX_BYTES = 1 << 36
-"""The largest file that is read."""
+"""The largest file that is read, in bytes."""
 MAX_METADATA = 1 << 20
 
 _HEADER = struct.Struct("<HHI")
 _RECORD = 0x0AD5
 _CACHE = ".cache."
 _SHOWN = 4
-"""How many entries of an archive that is no DLC are named."""
+"""How many entries an error message names if an archive is not a DLC."""
 
 
 def read(path: str | os.PathLike[str]) -> DlcContents:
-    """What a DLC holds, in its own words.
+    """Read the contents of a DLC, with the file's own names.
 
     Raises
     ------
     QnnError
-        COMMON_LOADING_BINARIES for a file that is damaged or of a version other than 3 and 4.
+        COMMON_LOADING_BINARIES if the file is damaged or its version is neither 3 nor 4.
     """
     return parse(mapped(path), Path(path).name)
 
 
 def mapped(path: str | os.PathLike[str]) -> memoryview:
-    """The bytes of a file, in memory that nobody can change.
+    """Map a copy of a file in memory that cannot be changed.
 
     Raises
     ------
     QnnError
-        COMMON_INVALID_ARGUMENT where there is none, or it cannot be read.
+        COMMON_INVALID_ARGUMENT if the file does not exist or cannot be read.
     """
     what = f"model file '{os.fspath(path)}'"
     try:
@@ -66,12 +67,12 @@ def mapped(path: str | os.PathLike[str]) -> memoryview:
 
 
 def records(data: bytes | memoryview, name: str) -> Mapping[str, memoryview]:
-    """The entries of a DLC's archive by name, as views of its bytes."""
+    """Return the entries of a DLC's archive by name, as views of its bytes."""
     return archive.read(memoryview(data).cast("B"), name).entries
 
 
 def parse(data: bytes | memoryview, name: str) -> DlcContents:
-    """What the bytes of a DLC hold; whatever they hold in bytes is a view of them."""
+    """Parse the bytes of a DLC; tensor bytes in the result are views of them."""
     file = archive.read(memoryview(data).cast("B"), name)
     entries = {entry: len(content) for entry, content in file.entries.items()}
     caches = tuple(entry for entry in entries if _CACHE in entry)
@@ -85,12 +86,12 @@ def parse(data: bytes | memoryview, name: str) -> DlcContents:
 
 
 def load(source: ModelSource) -> list[Graph]:
-    """Convert the graphs of a DLC; its inputs have fixed shapes, so others than these are refused.
+    """Convert the graphs of a DLC. Its inputs have fixed shapes, so other shapes are refused.
 
     Returns
     -------
     list of Graph
-        Finalized, in the order of the file. Constants are read-only views of the mapped file.
+        Finalized graphs, in the order of the file. Constants are read-only views of the mapped file.
     """
     contents = read(source.path)
     name = contents.name
@@ -133,17 +134,17 @@ def _record(file: Archive, entry: str, wanted: int, identifier: bytes) -> Readin
 
 
 def _is_bare(content: memoryview) -> bool:
-    """Whether a record is a flatbuffer without a head, as the earliest ones of version 3 are."""
+    """Return whether a record is a flatbuffer without a header, as early files of version 3 have them."""
     return bytes(content[4:8]) in (version4.MODEL, version4.PARAMS)
 
 
 def _body(content: memoryview) -> memoryview:
-    """The flatbuffer in a record."""
+    """Return the flatbuffer in a record."""
     return content if _is_bare(content) else content[_HEADER.size :]
 
 
 def _version(file: Archive, entry: str) -> int:
-    """The version of a record."""
+    """Return the version of a record."""
     content = file.entries[entry]
     if len(content) < _HEADER.size:
         file.refuse(f"entry '{entry}' is too short for a record")
@@ -160,7 +161,7 @@ def _version(file: Archive, entry: str) -> int:
 
 
 def _producer(file: Archive) -> str:
-    """The tool that made a file, as far as its metadata say; nothing depends on it."""
+    """Return the tool that made a file, if its metadata name it. This is for information only."""
     for entry, content in file.entries.items():
         if entry.startswith("dlc.metadata") and len(content) <= MAX_METADATA:
             text = str(content, "utf-8", "replace")

@@ -1,7 +1,7 @@
-"""The archive around a DLC: a zip file whose entries are stored as they are, found by its directory alone.
+"""The archive around a DLC: a zip file with uncompressed entries, located by its central directory alone.
 
-Entries are views. Checksums are not looked at, since DLCs carry zeros there. Sizes and offsets may be 64 bits wide. No
-offset is followed that was not checked, and the directory is bounded in length.
+Entries are views. Checksums are ignored, since DLCs contain zeros there. Sizes and offsets may be 64 bits wide. Every
+offset is checked before it is followed, and the length of the directory is limited.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NoReturn
 from isthmus.errors import Code, QnnError
 
 MAGIC = b"PK\x03\x04"
-"""How an archive begins: with the header of its first entry."""
+"""The first bytes of an archive: the signature of its first entry's header."""
 MAX_ENTRIES = 4096
 MAX_NAME = 1024
 
@@ -28,7 +28,7 @@ _ENTRY = struct.Struct("<4s6H3I5H2I")
 _ENTRY_MAGIC = b"PK\x01\x02"
 _LOCAL = struct.Struct("<4s5H3I2H")
 _WIDE = 0xFFFFFFFF
-"""What a 32-bit field says when the real number stands in the entry's 64-bit extra field."""
+"""The value of a 32-bit field whose real number is in the entry's 64-bit extra field."""
 _WIDE_FIELD = 1
 _STORED = 0
 _ENCRYPTED = 1
@@ -43,17 +43,17 @@ class Archive:
     entries: dict[str, memoryview]
 
     def refuse(self, rule: str) -> NoReturn:
-        """Refuse the file."""
+        """Refuse this file."""
         refuse(self.name, rule)
 
 
 def refuse(name: str, rule: str) -> NoReturn:
-    """Refuse a file that is no sound DLC."""
+    """Refuse a file that is not a valid DLC."""
     raise QnnError(Code.COMMON_LOADING_BINARIES, f"file '{name}'", rule, "The file is damaged or not of this format.")
 
 
 def read(data: memoryview, name: str) -> Archive:
-    """The entries of an archive, as views of its bytes.
+    """Read the entries of an archive as views of its bytes.
 
     Parameters
     ----------
@@ -78,11 +78,11 @@ def read(data: memoryview, name: str) -> Archive:
 
 
 def _directory(data: memoryview, name: str) -> tuple[int, int, int]:
-    """Entries, start and size of the directory."""
+    """Return the number of entries, the start and the size of the directory."""
     tail = bytes(data[-(_END.size + _LONGEST_COMMENT) :])
     at = len(tail)
     while (at := tail.rfind(_END_MAGIC, 0, at)) >= 0:
-        # What looks like the last record is one if its comment ends where the file does.
+        # This is the end record only if its comment ends exactly at the end of the file.
         if at + _END.size <= len(tail) and at + _END.size + _END.unpack_from(tail, at)[-1] == len(tail):
             break
     else:
@@ -101,7 +101,7 @@ def _directory(data: memoryview, name: str) -> tuple[int, int, int]:
 
 
 def _entry(data: memoryview, name: str, at: int, end: int) -> tuple[str, memoryview, int]:
-    """One entry of the directory: its name, its bytes, and where the next one stands."""
+    """Read one entry of the directory; return its name, its bytes, and the offset of the next entry."""
     if at + _ENTRY.size > end or data[at : at + 4] != _ENTRY_MAGIC:
         refuse(name, f"its directory is broken at byte {at}")
     fields = _ENTRY.unpack_from(data, at)
@@ -129,7 +129,7 @@ def _entry(data: memoryview, name: str, at: int, end: int) -> tuple[str, memoryv
 
 
 def _widened(extra: memoryview, numbers: list[int], what: str, name: str) -> list[int]:
-    """Numbers of an entry, those that do not fit 32 bits from its extra fields."""
+    """Return the numbers of an entry, taking those that exceed 32 bits from its extra fields."""
     if _WIDE not in numbers:
         return numbers
     at = 0

@@ -1,4 +1,4 @@
-"""What a DLC holds, in the words of the file: graphs of nodes and tensors, caches of other machines, who made it."""
+"""The contents of a DLC with the file's own names: graphs of nodes and tensors, caches for other machines, producer."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from isthmus.frontends.flatbuffer import File, Table
 
 @dataclass(frozen=True)
 class DlcContents:
-    """All of a DLC.
+    """The contents of a DLC.
 
     Parameters
     ----------
     version
-        Of the format: 3 or 4.
+        The version of the format: 3 or 4.
     producer
-        The tool that made it, as far as it says.
+        The tool that made the file, if the file names it.
     entries
         The sizes of the archive's entries by name.
     caches
-        Graphs prepared for one machine (``htp.cache.0``): nobody but that machine's own software can run them.
+        Names of graphs that were prepared for one machine (``htp.cache.0``). Only that machine's own software can run
+        them.
     """
 
     name: str
@@ -35,10 +36,10 @@ class DlcContents:
 
 
 class Reading:
-    """A record of a DLC while it is read, with the work that its size allows.
+    """A record of a DLC during reading, with a limit on the work that it may cause.
 
-    Tables and lists of a flatbuffer may point to one another's parts, so a small file could ask for endless work. An
-    honest one has a table or a name for every few bytes at most.
+    Tables and lists of a flatbuffer may overlap, so a small file could cause endless work. A valid file needs several
+    bytes for each table or name, so their number is limited to its size.
     """
 
     def __init__(self, data: memoryview, name: str, identifier: bytes) -> None:
@@ -47,7 +48,7 @@ class Reading:
         self._left = len(data)
 
     def count(self, things: int = 1) -> None:
-        """Note that so many tables or names are looked at."""
+        """Count `things` tables or names; refuse the file if there are more than it has bytes."""
         self._left -= things
         if self._left < 0:
             self.file.refuse("its tables point to one another so that it has more of them than bytes")

@@ -1,4 +1,4 @@
-"""From the converter's names of operations to QNN's, and from the source model's names of tensors to QNN's."""
+"""Translation of the converter's operation names and the source model's tensor names to QNN's."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ FAMILIES: Mapping[str, str] = {
     "Pool3d": "pool_type",
     "Reduce": "reduce_type",
 }
-"""Families of operations, and the attribute that says which one of the family a node is, in QNN's own word."""
+"""Families of operations, with the attribute that holds QNN's name for the one operation that a node is."""
 
 NAMES: Mapping[str, str] = {
     "Eltwise_Binary": "ElementWiseBinary",
     "Eltwise_Unary": "ElementWiseUnary",
     "Neuron": "ElementWiseNeuron",
 }
-"""QNN's names of families of which a number picks the function."""
+"""QNN's names for the families whose function is selected by a number."""
 
 _STRANGE = re.compile(r"[^A-Za-z0-9_]")
 
 
 def cleaned(name: str) -> str:
-    """A tensor's name as QNN's own reader gives it: letters, digits and ``_``, no digit in front.
+    """Return the name that QNN's own reader gives a tensor: letters, digits and ``_``, no leading digit.
 
     Examples
     --------
@@ -46,7 +46,7 @@ def cleaned(name: str) -> str:
 
 
 def operation(node: NodeEntry) -> tuple[str, dict[str, Scalar | ComposedTensor]]:
-    """QNN's name of a node's operation, and its parameters.
+    """Return QNN's name of a node's operation, and its parameters.
 
     Examples
     --------
@@ -68,12 +68,12 @@ def operation(node: NodeEntry) -> tuple[str, dict[str, Scalar | ComposedTensor]]
 
 
 def translated(graph: GraphEntry, clean_names: bool = False) -> GraphEntry:
-    """A graph of a file in QNN's names.
+    """Translate a graph of a file to QNN's names.
 
     Parameters
     ----------
     clean_names
-        Whether tensors get the names that QNN's own reader gives them; names that would be the same are numbered.
+        Whether tensors get the names that QNN's own reader gives them; a number is appended to duplicate names.
     """
     nodes = []
     names = _cleaned_names(graph) if clean_names else {}
@@ -86,7 +86,7 @@ def translated(graph: GraphEntry, clean_names: bool = False) -> GraphEntry:
 
 
 def _cleaned_names(graph: GraphEntry) -> dict[str, str]:
-    """The clean name of each tensor. Inputs and outputs come first, so that others make way for them."""
+    """Return the clean name of each tensor. Inputs and outputs get theirs first, others are numbered on a clash."""
     names: dict[str, str] = {}
     taken: set[str] = set()
     counts: dict[str, int] = {}

@@ -1,9 +1,9 @@
-"""Version 3 of the format: layers of an older runtime, with their weights beside them, in floats.
+"""Version 3 of the format: layers of an older runtime, with their weights as floats.
 
-How its tables are built is public, and so are the names of its common layers; what the attributes of most of them are
-called is not. So everything is read and can be inspected, and those layers become QNN operations of which names,
-dimensions and weights tell all that must be known: inputs, Neuron (ReLU, sigmoid), Reshape, SoftMax, Concat, Slice,
-Permute, FullyConnected. The others keep their names and are refused as a whole, rather than run by guesses.
+The structure of its tables and the names of its common layers are public; the names of most layers' attributes are not.
+So everything is read and can be inspected, but a layer becomes a QNN operation only if its name, dimensions and weights
+determine it: inputs, Neuron (ReLU, sigmoid), Reshape, SoftMax, Concat, Slice, Permute, FullyConnected. The other layers
+keep their names and are refused, rather than run by guesses.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from isthmus.frontends.flatbuffer import Table
 from isthmus.graph import DataType, TensorType
 
 MAX_RANK = 16
-"""The most dimensions whose order is looked for."""
+"""The most dimensions for which a permutation is searched."""
 MAX_DEPTH = 8
-"""How deep attributes may hold attributes."""
+"""The deepest nesting of attributes."""
 _ACTIVATIONS = {1: "Relu", 3: "Sigmoid"}
-"""Functions of a Neuron by the number that is its type."""
+"""Functions of a Neuron layer, by the number in its type attribute."""
 _UNKNOWN = EncodingEntry(np.zeros(0, np.float32), np.zeros(0, np.int32), kind=0x7FFFFFFF)
-"""The encoding of quantized weights, which stands in attributes of unknown names."""
+"""The encoding of quantized weights. It is unknown because the names of its attributes are not public."""
 
 
 class ModelField(IntEnum):
@@ -47,7 +47,7 @@ class LayerField(IntEnum):
 
 
 class AttributeField(IntEnum):
-    """Fields of an attribute, whose kind says which of them counts."""
+    """Fields of an attribute; its kind says which of them is used."""
 
     NAME = 0
     KIND = 1
@@ -93,11 +93,11 @@ class DataField(IntEnum):
 
 
 _BYTES, _FLOATS = 6, 9
-"""Types of a weight's elements."""
+"""Types of a weight's elements: bytes and floats."""
 
 
 def read(model: Reading, params: Reading | None) -> tuple[GraphEntry, ...]:
-    """The one graph of a file; it has no name."""
+    """Read the only graph of a file; it has no name."""
     weights = {} if params is None else _weights(params)
     layers = [_layer(model, table) for table in model.root.tables(ModelField.LAYERS, "layer")]
     dims: dict[str, tuple[int, ...]] = {}
@@ -169,7 +169,7 @@ _LISTS: Mapping[Kind, tuple[int, type]] = {
 
 
 def _shapes(layer: NodeEntry) -> list[tuple[int, ...]]:
-    """The dimensions of a layer's outputs, as far as it tells them."""
+    """Return the dimensions of a layer's outputs, as far as the layer states them."""
     told: Any = layer.extras.get("OutputDims")
     lists = list(told.values()) if isinstance(told, dict) else [told]
     return [tuple(dims) for dims in lists if isinstance(dims, list) and all(_is_size(d) for d in dims)]
@@ -180,7 +180,7 @@ def _is_size(value: object) -> bool:
 
 
 def _weights(params: Reading) -> dict[str, list[ComposedTensor]]:
-    """The weights of all layers, by the layers' names."""
+    """Return the weights of all layers, by the layers' names."""
     found = {}
     for layer in params.root.tables(0, "layer's weights"):
         params.count()
@@ -212,7 +212,7 @@ Converted = tuple[NodeEntry, Sequence[ComposedTensor]]
 
 
 def _node(layer: NodeEntry, dims: Dims, weights: Sequence[ComposedTensor]) -> Converted:
-    """A layer as a node, with the weights that it reads."""
+    """Convert a layer to a node, with the weights that it reads."""
     converter = _LAYERS.get(layer.type)
     converted = None if converter is None else converter(layer, dims, weights)
     return converted or (replace(layer, type=f"{layer.type} (of version 3)"), ())
@@ -237,7 +237,7 @@ def _softmax(layer: NodeEntry, dims: Dims, weights: Sequence[ComposedTensor]) ->
 
 
 def _concat(layer: NodeEntry, dims: Dims, weights: Sequence[ComposedTensor]) -> Converted | None:
-    """Along the one axis where the output is longer than its parts."""
+    """Convert to a Concat along the only axis on which the output is longer than its inputs."""
     out = dims.get(layer.outputs[0], ()) if layer.outputs else ()
     parts = [dims.get(name, ()) for name in layer.inputs]
     if not parts or any(len(part) != len(out) for part in parts):
@@ -247,7 +247,7 @@ def _concat(layer: NodeEntry, dims: Dims, weights: Sequence[ComposedTensor]) -> 
 
 
 def _slice(layer: NodeEntry, dims: Dims, weights: Sequence[ComposedTensor]) -> Converted | None:
-    """Into parts one behind the other along an axis: the one where they are shorter than the whole, and fill it."""
+    """Convert to a Split along the only axis on which the outputs are shorter than the input and add up to it."""
     whole = dims.get(layer.inputs[0], ()) if len(layer.inputs) == 1 else ()
     parts = [dims.get(name, ()) for name in layer.outputs]
     if len(parts) < 2 or any(len(part) != len(whole) for part in parts):
@@ -263,7 +263,7 @@ def _slice(layer: NodeEntry, dims: Dims, weights: Sequence[ComposedTensor]) -> C
 
 
 def _permute(layer: NodeEntry, dims: Dims, weights: Sequence[ComposedTensor]) -> Converted | None:
-    """By the one order that makes the output's dimensions of the input's, where there is one; ones may go anywhere."""
+    """Convert to a Transpose if the dimensions allow only one permutation; axes of size 1 may go anywhere."""
     if len(layer.inputs) != 1 or len(layer.outputs) != 1:
         return None
     x, y = dims.get(layer.inputs[0], ()), dims.get(layer.outputs[0], ())
@@ -279,7 +279,7 @@ def _permute(layer: NodeEntry, dims: Dims, weights: Sequence[ComposedTensor]) ->
 
 
 def _fully_connected(layer: NodeEntry, dims: Dims, weights: Sequence[ComposedTensor]) -> Converted | None:
-    """With weights [out, in], which their dimensions must tell from [in, out]."""
+    """Convert to a FullyConnected with weights [out, in]; the dimensions must rule out [in, out]."""
     matrices, biases = ([w for w in weights if len(w.dims) == rank] for rank in (2, 1))
     if len(matrices) != 1 or len(biases) > 1 or len(layer.inputs) != 1 or len(layer.outputs) != 1:
         return None

@@ -1,6 +1,6 @@
-"""Version 4 of the format: graphs of QNN tensors and nodes in ``model``, where their bytes are in ``model.params``.
+"""Version 4 of the format: graphs of QNN tensors and nodes in ``model``, locations of bytes in ``model.params``.
 
-Bytes stand in line in older files, in an entry of their own in newer ones.
+Older files store the bytes inline, newer ones in a separate entry.
 """
 
 from __future__ import annotations
@@ -17,16 +17,18 @@ from isthmus.frontends.flatbuffer import Table
 MODEL, PARAMS = b"NETD", b"NETP"
 
 MAX_RANK = 16
-"""The most dimensions that are read; what a graph may have is its own rule."""
+"""The most dimensions that are read; a graph has its own limit."""
 TENSOR = 1
-"""The kind of an attribute that is a tensor; others are scalars."""
+"""The kind of an attribute that is a tensor; other attributes are scalars."""
 PARAMETER = 1
-"""The flag of an attribute that is a parameter of the operation; others tell something else of it."""
+"""The flag of an attribute that is a parameter of the operation; others carry additional information."""
 STRINGS = (0x0608, 0x7FFFFFFF)
 FLOATS = (0x0216, 0x0232, 0x0264)
 BOOL = 0x0508
 SCALE_OFFSET, AXIS_SCALE_OFFSET, BW_SCALE_OFFSET, BW_AXIS_SCALE_OFFSET = range(4)
-"""QNN's numbers of encodings. Only in the last two an encoding's bits count: QNN's own reader ignores others."""
+"""QNN's numbers of encodings. An encoding's bits are used only in the last two, because QNN's own reader ignores them
+in the others.
+"""
 
 
 class GraphField(IntEnum):
@@ -58,7 +60,7 @@ class AttributeField(IntEnum):
 
 
 class ScalarField(IntEnum):
-    """Fields of a scalar, whose QNN data type says which of them counts; an absent one is 0."""
+    """Fields of a scalar; its QNN data type says which of them is used. An absent field is 0."""
 
     DATA_TYPE = 0
     INTEGER = 1
@@ -101,7 +103,7 @@ class AxisField(IntEnum):
 
 
 class GraphDataField(IntEnum):
-    """Fields of the parameters of a graph: its static tensors, and for each node those of its parameters."""
+    """Fields of the parameters of a graph: its static tensors, and the parameter tensors of each node."""
 
     NAME = 0
     TENSORS = 1
@@ -109,7 +111,7 @@ class GraphDataField(IntEnum):
 
 
 class TensorDataField(IntEnum):
-    """Fields of a tensor's bytes: in line, or at a place in the entry for bytes."""
+    """Fields of a tensor's bytes: inline, or a location in the entry for bytes."""
 
     NAME = 0
     BYTES = 1
@@ -117,7 +119,7 @@ class TensorDataField(IntEnum):
 
 
 class PlaceField(IntEnum):
-    """Fields of a place."""
+    """Fields of a location."""
 
     OFFSET = 0
     LENGTH = 1
@@ -136,12 +138,12 @@ class Data:
                 self._graphs.setdefault(graph.text(GraphDataField.NAME) or "", graph)
 
     def of_graph(self, graph: str) -> dict[str, memoryview]:
-        """The bytes of the static tensors of a graph."""
+        """Return the bytes of the static tensors of a graph."""
         table = self._graphs.get(graph)
         return {} if table is None else self._tensors(table, GraphDataField.TENSORS)
 
     def of_nodes(self, graph: str) -> Iterator[dict[str, memoryview]]:
-        """The bytes of the parameters of each node of a graph in turn; nothing for nodes beyond those listed."""
+        """Yield the bytes of the parameters of each node in turn; empty dictionaries after the listed nodes."""
         table = self._graphs.get(graph)
         if table is not None:
             for node in table.tables(GraphDataField.NODES, "node parameters"):
@@ -172,7 +174,7 @@ class Data:
 
 
 def read(model: Reading, data: Data) -> tuple[GraphEntry, ...]:
-    """The graphs of a file."""
+    """Read the graphs of a file."""
     return tuple(_graph(model, table, data) for table in model.root.tables(0, "graph"))
 
 
@@ -214,7 +216,7 @@ def _node(model: Reading, table: Table, data: Mapping[str, memoryview]) -> NodeE
 def _value(
     model: Reading, attribute: Table, data: Mapping[str, memoryview]
 ) -> tuple[Scalar | ComposedTensor, int]:
-    """What an attribute holds, and the QNN data type of a scalar; 0 for a tensor."""
+    """Return the value of an attribute, and the QNN data type of a scalar; 0 for a tensor."""
     if attribute.integer(AttributeField.KIND, "i32") == TENSOR:
         tensor = attribute.table(AttributeField.TENSOR, "the tensor of an attribute")
         if tensor is None:
@@ -226,7 +228,7 @@ def _value(
     dtype = scalar.integer(ScalarField.DATA_TYPE, "u32")
     if dtype in STRINGS:
         return scalar.text(ScalarField.TEXT) or "", STRINGS[0]
-    # Older files have 32 bits in the places of 64.
+    # Older files have 32-bit fields where newer ones have 64-bit fields.
     if dtype in FLOATS:
         real = scalar.number(ScalarField.FLOAT, "f64" if scalar.room(ScalarField.FLOAT) >= 8 else "f32")
         return float(real), dtype
@@ -284,7 +286,7 @@ def _encoding(model: Reading, table: Table) -> EncodingEntry | None:
 
 
 def _common(table: Table, bits: np.ndarray) -> int:
-    """The bits of all scales along an axis, which are the same."""
+    """Return the number of bits that all scales along an axis share; refuse the file if they differ."""
     if len(bits) and (bits != bits[0]).any():
         table.file.refuse("the bits of the scales along an axis differ", table.start)
     return int(bits[0]) if len(bits) else 0

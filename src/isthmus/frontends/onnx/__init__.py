@@ -1,4 +1,4 @@
-"""ONNX files become graphs: operator sets 7 and later, channel-first turned to channel-last, constants folded."""
+"""Conversion of ONNX files to graphs: operator sets 7 and later, channel-last layout, constants folded."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def load(
         Dimensions of inputs, by name, where the file leaves some open. Open dimensions with the same symbolic name
         get the same size; the others are 1.
     constants
-        Inputs to be bound to these values; the graph has them as constants and no longer as inputs.
+        Inputs to be bound to these values; they become constants of the graph instead of inputs.
     folder
-        Where external data lies when `source` is bytes; without it external data is refused.
+        The folder of external data if `source` is bytes; without it external data is refused.
 
     Raises
     ------
     QnnError
-        If the file is not a well-formed ONNX model, or uses what is not supported; then the error lists all of it.
+        If the file is not a well-formed ONNX model, or uses unsupported features; the error then lists all of them.
     """
     if isinstance(source, str | Path):
         path = Path(source)

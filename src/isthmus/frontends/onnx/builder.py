@@ -1,7 +1,7 @@
-"""Builds the graph behind ONNX values: emits operations, folds constants, and moves data only when it must.
+"""Builder of the graph behind ONNX values. It emits operations, folds constants, and moves data only if it must.
 
-Every way to change how a tensor is stored goes through `OnnxBuilder`, so that a tensor is transposed at most once and
-constants are rearranged when the model is loaded.
+Every change of how a tensor is stored goes through `OnnxBuilder`. So a tensor is transposed at most once, and constants
+are rearranged when the model is loaded.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ from isthmus.graph import DataType, Graph, Quantization, Tensor
 from isthmus.graph.folding import emit as emit_or_fold
 
 MAX_CONSTANT_BYTES = 1 << 28
-"""The largest constant that a node may make."""
+"""The largest constant that a node may create, in bytes."""
 MAX_NODES = 100_000
-"""The most operations a model may become, also those on constants, which leave no node (unrolled loops could ask for
-any number)."""
+"""The most operations that a model may become. Folded operations on constants count although they leave no node,
+because unrolled loops could need any number of them.
+"""
 MAX_FOLDED_BYTES = 1 << 30
-"""The most bytes of constants that a model may compute while it is loaded, besides eight times what it brings."""
+"""The most bytes of constants that a model may compute while it is loaded, in addition to eight times its own size."""
 
 RUNTIME_TYPES = frozenset(
     {
@@ -45,10 +46,10 @@ RUNTIME_TYPES = frozenset(
 
 
 class OnnxBuilder:
-    """The graph under construction and what is known of its tensors.
+    """The graph under construction and what is known about its tensors.
 
-    `node` is the name of the ONNX node at work; what is emitted is named after it. `given_bytes` is what the model
-    brings: the larger it is, the more constants may be computed from it.
+    `node` is the name of the current ONNX node; emitted operations are named after it. `given_bytes` is the size of the
+    model and its constants: the larger it is, the more constants may be computed from them.
     """
 
     def __init__(self, name: str, given_bytes: int = 0) -> None:
@@ -65,7 +66,7 @@ class OnnxBuilder:
     def emit(
         self, op: str, inputs: Sequence[Tensor | None], params: dict[str, Any] | None = None, **more: Any
     ) -> list[Tensor]:
-        """Add an operation, or evaluate it when all its inputs are constants; as `Graph.emit`."""
+        """Add an operation, or evaluate it if all its inputs are constants; otherwise like `Graph.emit`."""
         if all(t is None or t.is_static for t in inputs):
             self._check_operations()
             self._folds += 1
@@ -77,7 +78,7 @@ class OnnxBuilder:
     def one(
         self, op: str, inputs: Sequence[Tensor | None], params: dict[str, Any] | None = None, **more: Any
     ) -> Tensor:
-        """`emit` of an operation with one output."""
+        """Call `emit` for an operation with one output and return that output."""
         return self.emit(op, inputs, params, **more)[0]
 
     def _add(
@@ -97,7 +98,7 @@ class OnnxBuilder:
             )
 
     def count_folded(self, nbytes: int) -> None:
-        """Refuse a model whose constants, computed from one another, grow without measure."""
+        """Count bytes of computed constants; refuse a model that computes far more than its size justifies."""
         self._folded_bytes += nbytes
         if self._folded_bytes > MAX_FOLDED_BYTES + 8 * self.given_bytes:
             raise QnnError(
@@ -108,7 +109,7 @@ class OnnxBuilder:
             )
 
     def constant(self, value: Any, quantization: Quantization | None = None, name: str | None = None) -> Tensor:
-        """A constant tensor; one with a name of its own comes from the model, one without is computed."""
+        """Create a constant tensor. With a name it comes from the model; without one it is computed."""
         array = np.ascontiguousarray(value).reshape(np.shape(value))
         if array.nbytes > MAX_CONSTANT_BYTES and name is None:
             raise QnnError(
@@ -119,23 +120,23 @@ class OnnxBuilder:
         return self.graph.constant(name or f"{self.node}/constant", array, quantization)
 
     def literal(self, value: Any) -> OnnxValue:
-        """A constant as a value."""
+        """Create a constant as a value."""
         tensor = self.constant(value)
         return OnnxValue(tensor, identity(tensor.rank))
 
     def scalar(self, number: float, dtype: DataType) -> Tensor:
-        """A constant of rank 0, made once."""
+        """Return a constant of rank 0, created once for each number and type."""
         key = (number, dtype)
         if key not in self._scalars:
             self._scalars[key] = self.constant(np.array(number, dtype.numpy))
         return self._scalars[key]
 
     def is_constant(self, value: OnnxValue) -> bool:
-        """Whether what a value holds is known when the model is loaded."""
+        """Return whether the contents of a value are known when the model is loaded."""
         return value.is_static or value.tensor.name in self._dequantized
 
     def array(self, value: OnnxValue) -> np.ndarray | None:
-        """What a constant value holds, as ONNX sees it; None if it is known only at run time."""
+        """Return the contents of a constant value in ONNX's view; None if they are known only at run time."""
         tensor = value.tensor
         source = self._dequantized.get(tensor.name)
         if source is not None and source.data is not None and source.quantization is not None:
@@ -145,7 +146,7 @@ class OnnxBuilder:
     # --- fixed point and plain integers -------------------------------------------------------------------------
 
     def reinterpreted(self, tensor: Tensor, dtype: DataType, quantization: Quantization | None = None) -> Tensor:
-        """The same stored integers under another data type of the same width."""
+        """Return the same stored integers under another data type of the same width."""
         if tensor.dtype is dtype and tensor.quantization == quantization:
             return tensor
         key = (tensor.name, "type", dtype, quantization)
@@ -158,13 +159,13 @@ class OnnxBuilder:
         return self._rearranged[key]
 
     def plain(self, value: OnnxValue) -> OnnxValue:
-        """A fixed-point value as the integers it is stored in; other values unchanged."""
+        """Return a fixed-point value as its stored integers; return other values unchanged."""
         if not value.tensor.dtype.is_fixed_point:
             return value
         return OnnxValue(self.reinterpreted(value.tensor, DataType.of(value.tensor.dtype.numpy)), value.perm)
 
     def dequantize(self, tensor: Tensor) -> Tensor:
-        """The reals of a fixed-point tensor. A constant stays visible as one: integer operations want it so."""
+        """Dequantize a fixed-point tensor. A constant source is remembered, because integer operations need it."""
         key = (tensor.name, "dequantize")
         if key not in self._rearranged:
             result = self._add("Dequantize", [tensor], None, dtypes=[DataType.FLOAT_32])[0]
@@ -176,7 +177,7 @@ class OnnxBuilder:
     # --- how a tensor is stored ---------------------------------------------------------------------------------
 
     def arrange(self, tensor: Tensor, order: Sequence[int], dims: Sequence[int] | None = None) -> Tensor:
-        """The tensor with its axes in this order, then seen with these dimensions; as few nodes as it takes."""
+        """Return the tensor with its axes in this order, then reshaped to `dims`, with as few nodes as possible."""
         order = tuple(order)
         moved = tuple(tensor.dims[a] for a in order)
         dims = moved if dims is None else tuple(dims)
@@ -198,11 +199,11 @@ class OnnxBuilder:
         return self._rearranged[key]
 
     def _seen_as(self, tensor: Tensor, dims: tuple[int, ...], order: Perm | None) -> Tensor:
-        """A Reshape; per-channel quantization follows its axis."""
+        """Emit a Reshape; a per-channel quantization follows its axis."""
         quantization = tensor.quantization
         axis = None if quantization is None else quantization.axis
         if quantization is None or axis is None:
-            # A view of a view is a view of the first.
+            # A view of a view is replaced by a view of the original tensor.
             tensor = self._viewed.get(tensor.name, tensor)
             if tensor.dims == dims:
                 return tensor
@@ -217,7 +218,7 @@ class OnnxBuilder:
     def _reshaped_channels(
         self, quantization: Quantization, dims: Sequence[int], axis: int, out: Sequence[int]
     ) -> Quantization:
-        """A per-channel quantization after a reshape: along the axis that steps through memory as `axis` does."""
+        """Return a per-channel quantization after a reshape, along the axis with the memory stride of `axis`."""
         before = math.prod(dims[:axis])
         for candidate, size in enumerate(out):
             if size == dims[axis] and math.prod(out[:candidate]) == before:
@@ -225,33 +226,32 @@ class OnnxBuilder:
         raise unsupported(f"node '{self.node}'", "a reshape across the channels of a quantized tensor")
 
     def stored(self, value: OnnxValue, perm: Perm) -> Tensor:
-        """The tensor of a value, stored so that this permutation gives ONNX's view."""
+        """Return the tensor of a value, stored so that this permutation gives ONNX's view."""
         return self.arrange(value.tensor, [value.perm[axis] for axis in inverse(perm)])
 
     def materialized(self, value: OnnxValue) -> Tensor:
-        """The tensor of a value, stored as ONNX sees it."""
+        """Return the tensor of a value, stored in ONNX's own axis order."""
         return self.stored(value, identity(value.rank))
 
     def channel_last(self, value: OnnxValue) -> Tensor:
-        """The tensor of a value that ONNX sees as N, C, spatial…, stored as N, spatial…, C."""
+        """Return the tensor of a value that is N, C, spatial… in ONNX's view, stored as N, spatial…, C."""
         return self.stored(value, channel_last(value.rank))
 
     def is_free(self, value: OnnxValue, perm: Perm) -> bool:
-        """Whether storing a value for this permutation moves no data at run time."""
+        """Return whether storing a value for this permutation moves no data at run time."""
         order = [value.perm[axis] for axis in inverse(perm)]
         return self.is_constant(value) or keeps_order(value.tensor.dims, order)
 
     # --- values -------------------------------------------------------------------------------------------------
 
     def aligned(self, values: Sequence[OnnxValue]) -> tuple[list[Tensor], Perm]:
-        """Operands of an elementwise operation in one common order, and the permutation of its result."""
+        """Return the operands of an elementwise operation in a common order, and the permutation of its result."""
         rank = max(v.rank for v in values)
         perm = self.common_perm(values, rank)
         return [self._broadcastable(v, perm) for v in values], perm
 
     def common_perm(self, values: Sequence[OnnxValue], rank: int) -> Perm:
-        """The order that moves the fewest elements; among equals one that is not ONNX's own (it comes from a
-        channel-last operation, and another will follow)."""
+        """Return the order that moves the fewest elements; on a tie not ONNX's own, since channel-last nodes follow."""
         running = [v for v in values if not self.is_constant(v)] or list(values)
         candidates = {padded(v.perm, rank): v.rank for v in sorted(running, key=lambda v: v.rank)}
 
@@ -273,7 +273,7 @@ class OnnxBuilder:
         return self.arrange(value.tensor, order, full)
 
     def reshaped(self, value: OnnxValue, dims: Sequence[int]) -> OnnxValue:
-        """ONNX's reshape. Axes that stay together keep their stored places, so most reshapes move nothing."""
+        """Apply ONNX's reshape. Axes that stay together keep their stored positions, so most reshapes move no data."""
         dims = tuple(int(d) for d in dims)
         if dims == value.dims:
             return value
@@ -295,7 +295,7 @@ class OnnxBuilder:
 
 
 def _order(value: OnnxValue, perm: Perm) -> list[int]:
-    """The stored axes of a value in the order that `perm`, of the same or a higher rank, asks for."""
+    """Return the stored axes of a value in the order that `perm`, of the same or a higher rank, requires."""
     more = len(perm) - value.rank
     return [value.perm[axis - more] for axis in inverse(perm) if axis >= more]
 

@@ -74,7 +74,7 @@ def _non_zero(node: OnnxNode) -> OnnxValue:
 
 
 def _window(*terms: float) -> Converter:
-    """A window of cosines: the sum of terms[k] * cos(2 pi k n / size)."""
+    """Return a window of cosines: the sum of terms[k] * cos(2 pi k n / size)."""
 
     def convert(node: OnnxNode) -> OnnxValue:
         size = int(node.number(0))

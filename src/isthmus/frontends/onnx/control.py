@@ -1,4 +1,4 @@
-"""Control flow that can be decided when the model is loaded: If on a constant, Loop with a known number of turns."""
+"""Control flow: If, and Loop with a known number of iterations. An If at run time computes both branches."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from isthmus.frontends.onnx.movement import join
 from isthmus.frontends.onnx.node import Converter, OnnxNode
 
 MAX_TURNS = 1024
-"""The most turns a loop may be unrolled to."""
+"""The most iterations of a loop that are unrolled."""
 
 
 _UNDECIDED = "its condition is known only at run time (an input that decides it can be bound as a constant)"

@@ -1,4 +1,4 @@
-"""Convolutions and their transposes: channel-last operands, filters turned to [spatial…, in, out]."""
+"""Convolutions and transposed convolutions: channel-last operands, filters permuted to [spatial…, in, out]."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from isthmus.graph import DataType, Tensor
 def convolve(
     node: OnnxNode, x: OnnxValue, weights: OnnxValue, bias: Tensor | None, **output: Any
 ) -> OnnxValue:
-    """ONNX's Conv of any rank from 3 to 5; `output` tells the data type and quantization of a quantized one."""
+    """Emit ONNX's Conv of rank 3 to 5; `output` gives the data type and quantization of a quantized result."""
     spatial = x.rank - 2
     if spatial not in (1, 2, 3) or weights.rank != x.rank:
         node.unsupported(f"operands of rank {x.rank} and {weights.rank}")
@@ -36,7 +36,7 @@ def convolve(
 
 
 def _filters_last(rank: int) -> tuple[int, ...]:
-    """The permutation from [spatial…, in, out] to ONNX's [out, in, spatial…]."""
+    """Return the permutation from [spatial…, in, out] to ONNX's [out, in, spatial…]."""
     return (rank - 1, rank - 2, *range(rank - 2))
 
 
@@ -46,7 +46,7 @@ def _conv(node: OnnxNode) -> OnnxValue:
 
 
 def _conv_integer(node: OnnxNode) -> OnnxValue:
-    """Integers convolved as floats, which hold every sum of a real filter exactly."""
+    """Convolve integers as floats, which hold every sum of a realistic filter exactly."""
     operands = []
     for index in (0, 1):
         value = node.cast(node.value(index), DataType.FLOAT_32)
@@ -91,7 +91,7 @@ def _conv_transpose(node: OnnxNode) -> OnnxValue:
 def _transpose_pads(
     node: OnnxNode, sizes: Sequence[int], strides: Sequence[int], full: Sequence[int], extra: Sequence[int]
 ) -> tuple[tuple[tuple[int, int], ...], tuple[int, ...]]:
-    """Pads and output padding, from an explicit output shape where the file gives one."""
+    """Return pads and output padding, derived from the output shape if the file gives one."""
     spatial = len(sizes)
     wanted = node.attr("output_shape")
     auto = node.attr("auto_pad", "NOTSET")
@@ -111,7 +111,7 @@ def _transpose_pads(
 
 
 def _dilated(node: OnnxNode, filters: Tensor, dilations: Sequence[int]) -> Tensor:
-    """Constant filters with zeros between their taps."""
+    """Insert zeros between the taps of constant filters."""
     taps = node.builder.array(OnnxValue(filters, identity(filters.rank)))
     if taps is None:
         node.unsupported("dilated filters that are not constant")

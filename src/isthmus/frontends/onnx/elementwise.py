@@ -1,4 +1,4 @@
-"""Elementwise operators: arithmetic, comparison, logic, activations, casts. They keep the order of their operands."""
+"""Elementwise operators: arithmetic, comparison, logic, activations, casts. They keep their operands' axis order."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from isthmus.frontends.onnx.tensors import element_type
 from isthmus.graph import DataType
 
 RECIPROCAL = 10
-"""The number of ElementWiseUnary's reciprocal."""
+"""The number of the reciprocal in ElementWiseUnary."""
 HARD_SIGMOID = 2
-"""The number of ElementWiseNeuron's hard sigmoid."""
+"""The number of the hard sigmoid in ElementWiseNeuron."""
 
 
 def unary(op: str) -> Converter:
-    """A converter to an operation of one operand."""
+    """Return a converter to an operation with one operand."""
     return lambda node: node.elementwise(op, node.value(0))
 
 
 def binary(op: str) -> Converter:
-    """A converter to an operation of two operands."""
+    """Return a converter to an operation with two operands."""
     return lambda node: node.elementwise(op, node.value(0), node.value(1))
 
 
 def _chained(node: OnnxNode, op: str) -> OnnxValue:
-    """An operation of two operands over any number of them."""
+    """Apply an operation with two operands in a chain to any number of operands."""
     values = [node.value(index) for index in range(max(len(node.inputs), 1))]
     return reduce(lambda a, b: node.elementwise(op, a, b), values)
 
 
 def variadic(op: str) -> Converter:
-    """A converter to a chain of operations of two operands."""
+    """Return a converter to a chain of operations with two operands."""
     return lambda node: _chained(node, op)
 
 
@@ -45,7 +45,7 @@ def _mean(node: OnnxNode) -> OnnxValue:
 
 
 def identity(node: OnnxNode) -> OnnxValue:
-    """The operand itself."""
+    """Return the operand itself."""
     return node.value(0)
 
 
@@ -59,7 +59,7 @@ def _dropout(node: OnnxNode) -> list[OnnxValue | None]:
 
 
 def reciprocal(node: OnnxNode, x: OnnxValue) -> OnnxValue:
-    """1 / x."""
+    """Emit 1 / x."""
     return node.elementwise("ElementWiseUnary", x, params={"operation": RECIPROCAL})
 
 
@@ -107,7 +107,7 @@ def _prelu(node: OnnxNode) -> OnnxValue:
 
 
 def leaky_relu(node: OnnxNode, x: OnnxValue, alpha: float) -> OnnxValue:
-    """x where positive, alpha * x elsewhere."""
+    """Emit x where x is positive, alpha * x elsewhere."""
     slope = node.builder.constant(np.full(1, alpha, np.float32))
     return OnnxValue(node.emit("Prelu", [x.tensor, slope]), x.perm)
 
@@ -134,7 +134,7 @@ def _clip(node: OnnxNode) -> OnnxValue:
 
 
 def clamp(node: OnnxNode, x: OnnxValue, low: float, high: float) -> OnnxValue:
-    """A float value kept between two limits."""
+    """Limit a float value to the range from `low` to `high`."""
     if low == -math.inf and high == math.inf:
         return x
     if low == 0 and high == math.inf:
@@ -168,7 +168,7 @@ def _selu(node: OnnxNode) -> OnnxValue:
 
 
 def gelu(node: OnnxNode) -> OnnxValue:
-    """Gelu: the exact form has an operation, the tanh approximation is composed."""
+    """Emit Gelu: the exact form is one operation, the tanh approximation is composed of several."""
     x = node.value(0)
     if node.attr("approximate", "none") == "none":
         return node.elementwise("Gelu", x)

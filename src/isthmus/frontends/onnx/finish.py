@@ -1,4 +1,4 @@
-"""From the working graph to the finished one: what the outputs need and nothing else, under the file's own names."""
+"""Conversion of the working graph to the final one: only what the outputs need, under the file's own names."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from isthmus.graph import Graph, Node, Tensor, TensorType
 
 
 def finished(work: Graph, outputs: Sequence[tuple[str, Tensor]]) -> Graph:
-    """A finalized graph with the inputs of `work` and these outputs, in the order given.
+    """Return a finalized graph with the inputs of `work` and these outputs, in the given order.
 
-    A tensor made by a node becomes the output itself; an input, a constant or a tensor wanted twice is copied.
+    A tensor written by a node becomes the output itself. An input, a constant, or a tensor that is used for two outputs
+    is copied.
     """
     graph = Graph(work.name)
     graph.numerics = "onnxruntime"
@@ -43,7 +44,7 @@ def _given(params: Mapping[str, object]) -> dict[str, object]:
 
 
 def _needed(graph: Graph, outputs: Sequence[Tensor]) -> list[Node]:
-    """The nodes that outputs depend on, in their order."""
+    """Return the nodes that the outputs depend on, in execution order."""
     wanted = {tensor.name for tensor in outputs}
     needed = []
     for node in reversed(graph.nodes):
@@ -54,7 +55,7 @@ def _needed(graph: Graph, outputs: Sequence[Tensor]) -> list[Node]:
 
 
 def _taken(graph: Graph, tensors: dict[str, Tensor], tensor: Tensor) -> Tensor:
-    """The tensor of the finished graph that stands for one of the working graph."""
+    """Return the tensor of the final graph that corresponds to one of the working graph; create it if needed."""
     if tensor.name not in tensors:
         tensors[tensor.name] = graph.create_tensor(
             graph.fresh(tensor.name), tensor.type, tensor.dtype, tensor.dims, tensor.quantization, tensor.data

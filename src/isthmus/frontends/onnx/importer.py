@@ -1,6 +1,6 @@
-"""Walks an ONNX graph node by node and converts each with the converter of its operator.
+"""Conversion of an ONNX graph, node by node, with the converter of each operator.
 
-What cannot be converted is noted and the walk goes on, so that one error can name all of it.
+A node that cannot be converted is recorded and the conversion continues, so that one error can name all such nodes.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from isthmus.system.shield import check
 
 OLDEST_OPSET = 7
 MAX_DEPTH = 24
-"""How deep subgraphs may nest."""
+"""The deepest nesting of subgraphs."""
 MAX_STEPS = 50_000
-"""The most nodes a model may run to, each counted as often as loops and functions repeat it."""
+"""The most nodes of a model after loops and functions are expanded."""
 _STANDARD = ("", "ai.onnx")
 _MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError)
 
 
 class OnnxScope:
-    """The values known at one level of nested graphs. None marks what an unsupported node would have made.
+    """The values known at one level of nested graphs. None marks the result of an unsupported node.
 
-    A subgraph sees its parent's values. A function does not: it has arguments, attributes and operator sets of its own.
+    A subgraph sees its parent's values. A function does not: it has its own arguments, attributes and operator sets.
     """
 
     def __init__(
@@ -48,13 +48,13 @@ class OnnxScope:
         self.absent: set[str] = set()
 
     def inside(self) -> OnnxScope:
-        """The scope of a subgraph."""
+        """Return the scope of a subgraph."""
         inner = OnnxScope(self.opsets, self.attributes, self, self.depth + 1)
         inner.absent = self.absent
         return inner
 
     def opset(self, domain: str) -> int:
-        """The version of a domain's operator set."""
+        """Return the version of a domain's operator set."""
         if domain not in _STANDARD:
             return self.opsets.get(domain, 1)
         opset = self.opsets.get("", self.opsets.get("ai.onnx"))
@@ -65,7 +65,7 @@ class OnnxScope:
         return opset
 
     def define(self, name: str, value: OnnxValue | None, what: str) -> None:
-        """Name a value; names are given once."""
+        """Assign a value to a name, which must not be defined already."""
         if not isinstance(name, str):
             raise QnnError(Code.GRAPH_CREATE_FAILED, what, f"the name {name!r} is not text")
         if name in self.values:
@@ -73,7 +73,7 @@ class OnnxScope:
         self.values[name] = value
 
     def find(self, name: str, what: str) -> OnnxValue | None:
-        """The value of a name, here or further out."""
+        """Return the value of a name in this scope or an enclosing one."""
         scope: OnnxScope | None = self
         while scope is not None:
             if name in scope.values:
@@ -88,7 +88,7 @@ class OnnxScope:
 
 
 class _Lost(Exception):
-    """A subgraph lacks a result because an unsupported node, noted already, would have made it."""
+    """A subgraph lacks a result because of an unsupported node, which has been recorded already."""
 
 
 class Importer:
@@ -103,11 +103,11 @@ class Importer:
         self.opsets = {entry.domain: entry.version for entry in model.opset_import}
         self.functions = {(function.domain, function.name): function for function in model.functions}
         self.values: Mapping[str, OnnxValue | None] = {}
-        """The values of the model's own names, once it is converted."""
+        """The values of the model's names, complete after conversion."""
         self._steps = 0
 
     def convert(self, shapes: Mapping[str, Sequence[int]], constants: Mapping[str, Any]) -> Graph:
-        """The finalized graph."""
+        """Convert the model and return the finalized graph."""
         self._check_opset()
         graph = self.model.graph
         scope = OnnxScope(self.opsets, {})
@@ -192,7 +192,7 @@ class Importer:
             self._convert(proto, proto.name if named else f"{proto.op_type}_{index}", scope)
 
     def _step(self, what: str) -> None:
-        """Count a step: what folds or repeats adds no node to the graph, but takes its time all the same."""
+        """Count a step. Folded and repeated nodes count too: they add no node to the graph, but they take time."""
         self._steps += 1
         if self._steps > MAX_STEPS:
             rule = f"with its loops and functions expanded the model has over {MAX_STEPS} nodes"
@@ -209,7 +209,7 @@ class Importer:
             self.unsupported.add("initializer", proto.name, error.rule)
             return None
         if scope.depth:
-            # A subgraph's initializers are read again whenever it is run.
+            # A subgraph's initializers are read again each time it is converted.
             self._step(f"initializer '{proto.name}'")
             self.builder.count_folded(tensor.nbytes)
         else:
@@ -217,7 +217,7 @@ class Importer:
         return OnnxValue(tensor, identity(tensor.rank))
 
     def _convert(self, proto: Any, name: str, scope: OnnxScope) -> None:
-        """Convert a node and name its results."""
+        """Convert a node and assign its results to their names."""
         what = f"node '{name}' ({proto.op_type})"
         self._step(what)
         given = ["" if name in scope.absent else name for name in proto.input]
@@ -271,7 +271,7 @@ class Importer:
         return OnnxNode(name, proto.op_type, opset, attributes, inputs, list(proto.output), self.builder, run)
 
     def _calls(self, function: Any, scope: OnnxScope) -> Converter:
-        """A converter that puts the body of a function in the place of the node that calls it."""
+        """Return a converter that replaces a calling node by the body of the function."""
 
         def convert(node: OnnxNode) -> list[OnnxValue | None]:
             defaults = {a.name: attribute_value(a, self.folder) for a in function.attribute_proto}
@@ -289,14 +289,14 @@ class Importer:
         return convert
 
     def _integers(self, value: OnnxValue, key: str) -> OnnxValue:
-        """A fixed-point value as the integers it is stored in, for an operator that knows no fixed point."""
+        """Return a fixed-point value as its stored integers, if the operator does not support fixed point."""
         quantization = value.tensor.quantization
         if key in TAKES_FIXED_POINT and (quantization is None or quantization.axis is None):
             return value
         return self.builder.plain(value)
 
     def _run_subgraph(self, graph: Any, arguments: Sequence[OnnxValue], scope: OnnxScope, name: str) -> list[OnnxValue]:
-        """Convert a subgraph in place; its unsupported nodes are noted as the model's own."""
+        """Convert a subgraph inline; its unsupported nodes are recorded like the model's own."""
         inner = scope.inside()
         what = f"subgraph of node '{name}'"
         self._step(what)

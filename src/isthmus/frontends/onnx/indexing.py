@@ -102,7 +102,7 @@ def _scatter_nd(node: OnnxNode) -> OnnxValue:
 
 
 def _one_hot(node: OnnxNode) -> OnnxValue:
-    """Compared with 0..depth-1 along a new axis, then the on or the off value."""
+    """Compare indices with 0..depth-1 along a new axis, then select the on or the off value."""
     indices, depth = node.value(0), int(node.number(1))
     values = node.value(2)
     rank = indices.rank + 1

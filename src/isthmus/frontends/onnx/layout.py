@@ -1,7 +1,7 @@
 """Values as they are stored and as ONNX sees them: logical = transpose(stored, perm).
 
-ONNX is channel-first, graphs are channel-last. A transpose only changes a value's permutation; data moves when an
-operation asks for another order than the stored one. Here are the facts and the arithmetic of permutations.
+ONNX is channel-first, graphs are channel-last. A transpose only changes a value's permutation. Data moves when an
+operation needs an order other than the stored one. This module has the value class and the arithmetic of permutations.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class OnnxValue:
 
     @property
     def dims(self) -> tuple[int, ...]:
-        """The dimensions as ONNX sees them."""
+        """The dimensions in ONNX's view."""
         return tuple(self.tensor.dims[p] for p in self.perm)
 
     @property
@@ -33,17 +33,17 @@ class OnnxValue:
 
     @property
     def is_static(self) -> bool:
-        """Whether it is a constant."""
+        """Whether the value is a constant."""
         return self.tensor.is_static
 
 
 def identity(rank: int) -> Perm:
-    """The permutation that changes nothing."""
+    """Return the permutation that changes nothing."""
     return tuple(range(rank))
 
 
 def inverse(perm: Sequence[int]) -> Perm:
-    """The permutation that undoes `perm`."""
+    """Return the permutation that undoes `perm`."""
     result = [0] * len(perm)
     for i, p in enumerate(perm):
         result[p] = i
@@ -51,32 +51,32 @@ def inverse(perm: Sequence[int]) -> Perm:
 
 
 def channel_last(rank: int) -> Perm:
-    """The permutation of a value that ONNX sees as N, C, spatial… and that is stored as N, spatial…, C."""
+    """Return the permutation of a value that is N, C, spatial… in ONNX's view and stored as N, spatial…, C."""
     return identity(rank) if rank < 3 else (0, rank - 1, *range(1, rank - 1))
 
 
 def keeps_order(dims: Sequence[int], order: Sequence[int]) -> bool:
-    """Whether taking axes in this order leaves the elements where they are: only axes of size 1 move."""
+    """Return whether taking axes in this order leaves all elements in place, so that only axes of size 1 move."""
     moving = [axis for axis in order if dims[axis] != 1]
     return moving == sorted(moving) or 0 in dims
 
 
 def ranked(perm: Sequence[int]) -> Perm:
-    """A permutation of the same relative order over 0..n-1, for axes of which some were dropped."""
+    """Return the permutation of 0..n-1 with the same relative order, after some axes were dropped."""
     places = {p: i for i, p in enumerate(sorted(perm))}
     return tuple(places[p] for p in perm)
 
 
 def padded(perm: Perm, rank: int) -> Perm:
-    """The permutation of the same value with leading axes of size 1 added."""
+    """Return the permutation of the same value with leading axes of size 1 added."""
     more = rank - len(perm)
     return (*range(more), *(p + more for p in perm))
 
 
 def reshape_groups(dims: Sequence[int], out: Sequence[int]) -> list[tuple[list[int], list[int]]]:
-    """How a reshape splits and joins axes: the smallest groups (axes of `dims`, axes of `out`) of equal products.
+    """Split a reshape into the smallest groups (axes of `dims`, axes of `out`) with equal products.
 
-    Axes of size 1 of `dims` belong to no group; those of `out` join a neighbouring group.
+    Axes of size 1 in `dims` belong to no group; those in `out` join a neighbouring group.
     """
     groups: list[tuple[list[int], list[int]]] = []
     i = j = 0

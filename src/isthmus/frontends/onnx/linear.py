@@ -16,7 +16,7 @@ from isthmus.graph import Tensor
 
 
 def _matrix(node: OnnxNode, value: OnnxValue) -> tuple[Tensor, bool]:
-    """An operand of a product and whether it lies transposed: whichever moves less, or keeps its rows whole."""
+    """Return an operand of a product and whether it is stored transposed, preferring the form that moves less data."""
     rank = value.rank
     straight = identity(rank)
     swapped = (*straight[:-2], rank - 1, rank - 2)
@@ -29,14 +29,14 @@ def _matrix(node: OnnxNode, value: OnnxValue) -> tuple[Tensor, bool]:
 
 
 def matmul(node: OnnxNode, a: OnnxValue, b: OnnxValue, **output: Any) -> OnnxValue:
-    """ONNX's MatMul, vectors included; `output` tells the data type and quantization of a quantized one."""
+    """Emit ONNX's MatMul, also for vectors; `output` gives the data type and quantization of a quantized result."""
     builder = node.builder
     if a.rank == 0 or b.rank == 0:
         node.refuse("its operands must not be scalars")
     left = builder.reshaped(a, (1, *a.dims)) if a.rank == 1 else a
     right = builder.reshaped(b, (*b.dims, 1)) if b.rank == 1 else b
     if right.rank == 2 and left.perm[-1] == left.rank - 1 and builder.is_constant(right):
-        # Rows may lie in any order when every row meets the same matrix.
+        # Rows may be stored in any order, because every row is multiplied by the same matrix.
         result = OnnxValue(node.emit("MatMul", [left.tensor, builder.materialized(right)], **output), left.perm)
     else:
         (first, transpose0), (second, transpose1) = _matrix(node, left), _matrix(node, right)
@@ -124,7 +124,7 @@ def _einsum(node: OnnxNode) -> OnnxValue:
 
 
 def _labels(node: OnnxNode, equation: str, values: Sequence[OnnxValue]) -> tuple[list[str], str]:
-    """One letter per axis for each operand and for the result; an ellipsis stands for capital letters."""
+    """Return one letter per axis for each operand and the result; an ellipsis becomes letters that are not used yet."""
     text = equation.replace(" ", "")
     left, arrow, right = text.partition("->")
     terms = left.split(",")
@@ -152,7 +152,7 @@ def _labels(node: OnnxNode, equation: str, values: Sequence[OnnxValue]) -> tuple
 
 
 def _without_repeats(node: OnnxNode, value: OnnxValue, labels: str) -> tuple[OnnxValue, str]:
-    """Where a label repeats within one operand, its diagonal: masked, then summed over the second axis."""
+    """Take the diagonal if a label repeats within one operand: mask it, then sum over the second axis."""
     for index, label in enumerate(labels):
         first = labels.index(label)
         if first != index:
@@ -176,7 +176,7 @@ def _summed(node: OnnxNode, value: OnnxValue, labels: str, kept: set[str]) -> tu
 def _contract(
     node: OnnxNode, a: OnnxValue, a_labels: str, b: OnnxValue, b_labels: str, kept: set[str]
 ) -> tuple[OnnxValue, str]:
-    """Two operands joined: a batched matrix product, or a broadcast product where nothing is summed."""
+    """Combine two operands by a batched matrix product, or by a broadcast product if no axis is summed."""
     a, a_labels = _summed(node, a, a_labels, kept | set(b_labels))
     b, b_labels = _summed(node, b, b_labels, kept | set(a_labels))
     inner = [label for label in a_labels if label in b_labels and label not in kept]
@@ -205,7 +205,7 @@ def _contract(
 
 
 def _spread(node: OnnxNode, value: OnnxValue, labels: str, joined: str) -> OnnxValue:
-    """A value with its axes in the order of `joined`, sizes of 1 where it has none."""
+    """Return a value with its axes in the order of `joined`, with size 1 for axes that it lacks."""
     order = [labels.index(label) for label in joined if label in labels]
     moved = OnnxValue(value.tensor, tuple(value.perm[axis] for axis in order))
     dims = iter(moved.dims)
@@ -213,7 +213,7 @@ def _spread(node: OnnxNode, value: OnnxValue, labels: str, joined: str) -> OnnxV
 
 
 def permuted(value: OnnxValue, perm: Sequence[int] | None) -> OnnxValue:
-    """ONNX's Transpose: nothing moves until someone asks."""
+    """Apply ONNX's Transpose. It only changes the permutation; no data moves yet."""
     order = tuple(perm) if perm is not None else tuple(reversed(range(value.rank)))
     if sorted(order) != list(range(value.rank)):
         raise ValueError(f"perm {list(order)} is not a permutation of {value.rank} axes")

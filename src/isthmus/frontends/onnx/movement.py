@@ -56,7 +56,7 @@ def _unsqueeze(node: OnnxNode) -> OnnxValue:
 
 
 def join(node: OnnxNode, values: Sequence[OnnxValue], axis: int, **output: Any) -> OnnxValue:
-    """Values one after another along an axis of ONNX's view."""
+    """Concatenate values along an axis of ONNX's view."""
     builder = node.builder
     rank = max(v.rank for v in values)
     if any(v.rank != rank for v in values):
@@ -94,7 +94,7 @@ def _split(node: OnnxNode) -> list[OnnxValue | None]:
 
 
 def slice_value(node: OnnxNode, x: OnnxValue, ranges: dict[int, tuple[int, int, int]]) -> OnnxValue:
-    """A slice by (begin, end, step), already within bounds, for some axes of ONNX's view."""
+    """Slice some axes of ONNX's view by (begin, end, step), which are already within bounds."""
     full = [(0, d, 1) for d in x.tensor.dims]
     for axis, part in ranges.items():
         full[x.perm[axis]] = part
@@ -146,7 +146,7 @@ def _pad(node: OnnxNode) -> OnnxValue:
         return x
     quantization = x.tensor.quantization
     if quantization is not None:
-        # ONNX fills with a stored integer, the operation with the real number that it means.
+        # ONNX gives the fill value as a stored integer; the operation needs the real number that it represents.
         fill = (fill + quantization.offset) * quantization.scale
     params = {"scheme": _SCHEMES[mode], "pad_amount": full, "pad_constant_value": fill}
     return OnnxValue(node.emit("Pad", [x.tensor], params), x.perm)
@@ -179,7 +179,7 @@ def _repeated(node: OnnxNode, x: OnnxValue, repeats: Sequence[int]) -> OnnxValue
 
 
 def expand(node: OnnxNode, x: OnnxValue, dims: Sequence[int]) -> OnnxValue:
-    """A value stretched to what its dimensions and these broadcast to."""
+    """Broadcast a value to the common shape of its dimensions and these."""
     rank = max(x.rank, len(dims))
     x = node.builder.reshaped(x, (1,) * (rank - x.rank) + x.dims)
     wanted = (1,) * (rank - len(dims)) + tuple(dims)
@@ -209,7 +209,7 @@ def _space_to_depth(node: OnnxNode) -> OnnxValue:
 
 
 def _trilu(node: OnnxNode) -> OnnxValue:
-    """The triangle by a constant mask."""
+    """Select the triangle with a constant mask."""
     x = node.value(0)
     if x.rank < 2:
         node.refuse(f"an operand of rank {x.rank} is not a matrix")

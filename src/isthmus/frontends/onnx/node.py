@@ -1,4 +1,4 @@
-"""One ONNX node while it is converted: its attributes, operands and the builder, as the converters see them."""
+"""An ONNX node during conversion: its attributes, operands and the builder, as the converters use them."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ Converter = Callable[["OnnxNode"], Results]
 
 @dataclass
 class OnnxNode:
-    """A node at work.
+    """A node during conversion.
 
     Parameters
     ----------
     builder
-        Where converted operations go.
+        The builder that receives converted operations.
     run
-        Converts a subgraph of this node: (graph, its inputs' values) gives its outputs' values.
+        Converts a subgraph of this node: (graph, values of its inputs) returns the values of its outputs.
     opset
-        The version of the operator set the node belongs to.
+        The version of the operator set that the node belongs to.
     inputs
-        Operands; None where an optional one is absent.
+        Operands; None for an optional one that is absent.
     outputs
-        Names of the results; empty where one is not wanted.
+        Names of the results; empty for one that is not used.
     """
 
     name: str
@@ -47,11 +47,11 @@ class OnnxNode:
 
     @property
     def what(self) -> str:
-        """How messages name the node."""
+        """The name of the node in messages."""
         return f"node '{self.name}' ({self.op})"
 
     def unsupported(self, reason: str) -> NoReturn:
-        """Give up on this node because of a form that is not supported."""
+        """Refuse this node because it has a form that is not supported."""
         raise unsupported(self.what, reason)
 
     def refuse(self, rule: str) -> NoReturn:
@@ -59,33 +59,33 @@ class OnnxNode:
         raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, self.what, rule)
 
     def attr(self, name: str, default: Any = None) -> Any:
-        """An attribute, or its default."""
+        """Return an attribute, or its default."""
         return self.attributes.get(name, default)
 
     def value(self, index: int) -> OnnxValue:
-        """Operand `index`, which must be there."""
+        """Return operand `index`, which must be present."""
         value = self.optional(index)
         if value is None:
             self.refuse(f"input {index} is missing")
         return value
 
     def optional(self, index: int) -> OnnxValue | None:
-        """Operand `index`, or None."""
+        """Return operand `index`, or None."""
         return self.inputs[index] if index < len(self.inputs) else None
 
     def wants(self, index: int) -> bool:
-        """Whether result `index` has a name."""
+        """Return whether result `index` has a name."""
         return index < len(self.outputs) and bool(self.outputs[index])
 
     def array(self, index: int) -> np.ndarray:
-        """Operand `index`, which must be a constant, as an array."""
+        """Return operand `index`, which must be a constant, as an array."""
         array = self.builder.array(self.value(index))
         if array is None:
             self.unsupported(f"input {index} is not a constant")
         return array
 
     def number(self, index: int, default: float | None = None) -> Any:
-        """Operand `index`, a constant of one element, as a number; `default` if it is absent."""
+        """Return operand `index`, a constant with one element, as a number; `default` if it is absent."""
         if default is not None and self.optional(index) is None:
             return default
         array = self.array(index)
@@ -94,7 +94,7 @@ class OnnxNode:
         return array.reshape(()).item()
 
     def ints(self, index: int, attribute: str | None = None) -> list[int] | None:
-        """A list that older operator sets keep in an attribute and newer ones in operand `index`; None if absent."""
+        """Return a list from an attribute (older operator sets) or operand `index` (newer ones); None if absent."""
         if attribute is not None and attribute in self.attributes:
             return [int(v) for v in np.atleast_1d(self.attributes[attribute])]
         if self.optional(index) is None:
@@ -102,14 +102,14 @@ class OnnxNode:
         return [int(v) for v in self.array(index).reshape(-1)]
 
     def axis(self, axis: int, rank: int | None = None) -> int:
-        """An axis of ONNX's view, negative ones counted from the end."""
+        """Return an axis of ONNX's view; negative axes count from the end."""
         rank = self.value(0).rank if rank is None else rank
         if not -rank <= axis < rank:
             self.refuse(f"axis {axis} is outside rank {rank}")
         return axis % rank
 
     def axes(self, axes: Sequence[int], rank: int | None = None) -> list[int]:
-        """Axes of ONNX's view, each once."""
+        """Return axes of ONNX's view; refuse duplicates."""
         result = [self.axis(axis, rank) for axis in axes]
         if len(set(result)) != len(result):
             self.refuse(f"axes {list(axes)} name one axis twice")
@@ -126,7 +126,7 @@ class OnnxNode:
     def elementwise(
         self, op: str, *operands: OnnxValue | float, params: dict[str, Any] | None = None, **more: Any
     ) -> OnnxValue:
-        """An elementwise operation over values and numbers (numbers take the type of the first value)."""
+        """Emit an elementwise operation on values and numbers (numbers take the type of the first value)."""
         dtype = next(v.tensor.dtype for v in operands if isinstance(v, OnnxValue))
         values = [
             v if isinstance(v, OnnxValue) else OnnxValue(self.builder.scalar(v, dtype), ()) for v in operands
@@ -135,11 +135,11 @@ class OnnxNode:
         return OnnxValue(self.emit(op, tensors, params, **more), perm)
 
     def cast(self, value: OnnxValue, dtype: DataType) -> OnnxValue:
-        """A value in another data type."""
+        """Cast a value to another data type."""
         if value.tensor.dtype is dtype:
             return value
         return OnnxValue(self.emit("Cast", [value.tensor], dtypes=[dtype]), value.perm)
 
     def unmoved(self, tensor: Tensor) -> OnnxValue:
-        """A tensor that is stored as ONNX sees it."""
+        """Return the value of a tensor that is stored in ONNX's axis order."""
         return OnnxValue(tensor, identity(tensor.rank))

@@ -1,4 +1,4 @@
-"""Normalisations: by running statistics, by layer, group, instance or norm."""
+"""Normalizations: batch, layer, group, instance, RMS, Lp and local response."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from isthmus.graph import Tensor
 
 
 def _batch_normalization(node: OnnxNode) -> OnnxValue:
-    """One multiplication and one addition per channel, folded from the five operands."""
+    """Emit one multiplication and one addition per channel, folded from the five operands."""
     x = node.value(0)
     if node.attr("training_mode", 0) or any(node.wants(i) for i in range(1, 5)):
         node.unsupported("training mode")
@@ -55,7 +55,7 @@ def _group_normalization(node: OnnxNode) -> OnnxValue:
 
 
 def _affine(node: OnnxNode, index: int, dims: tuple[int, ...]) -> Tensor | None:
-    """A scale or bias over the normalised axes, stretched to their dimensions."""
+    """Return a scale or bias over the normalized axes, broadcast to their dimensions."""
     value = node.optional(index)
     if value is None:
         return None
@@ -73,13 +73,13 @@ def _affine(node: OnnxNode, index: int, dims: tuple[int, ...]) -> Tensor | None:
 
 
 def _normalized(node: OnnxNode, op: str, epsilon: float) -> tuple[OnnxValue, OnnxValue, list[int]]:
-    """A norm over the trailing axes; the operand as it was used, the result, and the axes."""
+    """Normalize over the trailing axes; return the operand in the order used, the result, and the axes."""
     x = node.value(0)
     first = node.axis(int(node.attr("axis", -1)))
     axes = list(range(first, x.rank))
     dims = x.dims[first:]
     stored = [x.perm[axis] for axis in axes]
-    # Scales lie along the last stored axes, in their order.
+    # Scales apply to the last stored axes, in their order.
     if stored != axes:
         x = OnnxValue(node.builder.materialized(x), identity(x.rank))
         stored = axes
@@ -120,7 +120,7 @@ def _lp_normalization(node: OnnxNode) -> OnnxValue:
         least = float(np.sqrt(info.smallest_subnormal))
     else:
         node.unsupported(f"p = {p}")
-    # A norm of 0 belongs to zeros, which stay zeros, or to numbers whose squares vanish, which must not grow.
+    # A norm of 0 means that all elements are zero and stay zero, or that their squares underflow; those must not grow.
     safe = node.elementwise("ElementWiseMaximum", norm, least)
     return node.elementwise("ElementWiseDivide", x, safe)
 

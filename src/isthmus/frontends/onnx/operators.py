@@ -1,4 +1,4 @@
-"""Every ONNX operator with its converter, assembled from one table per family."""
+"""The table of all ONNX operators and their converters, assembled from one table per family."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CONVERTERS: dict[str, Converter] = {
     )
     for name, converter in family.CONVERTERS.items()
 }  # fmt: skip
-"""Converters by operator; those outside ONNX's own domain as "domain:operator"."""
+"""Converters by operator; operators outside ONNX's own domain are "domain:operator"."""
 
 KEEPS_CHANNELS = frozenset(
     {
@@ -36,9 +36,9 @@ KEEPS_CHANNELS = frozenset(
         *quantization.CONVERTERS,
     }
 )  # fmt: skip
-"""Operators that take fixed-point values even when they are quantized per channel."""
+"""Operators that accept fixed-point values even if they are quantized per channel."""
 
 TAKES_FIXED_POINT = KEEPS_CHANNELS | {
     "Concat", "Split", "Slice", "Pad", "Gather", "Expand", "Tile", "DepthToSpace", "SpaceToDepth", "MaxPool",
 }  # fmt: skip
-"""Operators that take fixed-point values as they are; the others see the integers they are stored in."""
+"""Operators that accept fixed-point values; the others get the stored integers."""

@@ -1,4 +1,4 @@
-"""Pools over windows and over whole images, channel-last."""
+"""Pooling over windows and over whole images, channel-last."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from isthmus.graph import Tensor
 
 
 def _pool(node: OnnxNode, x: OnnxValue, op: str, windows: Windows, more: dict[str, Any], **output: Any) -> OnnxValue:
-    """Emit a pool; one spatial axis is taken as an image of height 1."""
+    """Emit a pooling operation; one spatial axis is treated as an image of height 1."""
     tensor = node.builder.channel_last(x)
     spatial = windows.spatial
     kernel, strides, pads = list(windows.kernel), list(windows.strides), list(windows.pads)
@@ -48,7 +48,7 @@ def _max_pool(node: OnnxNode) -> Results:
 
 
 def _counts(windows: Windows, sizes: Sequence[int]) -> list[int]:
-    """How many windows there are along each axis."""
+    """Return the number of windows along each axis."""
     counts = []
     for size, stride, reach, (before, after) in zip(sizes, windows.strides, windows.reach, windows.pads, strict=True):
         free = size + before + after - reach
@@ -58,7 +58,7 @@ def _counts(windows: Windows, sizes: Sequence[int]) -> list[int]:
 
 
 def _padded(node: OnnxNode, x: OnnxValue, windows: Windows, fill: float) -> tuple[Tensor, list[int]]:
-    """The operand padded so that every window lies inside, and how many windows there are."""
+    """Pad the operand so that every window is inside; return it and the number of windows along each axis."""
     tensor = node.builder.channel_last(x)
     counts = _counts(windows, x.dims[2:])
     if min(counts) < 1:
@@ -70,12 +70,12 @@ def _padded(node: OnnxNode, x: OnnxValue, windows: Windows, fill: float) -> tupl
 
 
 def _taps(windows: Windows) -> list[tuple[int, ...]]:
-    """The positions in a window, the last axis fastest."""
+    """Return the positions in a window; the last axis varies fastest."""
     return list(product(*(range(k) for k in windows.kernel)))
 
 
 def _slices(node: OnnxNode, x: OnnxValue, windows: Windows) -> tuple[list[Tensor], list[int]]:
-    """What each tap of the windows sees, a strided slice of the padded operand; and how many windows there are."""
+    """Return a strided slice of the padded operand for each tap of the windows, and the number of windows."""
     if math.prod(windows.kernel) > 256:
         node.unsupported("windows of more than 256 taps with dilations or indices")
     dtype = x.tensor.dtype
@@ -99,7 +99,7 @@ def _max_of_taps(node: OnnxNode, x: OnnxValue, windows: Windows) -> OnnxValue:
 
 
 def _max_with_indices(node: OnnxNode, x: OnnxValue, windows: Windows) -> Results:
-    """The largest of the taps and its place in the whole operand, as ONNX's own layout numbers the elements."""
+    """Return the maximum over the taps, and its element index in the whole operand in ONNX's layout."""
     (result, *others), counts = _slices(node, x, windows)
     places = _places(x.dims[2:], windows, counts, column_major=bool(node.attr("storage_order", 0)))
     place = node.builder.constant(places[0][None, ..., None])
@@ -116,10 +116,10 @@ def _max_with_indices(node: OnnxNode, x: OnnxValue, windows: Windows) -> Results
 def _places(
     sizes: Sequence[int], windows: Windows, counts: Sequence[int], column_major: bool
 ) -> list[np.ndarray]:
-    """For each tap the number of the element it sees in each window; in the padding, the first one inside.
+    """Return for each tap the index of its element in each window; in the padding, that of the first element inside.
 
-    An element wins only by being larger, and padding is never larger, so only a first tap in the padding keeps its
-    number: when no element of the window is larger than the lowest value.
+    A tap replaces an earlier one only if it is larger, and padding is never larger. So only a first tap in the padding
+    can keep its index, when no element of the window is larger than the lowest value.
     """
     strides = np.cumprod([1, *sizes[:-1]]) if column_major else np.cumprod([1, *sizes[:0:-1]])[::-1]
     axes = []
@@ -140,7 +140,7 @@ def _places(
 
 
 def average_pool(node: OnnxNode, x: OnnxValue, **output: Any) -> OnnxValue:
-    """ONNX's AveragePool; `output` tells the data type and quantization of a quantized one."""
+    """Emit ONNX's AveragePool; `output` gives the data type and quantization of a quantized result."""
     windows = _windows(node, x)
     if output and windows.ceil and node.attr("count_include_pad", 0):
         windows = _whole(windows, x.dims[2:])
@@ -154,7 +154,7 @@ def average_pool(node: OnnxNode, x: OnnxValue, **output: Any) -> OnnxValue:
 
 
 def _whole(windows: Windows, sizes: Sequence[int]) -> Windows:
-    """The same windows with all that they reach beyond the padding as padding: quantized averages count that too."""
+    """Return the same windows with their overhang added to the padding, because quantized averages count it too."""
     pads = []
     for count, size, stride, reach, (before, after) in zip(
         _counts(windows, sizes), sizes, windows.strides, windows.reach, windows.pads, strict=True
@@ -164,7 +164,7 @@ def _whole(windows: Windows, sizes: Sequence[int]) -> Windows:
 
 
 def _weighted_sum(node: OnnxNode, x: OnnxValue, windows: Windows, count_pads: bool) -> OnnxValue:
-    """Averages as sums of taps, each divided by how many elements its window counts."""
+    """Compute averages as sums of taps, each divided by the number of elements that its window counts."""
     tensor, counts = _padded(node, x, windows, 0.0)
     spatial = windows.spatial
     channels = tensor.dims[-1]
@@ -185,7 +185,7 @@ def _weighted_sum(node: OnnxNode, x: OnnxValue, windows: Windows, count_pads: bo
 
 
 def _lp_pool(node: OnnxNode) -> OnnxValue:
-    """The p-norm of each window, through the average of p-th powers."""
+    """Compute the p-norm of each window from the average of p-th powers."""
     x, p = node.value(0), float(node.attr("p", 2))
     windows = _windows(node, x)
     powers = node.elementwise("ElementWisePower", node.elementwise("ElementWiseAbs", x), p)
@@ -200,7 +200,7 @@ def _lp_pool(node: OnnxNode) -> OnnxValue:
 
 
 def global_pool(node: OnnxNode, x: OnnxValue, op: str, **output: Any) -> OnnxValue:
-    """A reduction over all spatial axes, which stay as sizes of 1."""
+    """Emit a reduction over all spatial axes, which stay with size 1."""
     axes = sorted(x.perm[axis] for axis in range(2, x.rank))
     return OnnxValue(node.emit(op, [x.tensor], {"axes": axes, "keep_dims": True}, **output), x.perm)
 

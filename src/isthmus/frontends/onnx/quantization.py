@@ -1,6 +1,6 @@
 """Quantized models: QuantizeLinear and DequantizeLinear pairs, the QLinear operators, and dynamic quantization.
 
-Integers that are quantized reals are fixed-point tensors here; scales and zero points become their quantization.
+Integers that represent quantized reals become fixed-point tensors; scales and zero points become their quantization.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FIXED = (DataType.INT_8, DataType.UINT_8, DataType.INT_32)
 
 
 def _encoding(scales: np.ndarray, zero_points: np.ndarray | None, axis: int) -> Quantization | None:
-    """The quantization of scales and zero points; None where its numbers are not those of a fixed-point tensor."""
+    """Return the quantization for scales and zero points; None if they are not valid for a fixed-point tensor."""
     scales = np.asarray(scales, np.float32).reshape(-1)
     points = np.zeros(len(scales), np.int64) if zero_points is None else np.asarray(zero_points).reshape(-1)
     if not len(scales) or not (np.isfinite(scales) & (scales > 0)).all() or len(points) not in (1, len(scales)):
@@ -38,7 +38,7 @@ def _encoding(scales: np.ndarray, zero_points: np.ndarray | None, axis: int) -> 
 
 
 def _known(node: OnnxNode, x: OnnxValue, scale: int, point: int, axis: int) -> Quantization | None:
-    """The quantization given by two operands for `x`, along an axis of ONNX's view; None if not constant."""
+    """Return the quantization that two operands give for `x`, along an axis of ONNX's view; None if not constant."""
     if node.attr("block_size", 0):
         return None
     scales = node.builder.array(node.value(scale))
@@ -54,7 +54,7 @@ def _known(node: OnnxNode, x: OnnxValue, scale: int, point: int, axis: int) -> Q
 
 
 def _fixed(node: OnnxNode, index: int, axis: int = 0) -> OnnxValue:
-    """Operand `index`, whose scale and zero point are the next two, as a fixed-point value."""
+    """Return operand `index`, whose scale and zero point are the next two operands, as a fixed-point value."""
     x = node.value(index)
     quantization = _known(node, x, index + 1, index + 2, axis)
     if quantization is None:
@@ -65,7 +65,7 @@ def _fixed(node: OnnxNode, index: int, axis: int = 0) -> OnnxValue:
 
 
 def _output(node: OnnxNode, scale: int) -> dict[str, Any]:
-    """Data type and quantization of the result, whose scale is operand `scale` and zero point the next."""
+    """Return data type and quantization of the result, from operand `scale` and the zero point after it."""
     points = node.array(scale + 1) if node.optional(scale + 1) is not None else np.zeros(1, np.uint8)
     quantization = _encoding(node.array(scale), points, 0)
     if quantization is None or quantization.axis is not None:
@@ -94,7 +94,7 @@ def _quantize(node: OnnxNode) -> OnnxValue:
 
 
 def _along(node: OnnxNode, value: OnnxValue, x: OnnxValue) -> OnnxValue:
-    """Scales or zero points of a channel axis or of blocks along it, shaped to meet a value of ONNX's view."""
+    """Reshape the scales or zero points of a channel axis, or of blocks along it, to broadcast with `x`."""
     block = int(node.attr("block_size", 0))
     if block:
         return _spread_blocks(node, value, x, block)
@@ -105,7 +105,7 @@ def _along(node: OnnxNode, value: OnnxValue, x: OnnxValue) -> OnnxValue:
 
 
 def _spread_blocks(node: OnnxNode, value: OnnxValue, x: OnnxValue, block: int) -> OnnxValue:
-    """Each scale repeated over the block of elements that it stands for."""
+    """Repeat each scale over the block of elements that it applies to."""
     axis = node.axis(int(node.attr("axis", 1)), x.rank)
     if value.rank != x.rank or not 0 < block <= x.dims[axis] or value.dims[axis] * block < x.dims[axis]:
         node.refuse(f"blocks of {block} with scales {list(value.dims)} do not cover {list(x.dims)}")
@@ -116,7 +116,7 @@ def _spread_blocks(node: OnnxNode, value: OnnxValue, x: OnnxValue, block: int) -
 
 
 def _rounded(node: OnnxNode, x: OnnxValue, scale: OnnxValue, shift: OnnxValue | None, dtype: DataType) -> OnnxValue:
-    """Quantization by plain arithmetic, where scale or zero point is known only at run time."""
+    """Quantize by plain arithmetic, because the scale or zero point is known only at run time."""
     steps = node.elementwise("ElementWiseRound", node.elementwise("ElementWiseDivide", x, scale))
     if shift is not None:
         steps = node.elementwise("ElementWiseAdd", steps, shift)
@@ -142,7 +142,7 @@ def _dequantize(node: OnnxNode) -> OnnxValue:
 
 
 def _dynamic_quantize(node: OnnxNode) -> list[OnnxValue | None]:
-    """ONNX's own definition: the range of the data, widened to hold 0, over 0..255."""
+    """Quantize as ONNX defines it: the range of the data, extended to include 0, is mapped to 0..255."""
     x = node.value(0)
     axes = range(x.rank)
     low = node.elementwise("ElementWiseMinimum", reduce_value(node, "ReduceMin", x, list(axes), False), 0.0)
@@ -165,7 +165,7 @@ def _qlinear_conv(node: OnnxNode) -> OnnxValue:
 
 
 def _product_bias(node: OnnxNode, bias: OnnxValue, x: Tensor, weights: OnnxValue) -> Tensor:
-    """An int32 bias in units of the product: input scale times weight scale."""
+    """Return an int32 bias with the scale of the product: input scale times weight scale."""
     first, second = x.quantization, weights.tensor.quantization
     if first is None or second is None or bias.tensor.dtype is not DataType.INT_32:
         node.unsupported("a bias that is not int32")
@@ -237,7 +237,7 @@ def _qlinear_concat(node: OnnxNode) -> OnnxValue:
 
 
 def _dequantized_product(node: OnnxNode) -> OnnxValue:
-    """A float from an integer product whose scale comes with the data (com.microsoft:MatMulIntegerToFloat)."""
+    """Compute a float from an integer product whose scales are operands (com.microsoft:MatMulIntegerToFloat)."""
     a, b = (
         _centred(node, node.value(index), node.optional(point)) for index, point in ((0, 4), (1, 5))
     )
@@ -279,11 +279,11 @@ _TRIPLES: dict[str, tuple[int, ...]] = {
     "QLinearSigmoid": (0,), "QLinearLeakyRelu": (0,), "QLinearAveragePool": (0,), "QLinearGlobalAveragePool": (0,),
     "QLinearSoftmax": (0,), "QGemm": (0,),
 }  # fmt: skip
-"""Where each operator takes a quantized operand, followed by its scale and zero point."""
+"""The positions of each operator's quantized operands; each is followed by its scale and zero point."""
 
 
 def _quantized_uses(graph: Any) -> Iterator[tuple[str, str, str]]:
-    """The names of quantized operands with those of their scales and zero points."""
+    """Yield the names of quantized operands with those of their scales and zero points."""
     for node in graph.node:
         for index in _TRIPLES.get(node.op_type, ()):
             names = [*node.input[index : index + 3], "", "", ""]
@@ -292,7 +292,7 @@ def _quantized_uses(graph: Any) -> Iterator[tuple[str, str, str]]:
 
 
 def input_quantizations(graph: Any, folder: Path | None) -> dict[str, Quantization]:
-    """What the integers of graph inputs mean, where a node that reads them says so by constants."""
+    """Return the quantizations of integer graph inputs, where a node that reads them gives constant scales."""
     inputs = {
         value.name for value in graph.input if value.type.tensor_type.elem_type in (INT8, UINT8, INT32)
     } - {tensor.name for tensor in graph.initializer}

@@ -1,4 +1,4 @@
-"""LSTM, GRU and RNN: each direction becomes one layer over the whole sequence, or steps where no layer exists."""
+"""LSTM, GRU and RNN. Each direction becomes one layer over the sequence, or unrolled steps if there is none."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MAX_STEPS = 512
 
 
 def _directions(node: OnnxNode, activations: Sequence[str]) -> tuple[int, ...]:
-    """The directions of the layer, after checking what all three operators share."""
+    """Return the directions of the layer, after checking what all three operators share."""
     direction = node.attr("direction", "forward")
     if direction not in _DIRECTIONS:
         node.refuse(f"direction '{direction}' is unknown")
@@ -28,7 +28,7 @@ def _directions(node: OnnxNode, activations: Sequence[str]) -> tuple[int, ...]:
 
 
 def _sequence(node: OnnxNode) -> OnnxValue:
-    """The input as [time, batch, features]."""
+    """Return the input as [time, batch, features]."""
     x = node.value(0)
     if x.rank != 3:
         node.refuse(f"its input must have rank 3, has rank {x.rank}")
@@ -41,7 +41,7 @@ def _sequence(node: OnnxNode) -> OnnxValue:
 
 
 def _part(node: OnnxNode, value: OnnxValue | None, direction: int, begin: int, end: int) -> Tensor | None:
-    """Rows begin..end of one direction of a weight [directions, rows, …], without the first axis."""
+    """Return rows begin..end of one direction of a weight [directions, rows, …], without the first axis."""
     if value is None:
         return None
     part = slice_value(node, value, {0: (direction, direction + 1, 1), 1: (begin, end, 1)})
@@ -49,7 +49,7 @@ def _part(node: OnnxNode, value: OnnxValue | None, direction: int, begin: int, e
 
 
 def _state(node: OnnxNode, index: int, direction: int, batch: int, units: int) -> Tensor | None:
-    """One direction of an initial state, as [batch, units]."""
+    """Return one direction of an initial state, as [batch, units]."""
     value = node.optional(index)
     if value is None:
         return None
@@ -66,7 +66,7 @@ def _zeros(node: OnnxNode, *dims: int) -> Tensor:
 
 
 def _outputs(node: OnnxNode, sequences: list[Tensor], states: Sequence[list[Tensor]]) -> list[OnnxValue | None]:
-    """Y [time, directions, batch, units] and the last states [directions, batch, units]."""
+    """Return Y [time, directions, batch, units] and the last states [directions, batch, units]."""
     time, batch, units = sequences[0].dims
     layout = node.attr("layout", 0)
     parts = [node.builder.reshaped(node.unmoved(t), (time, 1, batch, units)) for t in sequences]
@@ -82,7 +82,7 @@ def _outputs(node: OnnxNode, sequences: list[Tensor], states: Sequence[list[Tens
 
 
 def _bias(node: OnnxNode, direction: int, gate: int, count: int, units: int) -> Tensor:
-    """The sum of a gate's input bias and recurrent bias."""
+    """Return the sum of a gate's input bias and recurrent bias."""
     biases = node.optional(3)
     if biases is None:
         return _zeros(node, units)
@@ -113,8 +113,8 @@ def _lstm(node: OnnxNode) -> list[OnnxValue | None]:
         peepholes = [_part(node, node.optional(7), direction, gate * units, (gate + 1) * units) for gate in range(3)]
         i, o, f, c = range(4)
         if node.attr("input_forget", 0):
-            # The forget gate is 1 - input gate, which is the input gate of the opposite sum; the operation computes the
-            # input gate as 1 - forget gate where it has no weights of its own.
+            # The forget gate is 1 - input gate, which is the input gate with its sum negated. The operation computes
+            # the input gate as 1 - forget gate if the input gate has no weights.
             w[f], r[f], b[f], peepholes[2] = (_opposite(node, t) for t in (w[i], r[i], b[i], peepholes[0]))
             w[i] = r[i] = b[i] = peepholes[0] = None
         operands: list[Tensor | None] = [
@@ -155,7 +155,7 @@ def _gru(node: OnnxNode) -> list[OnnxValue | None]:
 
 
 def _rnn(node: OnnxNode) -> list[OnnxValue | None]:
-    """Unrolled: h = tanh(W x + R h + b), the products with W for all steps at once."""
+    """Unroll h = tanh(W x + R h + b); the products with W are computed for all steps at once."""
     directions = _directions(node, ("Tanh",))
     x, weights, recurrence = _sequence(node), node.value(1), node.value(2)
     steps, batch, _ = x.dims

@@ -1,4 +1,4 @@
-"""Reductions, arguments of extremes, sorting and softmax: axes are mapped to where they are stored."""
+"""Reductions, arg-max and arg-min, sorting and softmax. Axes are mapped to their stored positions."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Finish = Callable[[OnnxNode, OnnxValue], OnnxValue]
 
 
 def reduce_value(node: OnnxNode, op: str, x: OnnxValue, axes: Sequence[int], keep: bool) -> OnnxValue:
-    """A reduction over axes of ONNX's view."""
+    """Emit a reduction over axes of ONNX's view."""
     stored = sorted(x.perm[axis] for axis in axes)
     tensor = node.emit(op, [x.tensor], {"axes": stored, "keep_dims": keep})
     return OnnxValue(tensor, x.perm if keep else ranked([p for axis, p in enumerate(x.perm) if axis not in axes]))
 
 
 def _axes(node: OnnxNode, x: OnnxValue) -> list[int] | None:
-    """The axes to reduce; None where the node says that none means nothing to do."""
+    """Return the axes to reduce; None if there are none and the node says that this means no reduction."""
     axes = node.ints(1, "axes")
     if not axes:
         if node.attr("noop_with_empty_axes", 0):
@@ -66,7 +66,7 @@ def _log(node: OnnxNode, x: OnnxValue) -> OnnxValue:
 
 
 def _log_sum_exp(node: OnnxNode) -> OnnxValue:
-    """Shifted by the largest element, so that no exponential overflows."""
+    """Compute it after subtracting the largest element, so that no exponential overflows."""
     x = node.value(0)
     axes = _axes(node, x)
     if axes is None:
@@ -114,13 +114,13 @@ def _top_k(node: OnnxNode) -> list[OnnxValue | None]:
 
 
 def _axis_last(x: OnnxValue, axis: int) -> tuple[int, ...]:
-    """The permutation of the same value stored with this axis last and the others as they are."""
+    """Return the permutation of the value stored with this axis last and the others in their order."""
     place = x.perm[axis]
     return tuple(x.rank - 1 if p == place else p - (p > place) for p in x.perm)
 
 
 def cumulative_sum(node: OnnxNode) -> OnnxValue:
-    """CumSum along a constant axis."""
+    """Emit a CumSum along a constant axis."""
     x = node.value(0)
     axis = node.axis(int(node.number(1)))
     params = {"axis": x.perm[axis], "exclusive": node.attr("exclusive", 0), "reverse": node.attr("reverse", 0)}
@@ -128,7 +128,7 @@ def cumulative_sum(node: OnnxNode) -> OnnxValue:
 
 
 def softmax(node: OnnxNode, x: OnnxValue, op: str, **output: Any) -> OnnxValue:
-    """Softmax or LogSoftmax. Before operator set 13 all axes from `axis` on are taken together."""
+    """Emit Softmax or LogSoftmax. Before operator set 13, all axes from `axis` on are normalized together."""
     modern = int(node.attr("opset", node.opset)) >= 13
     axis = node.axis(int(node.attr("axis", -1 if modern else 1)), x.rank) if x.rank else 0
     if x.rank == 0:
@@ -144,7 +144,7 @@ def softmax(node: OnnxNode, x: OnnxValue, op: str, **output: Any) -> OnnxValue:
 
 
 def _hardmax(node: OnnxNode) -> OnnxValue:
-    """One where the first largest element is, zero elsewhere."""
+    """Emit one at the first largest element, zero elsewhere."""
     x = node.value(0)
     axis = node.axis(int(node.attr("axis", -1 if node.opset >= 13 else 1)))
     dims = x.dims

@@ -1,4 +1,4 @@
-"""Resizing and sampling. What Resize of the graph does not do becomes gathers and products with constant matrices."""
+"""Resizing and sampling. Modes that Resize does not support become gathers and products with constant matrices."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MAX_SIZE = 1 << 20
 
 @dataclass(frozen=True)
 class ResizedAxis:
-    """How one axis is resized: sizes before and after, scale, and the region that is shown (0..1: all of it)."""
+    """How one axis is resized: sizes before and after, scale, and the region that is used (0..1 means all of it)."""
 
     size: int
     out: int
@@ -34,7 +34,7 @@ class ResizedAxis:
 
 
 def _coordinates(node: OnnxNode, mode: str, axis: ResizedAxis) -> np.ndarray:
-    """Where each output element lies on the input axis."""
+    """Return the position of each output element on the input axis."""
     i = np.arange(axis.out, dtype=np.float64)
     last = axis.size - 1
     begin, end = axis.region
@@ -44,7 +44,7 @@ def _coordinates(node: OnnxNode, mode: str, axis: ResizedAxis) -> np.ndarray:
     if mode == "pytorch_half_pixel":
         return (i + 0.5) / axis.scale - 0.5 if axis.out > 1 else single
     if mode == "align_corners":
-        # ONNX counts the resized length before it is rounded down to whole elements.
+        # ONNX uses the resized length before it is rounded down to an integer.
         length = axis.size * axis.scale
         return i * last / (length - 1) if axis.out > 1 else single
     if mode == "asymmetric":
@@ -64,7 +64,7 @@ def _coordinates(node: OnnxNode, mode: str, axis: ResizedAxis) -> np.ndarray:
 def _taps(
     interpolation: int, scale: float, coefficient: float
 ) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:
-    """Offsets of the taps around an element, and their weight as a function of distance."""
+    """Return the offsets of the taps around an element, and their weight as a function of distance."""
     reach = (1 if interpolation == LINEAR else 2) / scale
     first = math.floor(-reach) + 1
     offsets = np.arange(first, 2 - first)
@@ -82,10 +82,10 @@ def _taps(
 
 
 def _matrix(node: OnnxNode, axis: ResizedAxis, coordinates: np.ndarray, interpolation: int) -> np.ndarray:
-    """The matrix [input, output] of an interpolation along one axis."""
+    """Return the matrix [input, output] of an interpolation along one axis."""
     scale = min(axis.scale, 1.0) if node.attr("antialias", 0) else 1.0
     offsets, weigh = _taps(interpolation, scale, node.attr("cubic_coeff_a", -0.75))
-    # An element that falls on a pixel counts as the right end of the interval before it.
+    # A position exactly on a pixel counts as the right end of the interval before it.
     left = np.where(coordinates == np.floor(coordinates), coordinates - 1, np.floor(coordinates))
     ratio = coordinates - left
     weights = weigh(np.abs(offsets[None, :] - ratio[:, None]) * scale)

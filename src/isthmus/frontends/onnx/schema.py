@@ -1,6 +1,6 @@
 """The protobuf classes of ONNX files, without the rest of the `onnx` package.
 
-Importing `onnx` whole costs more than reading most models, and only its generated message classes are needed here.
+Importing all of `onnx` takes longer than reading most models, and only its generated message classes are needed here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MESSAGES = "onnx.onnx_ml_pb2"
 
 @cache
 def messages() -> ModuleType:
-    """The module of the generated message classes (ModelProto, TensorProto …)."""
+    """Return the module of the generated message classes (ModelProto, TensorProto …)."""
     if "onnx" in sys.modules:
         return importlib.import_module(_MESSAGES)
     package = importlib.util.find_spec("onnx")
@@ -67,7 +67,7 @@ def parse_model(data: bytes, name: str) -> Any:
 
     try:
         model.ParseFromString(data)
-    except (DecodeError, ValueError, RecursionError) as error:  # not all: the handler of a signal may raise anything
+    except (DecodeError, ValueError, RecursionError) as error:  # not all: a signal handler may raise any exception
         raise QnnError(
             Code.GRAPH_CREATE_FAILED, what, f"the file is not an ONNX model or is damaged ({error})"
         ) from error

@@ -25,7 +25,7 @@ class Input:
 
 
 def bound_arrays(graph: Any, constants: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """The values that a caller binds to inputs, in the inputs' own types."""
+    """Return the values that a caller binds to inputs, converted to the inputs' types."""
     inputs = {value.name: value for value in graph.input}
     arrays = {}
     for name, constant in constants.items():
@@ -44,9 +44,9 @@ def bound_arrays(graph: Any, constants: Mapping[str, Any]) -> dict[str, np.ndarr
 
 
 def graph_inputs(graph: Any, shapes: Mapping[str, Sequence[int]], bound: Mapping[str, np.ndarray]) -> list[Input]:
-    """The inputs that stay inputs, their dimensions fixed.
+    """Return the remaining inputs with fixed dimensions.
 
-    A dynamic dimension takes the caller's size, else the size that its symbolic name has elsewhere, else 1.
+    A dynamic dimension takes the caller's size; otherwise the size that its symbolic name has elsewhere; otherwise 1.
     """
     constants = {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer} | set(bound)
     declared = [value for value in graph.input if value.name not in constants]
@@ -80,7 +80,7 @@ def _dims(value: Any) -> list[Any]:
 
 
 def _bind(value: Any, given: Sequence[int], symbols: dict[str, int]) -> None:
-    """Check a caller's shape against the file's and note what it says of symbolic dimensions."""
+    """Check a caller's shape against the file's and record the sizes of its symbolic dimensions."""
     what = f"shape {list(given)} for '{value.name}'"
     dims = _dims(value)
     declared = [d.dim_value if d.HasField("dim_value") else d.dim_param or "?" for d in dims]

@@ -10,11 +10,11 @@ from isthmus.frontends.onnx.movement import slice_value
 from isthmus.frontends.onnx.node import Converter, OnnxNode
 
 MAX_MATRIX = 1 << 24
-"""The most elements a transform's matrix may have."""
+"""The most elements of a transform's matrix."""
 
 
 def _waves(length: int, parts: int, bins: int, inverse: bool) -> np.ndarray:
-    """The matrix [length, parts, bins, 2] from real or complex samples to complex bins."""
+    """Return the matrix [length, parts, bins, 2] from real or complex samples to complex bins."""
     turns = np.outer(np.arange(length), np.arange(bins)) % length / length
     angle = 2 * np.pi * turns * (1 if inverse else -1)
     cos, sin = np.cos(angle), np.sin(angle)
@@ -48,7 +48,7 @@ def _dft(node: OnnxNode) -> OnnxValue:
 
 
 def _fitted(node: OnnxNode, x: OnnxValue, axis: int, length: int) -> OnnxValue:
-    """Samples cut or padded with zeros to the length of the transform."""
+    """Cut samples, or pad them with zeros, to the length of the transform."""
     if x.dims[axis] >= length:
         return slice_value(node, x, {axis: (0, length, 1)})
     pads = [(0, 0)] * x.rank
@@ -57,7 +57,7 @@ def _fitted(node: OnnxNode, x: OnnxValue, axis: int, length: int) -> OnnxValue:
 
 
 def _stft(node: OnnxNode) -> OnnxValue:
-    """Frames times waves is a convolution along time whose filters are the windowed waves."""
+    """Compute frames times waves as a convolution along time, with the windowed waves as filters."""
     signal = node.value(0)
     step = int(node.number(1))
     window = None if node.optional(2) is None else node.array(2).reshape(-1)

@@ -1,4 +1,4 @@
-"""Tensors and attributes of an ONNX file as numpy arrays and Python values, every length checked before use."""
+"""Conversion of ONNX tensors and attributes to numpy arrays and Python values. Every length is checked first."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MAX_ELEMENTS = 1 << 33
 
 
 def element_type(number: int, what: str) -> np.dtype:
-    """The numpy type of an ONNX element type."""
+    """Return the numpy type of an ONNX element type."""
     dtype = NUMPY.get(number)
     if dtype is None:
         raise unsupported(what, f"element type {_type_name(number)} is not supported")
@@ -44,7 +44,7 @@ def _type_name(number: int) -> str:
 
 
 def to_array(tensor: Any, folder: Path | None) -> np.ndarray:
-    """The contents of a TensorProto; `folder` is where external data may lie (None: nowhere)."""
+    """Return the contents of a TensorProto; `folder` is the folder of external data (None: not allowed)."""
     what = f"tensor '{tensor.name}'"
 
     def refuse(rule: str) -> QnnError:
@@ -77,7 +77,7 @@ def to_array(tensor: Any, folder: Path | None) -> np.ndarray:
 
 
 def _external(tensor: Any, folder: Path | None, what: str, nbytes: int) -> bytes:
-    """Read data kept beside the model file, and only there."""
+    """Read external data, which must be inside the model's folder."""
 
     def refuse(rule: str, hint: str = "") -> QnnError:
         return QnnError(Code.GRAPH_CREATE_FAILED, what, rule, hint)
@@ -109,7 +109,7 @@ def _external(tensor: Any, folder: Path | None, what: str, nbytes: int) -> bytes
 
 
 def attribute_value(attribute: Any, folder: Path | None) -> Any:
-    """An attribute as a Python value: number, str, tuple, numpy array, or GraphProto."""
+    """Return an attribute as a Python value: number, str, tuple, numpy array, or GraphProto."""
     kind = attribute.type or _guess(attribute)
     if kind == 1:
         return float(attribute.f)
@@ -131,7 +131,7 @@ def attribute_value(attribute: Any, folder: Path | None) -> Any:
 
 
 def _guess(attribute: Any) -> int:
-    """The type of an attribute that does not tell it (files from before ONNX IR 2)."""
+    """Guess the type of an attribute that does not state it (files older than ONNX IR 2)."""
     for number, field in ((1, "f"), (2, "i"), (3, "s"), (4, "t"), (5, "g")):
         if attribute.HasField(field):
             return number

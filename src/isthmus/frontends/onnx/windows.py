@@ -1,4 +1,4 @@
-"""Windows over spatial axes: pads, strides and dilations of convolutions and pools, however a file tells them."""
+"""Windows over spatial axes: pads, strides and dilations of convolutions and pools, in all forms that files use."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 from isthmus.frontends.onnx.node import OnnxNode
 
 MAX_EXTENT = 1 << 24
-"""No window attribute of a real model is larger."""
+"""The limit of window attributes; no real model reaches it."""
 
 
 @dataclass(frozen=True)
 class Windows:
-    """How windows lie over the spatial axes."""
+    """The geometry of windows over the spatial axes."""
 
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
@@ -29,12 +29,12 @@ class Windows:
 
     @property
     def reach(self) -> tuple[int, ...]:
-        """How many elements a window reaches over along each axis."""
+        """The extent of a window along each axis, in elements."""
         return tuple((k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations, strict=True))
 
 
 def per_axis(node: OnnxNode, name: str, spatial: int, default: int = 1, least: int = 1) -> tuple[int, ...]:
-    """An attribute with one number per spatial axis."""
+    """Return an attribute with one number per spatial axis."""
     numbers = node.attr(name) or (default,) * spatial
     if len(numbers) != spatial or any(not least <= n < MAX_EXTENT for n in numbers):
         node.refuse(f"{name} {list(numbers)[:8]} must be {spatial} numbers from {least} on")
@@ -42,7 +42,7 @@ def per_axis(node: OnnxNode, name: str, spatial: int, default: int = 1, least: i
 
 
 def read_windows(node: OnnxNode, sizes: Sequence[int], kernel: Sequence[int]) -> Windows:
-    """The windows of a convolution or pool over axes of these sizes."""
+    """Read the windows of a convolution or pool over axes of these sizes."""
     spatial = len(sizes)
     if len(kernel) != spatial or any(not 1 <= k < MAX_EXTENT for k in kernel):
         node.refuse(f"kernel {list(kernel)[:8]} does not fit {spatial} spatial axes")
@@ -57,7 +57,7 @@ def read_windows(node: OnnxNode, sizes: Sequence[int], kernel: Sequence[int]) ->
 
 
 def padding(node: OnnxNode, spatial: int, same: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """The pads before and after each axis; `same` is what auto_pad SAME asks for in total."""
+    """Return the pads before and after each axis; `same` is the total that auto_pad SAME requires."""
     auto = node.attr("auto_pad", "NOTSET")
     if auto in ("NOTSET", ""):
         pads = node.attr("pads") or (0,) * (2 * spatial)
@@ -76,7 +76,7 @@ def padding(node: OnnxNode, spatial: int, same: Sequence[int]) -> tuple[tuple[in
 
 
 def window_params(windows: Windows) -> dict[str, Any]:
-    """Stride, pads and dilation as convolutions take them: scalars when there is one spatial axis."""
+    """Return stride, pads and dilation as convolutions take them: scalars if there is one spatial axis."""
     if windows.spatial == 1:
         return {"stride": windows.strides[0], "pad_amount": windows.pads[0], "dilation": windows.dilations[0]}
     return {"stride": windows.strides, "pad_amount": windows.pads, "dilation": windows.dilations}

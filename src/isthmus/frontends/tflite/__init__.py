@@ -1,4 +1,4 @@
-"""The TFLite frontend: a file becomes a graph of QNN operations, under the file's own input and output names."""
+"""Conversion of TFLite files to graphs of QNN operations, with the file's own input and output names."""
 
 from __future__ import annotations
 
@@ -26,26 +26,27 @@ def load(
     name
         The name of the graph, and of the file in messages.
     shapes
-        Shapes of inputs by name. An input that is not named takes the file's shape, 1 for what the file leaves open.
+        Shapes of inputs by name. An input that is not named takes the file's shape, in which open dimensions have a
+        default, usually 1.
 
     Returns
     -------
     Graph
-        Finalized; inputs and outputs have the file's names, types and order.
+        The finalized graph; inputs and outputs have the file's names, types and order.
 
     Raises
     ------
     QnnError
-        COMMON_LOADING_BINARIES for a damaged file, COMMON_NOT_SUPPORTED with every operation that cannot be
-        converted, or the graph's own code for an operator that makes no sense.
+        COMMON_LOADING_BINARIES for a damaged file, COMMON_NOT_SUPPORTED with a list of all operations that cannot be
+        converted, or the graph's own code for an invalid operator.
     """
     return convert(ModelFile(data, name), shapes)
 
 
 def convert(model: TfliteModel, shapes: Mapping[str, Sequence[int]] | None = None) -> Graph:
-    """Convert a model, whoever tells of it. Of what `load` says all is true.
+    """Convert a model from any source; otherwise as `load`.
 
-    Variables that the caller keeps give further outputs, named after them, where the model assigns them.
+    Variables that the caller keeps become additional outputs, named after them, if the model assigns them.
     """
     main = model.subgraph(0)
     graph = Graph(model.name)
@@ -66,7 +67,7 @@ def convert(model: TfliteModel, shapes: Mapping[str, Sequence[int]] | None = Non
 
 
 def next_value(name: str) -> str:
-    """The output that has the new value of a variable."""
+    """Return the name of the output that holds the new value of a variable."""
     return f"{name}/next"
 
 
@@ -95,11 +96,12 @@ def _inputs(
 
 
 def _dims(entry: TfliteTensor, asked: Sequence[int] | None) -> tuple[int, ...]:
-    """The dimensions of an input."""
+    """Return the dimensions of an input."""
     if asked is None:
         return tuple(d if s == -1 else s for d, s in zip(entry.shape, entry.signature, strict=True))
     dims = tuple(int(d) for d in asked)
-    # LiteRT resizes any input, so a fixed dimension is only a default; what does not fit fails where it does not fit.
+    # LiteRT can resize any input, so a fixed dimension is only a default. An unsuitable size fails later, at the
+    # operator that it does not fit.
     if len(dims) != len(entry.signature) or any(d < 1 for d in dims):
         raise QnnError(
             Code.COMMON_INVALID_ARGUMENT,
@@ -111,7 +113,7 @@ def _dims(entry: TfliteTensor, asked: Sequence[int] | None) -> tuple[int, ...]:
 
 
 def _names(graph: Graph, main: Subgraph) -> dict[int, str]:
-    """Names of tensors that would collide: outputs keep the file's names, everything else makes way."""
+    """Return new names for tensors whose names collide. Outputs keep the file's names; other tensors are renamed."""
     names: dict[int, str] = {}
     taken = set(graph.tensors)
     for index in main.outputs:
@@ -132,7 +134,7 @@ def _names(graph: Graph, main: Subgraph) -> dict[int, str]:
 
 
 def _outputs(graph: Graph, scope: TfliteScope, values: Sequence[Value]) -> None:
-    """Make the outputs graph outputs, in the file's order."""
+    """Turn the outputs into graph outputs, in the file's order."""
     for index, value in zip(scope.subgraph.outputs, values, strict=True):
         if not isinstance(value, Tensor):
             raise QnnError(
@@ -144,12 +146,12 @@ def _outputs(graph: Graph, scope: TfliteScope, values: Sequence[Value]) -> None:
         name = scope.name(index)
         if value.type is TensorType.NATIVE and value.name == name:
             value.type = TensorType.APP_READ
-            graph.tensors[name] = graph.tensors.pop(name)  # outputs are in the order in which they are listed
+            graph.tensors[name] = graph.tensors.pop(name)  # outputs are ordered as they are listed
         else:
             _output(graph, graph.fresh(name), value)
 
 
 def _output(graph: Graph, name: str, value: Tensor) -> None:
-    """A graph output that is a copy of a value."""
+    """Add a graph output that is a copy of a value."""
     copy = graph.create_tensor(name, TensorType.APP_READ, value.dtype, value.dims, value.quantization)
     graph.add_node(graph.fresh_node(name), "Reshape", [value], [copy])

@@ -1,4 +1,4 @@
-"""The contents of constant tensors: bytes of a buffer become arrays; packed and sparse ones are written out."""
+"""The contents of constant tensors: a buffer's bytes become arrays; packed and sparse tensors are expanded."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from isthmus.frontends.tflite.schema import DENSE, NUMPY_TYPES, SPARSE_CSR, Elem
 from isthmus.frontends.unsupported import unsupported
 
 MAX_SPARSE_EXPANSION = 1 << 30
-"""The most elements a sparse tensor may have when it is written out."""
+"""The most elements of a sparse tensor after expansion."""
 
 
 def contents(
     entry: TfliteTensor, data: memoryview, sparsity: Callable[[], TfliteSparsity] | None = None
 ) -> np.ndarray | None:
-    """The array that a tensor holds in these bytes, or None if it holds nothing.
+    """Return the array that these bytes hold for a tensor, or None if there are none.
 
-    `sparsity` tells how a sparse one is stored, once it is needed.
+    `sparsity` returns how a sparse tensor is stored; it is called only if needed.
     """
     what = f"tensor '{entry.name}'"
     elements = math.prod(entry.shape)
@@ -52,7 +52,7 @@ def _check_size(what: str, have: int, need: int, entry: TfliteTensor) -> None:
 
 
 def _unpack_int4(packed: np.ndarray, elements: int) -> np.ndarray:
-    """Two signed 4-bit values per byte, the low half first."""
+    """Unpack two signed 4-bit values per byte, the low half first."""
     pairs = np.empty((packed.size, 2), np.int8)
     pairs[:, 0] = (packed << 4).astype(np.int8) >> 4
     pairs[:, 1] = packed.astype(np.int8) >> 4
@@ -60,11 +60,11 @@ def _unpack_int4(packed: np.ndarray, elements: int) -> np.ndarray:
 
 
 def _densify(what: str, entry: TfliteTensor, sparsity: TfliteSparsity, data: memoryview, dtype: np.dtype) -> np.ndarray:
-    """Write out a sparse tensor.
+    """Expand a sparse tensor.
 
-    The file stores a tensor whose dimensions were split into blocks and reordered; each of the resulting dimensions,
-    outermost first, is dense or a list of present indices. Walking them one by one gives every stored value its index
-    in each dimension.
+    The file stores a tensor whose dimensions were split into blocks and reordered. Each of the resulting dimensions,
+    outermost first, is dense or a list of the indices that are present. Walking them one by one gives every stored
+    value its index in each dimension.
     """
 
     def refuse(rule: str) -> QnnError:

@@ -1,4 +1,4 @@
-"""Convolutions, matrix products, pooling: filters change their axis order, paddings become explicit amounts."""
+"""Convolutions, matrix products and pooling. Filters change their axis order; paddings become explicit amounts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from isthmus.frontends.tflite.schema import Padding
 from isthmus.graph import Tensor
 
 HWIO_OF_OHWI = (1, 2, 3, 0)
-"""QNN's filter order [height, width, in, out] from TFLite's [out, height, width, in]."""
+"""The permutation from TFLite's filter order [out, height, width, in] to QNN's [height, width, in, out]."""
 HW1C_OF_1HWC = (1, 2, 0, 3)
 """The same for a depth-wise filter."""
 IMAGE = (1, 2, 3)
@@ -70,7 +70,7 @@ def _transpose_conv(site: OperatorContext) -> list[Tensor]:
 def _transposed_window(
     site: OperatorContext, x: Tensor, weights: Tensor, strides: tuple[int, ...], sizes: tuple[int, int], padding: int
 ) -> dict:
-    """Padding that gives a transposed convolution the output sizes that the file asks for."""
+    """Return the padding that gives a transposed convolution the output sizes that the file specifies."""
     pads, extra = [], []
     for axis, (stride, size) in enumerate(zip(strides, sizes, strict=True)):
         full = (x.dims[1 + axis] - 1) * stride + weights.dims[axis]
@@ -83,7 +83,7 @@ def _transposed_window(
 
 
 def _transpose_conv_bias(site: OperatorContext) -> list[Tensor]:
-    """MediaPipe's custom operator: a transposed convolution whose output is `stride` times its input."""
+    """Convert MediaPipe's custom operator: a transposed convolution whose output is `stride` times its input."""
     if len(site.entry.custom_options) < 12:
         site.refuse("its custom options must hold padding and strides")
     # TfLitePadding counts from 1 (SAME), unlike the schema's enumeration.
@@ -95,7 +95,7 @@ def _transpose_conv_bias(site: OperatorContext) -> list[Tensor]:
     bias = site.bias(2, x, weights, weights.dims[3])
     strides = (stride_h, stride_w)
     same = padding == 1
-    # An output of stride times the input, and with VALID padding room for the whole filter.
+    # The output is stride times the input; with VALID padding there is room for the whole filter in addition.
     sizes = tuple(
         x.dims[1 + i] * strides[i] + (0 if same else max(weights.dims[i] - strides[i], 0)) for i in range(2)
     )

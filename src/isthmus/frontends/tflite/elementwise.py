@@ -1,4 +1,4 @@
-"""Operators that work element by element: arithmetic, comparison, logic, activations, changes of type."""
+"""Elementwise operators: arithmetic, comparison, logic, activations, type conversions."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Converter = Callable[[OperatorContext], list[Tensor]]
 
 
 def _one(op: str, **params: Any) -> Converter:
-    """One operand, one operation."""
+    """Return a converter to an operation with one operand."""
     return lambda site: [site.emit(op, [site.input(0)], params)]
 
 
 def _two(op: str) -> Converter:
-    """Two operands that broadcast, then the fused activation."""
+    """Return a converter to an operation with two broadcasting operands, followed by the fused activation."""
     return lambda site: site.activated(op, [site.input(0), site.input(1)])
 
 
@@ -39,7 +39,7 @@ def _square(site: OperatorContext) -> list[Tensor]:
 
 
 def _slope(site: OperatorContext, x: Tensor, alpha: float) -> Tensor:
-    """A slope of one element in the type of the tensor that it is for."""
+    """Return a slope with one element, in the type of the tensor that it is applied to."""
     if not x.dtype.is_fixed_point:
         return site.constant(np.full(1, alpha, x.dtype.numpy), "slope")
     limit = np.iinfo(x.dtype.numpy).max

@@ -1,7 +1,7 @@
-"""What a TFLite model is, whoever tells it: subgraphs, tensors and operators as plain facts.
+"""The description of a TFLite model, independent of its source: subgraphs, tensors and operators as plain data.
 
-Two tell of models: a file (`model`), and a running interpreter that a delegate is applied to. The walk and all
-conversions know these only.
+There are two sources: a file (`model`), and a running interpreter that a delegate is applied to. The walk and all
+conversions use only this description.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from isthmus.frontends.tflite.schema import ElementType
 from isthmus.graph import Quantization
 
 MAX_OPERATORS = 50_000
-"""The most operators of one subgraph; in a file many may point to one and the same table."""
+"""The most operators of one subgraph. In a file, many operators may point to one table."""
 MAX_CUSTOM_OPTIONS = 1 << 16
-"""The most bytes that a custom operator's options may have; many operators may point to the same."""
+"""The most bytes of a custom operator's options. Many operators may point to the same bytes."""
 
 
 @dataclass(frozen=True)
 class TfliteTensor:
-    """One tensor as it is declared; -1 in `signature` marks a dimension that callers choose.
+    """A tensor as it is declared; -1 in `signature` marks a dimension that the caller chooses.
 
-    `buffer` and `sparsity` are for its model alone, which reads contents by them.
+    `buffer` and `sparsity` are used only by its model, to read the contents.
     """
 
     index: int
@@ -43,7 +43,7 @@ class TfliteTensor:
     sparsity: Any = None
 
     def quantization(self) -> Quantization | None:
-        """The quantization, or None where there is no scale."""
+        """Return the quantization, or None if there is no scale."""
         if not self.scales.size:
             return None
         zero_points = self.zero_points if self.zero_points.size else np.zeros(self.scales.size, np.int64)
@@ -56,7 +56,7 @@ class TfliteTensor:
 
 @dataclass(frozen=True)
 class OperatorEntry:
-    """One operator: its name, the indices of its operands (-1 for an absent one) and its options."""
+    """An operator: its name, the indices of its operands (-1 for an absent one) and its options."""
 
     index: int
     code: str
@@ -67,13 +67,13 @@ class OperatorEntry:
 
 
 def oversized(code: str, nbytes: int) -> str:
-    """What a custom operator is called whose options are not read, there being too many: none that anybody knows."""
+    """Return a name for a custom operator whose options are too large to be read; no converter has that name."""
     return f"{code} with {nbytes} bytes of options, more than {MAX_CUSTOM_OPTIONS}"
 
 
 @dataclass(frozen=True)
 class SparseDimension:
-    """One level of a sparse tensor: dense, of a size, or a list of the indices that are present, in segments."""
+    """One level of a sparse tensor: dense with a size, or a list of the indices that are present, in segments."""
 
     format: int
     size: int = 0
@@ -83,7 +83,7 @@ class SparseDimension:
 
 @dataclass(frozen=True)
 class TfliteSparsity:
-    """How a sparse tensor is stored: its dimensions split into blocks, reordered, and each dense or listed."""
+    """The storage of a sparse tensor: its dimensions are split into blocks, reordered, and each dense or listed."""
 
     order: Sequence[int]
     block_map: Sequence[int]
@@ -91,25 +91,25 @@ class TfliteSparsity:
 
 
 class Subgraph(ABC):
-    """One subgraph of a model."""
+    """A subgraph of a model."""
 
     index: int
     name: str
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     kept_variables: tuple[int, ...] = ()
-    """Inputs that are variables of whoever runs it: their new values are further outputs, in this order."""
+    """Inputs that are variables of the caller. Their new values are additional outputs, in this order."""
 
     @abstractmethod
     def tensor(self, index: int) -> TfliteTensor:
-        """Tensor `index`."""
+        """Return tensor `index`."""
 
     @abstractmethod
     def operators(self) -> Iterator[OperatorEntry]:
-        """The operators in the order in which they run."""
+        """Return the operators in execution order."""
 
     def operator_name(self, entry: OperatorEntry) -> str:
-        """The name of an operator: that of its first result, since it has none of its own."""
+        """Return the name of an operator: that of its first result, since operators have no names."""
         if entry.outputs and entry.outputs[0] >= 0:
             return self.tensor(entry.outputs[0]).name
         return f"{entry.code}_{entry.index}"
@@ -120,24 +120,24 @@ class TfliteModel(ABC):
 
     name: str
     nbytes: int
-    """How large it is, which bounds what may be computed from its constants."""
+    """The size of the model, which limits what may be computed from its constants."""
 
     @abstractmethod
     def subgraph(self, index: int) -> Subgraph:
-        """Subgraph `index`."""
+        """Return subgraph `index`."""
 
     @abstractmethod
     def contents(self, subgraph: Subgraph, entry: TfliteTensor) -> np.ndarray | None:
-        """The array that a tensor holds from the start, or None if it holds nothing."""
+        """Return the array that a tensor holds initially, or None if it has no contents."""
 
     def refuse(self, rule: str) -> NoReturn:
-        """Refuse a model that contradicts itself."""
+        """Refuse an inconsistent model."""
         raise QnnError(Code.COMMON_LOADING_BINARIES, f"model '{self.name}'", rule)
 
     def reachable(self, initializers: bool) -> Iterator[Subgraph]:
-        """The main subgraph and those it calls, directly or not; those it calls once only if asked for.
+        """Yield the main subgraph and those it calls, directly or not; with `initializers` also those called once.
 
-        Stops after `MAX_OPERATORS` operators in all, since many subgraphs may share their operators.
+        It stops after `MAX_OPERATORS` operators in all, since many subgraphs may share their operators.
         """
         pending, seen, scanned = [0], {0}, 0
         while pending and scanned < MAX_OPERATORS:

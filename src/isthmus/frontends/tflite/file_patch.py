@@ -1,7 +1,7 @@
-"""What is put in front of a TFLite file to change it: a new root, new tables, and references into the old content.
+"""The front part that changes a TFLite file: a new root, new tables, and references into the old content.
 
-All that was in the file stays in it, byte for byte: references in a flatbuffer are relative. Only what is counted from
-the beginning of the file moves along.
+The old content stays byte for byte, because references in a flatbuffer are relative. Only offsets that count from the
+beginning of the file are adjusted.
 """
 
 from __future__ import annotations
@@ -14,30 +14,31 @@ from isthmus.frontends.tflite.model import ModelFile
 from isthmus.frontends.tflite.schema import IDENTIFIER, BufferField, ModelField, OperatorField, SubgraphField
 
 ALIGNMENT = 16
-"""What a buffer's bytes in the file are aligned to."""
+"""The alignment of a buffer's bytes in the file."""
 LARGEST = 1 << 31
 
-_NOWHERE = 1  # what a writer that fills offsets in later leaves for "no bytes outside of the flatbuffer"
+_NOWHERE = 1  # writers that fill in offsets later leave this value for "no bytes outside of the flatbuffer"
 
 
 class Front:
-    """Bytes that grow. References point forward, so each is filled in when its target is written; those into the old
-    content when the front is complete and its length is known."""
+    """A growing front part. References point forward, so each is filled in when its target is written. References into
+    the old content are filled in when the front is complete and its length is known.
+    """
 
     def __init__(self) -> None:
         self.data = bytearray(bytes(4) + IDENTIFIER)
         self._into_old: list[tuple[int, int]] = []
 
     def put(self, at: int, value: int) -> None:
-        """Write a field of four bytes."""
+        """Write a four-byte field."""
         struct.pack_into("<I", self.data, at, value & 0xFFFFFFFF)
 
     def into_old(self, reference: int, target: int) -> None:
-        """Let a reference point to a place in the old content."""
+        """Make a reference point to an offset in the old content."""
         self._into_old.append((reference, target))
 
     def table(self, present: Set[int], reference: int) -> dict[int, int]:
-        """A table with fields of four bytes each; where they are."""
+        """Write a table with four-byte fields; return their positions."""
         fields = sorted(int(field) for field in present)
         length = 4 + 2 * (fields[-1] + 1)
         offsets = [4 + 4 * fields.index(f) if f in fields else 0 for f in range(fields[-1] + 1)]
@@ -48,35 +49,35 @@ class Front:
         return {field: start + offsets[field] for field in fields}
 
     def scalars(self, values: Mapping[int, int], reference: int) -> None:
-        """A table of whole numbers of at most four bytes."""
+        """Write a table of integers of at most four bytes."""
         for field, at in self.table(set(values), reference).items():
             self.put(at, values[field])
 
     def vector(self, content: bytes, count: int, reference: int) -> int:
-        """A vector; where its elements begin."""
+        """Write a vector; return the position of its first element."""
         start = self._arrive(reference) + 4
         self.data += struct.pack("<I", count) + content
         return start
 
     def text(self, text: str, reference: int) -> None:
-        """A string."""
+        """Write a string."""
         content = text.encode()
         self.vector(content + b"\0", len(content), reference)
 
     def buffer(self, content: bytes, reference: int) -> None:
-        """A buffer with these bytes, aligned."""
+        """Write a buffer with these bytes, aligned."""
         holder = self.table({BufferField.DATA}, reference)
         self.data += bytes(-(len(self.data) + 4) % ALIGNMENT)
         self.vector(content, len(content), holder[BufferField.DATA])
 
     def references(self, old: Sequence[int | None], reference: int) -> list[int]:
-        """A vector of references to old places; the places of those that are None, which are still open."""
+        """Write a vector of references to old offsets; return the positions of those that are None and still open."""
         start = self.vector(bytes(4 * len(old)), len(old), reference)
         self._into_old += [(start + 4 * i, target) for i, target in enumerate(old) if target is not None]
         return [start + 4 * i for i, target in enumerate(old) if target is None]
 
     def before(self, model: ModelFile) -> bytes:
-        """The front and the old content behind it."""
+        """Return the front followed by the old content."""
         self.data += bytes(-len(self.data) % ALIGNMENT)
         for at, target in self._into_old:
             self.put(at, len(self.data) + target - at)
@@ -89,14 +90,14 @@ class Front:
         return bytes(self.data) + bytes(content)
 
     def _arrive(self, reference: int) -> int:
-        """Let a reference point to what is written next."""
+        """Make a reference point to what is written next."""
         self.data += bytes(-len(self.data) % 4)
         self.put(reference, len(self.data) - reference)
         return len(self.data)
 
 
 def old_references(table: Table, fields: Sequence[int]) -> dict[int, int]:
-    """The fields of a table that are there and refer to something, and what place they refer to."""
+    """Return the reference fields that a table has, each with the offset that it refers to."""
     places = {int(field): table.place(field, 4) for field in fields}
     return {
         field: table.file.follow(at, f"field {field} of {table.what}") for field, at in places.items() if at is not None
@@ -110,7 +111,7 @@ def check_root(model: ModelFile) -> None:
 
 
 def _absolute_offsets(model: ModelFile) -> set[int]:
-    """Places in the file of numbers that count from its beginning and are in use."""
+    """Return the positions of numbers that count from the beginning of the file and are in use."""
     places = set()
     for buffer in model.root.tables(ModelField.BUFFERS, "buffer"):
         places |= _place_in_use(buffer, BufferField.OFFSET)

@@ -1,4 +1,4 @@
-"""Reads the numbers of a flexbuffer, the form in which custom operators keep their options; every offset is checked."""
+"""A reader of the numbers in a flexbuffer, the format of custom operators' options. Every offset is checked."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import struct
 
 _MAP, _BOOL = 9, 26
 _KINDS = {1: "bhiq", 2: "BHIQ", 3: "?efd", _BOOL: "BHIQ"}
-"""The scalars that are stored where they stand, by type: a format for 1, 2, 4 and 8 bytes."""
+"""Scalars that are stored inline, by type, with a format for 1, 2, 4 and 8 bytes."""
 MAX_ENTRIES = 1024
 
 
 def scalars(data: bytes) -> dict[str, int | float | bool]:
-    """Read the numbers of a map; what else it holds is left out.
+    """Read the numbers of a map; other values are ignored.
 
     Raises
     ------
     ValueError
-        If there is no such map.
+        If the bytes are not a valid map.
     """
     try:
         return _scalars(data)
@@ -56,7 +56,7 @@ def _number(data: bytes, at: int, width: int) -> int:
 
 
 def _follow(data: bytes, at: int, width: int) -> int:
-    """Follow an offset, which counts back from where it stands."""
+    """Follow an offset, which counts back from its own position."""
     target = at - _number(data, at, width)
     if not 0 <= target < at:
         raise ValueError(f"an offset at {at} leads outside")

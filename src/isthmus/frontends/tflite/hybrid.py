@@ -1,9 +1,9 @@
-"""Hybrid operators: float activations, integer weights.
+"""Hybrid operators, which have float activations and integer weights.
 
-LiteRT rounds the activations of such an operator to 8 bits at run time, each row (or image) by its own range, and that
-rounding shows in its results. A graph does the same where float activations meet fixed-point weights in an ordinary
-convolution or a fully connected layer. Elsewhere the activations are rounded here, by operations in float arithmetic,
-and the weights are dequantized once; the product is then an ordinary one.
+LiteRT rounds the activations of such an operator to 8 bits at run time, each row (or image) by its own range, and this
+rounding is visible in the results. A graph does the same for float activations with fixed-point weights in an ordinary
+convolution or a fully connected layer. For other operators the activations are rounded here by float operations, the
+weights are dequantized once, and the product is an ordinary one.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from isthmus.frontends.tflite.operator_context import OperatorContext
 from isthmus.graph import DataType, Tensor
 
 SMALLEST_SCALE = np.float32(1e-30)
-"""Stands in for the scale of a row of zeros, which has no range."""
+"""The scale used for a row of zeros, which has no range."""
 RECIPROCAL = {"operation": 10}
 
 
 def factors(site: OperatorContext, x: Tensor) -> Tensor:
-    """The weights, operand 1, of a convolution or fully connected layer: fixed-point where a graph can take that."""
+    """Return the weights (operand 1) of a convolution or fully connected layer, fixed-point if supported."""
     weights = site.input(1)
     quantization = weights.quantization
     if (
@@ -37,9 +37,9 @@ def factors(site: OperatorContext, x: Tensor) -> Tensor:
 
 
 def activations(site: OperatorContext, x: Tensor, weights: Tensor, index: int, axes: Sequence[int]) -> Tensor:
-    """The activations `x`, rounded along `axes` where the file's weights, operand `index`, are integers.
+    """Return the activations `x`, rounded along `axes` if the file's weights (operand `index`) are integers.
 
-    Not where `weights`, as they go into the graph, still are: the graph rounds then.
+    They are not rounded if `weights` are still fixed-point in the graph, because then the graph rounds.
     """
     other = site.input(index)
     if not (x.dtype.is_float and other.is_static and other.dtype.is_fixed_point) or weights.dtype.is_fixed_point:
@@ -48,7 +48,7 @@ def activations(site: OperatorContext, x: Tensor, weights: Tensor, index: int, a
 
 
 def _rounded(site: OperatorContext, x: Tensor, axes: Sequence[int]) -> Tensor:
-    """Activations rounded to 256 steps of their range along `axes`, with 0 among the steps."""
+    """Round activations to 256 steps of their range along `axes`; 0 is one of the steps."""
 
     def number(value: float) -> Tensor:
         key = ("number", value)
@@ -65,7 +65,7 @@ def _rounded(site: OperatorContext, x: Tensor, axes: Sequence[int]) -> Tensor:
     span = site.step("ElementWiseSubtract", [high, low])
     scale = site.step("ElementWiseMaximum", [site.step("ElementWiseDivide", [span, number(255.0)]), smallest])
     inverse = site.step("ElementWiseUnary", [scale], RECIPROCAL)
-    # The stored value of zero, then every stored value, as 8-bit numbers kept in float.
+    # Compute the zero point, then all stored values, as 8-bit numbers held in float.
     lowest = site.step("ElementWiseMultiply", [low, inverse])
     zero_point = site.step("ElementWiseRound", [site.step("ElementWiseSubtract", [number(-128.0), lowest])])
     stored = site.step("ElementWiseAdd", [site.step("ElementWiseMultiply", [x, inverse]), zero_point])

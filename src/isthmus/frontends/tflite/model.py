@@ -1,4 +1,4 @@
-"""What a TFLite file says, each fact read and checked when it is asked for."""
+"""A TFLite file as a model. Each item is read and checked when it is requested."""
 
 from __future__ import annotations
 
@@ -52,9 +52,10 @@ _MAX_LEVELS = 64
 
 
 class SharedTables:
-    """What the subgraphs of a file share: its bytes, the names of its operators, its buffers.
+    """Data that the subgraphs of a file share: its bytes, the names of its operators, its buffers.
 
-    They know this and not the file's model, which keeps them: the two would keep each other alive.
+    Subgraphs refer to this object instead of the file's model, because the model refers to them and a cycle would keep
+    both alive.
     """
 
     def __init__(self, root: Table) -> None:
@@ -64,11 +65,11 @@ class SharedTables:
         self._names: dict[int, str] = {}
 
     def operator_name(self, index: int) -> str:
-        """Find the name behind an operator code; a custom operator's is its own name after "CUSTOM:"."""
+        """Return the name for an operator code; a custom operator's name follows "CUSTOM:"."""
         name = self._names.get(index)
         if name is None:
             table = self._codes[index]
-            # Old files have only the 8-bit code; new files carry both, and the larger counts.
+            # Old files have only the 8-bit code. New files have both, and the larger one is valid.
             code = max(
                 table.integer(OperatorCodeField.DEPRECATED_BUILTIN_CODE, "i8"),
                 table.integer(OperatorCodeField.BUILTIN_CODE, "i32"),
@@ -83,7 +84,7 @@ class SharedTables:
         return name
 
     def buffer(self, index: int) -> memoryview:
-        """The bytes of buffer `index`; empty where it has none."""
+        """Return the bytes of buffer `index`; empty if it has none."""
         if index == 0:
             return self.file.data[:0]
         table = self._buffers[index]
@@ -91,14 +92,14 @@ class SharedTables:
         if data is not None and data.size:
             return data.data
         offset, size = table.integer(BufferField.OFFSET, "u64"), table.integer(BufferField.SIZE, "u64")
-        if offset <= 1:  # 1 is what a writer that fills offsets in later leaves for "nowhere"
+        if offset <= 1:  # writers that fill in offsets later leave 1 for "nowhere"
             return self.file.data[:0]
         self.file.check(offset, size, table.what)
         return self.file.data[offset : offset + size]
 
 
 class SubgraphEntry(Subgraph):
-    """One subgraph of a file."""
+    """A subgraph of a file."""
 
     def __init__(self, shared: SharedTables, index: int, table: Table) -> None:
         self.shared = shared
@@ -129,16 +130,16 @@ class SubgraphEntry(Subgraph):
 
     @property
     def tensor_count(self) -> int:
-        """How many tensors there are."""
+        """The number of tensors."""
         return len(self._tensors)
 
     @property
     def operator_count(self) -> int:
-        """How many operators there are."""
+        """The number of operators."""
         return len(self._operators)
 
     def tensor(self, index: int) -> TfliteTensor:
-        """Tensor `index`."""
+        """Return tensor `index`."""
         entry = self._read.get(index)
         if entry is None:
             entry = self._read[index] = self._tensor(index, self._tensors[index])
@@ -194,7 +195,7 @@ class SubgraphEntry(Subgraph):
         return tuple(int(d) for d in array)
 
     def operators(self) -> Iterator[OperatorEntry]:
-        """The operators in the order in which they run."""
+        """Yield the operators in execution order."""
         for index in range(len(self._operators)):
             entry = self._operators_read.get(index)
             if entry is None:
@@ -238,11 +239,11 @@ class ModelFile(TfliteModel):
 
     @property
     def subgraph_count(self) -> int:
-        """How many subgraphs there are."""
+        """The number of subgraphs."""
         return len(self._subgraphs)
 
     def subgraph(self, index: int) -> SubgraphEntry:
-        """Subgraph `index`."""
+        """Return subgraph `index`."""
         entry = self._read.get(index)
         if entry is None:
             entry = self._read[index] = SubgraphEntry(self.shared, index, self._subgraphs[index])
@@ -253,17 +254,17 @@ class ModelFile(TfliteModel):
         self.file.refuse(rule)
 
     def contents(self, subgraph: Subgraph, entry: TfliteTensor) -> np.ndarray | None:
-        """The array that a tensor holds from the start, or None if it holds nothing."""
+        """Return the array that a tensor holds initially, or None if it has no contents."""
         sparsity = None if entry.sparsity is None else lambda: _sparsity(entry.sparsity, f"tensor '{entry.name}'")
         return contents(entry, self.buffer(entry.buffer), sparsity)
 
     def buffer(self, index: int) -> memoryview:
-        """The bytes of buffer `index`; empty where it has none."""
+        """Return the bytes of buffer `index`; empty if it has none."""
         return self.shared.buffer(index)
 
 
 def _options(operator: Table, known: OptionsTable | None) -> dict[str, Any]:
-    """The options of an operator, defaults where the file has none (or has some other operator's)."""
+    """Return the options of an operator, or defaults if the file has none or another operator's."""
     if known is None:
         return {}
     kind, field = (
@@ -291,7 +292,7 @@ def _options(operator: Table, known: OptionsTable | None) -> dict[str, Any]:
 
 
 def _sparsity(table: Table, what: str) -> TfliteSparsity:
-    """How a sparse tensor is stored. What does not fit together is for whoever writes it out to refuse."""
+    """Return how a sparse tensor is stored. Consistency is checked when the tensor is expanded."""
     tables = table.tables(SparsityField.DIM_METADATA, f"sparse dimension of {what}, number")
     dimensions = [_sparse_dimension(tables[level]) for level in range(min(len(tables), _MAX_LEVELS + 1))]
     order, block_map = (_integers(table, field) for field in (SparsityField.TRAVERSAL_ORDER, SparsityField.BLOCK_MAP))

@@ -1,4 +1,4 @@
-"""Operators that move data: reshaping, slicing, joining, gathering, padding. Their index operands must be constants."""
+"""Operators that move data: reshape, slice, join, gather, pad. Only data and indices need not be constants."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _reshape(site: OperatorContext) -> list[Tensor]:
     asked = site.integers(1) if site.given(1) is not None else site.options["new_shape"]
     if asked is None:
         site.refuse("the new shape is missing")
-    if asked == [0] and x.elements == 1:  # how old converters wrote a scalar
+    if asked == [0] and x.elements == 1:  # old converters wrote a scalar this way
         asked = []
     dims = list(asked)
     if dims.count(-1) == 1:
@@ -54,7 +54,7 @@ def _transpose(site: OperatorContext) -> list[Tensor]:
 def _sliced(
     site: OperatorContext, x: Tensor, ranges: list[tuple[int, int, int]], dims: Sequence[int] | None
 ) -> list[Tensor]:
-    """A slice, then `dims` where axes appear or vanish; a slice that takes everything is only a reshape."""
+    """Slice, then reshape to `dims` if axes are added or removed; a slice of everything is only a reshape."""
     if all(r == (0, d, 1) for r, d in zip(ranges, x.dims, strict=True)):
         return site.finish(x, dims)
     params = {"ranges": np.asarray(ranges, np.int64).reshape(-1, 3)}
@@ -133,7 +133,7 @@ def _clamped(index: int, size: int, low: int, high: int) -> int:
 def _concatenation(site: OperatorContext) -> list[Tensor]:
     tensors = [site.input(i) for i in range(len(site.inputs))]
     axis = site.axis(site.options["axis"], site.input(0).rank)
-    # What has no elements adds nothing; loops that collect their steps start from such tensors.
+    # Empty tensors contribute nothing. Loops that collect their steps start with such tensors.
     filled = [t for t in tensors if t.elements] or tensors
     if len(filled) == 1:
         return site.activated("Reshape", filled, dims=filled[0].dims)
@@ -185,7 +185,7 @@ def _split_v(site: OperatorContext) -> list[Tensor]:
 
 
 def _indices(site: OperatorContext, index: int) -> Tensor:
-    """Fetch an operand of indices; what is stored in 64 bits stays so, since a cast would make others of large ones."""
+    """Return an operand of indices. 64-bit indices stay 64-bit, since a cast would change large ones."""
     indices = site.input(index)
     return indices if indices.dtype is DataType.INT_64 else site.cast(indices, DataType.INT_32)
 
@@ -256,7 +256,7 @@ def _pad(site: OperatorContext) -> list[Tensor]:
         value, quantization = site.value(2), site.input(2).quantization
         if value.size != 1:
             site.refuse(f"the value to pad with must be one number, has {value.size} elements")
-        # QNN takes the value as a real number, also for fixed-point tensors.
+        # QNN takes the value as a real number, even for fixed-point tensors.
         real = value if quantization is None else quantization.dequantize(value)
         params["pad_constant_value"] = real.reshape(()).item()
     return [site.emit("Pad", [x], params)]
@@ -275,7 +275,7 @@ def _tile(site: OperatorContext) -> list[Tensor]:
 
 
 def _broadcast(site: OperatorContext, x: Tensor, dims: Sequence[int]) -> list[Tensor]:
-    """`x` stretched to `dims`."""
+    """Broadcast `x` to `dims`."""
     stretched = (1,) * (len(dims) - x.rank) + x.dims
     if len(stretched) != len(dims) or any(s not in (1, d) for s, d in zip(stretched, dims, strict=True)):
         site.refuse(f"{list(x.dims)} does not broadcast to {list(dims)}")
@@ -346,7 +346,7 @@ def _reverse_sequence(site: OperatorContext) -> list[Tensor]:
 
 
 def _densify(site: OperatorContext) -> list[Tensor]:
-    site.value(0)  # a sparse constant was written out when it was read
+    site.value(0)  # sparse constants are expanded when they are read
     return site.finish(site.input(0))
 
 

@@ -1,7 +1,7 @@
-"""The memory plan that TFLite Micro reads from a file: what it places in its arena, and a copy of the file with a plan.
+"""The memory plan that TFLite Micro reads from a file: the tensors in its arena, and a copy of the file with a plan.
 
-The plan is a metadata entry of the name below, with 32-bit words in its buffer: version, subgraph, how many offsets
-follow, and an offset in the arena for each tensor, or -1 for one that the runtime places itself.
+The plan is a metadata entry with the name below. Its buffer has 32-bit words: version, subgraph, number of offsets, and
+for each tensor its offset in the arena, or -1 if the runtime places it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from isthmus.frontends.tflite.schema import (
 
 METADATA_NAME = "OfflineMemoryAllocation"
 ALIGNMENT = 16
-"""What the runtime's arena buffers are aligned to."""
+"""The alignment of the runtime's arena buffers."""
 RUNTIME_PLACES = -1
 
 _FORMAT_VERSION = 1
@@ -38,7 +38,7 @@ _MOST_TENSORS = 100_000
 
 @dataclass(frozen=True)
 class ArenaTensor:
-    """A tensor of the main subgraph that lies in the arena, from its first operator to its last (both included)."""
+    """A tensor of the main subgraph that is in the arena from its first operator to its last (both included)."""
 
     index: int
     name: str
@@ -48,16 +48,15 @@ class ArenaTensor:
 
 
 def arena_tensors(model: ModelFile) -> list[ArenaTensor]:
-    """The tensors that a plan may place, with their lives as TFLite Micro sees them.
+    """Return the tensors that a plan may place, with their lifetimes as TFLite Micro computes them.
 
-    Constants and variables are not among them. Neither are tensors with the number of a tensor that another subgraph
-    keeps in the arena: the runtime reads one list of offsets for all subgraphs, so that such an offset would be taken
-    for both.
+    Constants and variables are excluded. So are tensors with the number of a tensor that another subgraph keeps in the
+    arena: the runtime reads one list of offsets for all subgraphs and would use such an offset for both.
 
     Raises
     ------
     QnnError
-        COMMON_NOT_SUPPORTED for a tensor whose shape the file leaves open.
+        COMMON_NOT_SUPPORTED for a tensor with an open dimension.
     """
     main, *others = _subgraphs(model)
     lives = _lives(main)
@@ -83,10 +82,10 @@ def arena_tensors(model: ModelFile) -> list[ArenaTensor]:
 
 
 def embed(model: ModelFile, offsets: Mapping[int, int]) -> bytes:
-    """The file with a plan: offsets in the arena by tensor number; the runtime places what is not among them.
+    """Return the file with a plan of arena offsets by tensor number; the runtime places all other tensors.
 
-    All that was in the file stays in it, byte for byte, behind a new root: references in a flatbuffer are relative.
-    Only what is counted from the beginning of the file moves along. A plan that was there already is left out.
+    The old content stays byte for byte, behind a new root, because references in a flatbuffer are relative. Only
+    offsets that count from the beginning of the file are adjusted. An existing plan is removed.
     """
     count = sum(subgraph.tensor_count for subgraph in _subgraphs(model))
     words = np.full(3 + count, RUNTIME_PLACES, "<i4")
@@ -101,7 +100,7 @@ def embed(model: ModelFile, offsets: Mapping[int, int]) -> bytes:
 
 
 def _subgraphs(model: ModelFile) -> list[SubgraphEntry]:
-    """All subgraphs, the main one first; a file in which many share one table is refused."""
+    """Return all subgraphs, the main one first; refuse too many tensors and operators (many may share one table)."""
     subgraphs, total = [], 0
     for index in range(model.subgraph_count):
         subgraphs.append(model.subgraph(index))
@@ -112,7 +111,7 @@ def _subgraphs(model: ModelFile) -> list[SubgraphEntry]:
 
 
 def _lives(main: SubgraphEntry) -> dict[int, tuple[int, int]]:
-    """First and last operator of each tensor; inputs live from the beginning, outputs to the end."""
+    """Return first and last operator of each tensor; inputs live from the beginning, outputs to the end."""
     lives: dict[int, tuple[int, int]] = {}
 
     def touch(indices: tuple[int, ...], time: int) -> None:
@@ -135,14 +134,14 @@ def _is_constant(subgraph: SubgraphEntry, entry: TfliteTensor) -> bool:
 
 
 def _bytes(entry: TfliteTensor) -> int:
-    """Bytes in the arena, 0 for types that TFLite Micro does not know; it keeps 4-bit numbers in a byte each."""
+    """Return the bytes in the arena, 0 for types that TFLite Micro does not support; 4-bit numbers take a byte each."""
     kind = NUMPY_TYPES.get(entry.type)
     itemsize = np.dtype(kind).itemsize if kind is not None else _OTHER_SIZES.get(entry.type, 0)
     return math.prod(entry.shape) * itemsize
 
 
 def _front(model: ModelFile, plan: bytes) -> Front:
-    """What stands before the old content: root, lists of buffers and of metadata, and the plan."""
+    """Build the part before the old content: root, lists of buffers and of metadata, and the plan."""
     root, buffers, kept, number = _parts(model)
     front = Front()
     old = old_references(root, [field for field in ModelField if field != ModelField.VERSION])
@@ -164,7 +163,7 @@ def _front(model: ModelFile, plan: bytes) -> Front:
 
 
 def _parts(model: ModelFile) -> tuple[Table, list[Table], list[Table], int]:
-    """The root, the buffers, the metadata that stays, and the number of the buffer for the plan."""
+    """Return the root, the buffers, the metadata to keep, and the number of the buffer for the plan."""
     root = model.root
     check_root(model)
     buffers = list(root.tables(ModelField.BUFFERS, "buffer"))

@@ -1,6 +1,6 @@
-"""What the conversion of one operator sees: its operands as graph tensors, its options, and ways to emit operations.
+"""The context of one operator's conversion: its operands as graph tensors, its options, and methods to emit operations.
 
-A final result takes the name, type and quantization that the file declares for it; its shape is always derived anew.
+A final result takes the name, type and quantization that the file declares for it; its shape is always derived again.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from isthmus.graph.ops import OPERATIONS
 QUANTIZED_TYPES = frozenset(
     {ElementType.INT4, ElementType.INT8, ElementType.UINT8, ElementType.INT16, ElementType.UINT16}
 )
-"""Types that are fixed point when the file gives them a scale; wider integers stay plain integers."""
+"""Types that are fixed point if the file gives them a scale; wider integers stay plain integers."""
 MAX_CONSTANT_BYTES = 1 << 30
-"""The most bytes of a constant that the file does not hold but describes (filled, broadcast, counted)."""
+"""The most bytes of a constant that the file only describes (by a fill, broadcast or range) and does not contain."""
 
 MAX_FOLDED_PRODUCTS = 1 << 31
-"""The most multiplications that are done at once because both operands are constants; more are left to the graph."""
+"""The most multiplications that are folded when both operands are constants; larger products are left to the graph."""
 MAX_FOLDED_ELEMENTS = 1 << 14
-"""The most elements for which windows are computed at once."""
+"""The most elements for which window operations are folded."""
 
 ACTIVATIONS: dict[Activation, tuple[str, dict[str, Any]]] = {
     Activation.RELU: ("Relu", {}),
@@ -37,11 +37,11 @@ ACTIVATIONS: dict[Activation, tuple[str, dict[str, Any]]] = {
     Activation.RELU6: ("Relu6", {}),
     Activation.TANH: ("Tanh", {}),
 }
-"""The operation that each fused activation stands for."""
+"""The operation for each fused activation."""
 
 
 def data_type(entry: TfliteTensor) -> DataType:
-    """The QNN data type of a tensor of the file."""
+    """Return the QNN data type of a tensor of the file."""
     if entry.type not in NUMPY_TYPES:
         raise unsupported(f"tensor '{entry.name}'", f"type {entry.type.name} is not supported")
     dtype = np.dtype(NUMPY_TYPES[entry.type])
@@ -67,7 +67,7 @@ class Complex:
 
 @dataclass
 class OperatorContext:
-    """One operator in its place."""
+    """One operator during conversion."""
 
     graph: Graph
     entry: OperatorEntry
@@ -75,13 +75,13 @@ class OperatorContext:
     outputs: list[TfliteTensor]
     names: list[str]
     derived: dict[tuple, Tensor]
-    """Constants made from others (transposed, dequantized), so that each is made once."""
+    """Constants derived from others (transposed, dequantized), so that each is made only once."""
     variables: dict[int, Tensor] = field(default_factory=dict)
     """New values of operands that are variables, by position."""
 
     @property
     def name(self) -> str:
-        """The name of the operator: that of its first result."""
+        """The name of the operator, which is that of its first result."""
         return self.names[0] if self.names else f"{self.entry.code}_{self.entry.index}"
 
     @property
@@ -90,48 +90,48 @@ class OperatorContext:
         return self.entry.options
 
     def refuse(self, rule: str) -> NoReturn:
-        """Refuse an operator that makes no sense."""
+        """Refuse an invalid operator."""
         raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, f"operator '{self.name}' ({self.entry.code})", rule)
 
     def unsupported(self, rule: str) -> NoReturn:
-        """Refuse an operator that makes sense but cannot be converted."""
+        """Refuse a valid operator that cannot be converted."""
         raise unsupported(f"operator '{self.name}' ({self.entry.code})", rule)
 
     # Operands
 
     def given(self, index: int) -> Tensor | None:
-        """Operand `index`, or None where it is absent."""
+        """Return operand `index`, or None if it is absent."""
         return self.inputs[index] if index < len(self.inputs) else None
 
     def input(self, index: int = 0) -> Tensor:
-        """Operand `index`, which must be there."""
+        """Return operand `index`, which must be present."""
         tensor = self.given(index)
         if tensor is None:
             self.refuse(f"input {index} is missing")
         return tensor
 
     def output(self, index: int = 0) -> TfliteTensor:
-        """The declaration of result `index`, which must be there."""
+        """Return the declaration of result `index`, which must be present."""
         if index >= len(self.outputs):
             self.refuse(f"output {index} is missing")
         return self.outputs[index]
 
     def ranked(self, index: int, *ranks: int) -> Tensor:
-        """Operand `index`, of one of these ranks."""
+        """Return operand `index`, which must have one of these ranks."""
         tensor = self.input(index)
         if tensor.rank not in ranks:
             self.refuse(f"input {index} must have rank {' or '.join(map(str, ranks))}, has rank {tensor.rank}")
         return tensor
 
     def value(self, index: int) -> np.ndarray:
-        """The contents of operand `index`, which must be a constant once the shapes are known."""
+        """Return the contents of operand `index`, which must be a constant once the shapes are known."""
         tensor = self.input(index)
         if tensor.data is None or not tensor.is_static:
             self.unsupported(f"input {index} '{tensor.name}' must be a constant")
         return tensor.data
 
     def integers(self, index: int) -> list[int]:
-        """A constant operand as a flat list of integers."""
+        """Return a constant operand as a flat list of integers."""
         value = self.value(index)
         if value.dtype.kind not in "iu":
             self.refuse(f"input {index} must hold integers, holds {value.dtype}")
@@ -140,24 +140,24 @@ class OperatorContext:
         return [int(v) for v in value.reshape(-1)]
 
     def integer(self, index: int) -> int:
-        """A constant operand of one element."""
+        """Return a constant operand with one element as an integer."""
         values = self.integers(index)
         if len(values) != 1:
             self.refuse(f"input {index} must have one element, has {len(values)}")
         return values[0]
 
     def axis(self, axis: int, rank: int) -> int:
-        """An axis counted from the front, checked."""
+        """Check an axis and return it counted from the front."""
         if not -rank <= axis < rank:
             self.refuse(f"axis {axis} is outside rank {rank}")
         return axis % rank
 
     def axes(self, index: int, rank: int) -> list[int]:
-        """A constant operand as axes counted from the front, in order, each once."""
+        """Return a constant operand as sorted axes counted from the front, without duplicates."""
         return sorted({self.axis(axis, rank) for axis in self.integers(index)})
 
     def positive(self, *names: str) -> list[int]:
-        """Options that must be at least 1."""
+        """Return options that must be at least 1."""
         values = [int(self.options[name]) for name in names]
         for name, value in zip(names, values, strict=True):
             if value < 1:
@@ -165,7 +165,7 @@ class OperatorContext:
         return values
 
     def padding(self, size: int, kernel: int, stride: int, dilation: int = 1) -> tuple[int, int]:
-        """How much a window operator pads one axis, before and after."""
+        """Return how much a window operator pads one axis before and after."""
         if self.options["padding"] == Padding.VALID:
             return 0, 0
         if self.options["padding"] != Padding.SAME:
@@ -174,7 +174,7 @@ class OperatorContext:
         return total // 2, total - total // 2
 
     def store(self, index: int, value: Tensor) -> None:
-        """Give the variable at operand `index` a new value."""
+        """Assign a new value to the variable at operand `index`."""
         self.variables[index] = value
 
     # Results
@@ -187,7 +187,7 @@ class OperatorContext:
         *,
         dims: Sequence[int] | None = None,
     ) -> Tensor:
-        """Emit the operation that gives the operator's only result."""
+        """Emit the operation that computes the operator's only result."""
         return self.emit_all(op, inputs, params, dims=None if dims is None else [dims])[0]
 
     def emit_all(
@@ -198,7 +198,7 @@ class OperatorContext:
         *,
         dims: Sequence[Sequence[int]] | None = None,
     ) -> list[Tensor]:
-        """Emit the operation that gives all of the operator's results."""
+        """Emit the operation that computes all of the operator's results."""
         self.output()
         if any(entry.scales.size > 1 for entry in self.outputs):
             self.unsupported("results quantized per channel are not supported")
@@ -235,7 +235,7 @@ class OperatorContext:
         *,
         dims: Sequence[int] | None = None,
     ) -> list[Tensor]:
-        """Emit the result, through the operator's fused activation where it has one.
+        """Emit the result, followed by the operator's fused activation if it has one.
 
         The value before the activation has the result's own quantization, so clamping stored integers is exact.
         """
@@ -262,7 +262,7 @@ class OperatorContext:
         dtype: DataType | None = None,
         quantization: Quantization | None = None,
     ) -> Tensor:
-        """Emit an operation on the way to the result; its type is that of its first input unless given."""
+        """Emit an intermediate operation; its type is that of its first input unless given."""
         return self._emit(
             op,
             inputs,
@@ -274,23 +274,23 @@ class OperatorContext:
         )[0]
 
     def reshape(self, tensor: Tensor, dims: Sequence[int]) -> Tensor:
-        """The same elements in other dimensions, on the way to the result."""
+        """Reshape an intermediate value."""
         return tensor if tensor.dims == tuple(dims) else self.step("Reshape", [tensor], dims=dims)
 
     def cast(self, tensor: Tensor, dtype: DataType) -> Tensor:
-        """The same numbers in another plain type, on the way to the result."""
+        """Cast an intermediate value to another plain type."""
         return tensor if tensor.dtype is dtype else self.step("Cast", [tensor], dtype=dtype)
 
     def finish(self, tensor: Tensor, dims: Sequence[int] | None = None) -> list[Tensor]:
-        """A result that has the elements of a value computed before."""
+        """Emit a result with the elements of an already computed value."""
         return [self.emit("Reshape", [tensor], dims=tensor.dims if dims is None else dims)]
 
     def constant(self, value: np.ndarray, name: str = "") -> Tensor:
-        """A new constant on the way to the result."""
+        """Create an intermediate constant."""
         return self.graph.constant(f"{self.name}/{name or 'constant'}", value)
 
     def known(self, value: np.ndarray) -> list[Tensor]:
-        """A result that is a constant."""
+        """Return a result that is a constant."""
         entry = self.output()
         dtype = data_type(entry)
         return [
@@ -298,7 +298,7 @@ class OperatorContext:
         ]
 
     def limited(self, dims: Sequence[int], itemsize: int = 8) -> tuple[int, ...]:
-        """Dimensions of a constant to be made, which must not be absurdly large."""
+        """Check that a constant of these dimensions is not too large to be created; return them."""
         if any(d < 0 for d in dims) or len(dims) > 8 or math.prod(dims) * itemsize > MAX_CONSTANT_BYTES:
             self.refuse(f"a constant of dimensions {list(dims)} cannot be made")
         return tuple(dims)
@@ -306,7 +306,7 @@ class OperatorContext:
     # Weights
 
     def transposed(self, tensor: Tensor, perm: Sequence[int]) -> Tensor:
-        """Weights in the axis order that QNN wants; the axis of a per-channel quantization moves along."""
+        """Transpose weights to QNN's axis order; the axis of a per-channel quantization moves with them."""
         perm = tuple(perm)
         if tensor.rank != len(perm):
             self.refuse(f"'{tensor.name}' must have rank {len(perm)}, has rank {tensor.rank}")
@@ -324,7 +324,7 @@ class OperatorContext:
         return self.step("Transpose", [tensor], {"perm": perm}, dtype=tensor.dtype, quantization=quantization)
 
     def real(self, tensor: Tensor) -> Tensor:
-        """Weights as float32: quantized weights of a float operator mean their dequantized values."""
+        """Return weights as float32; quantized weights of a float operator are dequantized."""
         if tensor.dtype is DataType.FLOAT_32:
             return tensor
         key = ("real", tensor.name)
@@ -337,12 +337,12 @@ class OperatorContext:
         return made
 
     def weights(self, index: int, activations: Tensor) -> Tensor:
-        """The weights at operand `index`, as the activations' type asks for them."""
+        """Return the weights at operand `index`, as float32 if the activations are float32."""
         tensor = self.input(index)
         return self.real(tensor) if activations.dtype is DataType.FLOAT_32 else tensor
 
     def bias(self, index: int, activations: Tensor, weights: Tensor, channels: int) -> Tensor | None:
-        """The bias at operand `index`: fixed point with the product of both scales where the operator is quantized."""
+        """Return the bias at operand `index`; in a quantized operator it has the product of both scales."""
         tensor = self.given(index)
         if tensor is None:
             return None
@@ -373,5 +373,5 @@ class OperatorContext:
 
 
 def declared_quantization(entry: TfliteTensor) -> Quantization | None:
-    """The quantization of a fixed-point tensor of the file; None for other types."""
+    """Return the quantization of a fixed-point tensor of the file; None for other types."""
     return entry.quantization() if data_type(entry).is_fixed_point else None

@@ -1,4 +1,4 @@
-"""Every operator that converts by itself, by name; those that call subgraphs or hold variables are the walk's."""
+"""All operators that are converted on their own, by name. The walk handles subgraph calls and variables."""
 
 from isthmus.frontends.tflite import convolution, detection, elementwise, movement, recurrent, reduction, spectrum
 from isthmus.frontends.tflite.elementwise import Converter

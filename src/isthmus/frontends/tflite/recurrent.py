@@ -1,4 +1,4 @@
-"""The fused LSTM over a sequence: its operands in QNN's order, its two states kept between executions."""
+"""Conversion of the fused LSTM over a sequence: operands in QNN's order, two states kept between executions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WEIGHTS: dict[int, int] = {
     18: 9, 19: 10, 20: 11,
     22: 16, 23: 17,
 }
-"""TFLite's operand number for each of QNN's that is a weight."""
+"""TFLite's operand number for each weight operand of QNN."""
 LAYER_NORM = range(20, 24)
 
 

@@ -21,7 +21,7 @@ def _reduce(op: str) -> Converter:
 
 
 def _reduce_bool(op: str) -> Converter:
-    """Whether any, or all, are true: the largest, or smallest, of zeros and ones."""
+    """Return a converter of "any" or "all" to the maximum or minimum of zeros and ones."""
 
     def convert(site: OperatorContext) -> list[Tensor]:
         x = site.input(0)
@@ -78,7 +78,7 @@ def _depth_space(op: str) -> Converter:
 
 
 def _batch_space(op: str, amounts: str) -> Converter:
-    """Blocks of one or two spatial axes; with one, the image gets a second axis of size 1."""
+    """Return a converter for blocks of one or two spatial axes; with one, a second axis of size 1 is added."""
 
     def convert(site: OperatorContext) -> list[Tensor]:
         x = site.ranked(0, 3, 4)

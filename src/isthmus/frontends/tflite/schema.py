@@ -1,4 +1,4 @@
-"""Facts of the TFLite file format: field numbers of its tables, its enumerations, and the options of its operators."""
+"""The TFLite file format: field numbers of its tables, its enumerations, and the options of its operators."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ModelField(IntEnum):
 
 
 class MetadataField(IntEnum):
-    """Fields of a metadata entry: a name, and the number of the buffer that holds what it says."""
+    """Fields of a metadata entry: a name, and the number of the buffer with its contents."""
 
     NAME = 0
     BUFFER = 1
@@ -78,7 +78,7 @@ class OperatorField(IntEnum):
 
 
 class BufferField(IntEnum):
-    """Fields of a buffer; offset and size place the bytes outside of the flatbuffer, in the same file."""
+    """Fields of a buffer; offset and size locate bytes outside of the flatbuffer, in the same file."""
 
     DATA = 0
     OFFSET = 1
@@ -161,11 +161,11 @@ NUMPY_TYPES: dict[ElementType, type] = {
     ElementType.UINT16: np.uint16,
     ElementType.INT4: np.int8,
 }
-"""The numpy type of each tensor type that has one here; INT4 is unpacked to a byte per element."""
+"""The numpy type of each supported tensor type; INT4 is unpacked to a byte per element."""
 
 
 class Padding(IntEnum):
-    """How a window operator pads."""
+    """Paddings of a window operator."""
 
     SAME = 0
     VALID = 1
@@ -213,12 +213,12 @@ OPERATORS: tuple[str, ...] = tuple(_OPERATORS.split())
 """The operators in the order of their numbers."""
 CUSTOM = OPERATORS.index("CUSTOM")
 EXTENDED = OPERATORS.index("PLACEHOLDER_FOR_GREATER_OP_CODES")
-"""The 8-bit operator code that says "look at the 32-bit one"."""
+"""The 8-bit operator code that refers to the 32-bit one."""
 
 
 @dataclass(frozen=True)
 class Option:
-    """One option: its field number, its kind (a scalar's, "text" or "i32[]") and its default."""
+    """An option: its field number, its kind (a scalar's, "text" or "i32[]") and its default."""
 
     field: int
     kind: str
@@ -227,12 +227,12 @@ class Option:
 
 @dataclass(frozen=True)
 class OptionsTable:
-    """The options of some operators: the number of their union member, and the fields we read."""
+    """The options of some operators: the number of their union member, and the fields that are read."""
 
     union: int
     fields: dict[str, Option]
     second: bool = False
-    """Whether they live in the second options union."""
+    """Whether the options are in the second options union."""
 
 
 def _options(union: int, **fields: tuple) -> OptionsTable:

@@ -1,7 +1,7 @@
-"""The real Fourier transform, as products with constant matrices, and the few operators that take complex values.
+"""The real Fourier transform as products with constant matrices, and the few operators on complex values.
 
-A complex value is two tensors. Data movement moves both; a product that nobody reads is dropped when the graph is
-prepared, so a model that needs only one part pays for one.
+A complex value is two tensors. Data movement moves both. A product that is never read is dropped when the graph is
+prepared, so a model that needs only one part computes only that one.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from isthmus.graph import DataType, Tensor
 from isthmus.graph.ops.movement import CONSTANT
 
 MAX_LENGTH = 8192
-"""The longest transform: its matrices have the square of this."""
+"""The longest transform; its matrices have up to the square of this number of elements."""
 
 
 def _waves(site: OperatorContext, length: int, count: int) -> tuple[Tensor, Tensor]:
-    """Cosines and negative sines of the first `count` frequencies, one column each."""
+    """Return cosines and negative sines of the first `count` frequencies, one column each."""
     made = []
     for name, function in (("cosines", np.cos), ("sines", lambda angle: -np.sin(angle))):
         key = (name, length, count)
         if key not in site.derived:
-            # The product of indices is taken modulo the length, so that large angles stay exact.
+            # The product of indices is reduced modulo the length, so that large angles stay exact.
             turns = np.outer(np.arange(length), np.arange(count)) % length / length
             value = function(2 * np.pi * turns).astype(np.float32)
             site.derived[key] = site.graph.constant(f"{name} {length}x{count}", value)
@@ -38,7 +38,7 @@ def _waves(site: OperatorContext, length: int, count: int) -> tuple[Tensor, Tens
 
 
 def _fitted(site: OperatorContext, x: Tensor, sizes: Sequence[int]) -> Tensor:
-    """The last axes cut or padded with zeros to `sizes`."""
+    """Cut the last axes, or pad them with zeros, to `sizes`."""
     kept = x.rank - len(sizes)
     ranges = [(0, d, 1) for d in x.dims[:kept]] + [(0, min(d, s), 1) for d, s in zip(x.dims[kept:], sizes, strict=True)]
     if any(end < d for (_, end, _), d in zip(ranges, x.dims, strict=True)):
@@ -67,7 +67,7 @@ def _rfft_2d(site: OperatorContext) -> list[Any]:
 
 
 def convert_complex(site: OperatorContext, operands: Sequence[Any]) -> list[Any]:
-    """Convert an operator of which some operands are complex."""
+    """Convert an operator that has complex operands."""
     if site.entry.code in MOVEMENTS:
         parts = []
         for part in ("real", "imaginary"):
@@ -101,7 +101,7 @@ def _magnitude(site: OperatorContext, z: Complex) -> list[Tensor]:
 
 
 PARTS = {"CAST": _real, "REAL": _real, "IMAG": _imaginary, "COMPLEX_ABS": _magnitude}
-"""Operators that make real numbers of complex ones; a cast keeps the real part."""
+"""Operators that turn complex numbers into real ones; a cast keeps the real part."""
 
 
 def _needs_complex(site: OperatorContext) -> list[Tensor]:

@@ -1,4 +1,4 @@
-"""Variables of a model: their values along the walk, and the graph states that carry them between executions."""
+"""Variables of a model: their values during the walk, and the graph states that keep them between executions."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from isthmus.graph import Graph, Tensor, TensorType
 
 @dataclass
 class Variable:
-    """One variable while the model is walked.
+    """A variable during the walk.
 
-    `initial` is what an initialisation stored, `state` the graph's state once something reads it before it is
-    assigned, `value` what it holds at this point of the walk.
+    `initial` is the value stored by an initialization. `state` is the graph's state, if the variable is read before it
+    is assigned. `value` is what it holds at this point of the walk.
     """
 
     initial: Tensor | None = None
@@ -39,7 +39,7 @@ class Variables:
         return self._variables.setdefault(key, Variable())
 
     def initialize(self, key: Hashable, value: Tensor) -> None:
-        """Store the value a variable has before the first execution."""
+        """Store the value of a variable before the first execution."""
         if not value.is_static:
             raise unsupported(f"variable '{_name(key)}'", "its initial value must be a constant")
         self._variable(key).initial = value
@@ -49,7 +49,7 @@ class Variables:
         self._variable(key).value = value
 
     def read(self, key: Hashable, entry: TfliteTensor, dims: tuple[int, ...]) -> Tensor:
-        """The value a variable holds now; `entry` says as what it is read, `dims` its shape if nothing else does."""
+        """Return a variable's value; `entry` gives its type, `dims` its shape if it has no initial value."""
         variable = self._variable(key)
         if variable.value is None:
             if variable.initial is not None and self._assigned is not None and key not in self._assigned:
@@ -80,7 +80,7 @@ class Variables:
                 Code.TENSOR_INVALID_TENSOR_PARAM, f"variable '{_name(key)}'", f"dimensions {list(dims)} are too large"
             )
         else:
-            # LiteRT leaves a variable that nobody initialised undefined; here it means 0.0.
+            # In LiteRT a variable without an initial value is undefined; here it is 0.0.
             quantization = declared_quantization(entry)
             data = np.full(dims, 0 if quantization is None else quantization.zero_point, dtype.numpy)
         return self.graph.create_tensor(
@@ -93,7 +93,7 @@ class Variables:
         )
 
     def finish(self) -> None:
-        """Tell the graph what each state holds after an execution."""
+        """Set the value that each state has after an execution."""
         for variable in self._variables.values():
             if variable.state is not None and variable.value is not None and variable.value is not variable.state:
                 self.graph.update_state(variable.state, variable.value)
@@ -104,9 +104,9 @@ def _name(key: Hashable) -> str:
 
 
 def _assigned_handles(model: TfliteModel) -> set[Resource] | None:
-    """The handles assigned outside of initialisations, or None where that cannot be told from the file alone.
+    """Return the handles assigned outside of initializations, or None if the file alone does not determine them.
 
-    A variable that only an initialisation assigns is a constant.
+    A variable that only an initialization assigns is a constant.
     """
     assigned: set[Resource] = set()
     for subgraph in model.reachable(initializers=False):
@@ -123,5 +123,5 @@ def _assigned_handles(model: TfliteModel) -> set[Resource] | None:
 
 
 def handle(options: dict) -> Resource:
-    """The variable that a VAR_HANDLE names."""
+    """Return the variable that a VAR_HANDLE names."""
     return Resource(options["container"], options["shared_name"])

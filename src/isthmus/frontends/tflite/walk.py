@@ -1,6 +1,7 @@
-"""The walk over a model's operators in their order: tensors get values, subgraphs are called, loops unrolled.
+"""The walk over a model's operators in execution order: tensors get values, subgraphs are called, loops unrolled.
 
-What cannot be converted is collected, its results count as unknown, and the walk goes on to find all of it.
+Operators that cannot be converted are collected, and their results are unknown. The walk continues, so that one error
+can list all of them.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ from isthmus.graph import Graph, Tensor
 from isthmus.system.shield import check
 
 MAX_DEPTH = 16
-"""How deep subgraphs may call subgraphs."""
+"""The deepest nesting of subgraph calls."""
 MAX_ITERATIONS = 1000
-"""How often a loop may run when it is unrolled."""
+"""The most iterations of a loop that are unrolled."""
 MAX_STEPS = 50_000
-"""How many operators one model may run in all, loops unrolled."""
+"""The most operators that a model may run in all, with loops unrolled."""
 MAX_FOLDED_BYTES = 1 << 30
-"""How many bytes of constants one model may compute from its constants, beyond 8 times its own size."""
+"""The most bytes of constants that a model may compute from its constants, in addition to 8 times its own size."""
 
 
 class Unknown:
@@ -43,12 +44,12 @@ class Unknown:
 
 UNKNOWN = Unknown()
 Value = Tensor | Complex | Resource | Unknown | None
-"""What a tensor of the file stands for; None for an absent operand."""
+"""The value of a tensor of the file; None for an absent operand."""
 
 
 @dataclass
 class TfliteScope:
-    """One call of a subgraph: the values of its tensors so far, and what tells its names from other calls'."""
+    """A call of a subgraph: the values of its tensors so far, and the suffix that makes its names unique."""
 
     subgraph: Subgraph
     values: dict[int, Value]
@@ -60,16 +61,16 @@ class TfliteScope:
     """New values of the variables that the subgraph's caller keeps."""
 
     def name(self, index: int) -> str:
-        """The graph's name for a tensor of the file."""
+        """Return the graph's name for a tensor of the file."""
         return self.names.get(index) or self.subgraph.tensor(index).name + self.suffix
 
     def operator(self, entry: OperatorEntry) -> str:
-        """The name of an operator in this call."""
+        """Return the name of an operator in this call."""
         return self.subgraph.operator_name(entry) + self.suffix
 
 
 class Walk:
-    """The conversion of one model into one graph; `reserved` are the names that no constant may take."""
+    """The conversion of one model into one graph; `reserved` are names that constants must not take."""
 
     def __init__(self, graph: Graph, model: TfliteModel, reserved: frozenset[str] = frozenset()) -> None:
         self.graph = graph
@@ -84,14 +85,14 @@ class Walk:
         self._folded = 0
 
     def scan(self) -> None:
-        """Find every operator that has no conversion, also in subgraphs that the walk may not reach because of it."""
+        """Find every operator without a conversion, also in subgraphs that the walk may not reach because of it."""
         for subgraph in self.model.reachable(initializers=True):
             for entry in subgraph.operators():
                 if entry.code not in CONVERTERS and entry.code not in SPECIAL:
                     self.unsupported.add(entry.code, subgraph.operator_name(entry))
 
     def run(self, scope: TfliteScope) -> list[Value]:
-        """Convert the operators of a subgraph and give the values of its outputs."""
+        """Convert the operators of a subgraph and return the values of its outputs."""
         if scope.depth > MAX_DEPTH:
             raise QnnError(
                 Code.COMMON_LOADING_BINARIES,
@@ -115,7 +116,7 @@ class Walk:
         return [self.value(scope, index) for index in scope.subgraph.outputs]
 
     def _count(self, value: Value) -> None:
-        """Refuse a model whose constants, computed from one another, grow without measure."""
+        """Count bytes of computed constants; refuse a model that computes far more than its size justifies."""
         if isinstance(value, Tensor) and value.is_static:
             self._folded += value.nbytes
             if self._folded > MAX_FOLDED_BYTES + 8 * self.model.nbytes:
@@ -126,7 +127,7 @@ class Walk:
                 )
 
     def value(self, scope: TfliteScope, index: int) -> Value:
-        """The value of a tensor at this point of the walk."""
+        """Return the value of a tensor at this point of the walk."""
         if index == -1:
             return None
         if index in scope.values:
@@ -155,7 +156,7 @@ class Walk:
 
     def _convert(self, scope: TfliteScope, entry: OperatorEntry) -> Sequence[Value]:
         if entry.code not in SPECIAL and entry.code not in CONVERTERS:
-            return [UNKNOWN] * len(entry.outputs)  # `scan` has found it
+            return [UNKNOWN] * len(entry.outputs)  # `scan` has reported it
         try:
             return self.attempt(scope, entry)
         except QnnError as error:
@@ -165,12 +166,12 @@ class Walk:
         return [UNKNOWN] * len(entry.outputs)
 
     def attempt(self, scope: TfliteScope, entry: OperatorEntry) -> Sequence[Value]:
-        """Convert one operator; the values of its results, unknown ones where an operand is.
+        """Convert one operator; return its results, which are unknown if an operand is.
 
         Raises
         ------
         QnnError
-            COMMON_NOT_SUPPORTED for one that cannot be converted, another code for one that makes no sense.
+            COMMON_NOT_SUPPORTED for an operator that cannot be converted, another code for an invalid one.
         """
         special = SPECIAL.get(entry.code)
         if special is None and entry.code not in CONVERTERS:
@@ -183,8 +184,8 @@ class Walk:
                 return special(self, scope, entry, operands)
             return self._emit(scope, entry, operands)
         except (ArithmeticError, LookupError, MemoryError, TypeError, ValueError) as error:
-            # The last net under models that nobody vouches for: what a converter or a reference computation
-            # stumbles over is a fault of the operator, and is reported as one.
+            # The last safeguard against untrusted models: an exception in a converter or a reference computation is a
+            # fault of the operator, and is reported as one.
             raise QnnError(
                 Code.GRAPH_INVALID_OP_CONFIG,
                 f"operator '{scope.operator(entry)}' ({entry.code})",
@@ -302,4 +303,4 @@ SPECIAL: dict[str, Special] = {
     "VAR_HANDLE": Walk._var_handle,
     "WHILE": Walk._while,
 }
-"""Operators that are not one computation on tensors."""
+"""Operators that are not a single computation on tensors."""

@@ -14,17 +14,17 @@ from isthmus.graph.tensor import Tensor
 Params = dict[str, Any]
 Outputs = Sequence[Tensor]
 Summed = Callable[[np.ndarray], np.ndarray]
-"""Operands in the type that sums are kept in: float64 or int64 unless somebody has less time."""
+"""A conversion of operands to the type of sums: float64 or int64, unless the caller prefers speed."""
 
 
 def strided(tap: Sequence[int], counts: Sequence[int], stride: np.ndarray) -> tuple[slice, ...]:
-    """The positions that one filter tap meets, over all windows."""
+    """Return the positions that one filter tap reads, over all windows."""
     slices = (slice(t, t + (c - 1) * int(s) + 1, int(s)) for t, c, s in zip(tap, counts, stride, strict=True))
     return (slice(None), *slices)
 
 
 def taps_of(kernel: Sequence[int], dilation: np.ndarray) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Each tap's index in the filter and its offset in the input."""
+    """Return each tap's index in the filter and its offset in the input."""
     return [
         (index, tuple(i * int(d) for i, d in zip(index, dilation, strict=True)))
         for index in product(*map(range, kernel))
@@ -40,7 +40,7 @@ def pads_of(params: Params, rank: int) -> np.ndarray:
 
 
 def convolution(values: Values, params: Params, outputs: Outputs, summed: Summed = wide) -> np.ndarray:
-    """Conv and DepthWiseConv without bias."""
+    """Compute Conv and DepthWiseConv without bias."""
     x, weights = summed(values[0]), summed(values[1])
     spatial = x.ndim - 2
     group = params["group"] if "group" in params else x.shape[-1] // weights.shape[-2]
@@ -61,7 +61,7 @@ def convolution(values: Values, params: Params, outputs: Outputs, summed: Summed
 
 
 def transpose_convolution(values: Values, params: Params, outputs: Outputs, summed: Summed = wide) -> np.ndarray:
-    """TransposeConv without bias."""
+    """Compute TransposeConv without bias."""
     x, weights = summed(values[0]), summed(values[1])
     spatial, group = x.ndim - 2, params["group"]
     stride, dilation = spatial_of(params, "stride", spatial), spatial_of(params, "dilation", spatial)
@@ -80,13 +80,13 @@ def transpose_convolution(values: Values, params: Params, outputs: Outputs, summ
 
 
 def fully_connected(values: Values, params: Params, outputs: Outputs, summed: Summed = wide) -> np.ndarray:
-    """FullyConnected without bias."""
+    """Compute FullyConnected without bias."""
     weights = summed(values[1])
     return (summed(values[0]).reshape(-1, weights.shape[1]) @ weights.T).reshape(outputs[0].dims)
 
 
 def matmul(values: Values, params: Params, outputs: Outputs, summed: Summed = wide) -> np.ndarray:
-    """MatMul without bias."""
+    """Compute MatMul without bias."""
     left, right = summed(values[0]), summed(values[1])
     left = left.swapaxes(-1, -2) if params.get("transpose_in0") else left
     right = right.swapaxes(-1, -2) if params.get("transpose_in1") else right
@@ -103,7 +103,7 @@ def _matmul_integer(values: Values, params: Params, outputs: Outputs) -> np.ndar
 
 
 def single(op: str, values: Values, params: Params, outputs: Outputs) -> np.ndarray:
-    """A product of floats with its bias, sums in single precision: half the time, and digits enough for a trial."""
+    """Compute a float product with its bias in single precision: half the time, and precise enough for a trial."""
     found: np.ndarray = PRODUCTS[op](values, params, outputs, _as_they_are)
     return found if absent(values, 2) else found + values[2]
 
@@ -121,11 +121,11 @@ def _with_bias(product_of: Computation) -> Computation:
 
 
 def _windows(x: np.ndarray, fill: Any, params: Params, outputs: Outputs) -> list[np.ndarray]:
-    """For each tap of a pooling filter, what the windows see there; `fill` outside the input."""
+    """Return for each tap of a pooling filter the elements that the windows read; `fill` outside the input."""
     kernel, stride = params["filter_size"], params["stride"]
     counts = outputs[0].dims[1:-1]
     pads = pads_of(params, x.ndim - 2).copy()
-    # Rounding up lets the last window reach beyond the padding.
+    # With rounding up, the last window may extend beyond the padding.
     for axis, count in enumerate(counts):
         reach = (count - 1) * int(stride[axis]) + int(kernel[axis])
         pads[axis, 1] = max(pads[axis, 1], reach - x.shape[axis + 1] - pads[axis, 0])
@@ -144,7 +144,7 @@ def _pool_max(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
 
 
 def _pool_sum(x: np.ndarray, params: Params, outputs: Outputs, edges: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Sum over each window, and how many elements it has; the padding counts if `edges`."""
+    """Return the sum over each window and its number of elements; padding counts if `edges`."""
     inside = np.ones((1, *x.shape[1:-1], 1))
     if edges:
         inside = np.pad(inside, [(0, 0), *pads_of(params, x.ndim - 2).tolist(), (0, 0)], constant_values=1)
@@ -179,7 +179,7 @@ PRODUCTS: dict[str, Callable] = {
     "FullyConnected": fully_connected,
     "MatMul": matmul,
 }
-"""The operations that multiply in[0] by in[1] and add in[2], without that addition."""
+"""The operations that multiply in[0] by in[1] and add in[2], here without that addition."""
 
 COMPUTATIONS: dict[str, Callable] = {
     **{name: _with_bias(product_of) for name, product_of in PRODUCTS.items()},

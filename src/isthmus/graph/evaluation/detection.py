@@ -1,4 +1,4 @@
-"""Reference computations whose results are indices, counts or constants made from the input's shape."""
+"""Reference computations whose results are indices, counts or constants derived from the input's shape."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Outputs = Sequence[Tensor]
 
 
 def _rows(found: np.ndarray, output: Tensor) -> np.ndarray:
-    """The found rows in an output with room for a fixed number; -1 where nothing was found."""
+    """Copy the rows that were found to an output of fixed size; the rest is -1."""
     out = np.full(output.dims, -1, np.int64)
     count = min(len(found), len(out))
     out[:count] = found[:count]
@@ -23,7 +23,7 @@ def _rows(found: np.ndarray, output: Tensor) -> np.ndarray:
 
 
 def _overlap(box: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Intersection over union of one box with others, corners in any order."""
+    """Return the intersection over union of one box with others; corners may be in any order."""
     low, high = np.minimum(box[:2], box[2:]), np.maximum(box[:2], box[2:])
     lows, highs = np.minimum(others[:, :2], others[:, 2:]), np.maximum(others[:, :2], others[:, 2:])
     shared = np.prod(np.maximum(np.minimum(high, highs) - np.maximum(low, lows), 0), 1)
@@ -58,7 +58,7 @@ def _one_hot(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
 
 
 def _corners(encodings: np.ndarray, anchors: np.ndarray, params: Params) -> np.ndarray:
-    """Decode boxes from centers and sizes, vertical ones first, in double precision."""
+    """Decode boxes from centers and sizes, vertical coordinates first, in double precision."""
     sizes = anchors[:, 2:].astype(np.float64)
     scales = np.array([[params[f"{axis}_scale"] for axis in pair] for pair in ("yx", "hw")], np.float32).astype(float)
     middles = (encodings[:, :2] / scales[0] * sizes + anchors[:, :2]).astype(np.float32)
@@ -67,7 +67,7 @@ def _corners(encodings: np.ndarray, anchors: np.ndarray, params: Params) -> np.n
 
 
 def _chosen(corners: np.ndarray, scores: np.ndarray, params: Params, most: int) -> list[int]:
-    """Choose up to `most` boxes, the best first, none of which overlaps a better one too much."""
+    """Choose up to `most` boxes, best first, that do not overlap a better one too much."""
     order = np.argsort(-scores, kind="stable")
     left = [int(i) for i in order if scores[i] >= np.float32(params["score_threshold"])]
     areas = np.prod(corners[:, 2:] - corners[:, :2], 1)
@@ -85,7 +85,7 @@ def _chosen(corners: np.ndarray, scores: np.ndarray, params: Params, most: int) 
 
 
 def _detection_post_process(values: Values, params: Params, outputs: Outputs) -> list[np.ndarray]:
-    """Compute LiteRT's numbers: boxes in double precision, the rest in floats, of equal scores the first."""
+    """Compute as LiteRT does: boxes in double precision, the rest in float; the first of equal scores wins."""
     encodings, scores, anchors = (np.asarray(v, np.float32) for v in values)
     classes, kept = params["num_classes"], params["max_detections"]
     scores = scores[0, :, scores.shape[2] - classes :]

@@ -1,4 +1,4 @@
-"""Reference computations element by element: the numpy functions of the operations' own table."""
+"""Elementwise reference computations: the numpy functions of the operations' own table."""
 
 from __future__ import annotations
 

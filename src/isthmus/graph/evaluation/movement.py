@@ -37,7 +37,7 @@ def _unpack(values: Values, params: Params, outputs: Outputs) -> list[np.ndarray
 
 
 def _strided_slice(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
-    # None begins below 0: such a range has no elements, and nothing is left to compute.
+    # A range never begins below 0: it would have no elements, and empty results are not computed.
     slices = tuple(slice(b, None if e < 0 else e, s) for b, e, s in params["ranges"].tolist())
     return values[0][slices].reshape(outputs[0].dims)
 

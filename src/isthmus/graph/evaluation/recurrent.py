@@ -17,7 +17,7 @@ Outputs = Sequence[Tensor]
 
 
 def _operands(values: Values, count: int) -> list[Any]:
-    """All operands in float64, None where they are absent."""
+    """Return all operands in float64, None for absent ones."""
     padded = [*values, *[None] * (count - len(values))]
     return [None if v is None else wide(v) for v in padded]
 

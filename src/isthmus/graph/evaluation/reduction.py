@@ -1,4 +1,4 @@
-"""Reference computations of reductions and normalisations, sums in float64."""
+"""Reference computations of reductions and normalizations, with sums in float64."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _log_softmax(values: Values, params: Params, outputs: Outputs) -> np.ndarray
 
 def _top_k(values: Values, params: Params, outputs: Outputs) -> list[np.ndarray]:
     x = values[0]
-    # Stable, so that of equal elements the first one comes first, also when the largest are wanted.
+    # The sort is stable, so that the first of equal elements comes first, also for the largest elements.
     if params["largest"]:
         order = x.shape[-1] - 1 - np.argsort(x[..., ::-1], axis=-1, kind="stable")[..., ::-1]
     else:
@@ -58,14 +58,14 @@ def _cumulative_sum(values: Values, params: Params, outputs: Outputs) -> np.ndar
     x = np.flip(x, axis) if params["reverse"] else x
     total = np.cumsum(x, axis)
     if params["exclusive"]:
-        # Shifted and not subtracted: infinities must not turn into NaN.
+        # The sums are shifted, since a subtraction would turn infinities into NaN.
         total = np.roll(total, 1, axis)
         np.moveaxis(total, axis, 0)[:1] = 0
     return np.flip(total, axis) if params["reverse"] else total
 
 
 def _affine(x: np.ndarray, values: Values, shape: Sequence[int]) -> np.ndarray:
-    """x times in[1] plus in[2], each where it is given, stretched to `shape`."""
+    """Return x times in[1] plus in[2], each if present, reshaped to `shape`."""
     x = x if absent(values, 1) else x * wide(values[1]).reshape(shape)
     return x if absent(values, 2) else x + wide(values[2]).reshape(shape)
 

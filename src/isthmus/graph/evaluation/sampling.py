@@ -1,7 +1,7 @@
-"""Reference computations that read images at other places.
+"""Reference computations that resample images.
 
-`axis_taps` is the heart of resizing: for each output position along one axis, which input positions it reads and with
-which weights.
+`axis_taps` is the core of resizing: for each output position along one axis, it gives the input positions and their
+weights.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _ROUNDINGS: dict[int, Callable[[np.ndarray], np.ndarray]] = {
 
 
 def _coordinates(size: int, count: int, transformation: int) -> np.ndarray:
-    """Where each of `count` output positions lies among `size` input positions."""
+    """Return the coordinate of each of `count` output positions among `size` input positions."""
     at = np.arange(count, dtype=np.float64)
     if transformation == ASYMMETRIC:
         return at * size / count
@@ -51,7 +51,7 @@ def _coordinates(size: int, count: int, transformation: int) -> np.ndarray:
 
 
 def axis_taps(size: int, count: int, params: Params) -> tuple[np.ndarray, np.ndarray]:
-    """Input positions and weights of each output position, both [count, taps], for the parameters of Resize."""
+    """Return input positions and weights of each output position, both [count, taps], for Resize's parameters."""
     at = _coordinates(size, count, params["transformation_mode"])
     if params["interpolation_mode"] == NEAREST:
         places = _ROUNDINGS[params["nearest_mode"]](at)[:, None]
@@ -92,7 +92,7 @@ def _resize(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
 
 
 def image_resize_params(params: Params, interpolation: int) -> Params:
-    """The parameters of Resize that mean what ResizeBilinear's or ResizeNearestNeighbor's mean."""
+    """Return the parameters of Resize that correspond to ResizeBilinear's or ResizeNearestNeighbor's."""
     if params["align_corners"]:
         transformation, nearest = ALIGN_CORNERS, ROUND_PREFER_CEIL
     elif params["half_pixel_centers"]:
@@ -106,7 +106,7 @@ def image_resize_params(params: Params, interpolation: int) -> Params:
 
 
 def _read(x: np.ndarray, batch: np.ndarray, y: np.ndarray, at: np.ndarray, outside: float | None) -> np.ndarray:
-    """Pixels x[batch, y, at]; beyond the edges `outside`, or the nearest pixel where that is None."""
+    """Return pixels x[batch, y, at]; outside the image `outside`, or the nearest pixel if that is None."""
     height, width = x.shape[1:3]
     pixels = x[batch, np.clip(y, 0, height - 1).astype(np.int64), np.clip(at, 0, width - 1).astype(np.int64)]
     if outside is None:
@@ -144,7 +144,7 @@ def _crop_and_resize(values: Values, params: Params, outputs: Outputs) -> np.nda
 
 
 def _reflect(at: np.ndarray, low: float, high: float) -> np.ndarray:
-    """Coordinates mirrored at both edges until they lie between them."""
+    """Mirror coordinates at both edges until they are inside."""
     if high <= low:
         return np.zeros_like(at)
     span = high - low
@@ -186,7 +186,7 @@ def _yuv_to_rgb(values: Values, params: Params, outputs: Outputs, v_first: bool)
 
 
 def _correlation(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
-    """Mean over the depth of in[0] times in[1] displaced along the width; zeros beyond the edges."""
+    """Compute the mean over the depth of in[0] times in[1] shifted along the width; zeros outside the image."""
     left, right = wide(values[0]), wide(values[1])
     width, reach = left.shape[2], params["displacement"]
     out = np.zeros(outputs[0].dims)

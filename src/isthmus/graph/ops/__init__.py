@@ -1,4 +1,4 @@
-"""Every operation by name, assembled from one table per family."""
+"""The table of all operations by name, assembled from one table per family."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OPERATIONS: dict[str, Operation] = {
 
 
 def having(true: Callable[[Operation], object]) -> frozenset[str]:
-    """The names of the operations of which something is true.
+    """Return the names of the operations for which a predicate is true.
 
     Examples
     --------

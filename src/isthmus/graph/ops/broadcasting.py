@@ -1,4 +1,4 @@
-"""How the dimensions of operands combine: aligned at the last axis, where 1 stretches to the other's size."""
+"""Broadcasting of dimensions: shapes are aligned at the last axis, and a size of 1 extends to the other's size."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from isthmus.graph.operation import Call, Dims
 
 
 def broadcast(call: Call, *shapes: Dims) -> Dims:
-    """The dimensions that all shapes stretch to, or a refusal of the call."""
+    """Return the dimensions that all shapes broadcast to, or refuse the call."""
     rank = max(map(len, shapes))
     out = []
     for sizes in zip(*((1,) * (rank - len(s)) + tuple(s) for s in shapes), strict=True):

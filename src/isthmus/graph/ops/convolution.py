@@ -21,13 +21,13 @@ FLOOR, CEIL = 0, 1
 
 
 def pad_pairs(call: Call, spatial: int) -> np.ndarray:
-    """Parameter pad_amount as [spatial, 2]; one-dimensional operations give it as [2]."""
+    """Return parameter pad_amount as [spatial, 2]; one-dimensional operations give it as [2]."""
     shape = (2,) if spatial == 1 else (spatial, 2)
     return call.numbers("pad_amount", *shape).reshape(spatial, 2)
 
 
 def per_axis(call: Call, name: str, spatial: int, least: int = 1) -> np.ndarray:
-    """A parameter with one number per spatial axis; one-dimensional operations give it as a scalar."""
+    """Return a parameter with one number per spatial axis; one-dimensional operations give it as a scalar."""
     if spatial == 1:
         return np.asarray([call.number(name, least)])
     return call.numbers(name, spatial, least=least)
@@ -37,7 +37,7 @@ def windows(
     call: Call, sizes: Sequence[int], kernel: Sequence[int], stride: np.ndarray, dilation: np.ndarray,
     pads: np.ndarray, rounding: int = FLOOR,
 ) -> Dims:
-    """How many windows fit along each spatial axis."""
+    """Return the number of windows along each spatial axis."""
     out = []
     for axis, size in enumerate(sizes):
         before, after = (int(p) for p in pads[axis])
@@ -52,7 +52,7 @@ def windows(
             )
         step = int(stride[axis])
         count = (-(-free // step) if rounding == CEIL else free // step) + 1
-        # A window that rounding up would start beyond the input sees nothing of it.
+        # Drop a last window that rounding up would start beyond the input, since it would read none of it.
         if rounding == CEIL and (count - 1) * step >= size + before:
             count -= 1
         out.append(count)
@@ -235,7 +235,7 @@ _BYTES = (DataType.UINT_8, DataType.INT_8)
 _EDGES = optional("count_pad_for_edges", "bool", False)
 _ROUNDING = optional("rounding_mode", "u32", FLOOR)
 _TIES = own("ties_away_from_zero", "bool", False)
-"""A fixed-point mean that lies between two stored values goes to the one farther from 0, not to the even one."""
+"""Whether a fixed-point mean halfway between two stored values is rounded away from 0 instead of to even."""
 
 OPERATIONS = (
     *(_conv(n) for n in (1, 2, 3)),

@@ -1,7 +1,6 @@
-"""Operations whose number of results depends on the data: the declared output says how many there is room for.
+"""Operations whose number of results depends on the data. The declared output gives the most that fit.
 
-Rows beyond those found are filled with -1 (with the type's largest value where it is unsigned), those of
-DetectionPostProcess with 0.
+Unused rows are filled with -1 (the largest value of an unsigned type), those of DetectionPostProcess with 0.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ def _non_zero(call: Call) -> list[Dims]:
 
 
 def _detection_post_process(call: Call) -> list[Dims]:
-    """Check boxes as centers and sizes beside anchors, scores of classes and the anchors; a batch of one."""
+    """Check boxes (centers and sizes relative to anchors), class scores and anchors; the batch must be 1."""
     call.rank(0, 3)
     call.rank(1, 3)
     boxes, columns = call.dims(0)[1], call.dims(1)[2]

@@ -1,9 +1,9 @@
-"""Element by element: unary, binary, comparison, logic, selection, activations, and conversions of type.
+"""Elementwise operations: unary, binary, comparison, logic, selection, activations, and type conversions.
 
-Convert, Quantize and Dequantize keep the real number; Cast keeps the stored one, also of fixed-point tensors.
+Convert, Quantize and Dequantize keep the real number; Cast keeps the stored one, even of fixed-point tensors.
 
 An operation is one entry here: its types and parameters, its numpy function, and its traits. Evaluation, passes and the
-lowering to kernels follow from it.
+lowering to kernels use this entry.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ UNARY_OPERATIONS = (
     "ElementWiseFloor", "ElementWiseLog", "ElementWiseNeg", "ElementWiseNot", "Reciprocal", "ElementWiseRound",
     "ElementWiseRsqrt", "ElementWiseSign", "ElementWiseSin", "ElementWiseSquareRoot",
 )
-"""What the operation number of ElementWiseUnary means."""
+"""The functions of ElementWiseUnary, by operation number."""
 
 BINARY_OPERATIONS = (
     "ElementWiseAdd", "ElementWiseAnd", "ElementWiseDivide", "ElementWiseEqual", "ElementWiseFloorDiv",
@@ -38,12 +38,12 @@ BINARY_OPERATIONS = (
     "ElementWiseMaximum", "ElementWiseMinimum", "ElementWiseMod", "ElementWiseMultiply", "ElementWiseNotEqual",
     "ElementWiseOr", "ElementWisePower", "ElementWiseSquaredDifference", "ElementWiseSubtract", "ElementWiseXor",
 )
-"""What the operation number of ElementWiseBinary means."""
+"""The functions of ElementWiseBinary, by operation number."""
 
 NEURON_OPERATIONS = (
     "Elu", "Gelu", "HardSigmoid", "HardSwish", "Relu", "ReluMinMax", "Sigmoid", "ElementWiseSoftplus", "Tanh",
 )
-"""What the operation number of ElementWiseNeuron means."""
+"""The functions of ElementWiseNeuron, by operation number."""
 
 
 
@@ -97,17 +97,17 @@ def _one(
     name: str, function: Function, types: Types = REALS, *params: Param, rule: Rule = _unary, package: str = QTI,
     traits: Traits = _FUNCTION,
 ) -> Operation:
-    """A function of one operand."""
+    """Define a function of one operand."""
     return Operation(name, (1, 1), (1, 1), params, rule, {0: types}, package=package, traits=traits, function=function)
 
 
 def _two(name: str, function: Function, traits: Traits = _ELEMENT_WISE, types: Types = NUMBERS) -> Operation:
-    """Arithmetic or logic of two operands of one type."""
+    """Define arithmetic or logic on two operands of the same type."""
     return Operation(name, (2, 2), (1, 1), (), _binary, {0: types}, traits=traits, function=function)
 
 
 def _test(name: str, function: Function, traits: Traits = _ELEMENT_WISE) -> Operation:
-    """A comparison of two operands of one type."""
+    """Define a comparison of two operands of the same type."""
     types = {0: (*NUMBERS, *BOOL)}
     return Operation(name, (2, 2), (1, 1), (), _binary, types, {0: DataType.BOOL_8}, traits=traits, function=function)
 
@@ -200,21 +200,21 @@ _NAMELESS = (
     _one("Reciprocal", lambda x: 1.0 / x),
     _one("HardSigmoid", lambda x, alpha, beta: np.clip(alpha * x + beta, 0.0, 1.0), REALS, _alpha(0.2), _beta(0.5)),
 )
-"""Functions that only an operation number can name."""
+"""Functions that can be selected only by an operation number."""
 
 FUNCTIONS: dict[str, Operation] = {operation.name: operation for operation in (*_NAMED, *_NAMELESS)}
-"""All functions of elements, also those that are no operations by themselves."""
+"""All elementwise functions, including those that are not operations by themselves."""
 
 NUMBERED: dict[str, tuple[str, ...]] = {
     "ElementWiseUnary": UNARY_OPERATIONS,
     "ElementWiseBinary": BINARY_OPERATIONS,
     "ElementWiseNeuron": NEURON_OPERATIONS,
 }
-"""Operations whose function a number picks."""
+"""Operations whose function is selected by a number."""
 
 
 def numbered(op: str, operation: int) -> Operation:
-    """The function that an operation number means."""
+    """Return the function with this operation number."""
     return FUNCTIONS[NUMBERED[op][operation]]
 
 
@@ -223,7 +223,7 @@ def _picked(call: Call) -> Operation:
 
 
 def _by_number(call: Call) -> list[Dims]:
-    """The rule of the function that the number picks, its defaults filled in."""
+    """Apply the rule of the function with this number, after filling in its defaults."""
     function, tensor = _picked(call), call.tensor(0)
     if tensor.dtype not in function.input_types[0]:
         call.refuse(f"in[0] {tensor.describe()} has a data type that {function.name} does not take")

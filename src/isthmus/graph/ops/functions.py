@@ -1,4 +1,4 @@
-"""Functions of elements in numpy, where one expression does not say them: right and plain, not fast."""
+"""Elementwise functions in numpy that need more than one expression. They are simple and correct, not fast."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ _erf_of_object = np.frompyfunc(math.erf, 1, 1)
 
 
 def erf(x: np.ndarray) -> np.ndarray:
-    """The error function, in float64."""
+    """Compute the error function in float64."""
     return np.asarray(_erf_of_object(x)).astype(np.float64)
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
-    """1 / (1 + exp(-x)) without overflow."""
+    """Compute 1 / (1 + exp(-x)) without overflow."""
     return np.exp(-np.logaddexp(0.0, -x))
 
 
 def softplus(x: np.ndarray, beta: float = 1.0, threshold: float = -1.0) -> np.ndarray:
-    """log(1 + exp(beta x)) / beta; x itself where beta x is above a threshold that is not negative."""
+    """Compute log(1 + exp(beta x)) / beta; return x where beta x exceeds a non-negative threshold."""
     soft = np.logaddexp(0.0, beta * x) / beta
     return np.where(beta * x > threshold, x, soft) if threshold >= 0 else soft
 
 
 def negative(x: np.ndarray) -> np.ndarray:
-    """0 - x, which of unsigned integers wraps."""
+    """Compute 0 - x, which wraps for unsigned integers."""
     return np.zeros((), x.dtype) - x if x.dtype.kind == "u" else np.negative(x)
 
 
 def divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Quotient; of integers, truncated towards zero, and 0 where the divisor is 0."""
+    """Divide; integers are truncated towards zero, and a division by 0 gives 0."""
     if a.dtype.kind == "f":
         return a / b
     floor = a // b
@@ -40,17 +40,17 @@ def divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def floor_divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Quotient, rounded down."""
+    """Divide and round down."""
     return np.floor(a / b) if a.dtype.kind == "f" else a // b
 
 
 def power(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Power; of integers an integer, unless an exponent is negative."""
+    """Compute a power; integers give an integer, unless an exponent is negative."""
     if a.dtype.kind in "iu" and not (b < 0).any():
         return np.power(a, b)
     return np.power(a.astype(np.float64), b)
 
 
 def is_infinite(x: np.ndarray, detect_negative: bool, detect_positive: bool) -> np.ndarray:
-    """Whether x is an infinity of a sign that is looked for."""
+    """Return whether x is an infinity of a sign that is to be detected."""
     return (np.isneginf(x) & detect_negative) | (np.isposinf(x) & detect_positive)

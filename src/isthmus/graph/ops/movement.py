@@ -1,4 +1,4 @@
-"""Moving data without computing: shapes, slices, joins, gathers, scatters, blocks and shuffles."""
+"""Operations that only move data: reshapes, slices, joins, gathers, scatters, blocks and shuffles."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CONSTANT, MIRROR_SYMMETRIC, MIRROR_REFLECT, EDGE = range(4)
 NONE, ADD, MUL, MAX, MIN = range(5)
 """Values of a scatter's reduction."""
 MAX_OUTPUTS = 1 << 16
-"""The most outputs one node may have."""
+"""The most outputs of one node."""
 
 
 def _reshape(call: Call) -> list[Dims]:
@@ -130,7 +130,7 @@ def _pad(call: Call) -> list[Dims]:
     dims = call.dims(0)
     pads = call.numbers("pad_amount", len(dims), 2)
     scheme = call.number("scheme", below=4)
-    # A mirror cannot show more than there is of the input.
+    # A mirror cannot extend further than the input.
     most = {MIRROR_SYMMETRIC: 0, MIRROR_REFLECT: -1}.get(scheme)
     for axis, size in enumerate(dims):
         widest = int(pads[axis].max())
@@ -145,7 +145,7 @@ def _tile(call: Call) -> list[Dims]:
 
 
 def _check_indices(call: Call, index: int, *sizes: int) -> None:
-    """Refuse constant indices that lie outside their axis; of several axes the last one of the indices has one each."""
+    """Refuse constant indices outside their axis; for several axes, the last axis of the indices has one each."""
     indices = call.tensor(index)
     if indices.data is None or not indices.is_static or not indices.elements:
         return
@@ -305,7 +305,7 @@ def _reverse_sequence(call: Call) -> list[Dims]:
 
 _MOVES = Traits(moves=Movement(Picks.PLACE))
 _SCATTERS = Traits(moves=Movement(Picks.PLACE, sources=(0, 2)))
-"""Unless their reduction says to compute."""
+"""Traits of scatters; with a reduction they also compute."""
 
 
 def _operation(name: str, rule: Rule, *params: Param, traits: Traits = _MOVES, **more: Any) -> Operation:

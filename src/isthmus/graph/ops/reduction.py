@@ -1,4 +1,4 @@
-"""Reductions and normalisations: sums over axes, arguments of extremes, softmax, sorting, norms."""
+"""Reductions and normalizations: sums over axes, arg-max and arg-min, softmax, sorting, norms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading images at other places: resizing, cropping, sampling by a grid, colour conversion, correlation."""
+"""Operations that resample images: resize, crop, sample by a grid, colour conversion, correlation."""
 
 from __future__ import annotations
 
