@@ -111,7 +111,7 @@ def test_a_header_of_another_form_is_refused(text):
 
 @pytest.mark.parametrize("size", [-1, 1.0, True, "1", None, [1], 1 << 70])
 def test_a_size_that_is_none_is_refused(size):
-    with pytest.raises(QnnError, match="is no number from 0 to"):
+    with pytest.raises(QnnError, match="is not a number from 0 to"):
         PLAIN.unpack(with_header(PLAIN, json.dumps({"sections": {"a": size}}).encode()))
 
 

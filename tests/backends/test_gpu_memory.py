@@ -103,7 +103,7 @@ def test_the_pointer_of_the_client_instead_of_its_buffer_is_refused():
     with gpu() as backend:
         error = refusal(backend.create_context(), descriptor(array.ctypes.data))
         assert error.code is Code.MEM_INVALID_HANDLE
-        assert "is no object of OpenCL" in error.rule
+        assert "is not an object of OpenCL" in error.rule
         assert refusal(backend.create_context(), descriptor(1)).code is Code.MEM_INVALID_HANDLE
         assert refusal(backend.create_context(), descriptor(1 << 62)).code is Code.MEM_INVALID_HANDLE
         with memory.host(NBYTES) as host:

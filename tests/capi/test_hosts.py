@@ -106,7 +106,7 @@ def test_a_program_brings_its_io_in_the_memory_type_of_its_context(
     program = build("lpai_tcm_io", compiler)
     done = execute(program, libraries, ISTHMUS_LPAI_CONFIG=lpai_config(tmp_path, mem_type))
     assert done.returncode == 0, done.stderr
-    assert ["is no context of libQnnLpai.so" in line for line in complaints(done)] == [True, True]
+    assert ["is not a context of libQnnLpai.so" in line for line in complaints(done)] == [True, True]
     lines = done.stdout.splitlines()
     assert lines[-1] == "done"
     if mem_type == "ddr":

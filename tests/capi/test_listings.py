@@ -43,7 +43,7 @@ def test_tensors_lie_in_the_clients_opencl_buffers(
     done = execute(build("gpu_opencl", compiler, sanitize), libraries, path, **variables, **DRIVERS_LEAK)
     assert (done.returncode, complaints(done)) == (0, [])
     assert "done" in done.stdout.splitlines()
-    assert "is no object of OpenCL, or was released" in done.stdout
+    assert "is not an object of OpenCL, or was released" in done.stdout
 
 
 @pytest.mark.parametrize("how", ["late", "forget", "offline"])

@@ -291,7 +291,7 @@ def test_foreign_nodes_and_delegates_are_refused_by_the_callbacks() -> None:
     free(address, None)
     free(address, block.address)
     block.release()
-    assert b"none of isthmus" in heard[0]
+    assert b"not one of isthmus" in heard[0]
     assert [text for text in heard if b"not taken over" in text] == [b"RuntimeError: the node was not taken over\n"] * 2
 
 

@@ -288,7 +288,7 @@ def test_a_foreign_pointer_is_refused(one) -> None:
     for address in (mine.ctypes.data, 64, one[1].address - 64, one[1].address + (1 << 30), -64):
         refused(
             Code.COMMON_INVALID_ARGUMENT,
-            "no address of custom memory",
+            "not an address of custom memory",
             set_custom_allocation,
             one[0],
             0,
@@ -422,7 +422,7 @@ def test_tensors_cannot_move_while_arrays_of_them_are_about(one) -> None:
     interpreter, memory = one
     interpreter.allocate_tensors()
     view = interpreter.tensor(0)()
-    refused(Code.COMMON_OPERATION_NOT_PERMITTED, "arrays of its tensors", set_custom_allocation, interpreter, 0, memory)
+    refused(Code.COMMON_OPERATION_NOT_PERMITTED, "numpy views of its tensors", set_custom_allocation, interpreter, 0, memory)
     del view
     set_custom_allocation(interpreter, 0, memory)
 

@@ -30,7 +30,7 @@ class Tutorial:
     def rule(self, step: str) -> str:
         """Why a step is refused now; an empty text if it is not."""
         rules = {
-            "set": [(self.is_freed, "no address of custom memory")],
+            "set": [(self.is_freed, "not an address of custom memory")],
             "modify": [
                 (self.is_deleted, "it has been deleted"),
                 (self.is_set and not self.is_allocated, "Call AllocateTensors after SetCustomAllocationForTensor"),

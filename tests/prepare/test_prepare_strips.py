@@ -309,7 +309,7 @@ def test_a_cost_without_a_limit_is_refused():
     assert ScratchLimit.if_any(None) is None
     assert ScratchLimit.if_any("25%", 0.1) == ScratchLimit(share=0.25, slower=0.1)
     assert ScratchLimit.of(ScratchLimit(bytes=7), 0.5) == ScratchLimit(bytes=7, slower=0.5)
-    with pytest.raises(QnnError, match="there is no limit"):
+    with pytest.raises(QnnError, match="there is no scratch limit"):
         ScratchLimit.if_any(None, 0.1)
 
 

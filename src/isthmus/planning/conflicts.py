@@ -36,8 +36,9 @@ def count_conflicts(problem: Problem) -> int:
 
     Examples
     --------
-    >>> from isthmus.planning import Buffer, Problem
-    >>> count_conflicts(Problem((Buffer("a", 0, 2, 8), Buffer("b", 1, 3, 8), Buffer("c", 2, 4, 8))))
+    >>> from isthmus.planning import PlannerBuffer, Problem
+    >>> buffers = PlannerBuffer("a", 0, 2, 8), PlannerBuffer("b", 1, 3, 8), PlannerBuffer("c", 2, 4, 8)
+    >>> count_conflicts(Problem(buffers))
     2
     """
     _, meets = _meetings(problem)
@@ -62,8 +63,9 @@ def find_conflicts(problem: Problem) -> Conflicts:
 
     Examples
     --------
-    >>> from isthmus.planning import Buffer, Problem
-    >>> find_conflicts(Problem((Buffer("a", 0, 2, 8), Buffer("b", 1, 3, 8), Buffer("c", 2, 4, 8)))).lists()
+    >>> from isthmus.planning import PlannerBuffer, Problem
+    >>> buffers = PlannerBuffer("a", 0, 2, 8), PlannerBuffer("b", 1, 3, 8), PlannerBuffer("c", 2, 4, 8)
+    >>> find_conflicts(Problem(buffers)).lists()
     [[1], [0, 2], [1]]
     """
     count = len(problem.buffers)

@@ -28,8 +28,8 @@ def greedy_by_size(problem: Problem) -> tuple[int, ...]:
 
     Examples
     --------
-    >>> from isthmus.planning import Buffer, Problem
-    >>> greedy_by_size(Problem((Buffer("a", 0, 2, 4), Buffer("b", 1, 3, 8), Buffer("c", 2, 4, 6))))
+    >>> from isthmus.planning import PlannerBuffer, Problem
+    >>> greedy_by_size(Problem((PlannerBuffer("a", 0, 2, 4), PlannerBuffer("b", 1, 3, 8), PlannerBuffer("c", 2, 4, 6))))
     (8, 0, 8)
     """
     if count_conflicts(problem) > MAX_CONFLICTS:
@@ -97,8 +97,9 @@ def in_order_of_time(problem: Problem) -> tuple[int, ...]:
 
     Examples
     --------
-    >>> from isthmus.planning import Buffer, Problem
-    >>> in_order_of_time(Problem((Buffer("a", 0, 2, 4), Buffer("b", 1, 3, 8), Buffer("c", 2, 4, 6))))
+    >>> from isthmus.planning import PlannerBuffer, Problem
+    >>> buffers = PlannerBuffer("a", 0, 2, 4), PlannerBuffer("b", 1, 3, 8), PlannerBuffer("c", 2, 4, 6)
+    >>> in_order_of_time(Problem(buffers))
     (0, 4, 12)
     """
     buffers = problem.buffers

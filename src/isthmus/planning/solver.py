@@ -59,8 +59,9 @@ def solve(
 
     Examples
     --------
-    >>> from isthmus.planning import Buffer, Problem
-    >>> buffers = (Buffer("a", 0, 3, 4), Buffer("b", 3, 9, 4), Buffer("c", 0, 9, 4), Buffer("d", 9, 21, 4))
+    >>> from isthmus.planning import PlannerBuffer, Problem
+    >>> lives = [("a", 0, 3, 4), ("b", 3, 9, 4), ("c", 0, 9, 4), ("d", 9, 21, 4)]
+    >>> buffers = tuple(PlannerBuffer(*life) for life in lives)
     >>> solve(Problem(buffers)).peak
     8
     >>> solve(Problem(buffers, capacity=7)).status.value

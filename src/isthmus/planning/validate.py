@@ -30,8 +30,8 @@ def check(problem: Problem, offsets: Sequence[int]) -> int:
 
     Examples
     --------
-    >>> from isthmus.planning import Buffer, Problem
-    >>> problem = Problem((Buffer("a", 0, 2, 8), Buffer("b", 1, 3, 8)))
+    >>> from isthmus.planning import PlannerBuffer, Problem
+    >>> problem = Problem((PlannerBuffer("a", 0, 2, 8), PlannerBuffer("b", 1, 3, 8)))
     >>> check(problem, (0, 8))
     16
     >>> check(problem, (0, 4))

@@ -39,6 +39,8 @@ _VALID = 1
 _CODE_VERSION = 2
 """The field of an operator code with the version from which on it supports its types."""
 _CONCATENATION_OPTIONS = 10
+_OTHER_OPTIONS = {"CONV_2D": (6, "i8"), "DEPTHWISE_CONV_2D": (3, "i32")}
+"""Options that only the file needs: the type of a quantized bias and the depth multiplier, as field and kind."""
 _ORDERED = ("ASSIGN_VARIABLE", "CALL", "CALL_ONCE", "IF", "READ_VARIABLE", "VAR_HANDLE", "WHILE")
 """Operators that act by more than their operands: the order of the file is kept."""
 
@@ -331,7 +333,11 @@ class _TfliteWriter:
             assert one.old is not None
             known = OPTIONS[one.old.code].fields.items()
             numbers = {option.field: int(one.old.options[name]) for name, option in known}
-            front.scalars({**numbers, 0: _VALID}, places[OperatorField.OPTIONS])
+            assert table is not None
+            old = table.table(OperatorField.OPTIONS, f"the options of {table.what}")
+            other, width = _OTHER_OPTIONS.get(one.old.code, (0, "i8"))
+            kept = {} if old is None else {other: old.integer(other, width, 0)}
+            front.scalars({**kept, **numbers, 0: _VALID}, places[OperatorField.OPTIONS])
 
 
 class _Operator:

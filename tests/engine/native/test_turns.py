@@ -144,7 +144,7 @@ def test_turns_that_write_into_the_lane_of_another_are_refused():
                 verify(forged(program, place, Operand.at(Pool.SCRATCH, Operand(word).offset)))
             except Unsafe as problem:
                 refused.append(str(problem))
-    assert any("lanes that may be of another thread" in text for text in refused)
+    assert any("arenas that may belong to another thread" in text for text in refused)
     assert any("work space of several threads" in text for text in refused)
 
 

@@ -255,8 +255,8 @@ REFUSED: list[tuple[ModelProto, str]] = [
         "no turn at all",
     ),
     # Spectra.
-    (one("DFT", (2, 6, 3), axis=1), "is no axis of samples"),
-    (one("DFT", (2, 6, 1), axis=2), "is no axis of samples"),
+    (one("DFT", (2, 6, 3), axis=1), "is not an axis of samples"),
+    (one("DFT", (2, 6, 1), axis=2), "is not an axis of samples"),
     (one("DFT", (2, 6, 1), axis=1, inverse=1, onesided=1), "a one-sided inverse"),
     (one("DFT", (2, 6, 1), {"n": np.int64(0)}, axis=1), "a transform of 0 samples"),
     (one("STFT", (1, 40, 3), {"s": np.int64(4), "-": 0, "n": np.int64(8)}), "cannot be cut"),

@@ -577,7 +577,7 @@ def branching(condition: T, given: list[int]) -> bytes:
             handled(Op("ASSIGN_VARIABLE", [1, 0], []), Op("READ_VARIABLE", [1], [4]), out=4, more=[T("i32", (2,))]),
             "is read as INT32",
         ),
-        (handled(Op("NEG", [0], [2]), out=1), "no tensor of real numbers"),
+        (handled(Op("NEG", [0], [2]), out=1), "not a tensor of real numbers"),
         (branching(T("bool", (), True), [0, 1, 1]), "gives 2 values to subgraph 'main', which takes 1"),
         (branching(T("bool", (2,), [True, True]), [0, 1]), "must be one value"),
         (branching(T("bool", (), True), []), "must be one value"),

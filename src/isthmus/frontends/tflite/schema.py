@@ -244,10 +244,10 @@ _KEEP_DIMS = _options(27, keep_dims=(0, "bool", False))
 
 OPTIONS: dict[str, OptionsTable] = {
     "CONV_2D": _options(
-        1, **_WINDOW, activation=(3, "i8"), dilation_w=(4, "i32", 1), dilation_h=(5, "i32", 1), bias_type=(6, "i8")
+        1, **_WINDOW, activation=(3, "i8"), dilation_w=(4, "i32", 1), dilation_h=(5, "i32", 1)
     ),
     "DEPTHWISE_CONV_2D": _options(
-        2, **_WINDOW, multiplier=(3, "i32"), activation=(4, "i8"), dilation_w=(5, "i32", 1), dilation_h=(6, "i32", 1)
+        2, **_WINDOW, activation=(4, "i8"), dilation_w=(5, "i32", 1), dilation_h=(6, "i32", 1)
     ),
     "AVERAGE_POOL_2D": _options(5, **_WINDOW, filter_w=(3, "i32"), filter_h=(4, "i32"), activation=(5, "i8")),
     "FULLY_CONNECTED": _options(

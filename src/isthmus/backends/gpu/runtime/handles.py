@@ -49,6 +49,8 @@ def _index(given: Any) -> int:
     """Ask a client's object for its handle; -1 where it has none."""
     try:
         return operator.index(getattr(given, "int_ptr", given))
+    except QnnError:
+        raise
     except Exception as problem:
         # Objects of pyopencl raise its own errors; anything else comes from a signal's handler.
         if type(given).__module__.startswith("pyopencl") and not type(problem).__module__.startswith("pyopencl"):
