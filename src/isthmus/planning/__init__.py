@@ -1,6 +1,6 @@
-"""Exact offline memory planning: buffers with known lifetimes are given offsets in one block of memory.
+"""Exact offline memory planning: buffers with known lifetimes get offsets in one block of memory.
 
-The room knows nothing of tensors or graphs. It takes a `Problem`, and gives back a `Solution` that says how good it is.
+This package does not know tensors or graphs. It takes a `Problem` and returns a `Solution` that says how good it is.
 
 Examples
 --------

@@ -1,8 +1,8 @@
-"""One try of the exact search at one component: which capacity, which preference, how many nodes.
+"""One attempt of the exact search at one component, with a capacity, a preference and a node limit.
 
-How long a search takes hangs on the order in which it prefers buffers, and hardly any order is good for all problems.
-So searches are tried in turns with different orders, each shaken a little at random, and each preferring what the ones
-before it found hardest to place.
+The time of a search depends on the order in which it prefers buffers, and hardly any order is good for all problems. So
+several attempts use different orders in rotation. Each order is perturbed a little at random, and prefers the buffers
+that earlier attempts found hardest to place.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ from isthmus.planning.search import (
     State,
 )
 
-# Preferences, taken in turns: whether where memory is scarcest comes first, then which of width and area decides.
+# Preferences, used in rotation: whether buffers where memory is scarcest come first, then whether width or area
+# decides.
 PREFERENCES = (("crowd", "width", "area"), ("crowd", "area", "width"), ("width", "area"))
 SHAKE = (0.05, 0.3)
 BLAME_WEIGHT = 0.3
@@ -42,7 +43,7 @@ BLAME_DECAY = 0.9
 
 @dataclass
 class Task:
-    """A component with all tables that do not change between attempts, and what the latest attempts learnt."""
+    """A component with all tables that do not change between attempts, and what the latest attempts learned."""
 
     problem: Problem
     scale: Scale
@@ -55,7 +56,7 @@ class Task:
 
     @cached_property
     def fixed_tables(self) -> dict[str, list[int]]:
-        """The fields of a search state that every attempt shares, as lists."""
+        """The fields of a search state that all attempts share, as lists."""
         c, scale = self.component, self.scale
         local = {index: k for k, index in enumerate(c.members)}
         first, conflict = [0], []
@@ -87,7 +88,7 @@ class Task:
 
     @cached_property
     def fixed_arrays(self) -> dict[str, Any]:
-        """The same as arrays."""
+        """The same fields as arrays."""
         return {name: np.array(values, dtype=np.int64) for name, values in self.fixed_tables.items()}
 
     @cached_property
@@ -130,25 +131,25 @@ class Task:
 
     @cached_property
     def start_arrays(self) -> dict[str, Any]:
-        """The same as arrays."""
+        """The same fields as arrays."""
         return {name: np.array(values, dtype=np.int64) for name, values in self.start.items()}
 
     @cached_property
     def crowding(self) -> list[int]:
-        """For each member the most that is live at once during its lifetime."""
+        """For each member, the maximum of live memory during its lifetime."""
         tables, total = self.fixed_tables, self.start["total"]
         first, left, right = tables["piece_first"], tables["piece_left"], tables["piece_right"]
         return [max(max(total[left[p] : right[p]]) for p in range(first[k], first[k + 1])) for k in range(len(self))]
 
     @cached_property
     def widths_and_areas(self) -> tuple[list[float], list[float]]:
-        """For each member how long it is live, and that times its size."""
+        """For each member, the length of its lifetime, and that length times its size."""
         buffers = [self.problem.buffers[i] for i in self.component.members]
         width = [float(sum(end - start for start, end in b.lifetimes)) for b in buffers]
         return width, [w * b.size for w, b in zip(width, buffers, strict=True)]
 
     def limits(self, capacity: int) -> list[int]:
-        """The highest offset of each member at which it ends below the capacity."""
+        """Return for each member the highest offset at which it ends within the capacity."""
         c, buffers = self.component, self.problem.buffers
         highest = [(capacity - buffers[i].size) // self.scale.unit - c.base for i in c.members]
         fixed = [self.scale.fixed[i] for i in c.members]
@@ -166,7 +167,9 @@ class Task:
         return at
 
     def _groups(self) -> list[int]:
-        """A number for each member, shared by those that may change places: same lifetime, same padding, no demands."""
+        """Return a group number for each member; members with equal lifetime and padding and no constraints share
+        one.
+        """
         numbers: dict[object, int] = {}
         c = self.component
         groups = []
@@ -180,20 +183,20 @@ class Task:
 
 
 class Attempt:
-    """A search that can be run a slice at a time.
+    """A search that can run in slices.
 
     Parameters
     ----------
     task
-        The component.
+        The component to place.
     capacity
-        Bytes that the layout may take.
+        The bytes that the layout may take.
     turn
-        Which attempt at this component it is; decides preference and shaking.
+        The number of this attempt at the component; it determines preference and perturbation.
     node_limit
-        When to give up.
+        The maximum number of nodes to examine.
     blame
-        For each member how hard it was to place in the attempts before, from 0 to 1; empty for the first.
+        For each member, how hard it was to place in earlier attempts, from 0 to 1; empty for the first.
     machine
         Whether the search will run as machine code, on arrays.
     """
@@ -222,7 +225,7 @@ class Attempt:
             self.state = State(**task.fixed_tables, **{k: list(v) for k, v in task.start.items()}, **own)
 
     def run(self, advance: Advance, nodes: int) -> int:
-        """Go on for at most so many nodes; the answer is that of `search.advance`."""
+        """Continue for at most `nodes` nodes; return the result of `search.advance`."""
         left = min(nodes, self.node_limit - self.nodes)
         while True:
             result = advance(self.state, left)
@@ -241,7 +244,7 @@ class Attempt:
 
     @property
     def blame(self) -> list[float]:
-        """How hard each member was to place, here and in the attempts before, the hardest 1."""
+        """How hard each member was to place, in this and earlier attempts; the hardest has 1."""
         counts = [int(n) for n in self.state.blame]
         all_of_it = max(sum(counts), 1)
         mixed = [BLAME_DECAY * b + n / all_of_it for b, n in zip(self.blame_before, counts, strict=True)]
@@ -250,12 +253,12 @@ class Attempt:
 
     @property
     def offsets(self) -> list[int]:
-        """Where the members lie, in units above the base, once solved."""
+        """The offsets of the members in units above the base, once solved."""
         return [int(at) for at in self.state.floor]
 
 
 def _ranks(task: Task, preference: Sequence[str], seed: int, blame: Sequence[float]) -> list[int]:
-    """Place of each member in a strict order of preference; seed 0 leaves it as it is."""
+    """Return the rank of each member in a strict order of preference; seed 0 means no perturbation."""
     chance = random.Random(seed)
     shake = SHAKE[seed % len(SHAKE)] if seed else 0.0
     weight = [1 + BLAME_WEIGHT * b for b in blame]
@@ -275,7 +278,7 @@ def _ranks(task: Task, preference: Sequence[str], seed: int, blame: Sequence[flo
 
 
 def _twins(task: Task, rank: Sequence[int]) -> list[int]:
-    """For each member the one just before it in rank that is the same in everything, or -1."""
+    """Return for each member the closest identical one before it in rank, or -1."""
     twin = [-1] * len(task)
     last: dict[tuple[int, int], int] = {}
     tables = task.fixed_tables

@@ -1,4 +1,4 @@
-"""How many bytes every layout needs, whatever a planner may do."""
+"""A lower bound of the bytes that any layout needs."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from isthmus.planning.problem import PlannerBuffer, Problem
 
 
 def lower_bound(problem: Problem) -> int:
-    """Bytes below which no layout can go.
+    """Return a number of bytes that every layout needs.
 
-    At each step all live buffers lie side by side, so their sizes add up. When all offsets are multiples of some
-    number, each buffer but the topmost also fills its last multiple. A fixed buffer needs the room up to its own end.
+    At each step the live buffers do not overlap, so their sizes add up. If all offsets are multiples of some number,
+    each buffer except the topmost also occupies the rest of its last multiple. A fixed buffer needs the space up to its
+    own end.
 
     Parameters
     ----------
     problem
-        Its capacity plays no part.
+        The problem; its capacity is ignored.
 
     Examples
     --------
@@ -31,8 +32,8 @@ def lower_bound(problem: Problem) -> int:
     """
     buffers = [b for b in problem.buffers if b.size]
     bound = max((b.offset + b.size for b in problem.buffers if b.offset is not None), default=0)
-    # Buffers with coarser alignments alone may need more than all buffers at the finest common one, where small
-    # buffers could fill the padding of the others.
+    # Buffers with coarser alignments may need more by themselves than all buffers at the finest common alignment, where
+    # small buffers could fill the padding of the others.
     for unit in sorted({1, *(b.alignment for b in buffers)}):
         family = [b for b in buffers if b.alignment % unit == 0]
         step = math.gcd(*(b.alignment for b in family)) if family else 1
@@ -42,7 +43,9 @@ def lower_bound(problem: Problem) -> int:
 
 
 def _live_total(buffers: Sequence[PlannerBuffer], unit: int) -> int:
-    """Largest sum of live sizes over time, each but the topmost rounded up to a multiple of `unit`."""
+    """Return the maximum over time of the sum of live sizes, each but the topmost rounded up to a multiple of
+    `unit`.
+    """
     if not buffers:
         return 0
     pieces = [(s, e, i) for i, b in enumerate(buffers) for s, e in b.lifetimes]
@@ -63,9 +66,9 @@ def _live_total(buffers: Sequence[PlannerBuffer], unit: int) -> int:
 
 
 def _largest_at(begin: np.ndarray, stop: np.ndarray, values: np.ndarray, count: int) -> np.ndarray:
-    """For each of `count` steps the largest value among the intervals ``[begin, stop)`` that cover it.
+    """Return for each of `count` steps the largest value among the intervals ``[begin, stop)`` that cover it.
 
-    Intervals paint in falling order of value; `free` leads from a painted step to the next that is not.
+    Intervals are painted in descending order of value; `free` maps a painted step to the next unpainted one.
     """
     painted = np.zeros(count, dtype=np.int64)
     free = list(range(count + 1))

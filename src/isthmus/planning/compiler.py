@@ -1,7 +1,7 @@
-"""From the search to machine code, as a program of its own: the process that plans never loads numba.
+"""Compilation of the search to machine code, in a separate process, so that the planning process never loads numba.
 
-Every field of a state becomes a bare pointer. The C function takes the address of a table of these pointers, how many
-nodes to go on for, and the address that the answer is written to.
+Every field of a state becomes a bare pointer. The C function takes the address of a table of these pointers, the number
+of nodes to examine, and the address for the result.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _WORD = ir.IntType(64)
 
 @intrinsic
 def _state_at(typing_context: Any, table: Any) -> Any:
-    """The state whose pointers stand at an address."""
+    """Return the state whose pointers are stored at an address."""
     fields = len(search.State._fields)
     state = types.NamedUniTuple(types.CPointer(types.int64), fields, search.State)
 
@@ -53,7 +53,7 @@ def _store(typing_context: Any, address: Any, value: Any) -> Any:
 
 
 def compile_search(triple: str) -> bytes:
-    """The object file of the search, for every machine of an architecture."""
+    """Return the object file of the search, for any machine of an architecture."""
     scope = dict(vars(search))
     for name in _PARTS:
         scope[name] = njit(forceinline=True, **_OPTIONS)(FunctionType(scope[name].__code__, scope, name))

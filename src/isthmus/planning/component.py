@@ -1,8 +1,9 @@
-"""Takes a problem apart: what is easy is set aside, what is hard is left as independent components.
+"""Decomposition of a problem: easy buffers are set aside, and the hard ones form independent components.
 
-Three facts make most problems small. Buffers on different sides of a point in time that none spans do not meet. A
-buffer that meets all others of its component may as well lie below them. And a buffer finds room whatever the others
-do if the memory that its neighbours leave free is more than all the holes that are too small for it.
+Three facts make most problems small. Buffers on different sides of a point in time that no buffer spans do not
+conflict. A buffer that conflicts with all others of its component may be placed below them. And a buffer always finds
+space, wherever the others are, if its neighbours leave more memory free than the total of all holes that are too small
+for it.
 """
 
 from __future__ import annotations
@@ -23,18 +24,19 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Scale:
-    """A problem in the largest unit that loses nothing.
+    """A problem in the largest unit that loses no precision.
 
-    With all sizes rounded up to the common alignment, every offset of a pushed-down layout is a multiple of `unit`.
+    With all sizes rounded up to the common alignment, every offset is a multiple of `unit` in a layout where no buffer
+    can move down.
 
     Parameters
     ----------
     unit
-        Bytes in a unit.
+        The number of bytes in a unit.
     size, alignment
-        Of each buffer, in units.
+        Size and alignment of each buffer, in units.
     fixed
-        Offset of each buffer in units, or -1.
+        The fixed offset of each buffer in units, or -1.
     """
 
     unit: int
@@ -49,7 +51,7 @@ class Scale:
         size = [-(-b.size // step) * step for b in buffers]
         mixed = [b.alignment for b in buffers if b.alignment != step]
         unit = math.gcd(*size, *mixed, *(b.offset for b in buffers if b.offset is not None)) or 1
-        # Alignments that divide the unit cost nothing any more.
+        # Alignments that divide the unit no longer have a cost.
         return cls(
             unit,
             [s // unit for s in size],
@@ -58,26 +60,27 @@ class Scale:
         )
 
     def is_plain(self, index: int) -> bool:
-        """Whether a buffer may lie at any multiple of the unit."""
+        """Return whether a buffer may be at any multiple of the unit."""
         return self.alignment[index] == 1 and self.fixed[index] < 0
 
 
 @dataclass
 class Component:
-    """Buffers that hang together, with times as sections: moments at which the set of live buffers is largest.
+    """Connected buffers, with time divided into sections: the moments at which the set of live buffers is maximal.
 
     Parameters
     ----------
     members
-        Indices of the buffers in the problem; all tables below count in this order.
+        Indices of the buffers in the problem; all tables below are in this order.
     base
-        Units below the component that are taken by buffers set aside.
+        Units below the component that are occupied by buffers set aside.
     piece_first, piece_left, piece_right
-        Sections in which each buffer is live: pieces ``piece_first[i]`` to ``piece_first[i + 1]``, each half open.
+        Sections in which each buffer is live: pieces ``piece_first[i]`` to ``piece_first[i + 1]``, each a half-open
+        range.
     left, right
-        First section of each buffer, and the one after its last.
+        The first section of each buffer, and the one after its last.
     sections
-        How many there are.
+        The number of sections.
     """
 
     members: list[int]
@@ -92,16 +95,16 @@ class Component:
 
 @dataclass
 class Parts:
-    """A problem taken apart.
+    """A problem split into parts.
 
     Parameters
     ----------
     settled
-        Offset in units of each buffer that is out of the way of all others.
+        Offset in units of each buffer that cannot affect any other.
     components
-        What has to be searched.
+        The components to search.
     last
-        Buffers that find room when all others are placed, in the order in which to place them.
+        Buffers that always find space after all others are placed, in the order in which to place them.
     """
 
     settled: dict[int, int] = field(default_factory=dict)
@@ -112,9 +115,9 @@ class Parts:
 def take_apart(
     problem: Problem, scale: Scale, conflicts: Conflicts, capacity: int, deadline: float = math.inf
 ) -> Parts | None:
-    """Split a problem into components, for any capacity in bytes from the given one up.
+    """Split a problem into components, for any capacity of at least `capacity` bytes.
 
-    None where that is not done when the clock of `time.perf_counter` reaches the deadline.
+    Return None if this takes longer than the deadline, a time of `time.perf_counter`.
     """
     parts = Parts()
     neighbours = conflicts.lists()
@@ -144,7 +147,7 @@ def take_apart(
 def _without_easy(
     members: list[int], room: int, scale: Scale, neighbours: Sequence[Sequence[int]], easy: list[int]
 ) -> list[int]:
-    """Set aside, one after the other, buffers that fit in wherever their neighbours may lie."""
+    """Set aside, one by one, buffers that find space wherever their neighbours are."""
     left = set(members)
     taken = {i: sum(scale.size[j] for j in neighbours[i] if j in left) for i in members}
     count = {i: sum(j in left for j in neighbours[i]) for i in members}
@@ -165,14 +168,15 @@ def _without_easy(
 
 
 def _components(problem: Problem, members: list[int], base: int) -> list[Component]:
-    """Cut the members apart at every point in time that none of them spans."""
+    """Separate the members at every point in time that none of them spans."""
     if not members:
         return []
     pieces = [(s, e, k) for k, i in enumerate(members) for s, e in problem.buffers[i].lifetimes]
     starts, ends, owners = np.array(pieces, dtype=np.int64).T
     times = np.unique(np.concatenate((starts, ends)))
     begin, stop = np.searchsorted(times, starts), np.searchsorted(times, ends)
-    # A stretch between two times holds a largest set only if something starts with it and something ends with it.
+    # In an interval between two times, the set of live buffers is maximal only if some buffer starts at its start and
+    # some buffer ends at its end.
     opens, closes = np.zeros(len(times), dtype=bool), np.zeros(len(times), dtype=bool)
     opens[begin] = True
     closes[stop] = True
@@ -209,7 +213,7 @@ def _components(problem: Problem, members: list[int], base: int) -> list[Compone
 
 
 def _hull(owners: Ints, left: Ints, right: Ints, count: int) -> tuple[Ints, Ints]:
-    """First and last section of each owner, over all its pieces."""
+    """Return the first section of each owner and the one after its last, over all its pieces."""
     low = np.full(count, np.iinfo(np.int64).max)
     high = np.zeros(count, dtype=np.int64)
     np.minimum.at(low, owners, left)
@@ -218,9 +222,9 @@ def _hull(owners: Ints, left: Ints, right: Ints, count: int) -> tuple[Ints, Ints
 
 
 def _bottom(problem: Problem, scale: Scale, component: Component) -> list[int]:
-    """Members that meet all others and may be stacked below them.
+    """Return the members that conflict with all others and may be stacked below them.
 
-    One with padding is not among them: on top of all others its padding would cost nothing.
+    Members with padding are excluded, because on top of all others their padding would cost nothing.
     """
     members = component.members
     if not all(scale.is_plain(i) for i in members):

@@ -1,4 +1,4 @@
-"""Which buffers are live at the same time, and so may not share memory."""
+"""Conflicts: pairs of buffers that are live at the same time and must not share memory."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 from isthmus.planning.problem import Problem
 
 MAX_CONFLICTS = 1_000_000
-"""Pairs of buffers that are listed at most: Python takes some hundred bytes for each."""
+"""The maximum number of pairs of buffers to list; Python needs some hundred bytes for each."""
 
 
 @dataclass(frozen=True)
 class Conflicts:
-    """For each buffer the others that it may not overlap, as one flat table.
+    """The buffers that each buffer must not overlap, as one flat table.
 
-    The conflicts of buffer ``i`` are ``others[first[i]:first[i + 1]]``, in rising order. Buffers of zero bytes have
+    The conflicts of buffer ``i`` are ``others[first[i]:first[i + 1]]``, in ascending order. Buffers of zero bytes have
     none.
     """
 
@@ -26,13 +26,13 @@ class Conflicts:
     others: NDArray[np.int64]
 
     def lists(self) -> list[list[int]]:
-        """The same as Python lists, which are faster to walk through outside compiled code."""
+        """Return the conflicts as Python lists, which are faster to iterate outside compiled code."""
         flat, first = self.others.tolist(), self.first.tolist()
         return [flat[a:b] for a, b in pairwise(first)]
 
 
 def count_conflicts(problem: Problem) -> int:
-    """Count the pairs of buffers that are live at the same time, those that meet twice as two.
+    """Count the pairs of buffers that are live at the same time; a pair that meets twice counts as two.
 
     Examples
     --------
@@ -46,9 +46,9 @@ def count_conflicts(problem: Problem) -> int:
 
 
 def _meetings(problem: Problem) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """List stretches of life as start, end and owner, sorted by start, and how many each meets that begin after it.
+    """List live intervals (start, end, owner) by start, and how many later ones each overlaps.
 
-    Those follow it without a break.
+    Those directly follow it in the list.
     """
     pieces = [(s, e, i) for i, b in enumerate(problem.buffers) if b.size for s, e in b.lifetimes]
     table = np.array(pieces, dtype=np.int64).reshape(-1, 3)
@@ -59,7 +59,7 @@ def _meetings(problem: Problem) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 def find_conflicts(problem: Problem) -> Conflicts:
     """List the pairs of buffers that are live at the same time.
 
-    The cost is that of sorting plus that of writing the pairs down.
+    The cost is that of sorting plus that of writing the pairs.
 
     Examples
     --------
@@ -75,7 +75,7 @@ def find_conflicts(problem: Problem) -> Conflicts:
     right = np.arange(len(left)) - np.repeat(np.cumsum(meets) - meets, meets) + after[left]
     a, b = owners[left], owners[right]
     keys = np.concatenate((a * count + b, b * count + a))
-    # Only a buffer with gaps can meet another one twice; without gaps sorting is enough.
+    # Only a buffer with gaps can meet another one twice; without gaps, sorting suffices.
     keys = np.unique(keys) if len(table) > count else np.sort(keys)
     rows = keys // max(count, 1)
     first = np.searchsorted(rows, np.arange(count + 1))

@@ -1,4 +1,4 @@
-"""Fast layouts: buffers are placed one after another, each as low as it can go."""
+"""Fast layouts: buffers are placed one after another, each as low as possible."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from isthmus.planning.conflicts import MAX_CONFLICTS, count_conflicts, find_conf
 from isthmus.planning.problem import Problem
 
 _LOOK_EVERY = 256
-"""Buffers that are placed between two looks at the clock."""
+"""The number of buffers placed between two checks of the clock."""
 
 
 def greedy_by_size(problem: Problem) -> tuple[int, ...]:
-    """Place the largest buffer first, each into the lowest gap that holds it.
+    """Place buffers by descending size, each into the lowest gap that holds it.
 
-    This is what most runtimes do (TensorFlow Lite's arena planner among them), so it is the figure to compare with.
-    The capacity of the problem plays no part. Where too many buffers are live together to list the pairs, they are
-    placed in order of time instead.
+    This is what most runtimes do (including TensorFlow Lite's arena planner), so it serves as the baseline. The
+    capacity of the problem is ignored. If too many buffers are live at once to list the pairs, buffers are placed in
+    order of time instead.
 
     Returns
     -------
@@ -53,15 +53,15 @@ def first_fit(
     Parameters
     ----------
     problem
-        Fixed buffers are placed before all others, where they have to be.
+        Fixed buffers are placed before all others, at their offsets.
     order
         Indices of all buffers, or of those that are neither fixed nor given.
     conflicts
-        For each buffer those it may not overlap.
+        For each buffer, those it must not overlap.
     given
-        Offsets that are decided already.
+        Offsets that are already decided.
     deadline
-        On the clock of `time.perf_counter`: when it has come, there is no answer.
+        A time of `time.perf_counter`; once it has passed, the function returns None.
     """
     buffers = problem.buffers
     offsets = [0] * len(buffers)
@@ -90,10 +90,10 @@ def first_fit(
 
 
 def in_order_of_time(problem: Problem) -> tuple[int, ...]:
-    """Place buffers as an allocator does while time passes: each, as it begins, into the smallest hole that holds it.
+    """Place buffers as an allocator does over time: each, when it starts, into the smallest hole that holds it.
 
-    It takes no list of conflicts, so it is for problems with very many of them. Gaps stay unused, and what is fixed has
-    its bytes for all time.
+    It needs no list of conflicts, so it is suitable for problems with very many of them. Gaps stay unused, and fixed
+    buffers occupy their bytes for all time.
 
     Examples
     --------
@@ -116,7 +116,7 @@ def in_order_of_time(problem: Problem) -> tuple[int, ...]:
 
 
 class _Holes:
-    """The free memory below a top that rises as it must, and above it all the rest."""
+    """Free memory: holes below a top that rises as needed, and everything above it."""
 
     def __init__(self, taken: list[tuple[int, int]]) -> None:
         self._by_size: list[tuple[int, int]] = []
@@ -129,8 +129,8 @@ class _Holes:
             self._top = max(self._top, high)
 
     def take(self, size: int, alignment: int) -> int:
-        """Take bytes out of a hole, or else from the top."""
-        # Of the holes that are just large enough one may be aligned; of the larger ones each has an aligned part.
+        """Allocate bytes in a hole, or else at the top."""
+        # A hole that is just large enough may be aligned; every larger one contains an aligned part.
         for least in dict.fromkeys((size, size + alignment - 1)):
             at = bisect_left(self._by_size, (least, 0))
             if at < len(self._by_size):
@@ -147,7 +147,7 @@ class _Holes:
         return offset
 
     def give_back(self, low: int, high: int) -> None:
-        """Make a hole, joined with those beside it."""
+        """Free bytes as a hole, merged with adjacent ones."""
         if low in self._start_of:
             before = self._start_of[low]
             self._remove(before, low)
@@ -182,11 +182,11 @@ def _lowest_gap(taken: list[tuple[int, int]], size: int, alignment: int) -> int:
 
 
 def orders(problem: Problem, conflicts: Sequence[Sequence[int]]) -> Iterator[list[int]]:
-    """Orders for `first_fit` that do well on different kinds of problem, greedy-by-size first."""
+    """Yield orders for `first_fit` that suit different kinds of problems, greedy-by-size first."""
     buffers = problem.buffers
     size = [b.size for b in buffers]
     width = [b.end - b.start for b in buffers]
-    # Bytes live around each buffer: where memory is scarce, place first.
+    # Bytes live around each buffer: buffers where memory is scarce are placed first.
     crowd = [size[i] + sum(size[j] for j in others) for i, others in enumerate(conflicts)]
     keys = (
         lambda i: (-size[i], buffers[i].start),

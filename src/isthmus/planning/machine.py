@@ -1,6 +1,6 @@
-"""The search as machine code: from the cache, or compiled now by a child process.
+"""The search as machine code: loaded from the cache, or compiled by a child process.
 
-It is compiled for every machine of an architecture: wider vectors would not make it faster.
+It is compiled for any machine of an architecture; wider vectors would not make it faster.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ SEARCH = Ahead(
 
 @lru_cache(maxsize=1)
 def load() -> Advance:
-    """The search as machine code. The first call of a process loads LLVM; the first of a user compiles."""
+    """Load the search as machine code. A process's first call loads LLVM; a user's first call compiles."""
     image = Image()
     found = image.add(SEARCH.objects(), [SYMBOL])
-    # The image must live as long as the function does.
+    # The image must live as long as the function.
     return _Search(image, found[SYMBOL])
 
 
 class _Search:
-    """`advance` on a state of arrays, without Python's lock."""
+    """The compiled `advance`, on a state of arrays; it runs without the GIL."""
 
     def __init__(self, image: Image, address: int) -> None:
         self._image = image

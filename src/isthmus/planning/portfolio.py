@@ -1,6 +1,7 @@
-"""Runs attempts at one component until one of them answers, on several threads where that helps.
+"""Portfolio search: runs attempts at one component until one of them has a result, on several threads if that helps.
 
-The answer does not depend on the threads: it is that of the first attempt in turn that has one, whichever ends first.
+The result does not depend on the threads: it is that of the attempt with the lowest number that has one, whichever ends
+first.
 """
 
 from __future__ import annotations
@@ -17,31 +18,33 @@ from isthmus.system.shield import check
 
 MACHINE_SLICE = 2048
 INTERPRETED_SLICE = 64
-"""Nodes that are looked at between two looks at the clock; fewer where a node means more work."""
+"""The number of nodes to examine between two checks of the clock; fewer if nodes are expensive."""
 SMALL = 256
-"""Members of a component up to which all slices are so long."""
+"""Components with more members than this get shorter slices."""
 
 LANES = 2
-"""Attempts learn from those before them in their lane. Lanes do not wait for each other, so threads can share them."""
+"""The number of independent chains of attempts. An attempt learns from earlier ones in its chain. Chains do not wait
+for each other, so threads can share them.
+"""
 
 INTERPRETED_WORK = 60_000
-"""How much is searched without compiled code, counted as nodes times members: some tenths of a second."""
+"""The amount of search done without compiled code, as nodes times members: some tenths of a second."""
 
 
 @dataclass
 class SearchBudget:
-    """What a whole planning may still take.
+    """The remaining budget of one planning call.
 
     Parameters
     ----------
     deadline
-        On the clock of `time.perf_counter`.
+        The deadline as a time of `time.perf_counter`.
     nodes
-        Left to be looked at.
+        The number of nodes that may still be examined.
     threads
-        For compiled searches; interpreted ones would only wait for each other.
+        The number of threads for compiled searches; interpreted ones would only wait for each other.
     whole
-        Whether loading the compiled search counts too. It is given up at the deadline then.
+        Whether loading the compiled search counts too. If so, loading is given up at the deadline.
     """
 
     deadline: float
@@ -53,18 +56,18 @@ class SearchBudget:
     loading: float = 0.0
 
     def reached(self) -> str | None:
-        """Which limit is reached, if any."""
+        """Return which limit has been reached, if any."""
         if self.nodes <= 0:
             return "node limit"
         return "time limit" if time.perf_counter() >= self.deadline else None
 
     def load(self) -> Advance | None:
-        """Load the search as machine code. None where all time counts and is over before that is done."""
-        from isthmus.planning import machine  # here, so that planning without it starts faster
+        """Load the search as machine code; return None if loading counts and the deadline comes first."""
+        from isthmus.planning import machine  # imported here, so that planning without it starts faster
 
         began = time.perf_counter()
         if self.whole and not self.loaded:
-            # Compiling may take longer than there is, and goes on without anybody who waits for it.
+            # Compilation may take longer than the time left; it then continues in the background.
             loader = threading.Thread(target=_load_quietly, name="isthmus-planning", daemon=True)
             start(loader)
             loader.join(max(0.0, min(self.deadline - began, threading.TIMEOUT_MAX)))
@@ -80,7 +83,7 @@ class SearchBudget:
 
 
 def _load_quietly() -> None:
-    """Load the search; who asks again is told what is wrong."""
+    """Load the search and ignore errors; the next call that needs it reports them."""
     from isthmus.planning import machine
 
     with suppress(Exception):
@@ -89,7 +92,7 @@ def _load_quietly() -> None:
 
 @dataclass
 class Answer:
-    """What attempts found out: offsets of the members, or that there are none, or neither."""
+    """The result of attempts: offsets of the members, a proof that there are none, or neither."""
 
     offsets: list[int] | None = None
     refuted: bool = False
@@ -98,18 +101,18 @@ class Answer:
 
 
 def answer(task: Task, capacity: int, first_turn: int, attempts: int, nodes: int, limits: SearchBudget) -> Answer:
-    """Try to place a component below a capacity.
+    """Try to place a component within a capacity.
 
     Parameters
     ----------
     task, capacity
-        What to place, and in how many bytes.
+        The component to place, and the bytes available.
     first_turn
-        How many attempts there were at this component; each searches in another way.
+        The number of earlier attempts at this component; each attempt searches differently.
     attempts, nodes
-        How many more to make, and how many nodes each may look at.
+        The number of attempts to make, and the maximum number of nodes for each.
     limits
-        Updated with what is used up.
+        The budget; it is reduced by what is used.
     """
     plan: list[tuple[int, int]] = []
     left = limits.nodes
@@ -142,7 +145,9 @@ def _join(before: Answer, now: Answer, limits: SearchBudget) -> Answer:
 
 
 class _Race:
-    """Attempts that run side by side: the lowest in turn with an answer wins, and later ones are given up."""
+    """Attempts that run in parallel: the one with the lowest number that has a result wins, and later ones are
+    abandoned.
+    """
 
     def __init__(
         self, task: Task, capacity: int, plan: list[tuple[int, int]], limits: SearchBudget, code: Advance
@@ -167,11 +172,11 @@ class _Race:
             done = True
         finally:
             if not done:
-                # Interrupted, or the system starts no more threads: nobody wants an answer.
+                # Interrupted, or no more threads can be started: make the attempts stop.
                 self.winner = -1
         if self.errors:
             raise self.errors[0]
-        # Attempts after the winner may have got further or less far; they do not count.
+        # Attempts after the winner do not count, since their progress depends on timing.
         last = self.plan[min(self.winner, len(self.plan) - 1)][0]
         for turn in [t for t in self.task.blame if not last - LANES < t <= last]:
             del self.task.blame[turn]

@@ -1,7 +1,7 @@
-"""The nouns of offline memory planning: what is to be placed, for how long, and how much room there is.
+"""The data types of offline memory planning: buffers with sizes and lifetimes, and the memory available.
 
-A problem is a set of rectangles in a plane of time and memory. Time is counted in steps, memory in bytes, and the two
-never mix: a planner chooses the memory coordinate of each rectangle and may not touch the time coordinate.
+A problem is a set of rectangles in a plane of time and memory. Time is counted in steps and memory in bytes. A planner
+chooses the memory coordinate of each rectangle and must not change its time coordinate.
 """
 
 from __future__ import annotations
@@ -10,24 +10,24 @@ from bisect import bisect_left
 from dataclasses import dataclass
 
 MAX_BYTES = 2**48
-"""Largest size, alignment, offset or capacity that is accepted."""
+"""The largest size, alignment, offset or capacity that is accepted."""
 
 MAX_TOTAL = 2**60
-"""Largest sum of all sizes with their alignment padding: offsets then always fit into 64 bits."""
+"""The largest sum of all sizes with their alignment padding; offsets then always fit into 64 bits."""
 
 MAX_TIME = 2**62
-"""Largest start or end of a lifetime."""
+"""The largest start or end of a lifetime."""
 
 
 class PlanningError(ValueError):
-    """A problem or a layout that cannot be accepted.
+    """An error for a problem or layout that is invalid.
 
     Parameters
     ----------
     message
-        What is wrong, in one sentence.
+        The error in one sentence.
     buffer
-        Index of the buffer that is at fault, where there is one.
+        Index of the buffer at fault, if there is one.
     """
 
     def __init__(self, message: str, buffer: int | None = None) -> None:
@@ -37,7 +37,7 @@ class PlanningError(ValueError):
 
 @dataclass(frozen=True)
 class Gap:
-    """A pause ``[start, end)`` inside a lifetime, in which the memory of the buffer is free for others."""
+    """A pause ``[start, end)`` inside a lifetime, during which other buffers may use the memory."""
 
     start: int
     end: int
@@ -56,17 +56,17 @@ class PlannerBuffer:
     Parameters
     ----------
     id
-        Name in messages and files; unique within a problem.
+        The name in messages and files; unique within a problem.
     start, end
-        Lifetime in steps, half open: two buffers that touch in time may share memory.
+        The lifetime in steps, half open: a buffer that ends when another starts may share memory with it.
     size
-        Bytes; a buffer of zero bytes is in nobody's way.
+        The size in bytes; a buffer of zero bytes conflicts with none.
     alignment
         The offset must be a multiple of this.
     offset
-        Where the buffer has to lie, if that is not for the planner to decide.
+        The fixed offset of the buffer, if the planner must not choose it.
     gaps
-        Pauses inside the lifetime, in order, that neither touch nor leave it.
+        Pauses strictly inside the lifetime, in order, that do not touch each other.
 
     Examples
     --------
@@ -107,7 +107,7 @@ class PlannerBuffer:
 
     @property
     def lifetimes(self) -> tuple[tuple[int, int], ...]:
-        """The half-open stretches of time in which the memory is really in use."""
+        """The half-open time intervals in which the memory is in use."""
         starts = [self.start, *(gap.end for gap in self.gaps)]
         ends = [*(gap.start for gap in self.gaps), self.end]
         return tuple(zip(starts, ends, strict=True))
@@ -115,14 +115,14 @@ class PlannerBuffer:
 
 @dataclass(frozen=True)
 class Problem:
-    """Buffers to be placed, and optionally the memory that they must fit into.
+    """Buffers to place, and optionally the memory that they must fit into.
 
     Parameters
     ----------
     buffers
-        In any order; layouts list their offsets in the same order.
+        The buffers in any order; layouts list their offsets in the same order.
     capacity
-        Bytes available. ``None`` asks for the smallest layout instead.
+        The bytes available. ``None`` asks for the smallest layout instead.
 
     Raises
     ------
@@ -156,7 +156,8 @@ class Problem:
 
     def _check_fixed(self) -> None:
         fixed = [i for i, b in enumerate(self.buffers) if b.offset is not None and b.size > 0]
-        # At equal times an end (0) comes before a start (1). Those that live lie apart, so only neighbours can meet.
+        # At equal times an end (0) comes before a start (1). Live buffers do not overlap, so only neighbours can
+        # collide.
         lives = [(start, end, i) for i in fixed for start, end in self.buffers[i].lifetimes]
         events = sorted([(start, 1, i) for start, _, i in lives] + [(end, 0, i) for _, end, i in lives])
         live: list[tuple[int, int]] = []

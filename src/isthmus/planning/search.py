@@ -1,26 +1,26 @@
-"""The exact search: places buffers of one component one by one, bottom up, and proves what it leaves out.
+"""The exact search: it places the buffers of one component one by one, bottom up, and proves that nothing is missed.
 
 The same functions run interpreted on lists, for small components, and as machine code on arrays; see `machine`. All
-that is compiled stands in this file, and is written so that a field can be a bare pointer: nothing asks for its length.
+compiled code is in this file. It is written so that a field can be a bare pointer: nothing uses its length.
 
 How it works
-    A layout that fits can be pushed down until no buffer can sink any further: each buffer then lies at its *floor*,
-    the lowest offset above all conflicting buffers that lie lower. So it is enough to look at such layouts. Lowest
-    floor first, the search puts a buffer onto its floor. When that fails, the buffer is *skipped*: in every layout
-    that is left some conflicting buffer comes to lie in its way, and the lowest top of those that could do so is its
-    new *reach*, an offset that it cannot go below. Without such a buffer nothing is left.
+    In any layout that fits, buffers can be moved down until none can move further. Each buffer is then at its *floor*,
+    the lowest offset above all conflicting buffers below it. So it is enough to search such layouts. The search takes
+    the lowest floor first and places a buffer on it. If that fails, the buffer is *skipped*: in every remaining layout
+    some conflicting buffer is in its way. The lowest top of the buffers that could be is its new *reach*, an offset
+    that it cannot go below. If there is no such buffer, no layout remains.
 
-    At each step the buffers still to come must fit between reach and ceiling. In each section of time they lie side
-    by side: those that reach at least as high as a given one have together no more room than from there up.
+    At each node the remaining buffers must fit between reach and ceiling. In each section of time they do not overlap:
+    all those whose reach is at least that of a given buffer must fit together above that reach.
 
-    When no remaining buffer spans some point in time, the sides of it are independent: each is searched on its own,
-    and if one fails its neighbours are not searched again.
+    If no remaining buffer spans some point in time, the two sides are independent: each is searched separately, and if
+    one fails, its neighbours are not searched again.
 
-    Of layouts that differ in the order of buffers with the same lifetime that lie directly on each other, or of
-    buffers that are equal, one is enough. (Take the layout with the smallest sum of weight times offset, with the
-    weight of a buffer its size divided by its rank: it is pushed down, and has such buffers in order of rank.)
+    Among layouts that differ only in the order of directly stacked buffers with the same lifetime, or of equal buffers,
+    one is enough. (Proof: take the layout with the smallest sum of weight times offset, where the weight of a buffer is
+    its size divided by its rank. No buffer in it can move down, and it has such buffers in order of rank.)
 
-All offsets count in units of the component; times are sections, see `component`.
+All offsets are in units of the component; times are sections, see `component`.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ SOLVED, EXHAUSTED, PAUSED, FULL = 1, 0, -1, -2
 
 FAR = 1 << 62
 
-# What to do next at the frame on top of the stack.
+# The next action for the frame on top of the stack.
 ENTER, RETRY, LEAVE, NEXT_PART = 0, 1, 2, 3
 
-# Registers of a paused search, then how long some of its fields are.
+# Registers of a paused search, then the lengths of some of its fields.
 DEPTH, TRAIL_TOP, PHASE, NODES_LEFT, MEMBERS, TRAIL_LENGTH, ORDER_LENGTH, REGISTERS = range(8)
 
-# Fields of a frame. A frame either chooses one buffer of a part, or goes through the parts that a choice left behind.
+# Fields of a frame. A frame either chooses one buffer of a part, or iterates over the parts that a choice has left.
 FIRST, COUNT, LEFT, RIGHT, CHOSEN, ENTRY_MARK, CHOICE_MARK, SPLIT, CALLER, FROM, TO, FRAME = range(12)
 
-# Kinds of trail entry: an offset that rose, a buffer that was placed, a turn that changed.
+# Kinds of trail entry: a raised offset, a placed buffer, a changed turn.
 ROSE, PLACED, TURN = 0, 1, 2
 ENTRY = 4
 
 
 class State(NamedTuple):
-    """One search, paused or fresh. Every field is flat, a list or an array of 64-bit integers."""
+    """The state of one search. Every field is a flat list or array of 64-bit integers."""
 
-    # The component, never written.
+    # The component (read only).
     size: Any
     limit: Any
     alignment: Any
@@ -64,7 +64,7 @@ class State(NamedTuple):
     barrier_low: Any
     barrier_high: Any
     group: Any
-    # How this search goes about it, never written.
+    # The parameters of this search (read only).
     ceiling: Any
     by_crowd: Any
     rank: Any
@@ -79,20 +79,20 @@ class State(NamedTuple):
     order: Any
     group_last: Any
     group_top: Any
-    # The way back.
+    # The data for backtracking.
     frames: Any
     trail: Any
     registers: Any
-    # How often a buffer was the one that no longer fitted.
+    # How often each buffer was the one that no longer fitted.
     blame: Any
-    # Scratch.
+    # Temporary storage.
     load: Any
     crowd: Any
     bag: Any
 
 
 def lift(s: State, x: int, offset: int) -> int:
-    """The lowest offset from the given one on that is aligned and keeps clear of fixed buffers."""
+    """Return the lowest aligned offset, at or above the given one, that avoids fixed buffers."""
     size, alignment, barrier_first = s.size, s.alignment, s.barrier_first
     barrier_low, barrier_high = s.barrier_low, s.barrier_high
     step = alignment[x]
@@ -104,7 +104,7 @@ def lift(s: State, x: int, offset: int) -> int:
 
 
 def undo(s: State, top: int, mark: int) -> int:
-    """Take back everything on the trail above the mark."""
+    """Undo everything on the trail above the mark."""
     size, piece_first, piece_left, piece_right = s.size, s.piece_first, s.piece_left, s.piece_right
     left, right, group, floor, reach, placed = s.left, s.right, s.group, s.floor, s.reach, s.placed
     total, spans, turn, group_last, group_top = s.total, s.spans, s.turn, s.group_last, s.group_top
@@ -130,7 +130,7 @@ def undo(s: State, top: int, mark: int) -> int:
 
 
 def note(s: State, top: int, kind: int, x: int, a: int, b: int) -> int:
-    """Write on the trail how to take something back."""
+    """Record on the trail how to undo a change."""
     trail = s.trail
     trail[top] = kind
     trail[top + 1] = x
@@ -140,9 +140,9 @@ def note(s: State, top: int, kind: int, x: int, a: int, b: int) -> int:
 
 
 def raised(s: State, x: int, lowest: int) -> int:
-    """The lowest offset that a buffer can have if it may not stay on its floor; `FAR` if nothing can lift it.
+    """Return the lowest offset of a buffer that may not stay on its floor; `FAR` if nothing can raise it.
 
-    Nothing that is still to be placed goes below `lowest`.
+    No buffer that is still to be placed goes below `lowest`.
     """
     size, conflict_first, conflict, floor = s.size, s.conflict_first, s.conflict, s.floor
     reach, placed = s.reach, s.placed
@@ -158,10 +158,10 @@ def raised(s: State, x: int, lowest: int) -> int:
 
 
 def sort_by_reach(s: State, first: int, count: int) -> None:
-    """Sort a stretch of the order by reach, after some of its buffers were raised.
+    """Sort a range of the order by reach, after some of its buffers were raised.
 
-    Seen from the end, a raised buffer is one that reaches higher than something behind it. Those are taken out, and
-    merged back in.
+    Seen from the end, a raised buffer is one whose reach is higher than that of a buffer after it. Such buffers are
+    taken out, and merged back in.
     """
     reach, order, bag = s.reach, s.order, s.bag
     least = FAR
@@ -180,7 +180,8 @@ def sort_by_reach(s: State, first: int, count: int) -> None:
             least = reach[x]
             gap -= 1
             order[gap] = x
-    # The rest now ends the stretch, and the bag falls in reach: fill up from the front.
+    # The other buffers are now at the end of the range, and the bag is in descending order of reach: merge from the
+    # front.
     write = first
     while taken > 0:
         x = bag[taken - 1]
@@ -194,7 +195,7 @@ def sort_by_reach(s: State, first: int, count: int) -> None:
 
 
 def fits(s: State, first: int, count: int, begin: int, end: int) -> bool:
-    """Whether the sections from begin to end have room for a stretch of the order that is sorted by reach."""
+    """Return whether the sections from begin to end have space for a range of the order that is sorted by reach."""
     size, piece_first, piece_left, piece_right = s.size, s.piece_first, s.piece_left, s.piece_right
     left, right, ceiling, reach, order = s.left, s.right, s.ceiling, s.reach, s.order
     blame, load = s.blame, s.load
@@ -218,7 +219,7 @@ def fits(s: State, first: int, count: int, begin: int, end: int) -> bool:
 
 
 def give_turns(s: State, top: int, first: int, count: int) -> int:
-    """Order the buffers of a new part by preference, and remember that as their turns."""
+    """Order the buffers of a new part by preference, and store their positions as their turns."""
     piece_first, piece_left, piece_right = s.piece_first, s.piece_left, s.piece_right
     by_crowd, rank, total, turn, order = s.by_crowd, s.rank, s.total, s.turn, s.order
     crowd = s.crowd
@@ -245,13 +246,13 @@ def give_turns(s: State, top: int, first: int, count: int) -> int:
 
 
 def advance(s: State, nodes: int) -> int:
-    """Go on with a search for a number of nodes.
+    """Continue a search for a number of nodes.
 
     Returns
     -------
     int
         ``SOLVED``: `floor` holds the offsets. ``EXHAUSTED``: no layout exists. ``PAUSED``: the nodes are used up.
-        ``FULL``: go on with a longer trail and order. The register ``NODES_LEFT`` holds the nodes that were not needed.
+        ``FULL``: continue with a longer trail and order. The register ``NODES_LEFT`` holds the number of unused nodes.
     """
     size, limit, conflict_first, conflict = s.size, s.limit, s.conflict_first, s.conflict
     piece_first, piece_left, piece_right, left = s.piece_first, s.piece_left, s.piece_right, s.left
@@ -262,8 +263,8 @@ def advance(s: State, nodes: int) -> int:
     depth = registers[DEPTH]
     top = registers[TRAIL_TOP]
     phase = registers[PHASE]
-    # No node writes more than this: an entry for each buffer that rises, is reviewed or gets a turn, and the order of
-    # those that are left when one is placed, twice if they fall into parts.
+    # The maximum that one node writes: a trail entry for each buffer that is raised, reviewed or gets a turn, and the
+    # order of the remaining buffers when one is placed, twice if they split into parts.
     trail_reserve = ENTRY * (4 * registers[MEMBERS] + 8)
     order_reserve = 2 * registers[MEMBERS]
     trail_length = registers[TRAIL_LENGTH]
@@ -272,7 +273,7 @@ def advance(s: State, nodes: int) -> int:
     while True:
         frame = depth * FRAME
         if phase == LEAVE:
-            # The part is placed; go on with its neighbours, or with those of the part around it.
+            # The part is placed; continue with its neighbours, or with those of the enclosing part.
             depth = frames[frame + SPLIT]
             if depth < 0:
                 result = SOLVED
@@ -284,7 +285,7 @@ def advance(s: State, nodes: int) -> int:
         count = frames[frame + COUNT]
         after = first + count
         if phase == NEXT_PART:
-            # A part goes up to the next point in time that none spans.
+            # A part extends to the next point in time that no buffer spans.
             stop = frames[frame + LEFT]
             begin = stop
             members = 0
@@ -311,7 +312,7 @@ def advance(s: State, nodes: int) -> int:
             frames[part + ENTRY_MARK] = frames[frame + ENTRY_MARK]
             frames[part + SPLIT] = depth
             frames[part + CALLER] = frames[frame + CALLER]
-            # The room was checked before the split.
+            # The space was checked before the split.
             frames[part + FROM] = begin
             frames[part + TO] = begin
             depth += 1
@@ -339,7 +340,7 @@ def advance(s: State, nodes: int) -> int:
                 top = note(s, top, ROSE, c, floor[c], reach[c])
                 reach[c] = at
 
-        # Review what was skipped: what could have come in its way may lie higher by now, or elsewhere.
+        # Review skipped buffers: those that could have been in their way may now be higher or elsewhere.
         if alive:
             for i in range(first, after):
                 x = order[i]
@@ -368,7 +369,7 @@ def advance(s: State, nodes: int) -> int:
                     break
                 if reach[x] == floor[x] and (c < 0 or turn[x] < turn[c]):
                     c = x
-            # Only a fixed buffer in the way can have put a floor too high without being noticed before.
+            # Only a fixed buffer in the way can have raised a floor too high without being noticed earlier.
             alive = c >= 0 and floor[c] <= limit[c]
         if not alive:
             top = undo(s, top, frames[frame + ENTRY_MARK])
@@ -389,7 +390,7 @@ def advance(s: State, nodes: int) -> int:
         if below >= 0 and group_top[kin] == floor[c] and rank[below] > rank[c]:
             continue
 
-        # Place it, and lift what conflicts with it.
+        # Place it, and raise the buffers that conflict with it.
         up = floor[c] + size[c]
         top = note(s, top, PLACED, c, below, group_top[kin])
         placed[c] = 1
@@ -429,7 +430,7 @@ def advance(s: State, nodes: int) -> int:
                 order[write] = order[i]
                 write += 1
         if splits:
-            # Before the sides are searched one after the other, see that none is hopeless.
+            # Before the sides are searched one after the other, check that none is hopeless.
             sort_by_reach(s, after, count - 1)
             if not fits(s, after, count - 1, changed_from, changed_to):
                 continue
@@ -454,4 +455,4 @@ def advance(s: State, nodes: int) -> int:
 
 
 Advance = Callable[[State, int], int]
-"""`advance`, or the same as machine code."""
+"""The function `advance`, or its machine code."""

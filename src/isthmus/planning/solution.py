@@ -1,4 +1,4 @@
-"""What a planner answers: a layout, how good it is, and why the search ended."""
+"""The result of planning: a layout, how good it is, and why the search ended."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import Enum
 
 
 class Status(str, Enum):
-    """How much is known.
+    """The outcome of planning as far as it is proved.
 
     ``OPTIMAL``: a layout, and proof that none is smaller. ``FEASIBLE``: a layout that fits, perhaps not the smallest.
     ``INFEASIBLE``: proof that no layout fits the capacity. ``UNKNOWN``: neither a layout nor a proof within the limits.
@@ -24,30 +24,30 @@ class Status(str, Enum):
 
 @dataclass(frozen=True)
 class Solution:
-    """The outcome of planning.
+    """The result of planning.
 
     Parameters
     ----------
     status
-        How much is known; see `Status`.
+        The outcome; see `Status`.
     offsets
         One offset for each buffer of the problem, in its order; ``None`` without a layout.
     peak
-        Bytes that the layout takes; ``None`` without a layout.
+        Bytes that the layout needs; ``None`` without a layout.
     lower_bound
-        Bytes that every layout needs, as far as proved. Equals `peak` when the status is optimal.
+        Bytes that every layout needs, as far as proved. Equals `peak` if the status is optimal.
     seconds
-        Wall time of the planning.
+        The wall time of planning.
     nodes
-        Partial layouts that the exact search looked at; 0 if it was not needed.
+        The number of partial layouts that the exact search examined; 0 if it was not needed.
     stopped_by
-        ``"proof"``, ``"time limit"``, ``"node limit"``, or ``"size"`` where too many buffers are live together to be
-        searched. A decision for a given capacity is proved by any layout that fits.
+        ``"proof"``, ``"time limit"``, ``"node limit"``, or ``"size"`` if too many buffers are live at once to be
+        searched. For a given capacity, any layout that fits is a proof.
     loading
-        Seconds that it took to load the compiled search, or on its first use to compile it; not part of `seconds`,
-        and 0 if it was not needed or already there.
+        The seconds needed to load the compiled search, or to compile it on its first use. They are not part of
+        `seconds`; 0 if it was not needed or already loaded.
     greedy
-        Bytes of the layout that is greedy by size; ``None`` where that was not tried.
+        Bytes of the greedy-by-size layout; ``None`` if that was not tried.
     """
 
     status: Status

@@ -1,4 +1,4 @@
-"""Plans a layout: fast layouts first, then an exact search where they leave a gap to the lower bound."""
+"""The solver: fast layouts first, then an exact search if they do not reach the lower bound."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from isthmus.planning.problem import PlanningError, Problem
 from isthmus.planning.solution import Solution, Status
 
 FIRST_NODES = 4
-"""Nodes for each member of a component that an attempt of the first round gets; each round doubles them."""
+"""Nodes per member of a component for an attempt of the first round; each round doubles them."""
 
 ATTEMPTS = 16
-"""Attempts of a round at the capacity that matters most; others get a part of them."""
+"""Attempts per round at the most important capacity; others get a fraction of them."""
 
 
 def solve(
@@ -33,29 +33,30 @@ def solve(
 ) -> Solution:
     """Find the smallest layout, or one that fits the capacity of the problem.
 
-    Several fast layouts come first; if one of them reaches the lower bound, or fits the capacity, that is the answer.
-    Otherwise an exact search goes on until it has a proof or reaches a limit. The answer to a problem is always the
-    same, whatever the number of threads, unless the time limit cuts it off. Where too many buffers are live together to
-    list the pairs, they are laid out in order of time, and nothing is searched.
+    Several fast layouts are tried first; if one of them reaches the lower bound or fits the capacity, it is the result.
+    Otherwise an exact search continues until it has a proof or reaches a limit. The result for a problem is always the
+    same, for any number of threads, unless the time limit stops it. If too many buffers are live at once to list the
+    pairs, they are placed in order of time without a search.
 
     Parameters
     ----------
     problem
-        What to place. Without a capacity the peak is minimised; with one, any layout that fits will do.
+        The problem. Without a capacity the peak is minimised; with one, any layout that fits is accepted.
     timeout
         Seconds; ``None`` for no limit. Loading the compiled search, or compiling it on its first use, is not counted
-        unless `whole` says so. Some layout is found in any case.
+        unless `whole` is set. Some layout is found in any case.
     node_limit
-        Partial layouts that the exact search may look at; 0 for fast layouts only, ``None`` for no limit.
+        The maximum number of partial layouts that the exact search examines; 0 for fast layouts only, ``None`` for no
+        limit.
     threads
-        How many searches may run side by side.
+        The maximum number of searches that run in parallel.
     whole
         Whether the time to load the compiled search counts.
 
     Returns
     -------
     Solution
-        Never an error for a problem that is hard or has no solution: that is in its status.
+        The result. A problem that is hard or has no solution is not an error; its status says so.
 
     Examples
     --------
@@ -81,7 +82,7 @@ def solve(
 
 
 class _Hard:
-    """A component under search, with what is known of it."""
+    """A component under search, with the results so far."""
 
     def __init__(self, task: Task) -> None:
         self.task = task
@@ -100,7 +101,7 @@ class _Hard:
 
 
 class _Planner:
-    """One call of `solve`: the best layout and the best bound so far, and what may still be spent."""
+    """One call of `solve`: the best layout and the best bound so far, and the remaining budget."""
 
     def __init__(
         self, problem: Problem, timeout: float | None, node_limit: int | None, threads: int, whole: bool
@@ -117,14 +118,14 @@ class _Planner:
         self.greedy: int | None = None
 
     def finished(self) -> bool:
-        """Whether the question of the problem is answered."""
+        """Return whether the problem is decided."""
         capacity = self.problem.capacity
         if capacity is not None:
             return self.peak <= capacity or self.bound > capacity
         return self.peak <= self.bound
 
     def place_fast(self) -> str | None:
-        """Try layouts that take one pass each; the answer is what forbids to go on, if anything does."""
+        """Try several one-pass layouts; return what prevents a search, if anything does."""
         if self.finished():
             return None
         if count_conflicts(self.problem) > MAX_CONFLICTS:
@@ -147,20 +148,20 @@ class _Planner:
         return None
 
     def search(self) -> str:
-        """Search for a better layout, until there is a proof or a limit."""
+        """Search for a better layout until there is a proof or a limit is reached; return which."""
         if not self.prepare_search():
             return "time limit"
         capacity = self.problem.capacity
         return self.minimise() if capacity is None else self.decide(capacity)
 
     def prepare_search(self) -> bool:
-        """Take the problem apart, if there is time.
+        """Split the problem into components; return False if there is not enough time.
 
-        What is set aside is easy at the lower bound, and so at all capacities tried.
+        Buffers that are set aside are easy at the lower bound, and so at all capacities tried.
         """
         scale = Scale.of(self.problem)
         self.unit = scale.unit
-        # Peaks end where some buffer ends: on a multiple of the unit plus one of these.
+        # A peak is where some buffer ends: a multiple of the unit plus one of these.
         self.remainders = sorted({b.size % scale.unit for b in self.problem.buffers})
         parts = take_apart(self.problem, scale, self.conflicts, self.bound, self.limits.deadline)
         if parts is None:
@@ -171,14 +172,14 @@ class _Planner:
         return True
 
     def decide(self, capacity: int) -> str:
-        """Search for a layout below the capacity, or for the proof that there is none."""
+        """Search for a layout within the capacity, or for a proof that there is none."""
         for effort in count():
             found = self._try(capacity, ATTEMPTS, effort)
             if found is not None:
                 if not found:
                     self.bound = max(self.bound, self._next_peak(capacity))
                 return "proof"
-            # A tighter goal leaves the search fewer ways to go wrong; now and then that is what it takes.
+            # A tighter goal leaves the search fewer ways to go wrong, which sometimes helps.
             if self.bound < capacity and self._try(self.bound, ATTEMPTS // 4, effort):
                 return "proof"
             reached = self.limits.reached()
@@ -189,7 +190,7 @@ class _Planner:
     def minimise(self) -> str:
         """Raise the lower bound and lower the peak until they meet."""
         for effort in count():
-            # Half of a round goes into the bound. The rest closes in on the peak from below, ever more closely.
+            # Half of a round is spent on the bound. The rest approaches the peak from below, more closely each round.
             goal = open_below = self.bound
             attempts = ATTEMPTS
             while open_below < self.peak - ((int(self.peak) - self.bound) >> (effort + 2)):
@@ -228,7 +229,7 @@ class _Planner:
         )
 
     def _try(self, capacity: int, attempts: int, effort: int) -> bool | None:
-        """Whether a capacity is enough; ``None`` if that many attempts do not tell."""
+        """Return whether a capacity suffices; ``None`` if the attempts do not decide it."""
         solved = True
         for hard in self.hard:
             if hard.refuted >= capacity:
@@ -272,5 +273,5 @@ class _Planner:
             self.offsets = tuple(offsets)
 
     def _next_peak(self, peak: int) -> int:
-        """The smallest peak above the given one that a layout can have."""
+        """Return the smallest possible peak of a layout above the given one."""
         return min(peak + 1 + (r - peak - 1) % self.unit for r in self.remainders)

@@ -1,10 +1,10 @@
-"""Problems and layouts as CSV files, in the columns that MiniMalloc uses.
+"""Problems and layouts as CSV files, with MiniMalloc's columns.
 
-One row for each buffer: ``id``, ``lower``, ``upper`` and ``size``, and where needed ``alignment``, ``gaps`` and
-``offset``. ``start`` or ``begin`` may stand for ``lower``, ``end`` for ``upper``, ``buffer`` or ``buffer_id`` for
-``id``; whatever the name, a lifetime is half open. (MiniMalloc itself counts ``end`` as the last step inside the
-lifetime; write ``upper`` where both have to read a file.) Gaps are written ``9-11 12-14``. MiniMalloc's gaps with a
-window (``12-14@2:13``), in which part of a buffer stays live, are refused. An ``offset`` that is not empty is fixed.
+There is one row for each buffer: ``id``, ``lower``, ``upper`` and ``size``, and if needed ``alignment``, ``gaps`` and
+``offset``. ``start`` or ``begin`` may be used for ``lower``, ``end`` for ``upper``, ``buffer`` or ``buffer_id`` for
+``id``. With any of these names, a lifetime is half open. (MiniMalloc itself treats ``end`` as the last step inside the
+lifetime; write ``upper`` if both must read a file.) Gaps are written ``9-11 12-14``. MiniMalloc's gaps with a window
+(``12-14@2:13``), in which part of a buffer stays live, are rejected. An ``offset`` that is not empty is fixed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ALIASES = {"start": "lower", "begin": "lower", "end": "upper", "buffer": "id", "
 REQUIRED = ("id", "lower", "upper", "size")
 OPTIONAL = ("alignment", "gaps", "offset")
 MAX_BYTES = 1 << 28
-"""The largest file that passes for a problem."""
+"""The maximum size of a file."""
 
 
 def read_csv(path: str | Path, *, capacity: int | None = None, alignment: int | None = None) -> Problem:
@@ -32,14 +32,14 @@ def read_csv(path: str | Path, *, capacity: int | None = None, alignment: int | 
     path
         A CSV file with a header row.
     capacity
-        Becomes the capacity of the problem; files do not carry one.
+        The capacity of the problem; files do not contain one.
     alignment
-        For buffers that the file gives none.
+        The alignment of buffers for which the file gives none.
 
     Raises
     ------
     PlanningError
-        Says what is wrong, with the file and the line.
+        If the file is invalid; the message names the file and the line.
     OSError
         If the file cannot be read.
     """
@@ -77,10 +77,10 @@ def read_csv(path: str | Path, *, capacity: int | None = None, alignment: int | 
 
 
 def csv_text(problem: Problem, offsets: Sequence[int] | None = None) -> str:
-    """A problem, or with offsets its layout, as the text of a CSV file.
+    """Return a problem, or with offsets its layout, as the text of a CSV file.
 
-    Columns for alignment and gaps appear only where a buffer has any. Without `offsets`, the offset column holds the
-    fixed ones, if there are any.
+    Columns for alignment and gaps appear only if a buffer has any. Without `offsets`, the offset column holds the fixed
+    offsets, if there are any.
     """
     buffers = problem.buffers
     columns = ["id", "lower", "upper", "size"]

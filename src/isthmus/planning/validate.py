@@ -1,4 +1,4 @@
-"""Checks a layout against its problem, by a sweep through time that shares nothing with the planner."""
+"""Validation of a layout against its problem, by a sweep through time that shares no code with the planner."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from isthmus.planning.problem import PlanningError, Problem
 
 
 def check(problem: Problem, offsets: Sequence[int]) -> int:
-    """Verify that a layout keeps every rule of its problem.
+    """Check that a layout obeys every rule of its problem.
 
     Parameters
     ----------
     problem
-        What had to be placed.
+        The problem.
     offsets
         One offset for each buffer, in the order of the problem.
 
@@ -26,7 +26,7 @@ def check(problem: Problem, offsets: Sequence[int]) -> int:
     Raises
     ------
     PlanningError
-        Names the first rule that is broken, and by whom.
+        Names the first rule that is broken, and the buffers that break it.
 
     Examples
     --------

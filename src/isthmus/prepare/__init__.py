@@ -1,4 +1,4 @@
-"""Preparation: passes, operation order, liveness and plan. A graph in, a schedule out; the same for every backend."""
+"""Graph preparation: passes, operation order, liveness and memory plan turn a graph into a schedule for any backend."""
 
 from isthmus.prepare.engine_model import EngineModel
 from isthmus.prepare.planner import Planner, PlanOptions

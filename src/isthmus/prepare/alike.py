@@ -1,7 +1,8 @@
-"""Places of what is computed the same way several times: the same ones, so that the instructions are the same too.
+"""Equal offsets for buffers of equal computations, so that their instructions are identical.
 
-The strips at either end of a stretch do most of what the repeated one does. A planner knows nothing of that and puts
-what they hold anywhere. Moved to where the repeated strip holds it, their instructions differ in nothing.
+The first and last tiles of a fused region do mostly the same work as the repeated tile. The planner does not know that
+and may place their buffers at other offsets. When these are moved to the offsets of the repeated tile's buffers, the
+instructions become identical.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ import numpy as np
 from isthmus.planning import PlannerBuffer
 
 Pairs = Sequence[tuple[int, int]]
-"""Numbers of buffers, each with that of the one whose place it should have."""
+"""Pairs of buffer numbers: the first buffer should be at the offset of the second."""
 
 
 def moved_together(
     buffers: Sequence[PlannerBuffer], offsets: Sequence[int], groups: Sequence[Pairs], most: int
 ) -> list[int]:
-    """A layout in which as many buffers of each group as can be lie where their others do, below `most`."""
+    """Move as many buffers of each group as possible to the offsets of their partners, below `most`."""
     at = np.array(offsets, np.int64)
     start, end = (np.array([getattr(b, name) for b in buffers], np.int64) for name in ("start", "end"))
     size = np.array([b.size for b in buffers], np.int64)
@@ -38,7 +39,7 @@ def moved_together(
 
 
 def _meets(one: int, at: np.ndarray, start: np.ndarray, end: np.ndarray, size: np.ndarray) -> bool:
-    """Whether a buffer lies where another one lies at the same time."""
+    """Return whether a buffer overlaps another one in both memory and time."""
     then = (start < end[one]) & (start[one] < end)
     there = (at < at[one] + size[one]) & (at[one] < at + size)
     return int((then & there).sum()) > 1

@@ -1,4 +1,4 @@
-"""A graph of one operation, by which an engine is asked what it would make of that operation alone."""
+"""A graph of one operation, used to ask an engine what it would do with that operation alone."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from isthmus.graph import Graph, Tensor, TensorType
 from isthmus.graph.operation import Call
 
 _ORDINARY = 3
-"""A number that no pass finds special."""
+"""A constant's value that no pass treats specially."""
 
 
 def call_graph(call: Call) -> Graph:
-    """A graph of one call, with tensors of its own."""
+    """Return a graph of one call, with its own tensors."""
     graph = Graph(call.node)
     own: dict[int, Tensor] = {}
     given = [t for t in call.inputs if t is not None]
-    # What is known in full is folded, as it would be in a larger graph; of a guess there is nothing to fold.
+    # If the data of all inputs is known, the call is folded as in a larger graph. If some data is unknown, it must not
+    # be folded.
     guessed = all(t.is_static for t in given) and any(t.data is None for t in given)
     for index, tensor in enumerate(given):
         constant = tensor.is_static and not (guessed and index == 0)

@@ -1,4 +1,4 @@
-"""What a planner must know of the engine that will execute its schedule."""
+"""What a planner needs to know about the engine that will execute its schedule."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from isthmus.prepare.work import Work
 DEFAULT_ALIGNMENT = 64
 
 Effort = Callable[[np.ndarray], np.ndarray]
-"""Maps numbers of rows to the time that a tile of so many rows takes, in any unit."""
+"""A function that maps numbers of rows to the times of tiles with that many rows, in any unit."""
 
 
 class EngineModel(Protocol):
@@ -26,11 +26,11 @@ class EngineModel(Protocol):
     Attributes
     ----------
     alignment
-        What the offset of every block and state is a multiple of, in bytes.
+        The alignment of the offset of every block and state, in bytes.
     threads
-        How many threads execute a step.
+        The number of threads that execute a step.
     sharing
-        The nanoseconds that it costs to divide a step between threads.
+        The cost of dividing a step between threads, in nanoseconds.
     """
 
     alignment: int = DEFAULT_ALIGNMENT
@@ -39,7 +39,7 @@ class EngineModel(Protocol):
 
     @abstractmethod
     def work_bytes(self, step: Step, threads: int) -> int:
-        """Return the bytes of scratch that a step needs besides its tensors if so many threads execute it."""
+        """Return the bytes of scratch that a step needs besides its tensors if `threads` threads execute it."""
 
     def refusal(self, step: Step) -> str | None:
         """Return why the engine cannot execute a step; None if it can."""
@@ -54,7 +54,9 @@ class EngineModel(Protocol):
         return float(sum(t.nbytes for t in (*step.inputs, *step.outputs) if t is not None))
 
     def can_tile(self, step: Step, axis: int) -> bool:
-        """Return whether a step computed in tiles along an axis of its result gives the same bits as the whole."""
+        """Return whether computing a step in tiles along an axis of its result gives the same bits as computing it
+        whole.
+        """
         return True
 
     def is_shared(self, step: Step) -> bool:
@@ -62,5 +64,5 @@ class EngineModel(Protocol):
         return False
 
     def effort(self, step: Step, axis: int) -> Effort | None:
-        """Return the time of tiles along an axis of the result; None if it is in proportion to their rows."""
+        """Return the time of tiles along an axis of the result; None if it is proportional to their rows."""
         return None

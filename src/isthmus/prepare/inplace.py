@@ -1,4 +1,4 @@
-"""Results written over an operand: an element-wise step needs no memory of its own where an operand dies."""
+"""In-place results: an element-wise step needs no memory for its result if an operand is no longer needed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from isthmus.prepare.storage import Storage
 
 
 def may_overwrite(step: Step, operand: Tensor | None) -> bool:
-    """Whether a step can write its result where an operand lies, as far as shapes and the operation tell."""
+    """Return whether a step can overwrite an operand with its result, judged by shapes and operation only."""
     result = step.outputs[0]
     return (
         OPERATIONS[step.op].traits.element_wise
@@ -27,7 +27,7 @@ def may_overwrite(step: Step, operand: Tensor | None) -> bool:
 def write_in_place(
     steps: Sequence[Step], storage: Storage, life: Life, overlaid: Sequence[Overlaid] = ()
 ) -> int:  # fmt: skip
-    """Let results take the memory of operands that die; gives the bytes that this saved."""
+    """Write results over operands that are no longer needed; return the bytes saved."""
     saved = 0
     for index, step in enumerate(steps):
         for operand in step.inputs:
@@ -59,7 +59,7 @@ def _free(step: Step, operand: Tensor, index: int, storage: Storage, life: Life)
         if other is None or other.is_static or other is operand:
             continue
         block, start, end = storage.span(other)
-        # Another part of the same block would be overwritten before it is read.
+        # A different part of the same block would be overwritten before it is read.
         if block is mine and (start, end) != (low, high) and start < high and low < end:
             return False
         if block is mine and (start, end) == (low, high) and not may_overwrite(step, other):
@@ -68,10 +68,11 @@ def _free(step: Step, operand: Tensor, index: int, storage: Storage, life: Life)
 
 
 def _as_large(operand: Tensor, result: Tensor, index: int, storage: Storage, overlaid: Sequence[Overlaid]) -> bool:
-    """Whether the blocks of an operand and a result take the same bytes, so that they can be one.
+    """Return whether the blocks of an operand and a result occupy the same bytes, so that they can be joined.
 
-    A block whose extent changes in time takes the bytes of each tensor while that is needed. So what is as large as one
-    of these tensors can be joined to it, before the other is there or after it: a stretch does that in between.
+    A block whose extent changes over time occupies the bytes of each tensor while that tensor is needed. A tensor of
+    the same size as one of these can therefore be joined to it, before or after the fused region that changes the
+    extent, but not during it.
     """
     (mine, low, _), (theirs, result_low, _) = storage.span(operand), storage.span(result)
     layers = [one for one in overlaid if storage.block(one.source) in (mine, theirs)]

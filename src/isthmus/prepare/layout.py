@@ -1,4 +1,4 @@
-"""The plan of scratch: blocks with their lives become a planning problem, and its solution their places."""
+"""The layout of scratch: blocks and their lifetimes become a planning problem, whose solution gives their offsets."""
 
 from __future__ import annotations
 
@@ -17,17 +17,19 @@ from isthmus.prepare.storage import Block
 
 _LINE = 64
 PATIENCE = 10.0
-"""Seconds after which planning stops in any case: the limit that counts is one of work, the same on every machine."""
+"""Seconds after which planning stops in any case. The effective limit is the number of search nodes, which is the same
+on every machine.
+"""
 
 
 @dataclass(frozen=True)
 class ThreadArenas:
-    """Steps `first` to `last` that several threads execute at once, each in an arena of its own.
+    """Steps `first` to `last`, which several threads execute at once, each in its own arena.
 
     Parameters
     ----------
     blocks, work
-        The offsets of blocks and of the work spaces of steps in an arena.
+        The offsets of blocks, and of the work spaces of steps, within an arena.
     bytes
         The size of an arena.
     """
@@ -42,18 +44,19 @@ class ThreadArenas:
 
 @dataclass(frozen=True)
 class Demand:
-    """What takes scratch.
+    """Everything that needs scratch memory.
 
     Parameters
     ----------
     blocks
-        The blocks to place, each for as long as it lives.
+        The blocks to place, each for its lifetime.
     work
         The bytes of work space of each step.
     arenas
-        Where several threads execute steps at once.
+        The ranges of steps that several threads execute at once.
     alike
-        Groups of pairs of blocks, or of steps for their work spaces: the first should be placed where the second is.
+        Groups of pairs of blocks, or of steps (for their work spaces): the first should be placed at the offset of the
+        second.
     """
 
     steps: Sequence[Step]
@@ -66,12 +69,12 @@ class Demand:
 
 @dataclass(frozen=True)
 class Layout:
-    """The offsets of blocks and work spaces in scratch, and the facts about them.
+    """The offsets of blocks and work spaces in scratch, and statistics about them.
 
     Parameters
     ----------
     arenas
-        For each of `Demand.arenas` the offset of the first thread's, and the bytes of one.
+        For each of `Demand.arenas`, the offset of the first thread's arena and the size of one arena.
     """
 
     blocks: dict[Block, int]
@@ -83,14 +86,14 @@ class Layout:
 def thread_arenas(
     repeat: Repeat, blocks: Sequence[Block], life: Life, work: Sequence[int], alignment: int, nodes: int
 ) -> ThreadArenas:
-    """Lay out what each thread needs for itself in repeated steps: some blocks, and all work spaces."""
+    """Lay out the arena of each thread for repeated steps: the given blocks and all work spaces."""
     users = [index for index in range(repeat.first, repeat.last + 1) if work[index]]
     buffers = [
         *(PlannerBuffer(f"{i}", life.first(b), life.last(b) + 1, b.size, alignment) for i, b in enumerate(blocks)),
         *(PlannerBuffer(f"work {index}", index, index + 1, work[index], alignment) for index in users),
     ]
     offsets, peak, _ = _solve(Problem(tuple(buffers)), nodes)
-    # Threads that write beside each other share no cache line.
+    # Threads that write next to each other must not share a cache line.
     unit = max(alignment, _LINE)
     size = -(-peak // unit) * unit
     own, spaces = dict(zip(blocks, offsets, strict=False)), dict(zip(users, offsets[len(blocks) :], strict=True))
@@ -98,14 +101,14 @@ def thread_arenas(
 
 
 def lay_out(demand: Demand, alignment: int, nodes: int, overlays: Sequence[OverlayBlock] = ()) -> Layout:
-    """Place all that takes scratch; what is not needed at the same time shares memory.
+    """Place everything that needs scratch; buffers that are not alive at the same time share memory.
 
     Parameters
     ----------
     nodes
-        Partial layouts that the solver may look at.
+        The maximum number of partial layouts that the solver examines.
     overlays
-        Blocks that already have an offset, since their extent changes.
+        Blocks that already have an offset, because their extent changes over time.
     """
     began = time.perf_counter()
     fixed = {one.block: one.offset for one in overlays}
@@ -135,7 +138,7 @@ def lay_out(demand: Demand, alignment: int, nodes: int, overlays: Sequence[Overl
 
 
 def _plan(demand: Demand, rows: list[PlanRow], problem: Problem, solution: Solution) -> Plan:
-    """Gather the facts about a layout."""
+    """Collect the statistics of a layout."""
     rows.sort(key=lambda row: (row.first, row.offset))
     peak_step, peak_live = _peak(rows, len(demand.steps))
     ends = (offset + buffer.size for offset, buffer in zip(greedy_by_size(problem), problem.buffers, strict=True))
@@ -153,7 +156,7 @@ def _plan(demand: Demand, rows: list[PlanRow], problem: Problem, solution: Solut
 
 
 def _solve(problem: Problem, nodes: int) -> tuple[Sequence[int], int, Solution]:
-    """Find the offsets of buffers, and the bytes that they take together."""
+    """Find the offsets of buffers and their total size."""
     solution = solve(problem, timeout=PATIENCE, node_limit=nodes)
     if solution.offsets is None or solution.peak is None:
         raise QnnError(Code.GRAPH_OPTIMIZATION_FAILED, "scratch", "the planner found no layout")
@@ -163,7 +166,7 @@ def _solve(problem: Problem, nodes: int) -> tuple[Sequence[int], int, Solution]:
 def _buffers(
     demand: Demand, blocks: Sequence[Block], users: Sequence[int], overlays: Sequence[OverlayBlock], alignment: int
 ) -> tuple[list[str], list[PlannerBuffer]]:
-    """List the buffers of a demand with their names: blocks, work spaces of users, overlays, thread arenas."""
+    """List the buffers of a demand with their names: blocks, work spaces, overlays, thread arenas."""
     life, names, buffers = demand.life, [_name(block) for block in blocks], []
     for i, (block, name) in enumerate(zip(blocks, names, strict=True)):
         buffers.append(PlannerBuffer(f"{i} {name}", life.first(block), life.last(block) + 1, block.size, alignment))
@@ -183,12 +186,12 @@ def _buffers(
 
 
 def _name(block: Block) -> str:
-    """The block's largest tensor; of equals the one written last, as models name results."""
+    """Return the name of the block's largest tensor; if several are equal, of the last, since models name results."""
     return max(reversed(block.members), key=lambda tensor: tensor.nbytes).name
 
 
 def most_alive(plan: Plan, alignment: int) -> int:
-    """The most bytes alive at any step, in whole units of alignment."""
+    """Return the maximum number of bytes alive at any step, each buffer rounded up to the alignment."""
     change: dict[int, int] = {}
     for row in plan.rows:
         size = -(-row.bytes // alignment) * alignment
@@ -198,7 +201,7 @@ def most_alive(plan: Plan, alignment: int) -> int:
 
 
 def _peak(rows: Sequence[PlanRow], steps: int) -> tuple[int, tuple[str, ...]]:
-    """The step with the most live bytes, and what is live there; the times before and after count to the nearest."""
+    """Return the step with the most live bytes and the names live there; times outside count as the nearest step."""
     change: dict[int, int] = {}
     for row in rows:
         first, end = min(max(row.first, 0), max(steps - 1, 0)), min(max(row.last, 0) + 1, max(steps, 1))

@@ -1,4 +1,4 @@
-"""From when to when each block of memory is in use, in steps."""
+"""Lifetimes of memory blocks, in steps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ BEFORE = -1
 
 
 class Life:
-    """First and last step that touch each block; the time before all steps is -1, after them their number."""
+    """The first and last step that use each block; -1 is the time before all steps, the number of steps the time after
+    them.
+    """
 
     def __init__(
         self,
@@ -40,7 +42,7 @@ class Life:
         self._spans[block] = min(first, time), max(last, time)
 
     def _last_through(self, repeat: Repeat, steps: Sequence[Step], storage: Storage) -> None:
-        """What repeated steps share with others lasts from the first time to the last."""
+        """Extend blocks that repeated steps share with other steps over the whole repeat."""
         for step in steps[repeat.first : repeat.last + 1]:
             for operand in (*step.inputs, *step.outputs):
                 if operand is not None and not operand.is_static:
@@ -53,13 +55,13 @@ class Life:
         return block in self._spans
 
     def first(self, block: Block) -> int:
-        """The step that first touches a block."""
+        """Return the step that first uses a block."""
         return self._spans[block][0]
 
     def last(self, block: Block) -> int:
-        """The step that last touches a block."""
+        """Return the step that last uses a block."""
         return self._spans[block][1]
 
     def set(self, block: Block, first: int, last: int) -> None:
-        """Set the life of a block that took over another's bytes."""
+        """Set the lifetime of a block that took over another's bytes."""
         self._spans[block] = first, last

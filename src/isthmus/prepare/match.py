@@ -1,4 +1,4 @@
-"""Questions that rules ask about operands: is it a constant, one number, one number per channel?"""
+"""Predicates on operands for rewrite rules: whether one is a constant, one number, or one number per channel."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from isthmus.prepare.schedule import Step
 
 
 def operand(step: Step, index: int) -> Tensor | None:
-    """Input `index` of a step, or None where it is absent."""
+    """Return input `index` of a step, or None if it is absent."""
     return step.inputs[index] if index < len(step.inputs) else None
 
 
 def static(tensor: Tensor | None) -> np.ndarray | None:
-    """The contents of a constant."""
+    """Return the contents of a constant; None if the tensor is not one."""
     return tensor.data if tensor is not None and tensor.is_static else None
 
 
 def floats(tensor: Tensor | None) -> np.ndarray | None:
-    """The contents of a floating-point constant in double precision."""
+    """Return the contents of a floating-point constant in double precision."""
     data = static(tensor)
     return data.astype(np.float64) if data is not None and data.dtype.kind == "f" else None
 
 
 def number(tensor: Tensor | None) -> float | None:
-    """The real that a float or fixed-point constant repeats, if it holds one number only."""
+    """Return the real value of a float or fixed-point constant if all its elements are equal."""
     data = static(tensor)
     if tensor is None or data is None or data.size == 0:
         return None
@@ -40,13 +40,13 @@ def number(tensor: Tensor | None) -> float | None:
 
 
 def is_number(tensor: Tensor | None, value: float) -> bool:
-    """Whether a constant repeats this number, to the precision of a float."""
+    """Return whether all elements of a constant equal this number, to float precision."""
     found = number(tensor)
     return found is not None and math.isclose(found, value, rel_tol=1e-6)
 
 
 def per_channel(tensor: Tensor | None, like: Tensor) -> np.ndarray | None:
-    """A float constant as one number for each index of the last axis of `like`, if broadcasting makes it that."""
+    """Return a float constant as one number per index of `like`'s last axis, if it broadcasts that way."""
     if tensor is None or tensor.rank > like.rank or not like.rank or not tensor.is_static or not tensor.dtype.is_float:
         return None
     channels = like.dims[-1]

@@ -1,7 +1,7 @@
-"""The order of operations: among all orders that data allows, one in which fewer bytes are live at once.
+"""Operation order: among all orders that the data dependencies allow, find one with fewer live bytes.
 
-A beam search, bounded in the steps that it weighs rather than in time, so that the same graph always gets the same
-order. Where neither the beam nor that bound cuts anything off, the order found is a best one.
+This is a beam search. It is limited by the number of steps evaluated rather than by time, so that the same graph always
+gets the same order. If neither the beam width nor that limit cuts anything off, the order found is optimal.
 """
 
 from __future__ import annotations
@@ -18,38 +18,38 @@ from isthmus.prepare.schedule import Step
 from isthmus.prepare.storage import Block, Storage
 
 EFFORT = 6000
-"""Partial orders to keep: the width of the beam times the number of steps."""
+"""Partial orders to keep in total: the beam width times the number of steps."""
 WIDEST = 64
 WEIGHED = 120_000
-"""Steps to weigh as the next one of a partial order, all in all."""
+"""Total number of candidate steps to evaluate."""
 LONGEST = 8000
-"""Steps beyond which the given order stays."""
+"""Graphs with more steps keep the given order."""
 
 
 @dataclass(frozen=True)
 class Flow:
-    """What the order of steps is about: who waits for whom, and which blocks come and go.
+    """Dependencies between steps, and the blocks that they use.
 
     Parameters
     ----------
     after
-        For each step those that must come before it.
+        For each step, the steps that must come before it.
     before
-        For each step those that wait for it.
+        For each step, the steps that depend on it.
     writes, reads
-        The blocks that each step writes and reads; numbers into `sizes`.
+        The blocks that each step writes and reads, as indices into `sizes`.
     touches
-        The same together, with the number of times.
+        The blocks that each step reads or writes, each with a count: 2 if it does both, else 1.
     sizes
-        Bytes of each block, 0 for those that are not in scratch.
+        Bytes of each block; 0 for blocks outside scratch.
     held
         Blocks that live to the end.
     initial
         Blocks that live from the beginning.
     work
-        Bytes that each step needs besides.
+        Bytes of work space that each step needs.
     in_place
-        Whether a step may write over an operand.
+        Whether each step may overwrite an operand.
     """
 
     after: list[set[int]]
@@ -65,7 +65,7 @@ class Flow:
 
 
 def dependencies(steps: Sequence[Step], storage: Storage) -> list[set[int]]:
-    """For each step the steps that write what it reads, as bytes: a tensor may be written in parts."""
+    """Return for each step the steps that write bytes it reads; a tensor may be written in parts."""
     writers: dict[Block, list[tuple[int, int, int]]] = {}
     for index, step in enumerate(steps):
         for tensor in step.outputs:
@@ -101,7 +101,7 @@ def flow(
     alignment: int,
     planned: Callable[[Block], bool],
 ) -> Flow:
-    """The flow of a list of steps; `kept` tensors live to the end, `given` ones from the beginning."""
+    """Return the flow of a list of steps; `kept` tensors live to the end, `given` ones from the beginning."""
     numbers: dict[Block, int] = {}
     sizes: list[int] = []
 
@@ -157,7 +157,7 @@ class _State:
         self.done = 0
 
     def cost(self, graph: Flow, step: int) -> tuple[int, int]:
-        """The live bytes while a step runs and after it."""
+        """Return the live bytes during a step and after it."""
         left, born, sizes = self.left, self.born, graph.sizes
         new = largest = freed = over = 0
         for block in graph.writes[step]:
@@ -172,14 +172,14 @@ class _State:
         return self.live + new + graph.work[step] - over, self.live + new - freed
 
     def advance(self, graph: Flow, step: int) -> None:
-        """Note that a step has touched its blocks."""
+        """Record that a step has used its blocks."""
         for block in graph.writes[step]:
             self.born[block] = 1
         for block, touches in graph.touches[step]:
             self.left[block] -= touches
 
     def take(self, graph: Flow, step: int) -> _State:
-        """The partial order with one step more."""
+        """Return this partial order extended by one step."""
         during, after = self.cost(graph, step)
         state = object.__new__(_State)
         state.peak, state.live = max(self.peak, during), after
@@ -196,7 +196,7 @@ class _State:
         return state
 
     def order(self) -> list[int]:
-        """The steps of this partial order."""
+        """Return the steps of this partial order."""
         steps: list[int] = []
         path = self.path
         while path is not None:
@@ -206,7 +206,7 @@ class _State:
 
 
 def peak(graph: Flow, order: Sequence[int]) -> int:
-    """The most live bytes in an order."""
+    """Return the maximum number of live bytes in an order."""
     state = _State(graph)
     highest = state.live
     for step in order:
@@ -218,7 +218,7 @@ def peak(graph: Flow, order: Sequence[int]) -> int:
 
 
 def _needed(graph: Flow) -> int:
-    """Bytes that some step needs in any order: what it reads, writes and works in."""
+    """Return the bytes that the largest step needs in any order: for its reads, writes and work space."""
     most = 0
     for step, work in enumerate(graph.work):
         reads = {b: graph.sizes[b] for b in graph.reads[step]}
@@ -229,7 +229,7 @@ def _needed(graph: Flow) -> int:
 
 
 def choose(graph: Flow) -> tuple[list[int], int]:
-    """An order of the steps, and the bytes by which its peak is below that of the given order."""
+    """Return an order of the steps, and the bytes by which its peak is below that of the given order."""
     count = len(graph.after)
     given = list(range(count))
     if count > LONGEST:
@@ -264,7 +264,7 @@ def choose(graph: Flow) -> tuple[list[int], int]:
 
 
 def _ends(ready: list[int], most: int) -> list[int]:
-    """Of too many ready steps those that have been so for longest, as the given order has it, and the newest."""
+    """Return at most `most` ready steps: those ready for longest, and those that became ready last."""
     if len(ready) <= most:
         return ready
     oldest = (most + 1) // 2
@@ -272,10 +272,10 @@ def _ends(ready: list[int], most: int) -> list[int]:
 
 
 def _candidates(graph: Flow, state: _State, ready: Sequence[int]) -> list[tuple[int, int, int]]:
-    """The ready steps that may come next, each as (peak so far, live bytes after it, step).
+    """Return the ready steps that may come next, each as (peak so far, live bytes after it, step).
 
-    A step that raises neither loses nothing by coming now: wherever else an order has it, moving it here takes bytes
-    away from the steps in between and adds none. So it is then the only candidate.
+    If a step increases neither the peak nor the live bytes, it is the only candidate. In any other order it could be
+    moved here, which would remove bytes from the steps in between and add none.
     """
     ranks = []
     for step in ready:

@@ -1,7 +1,7 @@
-"""Blocks whose extent changes in time: a result that lies over an operand of another size.
+"""Blocks whose extent changes over time, because a result overwrites an operand of another size.
 
-While both are there, the larger one's bytes are taken; before that the operand's alone, and afterwards the result's. To
-a planner such a block is several, side by side at fixed places, each with a life of its own.
+While both are alive, the block takes the larger one's bytes; before that only the operand's, and afterwards only the
+result's. The planner treats such a block as several adjacent ones at fixed offsets, each with its own lifetime.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from isthmus.prepare.storage import Block, Storage
 
 @dataclass(frozen=True)
 class Overlaid:
-    """An operand, the result that is written over it, and the steps in which both are there (both included)."""
+    """An operand, the result that is written over it, and the steps in which both are alive (inclusive)."""
 
     source: Tensor
     result: Tensor
@@ -27,7 +27,9 @@ class Overlaid:
 
 @dataclass(frozen=True)
 class OverlaySpan:
-    """Bytes ``[low, high)`` of a block, counted from its lowest, in use from one step to another (both included)."""
+    """Bytes ``[low, high)`` of a block, relative to its lowest byte, and the steps in which they are in use
+    (inclusive).
+    """
 
     low: int
     high: int
@@ -37,7 +39,7 @@ class OverlaySpan:
 
 @dataclass(frozen=True)
 class OverlayBlock:
-    """A block in layers, and where it lies in scratch."""
+    """A block whose extent changes, as spans with their own lifetimes, and its offset in scratch."""
 
     block: Block
     offset: int
@@ -45,7 +47,7 @@ class OverlayBlock:
 
 
 def layered(storage: Storage, life: Life, overlaid: Sequence[Overlaid], alignment: int) -> list[OverlayBlock]:
-    """The blocks whose extent changes, each as low in scratch as those before it leave room."""
+    """Return the blocks whose extent changes, each at the lowest offset that those before it leave free."""
     chains: dict[Block, list[Overlaid]] = {}
     for one in sorted(overlaid, key=lambda one: one.first):
         chains.setdefault(storage.block(one.source), []).append(one)
@@ -58,10 +60,10 @@ def layered(storage: Storage, life: Life, overlaid: Sequence[Overlaid], alignmen
 
 
 def place_from_top(standing: Sequence[OverlayBlock], ceiling: int) -> list[list[OverlayBlock]]:
-    """Other places of blocks whose extent changes: below a ceiling, those that grow downwards alone and all of them.
+    """Return alternative offsets of overlay blocks below a ceiling: of those that grow downwards only, then of all.
 
-    What such a block leaves free is then one run of memory before it grows and after it. Where blocks would meet, there
-    is no such place.
+    The memory that such a block leaves free, before it grows and afterwards, is then contiguous. Alternatives in which
+    blocks overlap are left out.
     """
     found: list[list[OverlayBlock]] = []
     for every in (False, True):
@@ -79,18 +81,18 @@ def place_from_top(standing: Sequence[OverlayBlock], ceiling: int) -> list[list[
 
 
 def _grows(layers: Sequence[OverlaySpan]) -> bool:
-    """Whether the lowest bytes of a block are taken later than others."""
+    """Return whether the lowest bytes of a block come into use later than others."""
     return layers[0].first > min(layer.first for layer in layers)
 
 
 def _together(one: OverlayBlock, other: OverlayBlock) -> list[tuple[OverlaySpan, OverlaySpan]]:
-    """The layers of two blocks that are in use at the same time."""
+    """Return the pairs of spans of two blocks that are in use at the same time."""
     pairs = ((mine, theirs) for mine in one.layers for theirs in other.layers)
     return [(mine, theirs) for mine, theirs in pairs if mine.first <= theirs.last and theirs.first <= mine.last]
 
 
 def _meet(placed: Sequence[OverlayBlock]) -> bool:
-    """Whether some would take the same bytes at the same time, or bytes below the first."""
+    """Return whether any blocks overlap in both memory and time, or start below offset 0."""
     return any(one.offset + one.layers[0].low < 0 for one in placed) or any(
         one.offset + mine.low < other.offset + theirs.high and other.offset + theirs.low < one.offset + mine.high
         for one, other in combinations(placed, 2)
@@ -117,7 +119,7 @@ def _layers(storage: Storage, life: Life, block: Block, chain: list[Overlaid], a
 
 
 def _lowest(layers: list[OverlaySpan], placed: list[OverlayBlock], alignment: int) -> int:
-    """The lowest place at which layers meet none of those placed before."""
+    """Return the lowest offset at which the spans overlap none of the blocks placed before."""
     offset = 0
     for other in placed:
         for mine in layers:

@@ -1,4 +1,4 @@
-"""Repeated steps on several threads: what a turn makes for itself, and how far the turn before must be ahead of it."""
+"""Pipelining of repeated steps on several threads: the blocks of one iteration, and the order between iterations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from isthmus.prepare.storage import Block, Storage
 
 
 def own_blocks(steps: Sequence[Step], storage: Storage, life: Life, repeat: Repeat) -> list[Block]:
-    """The blocks that every turn writes before it reads them, and that nobody else touches."""
+    """Return the blocks that every iteration writes before it reads them, and that no other step uses."""
     found: dict[Block, bool] = {}
     for step in steps[repeat.first : repeat.last + 1]:
         for operand in step.inputs:
@@ -29,7 +29,7 @@ def own_blocks(steps: Sequence[Step], storage: Storage, life: Life, repeat: Repe
 
 @dataclass(frozen=True)
 class _Access:
-    """Bytes that a repeated step reads or writes in the first turn, and by how much they move on with each."""
+    """Bytes that a repeated step reads or writes in the first iteration, and their stride per iteration."""
 
     step: int
     writes: bool
@@ -39,10 +39,10 @@ class _Access:
 
 
 def awaited(steps: Sequence[Step], repeat: Repeat, places: Mapping[Tensor, Place]) -> tuple[int, ...]:
-    """For each of the steps, the last that the turn before must have done when it begins.
+    """Return for each step the last step that the previous iteration must have completed before it begins.
 
-    One turn follows the other through the same steps, so only steps further on are in question: those that still read
-    what this one is about to write, or write what it reads or writes.
+    Iterations follow each other through the same steps. So only later steps matter: those that still read what this
+    step is about to write, or write what it reads or writes.
     """
     by_pool: dict[int, list[_Access]] = {}
     for pool, access in _accesses(steps, repeat, places):
@@ -76,14 +76,14 @@ def _in_lane(place: Place, repeat: Repeat) -> bool:
 
 
 def _meet(one: _Access, other: _Access, repeat: Repeat) -> bool:
-    """Whether some turn has an access on the same bytes as another has in a turn before, while both are being taken."""
+    """Return whether two accesses of iterations that run at the same time touch the same bytes."""
     for apart in range(1, min(repeat.threads, repeat.times)):
-        # With every turn the distance between the two changes evenly.
+        # The distance between the two changes by the same amount in every iteration.
         mine, theirs = (one.low + apart * one.stride, one.high + apart * one.stride), (other.low, other.high)
         change = one.stride - other.stride
         if change < 0:
             change, mine, theirs = -change, (-mine[1], -mine[0]), (-theirs[1], -theirs[0])
-        # The first turn in which the one has come so far as to reach the other.
+        # The first iteration in which one access reaches the other.
         behind = theirs[0] - mine[1]
         first = 0 if behind < 0 else behind // change + 1 if change else repeat.times
         if first < repeat.times - apart and mine[0] + first * change < theirs[1]:

@@ -1,4 +1,4 @@
-"""The planner: a finalized graph in, a schedule out."""
+"""The planner: takes a finalized graph and returns a schedule."""
 
 from __future__ import annotations
 
@@ -24,24 +24,25 @@ from isthmus.prepare.tiling.orders import LONGEST, SEARCHED, WHOLE_FIRST, depth_
 from isthmus.prepare.work import Work
 
 _Order = tuple[Sequence[int], int]
-"""The numbers of steps in an order, and the bytes that it saves."""
+"""An order as step numbers, and the bytes that it saves."""
 
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """What a backend asks of a plan.
+    """A backend's options for a plan.
 
     Parameters
     ----------
     io_in_scratch
-        Whether the plan also gives the graph's inputs and outputs a place in scratch.
+        Whether the plan also places the graph's inputs and outputs in scratch.
     optimize_order
-        Whether to look for an order of the steps that needs less memory than the graph's own.
+        Whether to search for an order of the steps that needs less memory than the graph's own.
     plan_nodes
-        Partial layouts that the solver may look at for a better one, once it has one; 0 for fast layouts only.
+        The maximum number of partial layouts that the solver examines to improve its first layout; 0 for fast
+        heuristics only.
     reuse_memory
-        Whether memory of what is no longer needed serves what comes later. Without it every block keeps its contents
-        until the end, so that each can be looked at.
+        Whether memory that is no longer needed is reused. If not, every block keeps its contents until the end, so that
+        all of them can be inspected.
     """
 
     io_in_scratch: bool = False
@@ -52,14 +53,14 @@ class PlanOptions:
 
 @dataclass(frozen=True)
 class Arrangement:
-    """The steps of a rewritten graph in an order, and the blocks that hold their tensors.
+    """The steps of a rewritten graph in order, and the blocks that hold their tensors.
 
     Parameters
     ----------
     overlaid
         Results that are written over operands.
     alike
-        Groups of steps, each with another that does the same: what they hold should have the same offsets.
+        Groups of pairs of equivalent steps: the blocks and work spaces of both should have the same offsets.
     """
 
     work: Work
@@ -72,12 +73,12 @@ class Arrangement:
     alike: Sequence[Sequence[tuple[int, int]]] = ()
 
     def life(self, repeats: Sequence[Repeat] = ()) -> Life:
-        """Return when each block is in use."""
+        """Return the lifetime of each block."""
         return Life(self.steps, self.storage, _given(self.work), self.work.outputs, repeats)
 
 
 class Planner:
-    """Fuses, orders and places the operations of a graph for an engine.
+    """The planner of one graph for an engine: it fuses, orders and places the graph's operations.
 
     Parameters
     ----------
@@ -106,7 +107,7 @@ class Planner:
 
     def __init__(self, graph: Graph, options: PlanOptions, engine: EngineModel) -> None:
         self.graph, self.options, self.engine = graph, options, engine
-        # The same steps are asked for in every arrangement, and none is changed once it is rewritten.
+        # Every arrangement asks about the same steps, and steps do not change after rewriting.
         self._work_bytes = cache(engine.work_bytes)
         self._orders: dict[tuple[Work, str], _Order | None] = {}
 
@@ -116,7 +117,7 @@ class Planner:
         Raises
         ------
         QnnError
-            COMMON_NOT_SUPPORTED with every node that the engine does not execute.
+            COMMON_NOT_SUPPORTED, listing every node that the engine does not execute.
         """
         arrangement = self.arrange(self.rewrite())
         assert arrangement is not None
@@ -130,7 +131,7 @@ class Planner:
         return work
 
     def arrange(self, work: Work, kind: str = SEARCHED) -> Arrangement | None:
-        """Arrange the steps in an order of one kind, in storage of their own; None where there is no such order."""
+        """Arrange the steps in one kind of order, with new storage; return None if there is no such order."""
         storage, state_offsets, state_bytes = self._bind(work)
         steps = share(work, work.ordered(), storage)
         if (work, kind) not in self._orders:
@@ -145,7 +146,7 @@ class Planner:
     def place(
         self, arrangement: Arrangement, repeats: Sequence[Repeat] = (), regions: Sequence[Region] = ()
     ) -> Schedule:
-        """Write results over operands where that is possible, and give every block of an arrangement a place."""
+        """Write results over operands where possible, and place every block of an arrangement."""
         work, storage = arrangement.work, arrangement.storage
         life = arrangement.life(repeats)
         if self.options.reuse_memory:
@@ -174,7 +175,7 @@ class Planner:
         )
 
     def is_planned(self, block: Block) -> bool:
-        """Return whether a block gets a place in scratch."""
+        """Return whether a block is placed in scratch."""
         return block.pool is None or (self.options.io_in_scratch and block.pool >= Pool.IO)
 
     def work_bytes(self, step: Step) -> int:
@@ -195,7 +196,7 @@ class Planner:
         return storage, offsets, size
 
     def _order(self, work: Work, steps: Sequence[Step], storage: Storage, kind: str) -> _Order | None:
-        """Order steps; None where there is no order of that kind."""
+        """Order steps; return None if there is no order of that kind."""
         if kind == SEARCHED and not (self.options.optimize_order and len(steps) <= order.LONGEST):
             return range(len(steps)), 0
         if kind != SEARCHED and len(steps) > LONGEST:
@@ -212,14 +213,14 @@ class Planner:
         return [block for block in arrangement.storage.blocks() if block in life and self.is_planned(block)]
 
     def _keep_all(self, arrangement: Arrangement, life: Life) -> None:
-        """Let every block live from the first step to the last."""
+        """Extend the lifetime of every block from the first step to the last."""
         blocks = self._blocks(arrangement, life)
         first, last = min(map(life.first, blocks), default=0), max(map(life.last, blocks), default=0)
         for block in blocks:
             life.set(block, min(first, 0), max(last, len(arrangement.steps) - 1))
 
     def _lay_out(self, arrangement: Arrangement, life: Life, repeats: Sequence[Repeat]) -> Layout:
-        """Lay out scratch; of the offsets that overlays can have, take those with which it is smallest."""
+        """Lay out scratch with each set of overlay offsets, and return the smallest layout."""
         demand = self._demand(arrangement, life, repeats)
         overlays = layered(arrangement.storage, life, arrangement.overlaid, self.engine.alignment)
         layout = lay_out(demand, self.engine.alignment, self.options.plan_nodes, overlays)
@@ -232,7 +233,7 @@ class Planner:
         return layout
 
     def _demand(self, arrangement: Arrangement, life: Life, repeats: Sequence[Repeat]) -> Demand:
-        """Gather what takes scratch."""
+        """Collect everything that needs scratch."""
         steps, storage = arrangement.steps, arrangement.storage
         spaces, arenas = list(map(self.work_bytes, steps)), []
         for repeat in _shared(repeats):
@@ -285,7 +286,7 @@ def _places(arrangement: Arrangement, layout: Layout) -> dict[Tensor, Place]:
 
 
 def _facts(arrangement: Arrangement, life: Life, places: Mapping[Tensor, Place], plan: Plan) -> Plan:
-    """Add to the facts about a layout those about its arrangement."""
+    """Add the statistics of an arrangement to those of its layout."""
     floats = [t for t, place in places.items() if place.pool == Pool.SCRATCH and t.dtype is DataType.FLOAT_32]
     half = sum(t.nbytes for t in floats if t.itemsize < t.dtype.itemsize)
     return replace(
@@ -300,7 +301,7 @@ def _facts(arrangement: Arrangement, life: Life, places: Mapping[Tensor, Place],
 def _pipelined(
     steps: Sequence[Step], repeats: Sequence[Repeat], layout: Layout, places: Mapping[Tensor, Place]
 ) -> tuple[Repeat, ...]:
-    """Give shared repeats their arenas, and for each step what the turn before must have done."""
+    """Set the arenas of shared repeats, and for each step what the previous iteration must have completed."""
     found = {repeat.first: repeat for repeat in repeats}
     for repeat, arena in zip(_shared(repeats), layout.arenas, strict=True):
         placed = replace(repeat, lane=arena)

@@ -1,4 +1,4 @@
-"""What an engine does not execute of a graph: every such node by its name in the model, with the reason."""
+"""The nodes of a graph that an engine cannot execute, by their names in the model, with the reasons."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from isthmus.prepare.schedule import Step
 
 
 class RefusedNode(NamedTuple):
-    """A node that is not executed."""
+    """A node that cannot be executed."""
 
     node: str
     op: str
@@ -19,7 +19,7 @@ class RefusedNode(NamedTuple):
 
 
 def refused(graph: Graph, steps: Sequence[Step], refusal: Callable[[Step], str | None]) -> list[RefusedNode]:
-    """The nodes that steps were made of which an engine refuses, each node once."""
+    """Return the nodes whose steps an engine refuses, each node once."""
     nodes = {node.name: node for node in graph.nodes}
     found: dict[str, RefusedNode] = {}
     for step in steps:
@@ -32,7 +32,7 @@ def refused(graph: Graph, steps: Sequence[Step], refusal: Callable[[Step], str |
 
 
 def check_executable(graph: Graph, steps: Sequence[Step], refusal: Callable[[Step], str | None]) -> None:
-    """Refuse a graph of which an engine refuses steps, naming all of them."""
+    """Raise an error that lists all nodes which an engine cannot execute, if there are any."""
     found = refused(graph, steps, refusal)
     if found:
         listed = "; ".join(f"node '{node}' ({op}): {reason}" for node, op, reason in found)
@@ -41,7 +41,9 @@ def check_executable(graph: Graph, steps: Sequence[Step], refusal: Callable[[Ste
 
 
 def _node_of(step: Step, nodes: dict[str, Node]) -> Node | None:
-    """The node that a step was made of: passes name a step after the one that it helps, and count."""
+    """Return the node that a step was made from; passes name new steps after an existing one, with a number
+    appended.
+    """
     name = step.name
     while name not in nodes and "." in name:
         name = name.rpartition(".")[0]

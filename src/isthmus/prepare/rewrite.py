@@ -1,4 +1,4 @@
-"""Applies rewriting rules until none applies any more, looking only at steps around the last change."""
+"""Application of rewrite rules until none applies any more, revisiting only steps near the last change."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from isthmus.prepare.schedule import Step
 from isthmus.prepare.work import Work
 
 Rule = Callable[[Work, Step], bool]
-"""Rewrites the surroundings of a step if it can, and says whether it did."""
+"""A function that rewrites the graph around a step if it applies, and returns whether it did."""
 
 Rules = Mapping[str, Sequence[Rule]]
-"""The rules to try at a step, by its operation."""
+"""The rules to try for a step, by its operation."""
 
 
 def rewrite(work: Work, rules: Rules) -> None:
-    """Apply rules everywhere. Each rule must lead to a simpler graph, or this has no end."""
+    """Apply rules everywhere. Each rule must simplify the graph, or this does not terminate."""
     queue = deque(step for step in work.ordered() if step.op in rules)
     waiting = set(queue)
     work.take_touched()
@@ -32,7 +32,7 @@ def rewrite(work: Work, rules: Rules) -> None:
 
 
 def table(*entries: tuple[Collection[str], Rule]) -> dict[str, list[Rule]]:
-    """Rules by operation, from pairs of operations and a rule, tried in this order."""
+    """Build a table of rules by operation from pairs of operations and a rule, tried in this order."""
     rules: dict[str, list[Rule]] = {}
     for ops, rule in entries:
         for op in sorted(ops):

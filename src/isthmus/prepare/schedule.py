@@ -1,4 +1,4 @@
-"""What preparation yields: fused steps in order, and the place of every tensor. The same for every engine."""
+"""The result of preparation, independent of the engine: fused steps in order, and the location of every tensor."""
 
 from __future__ import annotations
 
@@ -11,30 +11,32 @@ from isthmus.graph import Tensor
 
 
 class Pool(IntEnum):
-    """The memory that something lies in."""
+    """A memory pool."""
 
     NONE = 0
     CONSTANT = 1
     SCRATCH = 2
     STATE = 3
     IO = 4
-    """The first graph input; the other inputs and then the outputs count up from here, each a pool of its own."""
+    """The pool of the first graph input; the other inputs and then the outputs have the following numbers, one pool
+    each.
+    """
 
 
 @dataclass(frozen=True)
 class RowRange:
-    """Which rows of a whole step a step on a strip computes. In a repeated step they are those of the first time.
+    """The rows of a whole step that a step on a tile computes; for a repeated step, those of the first iteration.
 
     Parameters
     ----------
     axis, source_axis
-        The axis of rows in the result and in the operands that are taken by rows.
+        The axis of the rows in the result, and in the operands that are read by rows.
     first, height
-        The first row of the result that is computed here, and the rows of the whole result.
+        The first row of the result computed here, and the number of rows of the whole result.
     source_first, source_height
-        The first row of operands at hand here, and their rows in the whole step.
+        The first available row of the operands, and the number of their rows in the whole step.
     pixels
-        Of a mean over all pixels, how many the whole image has; else 0.
+        For a mean over all pixels, the number of pixels in the whole image; else 0.
     """
 
     axis: int
@@ -55,11 +57,11 @@ class Step:
     op
         QNN's operation name.
     clamp
-        A fused activation: the result is limited to this range of reals.
+        A fused activation: the result is limited to this range of real values.
     part
-        Of a step on a strip, what it is of the whole step. An engine computes it as it would compute the whole: with
-        the same kernels, tiles and tables, in the same order of additions. A mean over all pixels goes on from the
-        sums of the strip before; a Concat puts its operand in its place among the rows.
+        For a step on a tile, its rows of the whole step. The engine computes them as it would in the whole step: with
+        the same kernels, kernel tiles and tables, and the same order of additions. A mean over all pixels continues
+        from the sums of the previous tile; a Concat writes its operand at the right position among the rows.
     """
 
     op: str
@@ -73,24 +75,25 @@ class Step:
 
 @dataclass(frozen=True)
 class Repeat:
-    """Steps that are executed several times in a row.
+    """Steps that are executed several times in succession.
 
     Parameters
     ----------
     first, last
-        The steps, both included.
+        The range of steps, inclusive.
     times
-        How often.
+        The number of iterations.
     advances
-        The tensors that lie elsewhere each time, with the bytes by which they move on; their places are those of the
-        first time.
+        The tensors whose location changes with each iteration, and by how many bytes; `Schedule.places` has the
+        locations of the first iteration.
     threads
-        How many threads may take turns at it.
+        How many threads may execute iterations at once.
     lane
-        Where what a turn makes for itself alone lies in scratch, and how many bytes that is: those of the first thread,
-        with those of the others behind. None where only one takes all turns.
+        Offset and size in scratch of the first thread's arena, which holds the blocks that an iteration uses alone; the
+        other threads' arenas follow it. None if one thread executes all iterations.
     awaited
-        For each of the steps, the last that the turn before must have done by then, both counted from the first.
+        For each step, the last step that the previous iteration must have completed before it begins; both are relative
+        to `first`.
     """
 
     first: int
@@ -104,7 +107,7 @@ class Repeat:
 
 @dataclass(frozen=True)
 class StepRows:
-    """What one strip takes of one step: rows of its result, and the rows of its operands that they need."""
+    """The rows of one step's result that one tile computes, and the rows of its operands that they need."""
 
     step: int
     rows: tuple[int, int]
@@ -113,25 +116,26 @@ class StepRows:
 
 @dataclass(frozen=True)
 class Region:
-    """Neighbouring steps that are computed strip by strip, as a plan tells of them.
+    """Consecutive steps that are computed tile by tile, as described in a plan.
 
     Parameters
     ----------
     steps
-        The whole steps in order, as operation and name; the name is that of the node whose result it is.
+        The whole steps in order, as operation and name; the name is that of the node that has this result.
     axes
-        For each step the axis of its result along which strips are cut.
+        For each step, the axis of its result along which it is tiled.
     strips
-        For each strip what it takes of each step, in the order of execution; steps are numbers into `steps`. A mean
-        counts rows of its operand.
+        For each tile, its rows of each step in execution order; steps are indices into `steps`. For a mean, the rows
+        are those of its operand.
     repeated
-        The first strip that is repeated and how many are, the same but for their place; (0, 0) where none are.
+        The first repeated tile and the number of repeated tiles, which differ only in their position; (0, 0) if there
+        are none.
     first, last
-        The steps of the schedule that it has become, both included.
+        The range of steps in the schedule that it became, inclusive.
     carried_bytes
-        Rows kept from one strip to the next.
+        Bytes of rows kept from one tile to the next.
     peak_bytes
-        The most bytes alive in it, as estimated.
+        The estimated maximum of live bytes in it.
     """
 
     steps: tuple[tuple[str, str], ...]
@@ -146,7 +150,7 @@ class Region:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a tensor begins: a pool and a byte offset in it."""
+    """The start of a tensor: a pool and a byte offset in it."""
 
     pool: int
     offset: int
@@ -154,7 +158,7 @@ class Place:
 
 @dataclass(frozen=True)
 class PlanRow:
-    """One block of scratch: what lies there, how large it is, and from which step to which (both included)."""
+    """One block of scratch: its name, its size, the steps in which it is in use (inclusive), and its offset."""
 
     name: str
     bytes: int
@@ -165,46 +169,46 @@ class PlanRow:
 
 @dataclass(frozen=True)
 class Plan:
-    """Facts about the memory of a schedule, for reports.
+    """Statistics about the memory of a schedule, for reports.
 
     Parameters
     ----------
     bytes
-        Scratch that the schedule needs.
+        Bytes of scratch that the schedule needs.
     lower_bound
-        Scratch that any layout of these blocks needs.
+        Lower bound on the scratch that any layout of these blocks needs.
     status
-        ``"optimal"`` when no smaller layout exists, else ``"feasible"``.
+        ``"optimal"`` if no smaller layout exists, else ``"feasible"``.
     greedy_bytes
-        What placing the largest block first would need, as most runtimes do.
+        Scratch needed if the largest block were placed first, as most runtimes do.
     unshared_bytes
-        What a block of its own for every tensor would need.
+        Scratch needed if every tensor had its own block.
     peak_step
-        The step with the most live bytes; -1 when no scratch is used.
+        The step with the most live bytes; -1 if no scratch is used.
     peak_live
         The names of the blocks that are live there.
     rows
         Every block of scratch, in order of its first step.
     steps
-        Every step in order, as its operation and its name.
+        Every step in order, as operation and name.
     order_saved_bytes
-        Live bytes at the worst step that the choice of operation order took away.
+        Reduction of the peak of live bytes by the choice of operation order.
     aliased_bytes
-        Bytes of tensors that share the memory of another: reshapes, slices, concatenations, in-place results.
+        Bytes of tensors that share memory with another: reshapes, slices, concatenations, in-place results.
     seconds
         Time spent on the layout.
     regions
-        What is computed by strips.
+        The fused regions that are computed in tiles.
     again
-        Names of tensors that are computed a second time rather than kept.
+        Names of rematerialized tensors, which are computed a second time rather than kept.
     bounded
-        Whether the search for strips left out long stretches, since the model has more steps than it may look at: with
-        them there might be less scratch.
+        Whether the search for tiles left out long fused regions, because the model has more steps than the search may
+        examine. With these regions, less scratch might be needed.
     half_bytes, float_bytes
-        Bytes of the floats in scratch, each tensor by itself, that are stored as halves, and of those that are not.
+        Bytes of float tensors in scratch that are stored as fp16, and of those that are not; each tensor counts
+        separately.
     in_float
-        The steps on fixed-point tensors, as operation and name, that the engine computes in float, since no kernel
-        covers them.
+        The fixed-point steps, as operation and name, that the engine computes in float because no kernel supports them.
     """
 
     bytes: int
@@ -229,24 +233,24 @@ class Plan:
 
 @dataclass(frozen=True)
 class Schedule:
-    """Steps in the order of their execution, and where everything they touch lies.
+    """Steps in execution order, and the location of all memory that they use.
 
     Parameters
     ----------
     places
-        A place for every tensor that is not a constant.
+        The location of every tensor that is not a constant.
     work
-        For each step the offset in scratch of its work space.
+        For each step, the offset of its work space in scratch.
     io_offsets
-        Where each input, then each output lies in scratch when the plan holds them too; else empty.
+        The offset in scratch of each input, then of each output, if the plan includes them; else empty.
     state_offsets
-        Where each state lies in state memory.
+        The offset of each state in state memory.
     alignment
-        What the addresses of scratch, state and IO memory must be a multiple of.
+        The required alignment of the addresses of scratch, state and IO memory.
     numerics
-        How 8-bit results are rounded, as the graph says.
+        The rounding mode of 8-bit results, as set in the graph.
     repeats
-        The steps that are executed more than once, in order; none lies in another.
+        The steps that are executed more than once, in order; they are not nested.
     """
 
     name: str
@@ -267,5 +271,5 @@ class Schedule:
 
     @property
     def cursor_pool(self) -> int:
-        """The first number that no pool has."""
+        """The first pool number that is not in use."""
         return Pool.IO + len(self.inputs) + len(self.outputs)

@@ -1,7 +1,7 @@
-"""Where new values of states are written: into the state's memory at once if its old value is not needed any more.
+"""Locations of new state values: directly in the state's memory if the old value is no longer needed.
 
-A value that cannot be computed there is copied there by a step, as soon as the old value has been read for the last
-time. A value that is itself the memory of a state goes through scratch first, so that states may exchange values.
+A value that cannot be computed there is copied by an additional step, as soon as the old value has been read for the
+last time. A value that is itself in state memory is copied to scratch first, so that states may exchange values.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from isthmus.prepare.work import Work
 
 
 def settle(work: Work, steps: list[Step], storage: Storage, offsets: Mapping[Tensor, int]) -> list[Step]:
-    """Give every new value its place, and add the copies that this takes.
+    """Place every new value, and add the copies that this needs.
 
     Parameters
     ----------
     steps
-        In their final order.
+        The steps in their final order.
     offsets
-        Where each state lies in state memory.
+        The offset of each state in state memory.
     """
     updates = {state: value for state, value in work.updates.items() if not _is_itself(storage, state, value)}
     steps = list(steps)
@@ -50,7 +50,7 @@ def _is_itself(storage: Storage, state: Tensor, value: Tensor) -> bool:
 
 
 class _Touches:
-    """When each block is read and written."""
+    """The steps that read and write each block."""
 
     def __init__(self, steps: Iterable[Step], storage: Storage) -> None:
         self._reads: dict[Block, list[int]] = {}
@@ -88,7 +88,7 @@ def _write_directly(
 
 
 def _overwrites(step: Step, storage: Storage, state: Tensor, value: Tensor) -> bool:
-    """Whether the step that reads the old value may write the new one over it, element by element."""
+    """Return whether the step that reads the old value may overwrite it with the new one, element by element."""
     old = storage.span(state)
     if len(step.outputs) != 1 or storage.span(step.outputs[0]) != storage.span(value):
         return False

@@ -1,7 +1,7 @@
-"""Which tensors share memory: blocks of bytes, and tensors at offsets in them.
+"""Memory shared by tensors: blocks of bytes, and the offsets of tensors in them.
 
-Reshapes, contiguous slices and joins along the outermost axis need no step of their own: their tensors are the same
-bytes. Within a block every byte is written by one step only, so this sharing holds for any order of the steps.
+Reshapes, contiguous slices and concatenations along the outermost axis need no step: their tensors are the same bytes.
+Within a block every byte is written by only one step, so sharing is valid for any order of the steps.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from isthmus.prepare.work import Work
 
 
 class Block:
-    """Bytes ``[low, high)`` that tensors lie in, in coordinates of its own.
+    """A range of bytes ``[low, high)`` that holds tensors, in its own coordinates.
 
-    `pool` is the pool that the block is bound to, at the offset `base` there; None for a block of scratch.
+    `pool` is the pool to which the block is bound, at offset `base`; None for a block in scratch.
     """
 
     __slots__ = ("base", "high", "low", "members", "pool")
@@ -32,7 +32,7 @@ class Block:
 
     @property
     def size(self) -> int:
-        """Bytes from the lowest to the highest."""
+        """The number of bytes from the lowest to the highest."""
         return self.high - self.low
 
 
@@ -43,33 +43,33 @@ class Storage:
         self._blocks: dict[Tensor, Block] = {}
 
     def bind(self, tensor: Tensor, pool: int, base: int = 0) -> None:
-        """Give a tensor a block in a pool."""
+        """Bind a tensor to a block in a pool."""
         self._blocks[tensor] = Block(tensor, pool, base)
 
     def block(self, tensor: Tensor) -> Block:
-        """The block of a tensor; one of its own if it shares none."""
+        """Return the block of a tensor; create one if it has none."""
         found = self._blocks.get(tensor)
         if found is None:
             found = self._blocks[tensor] = Block(tensor)
         return found
 
     def span(self, tensor: Tensor) -> tuple[Block, int, int]:
-        """The block of a tensor, and the bytes that the tensor takes in it."""
+        """Return the block of a tensor, and the range of bytes that the tensor occupies in it."""
         block = self.block(tensor)
         low = block.members[tensor]
         return block, low, low + tensor.nbytes
 
     def blocks(self) -> list[Block]:
-        """All blocks, each once, in order of their first tensor."""
+        """Return all blocks, each once, in the order of their first tensors."""
         return list(dict.fromkeys(self._blocks.values()))
 
     def fills_block(self, tensor: Tensor) -> bool:
-        """Whether a tensor takes all of a block of scratch."""
+        """Return whether a tensor occupies a whole block of scratch."""
         block, low, high = self.span(tensor)
         return block.pool is None and (low, high) == (block.low, block.high)
 
     def join(self, host: Tensor, guest: Tensor, delta: int = 0) -> bool:
-        """Let `guest` begin `delta` bytes after `host`, if their blocks can become one."""
+        """Place `guest` `delta` bytes after the start of `host`, if their blocks can be merged."""
         a, b = self.block(host), self.block(guest)
         shift = a.members[host] + delta - b.members[guest]
         if a is b:
@@ -90,7 +90,7 @@ class Storage:
 
 
 def share(work: Work, steps: Iterable[Step], storage: Storage) -> list[Step]:
-    """Share memory wherever a step only names bytes anew, and leave such steps out."""
+    """Share memory between operands and results of steps that only rename bytes, and drop these steps."""
     kept: list[Step] = []
     for step in steps:
         rule = _RULES.get(step.op)
@@ -99,7 +99,7 @@ def share(work: Work, steps: Iterable[Step], storage: Storage) -> list[Step]:
 
 
 def names_anew(step: Step) -> bool:
-    """Whether a step may need no execution because its results are the bytes of its operands."""
+    """Return whether a step may need no execution because its results are the bytes of its operands."""
     source = step.inputs[0] if step.op in _RULES else None
     if source is None:
         return False
@@ -111,7 +111,7 @@ def names_anew(step: Step) -> bool:
 
 
 def same_encoding(a: Tensor, b: Tensor) -> bool:
-    """Whether equal bytes mean equal values in both tensors."""
+    """Return whether equal bytes mean equal values in both tensors."""
     if (a.dtype, a.itemsize) != (b.dtype, b.itemsize):
         return False
     first, second = a.quantization, b.quantization
@@ -129,7 +129,7 @@ def _share_reshape(work: Work, step: Step, storage: Storage) -> list[Step]:
 
 
 def _share_cast(work: Work, step: Step, storage: Storage) -> list[Step]:
-    """A cast between a fixed-point type and the integers that store it gives the same bytes another meaning."""
+    """Share memory across a cast between a fixed-point type and the integers that store it, which keeps the bytes."""
     source, result = step.inputs[0], step.outputs[0]
     assert source is not None
     if DataType.BFLOAT_16 in (source.dtype, result.dtype) and source.dtype is not result.dtype:
@@ -151,7 +151,7 @@ def _share_slice(work: Work, step: Step, storage: Storage) -> list[Step]:
 
 
 def slice_offset(source: Tensor, ranges: np.ndarray) -> int | None:
-    """The byte at which a slice begins, if its elements lie side by side."""
+    """Return the byte offset of a slice, if its elements are contiguous."""
     offset, whole, stride_bytes = 0, True, source.itemsize
     for (begin, end, stride), size in zip(ranges[::-1].tolist(), source.dims[::-1], strict=True):
         count = max(0, -((begin - end) // stride))
@@ -189,7 +189,7 @@ def _share_split(work: Work, step: Step, storage: Storage) -> list[Step]:
 
 
 def _share_concat(work: Work, step: Step, storage: Storage) -> list[Step]:
-    """Parts that a step computes are computed in place; the others are copied there, unless all would be."""
+    """Compute parts of a Concat in place where possible and copy the others; keep the step if all would be copied."""
     result = step.outputs[0]
     parts = [t for t in step.inputs if t is not None]
     if not _outermost(result, step.params["axis"]) or not all(same_encoding(t, result) for t in parts):

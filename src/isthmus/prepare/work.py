@@ -1,7 +1,7 @@
-"""The form in which passes rewrite a graph: steps, and who writes and reads each tensor.
+"""The mutable graph that passes rewrite: steps, and the writer and readers of each tensor.
 
-Both maps are kept right by every change, so a rule finds its neighbours without looking at the other steps. A change
-also notes the steps around it, because those are the only ones where a further rule may have become applicable.
+Every change keeps both maps consistent, so that a rule finds its neighbours without searching the other steps. A change
+also records the steps around it, because only there may another rule have become applicable.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from isthmus.prepare.schedule import Step
 
 
 class Work:
-    """A graph under rewriting.
+    """A graph that is being rewritten.
 
     Parameters
     ----------
@@ -26,9 +26,9 @@ class Work:
     Attributes
     ----------
     steps
-        Each step with its rank in the order of the model; a new step takes the rank of what it replaces.
+        Each step with its rank in the order of the model; a new step takes the rank of the step that it replaces.
     updates
-        For each state the value that it has after an execution.
+        For each state, its value after an execution.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -50,28 +50,28 @@ class Work:
         self._touched.clear()
 
     def producer(self, tensor: Tensor | None) -> Step | None:
-        """The step that writes a tensor; None for constants, graph inputs and states."""
+        """Return the step that writes a tensor; None for constants, graph inputs and states."""
         return self._producer.get(tensor) if tensor is not None else None
 
     def consumers(self, tensor: Tensor) -> list[Step]:
-        """The steps that read a tensor."""
+        """Return the steps that read a tensor."""
         return list(self._consumers.get(tensor, ()))
 
     def is_output(self, tensor: Tensor) -> bool:
-        """Whether a tensor is a graph output."""
+        """Return whether a tensor is a graph output."""
         return tensor in self._outputs
 
     def is_kept(self, tensor: Tensor) -> bool:
-        """Whether someone besides the steps reads a tensor: the client, or a state that takes its value."""
+        """Return whether a tensor is used by more than steps: by the client, or by a state that takes its value."""
         return tensor in self._outputs or tensor in self.updates.values()
 
     def sole_consumer(self, tensor: Tensor) -> Step | None:
-        """The one step that reads a tensor, if nothing else does."""
+        """Return the only step that reads a tensor, if there is no other use."""
         readers = self._consumers.get(tensor, {})
         return next(iter(readers)) if len(readers) == 1 and not self.is_kept(tensor) else None
 
     def sole_producer(self, tensor: Tensor | None) -> Step | None:
-        """The step that writes a tensor, if exactly one other step reads that tensor and nothing else does."""
+        """Return the step that writes a tensor, if exactly one step reads the tensor and there is no other use."""
         return self.producer(tensor) if tensor is not None and self.sole_consumer(tensor) is not None else None
 
     def add(
@@ -91,7 +91,7 @@ class Work:
         return step
 
     def remove(self, step: Step) -> None:
-        """Take a step away; its outputs are then written by no one."""
+        """Remove a step; its outputs then have no writer."""
         self._detach(step)
         del self.steps[step]
 
@@ -119,7 +119,7 @@ class Work:
         inputs: Sequence[Tensor | None],
         params: Mapping[str, Any] | None = None,
     ) -> None:
-        """Compute the outputs of a step in another way."""
+        """Compute the outputs of a step with another operation."""
         self.change(step, op=op, inputs=inputs, params=params or {})
 
     def set_clamp(self, step: Step, clamp: tuple[float, float] | None) -> None:
@@ -128,7 +128,7 @@ class Work:
         self._touch(step)
 
     def reread(self, old: Tensor, new: Tensor) -> None:
-        """Let everything that reads `old`, states included, read `new`."""
+        """Make everything that reads `old`, including states, read `new`."""
         for step in self.consumers(old):
             self.change(step, inputs=[new if t is old else t for t in step.inputs])
         for state, value in self.updates.items():
@@ -136,13 +136,13 @@ class Work:
                 self.updates[state] = new
 
     def absorb(self, first: Step, second: Step) -> None:
-        """Let `first` write what `second` wrote, and drop `second`."""
+        """Make `first` write the outputs of `second`, and remove `second`."""
         outputs = second.outputs
         self.remove(second)
         self.change(first, outputs=outputs)
 
     def bypass(self, step: Step) -> bool:
-        """Drop a step whose result is its first input; keep it as a copy where the result has its own memory."""
+        """Remove a step whose result equals its first input; keep it as a copy if the result has its own memory."""
         source, result = step.inputs[0], step.outputs[0]
         assert source is not None
         if not self.is_output(result):
@@ -167,11 +167,11 @@ class Work:
         dtype: DataType,
         quantization: Quantization | None = None,
     ) -> Tensor:
-        """A new intermediate tensor."""
+        """Return a new intermediate tensor."""
         return Tensor(self._fresh(name), TensorType.NATIVE, dtype, tuple(dims), quantization)
 
     def alike(self, name: str, like: Tensor) -> Tensor:
-        """A new intermediate tensor that is stored as another one is."""
+        """Return a new intermediate tensor that is stored in the same way as another."""
         return type(like)(self._fresh(name), TensorType.NATIVE, like.dtype, like.dims, like.quantization)
 
     def constant(
@@ -181,7 +181,7 @@ class Work:
         quantization: Quantization | None = None,
         dtype: DataType | None = None,
     ) -> Tensor:
-        """A new constant; fixed point when a quantization is given."""
+        """Return a new constant; fixed point if a quantization is given."""
         value = np.ascontiguousarray(value).reshape(np.shape(value))
         if dtype is None:
             dtype = DataType.of(value.dtype) if quantization is None else DataType.fixed_point(value.dtype)
@@ -197,13 +197,13 @@ class Work:
         params: Mapping[str, Any] | None = None,
         quantization: Quantization | None = None,
     ) -> Tensor:
-        """Add a step beside `near` and give its new output, of the type of `like`."""
+        """Add a step beside `near`, and return its new output of the type of `like`."""
         result = self.native(near.name, dims, like.dtype, quantization or like.quantization)
         self.add(op, result.name, inputs, [result], params, near=near)
         return result
 
     def ordered(self) -> list[Step]:
-        """The steps in an order in which each comes after those it reads from, close to the order of the model."""
+        """Return the steps ordered after the steps that they read from, close to the order of the model."""
         done: set[Step] = set()
         order: list[Step] = []
         for root in sorted(self.steps, key=self.steps.__getitem__):
@@ -224,7 +224,7 @@ class Work:
         return order
 
     def take_touched(self) -> list[Step]:
-        """The steps around all changes since the last call."""
+        """Return the steps around all changes since the last call, and clear the record."""
         touched = [step for step in self._touched if step in self.steps]
         self._touched.clear()
         return touched

@@ -1,7 +1,7 @@
-"""A model file as the search for fused regions sees it: steps in the order of the file, and the rows that each needs.
+"""A model file as seen by the search for fused regions: steps in file order, and the rows that each needs.
 
-Live bytes are counted for a plain runtime that follows the order of the file: every result has memory of its own from
-the step that computes it to the last that reads it, no result is written over another, slices and joins are copied.
+Live bytes are counted for a simple runtime that follows the order of the file. Every result has its own memory from the
+step that computes it to the last that reads it. No result overwrites another, and slices and concatenations are copies.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ Key = Hashable
 
 @dataclass(frozen=True)
 class SplitValue:
-    """A tensor that is no constant.
+    """A tensor that is not a constant.
 
     Parameters
     ----------
     rows
-        How many rows it has; 0 where it has none.
+        The number of its rows; 0 if it has none.
     counted
-        Whether the whole of it takes memory that counts; inputs and outputs may be the caller's.
+        Whether the whole tensor counts as memory; inputs and outputs may belong to the caller.
     """
 
     name: str
@@ -37,26 +37,26 @@ class SplitValue:
     counted: bool = True
 
     def bytes_of(self, rows: int) -> int:
-        """Count the bytes of so many rows."""
+        """Return the bytes of a number of rows."""
         return self.bytes * rows // self.rows
 
 
 @dataclass(frozen=True)
 class TileRule:
-    """Computation of a step by rows.
+    """A rule for computing a step by rows.
 
     Parameters
     ----------
     sliced
-        The operands that are taken by rows; the others are taken whole.
+        The operands that are read by rows; the others are read whole.
     rows
-        Which rows of those operands are needed.
+        The rule for the rows of those operands that are needed.
     fewest
-        With fewer rows than that at a time, a runtime may add up in another order.
+        The minimum number of rows at a time; with fewer, a runtime may add in a different order.
     prepared
-        Bytes of a copy of the operand that must be made first for some rows (padding written out); 0 for none.
+        The bytes of a copy of the operand that must be made first for some rows (explicit padding); 0 for none.
     recomputed
-        Whether it is so cheap that rows which several tiles read are computed for each of them.
+        Whether the step is so cheap that rows which several tiles read are recomputed for each of them.
     """
 
     sliced: tuple[Key, ...]
@@ -68,15 +68,15 @@ class TileRule:
 
 @dataclass(frozen=True)
 class SplitStep:
-    """One operation of the file; constants are not among the inputs. Without a rule it stays whole.
+    """One operation of the file; its inputs do not include constants. Without a rule it stays whole.
 
     Parameters
     ----------
     unit
-        A number that neighbouring steps have in common if runtimes compute them as one: a fused region holds all of
-        them or none, and no order puts other steps between them.
+        A number shared by consecutive steps that runtimes fuse into one. A fused region contains all of them or none,
+        and no order puts other steps between them.
     source
-        What the file has for it.
+        The node or operator in the file.
     """
 
     name: str
@@ -89,14 +89,14 @@ class SplitStep:
 
 @dataclass(frozen=True)
 class Network:
-    """Steps in order.
+    """The steps of a model file in order.
 
     Parameters
     ----------
     given, kept
-        What is there before the first step, and what must be there after the last.
+        The values that exist before the first step, and those that must exist after the last.
     fixed
-        Whether steps act by more than their operands, so that their order stays.
+        Whether steps have effects beyond their operands, so that their order must not change.
     """
 
     steps: tuple[SplitStep, ...]
@@ -107,7 +107,7 @@ class Network:
 
     @cached_property
     def begin(self) -> dict[Key, int]:
-        """The step that computes each value; -1 for what is given."""
+        """The step that computes each value; -1 for given values."""
         begin: dict[Key, int] = dict.fromkeys(self.given, -1)
         for index, step in enumerate(self.steps):
             begin.update(dict.fromkeys(step.outputs, index))
@@ -115,7 +115,7 @@ class Network:
 
     @cached_property
     def end(self) -> dict[Key, int]:
-        """The last step that has each value alive; one after the last for what is kept."""
+        """The last step that needs each value; the number of steps for kept values."""
         end = dict(self.begin)
         for index, step in enumerate(self.steps):
             end.update(dict.fromkeys(step.inputs, index))
@@ -123,13 +123,13 @@ class Network:
         return end
 
     def size(self, key: Key) -> int:
-        """Count the bytes of a whole value, if they count."""
+        """Return the bytes of a whole value; 0 if they are not counted."""
         value = self.values[key]
         return value.bytes if value.counted else 0
 
     @cached_property
     def live(self) -> list[int]:
-        """The bytes that each step has alive."""
+        """The live bytes at each step."""
         change = [0] * (len(self.steps) + 2)
         for key, first in self.begin.items():
             change[max(first, 0)] += self.size(key)
@@ -137,16 +137,16 @@ class Network:
         return list(accumulate(change))[: len(self.steps)]
 
     def entering(self, index: int) -> int:
-        """Count the bytes that are alive between a step and the one before it."""
+        """Return the bytes that are alive between a step and the one before it."""
         return sum(self.size(key) for key, begin in self.begin.items() if begin < index <= self.end[key])
 
     @property
     def peak(self) -> int:
-        """The most bytes alive."""
+        """The maximum of live bytes."""
         return max(self.live, default=0)
 
     def is_divided(self, index: int) -> bool:
-        """Tell whether a unit goes on from the step before this one."""
+        """Return whether this step belongs to the same unit as the one before it."""
         if not 0 < index < len(self.steps):
             return False
         before, after = self.steps[index - 1].unit, self.steps[index].unit
@@ -158,9 +158,10 @@ class Network:
 
 
 def depth_first(network: Network, late: bool) -> list[int]:
-    """Find an order in which what a step reads is computed as late as possible, as the numbers of the steps.
+    """Return an order, as step numbers, in which operands are computed as late as possible.
 
-    Of several operands the one that the file computes last comes first if `late`, else the one that it computes first.
+    Among several operands, the one that the file computes last is computed first if `late`; otherwise the one that it
+    computes first.
     """
     groups: list[list[int]] = []
     for index in range(len(network.steps)):
@@ -182,14 +183,14 @@ def depth_first(network: Network, late: bool) -> list[int]:
 def constant_nodes(
     keys: Iterable[Any], makers: Mapping[Any, Any], reads: Callable[[Any], Iterable[Any]], written: set[int]
 ) -> Iterator[Any]:
-    """Yield the nodes that constants come from, each after those that it reads, and none that was yielded before.
+    """Yield the nodes that compute constants, each after those that it reads, skipping nodes already yielded.
 
     Parameters
     ----------
     makers, reads
-        The node that computes each constant, and the names or numbers that a node reads.
+        The node that computes each constant, and a function that returns the names or numbers that a node reads.
     written
-        The identities of the nodes that were yielded so far.
+        The ids of the nodes yielded so far.
     """
     stack = [makers[key] for key in reversed([*keys]) if key in makers]
     while stack:

@@ -1,7 +1,7 @@
-"""The writer of split ONNX files: nodes copied with other pads, weights shared by name, slices and joins of rows.
+"""The writer of split ONNX files: copies nodes with other pads, shares weights by name, slices and joins rows.
 
-The frontend reads and checks the file, infers its shapes and refuses what it does not know. Nodes outside of tiles stay
-as they were.
+The frontend reads and checks the file, infers its shapes and rejects what it does not support. Nodes outside tiles are
+not changed.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from isthmus.split.regions import Compute, CopyRows, Piece, StepInstruction, Til
 
 _INT, _INTS, _INT64, _EXTERNAL = 2, 7, 7, 1
 _SLICE_OPERANDS = 10
-"""From this operator set on a Slice has operands instead of attributes."""
+"""From this opset version on, Slice has operands instead of attributes."""
 _CONSTANT_BESIDES_INPUTS = 4
-"""From this version of the format on, a constant need not be an input too."""
+"""From this IR version on, a constant need not also be an input."""
 _ONE_BYTE = ("QuantizeLinear", "QLinear", "DynamicQuantizeLinear", "Equal", "Greater", "Less", "And", "Or", "Not")
 _FOUR_BYTES = ("DequantizeLinear", "ConvInteger", "MatMulInteger")
 _OF_SHAPES = ("Shape", "Size")
-"""Nodes whose results are constants whatever they read, since the split file has all dimensions fixed."""
+"""Nodes whose results are always constants, since all dimensions are fixed in the split file."""
 
 
 class OnnxFile:
@@ -48,9 +48,9 @@ class OnnxFile:
     Parameters
     ----------
     data, name, folder
-        The bytes of the file, its name in messages, and the folder of its external data.
+        The bytes of the file, its name for messages, and the folder of its external data.
     shapes
-        Dimensions of inputs that the file leaves open; the split file has them fixed.
+        Dimensions of inputs that the file leaves open; they are fixed in the split file.
     """
 
     def __init__(
@@ -64,12 +64,12 @@ class OnnxFile:
         self._opset = importer.opsets.get("", importer.opsets.get("ai.onnx", 1))
         self._names = set(all_names(self._model.graph))
         self._constants: dict[str, Any] = {}
-        """The nodes whose results are constants, by result."""
+        """The nodes whose results are constants, by the name of the result."""
         self._static = self._static_names()
         outputs = {output.name for output in self._model.graph.output}
         self._nodes: list[Any] = []
         self._units: list[int] = []
-        """For each node the number of its unit."""
+        """For each node, the number of its unit."""
         for number, unit in enumerate(units(self._live_nodes(), outputs, self._static)):
             self._nodes += unit
             self._units += [number] * len(unit)
@@ -83,7 +83,7 @@ class OnnxFile:
 
     @property
     def fixed(self) -> dict[str, tuple[int, ...]]:
-        """The dimensions that tiles are cut for, of each input whose shape the file leaves open."""
+        """The fixed dimensions of each input whose shape the file leaves open; tiles are cut for them."""
         inputs = {entry.name: entry.type.tensor_type.shape.dim for entry in self._model.graph.input}
         declared = {name: tuple(dim.dim_value for dim in dims) for name, dims in inputs.items()}
         return {name: dims for name, dims in self._inputs.items() if declared[name] != tuple(dims)}
@@ -91,10 +91,10 @@ class OnnxFile:
     # -- reading -------------------------------------------------------------------------------------------------------
 
     def _static_names(self) -> set[str]:
-        """Collect the names of constants, and of weights that the file keeps quantized and makes floats of.
+        """Collect the names of constants, and of weights that the file stores quantized and dequantizes.
 
-        What a node makes is one of them if the node reads nothing else, or only dimensions. An output is none: the
-        file computes it where it is listed.
+        A node's result is one of them if the node reads only such names, or only dimensions. Outputs are excluded,
+        because the file computes them where they are listed.
         """
         graph = self._model.graph
         outputs = {output.name for output in graph.output}
@@ -109,13 +109,13 @@ class OnnxFile:
         return static
 
     def _read_by(self, proto: Any) -> set[str]:
-        """Collect the names of the graph that a node and its subgraphs read."""
+        """Collect the names of graph values that a node and its subgraphs read."""
         return {name for name in _reads(proto) if name in self._values}
 
     def _live_nodes(self) -> list[Any]:
-        """List the nodes that compute no constants, with a DequantizeLinear of its own before each node that reads one.
+        """List the nodes that do not compute constants; each reader of a DequantizeLinear gets its own copy of it.
 
-        Runtimes take it together with the node behind it, and would not if rows were joined between the two.
+        Runtimes fuse a DequantizeLinear with the node after it, and would not if rows were joined between the two.
         """
         outputs = {output.name for output in self._model.graph.output}
         nodes: list[Any] = []
@@ -146,7 +146,7 @@ class OnnxFile:
         return nodes
 
     def _known(self, proto: Any) -> Any:
-        """Make a node that holds the dimensions a node asks for: what it reads may exist by rows alone."""
+        """Return a Constant in place of a Shape or Size node, whose operand may exist only in tiles."""
         name = proto.output[0]
         value = self._values[name]
         assert value is not None
@@ -185,7 +185,7 @@ class OnnxFile:
         return SplitValue(name, prod(dims) * self._sizes[name], rows, counted)
 
     def _itemsize(self, name: str, proto: Any) -> int:
-        """Count the bytes of an element in the file's own type: the frontend keeps quantized tensors as bytes."""
+        """Return the bytes of an element in the file's own type; the frontend stores quantized tensors as bytes."""
         if proto is not None and proto.op_type.startswith(_ONE_BYTE):
             return 1
         if proto is not None and proto.op_type in _FOUR_BYTES:
@@ -229,12 +229,12 @@ class OnnxFile:
     # -- writing -------------------------------------------------------------------------------------------------------
 
     def written(self, network: Network, instructions: Iterable[TileInstruction]) -> bytes:
-        """Write the file with these instructions; `network` has the steps in the order that they count."""
+        """Write the file with these instructions, whose step numbers refer to `network`."""
         return _OnnxWriter(self, network).written(instructions)
 
 
 class _OnnxWriter:
-    """One split ONNX file as it is written."""
+    """A split ONNX file that is being written."""
 
     def __init__(self, source: OnnxFile, network: Network) -> None:
         self._file, self._network = source, network
@@ -271,7 +271,7 @@ class _OnnxWriter:
         graph.value_info.extend(kept)
         try:
             return self._model.SerializeToString()
-        except Exception as error:  # protobuf's class of error depends on its implementation
+        except Exception as error:  # protobuf's exception class depends on its implementation
             raise QnnError(
                 Code.COMMON_NOT_SUPPORTED, "the split model", f"it cannot be written as one file ({error})"
             ) from error
@@ -295,7 +295,7 @@ class _OnnxWriter:
         return self._names[piece]
 
     def _tile(self, one: Compute, node: Any) -> Any:
-        """Make a node that computes some rows of what a node of the file computes."""
+        """Return a node that computes some rows of a node of the file."""
         proto = copied(node)
         rule = self._network.steps[one.step].rule
         assert isinstance(rule, NodeRule)

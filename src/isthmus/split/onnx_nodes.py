@@ -1,4 +1,4 @@
-"""Nodes of an ONNX file: copies, attributes, names, and which of them a runtime computes as one quantized operator."""
+"""Helpers for ONNX nodes: copies, attributes, names, and groups that a runtime fuses into one quantized operator."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from isthmus.split.onnx_rules import Attributes
 
 _INTS, _TENSOR = 7, 4
 _ACTIVATIONS = ("Relu", "Clip")
-"""Nodes that a runtime takes together with a quantized operator before them."""
+"""Nodes that a runtime fuses with a quantized operator before them."""
 
 
 def units(nodes: list[Any], outputs: Collection[str], static: Collection[str]) -> list[list[Any]]:
-    """Group nodes that a runtime may compute as one quantized operator; any other node is a group of its own.
+    """Group nodes that a runtime may compute as one quantized operator; any other node is a group by itself.
 
-    Such a group is a node that reads what a DequantizeLinear makes, the latter, and a QuantizeLinear that alone reads
-    the result, maybe behind an activation. Groups are in the order of the nodes that they are around.
+    Such a group is a node that reads the result of a DequantizeLinear, that DequantizeLinear, and a QuantizeLinear that
+    is the only reader of the node's result, possibly after an activation. Groups are in the order of their central
+    nodes.
     """
     readers: dict[str, list[Any]] = {}
     for proto in nodes:
@@ -55,12 +56,12 @@ def copied(proto: Any) -> Any:
 
 
 def plain_value(attribute: Any) -> Any:
-    """Read the value of an attribute that a rule may ask for; text as bytes."""
+    """Return the value of an attribute that a rule may need; text as bytes."""
     return bytes(attribute.s) if attribute.type == 3 else attribute_value(attribute, None)
 
 
 def change_attributes(proto: Any, attributes: Attributes) -> None:
-    """Give a node other attributes; None takes one away."""
+    """Set attributes of a node; None removes one."""
     for name, value in attributes.items():
         for old in [a for a in proto.attribute if a.name == name]:
             proto.attribute.remove(old)
@@ -69,19 +70,19 @@ def change_attributes(proto: Any, attributes: Attributes) -> None:
 
 
 def constant_node(tensor: Any) -> Any:
-    """Make a node that holds a constant."""
+    """Return a node that holds a constant."""
     node = messages().NodeProto(op_type="Constant", output=[tensor.name], name=tensor.name)
     node.attribute.add(name="value", type=_TENSOR, t=tensor)
     return node
 
 
 def is_standard(proto: Any, *ops: str) -> bool:
-    """Tell whether a node is one of some operators of ONNX itself."""
+    """Return whether a node is one of these operators in ONNX's own domain."""
     return proto.domain in ("", "ai.onnx") and proto.op_type in ops
 
 
 def inner_names(proto: Any) -> list[str]:
-    """Collect the names that the subgraphs of a node read, of whatever level."""
+    """Collect the names that the subgraphs of a node read, at any depth."""
     names: list[str] = []
     graphs = [a.g for a in proto.attribute if a.HasField("g")] + [g for a in proto.attribute for g in a.graphs]
     while graphs:

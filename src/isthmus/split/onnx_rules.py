@@ -1,8 +1,8 @@
-"""Which ONNX nodes can be computed by rows (axis 2 of N, C, H, W), and what changes in a node that computes some.
+"""Rules for ONNX nodes that can be computed by rows (axis 2 of N, C, H, W), and the changes this needs in a node.
 
-Only nodes that have the same bits in ONNX Runtime are here: padding becomes explicit and stays at the edges of the
-image, and convolutions that add up many products get enough pixels at a time, since its matrix products choose the
-blocks in which they add up by the number of pixels that a thread has.
+Only nodes that give the same bits in ONNX Runtime are supported. Padding becomes explicit and stays at the edges of the
+image. Convolutions that add many products get enough pixels at a time, because ONNX Runtime's matrix products choose
+their summation blocks by the number of pixels of a thread.
 """
 
 from __future__ import annotations
@@ -18,24 +18,26 @@ from isthmus.split.rules import Operands
 
 ROW_AXIS = 2
 BLOCK = 128
-"""Products that are added up in one go whatever the number of pixels."""
+"""The number of products that are added in one block for any number of pixels."""
 PIXELS = 4 * (64 + 3 * 16) + 1
-"""The blocks of longer sums do not depend on the number of pixels where each thread has more than 64. Up to four
-threads share these, and all but the last take theirs rounded up to 16."""
+"""The minimum number of pixels at a time for longer sums. Their blocks do not depend on the number of pixels if each
+thread has more than 64. Up to four threads share the pixels, and all but the last round their share up to 16.
+"""
 
 Attributes = dict[str, list[int] | None]
 
 
 @dataclass(frozen=True)
 class NodeRule(TileRule):
-    """Computation of a node by rows.
+    """A rule for computing a node by rows.
 
     Parameters
     ----------
     attributes
-        Attributes that differ for some rows of the result and of the operands; None takes one away.
+        A function that returns the attributes that change for some rows of the result and of the operands; None removes
+        one.
     constants
-        Operands by number that become other lists of numbers.
+        A function that returns the operands, by number, that are replaced by other lists of numbers.
     """
 
     attributes: Callable[[Rows, Rows], Attributes] = lambda rows, source: {}
@@ -51,12 +53,12 @@ class NodeFacts(Operands):
     is_float: bool
 
     def ints(self, name: str, default: list[int]) -> list[int]:
-        """Read an attribute of whole numbers."""
+        """Return an attribute of integers."""
         return [int(v) for v in self.attributes.get(name) or default]
 
 
 def node_rule(facts: NodeFacts) -> NodeRule | None:
-    """Find how a node is computed by rows; None where it stays whole."""
+    """Return how a node is computed by rows; None if it stays whole."""
     rule = _RULES.get(facts.op)
     if rule is None or len(facts.result) != 4 or facts.result[0] != 1 or facts.rows < 2:
         return None
@@ -68,7 +70,7 @@ def _same(facts: NodeFacts, sliced: tuple[Key, ...] | None) -> NodeRule | None:
 
 
 def _of_channels(facts: NodeFacts) -> NodeRule | None:
-    """One image; the other operands are constants without rows."""
+    """Return the rule of a node with one image, whose other operands are constants without rows."""
     axis = int(facts.attributes.get("axis", 1))
     per_axis = len(facts.dims) > 1 and prod(facts.dims[1]) > 1
     of_rows = facts.op.endswith("Linear") and per_axis and axis % 4 == ROW_AXIS
@@ -78,7 +80,7 @@ def _of_channels(facts: NodeFacts) -> NodeRule | None:
 
 
 def _softmax(facts: NodeFacts) -> NodeRule | None:
-    # Before set 13 a softmax without an axis, or with one, brings all later axes together.
+    # Before opset 13, softmax merges all axes from its axis on.
     along_columns = int(facts.attributes.get("axis", 1)) % 4 == 3
     return _same(facts, facts.first() if facts.is_image() and along_columns else None)
 
@@ -113,7 +115,7 @@ def _convolution(weights: int) -> Callable[[NodeFacts], NodeRule | None]:
 
 
 def _fewest(facts: NodeFacts, products: int, width: int) -> int:
-    """Find the fewest rows at a time of a convolution that adds up so many products."""
+    """Return the minimum number of rows at a time of a convolution that adds `products` products."""
     if not facts.is_float:
         return 1
     return -(-(PIXELS if products > BLOCK else 2) // width)
@@ -124,7 +126,7 @@ def _pool(facts: NodeFacts) -> NodeRule | None:
 
 
 def _transposed_convolution(facts: NodeFacts) -> NodeRule | None:
-    """Find the rule of one whose rows do not overlap."""
+    """Return the rule of a transposed convolution whose rows do not overlap."""
     if not facts.is_one_image:
         return None
     weights, stride = facts.dims[1], facts.ints("strides", [1, 1])[0]
@@ -138,7 +140,7 @@ def _transposed_convolution(facts: NodeFacts) -> NodeRule | None:
 
 
 def _enlarged(facts: NodeFacts) -> NodeRule | None:
-    """Find the rule of rows that are repeated a whole number of times."""
+    """Return the rule of rows that are repeated an integer number of times."""
     if not facts.is_image() or facts.times is None or facts.attributes.get("mode", b"nearest") != b"nearest":
         return None
     if facts.op == "Resize":

@@ -1,8 +1,8 @@
-"""A fused region of a file as instructions on tiles: rows copied out of tensors, steps on rows, rows joined.
+"""A fused region of a file as instructions on tiles: copies of rows, steps on rows, and joins of rows.
 
-The halo, the last rows of a tile that the next one reads again, is copied and joined with the new rows, so nothing is
-computed twice. What is read after the region is joined at its end. Both formats write the same instructions, and bytes
-are counted by them.
+The halo (the last rows of a tile, which the next one reads again) is copied and joined with the new rows, so that
+nothing is computed twice. Values that are read after the region are joined at its end. Both formats write the same
+instructions, and bytes are counted by them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from isthmus.split.network import Key, Network, TileRule
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """Memory of its own: a whole value, or some of its rows, or such rows prepared for a step."""
+    """A separate piece of memory: a whole value, some of its rows, or such rows prepared for a step."""
 
     value: Key
     rows: Rows
@@ -41,49 +41,51 @@ class TileInstruction:
 
 @dataclass(frozen=True)
 class CopyRows(TileInstruction):
-    """Copy of some rows of a piece."""
+    """A copy of some rows of a piece."""
 
 
 @dataclass(frozen=True)
 class Join(TileInstruction):
-    """Copy of pieces into one, one below the other."""
+    """A concatenation of pieces along the rows."""
 
 
 @dataclass(frozen=True)
 class StepInstruction(TileInstruction):
-    """TileInstruction that belongs to a step."""
+    """An instruction that belongs to a step."""
 
     step: int
 
 
 @dataclass(frozen=True)
 class ComputeWhole(StepInstruction):
-    """Computation of a step as it was."""
+    """The computation of an unchanged step."""
 
 
 @dataclass(frozen=True)
 class PrepareOperand(StepInstruction):
-    """Copy of an operand with the padding that some rows of a step need."""
+    """A copy of an operand with the padding that some rows of a step need."""
 
     rows: Rows
 
 
 @dataclass(frozen=True)
 class Compute(StepInstruction):
-    """Computation of rows of a step's result; it first reads what it takes by rows, in the order of its rule."""
+    """The computation of rows of a step's result; its first reads are the operands read by rows, in the order of the
+    rule.
+    """
 
     rows: Rows
     source: Rows
 
 
 def whole_values(network: Network) -> dict[Key, Piece]:
-    """Make the pieces that are whole values of a network."""
+    """Return the pieces that are whole values of a network."""
     return {key: Piece(key, (0, one.rows), network.size(key), True) for key, one in network.values.items()}
 
 
 @dataclass(frozen=True)
 class TilingEstimate:
-    """About the most bytes that tiles have alive, the bytes that they copy, and their number of instructions."""
+    """The estimated maximum of live bytes in tiles, the bytes that they copy, and their number of instructions."""
 
     bytes: int
     copied: int
@@ -91,7 +93,7 @@ class TilingEstimate:
 
 
 class SplitRegion:
-    """The steps from `first` to `last` (both included), to be computed by tiles."""
+    """The steps from `first` to `last` (inclusive), to be computed in tiles."""
 
     def __init__(self, network: Network, first: int, last: int, wholes: Mapping[Key, Piece]) -> None:
         self.network, self.first, self.last = network, first, last
@@ -103,7 +105,7 @@ class SplitRegion:
 
     @property
     def possible(self) -> bool:
-        """Whether every step has a rule, and none reads the whole of what another one computes."""
+        """Whether every step has a rule, and none reads the whole result of another one."""
         return len(self.rules) == len(self.steps) and all(
             key in rule.sliced or key not in self.writer
             for rule, step in zip(self.rules, self.steps, strict=True)
@@ -112,7 +114,7 @@ class SplitRegion:
 
     @cached_property
     def flow(self) -> RowFlow:
-        """The rows that its steps need of each other."""
+        """The row dependencies between its steps."""
         readers: dict[Key, list[int]] = {key: [] for key in self.writer}
         for k, rule in enumerate(self.rules):
             for key in rule.sliced:
@@ -127,11 +129,11 @@ class SplitRegion:
 
     @property
     def most(self) -> int:
-        """The most tiles."""
+        """The maximum number of tiles."""
         return min((self.network.values[key].rows for key in self.outputs), default=0)
 
     def _tile(self, done: Sequence[int], number: int, count: int) -> dict[int, Rows] | None:
-        """Compute the rows of each step in one of so many tiles; None where that cannot be."""
+        """Return the rows of each step in tile `number` of `count`; None if that tiling is impossible."""
         heights = zip(self.writer, self.flow.heights, strict=True)
         wanted = [-(-height * number // count) if key in self.outputs else 0 for key, height in heights]
         tile = self.flow.tile(done, wanted)
@@ -143,12 +145,12 @@ class SplitRegion:
 
     @cached_property
     def _ends(self) -> list[int] | None:
-        """The rows of each step that all tiles compute."""
+        """The number of rows of each step that all tiles compute together."""
         whole = self._tile([0] * len(self.steps), 1, 1)
         return None if whole is None else [whole.get(k, (0, 0))[1] for k in range(len(self.steps))]
 
     def expand(self, count: int) -> list[TileInstruction] | None:
-        """Write the instructions of so many tiles; None where that cannot be."""
+        """Write the instructions of `count` tiles; return None if that is impossible."""
         if self._ends is None:
             return None
         done = [0] * len(self.steps)
@@ -164,9 +166,9 @@ class SplitRegion:
         return tiles.finished()
 
     def estimate(self, count: int, ending: Sequence[Piece]) -> TilingEstimate | None:
-        """Estimate so many tiles by the first, the last and one between, since those far from the edges are alike.
+        """Estimate `count` tiles from the first, the last and a middle one, since tiles far from the edges are alike.
 
-        `ending` are the pieces that are read in the region and not after it.
+        `ending` contains the pieces that are read in the region and not after it.
         """
         if self._ends is None:
             return None
@@ -196,7 +198,7 @@ class SplitRegion:
 
 
 class _TileWriter:
-    """Writes the instructions of one region, tile after tile."""
+    """The writer of the instructions of one region, tile by tile."""
 
     def __init__(self, region: SplitRegion) -> None:
         self._region = region
@@ -205,7 +207,7 @@ class _TileWriter:
         self._parts: dict[Key, list[Piece]] = {key: [] for key in region.outputs}
 
     def resume(self, done: Sequence[int], lowest: Sequence[int]) -> None:
-        """Go on where so many rows of each step are done already."""
+        """Continue as if `done` rows of each step were already computed."""
         for k, rows in enumerate(done):
             key = self._region.steps[k].outputs[0]
             if rows and key in self._parts:
@@ -214,11 +216,13 @@ class _TileWriter:
                 self._held[k] = self._piece(key, (lowest[k], rows))
 
     def alive(self) -> list[Piece]:
-        """List what later tiles read, and the parts of what is joined at the end."""
+        """List the pieces that later tiles read, and the parts that are joined at the end."""
         return [*self._held.values(), *(part for parts in self._parts.values() for part in parts)]
 
     def write(self, tile: dict[int, Rows], lowest: Sequence[int]) -> None:
-        """Write one tile: the rows that each step computes, and the lowest that later tiles read of each result."""
+        """Write a tile, given the rows that each step computes and the lowest row of each result that later tiles
+        read.
+        """
         region = self._region
         last = {key: k for k in tile for key in region.rules[k].sliced}
         copies: dict[tuple[Key, Rows], Piece] = {}
@@ -241,7 +245,7 @@ class _TileWriter:
                 self._hold(k, result)
 
     def finished(self) -> list[TileInstruction]:
-        """Return all instructions, with the parts of what is read later joined."""
+        """Join the parts of values that are read later, and return all instructions."""
         for key, parts in self._parts.items():
             self.instructions.append(Join(tuple(parts), (self._region.wholes[key],)))
         return self.instructions
@@ -264,7 +268,7 @@ class _TileWriter:
         return result
 
     def _hold(self, k: int, result: Piece) -> None:
-        """Join new rows with the halo of the tile before."""
+        """Join new rows with the halo of the previous tile."""
         before = self._held.get(k)
         if before is not None and before.rows[1] == result.rows[0]:
             both = self._piece(result.value, (before.rows[0], result.rows[1]))
@@ -273,7 +277,7 @@ class _TileWriter:
         self._held[k] = result
 
     def _let_go(self, k: int, last: dict[Key, int], lowest: Sequence[int]) -> None:
-        """Keep only the halo of a result behind its last reader in this tile."""
+        """After the last reader of a result in this tile, keep only its halo."""
         for key in self._region.rules[k].sliced:
             writer = self._region.writer.get(key)
             if writer is None or writer not in self._held or last[key] != k:
@@ -289,7 +293,7 @@ class _TileWriter:
 def most_alive(
     instructions: Sequence[TileInstruction], entering: Iterable[Piece], leaving: Iterable[Piece]
 ) -> tuple[int, int]:
-    """Count the most bytes alive over these instructions, and find the first of them that has so many."""
+    """Return the maximum of live bytes over these instructions, and the first instruction that reaches it."""
     last: dict[Piece, int] = {}
     for index, one in enumerate(instructions):
         last.update(dict.fromkeys((*one.reads, *one.results), index))

@@ -1,4 +1,4 @@
-"""What the rules of ONNX nodes and TFLite operators have in common: images, and operands that are taken by rows."""
+"""Common parts of the rules for ONNX nodes and TFLite operators: images, and operands that are read by rows."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from isthmus.split.network import Key
 
 @dataclass(frozen=True)
 class Operands:
-    """The operands of a node, and the dimensions of its result, which has four.
+    """The operands of a node, and the dimensions of its four-dimensional result.
 
     Parameters
     ----------
     keys, dims, static
-        Each operand, its dimensions, and whether it is a constant; the key is None where an operand is left out.
+        Each operand, its dimensions, and whether it is a constant; the key of a missing operand is None.
     row_axis
-        The axis of rows in tensors of four dimensions.
+        The axis of rows in four-dimensional tensors.
     """
 
     keys: tuple[Key | None, ...]
@@ -27,7 +27,7 @@ class Operands:
     row_axis: int
 
     def is_image(self, index: int = 0) -> bool:
-        """Tell whether an operand is no constant and has rows."""
+        """Return whether an operand has rows and is not a constant."""
         if index >= len(self.keys) or self.keys[index] is None:
             return False
         return not self.static[index] and len(self.dims[index]) == 4
@@ -40,26 +40,26 @@ class Operands:
 
     @property
     def height(self) -> int:
-        """The rows of the first operand."""
+        """The number of rows of the first operand."""
         return self.dims[0][self.row_axis]
 
     @property
     def rows(self) -> int:
-        """The rows of the result."""
+        """The number of rows of the result."""
         return self.result[self.row_axis]
 
     @property
     def times(self) -> int | None:
-        """How many rows of the result there are for each row of the first operand, if that is a whole number."""
+        """The number of result rows for each row of the first operand, if that is an integer."""
         times = self.rows // self.height if self.height else 0
         return times if times and times * self.height == self.rows else None
 
     def first(self) -> tuple[Key, ...]:
-        """Return the first operand as the one that is taken by rows."""
+        """Return the first operand as the one that is read by rows."""
         return (self.keys[0],)
 
     def element_wise(self) -> tuple[Key, ...] | None:
-        """List the operands with rows of a function of elements; None where not all can be taken by rows."""
+        """List the operands with rows of an element-wise function; None if not all can be read by rows."""
         sliced: dict[Key, None] = {}
         for key, dims, static in zip(self.keys, self.dims, self.static, strict=True):
             if key is None or len(dims) < 4 - self.row_axis or dims[self.row_axis - 4] == 1:
@@ -70,13 +70,13 @@ class Operands:
         return tuple(sliced) or None
 
     def joined(self, axis: int) -> tuple[Key, ...] | None:
-        """List the operands of a concatenation along an axis; None where they cannot be taken by rows."""
+        """List the operands of a concatenation along an axis; None if they cannot be read by rows."""
         if axis % 4 == self.row_axis or not all(self.is_image(index) for index in range(len(self.keys))):
             return None
         return tuple(dict.fromkeys(self.keys))
 
     def same_padding(self, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> list[int]:
-        """Compute the rows and columns of padding in all with which windows have a result of this size."""
+        """Return the total rows and columns of padding with which windows give a result of this size."""
         axes = slice(self.row_axis, self.row_axis + 2)
         sizes = zip(self.dims[0][axes], self.result[axes], kernel, strides, dilations, strict=True)
         return [max((o - 1) * s + (k - 1) * d + 1 - i, 0) for i, o, k, s, d in sizes]

@@ -1,4 +1,5 @@
-"""Comparison of two files' results in the runtime of their format, where that is installed, and LiteRT's arena.
+"""Comparison of two files' results in the runtime of their format, if that is installed, and the size of LiteRT's
+arena.
 
 No other module of this package needs a runtime.
 """
@@ -19,22 +20,23 @@ from isthmus.errors import Code, QnnError
 from isthmus.split.tflite import TfliteFile
 
 ROUNDS = 2
-"""How many random inputs are tried."""
+"""The number of random inputs to try."""
 _FILES = ("the model", "the split file")
 _BESIDE = "session.model_external_initializers_file_folder_path"
-"""The option of ONNX Runtime that names the folder of weight files for a model given as bytes."""
+"""The ONNX Runtime option for the folder of weight files of a model given as bytes."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """How far the results of two files are apart, over all inputs that were tried.
+    """The difference between the results of two files, over all inputs tried.
 
     Parameters
     ----------
     same_bits
         Whether all results have the same shapes, types and bits.
     largest
-        The most that two numbers differ by; None where they cannot be compared: other shapes, or only one is a number.
+        The largest difference between two numbers; None if they cannot be compared: shapes differ, or only one is a
+        number.
     reach
         The largest magnitude among the first file's results.
     """
@@ -52,14 +54,15 @@ class Difference:
 
 
 def compare_onnx(before: bytes, after: bytes, threads: int = 1, folder: Path | None = None) -> dict[str, Difference]:
-    """Compare what ONNX Runtime computes from both files, by how far it optimizes.
+    """Compare the results of both files in ONNX Runtime, by optimization level.
 
-    With more than four threads its floats depend on how it shares out pixels, of one and the same file too.
+    With more than four threads, its float results depend on how it divides pixels between threads, even for the same
+    file.
 
     Parameters
     ----------
     folder
-        Where files with weights lie, if there are any.
+        The folder of files with weights, if there are any.
 
     Raises
     ------
@@ -96,7 +99,7 @@ def compare_onnx(before: bytes, after: bytes, threads: int = 1, folder: Path | N
 
 
 def compare_tflite(before: bytes, after: bytes) -> dict[str, Difference]:
-    """Compare what LiteRT computes from both files, by which of its kernels.
+    """Compare the results of both files in LiteRT, by kind of kernels.
 
     Raises
     ------
@@ -125,9 +128,9 @@ def compare_tflite(before: bytes, after: bytes) -> dict[str, Difference]:
 
 
 def litert_arena(data: bytes) -> int:
-    """Measure LiteRT's arena: from the first byte of the lowest tensor in it to the last of the highest.
+    """Measure LiteRT's arena, from the first byte of its lowest tensor to the last byte of its highest.
 
-    The addresses are those that LiteRT itself gives its tensors, without delegates. It keeps inputs to the end.
+    The addresses are those that LiteRT gives its tensors, without delegates. LiteRT keeps inputs to the end.
     """
     file = TfliteFile(data, "model")
     interpreter = _interpreter(data, "BUILTIN_WITHOUT_DEFAULT_DELEGATES")
@@ -178,13 +181,13 @@ def _random(rng: np.random.Generator, dtype: Any, shape: Any) -> np.ndarray:
 
 
 def _compared(known: Difference, one: Sequence[np.ndarray], other: Sequence[np.ndarray]) -> Difference:
-    """Add the results of one more input to what is known."""
+    """Add the results of one more input to a known difference."""
     if [(a.shape, a.dtype) for a in one] != [(b.shape, b.dtype) for b in other]:
         return Difference(False, None, known.reach)
     same = all(a.tobytes() == b.tobytes() for a, b in zip(one, other, strict=True))
     with np.errstate(invalid="ignore", over="ignore"):
         apart = [np.abs(a.astype(np.float64) - b.astype(np.float64)) for a, b in zip(one, other, strict=True)]
-    # NaN where both are NaN or the same infinity is no difference; where one alone is, there is no measure.
+    # If both are NaN or the same infinity, there is no difference; if only one is, the difference cannot be measured.
     apart = [np.where(np.equal(a, b) | (np.isnan(a) & np.isnan(b)), 0, d)
              for a, b, d in zip(one, other, apart, strict=True)]  # fmt: skip
     largest = float(np.max([known.largest or 0.0, *(d.max(initial=0) for d in apart)]))
@@ -195,7 +198,7 @@ def _compared(known: Difference, one: Sequence[np.ndarray], other: Sequence[np.n
 
 @contextmanager
 def _refused(what: str, rule: str) -> Iterator[None]:
-    """Turn the error of a runtime into ours, in one line; every runtime has classes of its own."""
+    """Convert an exception of a runtime to a one-line error of ours; every runtime has its own exception classes."""
     try:
         yield
     except QnnError:

@@ -1,7 +1,7 @@
-"""Which fused regions of a file are computed by tiles, and how many: the cheapest under a limit, or the least memory.
+"""The choice of fused regions of a file and of their number of tiles: the cheapest under a limit, or the least memory.
 
-Exact over one order of the steps: each step is either whole with at most the limit alive, or in a region whose tiles
-have at most the limit alive. Bounded by work.
+The choice is exact for one order of the steps: each step is either whole and within the limit, or in a region whose
+tiles are within the limit. The amount of work is bounded.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from isthmus.split.regions import (
 COUNTS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64)
 """The numbers of tiles that are tried."""
 MOST_WORK = 24_000
-"""Steps of regions that are estimated for one order of the steps, which takes about a second."""
+"""The maximum number of region steps to estimate for one order of the steps; this takes about a second."""
 LONGEST = 80
-"""The most steps of a region."""
+"""The maximum number of steps in a region."""
 CORRECTIONS = 16
-"""How often regions are chosen anew because the tiles of one have more alive than estimated."""
+"""How often regions are chosen again because the tiles of one have more live bytes than estimated."""
 EACH = 4096
-"""The cost of an instruction, as bytes that are copied."""
+"""The cost of an instruction, in copied bytes."""
 LEAST_GAIN = 48
-"""The least memory is searched to this part of what the whole model has alive."""
+"""The least memory is searched with a precision of 1 / this of the best limit so far."""
 _NEVER = 1 << 60
 
 
@@ -50,16 +50,16 @@ class SplitChoice:
 
 @dataclass(frozen=True)
 class Split:
-    """A model by tiles.
+    """A model in tiles.
 
     Parameters
     ----------
     network
-        The steps in the order that was taken.
+        The steps in the chosen order.
     before, after
-        The most bytes alive in the file's own order, and in this one.
+        The maximum of live bytes in the file's own order, and in this one.
     holding
-        The name of the step that has the most alive.
+        The name of the step with the most live bytes.
     """
 
     network: Network
@@ -86,17 +86,19 @@ class SplitSearch:
         self._regions: dict[tuple[int, int], tuple[SplitRegion, int, int] | None] = {}
         self._weighed: dict[SplitChoice, _Weighed | None] = {}
         self._impossible: dict[int, int] = {}
-        """For the last step of regions the first step from which on there are no tiles: nor of longer regions."""
+        """For each last step, the latest first step whose region cannot be tiled; longer regions cannot be tiled
+        either.
+        """
         self._work = 0
         rules = [step.rule is not None for step in network.steps]
         self._floor = max((live for live, ruled in zip(network.live, rules, strict=True) if not ruled), default=0)
         self._entering = [network.entering(index) for index in range(len(rules) + 1)]
         self._divided = [network.is_divided(index) for index in range(len(rules) + 1)]
-        # For each step the first one of its unbroken row of steps with rules.
+        # For each step, the first step of its unbroken run of steps with rules.
         self._from = list(accumulate(range(len(rules)), lambda start, i: start if rules[i] else i + 1, initial=0))[1:]
 
     def under(self, limit: int) -> list[SplitChoice] | None:
-        """Find the cheapest regions with which no more than the limit is alive; None where there are none."""
+        """Find the cheapest regions that keep live bytes within the limit; None if there are none."""
         for _ in range(CORRECTIONS if limit >= self._floor else 0):
             chosen, _ = cheapest_regions(
                 self.network.live, limit, lambda last, hot: self._firsts(last, hot, limit),
@@ -107,11 +109,11 @@ class SplitSearch:
         return None
 
     def _firsts(self, last: int, hot: int, limit: int) -> Iterator[int]:
-        """Yield the steps that a region may begin with which ends with a step."""
+        """Yield the first steps of regions that may end with a given step."""
         live, entering, divided = self.network.live, self._entering, self._divided
         if hot < 0 or entering[last + 1] > limit or divided[last + 1]:
             return
-        # A step that need not be split is left out where less is alive on its other side.
+        # Skip a step that need not be split if fewer bytes are alive on its other side.
         if live[last] <= limit and not divided[last] and entering[last] <= entering[last + 1]:
             return
         for first in range(hot, max(self._from[last], last - LONGEST + 1) - 1, -1):
@@ -122,10 +124,10 @@ class SplitSearch:
                 yield first
 
     def least(self, below: int | None = None) -> tuple[int, list[SplitChoice]] | None:
-        """Find the least bytes alive, and the regions for them; None where that is not clearly below a number."""
+        """Find the fewest live bytes and the regions for them; None if that is not clearly less than `below`."""
         best: tuple[int, list[SplitChoice]] = self.network.peak, []
         if below is not None and best[0] >= below - below // LEAST_GAIN:
-            # Another order has reached that: one that does no better is soon known.
+            # Another order has already reached `below`; one that does no better is detected quickly.
             found = self._attempt(below - below // LEAST_GAIN)
             if found is None:
                 return None
@@ -137,7 +139,7 @@ class SplitSearch:
         return None if found is None else (self.written(found)[1], found)
 
     def written(self, chosen: Sequence[SplitChoice]) -> tuple[list[TileInstruction], int, str]:
-        """Write all instructions; also return the most bytes alive, and the step that has them."""
+        """Write all instructions; also return the maximum of live bytes, and the step that has it."""
         network, instructions, at = self.network, list[TileInstruction](), 0
         for one in chosen:
             instructions += map(self._whole, range(at, one.first))
@@ -157,8 +159,8 @@ class SplitSearch:
         return ComputeWhole(self._pieces(one.inputs), self._pieces(one.outputs), step)
 
     def _fitting(self, first: int, last: int, limit: int, below: float) -> tuple[int, SplitChoice] | None:
-        """Find the fewest tiles of a region with which the limit is kept, where they cost less than a number."""
-        # Two tiles of everything are the least that a region costs.
+        """Find the smallest number of tiles that keeps a region within the limit and costs less than `below`."""
+        # The minimum cost of a region is that of two tiles of every step.
         known = self.region(first, last) if 2 * EACH * (last - first + 1) < below else None
         if known is None or known[1] > limit:
             return None
@@ -178,13 +180,13 @@ class SplitSearch:
                 return None
             if weighed.peak <= limit:
                 return weighed.cost, choice
-            # What exceeds the bound shrinks at best as tiles do.
+            # The excess over the bound shrinks at best in proportion to the size of a tile.
             wanted = counts[index] * (weighed.peak - bound) / max(limit - bound, 1)
             index = max(index + 1, min(bisect_right(counts, wanted * 0.7), len(counts) - 1))
         return None
 
     def _exact(self, choice: SplitChoice) -> int:
-        """Count the most bytes alive in a region, which are from now on known exactly."""
+        """Return the exact maximum of live bytes in a region, and store it."""
         known, weighed = self.region(choice.first, choice.last), self._weighed[choice]
         assert known is not None
         assert weighed is not None
@@ -199,13 +201,13 @@ class SplitSearch:
         return weighed.peak
 
     def ending(self, region: SplitRegion) -> list[Piece]:
-        """List what a region reads and no step after it."""
+        """List the values that a region reads and that no later step reads."""
         inside = {key for step in region.steps for key in step.inputs}
         begin, end = self.network.begin, self.network.end
         return [self._wholes[key] for key in inside if begin[key] < region.first and end[key] <= region.last]
 
     def region(self, first: int, last: int) -> tuple[SplitRegion, int, int] | None:
-        """Return a region, the least bytes that its ends have alive, and the bytes that are alive all through it."""
+        """Return a region, a lower bound of its live bytes, and the bytes of other values alive throughout it."""
         if (first, last) not in self._regions:
             self._regions[first, last] = self._bounded(first, last)
         return self._regions[first, last]
@@ -239,12 +241,12 @@ def _name(network: Network, one: TileInstruction) -> str:
 
 
 def split(network: Network, limit: int | None, what: str) -> Split:
-    """Compute a model by tiles within a limit, or with the least memory where there is none.
+    """Tile a model within a limit, or with the least memory if there is no limit.
 
     Raises
     ------
     QnnError
-        COMMON_MEM_ALLOC if no split keeps the limit; it names what holds it up, and by how much.
+        COMMON_MEM_ALLOC if no split meets the limit; it names the step that prevents it, and the bytes missing.
     """
     before = network.peak
     orders = {tuple(range(len(network.steps))): None}

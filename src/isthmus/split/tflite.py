@@ -1,7 +1,7 @@
-"""The writer of split TFLite files: a new root and main subgraph before the old content with its weights and options.
+"""The writer of split TFLite files: puts a new root and main subgraph before the old content with its weights.
 
-Tensors keep their numbers, so that signatures stay true; those of tiles come behind them. Operators outside of tiles
-are the file's own tables.
+Tensors keep their numbers, so that signatures stay valid; tensors of tiles follow them. Operators outside tiles use the
+file's own tables.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from isthmus.split.tflite_rules import ROW_AXIS, OperatorRule, operator_rule
 
 _VALID = 1
 _CODE_VERSION = 2
-"""The field of an operator code with the version from which on it supports its types."""
+"""The field of an operator code that holds the version in which it supports its types."""
 _CONCATENATION_OPTIONS = 10
 _OTHER_OPTIONS = {"CONV_2D": (6, "i8"), "DEPTHWISE_CONV_2D": (3, "i32")}
 """Options that only the file needs: the type of a quantized bias and the depth multiplier, as field and kind."""
 _ORDERED = ("ASSIGN_VARIABLE", "CALL", "CALL_ONCE", "IF", "READ_VARIABLE", "VAR_HANDLE", "WHILE")
-"""Operators that act by more than their operands: the order of the file is kept."""
+"""Operators that have effects beyond their operands, so that the order of the file is kept."""
 
 
 class TfliteFile:
@@ -51,7 +51,7 @@ class TfliteFile:
     Parameters
     ----------
     data, name
-        The bytes of the file, and its name in messages.
+        The bytes of the file, and its name for messages.
     """
 
     def __init__(self, data: bytes, name: str) -> None:
@@ -99,12 +99,14 @@ class TfliteFile:
         return SplitValue(entry.name, size, rows)
 
     def written(self, network: Network, instructions: Iterable[TileInstruction]) -> bytes:
-        """Write the file with these instructions; `network` has the steps in the order that they count."""
+        """Write the file with these instructions, whose step numbers refer to `network`."""
         return _TfliteWriter(self, network).written(instructions)
 
 
 class _TfliteWriter:
-    """One split TFLite file as it is written: first lists of new tensors, buffers and operators, then their tables."""
+    """A split TFLite file that is being written: first lists of new tensors, buffers and operators, then their
+    tables.
+    """
 
     def __init__(self, source: TfliteFile, network: Network) -> None:
         self._network, self._makers = network, source.makers
@@ -112,10 +114,10 @@ class _TfliteWriter:
         self._written: set[int] = set()
         self._old_tensors = source.main.tensor_count
         self._tensors: list[tuple[str, ElementType, tuple[int, ...], int, int | None]] = []
-        """New tensors: name, type, shape, buffer, and the old tensor whose quantization they have."""
+        """New tensors: name, type, shape, buffer, and the old tensor whose quantization they share."""
         self._buffers: list[bytes] = []
         self._codes: list[tuple[int, int]] = []
-        """New operator codes: the operator, and the version."""
+        """New operator codes: operator and version."""
         self._operators: list[_Operator] = []
         self._pieces: dict[Piece, int] = {}
         self._constants: dict[tuple, int] = {}
@@ -145,7 +147,7 @@ class _TfliteWriter:
     # -- instructions --------------------------------------------------------------------------------------------------
 
     def _add_constants(self, keys: Iterable[int]) -> None:
-        """Add the operators that constants come from, before their first reader."""
+        """Add the operators that compute constants, before the first reader of each."""
         nodes = constant_nodes(keys, self._makers, lambda entry: entry.inputs, self._written)
         self._operators += [_Operator(old=entry) for entry in nodes]
 
@@ -221,7 +223,7 @@ class _TfliteWriter:
         self._operators.append(_Operator(code, inputs, [self._number(one.result, shape)]))
 
     def _tile(self, one: Compute, entry: OperatorEntry) -> _Operator:
-        """Make an operator that computes some rows of what an operator of the file computes."""
+        """Return an operator that computes some rows of an operator of the file."""
         rule = self._rule(one.step)
         rows = {key: self._number(piece) for key, piece in zip(rule.sliced, one.reads, strict=False)}
         inputs = [rows.get(index, index) for index in entry.inputs]
@@ -235,7 +237,7 @@ class _TfliteWriter:
         front = Front()
         changed = {ModelField.OPERATOR_CODES, ModelField.SUBGRAPHS, ModelField.BUFFERS, ModelField.METADATA}
         entries = list(self._root.tables(ModelField.METADATA, "metadata entry"))
-        # A plan that the file may have had was for other tensors.
+        # A memory plan in the file does not apply to the new tensors.
         kept = [entry.start for entry in entries if entry.text(MetadataField.NAME) != METADATA_NAME]
         if not kept:
             changed.remove(ModelField.METADATA)
@@ -341,7 +343,7 @@ class _TfliteWriter:
 
 
 class _Operator:
-    """An operator to write: an old one as it was (no inputs given), an old one on rows, or a new one."""
+    """An operator to write: an unchanged old one (no inputs given), an old one on rows, or a new one."""
 
     def __init__(
         self, code: int | None = None, inputs: list[int] | None = None, outputs: list[int] | None = None,

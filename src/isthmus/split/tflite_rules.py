@@ -1,7 +1,7 @@
-"""Which TFLite operators can be computed by rows (axis 1 of N, H, W, C), and what changes in one that computes some.
+"""Rules for TFLite operators that can be computed by rows (axis 1 of N, H, W, C), and the changes this needs in one.
 
-Windows of TFLite have no padding but SAME and VALID, so a tile writes its padding out: zeros (the zero point of 8-bit
-numbers) before a convolution, the lowest number before a maximum. An average leaves padding out of its count, so one
+TFLite's windows support only the paddings SAME and VALID, so a tile makes its padding explicit: zeros (the zero point
+of 8-bit numbers) before a convolution, the lowest number before a maximum. An average does not count padding, so one
 with padding stays whole.
 """
 
@@ -23,26 +23,27 @@ from isthmus.split.rules import Operands
 ROW_AXIS = 1
 SAME = 0
 LANES, COLUMNS = 8, 16
-"""LiteRT's matrix products of floats take the channels that do not fill the lanes of a vector in another way, so many
-pixels at a time: tiles of such convolutions begin and end between those."""
+"""LiteRT's float matrix products handle channels that do not fill a vector of LANES in a different way, COLUMNS pixels
+at a time. Tiles of such convolutions begin and end at multiples of COLUMNS pixels.
+"""
 Padding = tuple[Rows, Rows]
 """Rows before and after, columns before and after."""
 
 
 @dataclass(frozen=True)
 class OperatorRule(TileRule):
-    """Computation of an operator by rows.
+    """A rule for computing an operator by rows.
 
     Parameters
     ----------
     padding
-        The padding that must be written out for some rows of the result and of the operands.
+        A function that returns the explicit padding needed for some rows of the result and of the operands.
     lowest
-        Whether it is the lowest number instead of zero.
+        Whether the padding is the lowest number instead of zero.
     valid
-        Whether its own padding is switched off.
+        Whether the operator's own padding is switched off.
     constants
-        Operands by number that become other arrays of 32-bit numbers.
+        A function that returns the operands, by number, that are replaced by other arrays of 32-bit integers.
     """
 
     padding: Callable[[Rows, Rows], Padding] | None = None
@@ -63,11 +64,11 @@ class OperatorFacts(Operands):
         return self.subgraph.tensor(self.entry.inputs[index]).type
 
     def option(self, name: str) -> int:
-        """Return an option, 1 where the operator has none of that name."""
+        """Return an option; 1 if the operator does not have it."""
         return int(self.entry.options.get(name, 1))
 
     def numbers(self, index: int) -> np.ndarray | None:
-        """Read a constant operand of 32-bit numbers."""
+        """Return a constant operand of 32-bit integers; None if it is not one."""
         tensor = self.subgraph.tensor(self.entry.inputs[index])
         data = self.subgraph.shared.buffer(tensor.buffer)
         if tensor.type is not ElementType.INT32 or len(data) != 4 * prod(tensor.shape):
@@ -76,7 +77,7 @@ class OperatorFacts(Operands):
 
 
 def operator_rule(entry: OperatorEntry, subgraph: SubgraphEntry, static: Collection[int]) -> OperatorRule | None:
-    """Find how an operator is computed by rows; None where it stays whole."""
+    """Return how an operator is computed by rows; None if it stays whole."""
     rule = _RULES.get(entry.code)
     if rule is None or len(entry.outputs) != 1 or -1 in entry.inputs[:1]:
         return None
@@ -142,7 +143,7 @@ def _convolution(facts: OperatorFacts) -> OperatorRule | None:
     weights = facts.dims[1]
     floats = [facts.type(index) is ElementType.FLOAT32 for index in (0, 1)]
     if len(weights) != 4 or floats[0] != floats[1]:
-        return None  # a float convolution with 8-bit weights rounds by the range of the whole image
+        return None  # a float convolution with 8-bit weights rounds by the value range of the whole image
     return _windows(facts, (weights[1], weights[2]))
 
 
@@ -167,7 +168,9 @@ def _pad(facts: OperatorFacts) -> OperatorRule | None:
 
 
 def _enlarged(facts: OperatorFacts) -> OperatorRule | None:
-    """Find the rule of rows repeated two, four, eight times: with such factors a float has every place exactly."""
+    """Return the rule of rows repeated 2, 4, 8, ... times; with these factors, floats represent every position
+    exactly.
+    """
     times = facts.times if facts.is_one_image else None
     if times is None or facts.entry.options["align_corners"] or times & (times - 1):
         return None

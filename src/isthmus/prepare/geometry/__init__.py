@@ -1,1 +1,1 @@
-"""What a step computes, in numbers that every engine shares: strides, windows, matrices, borders, 8-bit factors."""
+"""The geometry of steps, shared by all engines: strides, windows, matrices, borders, 8-bit factors."""

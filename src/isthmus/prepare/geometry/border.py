@@ -1,4 +1,4 @@
-"""Padding that repeats or mirrors what it surrounds."""
+"""Padding that repeats or mirrors the data it surrounds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from isthmus.graph.ops.movement import EDGE, MIRROR_REFLECT, MIRROR_SYMMETRIC
 
 
 def border(scheme: int, size: int, before: int, after: int) -> np.ndarray:
-    """Where each padded index of an axis comes from."""
+    """Return the source index for each index of a padded axis."""
     index = np.arange(-before, size + after)
     if scheme == EDGE:
         return np.clip(index, 0, size - 1)

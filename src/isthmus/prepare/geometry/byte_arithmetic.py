@@ -1,4 +1,4 @@
-"""How sums and products of two 8-bit tensors are rounded: as LiteRT's default kernels do it, on every engine."""
+"""Rounding of sums and products of two 8-bit tensors: every engine rounds as LiteRT's default kernels do."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MAX_SCALE = 2.0**14
 
 @dataclass(frozen=True)
 class WeightedSum:
-    """``(a * factors[0] + b * factors[1] + bias) >> shift`` of stored values: steps of the result, half rounded up.
+    """``(a * factors[0] + b * factors[1] + bias) >> shift`` of stored values, in units of the result; ties round up.
 
     The sum fits 32 bits.
     """
@@ -27,9 +27,9 @@ class WeightedSum:
 
 @dataclass(frozen=True)
 class ByteProduct:
-    """``rint((a - zeros[0]) * (b - zeros[1]) * scale)`` of stored values: steps of the result, half rounded to even.
+    """``rint((a - zeros[0]) * (b - zeros[1]) * scale)`` of stored values, in units of the result; ties round to even.
 
-    The product is a whole number, which a float holds exactly; times the scale it is a float.
+    The integer product is exact in a float; it is multiplied by the scale as a float.
     """
 
     zeros: tuple[int, int]
@@ -42,7 +42,7 @@ def _is_of_bytes(step: Step) -> bool:
 
 
 def weighted_sum(step: Step, negative: bool) -> WeightedSum | None:
-    """Work out a sum, or a difference, of two tensors; None where it is not one of bytes with scales alike enough."""
+    """Return the sum or difference of two tensors; None unless all are 8-bit and their scales are similar enough."""
     if not _is_of_bytes(step):
         return None
     quantizations = [quantization_of(operand(step, i)) for i in (0, 1)]
@@ -50,7 +50,7 @@ def weighted_sum(step: Step, negative: bool) -> WeightedSum | None:
     if not 2.0**-10 <= max(q.scale for q in quantizations) / result.scale < 2.0**8:
         return None
     ratios = [np.float32(q.scale) / np.float32(result.scale) for q in quantizations]
-    # Multipliers of about 20 bits: the sum of two products of bytes then fits 32 bits.
+    # Multipliers have about 20 bits, so that the sum of two products with 8-bit values fits 32 bits.
     shift = 20 - (int(np.frexp(max(ratios))[1]) - 1)
     first, second = (int(np.rint(np.ldexp(np.float64(ratio), shift))) for ratio in ratios)
     factors = first, -second if negative else second
@@ -59,7 +59,7 @@ def weighted_sum(step: Step, negative: bool) -> WeightedSum | None:
 
 
 def byte_product(step: Step) -> ByteProduct | None:
-    """Work out a product of two tensors; None where it is not one of bytes, or too large."""
+    """Return the product of two tensors; None unless all are 8-bit and the scale is small enough."""
     if not _is_of_bytes(step):
         return None
     first, second, result = map(quantization_of, (operand(step, 0), operand(step, 1), step.outputs[0]))

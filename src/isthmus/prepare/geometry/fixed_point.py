@@ -1,4 +1,6 @@
-"""Facts of fixed-point steps that decide what an engine computes: stored limits, 8-bit tensors, hybrid products."""
+"""Properties of fixed-point steps that decide what an engine computes: stored limits, 8-bit tensors, hybrid
+products.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ _MAX_HYBRID_DEPTH = (1 << 31) // (255 * 128)
 
 
 def is_eight_bit(tensor: Tensor | None) -> bool:
-    """Whether a tensor holds 8-bit fixed-point values with one scale."""
+    """Return whether a tensor holds 8-bit fixed-point values with one scale."""
     return (
         tensor is not None
         and tensor.dtype in (DataType.SFIXED_POINT_8, DataType.UFIXED_POINT_8)
@@ -22,13 +24,13 @@ def is_eight_bit(tensor: Tensor | None) -> bool:
 
 
 def quantization_of(tensor: Tensor) -> Quantization:
-    """The quantization of a fixed-point tensor."""
+    """Return the quantization of a fixed-point tensor."""
     assert tensor.quantization is not None
     return tensor.quantization
 
 
 def stored_limits(step: Step, output: Tensor) -> tuple[int, int]:
-    """The least and most stored value of an output: its type's, narrowed by a fused activation."""
+    """Return the smallest and largest stored value of an output: its type's limits, narrowed by a fused activation."""
     info, quantization = np.iinfo(output.dtype.numpy), quantization_of(output)
     least, most = int(info.min), int(info.max)
     if step.clamp is not None:
@@ -41,7 +43,7 @@ def stored_limits(step: Step, output: Tensor) -> tuple[int, int]:
 
 
 def centred_weights(weights: Tensor) -> np.ndarray | None:
-    """Constant weights as signed bytes whose zero point is 0; None where that cannot be."""
+    """Return constant weights as signed bytes with zero point 0; None if that is impossible."""
     assert weights.data is not None
     zeros = set(quantization_of(weights).offsets) if weights.dtype.is_fixed_point else set()
     if weights.dtype is DataType.SFIXED_POINT_8 and zeros == {0}:
@@ -52,7 +54,7 @@ def centred_weights(weights: Tensor) -> np.ndarray | None:
 
 
 def is_hybrid(step: Step) -> bool:
-    """Whether a step multiplies floats by constant signed bytes such that its sums fit 32 bits."""
+    """Return whether a step multiplies floats by constant signed bytes and its sums fit 32 bits."""
     axis = _HYBRID_COLUMN_AXIS.get(step.op)
     if axis is None:
         return False

@@ -1,4 +1,4 @@
-"""How steps lie in memory: their operands, strides of dense tensors, and neighbouring dimensions made one."""
+"""Memory layout of steps: their operands, strides of dense tensors, merging of adjacent dimensions."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from isthmus.prepare.schedule import Step
 
 
 def operand(step: Step, index: int = 0) -> Tensor:
-    """An input that the operation cannot be without."""
+    """Return an input that the operation requires."""
     tensor = step.inputs[index]
     assert tensor is not None
     return tensor
 
 
 def whole_dims(step: Step) -> tuple[int, ...]:
-    """Dimensions of the result; of a step on a strip those of the whole result."""
+    """Return the dimensions of the result; for a step on a tile, those of the whole result."""
     dims, part = step.outputs[0].dims, step.part
     return dims if part is None else (*dims[: part.axis], part.height, *dims[part.axis + 1 :])
 
 
 def axis_of(step: Step) -> int:
-    """The axis that a step is about, the last one unless it says so."""
+    """Return the step's axis parameter, by default the last axis."""
     axis, rank = step.params.get("axis"), operand(step).rank
     return rank - 1 if axis is None else int(axis) % max(rank, 1)
 
 
 def permutation(step: Step) -> tuple[Sequence[int], Sequence[int]]:
-    """For a step that puts elements into another order: dimensions to see its input with, and the order of those."""
+    """Return the dimensions with which to view the input of a permuting step, and the order of these axes."""
     dims = operand(step).dims
     if step.op == "Transpose":
         return dims, [int(p) for p in step.params["perm"]]
@@ -49,7 +49,7 @@ def permutation(step: Step) -> tuple[Sequence[int], Sequence[int]]:
 
 
 def dense_strides(dims: Sequence[int]) -> list[int]:
-    """Elements from one index to the next along each axis of a dense row-major tensor.
+    """Return the strides of a dense row-major tensor, in elements.
 
     >>> dense_strides((2, 3, 4))
     [12, 4, 1]
@@ -61,7 +61,7 @@ def dense_strides(dims: Sequence[int]) -> list[int]:
 
 
 def collapse(dims: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[list[int], list[list[int]]]:
-    """The same walk of several operands with as few dimensions as possible, at least one.
+    """Merge dimensions that all operands traverse contiguously; return the dimensions (at least one) and strides.
 
     >>> collapse((2, 1, 3, 4), [(12, 12, 4, 1), (0, 0, 0, 1)])
     ([6, 4], [[4, 1], [0, 1]])
@@ -74,13 +74,13 @@ def collapse(dims: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[lis
         else:
             merged.append((size, steps))
     if not merged:
-        # A single element: say that every operand walks, as over any dense tensor.
+        # A single element: give every operand stride 1, as for any dense tensor.
         merged = [(1, [1] * len(strides))]
     return [size for size, _ in merged], [[steps[i] for _, steps in merged] for i in range(len(strides))]
 
 
 def joined_axes(dims: tuple[int, ...], axes: set[int]) -> list[tuple[bool, int, int]]:
-    """Neighbouring axes of one fate joined: whether reduced, size, stride in elements; outermost first."""
+    """Merge adjacent axes that are all reduced or all kept: (is reduced, size, stride in elements), outermost first."""
     groups: list[tuple[bool, int, int]] = []
     for axis, (size, stride) in enumerate(zip(dims, dense_strides(dims), strict=True)):
         if size == 1:

@@ -1,4 +1,4 @@
-"""Matrices of a product, as they lie in dense tensors."""
+"""The matrices of a matrix product, as stored in dense tensors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Matrices:
-    """Equal matrices in a dense tensor: which of them each batch uses, their size and their strides in elements."""
+    """Equally large matrices in a dense tensor: the matrix that each batch uses, their size and their strides in
+    elements.
+    """
 
     batch: np.ndarray
     rows: int
@@ -20,7 +22,7 @@ class Matrices:
 
     @staticmethod
     def of(dims: tuple[int, ...], transposed: bool, batch_dims: tuple[int, ...]) -> Matrices:
-        """The last two dimensions of a tensor are matrices, the others are broadcast to `batch_dims`."""
+        """Return the matrices in a tensor's last two dimensions; the others are broadcast to `batch_dims`."""
         *outer, rows, columns = dims
         numbers = np.arange(math.prod(outer), dtype=np.int64).reshape(outer)
         batch = np.broadcast_to(numbers, batch_dims).reshape(-1)
@@ -30,5 +32,5 @@ class Matrices:
 
     @property
     def elements(self) -> int:
-        """Elements of one matrix."""
+        """The number of elements of one matrix."""
         return self.rows * self.columns

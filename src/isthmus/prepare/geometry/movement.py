@@ -1,4 +1,4 @@
-"""Data movement as values: strided copies, tables of indices and padded axes, which engines print.
+"""Data movement as data: strided copies, index tables and padded axes, from which engines generate code.
 
 All starts, strides and offsets are in elements.
 """
@@ -20,12 +20,12 @@ from isthmus.prepare.geometry.layout import axis_of, dense_strides, operand, per
 from isthmus.prepare.schedule import Step
 
 _SHORT = 64
-"""Entries of an innermost table below which a loop over it is too short."""
+"""If an innermost table has fewer entries, a loop over it is too short."""
 
 
 @dataclass(frozen=True)
 class StridedCopy:
-    """A copy between two walks over `dims`."""
+    """A copy of `dims` elements between two strided layouts."""
 
     goal: Tensor
     source: Tensor
@@ -37,7 +37,7 @@ class StridedCopy:
 
 
 def copies(step: Step) -> list[StridedCopy]:
-    """List the copies that a step consists of, all of them with elements."""
+    """List the copies that a step consists of, without empty ones."""
     return [copy for copy in _COPIES[step.op](step) if prod(copy.dims)]
 
 
@@ -47,7 +47,7 @@ def _reshaped(step: Step) -> list[StridedCopy]:
 
 
 def _permuted(step: Step) -> list[StridedCopy]:
-    """See the input with other dimensions and its axes in another order; that fills the output densely."""
+    """View the input with other dimensions and permute its axes; the output is filled densely."""
     in_dims, perm = permutation(step)
     strides, dims = dense_strides(in_dims), [in_dims[p] for p in perm]
     return [StridedCopy(step.outputs[0], operand(step), dims, dense_strides(dims), [strides[p] for p in perm])]
@@ -64,7 +64,7 @@ def _sliced(step: Step) -> list[StridedCopy]:
 
 
 def _pieces(step: Step, whole: Tensor, pieces: Sequence[Tensor], axis: int, joining: bool) -> list[StridedCopy]:
-    """Copy between a tensor and its consecutive pieces along an axis; a strip puts its own in its place."""
+    """Copy between a tensor and its consecutive pieces along an axis; a tile starts at its own offset."""
     found, strides = [], dense_strides(whole.dims)
     start = step.part.first if step.part is not None and step.part.axis == axis else 0
     for piece in pieces:
@@ -107,9 +107,9 @@ def _reversed(step: Step) -> list[StridedCopy]:
 
 
 def _blocks(step: Step) -> list[StridedCopy]:
-    """Copy between an image and its blocks: every offset in a block is a strided part of the image.
+    """Copy between an image and its blocks: each offset within a block is a strided subset of the image.
 
-    Padding and crops shift where such a part begins on both sides.
+    Padding and crops shift the start of such a subset on both sides.
     """
     x, output = operand(step), step.outputs[0]
     to_batch = step.op == "SpaceToBatch"
@@ -136,7 +136,7 @@ def _blocks(step: Step) -> list[StridedCopy]:
 
 
 def _part(offset: int, block: int, before: int, length: int, out_length: int) -> tuple[int, int, int]:
-    """Give the first index among blocks, the first in the image and the count of what one block offset takes."""
+    """Return the first index among the blocks, the first in the image and the count, for one block offset."""
     first = max(0, -(-(before - offset) // block))
     last = min(out_length, -(-(before + length - offset) // block))
     return first, first * block + offset - before, max(0, last - first)
@@ -153,11 +153,11 @@ _COPIES: dict[str, Callable[[Step], list[StridedCopy]]] = {
     "Reverse": _reversed,
 }
 MOVEMENTS = tuple(_COPIES)
-"""The operations that are copies."""
+"""The operations that are implemented as copies."""
 
 
 def leaves_gaps(step: Step) -> bool:
-    """Whether the copies of a step leave out elements of the result, which are zero."""
+    """Return whether the copies of a step leave elements of the result unwritten; these are zero."""
     return step.op == "SpaceToBatch" and bool(np.any(step.params["pad_amount"]))
 
 
@@ -169,10 +169,10 @@ class Remap:
     run: int
 
     def joined(self, most: int, count: int = MAX_RANK) -> list[np.ndarray]:
-        """Give the tables, the innermost joined with the one around it, as a table of all their sums.
+        """Return the tables, with the innermost merged into the next outer one as a table of all their sums.
 
-        That is done while there are over `count`, or while the innermost is short and both together have up to `most`
-        entries.
+        Merging repeats while there are more than `count` tables, or while the innermost is short and the merged table
+        has at most `most` entries.
         """
         tables = list(self.tables)
         while len(tables) > count or (
@@ -184,9 +184,11 @@ class Remap:
 
 
 def remap(maps: Sequence[np.ndarray], dims: Sequence[int]) -> Remap:
-    """Fill a dense tensor from a dense one of shape `dims`: index i along an axis comes from ``maps[axis][i]``."""
+    """Return runs that fill a dense tensor from one of shape `dims`: index i of an axis comes from
+    ``maps[axis][i]``.
+    """
     axes, strides, run = list(range(len(dims))), dense_strides(dims), 1
-    # Trailing axes that stay as they are make up one run.
+    # Trailing axes that do not change form one run.
     while axes and np.array_equal(maps[axes[-1]], np.arange(dims[axes[-1]])):
         run *= dims[axes.pop()]
     tables = [(maps[a] * strides[a]).astype(np.int64) for a in axes if maps[a].size != 1 or maps[a][0] != 0]
@@ -195,7 +197,7 @@ def remap(maps: Sequence[np.ndarray], dims: Sequence[int]) -> Remap:
 
 @dataclass(frozen=True)
 class PaddedAxis:
-    """An axis of a padded tensor: the elements that are kept, those before and after them, and its stride."""
+    """An axis of a padded tensor: the number of elements kept, added before and added after, and its stride."""
 
     kept: int
     before: int
@@ -209,7 +211,7 @@ class PaddedAxis:
 
 
 def border_remap(step: Step) -> Remap | None:
-    """Give the runs of a Pad step that repeats or mirrors its operand; None where it pads with a constant."""
+    """Return the runs of a Pad step that repeats or mirrors its operand; None if it pads with a constant."""
     scheme, x = int(step.params["scheme"]), operand(step)
     if scheme == CONSTANT:
         return None
@@ -218,7 +220,7 @@ def border_remap(step: Step) -> Remap | None:
 
 
 def padded_axes(step: Step) -> list[PaddedAxis]:
-    """Give the axes of a Pad step, at least one; an axis without padding belongs to the one before it."""
+    """Return the axes of a Pad step, at least one; an axis without padding is merged into the one before it."""
     merged: list[tuple[int, int, int]] = []
     pads = np.asarray(step.params["pad_amount"]).reshape(-1, 2).tolist()
     for length, (before, after) in zip(operand(step).dims, pads, strict=True):
@@ -235,7 +237,7 @@ def padded_axes(step: Step) -> list[PaddedAxis]:
 
 
 def stored(value: float, tensor: Tensor) -> np.ndarray:
-    """Encode a number as a tensor stores it."""
+    """Encode a number as the tensor stores it."""
     number = np.asarray(value)
     if tensor.dtype is DataType.BFLOAT_16:
         number = to_bfloat16(number)
@@ -245,6 +247,6 @@ def stored(value: float, tensor: Tensor) -> np.ndarray:
 
 
 def shape_values(step: Step) -> np.ndarray:
-    """Give the result of a Shape step."""
+    """Return the result of a Shape step."""
     output, start = step.outputs[0], int(step.params["start"])
     return np.array(operand(step).dims[start : start + output.elements], output.dtype.numpy)

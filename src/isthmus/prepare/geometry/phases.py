@@ -1,4 +1,4 @@
-"""Transposed convolutions as plain ones: as many as the stride has phases, each writing every stride-th pixel."""
+"""Transposed convolutions as plain ones: one for each phase of the stride, each writing every stride-th pixel."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from isthmus.prepare.schedule import Step
 
 @dataclass(frozen=True)
 class Phase:
-    """One plain convolution of a transposed one: its window, and for each axis which kernel elements and outputs."""
+    """One of the plain convolutions of a transposed one: its window, and for each axis its kernel elements and first
+    output.
+    """
 
     window: ConvWindow
     kernel_index: tuple[tuple[int, ...], ...]
@@ -24,7 +26,7 @@ class Phase:
 
 
 def phases(step: Step) -> Iterator[Phase]:
-    """The plain convolutions that a transposed one consists of."""
+    """Yield the plain convolutions that a transposed one consists of."""
     source, weights, params = operand(step, 0), operand(step, 1), step.params
     size, out, kernel = triple(source.dims[1:-1]), triple(step.outputs[0].dims[1:-1]), triple(weights.dims[:-2])
     stride, dilation = triple(params["stride"]), triple(params.get("dilation", 1))
@@ -33,10 +35,10 @@ def phases(step: Step) -> Iterator[Phase]:
         index, before, spread = [], [], []
         for axis in range(3):
             reach = first[axis] + pad[axis]
-            # Those kernel elements meet an input element here, the nearest input first.
+            # These kernel elements meet an input element here; the nearest input comes first.
             hits = [k for k in range(kernel[axis]) if (reach - k * dilation[axis]) % stride[axis] == 0][::-1]
             index.append(tuple(hits))
-            # With none, one tap far outside the input stands in.
+            # If there are none, use one tap far outside the input.
             before.append(-((reach - hits[0] * dilation[axis]) // stride[axis]) if hits else out[axis] + 1)
             spread.append(dilation[axis] // math.gcd(stride[axis], dilation[axis]))
         window = ConvWindow(
@@ -56,5 +58,5 @@ def phases(step: Step) -> Iterator[Phase]:
 
 
 def _of_phase(out: Sequence[int], first: Sequence[int], stride: Sequence[int]) -> Triple:
-    """Outputs of every stride-th, from a first one on."""
+    """Return how many outputs a phase has along each axis: every `stride`-th, starting at `first`."""
     return triple([-(-(o - f) // s) for o, f, s in zip(out, first, stride, strict=True)])

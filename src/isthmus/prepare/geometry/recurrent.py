@@ -1,6 +1,6 @@
-"""Recurrent layers as values: their sizes, and the weights and biases of all gates side by side.
+"""Recurrent layers as data: their sizes, and the concatenated weights and biases of all gates.
 
-Gates lie one after the other, each padded to a number of units that the engine chooses.
+Gates are stored one after the other, each padded to a number of units that the engine chooses.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from isthmus.prepare.geometry.layout import operand
 from isthmus.prepare.schedule import Step
 
 INITIAL = {"Lstm": (10, 11), "Gru": (13,)}
-"""The operands that need not be constants besides the input: the state at the beginning."""
+"""The operands besides the input that need not be constants: the initial state."""
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,10 @@ class RecurrentLayer:
     Parameters
     ----------
     units, hidden
-        Elements of the cell and of the hidden state, which differ where there is a projection.
+        Elements of the cell state and of the hidden state; they differ if there is a projection.
     gates
-        Gates with weights of their own: three of an Lstm whose input gate is coupled to the forget gate, and of a Gru.
+        Gates with their own weights: three for a Gru and for an Lstm whose input gate is coupled to the forget gate,
+        otherwise four.
     """
 
     steps: int
@@ -39,12 +40,12 @@ class RecurrentLayer:
 
     @property
     def is_coupled(self) -> bool:
-        """Whether an Lstm has no input gate of its own."""
+        """Whether an Lstm has no separate input gate."""
         return self.gates == 3
 
 
 def recurrent_layer(step: Step) -> RecurrentLayer:
-    """Give the layer of a step."""
+    """Return the sizes of a step's layer."""
     source, recurrent = operand(step), operand(step, 4)
     steps, batch, inputs = source.dims if source.rank == 3 else (1, *source.dims)
     gates = 3 if step.op == "Gru" or optional(step, 16) is None else 4
@@ -52,31 +53,31 @@ def recurrent_layer(step: Step) -> RecurrentLayer:
 
 
 def optional(step: Step, index: int) -> Tensor | None:
-    """Give an operand that may be absent."""
+    """Return an operand, or None if it is absent."""
     return step.inputs[index] if index < len(step.inputs) else None
 
 
 def constant(step: Step, index: int) -> np.ndarray | None:
-    """Give the data of a constant that may be absent."""
+    """Return the data of a constant operand, or None if it is absent."""
     tensor = optional(step, index)
     return None if tensor is None else tensor.data
 
 
 def input_weights(step: Step, padded: int) -> np.ndarray:
-    """Give the weights for the input of all gates, [inputs, gates * padded]."""
+    """Return the input weights of all gates, [inputs, gates * padded]."""
     return gate_matrix(step, (1, 2, 3) if recurrent_layer(step).gates == 3 else (1, 2, 3, 16), padded)
 
 
 def input_biases(step: Step, padded: int) -> np.ndarray:
-    """Give what is added to the input's share of all gates, [gates * padded]."""
+    """Return the biases that are added to the input's contribution to all gates, [gates * padded]."""
     if step.op == "Lstm":
         return gate_biases(step, ((7,), (8,), (9,), (21,))[: recurrent_layer(step).gates], padded)
-    # With linear_before_reset, in[12] is part of what the reset gate multiplies.
+    # With linear_before_reset, in[12] is part of the reset gate's operand.
     return gate_biases(step, ((7, 10), (8, 11), (9,) if step.params["linear_before_reset"] else (9, 12)), padded)
 
 
 def gate_matrix(step: Step, indices: Sequence[int], padded: int) -> np.ndarray:
-    """Give weights [units, features] of gates as one matrix [features, gates * padded]."""
+    """Concatenate gate weights [units, features] to one matrix [features, gates * padded]."""
     parts = []
     for index in indices:
         weights = constant(step, index)
@@ -86,7 +87,7 @@ def gate_matrix(step: Step, indices: Sequence[int], padded: int) -> np.ndarray:
 
 
 def gate_biases(step: Step, groups: Sequence[tuple[int, ...]], padded: int) -> np.ndarray:
-    """Give for each gate the sum of its biases, padded, one after the other."""
+    """Return the sum of each gate's biases, padded and concatenated."""
     total = np.zeros((len(groups), padded), np.float32)
     for row, indices in zip(total, groups, strict=True):
         for index in indices:
@@ -97,13 +98,13 @@ def gate_biases(step: Step, groups: Sequence[tuple[int, ...]], padded: int) -> n
 
 
 def clip(step: Step, name: str) -> float:
-    """Give a threshold for values; none means that they are not limited."""
+    """Return a clipping threshold; infinity if the parameter is not positive."""
     value = float(step.params[name])
     return value if value > 0 else np.inf
 
 
 def offsets(sizes: dict[str, int], alignment: int) -> dict[str, int]:
-    """Give the offsets of parts of a work space, one behind the other; "end" is its size."""
+    """Return the offsets of consecutive parts of a work space; "end" is its size."""
     found, end = {}, 0
     for name, size in sizes.items():
         found[name] = end
@@ -112,7 +113,9 @@ def offsets(sizes: dict[str, int], alignment: int) -> dict[str, int]:
 
 
 def refuses_recurrent(step: Step) -> str | None:
-    """Say why no engine executes a step: operands are floats, all but the input and the initial state constants."""
+    """Return why no engine executes a step: all operands must be floats and, except input and initial state,
+    constants.
+    """
     if any(t is not None and t.dtype is not DataType.FLOAT_32 for t in (*step.inputs, *step.outputs)):
         return "only FLOAT_32 operands are supported"
     if step.clamp is not None:

@@ -1,4 +1,4 @@
-"""Reductions as values: runs of elements that are reduced, and the walks over what is kept and what is reduced."""
+"""Reductions as data: runs of reduced elements, and the axes to iterate over, kept and reduced."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ Walk = list[tuple[int, int]]
 
 @dataclass(frozen=True)
 class Reduction:
-    """Neighbouring axes of one fate, joined: the innermost ones and the walks over those around them.
+    """A reduction with adjacent axes merged if all are reduced or all kept: the innermost run, and the axes around it.
 
     Parameters
     ----------
     count
-        Elements that each result is made of.
+        Number of elements reduced to each result.
     run
-        Size of the innermost axes.
+        Size of the innermost merged axis.
     reduces_run
-        Whether the innermost axes are reduced.
+        Whether the innermost merged axis is reduced.
     """
 
     count: int
@@ -36,12 +36,12 @@ class Reduction:
 
     @property
     def runs(self) -> int:
-        """Elements of the reduced axes around the innermost."""
+        """The number of elements of the reduced axes around the innermost."""
         return prod(size for size, _ in self.reduced)
 
 
 def reduction(step: Step) -> Reduction:
-    """Give the reduction of a step."""
+    """Return the reduction of a step."""
     x = operand(step)
     axes = {int(a) % x.rank for a in step.params["axes"]} if x.rank else set()
     count = prod(x.dims[a] for a in axes)
@@ -54,7 +54,7 @@ def reduction(step: Step) -> Reduction:
 
 
 def around(dims: Sequence[int], axis: int) -> tuple[int, int, int]:
-    """Give the elements before an axis, along it and after it.
+    """Return the number of elements before an axis, along it and after it.
 
     >>> around((2, 3, 4, 5), 1)
     (2, 3, 20)

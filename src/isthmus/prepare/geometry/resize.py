@@ -1,4 +1,4 @@
-"""Resizing as values: which elements each result is made of, and with what weights. Strides are in elements."""
+"""Resizing as data: the source elements of each result and their weights. Strides are in elements."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ RESIZES = ("Resize", *_IMAGES)
 
 
 def resize_params(op: str, params: dict[str, Any]) -> dict[str, Any]:
-    """Give the parameters of a resizing operation as those of Resize."""
+    """Return the parameters of any resizing operation in the form of Resize's."""
     return image_resize_params(params, _IMAGES[op]) if op in _IMAGES else params
 
 
 def changed_axes(step: Step) -> list[int]:
-    """List the axes that change their size."""
+    """List the axes whose size changes."""
     return [axis for axis in range(operand(step).rank) if len(set(_sizes(step, axis))) > 1]
 
 
 def _sizes(step: Step, axis: int) -> tuple[int, int]:
-    """Give the sizes of input and output along an axis; of a strip those of the whole step."""
+    """Return the sizes of input and output along an axis; for a tile, those of the whole step."""
     part = step.part
     if part is not None and part.axis == axis:
         return part.source_height, part.height
@@ -38,9 +38,9 @@ def _sizes(step: Step, axis: int) -> tuple[int, int]:
 
 
 def _taps(step: Step, axis: int) -> tuple[np.ndarray, np.ndarray]:
-    """Give places in the input and weights along an axis, both [count, taps].
+    """Return input indices and weights along an axis, both [count, taps].
 
-    Of a strip these are its rows of the whole table, counted from its first row.
+    For a tile these are its rows of the whole table, with indices relative to its first input row.
     """
     places, weights = axis_taps(*_sizes(step, axis), resize_params(step.op, step.params))
     weights = weights.astype(np.float32)
@@ -52,13 +52,13 @@ def _taps(step: Step, axis: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def is_nearest(step: Step) -> bool:
-    """Whether every result is an element of the input."""
+    """Return whether every result is an element of the input."""
     mode = resize_params(step.op, step.params)["interpolation_mode"]
     return mode == NEAREST or not changed_axes(step)
 
 
 def nearest(step: Step) -> Remap:
-    """Give the runs of elements that the result is made of."""
+    """Return the runs of elements that make up the result."""
     x = operand(step)
     maps = [np.arange(size) for size in x.dims]
     for axis in changed_axes(step):
@@ -67,13 +67,13 @@ def nearest(step: Step) -> Remap:
 
 
 def is_bilinear(step: Step) -> bool:
-    """Whether every result is made of up to four pixels of an image."""
+    """Return whether every result depends on at most four pixels of an image."""
     mode = resize_params(step.op, step.params)["interpolation_mode"]
     return mode == LINEAR and operand(step).rank == 4 and changed_axes(step) in ([1, 2], [1], [2])
 
 
 def bilinear(step: Step) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Give for rows, then for columns: where the two neighbours begin, [count, 2], and the weight of the second."""
+    """Yield, for rows and then columns, the offsets of both neighbours, [count, 2], and the weight of the second."""
     _, _, width, channels = operand(step).dims
     for axis, stride in ((1, width * channels), (2, channels)):
         places, weights = _taps(step, axis)
@@ -82,7 +82,7 @@ def bilinear(step: Step) -> Iterator[tuple[np.ndarray, np.ndarray]]:
 
 @dataclass(frozen=True)
 class AxisPass:
-    """The resizing of [outer, size, inner] to [outer, count, inner], with places and weights [count, taps]."""
+    """The resizing of [outer, size, inner] to [outer, count, inner], with indices and weights [count, taps]."""
 
     outer: int
     size: int
@@ -93,17 +93,17 @@ class AxisPass:
 
     @property
     def taps(self) -> int:
-        """Elements that each result is made of."""
+        """The number of input elements for each result."""
         return self.places.shape[1]
 
     @property
     def elements(self) -> int:
-        """Elements of the result."""
+        """The number of elements of the result."""
         return self.outer * self.count * self.inner
 
 
 def passes(step: Step) -> list[AxisPass]:
-    """Give one pass for each axis that changes, in their order."""
+    """Return one pass for each axis whose size changes, in axis order."""
     found, dims = [], list(operand(step).dims)
     for axis in changed_axes(step):
         count = step.outputs[0].dims[axis]
@@ -113,7 +113,7 @@ def passes(step: Step) -> list[AxisPass]:
 
 
 def intermediate_bytes(step: Step, alignment: int) -> int:
-    """Give the bytes of the largest result between two passes."""
+    """Return the bytes of the largest intermediate result between two passes."""
     dims, largest = list(operand(step).dims), 0
     for axis in changed_axes(step)[:-1]:
         dims[axis] = step.outputs[0].dims[axis]
@@ -122,5 +122,5 @@ def intermediate_bytes(step: Step, alignment: int) -> int:
 
 
 def work_bytes(step: Step, alignment: int) -> int:
-    """Give the bytes of the results between passes, of which there are two at a time."""
+    """Return the bytes of the intermediate results between passes; at most two exist at a time."""
     return min(2, max(len(changed_axes(step)) - 1, 0)) * intermediate_bytes(step, alignment)

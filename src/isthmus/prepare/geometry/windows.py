@@ -1,4 +1,4 @@
-"""The geometry of convolutions and pooling: windows over one to three spatial axes, all brought to three."""
+"""The geometry of convolutions and pooling: windows over one to three spatial axes, all extended to three."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ Triple = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class ConvWindow:
-    """A convolution or pooling. Triples are (depth, height, width); axes that are not there have size 1.
+    """A convolution or pooling. Triples are (depth, height, width); missing axes have size 1.
 
     Parameters
     ----------
     size, out
         Spatial sizes of the input and the output.
     pad
-        Zeros before the first element; those after the last follow from the other numbers. May be negative.
+        Zeros before the first element; the number after the last follows from the other values. May be negative.
     channels, filters
-        Channels of the input and the output, of all groups together.
+        Channels of the input and the output, over all groups.
     whole
-        Of a strip the output sizes of the whole step, by which all choices are made; else its own.
+        The output sizes of the whole step, on which all choices are based, if this is a tile; None means `out`.
     after
-        Of pooling the padding after the last element.
+        The padding after the last element; only for pooling.
     """
 
     batches: int
@@ -47,50 +47,50 @@ class ConvWindow:
 
     @property
     def pixels(self) -> int:
-        """Output pixels of all batches."""
+        """The number of output pixels in all batches."""
         return self.batches * math.prod(self.out)
 
     @property
     def whole_pixels(self) -> int:
-        """Output pixels of the whole step."""
+        """The number of output pixels of the whole step."""
         return self.batches * math.prod(self.whole or self.out)
 
     @property
     def depth(self) -> int:
-        """Products summed for each output element."""
+        """The number of products summed for each output element."""
         return math.prod(self.kernel) * self.channels // self.groups
 
     @property
     def covers_all(self) -> bool:
-        """Whether there is one window, which is the whole input."""
+        """Whether there is only one window and it is the whole input."""
         one = math.prod(self.whole or self.out) == 1
         return one and self.kernel == self.size and not any(self.pad) and not any(self.after)
 
     def crossing(self, axis: int = 2) -> int:
-        """How many window positions along an axis lie partly, or wholly, outside the input."""
+        """Count the window positions along an axis that are partly or fully outside the input."""
         first = np.arange(self.out[axis]) * self.stride[axis] - self.pad[axis]
         last = first + (self.kernel[axis] - 1) * self.dilation[axis]
         return int(np.count_nonzero((first < 0) | (last >= self.size[axis])))
 
     @property
     def is_product(self) -> bool:
-        """Whether each window is a run of memory directly after the one before: a plain matrix product."""
+        """Whether windows are consecutive contiguous runs of memory, so that the step is a plain matrix product."""
         if self.groups != 1 or any(self.pad):
             return False
-        # Padding after the image shows in the size of the output alone.
+        # Padding after the image only affects the size of the output.
         point = self.kernel == self.stride == (1, 1, 1) and self.out == self.size
         return point or (self.out == (1, 1, 1) and self.kernel == self.size and self.dilation == (1, 1, 1))
 
 
 def triple(value: Any, fill: int = 1) -> Triple:
-    """A parameter with a number for each spatial axis, or a single number, as (depth, height, width)."""
+    """Return a parameter (one number, or one for each spatial axis) as (depth, height, width)."""
     numbers = [int(v) for v in np.asarray(value).reshape(-1)]
     padded = [fill] * (3 - len(numbers)) + numbers
     return padded[0], padded[1], padded[2]
 
 
 def window_of(step: Step) -> ConvWindow:
-    """The window of a Conv or DepthWiseConv step."""
+    """Return the window of a Conv or DepthWiseConv step."""
     source, weights = operand(step), operand(step, 1)
     pads = np.asarray(step.params["pad_amount"]).reshape(-1, 2)
     channels = source.dims[-1]
@@ -113,7 +113,7 @@ POOLS = {"PoolMax2d": "max", "PoolMax3d": "max", "PoolAvg2d": "avg", "PoolAvg3d"
 
 
 def pool_window(step: Step) -> ConvWindow:
-    """The window of a pooling step, which goes over each channel by itself."""
+    """Return the window of a pooling step; each channel is pooled separately."""
     dims, channels = operand(step).dims, operand(step).dims[-1]
     pads = np.asarray(step.params["pad_amount"]).reshape(-1, 2)
     return ConvWindow(

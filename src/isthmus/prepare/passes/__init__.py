@@ -1,8 +1,8 @@
-"""The passes over a graph under rewriting, in the order in which they run.
+"""The rewrite passes, in the order in which they run.
 
-Idioms go first, while the operations are still those of the model. Activations are fused before quantization is
-resolved, so that a convolution between Dequantize and Quantize is whole; only then may constants that no quantized
-operation took become floats, and be folded into weights.
+Idioms are recognized first, while the operations are still those of the model. Activations are fused before
+quantization is resolved, so that nothing separates a convolution from its Dequantize and Quantize. Only then are
+constants that no quantized operation uses turned into floats and folded into weights.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from isthmus.prepare.work import Work
 
 CLAMPED = having(lambda operation: operation.traits.takes_clamp)
 LIMITS = having(lambda operation: operation.traits.limits) | {"ReluMinMax", "ElementWiseMinimum", "ElementWiseMaximum"}
-"""Operations that limit to a range; the range of the last three is a parameter or an operand."""
+"""Operations that limit values to a range; for the last three the range is a parameter or an operand."""
 
 
 def fuse_activations(work: Work) -> None:
@@ -23,7 +23,7 @@ def fuse_activations(work: Work) -> None:
 
 
 def limits(step: Step) -> tuple[float, float] | None:
-    """The range to which a step limits its input, if that is all it does."""
+    """Return the range to which a step limits its input, if it does nothing else."""
     fixed = OPERATIONS[step.op].traits.limits
     if fixed is not None:
         return fixed
@@ -39,7 +39,7 @@ def limits(step: Step) -> tuple[float, float] | None:
 
 
 def narrow(first: tuple[float, float] | None, then: tuple[float, float]) -> tuple[float, float]:
-    """The one range that limiting to `first` and then to `then` amounts to."""
+    """Return the range equivalent to limiting to `first` and then to `then`."""
     if first is None:
         return then
     low, high = np.clip(first, *then)
@@ -51,7 +51,8 @@ def _fuse(work: Work, step: Step) -> bool:
     before = work.sole_producer(source)
     if source is None or before is None or before.op not in CLAMPED:
         return False
-    # Through another quantization the result would be rounded once instead of twice: better, but not the same.
+    # With a different quantization, the fused result would be rounded once instead of twice: more accurate, but not the
+    # same.
     if source.dtype is not result.dtype or source.quantization != result.quantization:
         return False
     if not (source.dtype.is_float or source.dtype.is_fixed_point):
@@ -65,7 +66,7 @@ def _fuse(work: Work, step: Step) -> bool:
 
 
 def _redundant(work: Work, step: Step) -> bool:
-    """A limit that the values obey already."""
+    """Remove a limit that the values satisfy already."""
     source, result = step.inputs[0], step.outputs[0]
     before = work.producer(source)
     span = limits(step)

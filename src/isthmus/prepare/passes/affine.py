@@ -1,7 +1,7 @@
-"""Affine folding: factors and terms per channel around a linear step go into its weights and its bias.
+"""Affine folding: per-channel factors and terms around a linear step are folded into its weights and bias.
 
-That is batch normalisation after or before a convolution, a scale or a bias that a model adds apart, and a Multiply
-with its Add where nothing takes them, which together are one Batchnorm. Products are formed in double precision.
+This covers batch normalisation before or after a convolution, and a separate scale or bias. A Multiply followed by an
+Add that cannot be folded becomes one Batchnorm. Products are computed in double precision.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def fold_affine(work: Work) -> None:
 
 
 def affine(step: Step) -> tuple[np.ndarray | None, np.ndarray | None] | None:
-    """Factor and term per channel of a step ``x * factor + term``; None for an absent one."""
+    """Return the per-channel factor and term of a step ``x * factor + term``; None for one that is absent."""
     x, result = step.inputs[0], step.outputs[0]
     if x is None or x.dims != result.dims or not x.dtype.is_float:
         return None
@@ -50,7 +50,7 @@ def affine(step: Step) -> tuple[np.ndarray | None, np.ndarray | None] | None:
 
 
 def output_axis(step: Step) -> int:
-    """The axis of a linear step's weights that its output channels lie along."""
+    """Return the axis of a linear step's weights that corresponds to its output channels."""
     weights = step.inputs[1]
     assert weights is not None
     if product_of(step) is ProductKind.ROWS:
@@ -60,7 +60,7 @@ def output_axis(step: Step) -> int:
 
 
 def product_of(step: Step) -> ProductKind | None:
-    """What kind of product a step is."""
+    """Return which kind of product a step is."""
     return OPERATIONS[step.op].traits.product
 
 
@@ -82,7 +82,7 @@ def _set_weights(work: Work, step: Step, weights: np.ndarray | None, bias: np.nd
 
 
 def _bias(step: Step) -> np.ndarray | None:
-    """The float bias of a linear step; zeros where it has none, None where it is not a float constant."""
+    """Return the float bias of a linear step: zeros if it has none, None if it is not a float constant."""
     tensor = operand(step, 2)
     return np.zeros(step.outputs[0].dims[-1]) if tensor is None else floats(tensor)
 
@@ -115,7 +115,7 @@ def _fold_into_producer(work: Work, step: Step) -> bool:
 
 
 def _fold_factor_before(work: Work, step: Step) -> bool:
-    """``conv(x * factor + term)``: the factor always, the term only where no padding joins it."""
+    """Fold ``conv(x * factor + term)``: the factor always, the term only if there is no padding."""
     before = work.sole_producer(step.inputs[0])
     if before is None or before.op not in AFFINE or before.clamp is not None:
         return False
@@ -145,7 +145,7 @@ def _fold_factor_before(work: Work, step: Step) -> bool:
 
 
 class _PerInput:
-    """Spreads one number per input channel over the shape of a step's weights."""
+    """A function that broadcasts one number per input channel to the shape of a step's weights."""
 
     def __init__(self, axis: int, rank: int, repeat: int = 1) -> None:
         self.axis, self.rank, self.repeat = axis, rank, repeat
@@ -168,7 +168,7 @@ def _input_channels(step: Step, x: Tensor, weights: np.ndarray) -> _PerInput | N
 
 
 def _fold_through_product(work: Work, step: Step) -> bool:
-    """A number times a product of two computed matrices goes into the weights that one of them comes from."""
+    """Fold a number that scales a product of two computed matrices into the weights that produce one of them."""
     factor = number(step.inputs[1])
     product = work.sole_producer(step.inputs[0])
     if factor is None or product is None or product.op != "MatMul" or product.clamp is not None:
@@ -193,7 +193,7 @@ def _fold_through_product(work: Work, step: Step) -> bool:
 
 
 def _pair(work: Work, step: Step) -> bool:
-    """A Multiply and then an Add, each by a constant per channel, are one Batchnorm."""
+    """Replace a Multiply and an Add, each by a constant per channel, by one Batchnorm."""
     first = work.sole_producer(step.inputs[0])
     if first is None or first.op != "ElementWiseMultiply" or first.clamp is not None:
         return False

@@ -1,7 +1,7 @@
-"""Arithmetic in cheaper words: division by a constant multiplies, small powers multiply, chains of constants merge.
+"""Cheaper arithmetic: divisions by constants and small powers are replaced, successive constants are merged.
 
-A quotient by a constant may differ in the last bit from the product with its reciprocal, so it stays where a reader
-makes more of that than a bit: 41 / 41 must not be rounded down to 0.
+Division by a constant and multiplication by its reciprocal may differ in the last bit. The division is therefore kept
+if a reader amplifies that difference: 41 / 41 must not be rounded down to 0.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from isthmus.prepare.schedule import Step
 from isthmus.prepare.work import Work
 
 RECIPROCAL = 10
-"""ElementWiseUnary's operation number."""
+"""The number of this operation in ElementWiseUnary."""
 
 
 def simplify_arithmetic(work: Work) -> None:
-    """Replace operations by cheaper ones, and merge constants that follow each other."""
+    """Replace operations by cheaper ones, and merge successive constants."""
     rewrite(
         work,
         table(
@@ -36,7 +36,7 @@ def simplify_arithmetic(work: Work) -> None:
 
 
 def _constant_operand(step: Step) -> np.ndarray | None:
-    """The second operand, if it is a float constant and the first is not one."""
+    """Return the second operand, if it is a float constant and the first is not a constant."""
     first = step.inputs[0]
     return floats(step.inputs[1]) if first is not None and not first.is_static else None
 
@@ -58,7 +58,7 @@ _STEPS = frozenset(
         "Argmax", "Argmin", "Cast",
     }
 )
-"""Operations whose results jump where their operands hardly change."""
+"""Operations whose results may jump when their operands change slightly."""
 
 
 def _multiply_instead(work: Work, step: Step) -> bool:
@@ -114,7 +114,7 @@ _NEUTRAL = {"ElementWiseAdd": 0, "ElementWiseMultiply": 1}
 
 
 def _neutral(work: Work, step: Step) -> bool:
-    """Adding 0 and multiplying by 1, of floats and plain integers."""
+    """Remove additions of 0 and multiplications by 1, of floats and plain integers."""
     first, second = step.inputs[0], step.inputs[1]
     data = static(second)
     if first is None or second is None or data is None or first.is_static or second.dtype.is_fixed_point:
@@ -130,7 +130,7 @@ _COMBINE: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 
 
 def _merge_constants(work: Work, step: Step) -> bool:
-    """(x + a) + b is x + (a + b), and likewise for products."""
+    """Replace (x + a) + b by x + (a + b), and likewise for products."""
     outer = _constant_operand(step)
     inner_step = work.sole_producer(step.inputs[0])
     if outer is None or inner_step is None or inner_step.op != step.op or inner_step.clamp is not None:

@@ -1,4 +1,4 @@
-"""Canonical forms: operations that QNN can say in several ways are said in one, so that later code has fewer cases."""
+"""Canonical forms: one form for operations that QNN can express in several ways, so that later code has fewer cases."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _differ(a: Tensor, b: Tensor) -> bool:
 
 
 def _move_then_convert(work: Work, step: Step) -> bool:
-    """A movement into another quantization is a plain movement and a Convert."""
+    """Split a movement into another quantization into a plain movement and a Convert."""
     source, result = step.inputs[0], step.outputs[0]
     if source is None or not _differ(source, result) or not _can_say_fill(step, source):
         return False
@@ -71,7 +71,7 @@ def _move_then_convert(work: Work, step: Step) -> bool:
 
 
 def _can_say_fill(step: Step, source: Tensor) -> bool:
-    """Whether the elements that a movement puts among those of its operand are such as the operand could have."""
+    """Return whether the operand's encoding can represent the fill value of a movement exactly."""
     moves, quantization = OPERATIONS[step.op].traits.moves, source.quantization
     if moves is None or not moves.fills or quantization is None or step.params.get("scheme", CONSTANT) != CONSTANT:
         return True
@@ -121,7 +121,7 @@ def _unpack(work: Work, step: Step) -> bool:
 
 
 def plain_slice(ranges: np.ndarray) -> dict[str, Any]:
-    """Parameters of a StridedSlice without masks."""
+    """Return the parameters of a StridedSlice without masks."""
     return {"ranges": ranges, "begin_mask": 0, "end_mask": 0, "shrink_axes": 0, "new_axes_mask": 0}
 
 
@@ -138,7 +138,7 @@ def _keep_axes(work: Work, step: Step) -> bool:
 
 
 def _slice_instead(work: Work, step: Step) -> bool:
-    """A Gather of neighbouring constant indices is a slice."""
+    """Replace a Gather of consecutive constant indices by a slice."""
     source, indices = step.inputs[0], static(step.inputs[1])
     if source is None or indices is None or indices.size == 0:
         return False
@@ -158,7 +158,7 @@ def _slice_instead(work: Work, step: Step) -> bool:
 
 
 def _drop_leading_ones(work: Work, step: Step) -> bool:
-    """A constant matrix without batches is one of rank 2."""
+    """Reshape a constant matrix without batches to rank 2."""
     left, right = step.inputs[0], step.inputs[1]
     data = static(right)
     if left is None or right is None or data is None or right.rank <= 2 or left.rank < right.rank:

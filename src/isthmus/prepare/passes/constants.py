@@ -1,4 +1,4 @@
-"""Constant folding: a step that reads constants only is computed now."""
+"""Constant folding: a step that reads only constants is computed during preparation."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from isthmus.prepare.schedule import Step
 from isthmus.prepare.work import Work
 
 LARGEST = 1 << 26
-"""Results above this many bytes are not worth keeping as constants."""
+"""Results larger than this many bytes are not kept as constants."""
 
 
 def fold_constants(work: Work) -> None:
-    """Fold all but Dequantize: a quantized operation may still take the fixed-point constant behind it."""
+    """Fold all but Dequantize, since a quantized operation may still use the fixed-point constant behind it."""
     _fold(work, keep=frozenset({"Dequantize"}))
 
 
 def fold_all_constants(work: Work) -> None:
-    """Fold whatever reads constants only."""
+    """Fold every step that reads only constants."""
     _fold(work, keep=frozenset())
 
 
@@ -27,7 +27,7 @@ def _fold(work: Work, keep: frozenset[str]) -> None:
 
 
 def is_constant(work: Work, step: Step) -> bool:
-    """Whether a step can be computed now; a constant that is copied to a graph output stays a copy."""
+    """Return whether a step can be computed now; a constant that is copied to a graph output stays a copy."""
     return (
         step.clamp is None
         and all(t is None or t.is_static for t in step.inputs)
@@ -37,7 +37,7 @@ def is_constant(work: Work, step: Step) -> bool:
 
 
 def fold(work: Work, step: Step) -> bool:
-    """Compute a step that reads constants only, and put the results in its place."""
+    """Compute a step that reads only constants, and replace it by its results."""
     arrays = [None if t is None else t.data for t in step.inputs]
     results = evaluate(step.op, step.inputs, arrays, step.params, step.outputs)
     work.remove(step)
@@ -50,5 +50,5 @@ def fold(work: Work, step: Step) -> bool:
 
 
 def fold_if_constant(work: Work, step: Step) -> bool:
-    """Folding as a rule, for passes whose other rules make constants."""
+    """Fold a step if it is constant; a rule for passes whose other rules create constants."""
     return is_constant(work, step) and fold(work, step)

@@ -1,4 +1,4 @@
-"""Dead code: steps that neither a graph output nor a state depends on."""
+"""Dead code elimination: removes steps that neither a graph output nor a state depends on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from isthmus.prepare.work import Work
 
 
 def remove_dead(work: Work) -> None:
-    """Drop every step whose results nobody reads."""
+    """Remove every step whose results are not used."""
     wanted = [*work.outputs, *work.updates.values()]
     alive: set[Step] = set()
     while wanted:

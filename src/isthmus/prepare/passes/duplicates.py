@@ -1,4 +1,4 @@
-"""Common subexpressions: two steps that compute the same from the same become one."""
+"""Common subexpression elimination: steps that compute the same result from the same operands become one."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from isthmus.prepare.schedule import Step
 from isthmus.prepare.work import Work
 
 _SMALL = 256
-"""Constants up to this many bytes are compared by contents, larger ones by identity."""
+"""Constants of at most this many bytes are compared by contents, larger ones by identity."""
 
 
 def merge_duplicates(work: Work) -> None:
-    """Keep the first of steps that are equal in operation, operands and parameters."""
+    """Keep only the first of several steps with equal operation, operands and parameters."""
     known: dict[Hashable, Step] = {}
     for step in work.ordered():
         first = known.setdefault(_signature(step), step)

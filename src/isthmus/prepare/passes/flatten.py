@@ -1,6 +1,6 @@
-"""Products in two dimensions: fewer shapes for an engine to know, and rows of all batches in one product.
+"""Products in two dimensions: an engine supports fewer shapes, and the rows of all batches form one product.
 
-The reshapes around them are free.
+The reshapes around them cost nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _TWO_DIMENSIONAL = {
 
 
 def flatten_products(work: Work) -> None:
-    """Say one-dimensional convolutions with a height of 1, and products with a constant matrix as one of rows."""
+    """Rewrite 1-D convolutions as 2-D ones of height 1, and batched products with a constant matrix as one product."""
     rewrite(
         work,
         table((_TWO_DIMENSIONAL.keys(), _as_two_dimensional), (("MatMul", "FullyConnected"), _as_rows)),

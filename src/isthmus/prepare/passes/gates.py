@@ -1,7 +1,7 @@
-"""Activations that models spell out as products: x times a gate of x is Silu, HardSwish or Gelu.
+"""Activations that models express as products: x times a gate of x is Silu, HardSwish or Gelu.
 
-Models multiply by constants at different places (0.5 before or after, a sixth inside or outside), so both factors and
-the product are looked at without their constant factors, which are multiplied together.
+Models apply constant factors in different positions (0.5 before or after, a sixth inside or outside). Both operands and
+the product are therefore matched without their constant factors, which are multiplied together.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from isthmus.prepare.schedule import Step
 from isthmus.prepare.work import Work
 
 HARD_SIGMOID = 2
-"""ElementWiseNeuron's operation number."""
+"""The number of this operation in ElementWiseNeuron."""
 
 Gate = Callable[[Work, Step], "tuple[Tensor | None, float] | None"]
-"""If a step ends a gate: the x that it is a gate of, and the factor by which it is larger than the true one."""
+"""A function that returns, if a step ends a gate, the gate's input x and the ratio of the result to the true gate."""
 
 
 def recognize_gates(work: Work) -> None:
-    """Find products of a tensor with a gate of itself."""
+    """Replace products of a tensor and a gate of itself."""
     rewrite(work, table((("ElementWiseMultiply",), _gated), (("ElementWiseMultiply",), _hard_sigmoid)))
 
 
 def _peel(work: Work, tensor: Tensor) -> tuple[Tensor, float]:
-    """A tensor without its constant factors, and their product."""
+    """Return a tensor without its constant factors, and the product of these factors."""
     factor = 1.0
     while True:
         step = work.sole_producer(tensor)
@@ -65,7 +65,7 @@ def _gated(work: Work, step: Step) -> bool:
 
 
 def _write(work: Work, step: Step, op: str, x: Tensor, factor: float) -> None:
-    """Write ``factor * op(x)``, and take over a constant factor of the only reader, which often makes it 1."""
+    """Emit ``factor * op(x)``, merging the constant factor of the only reader, which often makes it 1."""
     reader = work.sole_consumer(step.outputs[0])
     if reader is not None and reader.op == "ElementWiseMultiply" and reader.outputs[0].dims == x.dims:
         scale = number(reader.inputs[1])
@@ -120,7 +120,7 @@ _GATES: dict[str, tuple[str, Gate]] = {
 
 
 def _hard_sigmoid(work: Work, step: Step) -> bool:
-    """A sixth of relu6(x + 3); where x itself is another factor, the product becomes a HardSwish next."""
+    """Replace relu6(x + 3) / 6 by a hard sigmoid; if x is another factor, the product then becomes a HardSwish."""
     gate = work.sole_producer(step.inputs[0])
     if gate is None or gate.op not in ("Relu6", "ReluMinMax") or step.clamp is not None:
         return False

@@ -1,4 +1,6 @@
-"""Steps that change nothing vanish; movements that follow each other become one, or a Reshape, which is free."""
+"""Identity removal: drops steps without effect; merges consecutive movements into one, or into a Reshape, which is
+free.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ _RESIZES = ("Resize", "ResizeBilinear", "ResizeNearestNeighbor")
 
 
 def remove_identities(work: Work) -> None:
-    """Drop steps without effect, and join reshapes and transposes."""
+    """Remove steps without effect, and merge consecutive reshapes and transposes."""
     rewrite(
         work,
         table(
@@ -35,7 +37,7 @@ def _equal(a: Tensor, b: Tensor) -> bool:
 
 
 def _same_shape(work: Work, step: Step) -> bool:
-    """Of these operations, one that keeps shape and type keeps the values, unless it reverses."""
+    """Remove a step that keeps shape and type, which for these operations means the same values unless it reverses."""
     source = step.inputs[0]
     if source is None or step.clamp is not None or not _equal(source, step.outputs[0]):
         return False
@@ -62,7 +64,7 @@ def _nothing_reduced(work: Work, step: Step) -> bool:
 
 
 def permutation(step: Step) -> list[int]:
-    """The perm of a Transpose."""
+    """Return the perm of a Transpose."""
     return [int(p) for p in np.asarray(step.params["perm"]).reshape(-1)]
 
 
@@ -78,7 +80,7 @@ def _joined_transposes(work: Work, step: Step) -> bool:
 
 
 def _transpose_of_ones(work: Work, step: Step) -> bool:
-    """When the axes that hold more than one element keep their order, all elements stay where they are."""
+    """Replace a Transpose by a Reshape if the axes longer than 1 keep their order, so that no element moves."""
     source = step.inputs[0]
     assert source is not None
     if not keeps_order(source.dims, permutation(step)):
@@ -88,7 +90,7 @@ def _transpose_of_ones(work: Work, step: Step) -> bool:
 
 
 def keeps_order(dims: Sequence[int], perm: Sequence[int]) -> bool:
-    """Whether a permutation of axes leaves all elements in their order."""
+    """Return whether a permutation of axes leaves all elements in order."""
     moved = [p for p in perm if dims[p] != 1]
     return moved == sorted(moved)
 

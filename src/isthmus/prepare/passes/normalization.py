@@ -1,4 +1,4 @@
-"""Layer normalisation spelled out: (x - mean) / sqrt(variance + epsilon), then times a weight, plus a bias."""
+"""Layer normalisation written out as (x - mean) / sqrt(variance + epsilon), then times a weight, plus a bias."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from isthmus.prepare.work import Work
 
 
 def recognize_normalizations(work: Work) -> None:
-    """Find layer normalisations over the last axes, and give them their weights and biases."""
+    """Replace written-out layer normalisations over the last axes, and fold their weights and biases in."""
     rewrite(
         work,
         table(
@@ -24,7 +24,7 @@ def recognize_normalizations(work: Work) -> None:
 
 
 def _layer_norm(work: Work, step: Step) -> bool:
-    """Ends in ``d / sqrt(v + e)`` or ``d * rsqrt(v + e)``."""
+    """Match a step that ends in ``d / sqrt(v + e)`` or ``d * rsqrt(v + e)``."""
     wanted = "ElementWiseSquareRoot" if step.op == "ElementWiseDivide" else "ElementWiseRsqrt"
     pairs = [(step.inputs[0], step.inputs[1])]
     if step.op == "ElementWiseMultiply":
@@ -62,7 +62,7 @@ def _rewrite_norm(work: Work, step: Step, difference: Tensor | None, root: Step)
 
 
 def _last_axes(step: Step, rank: int) -> list[int] | None:
-    """The axes of a mean that keeps its dimensions, if they are the last ones."""
+    """Return the axes of a mean that keeps its dimensions, if they are the last ones."""
     if step.op != "ReduceMean" or not step.params["keep_dims"] or step.clamp is not None:
         return None
     axes = [int(a) for a in np.asarray(step.params["axes"]).reshape(-1)]
@@ -85,7 +85,7 @@ def _normalization_before(work: Work, step: Step) -> Step | None:
 
 
 def _parameter(work: Work, step: Step, norm: Step) -> Tensor | None:
-    """The constant operand of a step in the shape of the normalised axes."""
+    """Return the constant operand of a step in the shape of the normalised axes."""
     result, constant = norm.outputs[0], step.inputs[1]
     data = static(constant)
     if constant is None or data is None or step.outputs[0].dims != result.dims:

@@ -1,4 +1,4 @@
-"""Padding fusion: zeros that a Pad puts around an image become the padding of the convolution or pooling after it."""
+"""Padding fusion: zeros that a Pad adds around an image become the padding of the convolution or pooling after it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CONVOLUTIONS = having(lambda operation: operation.traits.product in (ProductKin
 
 
 def fuse_padding(work: Work) -> None:
-    """Take Pads into the steps after them where that gives the same result."""
+    """Fuse Pads into the steps after them if the result stays the same."""
     rewrite(
         work,
         table(
@@ -31,7 +31,7 @@ def fuse_padding(work: Work) -> None:
 
 
 def pads_zero(step: Step) -> bool:
-    """Whether a Pad surrounds its input with reals of 0, and the input's type can say 0."""
+    """Return whether a Pad adds real zeros to its input, and the input's type can represent 0."""
     source = step.inputs[0]
     if step.op != "Pad" or step.params["scheme"] != CONSTANT or source is None or step.params["pad_constant_value"]:
         return False
@@ -42,7 +42,7 @@ def pads_zero(step: Step) -> bool:
 
 
 def _spatial_pad(work: Work, tensor: Tensor | None) -> tuple[Step, np.ndarray] | None:
-    """The Pad before a step that reads nothing else, with its amounts, if it pads spatial axes only."""
+    """Return the Pad that produces a tensor with one reader, and its amounts, if it pads only spatial axes."""
     pad = work.sole_producer(tensor)
     if pad is None or not pads_zero(pad) or pad.inputs[0] is None:
         return None
@@ -74,7 +74,7 @@ def _pool_allows(step: Step, amounts: np.ndarray) -> bool:
 
 
 def _into_average(work: Work, step: Step) -> bool:
-    """Zeros that were part of the image count in its averages, so the pool must count all its padding."""
+    """Fuse a Pad into an average pool. Its zeros count in the averages, so the pool must count all its padding."""
     found = _spatial_pad(work, step.inputs[0])
     if found is None or not _pool_allows(step, found[1]):
         return False
@@ -85,7 +85,7 @@ def _into_average(work: Work, step: Step) -> bool:
 
 
 def _into_maximum(work: Work, step: Step) -> bool:
-    """A pool's own padding never wins; zeros do not either where nothing is negative."""
+    """Fuse a Pad into a maximum pool. The pool's own padding never wins; zeros do not matter if nothing is negative."""
     found = _spatial_pad(work, step.inputs[0])
     if found is None or not _pool_allows(step, found[1]):
         return False

@@ -1,7 +1,8 @@
-"""From Dequantize, float operation, Quantize to one operation on fixed-point tensors.
+"""Replacement of Dequantize, float operation, Quantize by one operation on fixed-point tensors.
 
-Dequantize sinks and Quantize rises through operations that only move elements, which changes nothing; where they meet
-they cancel, or become one Convert. An operation between them then takes the fixed-point tensors themselves.
+Dequantize is moved down and Quantize is moved up through operations that only move elements, which does not change
+results. Where they meet, they cancel or become one Convert. An operation between them then uses the fixed-point tensors
+directly.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ from isthmus.prepare.schedule import Step
 from isthmus.prepare.work import Work
 
 BYTES = (DataType.SFIXED_POINT_8, DataType.UFIXED_POINT_8)
-"""Data types of activations that quantized operations take."""
+"""Data types of activations that quantized operations accept."""
 
 MOVEMENT = having(lambda operation: operation.traits.moves and operation.traits.moves.of_one)
-"""Operations whose results are elements of in[0], chosen by place or by order: they commute with quantization."""
+"""Operations whose results are elements of in[0], selected by position or by order; they commute with quantization."""
 
 FIXED_POINT = having(lambda operation: operation.traits.fixed_point)
-"""Operations that take fixed-point tensors in the place of floats."""
+"""Operations that accept fixed-point tensors in place of floats."""
 
 ALIKE = FIXED_POINT & having(lambda operation: operation.inputs[1] != 1 and not operation.traits.coefficients)
-"""Those of several operands that are data of one kind, so that all have the type of the result."""
+"""The operations with several data operands, all of which must have the data type of the result."""
 
 
 def resolve_quantization(work: Work) -> None:
@@ -50,13 +51,13 @@ def resolve_quantization(work: Work) -> None:
 
 
 def _dequantized(work: Work, tensor: Tensor | None) -> Tensor | None:
-    """The fixed-point tensor that a float tensor was dequantized from."""
+    """Return the fixed-point tensor that a float tensor was dequantized from."""
     step = work.producer(tensor)
     return step.inputs[0] if step is not None and step.op == "Dequantize" else None
 
 
 def _activation(work: Work, tensor: Tensor | None) -> Tensor | None:
-    """The 8-bit tensor with one scale that a float tensor was dequantized from."""
+    """Return the 8-bit tensor with one scale that a float tensor was dequantized from."""
     stored = _dequantized(work, tensor)
     if stored is None or stored.dtype not in BYTES or stored.quantization is None:
         return None
@@ -77,7 +78,7 @@ def _cancel(work: Work, step: Step) -> bool:
 
 
 def _sink_dequantize(work: Work, step: Step) -> bool:
-    """``move(dequantize(x))`` is ``dequantize(move(x))``."""
+    """Replace ``move(dequantize(x))`` by ``dequantize(move(x))``."""
     source = step.inputs[0]
     stored = _dequantized(work, source)
     if source is None or stored is None or stored.quantization is None or step.clamp is not None:
@@ -102,7 +103,7 @@ def _moved(quantization: Quantization, step: Step) -> Quantization | None:
 
 
 def _worth_sinking(work: Work, step: Step, source: Tensor, stored: Tensor) -> bool:
-    """Not when it only doubles the Dequantize."""
+    """Return whether moving a Dequantize down does more than duplicate it."""
     if stored.is_static or work.sole_consumer(source) is not None:
         return True
     readers = [r for t in step.outputs for r in work.consumers(t)]
@@ -110,7 +111,7 @@ def _worth_sinking(work: Work, step: Step, source: Tensor, stored: Tensor) -> bo
 
 
 def _raise_quantize(work: Work, step: Step) -> bool:
-    """``quantize(move(x))`` is ``move(quantize(x))``."""
+    """Replace ``quantize(move(x))`` by ``move(quantize(x))``."""
     move, result = work.sole_producer(step.inputs[0]), step.outputs[0]
     if move is None or move.op not in MOVEMENT or move.clamp is not None or len(move.outputs) != 1:
         return False
@@ -127,7 +128,7 @@ def _raise_quantize(work: Work, step: Step) -> bool:
 
 
 def _take(work: Work, step: Step) -> bool:
-    """Let the operation before a Quantize work on fixed-point tensors, if all its operands have them."""
+    """Let the operation before a Quantize work on fixed-point tensors, if they exist for all its operands."""
     result = step.outputs[0]
     before = work.sole_producer(step.inputs[0])
     if before is None or len(before.outputs) != 1 or result.dtype not in BYTES or result.quantization is None:
@@ -154,13 +155,13 @@ def _take(work: Work, step: Step) -> bool:
 
 
 def _taken(work: Work, step: Step) -> bool:
-    """The same, seen from an operation whose operands have changed."""
+    """Apply `_take` to the Quantize after an operation whose operands have changed."""
     reader = work.sole_consumer(step.outputs[0])
     return reader is not None and reader.op == "Quantize" and _take(work, reader)
 
 
 def _converted(work: Work, step: Step, tensor: Tensor, like: Tensor) -> Tensor:
-    """A tensor in the quantization of another."""
+    """Return a tensor converted to the quantization of another."""
     if tensor.quantization == like.quantization:
         return tensor
     params = {"dynamic_input_data": False, "dynamic_output_data": False}
@@ -168,7 +169,7 @@ def _converted(work: Work, step: Step, tensor: Tensor, like: Tensor) -> Tensor:
 
 
 def _linear_operands(work: Work, step: Step) -> list[Tensor | None] | None:
-    """Fixed-point input, constant weights, and the bias in units of their product."""
+    """Return fixed-point input, constant weights, and the bias in units of their product."""
     x = _activation(work, step.inputs[0])
     weights = _dequantized(work, step.inputs[1])
     if x is None or weights is None or x.quantization is None or weights.quantization is None:
@@ -191,7 +192,7 @@ def _linear_operands(work: Work, step: Step) -> list[Tensor | None] | None:
 
 
 def _product(x: Quantization, weights: Quantization) -> Quantization | None:
-    """The quantization of sums of products; None where a product of scales is no scale."""
+    """Return the quantization of sums of products; None if a product of scales is not a valid scale."""
     scales = tuple(float(np.float32(x.scale) * np.float32(s)) for s in weights.scales)
     if not all(0 < scale < math.inf for scale in scales):
         return None

@@ -1,6 +1,6 @@
-"""Candidates for tiling: a rewritten graph, maybe with some tensors rematerialized, and a search for each step order.
+"""Candidates for tiling: a rewritten graph, possibly with rematerialized tensors, and a search for each step order.
 
-A choice is written and placed in memory here: only then is it known how much scratch it takes.
+A choice is also written and placed in memory here, since only then is its scratch size known.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from isthmus.prepare.work import Work
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A rewritten graph with a search for each order of its steps, and the tensors that are rematerialized in it."""
+    """A rewritten graph with a search for each order of its steps, and its rematerialized tensors."""
 
     planner: Planner
     work: Work
@@ -30,27 +30,27 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Fitted:
-    """A schedule in tiles, and the estimated time that it takes more than the one with whole tensors."""
+    """A tiled schedule, and its estimated extra time compared with whole tensors."""
 
     schedule: Schedule
     nanoseconds: float
 
     @property
     def bytes(self) -> int:
-        """Return the bytes of its scratch."""
+        """The bytes of its scratch."""
         return self.schedule.scratch_bytes
 
     def share(self, time: float) -> float:
-        """Return the extra time as a part of the model's time."""
+        """Return the extra time as a fraction of the model's time."""
         return max(0.0, self.nanoseconds) / time
 
     def is_within(self, slower: float | None, time: float) -> bool:
-        """Return whether the extra time is at most a part of the model's time."""
+        """Return whether the extra time is at most a fraction `slower` of the model's time."""
         return slower is None or self.share(time) <= slower
 
 
 def candidate_of(planner: Planner, work: Work, again: tuple[Remat, ...] = ()) -> Candidate:
-    """Set up the searches of a rewritten graph: one for each order that differs from those before."""
+    """Set up the searches of a rewritten graph: one for each distinct order."""
     searches: list[RegionSearch] = []
     seen: list[list[tuple[str, str]]] = []
     for kind in ORDERS:
@@ -67,7 +67,7 @@ def candidate_of(planner: Planner, work: Work, again: tuple[Remat, ...] = ()) ->
 
 
 def again_at(plain: Candidate, nanoseconds: float, than: tuple[Remat, ...]) -> list[Candidate]:
-    """Set up the candidate that rematerializes what a time allows, unless that is what is known already (`than`)."""
+    """Set up the candidate that rematerializes what a time allows, unless that equals `than`."""
     chosen = tuple(affordable(candidates(plain.searches[0]), nanoseconds))
     if chosen == than:
         return []
@@ -77,12 +77,12 @@ def again_at(plain: Candidate, nanoseconds: float, than: tuple[Remat, ...]) -> l
 
 
 def is_bounded(places: Sequence[Candidate]) -> bool:
-    """Return whether a search left out regions that would have been too much work."""
+    """Return whether a search skipped regions because they would have been too much work."""
     return any(search.bounded for place in places for search in place.searches)
 
 
 def written(place: Candidate, search: RegionSearch, chosen: list[RegionChoice]) -> Fitted | None:
-    """Write the chosen fused regions as tiles, and place the result in memory; None where a tile would read nothing."""
+    """Write the chosen fused regions as tiles, and place the result in memory; None if a tile would read nothing."""
     planner = place.planner
     arrangement = planner.arrange(place.work, search.kind)
     assert arrangement is not None

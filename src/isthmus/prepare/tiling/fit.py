@@ -1,4 +1,4 @@
-"""Schedules within a limit on scratch: the cheapest tiling that fits, the one with the least scratch, or a refusal."""
+"""Schedules within a limit on scratch: the cheapest tiling that fits, the one with the least scratch, or an error."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from isthmus.prepare.tiling.rematerialize import Remat
 from isthmus.prepare.tiling.search import Budget, RegionChoice, RegionSearch
 
 AGAIN = (0.05, 0.12, 0.3)
-"""What a limit may cost in computing tensors again, as parts of the model's time, one after the other."""
+"""Time that rematerialization may cost to meet a limit, as fractions of the model's time, tried in this order."""
 _CLOSER, _CLOSENESS = 3, 64
-"""How often another limit is tried where a plan has turned out larger than estimated, each so much above the last."""
+"""How many more limits are tried if a plan is larger than estimated, and the divisor by which each exceeds the last."""
 UNLIMITED = Budget(slower=float("inf"), small_program=False)
 
 
 def schedule_within(planner: Planner, limit: ScratchLimit) -> Schedule:
-    """Plan a graph within a limit on scratch; what does not fit as a whole is computed in tiles.
+    """Plan a graph within a limit on scratch; what does not fit with whole tensors is computed in tiles.
 
     Raises
     ------
     QnnError
-        COMMON_MEM_ALLOC where nothing fits, with the step that holds it up and by how much.
+        COMMON_MEM_ALLOC if nothing fits, with the step that prevents it and the bytes missing.
     """
     if not planner.options.reuse_memory:
         rule = "memory that is never used again cannot be limited"
@@ -55,12 +55,12 @@ class _Fit:
     unsplit
         The schedule with whole tensors.
     slower
-        The part of the model's time that a limit may cost; None for any.
+        The fraction of the model's time that a limit may cost; None for no bound.
 
     Attributes
     ----------
     tried
-        The candidates whose searches were asked.
+        The candidates that were searched.
     """
 
     def __init__(self, plain: Candidate, unsplit: Schedule, slower: float | None) -> None:
@@ -69,15 +69,15 @@ class _Fit:
         self.tried = [plain]
 
     def least(self, slower: float) -> Schedule:
-        """Find the schedule with the least scratch that costs no more than a part of the model's time."""
+        """Find the schedule with the least scratch that costs at most a fraction `slower` of the model's time."""
         return _least([self._plain, *self._again(slower * self._time)], slower, self._unsplit)
 
     def within(self, wanted: int) -> Schedule:
-        """Find the cheapest schedule that takes no more bytes than wanted."""
+        """Find the cheapest schedule that needs at most `wanted` bytes."""
         ways, made = self._search(wanted)
         fewest = self._unsplit.scratch_bytes
         if made is None or not made.is_within(self._slower, self._time):
-            # The least looks elsewhere too: what it comes to fits every limit from there on.
+            # `least` also tries other choices, and its result fits every larger limit.
             for cost in (SLOWER, MOST_SLOWER) if self._slower is None else (self._slower,):
                 least = self.least(cost)
                 if least.scratch_bytes <= wanted:
@@ -88,8 +88,8 @@ class _Fit:
         return _affordable(made, self._slower, self._time, wanted)
 
     def _search(self, wanted: int) -> tuple[list[LimitSearch], Fitted | None]:
-        """Search for a schedule within a limit; return all searches, and the schedule if there is one."""
-        # What is computed twice costs more than copies do: so it comes last, and as little of it as will do.
+        """Search for a schedule within a limit; return all searches, and the schedule if one was found."""
+        # Computing tensors twice costs more than copies do, so it is tried last, and as little of it as suffices.
         ways = [LimitSearch([self._plain], self._unsplit.scratch_bytes)]
         made = ways[0].quickly(wanted)
         for share in AGAIN:
@@ -104,14 +104,14 @@ class _Fit:
         return ways, made
 
     def _again(self, nanoseconds: float, than: tuple[Remat, ...] = ()) -> list[Candidate]:
-        """Set up the candidate that rematerializes what a time allows, unless that is `than`."""
+        """Set up the candidate that rematerializes what a time allows, unless that equals `than`."""
         found = again_at(self._plain, nanoseconds, than)
         self.tried += found
         return found
 
 
 def _affordable(made: Fitted, slower: float | None, time: float, wanted: int) -> Schedule:
-    """Return the schedule, or refuse it if it costs more than a limit may."""
+    """Return the schedule, or raise an error if it costs more than allowed."""
     cost = made.share(time)
     if slower is not None and cost > slower:
         enough = ceil(cost * 1000) / 1000
@@ -146,7 +146,7 @@ def _least(places: Sequence[Candidate], slower: float, unsplit: Schedule) -> Sch
         made, chosen = closest
         if search.is_small(chosen, unsplit.scratch_bytes - made.bytes):
             return made.schedule
-        # The plan has turned out larger than estimated, and its program too large for what is saved.
+        # The plan is larger than estimated, and its program is too large for the bytes saved.
         cheapest = search.bargain(made.bytes, budget)
     return LimitSearch(places, unsplit.scratch_bytes).least(bytes_, slower) or unsplit
 
@@ -154,7 +154,7 @@ def _least(places: Sequence[Candidate], slower: float, unsplit: Schedule) -> Sch
 def _closest(
     place: Candidate, search: RegionSearch, limit: int, chosen: list[RegionChoice], budget: Budget
 ) -> tuple[Fitted, list[RegionChoice]] | None:
-    """Write a choice; where its plan turns out much larger than estimated, take the best for limits in between."""
+    """Write a choice; if its plan is much larger than estimated, try limits in between and return the best."""
     made = written(place, search, chosen)
     if made is None:
         return None
@@ -171,7 +171,7 @@ def _closest(
 
 
 def _refused(ways: Sequence[LimitSearch], wanted: int, fewest: int) -> QnnError:
-    """Make the error of a limit that nothing fits; it names the fewest bytes that any limit comes to."""
+    """Return the error for a limit that cannot be met; it names the smallest limit that can."""
     places = ways[-1].places
     best: tuple[int, RegionSearch] | None = None
     for place in places:
@@ -196,7 +196,7 @@ def _refused(ways: Sequence[LimitSearch], wanted: int, fewest: int) -> QnnError:
 
 
 def _held_up(way: LimitSearch, search: RegionSearch, wanted: int) -> tuple[str, str]:
-    """Find the operation and the name of the step that does not fit a limit."""
+    """Find the operation and name of the step that does not fit a limit."""
     steps = {(step.op, step.name): step for step in search.base.steps}
     step = search.base.steps[-1]
     made = None
@@ -205,9 +205,9 @@ def _held_up(way: LimitSearch, search: RegionSearch, wanted: int) -> tuple[str, 
     else:
         made = way.at(wanted)
     if made is not None:
-        # It was to fit, and has more alive than was estimated: of the model's own steps the nearest to where that is.
+        # It was estimated to fit, but more bytes are alive. Report the model's step nearest to the peak.
         plan = made.schedule.plan
         near = sorted(range(len(plan.steps)), key=lambda index: abs(index - plan.peak_step))
         step = next((steps[plan.steps[index]] for index in near if plan.steps[index] in steps), step)
-    # Converters join the names of all that they fused.
+    # Converters join the names of all nodes that they fused.
     return step.op, step.name.partition(";")[0] or step.outputs[0].name

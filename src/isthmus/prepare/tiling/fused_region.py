@@ -1,9 +1,9 @@
-"""A fused region: neighbouring steps computed by tiles, with what it needs and costs by the rows of a tile.
+"""A fused region: consecutive steps computed in tiles, with memory and cost as functions of the rows of a tile.
 
-Tiles move down all tensors of a region together. When a tile ends at row ``e`` of the tensor that counts, it ends at
-row ``rate * e + ahead`` of each other one: ahead by what the windows in between look forward. What a tensor keeps for
-the next tile is the same number of rows every time. So the bytes alive at each step are a line over the rows of a
-tile, and the most rows that fit a limit follow without trying.
+Tiles advance through all tensors of a region together. When a tile ends at row ``e`` of the reference tensor, it ends
+at row ``rate * e + ahead`` of each other one; `ahead` comes from the windows in between, which read later rows. The
+number of rows that a tensor keeps for the next tile is always the same. So the live bytes at each step are a linear
+function of the rows of a tile, and the maximum number of rows within a limit can be computed directly.
 """
 
 from __future__ import annotations
@@ -17,40 +17,42 @@ import numpy as np
 from isthmus.graph.rows import Rate, RowMap
 
 NANOSECONDS_A_STEP = 15.0
-"""The time of an instruction by itself."""
+"""The overhead of one instruction."""
 BYTES_A_NANOSECOND = 57.0
 BYTES_A_RUN = 250
-"""The time that each separate run of memory adds to a copy, as that of so many bytes."""
+"""The overhead of each separate run of memory in a copy, as the number of bytes that could be copied in that time."""
 BYTES_A_NANOSECOND_FROM_OTHERS = 14.0
-"""The rate at which a thread reads what another has written."""
+"""The rate at which a thread reads data that another thread has written."""
 BEHIND = 3
-"""By how many instructions a turn is behind the one before where that keeps a halo for it."""
+"""The number of instructions by which an iteration lags behind the previous one if that keeps a halo for it."""
 BYTES_A_NANOSECOND_NEARER = 200.0
-"""Whole tensors that do not fit a cache come from one further away. Tiles do not, and win so much."""
+"""The rate for the time that tiles save: whole tensors that do not fit a cache come from a farther one, tiles do
+not.
+"""
 MOST_WON = 0.5
-"""The part of their cost that tiles win back at most, since the caches are not known."""
+"""The maximum fraction of their cost that tiles save through caches; it is limited because the caches are not known."""
 BYTES_A_STEP = 90
 """The size of an instruction in a program."""
 _NO_SLOPE = 1e-9
-"""The divisor instead of zero bytes for each row: less than any step has for a row."""
+"""The divisor for steps with zero bytes per row; smaller than the bytes per row of any step."""
 MOST_UNROLLED = 12
-"""The most tiles of a region that cannot be repeated because no two are alike."""
+"""The maximum number of tiles in a region whose tiles all differ, so that none can be repeated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Inner:
-    """The result of a step in a region.
+    """The result of a step in a fused region.
 
     Parameters
     ----------
     axis
         The axis of its rows.
     rate, ahead
-        Where the end of a tile is in it.
+        A tile ends at row ``rate * e + ahead`` of this tensor, where ``e`` is its end in the reference tensor.
     kept
         Rows that the next tile reads again.
     whole
-        Whether it exists whole: it is read outside.
+        Whether it exists as a whole, because steps outside the region read it.
     """
 
     axis: int
@@ -62,15 +64,15 @@ class Inner:
 
 @dataclass(frozen=True)
 class Overlay:
-    """A result that is written over an operand: rows of the operand are fetched once, before their bytes are needed.
+    """A result that is written over an operand: rows of the operand are fetched once, before they are overwritten.
 
     Parameters
     ----------
     source, output
-        The step that has written the operand, and which of its results that is. No step reads it after the region.
+        The step that wrote the operand, and the index of that output. No step reads it after the region.
     result
-        The step whose whole result takes the operand's bytes. A larger one ends where the operand ends, a smaller one
-        begins where it begins: so rows that are written never catch up with those to be fetched.
+        The step whose whole result takes the operand's bytes. A larger result ends where the operand ends; a smaller
+        one begins where it begins. So the rows written never overtake the rows still to be fetched.
     """
 
     source: int
@@ -80,37 +82,37 @@ class Overlay:
 
 @dataclass(frozen=True)
 class FusedRegion:
-    """Steps `first` to `last`, to be computed by tiles.
+    """Steps `first` to `last`, to be computed in tiles.
 
     Parameters
     ----------
     overlay
-        A result that is written over an operand. Fetching the operand is then a step of its own, before the others.
+        A result that is written over an operand. Fetching the operand is then an additional step before the others.
     maps, inner
-        The row map of each step, and its result, in order.
+        The row map and the result of each step, in order.
     height
-        Rows of the tensor that counts.
+        The number of rows of the reference tensor.
     grain
-        What the rows of a tile should be a multiple of.
+        The rows of a tile should be a multiple of this.
     regular
-        Whether tiles are alike.
+        Whether all tiles do the same work, so that they can be repeated.
     floor
-        Bytes alive all through it, with what is kept between tiles.
+        Bytes alive throughout the region, including those kept between tiles.
     carried
         Bytes kept between tiles.
     lines
-        For each step the bytes alive there besides: in any case, for each row of a tile, and in the first tile.
+        For each step, the other live bytes: fixed, per row of a tile, and in the first tile.
     instructions, copied
-        For each tile: instructions, and bytes that are copied besides, fixed and for each row.
+        For each tile, the number of instructions, and the additional bytes copied: fixed and per row.
     loss
-        The nanoseconds that a tile takes more than its share of the whole steps, by its rows; None for nothing.
+        The nanoseconds that a tile takes beyond its share of the whole steps, by its rows; None for none.
     won
-        The nanoseconds that whole steps take more because their tensors do not fit a cache.
+        The additional nanoseconds of whole steps whose tensors do not fit a cache.
     ahead
-        How far the tiles of some tensor are ahead, in rows of the tensor that counts.
+        The maximum lead of any tensor's tiles, in rows of the reference tensor.
     time, together, threads, sharing
-        How long each step takes on one thread, on all that share it as a whole, how many there are, and how long it
-        takes to share a step besides.
+        The time of each step on one thread and on all threads that share it, the number of threads, and the overhead of
+        sharing a step.
     """
 
     first: int
@@ -136,29 +138,31 @@ class FusedRegion:
 
     @cached_property
     def least(self) -> float:
-        """The bytes that are alive with the fewest rows that a tile may have."""
+        """The live bytes with the fewest rows that a tile may have."""
         return self.floor + float((self.lines[0] + self.lines[1] * self.grain).max())
 
     @cached_property
     def _slopes(self) -> np.ndarray:
-        """The bytes for each row, as divisors."""
+        """The bytes per row, as divisors."""
         return np.maximum(self.lines[1], _NO_SLOPE)
 
     @cached_property
     def _first_tile(self) -> tuple[np.ndarray, np.ndarray]:
-        """The bytes for each row of steps that have any, and what they have alive besides in the first tile."""
+        """For steps with bytes per row: these bytes, and the other live bytes in the first tile."""
         steep = self.lines[1] > 0
         return self.lines[1, steep], self.lines[2, steep]
 
     def rows(self, limit: int, lanes: int = 1) -> int:
-        """Compute the most rows of tiles, `lanes` at once, with which at most `limit` bytes are alive; 0 for none."""
+        """Return the most rows of a tile, with `lanes` tiles at once, that keep within `limit` live bytes; 0 if none
+        do.
+        """
         if limit < self.least:
             return 0
         most = max(0, (((limit - self.floor) // lanes - self.lines[0]) / self._slopes).min())
         return int(min(most, self.height)) // self.grain * self.grain
 
     def even_rows(self, most: int, fewest: int) -> list[int]:
-        """List rows of tiles up to a number: even among the fewest tiles, and such that no tile is shorter."""
+        """List row counts up to `most`: even over the fewest tiles, and one that divides the height exactly."""
         grain, count = self.grain, -(-self.height // max(most, 1))
         balanced = -(-self.height // max(count, 2) // grain) * grain
         found = [max(min(balanced, most), fewest)]
@@ -169,7 +173,9 @@ class FusedRegion:
         return found if exact is None else [*found, exact]
 
     def start(self, limit: int, rows: int) -> int:
-        """Compute where the first tile ends: maybe before the first row, so that it needs no more than others."""
+        """Return the end of the first tile, possibly before the first row, so that it needs no more memory than
+        others.
+        """
         slopes, besides = self._first_tile
         most = (((limit - self.floor + self.carried) - besides) / slopes).min(initial=rows)
         lowest = -ceil(self.ahead / max(rows, 1)) * rows
@@ -180,21 +186,23 @@ class FusedRegion:
         return 1 + max(0, ceil((self.height - start) / rows))
 
     def instruction_count(self, rows: int, start: int) -> int:
-        """Count the instructions in a program, where equal tiles are repeated."""
+        """Count the instructions in a program, with equal tiles written once."""
         tiles = self.tile_count(rows, start)
         if not self.regular:
             return tiles * self.instructions
         return min(tiles, 1 + self.ramps(rows, start)) * self.instructions
 
     def ramps(self, rows: int, start: int) -> int:
-        """Count the tiles that differ from the others: the first, until all steps have begun, and a short last one."""
+        """Count the tiles that differ from the others: the first ones, until all steps have begun, and a short last
+        one.
+        """
         short = self.height % rows != 0
         if not self.carried and not self.ahead:
             return int(short)
         return 1 + ceil(max(0.0, self.ahead - max(start, 0)) / rows) + short
 
     def nanoseconds(self, rows: int, start: int, lanes: int = 1) -> float:
-        """Estimate the time that it takes more than whole steps do."""
+        """Estimate the extra time compared with whole steps."""
         tiles = self.tile_count(rows, start)
         moved = (tiles - 1) * self.copied[0] + self.copied[1] * self.height
         more = tiles * self.instructions - (self.last - self.first + 1)
@@ -202,7 +210,7 @@ class FusedRegion:
         cost = more * NANOSECONDS_A_STEP + moved / BYTES_A_NANOSECOND + uneven
         cost = max(cost - self.won, (1 - MOST_WON) * cost)
         if self.threads > 1:
-            # A tile of a step is shared where that is faster, which it is less often than the whole step.
+            # Threads share a step on a tile if that is faster, which is less often the case than for the whole step.
             shared = min(tiles, self.ramps(rows, start)) if lanes > 1 else tiles
             part = shared / tiles
             of_tiles = np.minimum(part * self.time, part * self.time / self.threads + shared * self.sharing)
@@ -212,9 +220,9 @@ class FusedRegion:
         return cost
 
     def _one_after_the_other(self, turns: int, lanes: int) -> float:
-        """Compute how many turns in a row take as long as so many that threads take at once."""
+        """Return how many successive iterations take as long as `turns` iterations on several threads."""
         if not turns:
             return 0.0
-        # A turn is behind the one before until that has kept what is to be kept, and some threads have one turn more.
+        # An iteration waits until the previous one has kept its halo, and some threads execute one more iteration.
         behind = BEHIND / self.instructions if self.carried else 0.0
         return max(ceil(turns / lanes), 1 + (turns - 1) * behind)

@@ -1,4 +1,4 @@
-"""How much scratch a model may take, as users say it: bytes, a part of what it takes otherwise, or the least."""
+"""Limits on a model's scratch, as users give them: bytes, a fraction of the unlimited size, or the least."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from isthmus.errors import Code, QnnError
 
 SLOWER = 0.05
-"""The part of its time that the least scratch may cost a model unless somebody says otherwise."""
+"""The default fraction of a model's time that the least scratch may cost."""
 MOST_SLOWER = 10.0
 _SHARE = re.compile(r"(\d{1,3}(?:\.\d{1,6})?)\s*%")
 _SIZE = re.compile(r"(\d{1,15})\s*(|[kmg]i?b?|b)", re.IGNORECASE)
@@ -24,12 +24,13 @@ class ScratchLimit:
     Parameters
     ----------
     bytes
-        So many bytes; the cheapest way that fits is taken.
+        The number of bytes; the cheapest schedule that fits is chosen.
     share
-        A part of the scratch that the model takes without a limit, instead of bytes.
+        A fraction of the scratch that the model needs without a limit, instead of bytes.
     slower
-        The part of the model's time that it may cost, by estimate. With bytes or a part, what costs more is refused,
-        and None allows any cost; without either, as little scratch is taken as costs no more: `SLOWER` for None.
+        The fraction of the model's time that the limit may cost, by estimate. With bytes or a share, a schedule that
+        costs more is refused, and None allows any cost. With neither, the schedule with the least scratch within that
+        cost is chosen; None then means `SLOWER`.
     """
 
     bytes: int | None = None
@@ -38,7 +39,7 @@ class ScratchLimit:
 
     @staticmethod
     def of(value: Any, slower: Any = None) -> ScratchLimit:
-        """The limit that a user means: bytes, ``"25%"``, ``"300 KiB"`` or ``"least"``, and what it may cost.
+        """Parse a user's limit: bytes, ``"25%"``, ``"300 KiB"`` or ``"least"``, and its maximum cost.
 
         Examples
         --------
@@ -60,7 +61,7 @@ class ScratchLimit:
 
     @staticmethod
     def if_any(value: Any, slower: Any = None) -> ScratchLimit | None:
-        """The same, where None is no limit, which then has no cost.
+        """Parse a user's limit as `of` does; None means no limit, and then no cost may be given.
 
         Examples
         --------
@@ -76,7 +77,7 @@ class ScratchLimit:
         return None
 
     def bytes_of(self, unsplit: int) -> int | None:
-        """The limit in bytes for a model that takes so many without it; None for the least."""
+        """Return the limit in bytes for a model that needs `unsplit` bytes without it; None for the least."""
         return self.bytes if self.share is None else int(self.share * unsplit)
 
 

@@ -10,22 +10,24 @@ from isthmus.prepare.tiling.candidate import Candidate, Fitted, written
 from isthmus.prepare.tiling.search import RegionChoice, RegionSearch
 
 ATTEMPTS = 4
-"""How often a limit is tightened where a plan is larger than estimated, before all other limits are tried."""
+"""How often a limit is tightened if a plan is larger than estimated, before all other limits are tried."""
 FINENESS, ABOVE, SLACK, GIVE_UP = 0.98, 1.25, 8, 3
-"""Limits that are tried form a series, each this part of the one before: from so much above the wanted limit, and so
-many units of alignment, since a plan may be smaller than estimated, down to where so many in a row have no choice."""
+"""Limits are tried in a geometric series with ratio FINENESS. It starts at ABOVE times the wanted limit plus SLACK
+units of alignment, since a plan may be smaller than estimated. It ends when GIVE_UP successive limits have no
+choice.
+"""
 WIDELY = 1_500
-"""Steps that are written in all when choices are tried that were estimated at far more than a limit."""
+"""The total number of steps to write while trying choices that were estimated at far more than a limit."""
 CHEAP = 0.02
-"""The cost, as a part of the model's time, below which no cheaper choice is searched."""
+"""If a choice costs less than this fraction of the model's time, no cheaper one is searched."""
 
 Chosen = tuple[Candidate, RegionSearch, list[RegionChoice]]
 
 
 class LimitSearch:
-    """Schedules of some candidates for limits.
+    """Schedules of some candidates for different limits.
 
-    Limits that are tried are of a fixed series. So a schedule that is found for a limit is found for any larger one.
+    The limits tried belong to a fixed series. So a schedule that is found for a limit is also found for any larger one.
     """
 
     def __init__(self, candidates: Sequence[Candidate], unsplit: int) -> None:
@@ -50,7 +52,7 @@ class LimitSearch:
         return None
 
     def thoroughly(self, wanted: int) -> Fitted | None:
-        """Find a schedule within a limit among all choices estimated at about so much."""
+        """Find a schedule within a limit among all choices estimated at about `wanted` bytes."""
         number, missing = self._number(int(wanted * ABOVE) + self._slack), 0
         while missing < GIVE_UP and self._target(number):
             fitted = self._at(number)
@@ -61,7 +63,7 @@ class LimitSearch:
         return None
 
     def widely(self, wanted: int) -> Fitted | None:
-        """Find a schedule within a limit that was estimated at far more, as happens with small tensors."""
+        """Find a schedule within a limit that was estimated at far more, as can happen with small tensors."""
         number, steps = self._number(int(wanted * ABOVE) + self._slack) - 1, 0
         while number > 0 and steps < WIDELY:
             known = len(self._fitted)
@@ -74,7 +76,7 @@ class LimitSearch:
         return None
 
     def least(self, lowest: int, slower: float) -> Schedule | None:
-        """Find the first schedule for at least so many bytes that costs no more than it may."""
+        """Find the first schedule for at least `lowest` bytes that costs no more than allowed."""
         for number in range(self._number(lowest), 0, -1):
             found, fitted = self._chosen(number), self._at(number)
             if found is None or fitted is None or fitted.bytes >= self._unsplit:
@@ -85,7 +87,7 @@ class LimitSearch:
         return None
 
     def needed(self, lowest: int) -> int:
-        """Find a limit that there is a schedule for, about the least of at least so many bytes."""
+        """Return approximately the smallest limit of at least `lowest` bytes for which there is a schedule."""
         number = self._number(lowest)
         while number:
             fitted = self._at(number)
@@ -95,22 +97,22 @@ class LimitSearch:
         return self._unsplit
 
     def fewest(self, bytes_: int) -> int:
-        """Find the least limit that there is a schedule for, where there is one for so many bytes."""
+        """Return the smallest limit for which there is a schedule, given that there is one for `bytes_`."""
         found = min([bytes_, *(fitted.bytes for fitted in self._fitted.values() if fitted is not None)])
         while (fitted := self.thoroughly(found - 1) or self.widely(found - 1)) is not None:
             found = fitted.bytes
         return found
 
     def at(self, bytes_: int) -> Fitted | None:
-        """Return the schedule that was estimated at so many bytes."""
+        """Return the schedule that was estimated at `bytes_`."""
         return self._at(self._number(bytes_))
 
     def _target(self, number: int) -> int:
-        """Compute the limit at an index of the series."""
+        """Return the limit at an index of the series."""
         return int(self._unsplit * FINENESS**number)
 
     def _number(self, bytes_: int) -> int:
-        """Find the index in the series of the largest limit up to a number."""
+        """Return the index in the series of the largest limit that is at most `bytes_`."""
         number = max(0, floor(log(max(bytes_, 1) / self._unsplit) / log(FINENESS)))
         while self._target(number) > bytes_:
             number += 1
@@ -123,7 +125,7 @@ class LimitSearch:
         return self._found[number]
 
     def _at(self, number: int) -> Fitted | None:
-        """Write the schedule of that choice; None also where a tile of it would read nothing."""
+        """Write the schedule of that choice; None if there is no choice or one of its tiles would read nothing."""
         found = self._chosen(number)
         if found is None:
             return None

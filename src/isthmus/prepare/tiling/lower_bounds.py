@@ -1,6 +1,6 @@
-"""Lower bounds of the bytes that fused regions need, by what enters and leaves them.
+"""Lower bounds of the bytes that fused regions need, derived from the blocks that enter and leave them.
 
-They are known before anything else about a region, so that those which cannot keep to a limit are not looked at.
+They are known before anything else about a region, so that regions that cannot meet a limit are skipped.
 """
 
 from __future__ import annotations
@@ -13,32 +13,32 @@ from isthmus.prepare.tiling.step_table import StepTable
 
 @dataclass(frozen=True)
 class LowerBounds:
-    """Bounds of the regions that end with a step, the shortest first.
+    """Bounds of the regions that end with a given step, the shortest region first.
 
     Parameters
     ----------
     alive
-        The bytes that are alive all through each, without the halo.
+        The bytes alive throughout each region, without the halo.
     saved
-        Of these the most that a result over an operand may save.
+        The most of these bytes that an overlay may save.
     """
 
     alive: list[int]
     saved: list[int]
 
     def least(self, steps: int) -> int:
-        """Count the fewest bytes alive all through the region of so many steps."""
+        """Return the minimum of the bytes alive throughout the region with `steps` steps."""
         return self.alive[steps - 1] - self.saved[steps - 1]
 
 
 def lower_bounds(base: StepTable, reaches: Sequence[int]) -> list[LowerBounds]:
-    """Compute for each step the bounds of all regions that end with it, of up to so many steps."""
+    """Compute for each step the bounds of all regions that end with it, up to the given number of steps."""
     ended: list[list[tuple[int, int]]] = [[] for _ in base.steps]
     for block in base.simple:
         if base.end[block] < len(ended):
             ended[base.end[block]].append((base.begin[block], base.size[block]))
     found = []
-    # For each step the largest block that was there before it, and that no step reads after the last one.
+    # For each step, the largest block that existed before it and that no step after the current last one reads.
     operands = [0] * len(base.steps)
     longest = max(reaches, default=0)
     for last, reach in enumerate(reaches):

@@ -1,7 +1,7 @@
-"""Orders of steps that bring producers and readers together, so that fused regions hold both.
+"""Step orders that bring producers and readers together, so that fused regions contain both.
 
-The order with the least live bytes is not always the one with the best neighbours: an order that goes down each branch
-to its end leaves more alive between steps, and less once they are computed by tiles.
+The order with the fewest live bytes is not always the best for tiling. An order that follows each branch to its end
+leaves more bytes alive between steps, but fewer once the steps are tiled.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ SEARCHED, FIRST_OPERAND, LAST_OPERAND = "searched", "depth first", "depth first,
 WHOLE_FIRST = "what is read as a whole first"
 ORDERS = (SEARCHED, FIRST_OPERAND, LAST_OPERAND, WHOLE_FIRST)
 LONGEST = 1500
-"""Steps beyond which the searched order is the only one."""
+"""Graphs with more steps use only the searched order."""
 
 
 def depth_first(graph: Flow, kind: str, whole: Sequence[set[int]]) -> list[int]:
-    """Find an order in which each step comes right after what it reads.
+    """Return an order in which each step comes right after the steps that it reads from.
 
-    Of what it reads, one operand is computed first: the first, the last, or one that it does not read by rows, whose
-    writers `whole` has for each step: then the others can be computed by tiles together with it.
+    One of a step's operands is computed first: the first, the last, or one that it does not read by rows (`whole` has
+    the writers of these for each step). In the last case the other operands can be tiled together with the step.
     """
     roots = [step for step, waiting in enumerate(graph.before) if not waiting]
     if kind == WHOLE_FIRST:
@@ -37,7 +37,7 @@ def depth_first(graph: Flow, kind: str, whole: Sequence[set[int]]) -> list[int]:
 def post_order(
     roots: Iterable[int], after: Sequence[Collection[int]], rank: Callable[[int, int], Any]
 ) -> list[int]:
-    """Order steps depth first: each after those that it reads, of which the one with the lowest rank comes first."""
+    """Order steps depth first: each after those that it reads, which are visited by ascending rank."""
     done: set[int] = set()
     found: list[int] = []
     for root in roots:
@@ -55,7 +55,7 @@ def post_order(
 
 
 def whole_operands(steps: Sequence[Step], graph: Flow) -> list[set[int]]:
-    """List for each step those that compute the right matrix of a product, which every tile needs whole."""
+    """List for each step the step that computes the right matrix of a product, which every tile needs whole."""
     makers: dict[Tensor, int] = {tensor: index for index, step in enumerate(steps) for tensor in step.outputs}
     found: list[set[int]] = []
     for step, after in zip(steps, graph.after, strict=True):

@@ -1,8 +1,8 @@
-"""The growth of fused regions: from the step that they end with, by one step more in front each time.
+"""Growth of fused regions: from their last step, by one preceding step at a time.
 
-What a region needs is counted as it grows, so that all regions with the same end cost little more than the longest.
-What is counted never becomes less, but for copies that turn out not to be needed. So a region that cannot keep to a
-limit is known before it has grown to its first step, and grows no further for that limit.
+A region's needs are counted as it grows, so that all regions with the same end cost little more than the longest. The
+counts never decrease, except for copies that turn out to be unnecessary. So a region that cannot meet a limit is
+detected before it has grown to its first step, and grows no further for that limit.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from isthmus.prepare.tiling.region_overlay import OverlayOption, RowCopy, Wanted
 from isthmus.prepare.tiling.step_table import StepTable, TiledStep, aligned
 
 _WORTH_OVERLAYING = 20
-"""A result over an operand saves at least this part of the most bytes alive."""
+"""An overlay must save at least 1 / this of the peak of live bytes."""
 
 
 @dataclass(slots=True)
@@ -57,10 +57,10 @@ class _Grown:
 
 
 class RegionGrower:
-    """All regions that end with a step, the shortest first: each has one step more in front than the one before.
+    """All regions that end with a given step, the shortest first; each has one more preceding step than the one before.
 
-    Positions of steps are counted from the last one. A tensor that is written before a region is whole; when the
-    region grows to hold its writer, it becomes one that exists by tiles.
+    Positions of steps are counted from the last one. A tensor that is written before a region is whole. When the region
+    grows to include its writer, the tensor exists only in tiles.
     """
 
     def __init__(self, base: StepTable, last: int, mode: int, longest: int, bounds: LowerBounds) -> None:
@@ -69,21 +69,21 @@ class RegionGrower:
         self._longest, self._bounds = longest, bounds
         self._ended = False
         self.cut_short = False
-        """Whether a longer region was asked for than it may have."""
+        """Whether a longer region than allowed was requested."""
         self._wanted: dict[Block, WantedRows | None] = {}
         self._sources: dict[Block, None] = {}
-        """The blocks that are read by rows, were written before, and are not read afterwards."""
+        """The blocks that are read by rows, were written before the region, and are not read after it."""
         self._copies: dict[Block, list[RowCopy]] = {}
         self._maps: list[RowMap] = []
         self._inner: list[Inner] = []
         self._lines = np.zeros((longest, 3))
-        """For each position the numbers of `FusedRegion.lines`, without copies."""
+        """For each position, the values of `FusedRegion.lines`, without copies."""
         self._one_row: list[float] = []
         self._most = 0.0
-        """For each position the bytes of tiles of one row, and the most of these."""
+        """The maximum of `_one_row`, which holds for each position the bytes of tiles of one row."""
         self._in_place: set[int] = set()
         self._whole_result, self._whole_bytes = -1, 0
-        """The step with the largest whole result so far, and its bytes."""
+        """The step with the largest whole result so far, and the size of that result."""
         self._height = 0
         self._grain, self._regular = 1, True
         self._sums = self._carried = self._instructions = 0
@@ -92,9 +92,9 @@ class RegionGrower:
         self._grown: dict[int, _Grown] = {}
 
     def regions(self, first: int, limit: int) -> list[FusedRegion]:
-        """List the region that begins with a step, and the same with a result over an operand, within a limit."""
+        """List the region that begins with a step, and its variant with an overlay, if they are within a limit."""
         if self._first > first and not self._ended:
-            # All that has been counted up to here, a longer region has alive too.
+            # Everything counted so far is also alive in a longer region.
             room = limit - self._bounds.least(self._last - first + 1)
             while self._first > first and self._sums + self._carried + self._most <= room:
                 if len(self._inner) == self._longest:
@@ -109,7 +109,7 @@ class RegionGrower:
         return [] if grown is None else self._known(first, grown, limit)
 
     def _known(self, first: int, grown: _Grown, limit: int) -> list[FusedRegion]:
-        """List the regions of what has grown before, within a limit."""
+        """List the regions already grown to this stage that are within a limit."""
         found, needed = [], grown.floor + grown.most
         if needed <= limit:
             found.append(self._plain(first, grown))
@@ -120,7 +120,7 @@ class RegionGrower:
         return [region for region in found if region.least <= limit]
 
     def least(self, first: int) -> float:
-        """Count the bytes without which no region begins with a step, as far as is known."""
+        """Return the minimum of bytes that any region beginning with a step needs, as far as is known."""
         grown = self._grown.get(first)
         if grown is not None:
             return grown.least
@@ -129,7 +129,7 @@ class RegionGrower:
         return self._bounds.least(self._last - first + 1) + self._sums + self._carried + self._most
 
     def _overlay(self) -> OverlayOption | None:
-        """Find the largest result that can take the bytes of an operand which is not read any more, if worth it."""
+        """Find the largest result that can overwrite an operand that is no longer read, if it saves enough."""
         base, result = self._base, self._whole_result
         if self._bounds.saved[self._last - self._first] * _WORTH_OVERLAYING < base.peak or result < 0:
             return None
@@ -139,7 +139,7 @@ class RegionGrower:
         source, saved, most = None, 0, base.size[result_block]
         for block in self._sources:
             size = base.size[block]
-            # One of the same size is simplest: any other block has an extent that changes in time.
+            # A block of the same size is simplest, since the extent of any other changes over time.
             if min(size, most) > saved or (size == most == saved):
                 source, saved = block, min(size, most)
         wanted = None if source is None else self._wanted[source]
@@ -150,7 +150,7 @@ class RegionGrower:
         if run and result_run:
             fits = own.ahead * result_bytes <= wanted.end * bytes_
         else:
-            # Columns lie one below the other only where all rows are equally long.
+            # Columns are aligned only if all rows have the same length.
             alike = tensor.dims[: wanted.axis + 1] == made.dims[: own.axis + 1] and bytes_ == result_bytes
             fits = alike and wanted.rate == own.rate and own.ahead <= wanted.end
         if not fits or tensor.dims[wanted.axis] < 2:
@@ -158,7 +158,7 @@ class RegionGrower:
         return OverlayOption(source, result, wanted.copy(), tuple(self._copies.get(source, ())), saved)
 
     def _note(self) -> None:
-        """Keep what has been counted, unless it is more than the steps have alive as they are."""
+        """Store the counts, unless they exceed the peak of the untiled steps."""
         position = self._last - self._first
         floor = self._bounds.alive[position] + self._sums + self._carried
         if floor - self._bounds.saved[position] + self._most > self._base.peak:
@@ -188,7 +188,7 @@ class RegionGrower:
         return grown.plain
 
     def _grow(self, index: int) -> bool:
-        """Take a step more; False where none can be taken."""
+        """Add one preceding step; return False if that is impossible."""
         base = self._base
         block = base.result[index]
         if block is None:
@@ -232,14 +232,14 @@ class RegionGrower:
                 self._whole_result, self._whole_bytes = index, base.size[block]
             more = base.loss(index, along, rate, self._height)
             if more is not None:
-                # What has been noted keeps what it has.
+                # Do not modify the array in place: stages stored earlier refer to it.
                 self._loss = more if self._loss is None else self._loss + more
             self._won += base.beyond[index] / BYTES_A_NANOSECOND_NEARER / base.engine.threads
         self._sums += along.sums
         return self._ask(index, along, own)
 
     def _beside(self, index: int, rows: RowMap) -> tuple[Rate, int] | None:
-        """Find the rate and lead of a result that reads what another result of the region reads."""
+        """Return the rate and lead of a result that reads the same tensor as another result of the region."""
         sliced = dict(rows.sliced)
         for position, tensor, source in self._base.operands[index]:
             known = self._wanted.get(source)
@@ -250,7 +250,7 @@ class RegionGrower:
         return None
 
     def _hold(self, index: int, block: Block, along: TiledStep, own: Inner) -> None:
-        """Count the bytes of a result: whole ones are alive all the time, others from here to their last reader."""
+        """Count the bytes of a result: whole results are alive throughout, others from here to their last reader."""
         base, position = self._base, self._last - index
         bytes_, run = along.bytes, along.run
         a_row = float(own.rate) * bytes_
@@ -271,7 +271,7 @@ class RegionGrower:
             self._instructions += 2 if run else 4
             self._copied += 2.0 * keeps
             if not run:
-                # What is new is computed apart, and then put behind what was kept.
+                # The new rows are computed separately, and then appended to the kept rows.
                 self._add(position, position, base.alignment, a_row, 0)
                 self._copied += keeps + 3 * BYTES_A_RUN * along.runs
                 self._copied_a_row += a_row
@@ -282,7 +282,7 @@ class RegionGrower:
         self._add(end, position, keeps + base.alignment, a_row, own.ahead * bytes_ + base.alignment)
 
     def _add(self, end: int, position: int, fixed: float, a_row: float, at_first: float) -> None:
-        """Count bytes as alive from a position to the end of their time."""
+        """Count bytes as alive from one position to another."""
         self._lines[end : position + 1] += fixed, a_row, at_first
         one_row = self._one_row
         for touched in range(end, position + 1):
@@ -290,14 +290,14 @@ class RegionGrower:
         self._most = max(self._most, *one_row[end : position + 1])
 
     def _overwritten(self, reader: int, own: Inner, bytes_: int) -> bool:
-        """Tell whether the last reader of a tensor writes its result over it."""
+        """Return whether the last reader of a tensor writes its result over it."""
         step, result = self._base.steps[reader], self._inner[self._last - reader]
         if not OPERATIONS[step.op].traits.element_wise or result.whole or result.kept or result.rate != own.rate:
             return False
         return self._base.shape(step.outputs[0], result.axis)[0] == bytes_
 
     def _ask(self, index: int, along: TiledStep, own: Inner) -> bool:
-        """Note the rows that a step needs of its operands, whether or not the region computes them."""
+        """Record the rows that a step needs of its operands, whether or not the region computes them."""
         base, rows, last = self._base, along.rows, self._last
         rate = _whole(own.rate * rows.rate)
         end, begin = ceil(rows.rate * own.ahead + rows.after), floor(rows.rate * own.ahead - rows.before)
@@ -310,7 +310,7 @@ class RegionGrower:
                     return False
                 self._wanted[source] = None
                 if OPERATIONS[base.steps[index].op].traits.product is ProductKind.MATRIX:
-                    # A right matrix that is computed is packed anew for every tile.
+                    # A computed right matrix is packed again for every tile.
                     self._copied += 2.0 * read.tensor.nbytes
             if not read.run:
                 around = float(max(0, rows.before + rows.after)) * read.bytes
@@ -340,7 +340,7 @@ class RegionGrower:
 
 
 def _common(grain: int, *rates: Rate) -> int:
-    """Compute the rows with which all rates come to whole rows."""
+    """Return the number of rows for which all rates give integers."""
     return lcm(grain, *(Fraction(rate).denominator for rate in rates))
 
 

@@ -1,4 +1,4 @@
-"""A region with a result over an operand: the cost of fetching the operand by rows, and the bytes that are saved."""
+"""A fused region with an overlay: the cost of fetching the operand by rows, and the bytes saved."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from isthmus.prepare.tiling.step_table import StepTable, aligned
 
 @dataclass(slots=True)
 class WantedRows:
-    """Rows that the readers in a region need of a tensor along one of its axes: their rate, end and begin."""
+    """The rows of a tensor that its readers in a region need, along one axis: rate, end and begin."""
 
     axis: int
     rate: Rate
@@ -24,13 +24,13 @@ class WantedRows:
     begin: int
 
     def copy(self) -> WantedRows:
-        """Copy the rows as they are now."""
+        """Return a copy of the current values."""
         return WantedRows(self.axis, self.rate, self.end, self.begin)
 
 
 @dataclass(frozen=True)
 class RowCopy:
-    """A copy of rows of a tensor for a reader at a position, with what it adds to the line there."""
+    """A copy of a tensor's rows for the reader at a position, with its contribution to the line there."""
 
     position: int
     line: np.ndarray
@@ -40,7 +40,7 @@ class RowCopy:
 
 @dataclass(frozen=True)
 class OverlayOption:
-    """A result that can be written over an operand, with what that takes and the bytes that it saves."""
+    """A result that can be written over an operand, with the requirements and the bytes saved."""
 
     source: Block
     result: int
@@ -50,7 +50,7 @@ class OverlayOption:
 
 
 def with_overlay(base: StepTable, plain: FusedRegion, option: OverlayOption) -> FusedRegion:
-    """Return a region with a result over an operand."""
+    """Return a variant of a region with an overlay."""
     source, wanted, writer = option.source, option.wanted, base.writer[option.source]
     tensor = base.made(source)
     bytes_, run = base.shape(tensor, wanted.axis)
@@ -88,5 +88,5 @@ def with_overlay(base: StepTable, plain: FusedRegion, option: OverlayOption) -> 
 
 
 def _copying(tensor: Tensor, axis: int) -> RowMap:
-    """Map the rows of a step that copies a tensor."""
+    """Return the row map of a step that copies a tensor."""
     return RowMap(**vars(same_rows(tensor.dims[axis])), sliced=((0, axis),))

@@ -1,4 +1,4 @@
-"""The choice of fused regions under a limit as a shortest path over the steps, and the least limit by bisection."""
+"""Choice of fused regions under a limit as a shortest path over the steps, and the smallest limit by bisection."""
 
 from __future__ import annotations
 
@@ -15,23 +15,24 @@ def cheapest_regions(
     firsts: Callable[[int, int], Iterable[int]],
     choose: Callable[[int, int, float], tuple[float, T] | None],
 ) -> tuple[list[T] | None, int]:
-    """Choose the cheapest regions with which no step has more than `limit` bytes alive; None where there are none.
+    """Choose the cheapest regions that keep every step within `limit` live bytes; None if there are none.
 
-    A step either has no more alive than the limit as it is, or is in a region whose tiles have no more.
+    Each step is either within the limit without tiling, or in a region whose tiles are.
 
     Parameters
     ----------
     live
-        The bytes that each step has alive as it is.
+        The live bytes of each untiled step.
     firsts
-        The steps that a region may begin with, by the step that it ends with and the last step up to there that has too
-        much alive; -1 where none has, and no region is of use.
+        A function that returns the steps with which a region may begin. Its arguments are the region's last step, and
+        the last step so far that exceeds the limit; -1 if none does, and then no region is useful.
     choose
-        The cost and the tiling of a region, by its first and its last step, where one costs less than a number.
+        A function that returns the cost and the tiling of a region, given its first and last step, if one costs less
+        than a bound.
 
     Returns
     -------
-    The tilings in order, and how many steps from the first on can be computed within the limit.
+    The tilings in order, and the number of steps from the beginning that can be computed within the limit.
     """
     best: list[tuple[float, tuple[T, ...]] | None] = [(0, ())]
     reached, hot = 0, -1
@@ -56,14 +57,14 @@ def cheapest_regions(
 def least_limit(
     low: int, best: tuple[int, T], finest: Callable[[int], int], attempt: Callable[[int], tuple[int, T] | None]
 ) -> tuple[int, T]:
-    """Find about the least limit above `low` that an attempt succeeds for, with its result.
+    """Find approximately the smallest limit above `low` for which an attempt succeeds, with its result.
 
     Parameters
     ----------
     best
-        A limit that is known to be enough, and the result for it.
+        A limit that is known to suffice, and its result.
     finest
-        How much less is not worth another attempt, by the best limit so far.
+        A function that returns the smallest reduction worth another attempt, given the best limit so far.
     """
     while best[0] - low > finest(best[0]):
         middle = (low + best[0]) // 2

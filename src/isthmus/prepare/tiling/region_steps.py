@@ -1,4 +1,4 @@
-"""The steps of a region that tiles are cut from, with the fetching of an operand that a result is written over."""
+"""The steps of a region from which tiles are cut, including the fetch of an operand that a result overwrites."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from isthmus.prepare.tiling.search import RegionChoice
 from isthmus.prepare.tiling.step_table import StepTable, aligned
 
 Native = Callable[..., Tensor]
-"""Makes a new tensor by name, dimensions, data type and quantization."""
+"""A function that creates a tensor from its name, dimensions, data type and quantization."""
 
 
 @dataclass(frozen=True)
@@ -22,11 +22,11 @@ class RegionSteps:
     Parameters
     ----------
     steps
-        Its whole steps.
+        The whole steps.
     results
-        The number of the step that writes each block.
+        For each block, the index of the step that writes it.
     operands
-        For each step the block of each operand by its position.
+        For each step, the block of each operand by its position.
     overlaid
         An operand and the result that is written over it.
     """
@@ -42,7 +42,7 @@ class RegionSteps:
         return self.steps[number].outputs[0]
 
     def readers(self) -> list[list[int]]:
-        """List for each step those that read its result by rows."""
+        """List for each step the steps that read its result by rows."""
         found: list[list[int]] = [[] for _ in self.steps]
         for reader, rows in enumerate(self.choice.region.maps):
             for position, _ in rows.sliced:
@@ -53,7 +53,7 @@ class RegionSteps:
 
 
 def region_steps(base: StepTable, choice: RegionChoice, native: Native) -> RegionSteps:
-    """Take the steps of a choice. Where a result is written over an operand, the two share a block from now on."""
+    """Return the steps of a choice; a result that is written over an operand shares its block from now on."""
     region = choice.region
     numbers = range(region.first, region.last + 1)
     steps = [base.steps[index] for index in numbers]
@@ -63,7 +63,7 @@ def region_steps(base: StepTable, choice: RegionChoice, native: Native) -> Regio
     overlaid = None
     if overlay is not None:
         source, storage = base.steps[overlay.source].outputs[overlay.output], base.storage
-        # As it was before regions of this choice shared blocks.
+        # The block before the regions of this choice shared blocks.
         taken = base.results[overlay.source][overlay.output]
         fetched = native(source.name, source.dims, source.dtype, source.quantization)
         block = storage.block(fetched)

@@ -1,8 +1,8 @@
-"""Tensors that are computed a second time rather than kept, since a mean over all of one is between its readers.
+"""Rematerialization: tensors are computed again rather than kept if a mean over the whole is between their readers.
 
-A gate scales an image by what the mean of the image says, so that the image is read by rows twice, before the mean and
-after it, and would have to be whole in between. If it comes from something much smaller in a few steps, those are
-repeated for the later readers: the tiles of either reading then need no whole image.
+A gate scales an image by a function of its mean. The image is therefore read by rows twice, before and after the mean,
+and would have to be whole in between. If a few steps compute it from something much smaller, they are repeated for the
+later readers. Then neither reading needs the whole image.
 """
 
 from __future__ import annotations
@@ -16,20 +16,21 @@ from isthmus.prepare.tiling.search import RegionSearch
 from isthmus.prepare.work import Work
 
 LARGE, SMALLER, LONGEST, MOST = 12, 3, 7, 12
-"""A tensor counts from this part of the most bytes alive, if its source has at most that part of its own; steps to
-repeat; tensors."""
+"""A tensor qualifies if it has at least 1 / LARGE of the peak bytes and its source has at most 1 / SMALLER of its own.
+At most LONGEST steps are repeated for each tensor, and at most MOST tensors are rematerialized.
+"""
 
 
 @dataclass(frozen=True)
 class Remat:
-    """A tensor to compute again.
+    """A tensor to rematerialize.
 
     Parameters
     ----------
     chain
-        The steps that make it, each by the name of its result, the first one first.
+        The steps that compute it, by the names of their results, in order.
     readers
-        Those that read it late, by the names of their results.
+        Its late readers, by the names of their results.
     nanoseconds
         The time of the chain.
     """
@@ -41,7 +42,7 @@ class Remat:
 
 
 def candidates(search: RegionSearch) -> list[Remat]:
-    """List what could be computed again, in order of time for each byte saved."""
+    """List the tensors that could be rematerialized, by ascending time per byte saved."""
     base = search.base
     passed, barriers = 0, []
     for index in range(len(base.steps)):
@@ -73,12 +74,12 @@ def candidates(search: RegionSearch) -> list[Remat]:
 
 
 def _by_name(search: RegionSearch, readers: list[int], tensor: Tensor) -> bool:
-    """Tell whether readers read a tensor itself, not the same bytes under another name."""
+    """Return whether readers read the tensor itself, not the same bytes under another name."""
     return all(any(t is tensor for t in search.base.steps[reader].inputs) for reader in readers)
 
 
 def _chain(search: RegionSearch, index: int) -> list[int] | None:
-    """List the steps that compute a result from something much smaller, if there are few."""
+    """List the steps that compute a result from something much smaller, if there are few enough."""
     base = search.base
     block = base.result[index]
     assert block is not None
@@ -98,7 +99,7 @@ def _chain(search: RegionSearch, index: int) -> list[int] | None:
 
 
 def affordable(found: list[Remat], nanoseconds: float) -> list[Remat]:
-    """Choose as many as a time allows."""
+    """Choose as many as a time allows, in order."""
     chosen, left = [], nanoseconds
     for one in found:
         if one.nanoseconds <= left:
@@ -108,7 +109,7 @@ def affordable(found: list[Remat], nanoseconds: float) -> list[Remat]:
 
 
 def compute_again(work: Work, chosen: Sequence[Remat]) -> None:
-    """Let the late readers of tensors read others that are computed for them."""
+    """Make the late readers of tensors read copies that are computed for them."""
     makers = {tensor.name: step for step in work.steps for tensor in step.outputs}
     for one in chosen:
         readers = [makers[name] for name in one.readers]

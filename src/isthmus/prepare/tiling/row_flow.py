@@ -8,21 +8,21 @@ from dataclasses import dataclass
 from isthmus.graph.rows import RowRule, Rows
 
 NO_ROW = 1 << 60
-"""A row behind those of any tensor."""
+"""A row number larger than that of any tensor."""
 
 
 @dataclass(frozen=True)
 class RowFlow:
-    """Dependence of rows within a fused region.
+    """Row dependencies within a fused region.
 
     Parameters
     ----------
     rules, heights
-        The row rule of each step, and the rows of its result.
+        The row rule of each step, and the number of rows of its result.
     readers
-        For each step those that read its result by rows; all are behind it.
+        For each step, the later steps that read its result by rows.
     recomputed
-        For each step whether rows that several tiles read are computed for each of them, rather than kept.
+        For each step, whether rows that several tiles read are recomputed for each of them rather than kept.
     """
 
     rules: Sequence[RowRule]
@@ -31,14 +31,14 @@ class RowFlow:
     recomputed: Sequence[bool]
 
     def tile(self, done: Sequence[int], wanted: Sequence[int]) -> dict[int, Rows]:
-        """Compute the rows of each step in a tile; steps without any are left out.
+        """Return the rows of each step in a tile; steps without any are left out.
 
         Parameters
         ----------
         done
-            How many rows of each step are computed already.
+            The number of rows of each step that are already computed.
         wanted
-            Up to which row each step is to be computed, if its readers need no more.
+            The row up to which each step is computed, unless its readers need more.
         """
         tile: dict[int, Rows] = {}
         for k in range(len(self.rules) - 1, -1, -1):
@@ -54,14 +54,14 @@ class RowFlow:
         return dict(sorted(tile.items()))
 
     def halo(self, done: Sequence[int], ends: Sequence[int]) -> list[int]:
-        """Find for each step the lowest row of its result that later tiles read.
+        """Return for each step the lowest row of its result that later tiles read.
 
         Parameters
         ----------
         done
-            How many rows of each step are computed already.
+            The number of rows of each step that are already computed.
         ends
-            How many rows of each step all tiles compute.
+            The number of rows of each step that all tiles compute together.
         """
         lowest = [NO_ROW] * len(self.rules)
         for k in range(len(self.rules) - 1, -1, -1):

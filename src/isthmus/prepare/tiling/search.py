@@ -17,22 +17,25 @@ from isthmus.prepare.tiling.step_table import WIDTH, StepTable
 from isthmus.system.shield import check
 
 LONGEST = 90
-"""The most steps of a region."""
+"""The maximum number of steps in a region."""
 TABLE_SHARE = 0.09
-"""The most that a program may grow, as a part of the scratch that tiles save."""
+"""The maximum growth of a program, as a fraction of the scratch that tiles save."""
 _FINEST = 100
 _BARGAINS, _LEAST_STEP = 32, 1.02
-"""How many limits are tried for a program that is small enough, and the least ratio between two of them."""
+"""How many limits are tried to find a program that is small enough, and the minimum ratio between successive limits."""
 _BETTER = 50
 MOST_GROWTH, LEAST_SHARE = 8_000, 16
-"""Steps by which regions may grow in one search, all in all, and those by which all with the same end may in any case:
-in models of more steps, a region is at most as long as its share."""
+"""The total number of steps by which regions may grow in one search, and the number guaranteed to the regions with the
+same end. In models with more steps, the length of a region is limited to its share.
+"""
 _A_REGION, _A_BYTE = 200.0, 0.05
 
 
 @dataclass(frozen=True)
 class RegionChoice:
-    """A region with the rows of its tiles, where the first one ends, and how many threads take tiles by turns."""
+    """A region with the rows of its tiles, the end of the first tile, and the number of threads that compute tiles at
+    once.
+    """
 
     region: FusedRegion
     rows: int
@@ -41,12 +44,12 @@ class RegionChoice:
 
     @cached_property
     def nanoseconds(self) -> float:
-        """The time that it takes more than whole steps do."""
+        """The extra time compared with whole steps."""
         return self.region.nanoseconds(self.rows, self.start, self.lanes)
 
     @cached_property
     def cost(self) -> float:
-        """The measure that choices are compared by: time, with a little for the size of the program."""
+        """The cost for comparing choices: time, plus a small term for the size of the program."""
         return self.nanoseconds + _A_REGION + _A_BYTE * self.table_bytes
 
     @property
@@ -58,7 +61,7 @@ class RegionChoice:
 
 @dataclass(frozen=True)
 class Budget:
-    """Costs that less memory may have: a part of the model's time, and whether a program must stay small."""
+    """Allowed costs of using less memory: a fraction of the model's time, and whether the program must stay small."""
 
     slower: float
     small_program: bool = True
@@ -70,9 +73,9 @@ class RegionSearch:
     Parameters
     ----------
     kind
-        The order of its steps.
+        The kind of order of its steps.
     spent
-        Time that is spent already on computing tensors again.
+        Time already spent on rematerialization.
     """
 
     def __init__(self, base: StepTable, kind: str, spent: float = 0.0) -> None:
@@ -90,21 +93,21 @@ class RegionSearch:
         )
         self._bounds = lower_bounds(base, self._reaches)
         self._least: list[list[float]] = [[*map(sub, one.alive, one.saved)] for one in self._bounds]
-        """For each step the bytes that regions which end with it need at the least, as far as is known."""
+        """For each step, the minimum bytes of each region that ends with it, as far as is known."""
         self.reached = 0
 
     @property
     def peak(self) -> int:
-        """The most that any step has alive as it is."""
+        """The maximum of live bytes of any untiled step."""
         return max(self.base.live, default=0)
 
     def is_barrier(self, index: int) -> bool:
-        """Tell whether no region goes on behind a step: none can hold it, or it brings all rows together."""
+        """Return whether regions end at a step: none can contain it, or it reduces all rows."""
         sink = self.base.sink(index, 1)
         return self._barriers[index] or (sink is not None and sink[1].reduces)
 
     def _barrier(self, index: int) -> bool:
-        """Tell whether no region can hold a step."""
+        """Return whether no region can contain a step."""
         step = self.base.steps[index]
         if self.base.result[index] is None:
             return True
@@ -114,7 +117,7 @@ class RegionSearch:
         return not sinks and all(self.base.map(index, axis) is None for axis in axes)
 
     def _reached(self) -> list[int]:
-        """Count for each step the most steps of a region that ends with it."""
+        """Count for each step the maximum number of steps of a region that ends with it."""
         reaches, run = [], 0
         for barrier in self._barriers:
             run = 0 if barrier else min(run + 1, LONGEST)
@@ -123,7 +126,7 @@ class RegionSearch:
 
     @property
     def bounded(self) -> bool:
-        """Whether some regions were left out, since they would have been too much work."""
+        """Whether some regions were skipped because they would have been too much work."""
         return any(grower.cut_short for grower in self._growers.values())
 
     def _regions(self, first: int, last: int, mode: int, limit: int) -> list[FusedRegion]:
@@ -134,7 +137,7 @@ class RegionSearch:
         return grower.regions(first, limit)
 
     def cheapest(self, first: int, last: int, limit: int, below: float = inf) -> RegionChoice | None:
-        """Find the cheapest tiles of a region that stay within a limit and cost less than a number."""
+        """Find the cheapest tiles of a region that are within a limit and cost less than `below`."""
         best: RegionChoice | None = None
         if last - first >= self._reaches[last]:
             return None
@@ -152,15 +155,15 @@ class RegionSearch:
         return best
 
     def _choices(self, found: FusedRegion, limit: int, below: float) -> Iterator[RegionChoice]:
-        """Yield tiles of a region that stay within a limit, but for some that cost no less than a number."""
-        # Threads share the steps of a tile, or each takes another tile.
+        """Yield tiles of a region that are within a limit, skipping some that cost at least `below`."""
+        # Either threads share the steps of a tile, or each computes a different tile.
         for lanes in (1, self.threads) if self.threads > 1 and found.regular else (1,):
             fewest = -(-(self.threads if lanes == 1 else 1) // found.grain) * found.grain
             rows = found.rows(limit, lanes)
             if rows < fewest or (not found.regular and rows * MOST_UNROLLED < found.height):
                 continue
             for even in found.even_rows(rows, fewest):
-                # There are no fewer tiles than with a first one that is as long as the others.
+                # A first tile that is as long as the others gives the fewest tiles, so this is a lower bound.
                 if lanes == 1 and found.nanoseconds(even, even) + _A_REGION >= below:
                     continue
                 choice = RegionChoice(found, even, found.start(limit, even), lanes)
@@ -168,15 +171,15 @@ class RegionSearch:
                     yield choice
 
     def solve(self, limit: int) -> list[RegionChoice] | None:
-        """Choose the cheapest regions with which no step has more than `limit` bytes alive; None if there are none."""
+        """Choose the cheapest regions that keep every step within `limit` live bytes; None if there are none."""
 
         def firsts(last: int, hot: int) -> Iterator[int]:
             least = self._least[last]
             return (n for n in range(hot, last - self._reaches[last], -1) if least[last - n] <= limit)
 
         def choose(first: int, last: int, below: float) -> tuple[float, RegionChoice] | None:
-            # Of two tiles each step is an instruction more, at the least, and not all of that is won back. Threads that
-            # take turns may win more than that.
+            # With two tiles, each step takes at least one more instruction, and not all of that cost is regained.
+            # Pipelining on several threads may gain more.
             least_cost = _A_REGION + (last - first + 1) * NANOSECONDS_A_STEP * (1 - MOST_WON)
             if self.threads == 1 and least_cost >= below:
                 return None
@@ -187,22 +190,24 @@ class RegionSearch:
         return chosen
 
     def cost(self, chosen: list[RegionChoice]) -> float:
-        """Add up the time that a choice takes more, with what is spent already."""
+        """Return the extra time of a choice, including the time spent on rematerialization."""
         return self.spent + sum(choice.nanoseconds for choice in chosen)
 
     def affordable(self, chosen: list[RegionChoice] | None, limit: int, budget: Budget) -> bool:
-        """Tell whether a choice keeps to a budget."""
+        """Return whether a choice is within a budget."""
         if chosen is None or self.cost(chosen) > budget.slower * self.time:
             return False
         return not budget.small_program or self.is_small(chosen, self.peak - limit)
 
     @staticmethod
     def is_small(chosen: list[RegionChoice], saved: int) -> bool:
-        """Tell whether a program grows by little beside the scratch that is saved."""
+        """Return whether a program grows little compared with the scratch saved."""
         return sum(choice.table_bytes for choice in chosen) <= TABLE_SHARE * max(0, saved)
 
     def bargain(self, least: int, budget: Budget) -> tuple[int, list[RegionChoice]] | None:
-        """Find the least limit from `least` on whose program is small enough, which not every larger limit's is."""
+        """Find the smallest limit above `least` whose program is small enough; a larger limit may have a larger
+        program.
+        """
         step = max((self.peak / max(least, 1)) ** (1 / _BARGAINS), _LEAST_STEP)
         low, high = least, least
         found: tuple[int, list[RegionChoice]] | None = None
@@ -218,11 +223,11 @@ class RegionSearch:
         return (limit, chosen) if chosen is not None and self.affordable(chosen, limit, budget) else None
 
     def least(self, budget: Budget, below: int | None = None) -> tuple[int, list[RegionChoice]] | None:
-        """Find the least limit that the time of a budget allows, and its choice; None if none is below `below`."""
+        """Find the smallest limit within the time of a budget, and its choice; None if none is below `below`."""
         budget = replace(budget, small_program=False)
         best: tuple[int, list[RegionChoice] | None] = self.peak, None
         if below is not None:
-            # Another order has reached that: one that does no better is soon known.
+            # Another order has already reached `below`; one that does no better is detected quickly.
             found = self._attempt(below - below // _BETTER, budget)
             if found is None:
                 return None
@@ -235,7 +240,7 @@ class RegionSearch:
 
 
 def share_of(work: int, reaches: Sequence[int]) -> int:
-    """Divide work among reaches: each gets what it needs, or else the share that all the others get too.
+    """Divide work among regions of given lengths: return the largest length that each may have.
 
     Examples
     --------
@@ -252,7 +257,7 @@ def share_of(work: int, reaches: Sequence[int]) -> int:
 
 
 def _is_wide(step: Step) -> bool:
-    """Tell whether an image has so few rows that tiles of its columns are better."""
+    """Return whether an image has so few rows that tiling its columns is better."""
     dims = step.outputs[0].dims
     source = step.inputs[0].dims if step.inputs and step.inputs[0] is not None else ()
     return any(len(image) == 4 and image[2] >= 2 * image[1] for image in (dims, source))

@@ -1,4 +1,4 @@
-"""An arrangement of steps as the search for tiles sees it: which steps write and read a block, what is alive when."""
+"""An arrangement of steps as seen by the search for tiles: writers and readers of each block, and live bytes."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from isthmus.prepare.schedule import RowRange, Step
 from isthmus.prepare.storage import Block
 
 WIDTH = 2
-"""The axis of images that tiles follow where the height is too small; the usual one is 1."""
+"""The image axis for tiles if the height is too small; the usual axis is 1."""
 
 CACHED = 1 << 20
-"""Bytes of tensors that a fast cache holds."""
+"""The number of bytes of tensors that a fast cache holds."""
 
 
 @dataclass(frozen=True)
 class TiledRead:
-    """The part of a block that a step computed in tiles reads.
+    """The data of a block that a tiled step reads.
 
     Parameters
     ----------
     by_rows
-        Whether rows of it are enough.
+        Whether the step needs only some of its rows.
     axis
-        The axis of these rows in the tensor that the block's writer writes, if it has one.
+        The axis of these rows in the tensor that the block's writer writes, if there is one.
     bytes, run
-        The bytes of a row, and whether rows are one run of memory.
+        The bytes of a row, and whether rows are contiguous.
     """
 
     tensor: Tensor
@@ -52,19 +52,19 @@ class TiledStep:
     Parameters
     ----------
     count
-        Its rows: those of the operand where they are brought together.
+        The number of its rows; if it reduces rows, those of the operand.
     plain
-        Whether all rows of a strip are whole ones, however many there are.
+        Whether a tile may have any number of rows: the rate is an integer and the grain is 1.
     bytes, run, runs
-        The bytes of a row of its result, whether rows are one run of memory, and of how many a row is.
+        The bytes of a row of its result, whether rows are contiguous, and the number of runs that a row consists of.
     space, space_a_row
-        About its work space: so much in any case, and so much for each row.
+        The approximate work space: fixed bytes, and bytes per row.
     sums
-        Bytes that it has alive all the time where rows are brought together.
+        If it reduces rows, the bytes of sums that are alive throughout.
     reads
-        What it reads.
+        The blocks that it reads.
     losses
-        What `StepTable.loss` has found.
+        The cached results of `StepTable.loss`.
     """
 
     axis: int
@@ -82,7 +82,7 @@ class TiledStep:
 
 
 def profile(arrangement: Arrangement, planner: Planner) -> tuple[list[int], list[int]]:
-    """Write results over operands; count the bytes that are alive at each step, and those of its work space."""
+    """Write results over operands; return the live bytes at each step, and the bytes of its work space."""
     steps, storage, alignment = arrangement.steps, arrangement.storage, planner.engine.alignment
     life = arrangement.life()
     write_in_place(steps, storage, life)
@@ -102,31 +102,31 @@ def profile(arrangement: Arrangement, planner: Planner) -> tuple[list[int], list
 
 
 def aligned(size: int, alignment: int) -> int:
-    """Round a size up to whole units of alignment."""
+    """Round a size up to a multiple of the alignment."""
     return -(-size // alignment) * alignment
 
 
 class StepTable:
-    """The steps of an arrangement with what the search asks about them, worked out once.
+    """The steps of an arrangement with the data that the search needs, computed once.
 
     Attributes
     ----------
     live, work, peak
-        What each step has alive, its work space, and the most that any has alive.
+        The live bytes and the work space of each step, and the maximum of live bytes.
     result
-        The block that each step writes, or None where it has several results.
+        The block that each step writes, or None if it has several results.
     begin, end
-        The first and the last step that touches a block.
+        The first and the last step that use a block.
     size
-        The bytes of scratch that a block takes.
+        The bytes of scratch that a block occupies.
     time, together
-        About how long each step takes on one thread, and on all that share it.
+        The approximate time of each step on one thread, and on all threads that share it.
     beyond
-        The bytes that each step touches beyond those that a cache holds.
+        The bytes that each step uses beyond those that a cache holds.
     begun
-        The blocks that are first touched by each step.
+        The blocks that each step uses first.
     entering
-        The bytes of blocks that are touched before a step and in it or later.
+        The bytes of blocks used before a step and also in it or later.
     """
 
     def __init__(self, arrangement: Arrangement, live: list[int], work: list[int], planner: Planner) -> None:
@@ -162,7 +162,7 @@ class StepTable:
             if block not in life:
                 continue
             first, last = life.first(block), life.last(block)
-            # What lies in a pool is whole in every stretch; its bytes are counted as long as they are needed.
+            # Blocks in a pool are whole in every fused region; their bytes are counted for as long as they are needed.
             self.begin[block], self.end[block] = first, last if block.pool is None else count
             self.size[block] = aligned(block.size, self.alignment) if planner.is_planned(block) else 0
             if 0 <= first < count:
@@ -189,7 +189,7 @@ class StepTable:
         self._shapes: dict[tuple[Tensor, int], tuple[int, bool]] = {}
 
     def made(self, block: Block) -> Tensor:
-        """Return the tensor that the one writer of a block writes there; a step may write others elsewhere."""
+        """Return the tensor that the only writer of a block writes there; the step may write others elsewhere."""
         return self._made[block]
 
     def map(self, index: int, axis: int) -> RowMap | None:
@@ -226,7 +226,7 @@ class StepTable:
         return None if found is None else (axis, found)
 
     def along(self, index: int, axis: int) -> TiledStep | None:
-        """Return a step in tiles along an axis of its result; None where that is impossible."""
+        """Return a step in tiles along an axis of its result; None if that is impossible."""
         key = index, axis
         if key not in self._alongs:
             found = self.map(index, axis)
@@ -234,7 +234,7 @@ class StepTable:
         return self._alongs[key]
 
     def last_along(self, index: int, mode: int) -> TiledStep | None:
-        """Return a step that ends a region of tiles along `mode`; None where that is impossible."""
+        """Return a step that ends a region of tiles along `mode`; None if that is impossible."""
         key = index, mode
         if key not in self._last_alongs:
             found = self.sink(index, mode)
@@ -261,8 +261,8 @@ class StepTable:
     def loss(self, index: int, along: TiledStep, rate: Rate, counted: int) -> np.ndarray | None:
         """Estimate the nanoseconds by which a tile of a step takes longer than its share of the whole.
 
-        There is one number for each count of rows, from none to `counted`, of the tensor whose rows a region counts;
-        the step has `rate` times as many.
+        There is one value for each number of rows of the region's reference tensor, from 0 to `counted`; the step has
+        `rate` times as many rows.
         """
         key = rate, counted
         if key not in along.losses:
@@ -282,7 +282,7 @@ class StepTable:
         return known
 
     def axis_in(self, block: Block, tensor: Tensor, axis: int) -> int | None:
-        """Find the axis of the tensor that a block's writer writes which is an axis of another view of its bytes."""
+        """Return the axis of the tensor in a block that corresponds to an axis of another view of its bytes."""
         own = self.made(block)
         if own is tensor:
             return axis
@@ -291,9 +291,9 @@ class StepTable:
         return next(matches, None) if self.storage.span(own) == self.storage.span(tensor) else None
 
     def _space(self, index: int, axis: int) -> tuple[float, float]:
-        """Estimate the work space of a step: a constant, and bytes for each row of its result.
+        """Estimate the work space of a step: a constant, and bytes per row of its result.
 
-        Both come from the line through the space of an eighth of the rows and that of the whole.
+        Both come from the line through the work space of an eighth of the rows and that of the whole.
         """
         step, whole = self.steps[index], self.work[index]
         if not whole:
@@ -310,7 +310,7 @@ class StepTable:
 
 
 def shape_of_strip(step: Step, found: RowMap, axis: int, rows: tuple[int, int]) -> Step:
-    """Make a step with the shapes of some of its rows, for what depends on shapes alone."""
+    """Return a step with the shapes of some of its rows, for properties that depend only on shapes."""
     low, high = found.need(*rows)
     inputs = list(step.inputs)
     for index, own in found.sliced:
@@ -324,7 +324,7 @@ def shape_of_strip(step: Step, found: RowMap, axis: int, rows: tuple[int, int]) 
 
 
 def cut(tensor: Tensor, axis: int, rows: int, name: str = "strip") -> Tensor:
-    """Make a tensor with the shape of some rows of another."""
+    """Return a tensor with the shape of some rows of another."""
     dims = (*tensor.dims[:axis], rows, *tensor.dims[axis + 1 :])
     return Tensor(name, TensorType.NATIVE, tensor.dtype, dims, tensor.quantization)
 

@@ -1,4 +1,4 @@
-"""The tiles of a fused region, row by row: what each computes of every step, and what it keeps for the next."""
+"""The tiles of a fused region: the rows that each computes of every step, and those that it keeps for the next."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from isthmus.prepare.tiling.row_flow import RowFlow
 from isthmus.prepare.tiling.search import RegionChoice
 
 MOST_TIMES = 4096
-"""Tiles that one repetition holds."""
+"""The maximum number of tiles in one repeat."""
 
 
 @dataclass(frozen=True)
@@ -23,9 +23,9 @@ class Tile:
     Parameters
     ----------
     entries
-        The rows of each step, in the order of execution.
+        The rows of each step, in execution order.
     kept
-        The halo: for each step whose result is not whole, the rows of it that later tiles read again.
+        The halo: for each step whose result is not whole, the rows that later tiles read again.
     """
 
     entries: tuple[StepRows, ...]
@@ -33,7 +33,7 @@ class Tile:
 
 
 def cut(whole: RegionSteps) -> list[Tile] | None:
-    """Cut a region into tiles; None where one would have a step with nothing to read."""
+    """Cut a region into tiles; return None if a step in a tile would have nothing to read."""
     choice, region = whole.choice, whole.choice.region
     heights = [
         rows.height if rows.reduces else step.outputs[0].dims[inner.axis]
@@ -62,7 +62,7 @@ def cut(whole: RegionSteps) -> list[Tile] | None:
 
 
 def _is_fetched(whole: RegionSteps, done: list[int], heights: list[int]) -> bool:
-    """Tell whether no more bytes of an operand are written over than have been fetched."""
+    """Return whether the bytes of an operand that are overwritten have already been fetched."""
     region = whole.choice.region
     if region.overlay is None or done[0] == heights[0]:
         return True
@@ -73,9 +73,9 @@ def _is_fetched(whole: RegionSteps, done: list[int], heights: list[int]) -> bool
 
 
 def longest_run(choice: RegionChoice, tiles: list[Tile]) -> tuple[int, int]:
-    """Find the longest run of tiles that are the same but for their place, as its first tile and their number.
+    """Find the longest run of tiles that differ only in position; return its first tile and its length.
 
-    Each is a constant number of rows after the one before.
+    Each tile is a constant number of rows after the previous one.
     """
     keys = [_key(choice, tiles, number) for number in range(len(tiles))]
     places = [[(e.rows[0], e.source[0]) for e in tile.entries] for tile in tiles]
@@ -99,9 +99,9 @@ def _moved(before: list[tuple[int, int]], after: list[tuple[int, int]]) -> list[
 
 
 def _key(choice: RegionChoice, tiles: list[Tile], number: int) -> Hashable:
-    """Describe all of a tile but its place."""
+    """Return a key that describes everything about a tile except its position."""
     tile, before = tiles[number], tiles[number - 1].kept if number else {}
-    # Rows that are kept are at hand even when none are added to them.
+    # Kept rows are available even if no rows are added to them.
     at_hand = {k: rows[0] for k, rows in before.items()}
     entries = []
     for entry in tile.entries:
@@ -112,6 +112,6 @@ def _key(choice: RegionChoice, tiles: list[Tile], number: int) -> Hashable:
         entries.append((entry.step, b - a, a - first, entry.source[1] - entry.source[0], state))
     kept = tuple((k, high - low) for k, (low, high) in tile.kept.items())
     held = tuple((k, high - low) for k, (low, high) in before.items())
-    # How far into the rows at hand each step reads.
+    # How far into the available rows each step reads.
     computed = (entry.step for entry in tile.entries if entry.step in tile.kept)
     return tuple(entries), kept, held, tuple((k, tile.kept[k][0] - at_hand[k]) for k in computed)

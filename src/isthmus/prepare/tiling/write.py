@@ -1,4 +1,4 @@
-"""The writer of engine programs: steps of a region tile by tile, with views, halos and repeated tiles."""
+"""The writer of tiled schedules: the steps of a region tile by tile, with views, halos and repeated tiles."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from isthmus.prepare.tiling.tiles import Tile, cut, longest_run
 
 _WORTH_REPEATING = 2
 MOST_STRIDES = 32
-"""Bases that may move on in a repetition, each by its own stride."""
+"""The maximum number of base addresses that advance in a repeat, each by its own stride."""
 
 
 @dataclass
 class _Held:
-    """Rows of a tensor at hand: a tensor that holds them, in the shape of its producer's result."""
+    """Available rows of a tensor: a tensor that holds them, in the shape of its producer's result."""
 
     tensor: Tensor
     rows: Rows
@@ -34,14 +34,14 @@ class _Held:
 
 @dataclass
 class TiledSteps:
-    """Steps of which some are computed by tiles.
+    """Steps of a schedule, some of which are computed in tiles.
 
     Parameters
     ----------
     overlaid
-        Results that lie over operands.
+        Results that are written over operands.
     alike
-        For each tile that is not repeated its steps, each with the one of the repeated tile that does the same.
+        For each tile that is not repeated, its steps paired with the equivalent steps of the repeated tile.
     """
 
     steps: list[Step] = field(default_factory=list)
@@ -52,7 +52,7 @@ class TiledSteps:
 
 
 def write(base: StepTable, chosen: Sequence[RegionChoice], native: Native) -> TiledSteps | None:
-    """Write the steps of an arrangement with some regions by tiles; None where a tile would read nothing."""
+    """Write the steps of an arrangement with some regions in tiles; return None if a tile would read nothing."""
     written = TiledSteps()
     at = 0
     for choice in chosen:
@@ -68,7 +68,7 @@ def write(base: StepTable, chosen: Sequence[RegionChoice], native: Native) -> Ti
 
 
 class _RegionWriter:
-    """Writes one region."""
+    """The writer of one region."""
 
     def __init__(
         self, storage: Storage, whole: RegionSteps, tiles: list[Tile], native: Native, written: TiledSteps
@@ -122,7 +122,7 @@ class _RegionWriter:
             self._written.overlaid.append(Overlaid(*self._whole.overlaid, begin, len(steps) - 1))
 
     def _strides(self) -> int:
-        """Count the bases that move on, each by a stride of its own."""
+        """Count the base addresses that advance, each by its own stride."""
         return len({(self._storage.block(tensor).pool, stride) for tensor, stride in self._advances.items()})
 
     def _region(self, begin: int, repeated: tuple[int, int]) -> Region:
@@ -154,7 +154,7 @@ class _RegionWriter:
             begin = len(steps)
             self._compute(entry, held)
             if self._choice.lanes > 1 and entry.step in tile.kept:
-                # As soon as they are there: another thread is about to read them.
+                # Keep them as soon as they are available, since another thread is about to read them.
                 self._keep(entry.step, held[entry.step], tile.kept[entry.step])
             for k, user in last_use.items():
                 if user == entry.step and k in held:
@@ -169,7 +169,7 @@ class _RegionWriter:
             del self._kept[k]
 
     def _sources(self, k: int) -> list[int]:
-        """List the steps of the region whose results a step reads by rows, and which exist for a tile only."""
+        """List the steps of the region whose results a step reads by rows and which exist only in tiles."""
         found = dict.fromkeys(self._whole.results.get(block) for block in self._whole.operands[k].values())
         return [s for s in found if s is not None and not self._choice.region.inner[s].whole]
 
@@ -226,7 +226,7 @@ class _RegionWriter:
             held[k] = _Held(piece, entry.rows)
 
     def _gather(self, step: Step, entry: StepRows, inputs: list[Tensor | None], part: RowRange) -> None:
-        """Write a tile of a mean: floats add up in the result itself, bytes in sums of whole numbers."""
+        """Write a tile of a mean: floats are accumulated in the result itself, 8-bit values in integer sums."""
         result, source = step.outputs[0], step.inputs[0]
         assert source is not None
         ends = entry.rows[1] == part.height
@@ -244,7 +244,7 @@ class _RegionWriter:
             self._written.steps.append(Step(step.op, step.name, [sums], [result], dict(step.params), step.clamp, part))
 
     def _keep(self, k: int, held: _Held, wanted: Rows | None) -> None:
-        """Keep the rows that the next tiles read again, in memory that lasts."""
+        """Keep the rows that the next tiles read again, in memory that outlasts the tile."""
         if wanted is None:
             self._kept.pop(k, None)
             return
@@ -258,7 +258,7 @@ class _RegionWriter:
         self._kept[k] = _Held(spare, wanted)
 
     def _room(self, k: int, rows: int) -> Tensor:
-        """Reserve memory for the halo of a result, as large as any tile needs it."""
+        """Reserve memory for the halo of a result, as large as any tile needs."""
         axis = self._choice.region.inner[k].axis
         result = self._whole.result(k)
         if k not in self._spare:
@@ -273,7 +273,7 @@ class _RegionWriter:
     def _rows_of(
         self, entry: StepRows, tensor: Tensor, axis: int, writer: int | None, held: dict[int, _Held]
     ) -> Tensor:
-        """Take the rows of an operand that an entry reads; `writer` is the step of the region that writes it."""
+        """Return the rows of an operand that an entry reads; `writer` is the step of the region that writes it."""
         if writer is not None and not self._choice.region.inner[writer].whole:
             rows = self._part(held[writer], self._choice.region.inner[writer].axis, entry.source)
             if self._whole.result(writer) is tensor:
@@ -288,7 +288,7 @@ class _RegionWriter:
         return self._slice(self._alias(tensor, axis, moved), axis, entry.source)
 
     def _part(self, held: _Held, axis: int, rows: Rows) -> Tensor:
-        """Take some of the rows at hand."""
+        """Return some of the available rows."""
         low = held.rows[0]
         if rows == held.rows:
             return held.tensor
@@ -298,14 +298,14 @@ class _RegionWriter:
         return self._slice(held.tensor, axis, inside)
 
     def _view(self, tensor: Tensor, axis: int, rows: Rows, moved: int) -> Tensor:
-        """Make a view of rows of a whole tensor."""
+        """Return a view of rows of a whole tensor."""
         view = self._within(tensor, axis, rows)
         if moved:
             self._advances[view] = moved * row_bytes(tensor, axis)
         return view
 
     def _alias(self, tensor: Tensor, axis: int, moved: int) -> Tensor:
-        """Make another name for a whole tensor, which moves on as its rows do."""
+        """Return an alias of a whole tensor that advances with its rows."""
         if not moved:
             return tensor
         alias = self._native(tensor.name, tensor.dims, tensor.dtype, tensor.quantization)
