@@ -1,4 +1,4 @@
-"""`Session`: a model file, ready to run, with its inputs and outputs as numpy views of the memory it runs in."""
+"""`Session`: a model file, ready to run, with inputs and outputs as numpy views of its memory."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from isthmus.system.lock import Lock
 from isthmus.system.shield import shielded
 
 LONGEST_SECONDS = 10**9
-"""The longest time limit: some thirty years, which timers can count."""
+"""The longest time limit: about thirty years, which timers can still count."""
 
 
 @dataclass
 class Stats:
-    """What a session did so far: runs, bytes copied between the caller's arrays and IO memory, time."""
+    """Totals of a session: runs, bytes copied between the caller's arrays and IO memory, time."""
 
     runs: int = 0
     copied_in_bytes: int = 0
@@ -54,35 +54,35 @@ class Session:
     backend
         The backend: "cpu", "htp", "lpai", "gpu", or another registered name.
     shapes
-        Dimensions for inputs that the file leaves dynamic, by input name; dimensions not given become 1.
+        Dimensions for inputs that the file leaves dynamic, by input name; dimensions that are not given become 1.
     threads
-        How many threads an inference uses. Results do not depend on it.
+        Number of threads of an inference. Results do not depend on it.
     constants
-        Values for inputs that are to be fixed when the model is loaded (an input that decides a shape, say); they are
-        no inputs of the session.
+        Values for inputs to be fixed when the model is loaded (an input that determines a shape, say); they are not
+        inputs of the session.
     config
         The backend's configuration: a file, a mapping, or a list of them.
     log
-        Where the backend tells what it does.
+        The log for the backend's messages.
     io
-        What inputs and outputs are, where the backend has a choice: "memhandle", memory that the accelerator shares,
-        or "raw", memory that is used or copied as the backend does with it.
+        The memory of inputs and outputs, if the backend has a choice: "memhandle", memory shared with the accelerator,
+        or "raw", memory that the backend uses or copies.
     scratch_limit
-        How much scratch the model may take: bytes, a part of what it takes otherwise (``"25%"``), or ``"least"``. What
-        does not fit as a whole is computed strip by strip; results stay the same to the last bit.
+        Maximum scratch of the model: bytes, a fraction of the unlimited size (``"25%"``), or ``"least"``. Tensors that
+        do not fit are computed tile by tile; results stay bit-identical.
     slower
-        What the limit may cost, as a part of the model's time, by estimate: ``"least"`` goes as far as that (0.05
-        unless it is given), a limit that costs more is refused.
+        Maximum estimated slowdown that the limit may cost, as a fraction of the model's time. ``"least"`` goes that far
+        (0.05 if omitted); a limit that costs more is refused.
     timeout
-        How many seconds a run may take; one that takes longer is ended, and answered with GRAPH_TIMED_OUT. Without it
-        as long as the backend lets it.
+        How many seconds a run may take; a longer run is aborted with GRAPH_TIMED_OUT. If omitted, only the backend's
+        own limit applies.
     graph
-        Which graph of a file that holds several.
+        Which graph to take from a file that contains several.
 
     Raises
     ------
     QnnError
-        If the file cannot be read or uses what is not supported, or the backend refuses its configuration or memory.
+        If the file cannot be read or uses unsupported features, or the backend refuses its configuration or memory.
 
     Examples
     --------
@@ -118,7 +118,7 @@ class Session:
         self.path = Path(path)
         self.stats = Stats()
         self._lock = Lock()
-        # What a model library embeds counts unless something else is asked for.
+        # A model library's own memory types apply unless the caller asks for others.
         mem_type = None if io is None and is_library(self.path) else entry.io_kind(io)
         self._open: qnn.GraphMemory | None = None
         self._backend = qnn.Backend(backend, config, log)
@@ -134,25 +134,25 @@ class Session:
             self._backend.free()
             raise
         self.info: GraphInfo = self._graph.info
-        """What the model is: inputs, outputs, the memory it needs."""
+        """A description of the model: inputs, outputs, required memory."""
         self.plan: Plan | None = self._graph.plan
-        """How scratch memory was planned, where the backend plans and tells."""
+        """The scratch plan, if the backend makes and reports one."""
         self.inputs_survive = memory.inputs_survive
-        """Whether a run leaves the inputs as they were; inputs inside scratch are to be written before each run."""
+        """Whether a run leaves the inputs unchanged; inputs inside scratch must be written before each run."""
         self.inputs: Mapping[str, np.ndarray] = memory.inputs
-        """The inputs by the model file's names: views of the memory that the model reads."""
+        """The inputs, under the model file's names: views of the memory that the model reads."""
         self.outputs: Mapping[str, np.ndarray] = memory.outputs
-        """The outputs by the model file's names: views of the memory that the model writes."""
+        """The outputs, under the model file's names: views of the memory that the model writes."""
 
     @property
     def graph(self) -> qnn.Graph:
-        """The graph behind the session, in QNN's words."""
+        """The QNN graph behind the session."""
         self._memory()
         return self._graph
 
     @property
     def engine_run(self) -> Callable[[], None]:
-        """A run on the bound memory without this object's book-keeping."""
+        """The function that runs once on the bound memory, without the session's lock, timeout and `stats`."""
         return self._memory().binding.execute
 
     def run(self, feeds: Mapping[str, Any] | None = None, *, allow_nan: bool = False) -> dict[str, np.ndarray]:
@@ -161,15 +161,15 @@ class Session:
         Parameters
         ----------
         feeds
-            Without it, the model runs in place on what `inputs` holds now. With it, every input is copied in first, and
-            copies of all outputs are returned.
+            If omitted, the model runs in place on the current contents of `inputs`. Otherwise every input is copied in
+            first, and copies of all outputs are returned.
         allow_nan
-            Let NaN pass in `feeds`; it is refused otherwise, since it is nearly always a mistake.
+            Accept NaN in `feeds`; it is refused otherwise, since it is nearly always a mistake.
 
         Returns
         -------
         dict
-            Copies of the outputs by name; empty when run in place.
+            Copies of the outputs by name; empty if run in place.
         """
         execute = self._memory().binding.execute
         arrays = None if feeds is None else self._checked_feeds(feeds, allow_nan)
@@ -190,22 +190,22 @@ class Session:
 
     @property
     def graph_stats(self) -> qnn.GraphStats:
-        """What the backend did so far: bytes it copied and reserved, bytes used in place."""
+        """The backend's totals: bytes copied and reserved, bytes used in place."""
         return self.graph.stats
 
     def reset(self) -> None:
-        """Put the model's state back to its initial values."""
+        """Reset the model's state to its initial values."""
         graph = self.graph
         with self._lock:
             graph.reset()
 
     @shielded
     def close(self) -> None:
-        """Free what the session holds; safe to call again. Views taken earlier stay readable.
+        """Free the session's resources; safe to call again. Existing views stay readable.
 
-        A run that is under way in another thread ends first, or is ended by its backend and answers an error.
+        A run in progress in another thread ends first, or its backend aborts it with an error.
         """
-        # Not in the lock that a run holds: this is what ends one that does not end by itself.
+        # Not under the lock that a run holds: this call aborts a run that does not end by itself.
         self._backend.free()
         with self._lock:
             memory, self._open = self._open, None
@@ -230,7 +230,7 @@ class Session:
         return memory
 
     def _checked_feeds(self, feeds: Mapping[str, Any], allow_nan: bool) -> dict[str, np.ndarray]:
-        """The feeds as arrays; refused as a whole before anything is written."""
+        """Return the feeds as arrays; refuse them all before anything is written."""
 
         def refuse(what: str, rule: str, hint: str = "") -> QnnError:
             return QnnError(Code.GRAPH_INVALID_TENSOR, what, rule, hint)
@@ -257,7 +257,7 @@ class Session:
 
 
 def time_limit(backend: qnn.Backend, seconds: float | None) -> qnn.Signal | None:
-    """A signal that ends executions after so many seconds; none for no limit."""
+    """Return a signal that ends executions after this many seconds; None for no limit."""
     if seconds is None:
         return None
     if isinstance(seconds, bool) or not isinstance(seconds, numbers.Real) or not 1e-6 <= seconds <= LONGEST_SECONDS:

@@ -1,8 +1,8 @@
-"""QNN's C interface, declared once: functions, structures, numbers. Whoever serves QNN or calls it uses these.
+"""Declarations of QNN's C interface: functions, structures, numbers, for code that implements or calls QNN.
 
-`types` has tensors and operations, `objects` configurations and descriptors, `system` what the system library and model
-libraries answer, `declarations` the functions, `tables` their tables. `client` reads and writes the client's memory,
-`tensors` its tensors. The structures of single backends are in their packages.
+`types` has tensors and operations, `objects` configurations and descriptors, `system` the structures of the system
+library and of model libraries, `declarations` the functions, `tables` their tables. `client` reads and writes the
+client's memory, `tensors` its tensors. The structures of single backends are in their packages.
 """
 
 from isthmus.cabi import objects, system, tables, types

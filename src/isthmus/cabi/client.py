@@ -1,8 +1,8 @@
-"""The client's memory, read and written with care: a wild pointer is refused, where a plain access ends the process.
+"""Safe access to the client's memory: an invalid pointer raises an error, where a plain access would end the process.
 
-The kernel copies, by process_vm_readv and its counterpart, and tells when there is nothing to copy. Where it is not
-allowed to, a plain access is all there is. What it has written is written again by a plain access, which valgrind and
-sanitizers see: of the kernel's they know nothing, and would call the client's answers uninitialised.
+The kernel copies (process_vm_readv and process_vm_writev) and reports invalid addresses. Where these calls are not
+allowed, plain accesses are used. Bytes written by the kernel are written again by a plain access, so that valgrind and
+sanitizers see the write. They do not see the kernel's, and would report the client's results as uninitialised.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from typing import Any, TypeVar
 import numpy as np
 
 LONGEST_TEXT = 1 << 16
-"""What no name, path or option exceeds."""
+"""Maximum length of a name, path or option."""
 MOST_CONFIGS = 256
-"""What no list of configs exceeds; one without its end is refused here at the latest."""
+"""Maximum length of a list of configs; an unterminated list is refused at this length."""
 _PAGE = 4096
 
 _Kind = TypeVar("_Kind", bound=Any)
 
 
 class BadPointer(Exception):
-    """The client's pointer does not lead to memory. The answer is the code that the function has for its arguments."""
+    """The error that a client's pointer is invalid. The function then returns its code for invalid arguments."""
 
 
 class _Span(ctypes.Structure):
@@ -46,7 +46,7 @@ for _copier in _COPIERS.values():
 def _copy(ours: int, theirs: int, nbytes: int, write: bool) -> None:
     copier, done = _COPIERS[write], 0
     while copier is not None and done < nbytes:
-        # One call copies 2 GiB at most, and no further than to the first page that is not there.
+        # One call copies at most 2 GiB, and stops at the first page that does not exist.
         local, remote = _Span(ours + done, nbytes - done), _Span(theirs + done, nbytes - done)
         copied = copier(os.getpid(), ctypes.byref(local), 1, ctypes.byref(remote), 1, 0)
         if copied == 0 or (copied < 0 and ctypes.get_errno() == errno.EFAULT):
@@ -61,20 +61,20 @@ def _copy(ours: int, theirs: int, nbytes: int, write: bool) -> None:
 
 
 def read_into(target: int, address: int, nbytes: int) -> None:
-    """Copy the client's bytes to an address of ours."""
+    """Copy the client's bytes to one of our addresses."""
     if nbytes:
         _copy(target, checked(address), nbytes, write=False)
 
 
 def checked(address: int) -> int:
-    """A pointer that must not be null."""
+    """Return a pointer after checking that it is not null."""
     if not address:
         raise BadPointer("a pointer is null")
     return address
 
 
 def read(address: int, kind: type[_Kind], index: int = 0) -> _Kind:
-    """A copy of a structure of the client's, or of one in an array of them."""
+    """Return a copy of a client's structure, or of one in an array."""
     value = kind()
     size = ctypes.sizeof(kind)
     read_into(ctypes.addressof(value), checked(address) + index * size, size)
@@ -82,16 +82,16 @@ def read(address: int, kind: type[_Kind], index: int = 0) -> _Kind:
 
 
 def read_bytes(address: int, nbytes: int) -> bytes:
-    """A copy of the client's bytes."""
+    """Return a copy of the client's bytes."""
     value = ctypes.create_string_buffer(nbytes)
     read_into(ctypes.addressof(value), address, nbytes)
     return value.raw
 
 
 def read_large(address: int, nbytes: int) -> memoryview:
-    """A copy of so many of the client's bytes that they deserve pages of their own, given back with the last view.
+    """Copy many of the client's bytes into separate pages, which are released with the last view.
 
-    Only what is there is copied, and only for that is memory used: the client may say any size.
+    Only existing bytes are copied, and only they use memory: the client may declare any size.
     """
     read_bytes(address + nbytes - 1, 1)
     pages = mmap.mmap(-1, nbytes)
@@ -100,7 +100,7 @@ def read_large(address: int, nbytes: int) -> memoryview:
 
 
 def read_array(address: int, dtype: Any, dims: tuple[int, ...]) -> np.ndarray:
-    """A copy of the client's numbers."""
+    """Return a copy of the client's numbers."""
     array = np.empty(dims, dtype)
     if array.size:
         read_into(array.ctypes.data, address, array.nbytes)
@@ -108,13 +108,13 @@ def read_array(address: int, dtype: Any, dims: tuple[int, ...]) -> np.ndarray:
 
 
 def pointer(structure: Any, field: str) -> int:
-    """Where a pointer in a structure points, 0 for nowhere; what ctypes answers is what lies there."""
+    """Return the address in a structure's pointer field, 0 for null; ctypes itself would return what it points to."""
     offset = getattr(type(structure), field).offset
     return ctypes.c_uint64.from_address(ctypes.addressof(structure) + offset).value
 
 
 def text(address: int) -> str | None:
-    """The client's text; None for a null pointer."""
+    """Return the client's text; None for a null pointer."""
     if not address:
         return None
     found = b""
@@ -128,7 +128,7 @@ def text(address: int) -> str | None:
 
 
 def listed(address: int, kind: type[_Kind]) -> Iterator[_Kind]:
-    """Copies of the structures that a list of pointers, with a null one at its end, leads to; none for no list."""
+    """Yield copies of the structures in a null-terminated list of pointers; none for a null list."""
     if not address:
         return
     for index in range(MOST_CONFIGS):
@@ -140,21 +140,21 @@ def listed(address: int, kind: type[_Kind]) -> Iterator[_Kind]:
 
 
 def listed_all(address: int, kind: type[_Kind], count: int) -> list[_Kind]:
-    """Copies of the structures that so many pointers lead to."""
+    """Return copies of the structures that `count` pointers point to."""
     return [read(read(address, ctypes.c_uint64, index).value, kind) for index in range(count)]
 
 
 def write(address: int, value: Any) -> None:
-    """Write a value of ctypes to the client's memory."""
+    """Write a ctypes value to the client's memory."""
     _copy(ctypes.addressof(value), checked(address), ctypes.sizeof(value), write=True)
 
 
 def write_bytes(address: int, content: bytes | memoryview) -> None:
-    """Write bytes to the client's memory, straight from where they are."""
+    """Write bytes to the client's memory without an intermediate copy."""
     source = np.frombuffer(content, np.uint8) if len(content) else np.empty(0, np.uint8)
     _copy(source.ctypes.data, checked(address), source.nbytes, write=True)
 
 
 def write_number(address: int, value: int, kind: type = ctypes.c_uint64) -> None:
-    """Write a number, 64 bits wide unless said otherwise."""
+    """Write a number, of 64 bits by default."""
     write(address, kind(value))

@@ -1,12 +1,12 @@
-"""QNN's functions, each declared once: its place in a table, its parameters in C, and what a call does with them.
+"""Declarations of QNN's functions: the position in a table, the C parameters, and what a call does with them.
 
-All else that is said of a function follows from here: what ctypes passes (`tables`), the prototypes in the headers and
-the functions in C that call Python (`isthmus.capi.headers`), the checks of a client's calls (`isthmus.capi.protocol`).
-The order is that of the tables. Where no parameters are declared, they are not public.
+Everything else about a function is derived from here: ctypes arguments (`tables`), the prototypes in the headers and
+the C functions that call Python (`isthmus.capi.headers`), the checks of a client's calls (`isthmus.capi.protocol`). The
+order is that of the tables. Functions without declared parameters have parameters that are not public.
 
-A mark behind a parameter's name says what its type does not: ``?`` it may be null, ``+`` the call stores a handle there
-that the client has to free, ``~`` the call frees it. Of the system library's functions only the last is declared: their
-calls are not checked.
+A mark after a parameter's name adds to its type: ``?`` it may be null, ``+`` the call stores a handle there that the
+client must free, ``~`` the call frees it. The system library's functions are declared with the last mark only, because
+their calls are not checked.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class Parameter:
     Parameters
     ----------
     type
-        As C writes it: ``const QnnGraph_Config_t **``.
+        The C type, such as ``const QnnGraph_Config_t **``.
     mark
-        OPTIONAL, CREATED, FREED, or nothing.
+        OPTIONAL, CREATED, FREED, or empty.
     """
 
     type: str
@@ -35,17 +35,17 @@ class Parameter:
 
     @property
     def base(self) -> str:
-        """The type that it has, or that it points to."""
+        """Its type without pointers."""
         return self.type.removeprefix("const ").rstrip(" *")
 
     @property
     def stars(self) -> int:
-        """How many pointers lead to the base type."""
+        """The number of pointer levels above the base type."""
         return self.type.count("*")
 
     @property
     def declaration(self) -> str:
-        """The parameter in C."""
+        """The C declaration of the parameter."""
         return f"{self.type}{'' if self.stars else ' '}{self.name}"
 
 
@@ -53,7 +53,7 @@ Functions = dict[str, tuple[Parameter, ...] | None]
 
 
 def _read(text: str) -> Functions:
-    """Read declarations, in their order.
+    """Parse declarations, in order.
 
     Examples
     --------
@@ -165,7 +165,7 @@ BACKEND = _read("""
     contextAddToDlc(Qnn_ContextHandle_t context, Qnn_Handle_t dlc)
     reserved72 reserved73 backendRegisterOpPackageFromBinary
     """)
-"""The functions of a back end."""
+"""The functions of a backend."""
 
 SYSTEM = _read("""
     systemContextCreate(QnnSystemContext_Handle_t *sysCtx)

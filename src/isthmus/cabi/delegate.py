@@ -1,4 +1,4 @@
-"""The structures of QNN's TFLite delegate, as a program in C fills them (delegate API 0.20)."""
+"""The structures of QNN's TFLite delegate, as a C program fills them (delegate API 0.20)."""
 
 from __future__ import annotations
 

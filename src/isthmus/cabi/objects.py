@@ -1,4 +1,4 @@
-"""QNN's configurations, properties, memory descriptors, devices and profiles in C."""
+"""C structures of QNN's configurations, properties, memory descriptors, devices and profiles."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class ProfileOption(IntEnum):
 
 
 class SignalOption(IntEnum):
-    """QNN_SIGNAL_CONFIG_OPTION_*, by the numbers of QNN's headers."""
+    """QNN_SIGNAL_CONFIG_OPTION_*, with the numbers of QNN's headers."""
 
     CUSTOM = 0
     ABORT = 1
@@ -92,7 +92,7 @@ class EventUnit(IntEnum):
 
 
 class PropertyAnswer(IntEnum):
-    """What propertyHasCapability answers."""
+    """The return values of propertyHasCapability."""
 
     SUPPORTED = 0
     NOT_SUPPORTED = 1000
@@ -114,7 +114,7 @@ PROPERTY_GROUPS = {
     "device": 1501,
     "global_config": 1601,
 }
-"""The key of each group of capabilities; the keys of its members follow it."""
+"""The first key of each group of capabilities; the keys of its members follow."""
 PROPERTY_TENSOR_SUPPORT_RETRIEVE_RAW = 516
 
 
@@ -206,7 +206,7 @@ class ExecuteEnvironment(ctypes.Structure):
 
 
 class Property(ctypes.Structure):
-    """QnnBackend_Property_t and QnnGraph_Property_t: a custom property is their only option, 0."""
+    """QnnBackend_Property_t and QnnGraph_Property_t: their only option is a custom property, 0."""
 
     _fields_ = [("option", c_uint32), ("customProperty", c_void_p)]
 
@@ -234,7 +234,7 @@ class MemDmaBufInfo(ctypes.Structure):
 
 
 class MemUnion(ctypes.Union):
-    """What a memory descriptor points to."""
+    """The target of a memory descriptor."""
 
     _fields_ = [("ionInfo", MemIonInfo), ("customInfo", c_void_p), ("dmaBufInfo", MemDmaBufInfo)]
 
@@ -371,7 +371,7 @@ class BinaryBuffer(ctypes.Structure):
 
 
 class ContextParamsV1(ctypes.Structure):
-    """QnnContext_ParamsV1_t: one binary of several to be loaded, and whom to tell."""
+    """QnnContext_ParamsV1_t: one of several binaries to load, and its callback."""
 
     _fields_ = [
         ("config", POINTER(POINTER(ContextConfig))),
@@ -390,6 +390,8 @@ class ContextParams(ctypes.Structure):
 
 
 NOTIFY = ctypes.CFUNCTYPE(None, c_void_p, c_uint64)
-"""Qnn_NotifyFn_t: what the client gave, and the error (Qnn_NotifyStatus_t by value)."""
+"""Qnn_NotifyFn_t: the client's parameter, and the error (Qnn_NotifyStatus_t by value)."""
 CONTEXT_NOTIFY = ctypes.CFUNCTYPE(None, c_void_p, c_void_p, c_char_p, c_uint32, c_void_p, c_uint64)
-"""QnnContext_createFromBinaryNotifyFn_t: context, graph, its name, 0 for a graph or 1, what the client gave, error."""
+"""QnnContext_createFromBinaryNotifyFn_t: context, graph, its name, 0 for a graph or 1 for a context, the client's
+parameter, error.
+"""

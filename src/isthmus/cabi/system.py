@@ -1,4 +1,4 @@
-"""The structures of QNN's system library and of model libraries: what binaries and graphs hold."""
+"""The structures of QNN's system library and of model libraries: the contents of binaries and graphs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class GraphInfoV3(ctypes.Structure):
 
 
 class GraphInfo(ctypes.Structure):
-    """QnnSystemContext_GraphInfo_t. What all versions have can be read as version 3."""
+    """QnnSystemContext_GraphInfo_t. The fields common to all versions can be read as version 3."""
 
     _fields_ = [("version", c_uint32), ("graphInfoV3", GraphInfoV3)]
 
@@ -77,7 +77,7 @@ class BinaryInfoV3(ctypes.Structure):
 
 
 class BinaryInfoUnion(ctypes.Union):
-    """What a context binary holds, in one version."""
+    """The contents of a context binary, in one version."""
 
     _fields_ = [
         ("contextBinaryInfoV1", BinaryInfoV1),
@@ -106,7 +106,7 @@ class SerializationHeader(ctypes.Structure):
 
 
 class SerializationConfigUnion(ctypes.Union):
-    """How many messages there may be (0), or who writes (1)."""
+    """The maximum number of messages (0), or the header that names the writer (1)."""
 
     _fields_ = [("maxNumMessages", c_uint32), ("serializationHeader", SerializationHeader)]
 
@@ -119,7 +119,7 @@ class SerializationConfig(ctypes.Structure):
 
 
 class ProfileEventUnion(ctypes.Union):
-    """An event as it was told (0), or with its time (1)."""
+    """An event (0), or an extended event with its time (1)."""
 
     _fields_ = [("eventData", EventData), ("extendedEventData", ExtendedEventData)]
 
@@ -137,7 +137,7 @@ class ProfileEvent(ctypes.Structure):
 
 
 class ProfileHeader(ctypes.Structure):
-    """QnnSystemProfile_HeaderV1_t: of which call."""
+    """QnnSystemProfile_HeaderV1_t: which call the profile is of."""
 
     _fields_ = [
         ("startTime", c_uint64),
@@ -163,7 +163,7 @@ class ProfileData(ctypes.Structure):
 
 
 class ModelGraphInfo(ctypes.Structure):
-    """GraphInfo_t, as a model library's QnnModel_composeGraphs answers it."""
+    """GraphInfo_t, as a model library's QnnModel_composeGraphs returns it."""
 
     _fields_ = [
         ("graph", c_void_p),
@@ -182,7 +182,7 @@ class ModelGraphConfigInfo(ctypes.Structure):
 
 
 GRAPH_CONFIGS = POINTER(POINTER(GraphConfig))
-"""A list of configs of a graph, with a null one at its end."""
+"""A null-terminated list of a graph's configs."""
 
 
 class DlcGraphConfigInfo(ctypes.Structure):

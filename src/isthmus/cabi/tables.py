@@ -1,7 +1,7 @@
-"""QNN's two function tables as ctypes has them: their entries, what each takes, and how a client gets at them.
+"""QNN's two function tables in ctypes: their entries, the parameters of each, and how a client gets the tables.
 
-Entries were only ever added at the end: a table of an older version is a beginning of this one. Where a table is passed
-by value (`QnnSystemDlc_composeGraphs`, `QnnModel_composeGraphs`) its size is part of the call.
+Entries have only ever been added at the end: a table of an older version is a prefix of this one. If a table is passed
+by value (`QnnSystemDlc_composeGraphs`, `QnnModel_composeGraphs`), its size is part of the call.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ from isthmus.cabi.types import OpConfig, Tensor, Version
 from isthmus.errors import Code, QnnError
 
 CORE_VERSION = (2, 40, 0)
-"""The core API whose table this is."""
+"""The version of the core API that this table is of."""
 SYSTEM_VERSION = (1, 15, 0)
-"""The system API whose table this is."""
+"""The version of the system API that this table is of."""
 COMPOSING_ENTRIES = 25
-"""How many entries from the first a library that composes graphs calls: up to tensorCreateGraphTensor."""
+"""How many of the first entries a library that composes graphs may call: up to tensorCreateGraphTensor."""
 
 BACKEND_FUNCTIONS, SYSTEM_FUNCTIONS = tuple(BACKEND), tuple(SYSTEM)
 
 
 class FunctionTable(ctypes.Structure):
-    """The back end's functions (QNN_INTERFACE_VER_TYPE)."""
+    """The backend's functions (QNN_INTERFACE_VER_TYPE)."""
 
     _fields_ = [(name, c_void_p) for name in BACKEND_FUNCTIONS]
 
@@ -61,7 +61,7 @@ class SystemFunctionTable(ctypes.Structure):
 
 
 class Interface(ctypes.Structure):
-    """What a back end's library provides (QnnInterface_t)."""
+    """The interface of a backend's library (QnnInterface_t)."""
 
     _fields_ = [
         ("backendId", c_uint32),
@@ -73,7 +73,7 @@ class Interface(ctypes.Structure):
 
 
 class SystemInterface(ctypes.Structure):
-    """What the system library provides (QnnSystemInterface_t)."""
+    """The interface of the system library (QnnSystemInterface_t)."""
 
     _fields_ = [
         ("backendId", c_uint32),
@@ -90,7 +90,7 @@ _ENUMERATIONS = """
     QnnSystemDlc_RecordType_t
     """
 _OPAQUE = "void QnnContext_Buffer_t Qnn_OpMapping_t QnnSystemProfile_SerializationTargetConfig_t"
-"""What is only pointed to here."""
+"""Types that are only used through pointers here."""
 TYPES: dict[str, Any] = {
     **dict.fromkeys(_ADDRESSES.split(), c_void_p),
     **dict.fromkeys(_ENUMERATIONS.split(), c_uint32),
@@ -108,15 +108,15 @@ TYPES: dict[str, Any] = {
     "QnnSystemDlc_GraphConfigInfo_t": DlcGraphConfigInfo, "QnnSystemProfile_ProfileData_t": ProfileData,
     "QnnSystemProfile_SerializationTarget_t": SerializationTarget,
 }  # fmt: skip
-"""The types of parameters by their names in C, besides texts and handles."""
+"""The types of parameters by C name, except texts and handles."""
 
 
 def _passed(parameter: Parameter) -> Any:
-    """Answer what ctypes passes for a parameter."""
+    """Return the ctypes type of a parameter."""
     base, stars = parameter.base, parameter.stars
     kind: Any = c_void_p
     if base == "char":
-        # What is to be freed is known by its address, and not by what it says.
+        # An object to be freed is identified by its address, not by its contents.
         kind, stars = c_void_p if parameter.mark == FREED else c_char_p, stars - 1
     elif stars and base in ("uint8_t", *_OPAQUE.split()):
         stars -= 1
@@ -132,21 +132,23 @@ ARGUMENTS: dict[str, list[Any]] = {
     for name, parameters in {**BACKEND, **SYSTEM}.items()
     if parameters is not None
 }
-"""What functions take, by name; each answers a 64-bit error. Those that are missing here take what is not public."""
+"""The parameter types of functions, by name; each function returns a 64-bit error. The parameters of missing functions
+are not public.
+"""
 
 
 class ComposingTable(ctypes.Structure):
-    """A table to hand to a library that composes graphs, whichever version it was built for.
+    """A table for a library that composes graphs, whatever version it was built for.
 
-    Such a library takes its table by value, with further arguments behind it on the stack. It calls nothing beyond the
-    first entries; what it reads as its further arguments is zero in any version: no debugging, no callback, no level.
+    Such a library takes its table by value, with further arguments after it on the stack. It calls only the first
+    entries. What it reads as its further arguments is zero in any version: no debugging, no callback, no level.
     """
 
     _fields_ = [("entries", c_void_p * COMPOSING_ENTRIES), ("zeros", c_void_p * 150)]
 
     @classmethod
     def of(cls, table: FunctionTable) -> ComposingTable:
-        """The beginning of a table."""
+        """Copy the first entries of a table."""
         made = cls()
         for index, name in enumerate(BACKEND_FUNCTIONS[:COMPOSING_ENTRIES]):
             made.entries[index] = getattr(table, name)
@@ -158,7 +160,7 @@ LOG_CALLBACK = ctypes.CFUNCTYPE(None, c_char_p, c_uint32, c_uint64, c_void_p)
 
 
 def function(table: FunctionTable | SystemFunctionTable, name: str) -> Any:
-    """A function of a table, ready to be called.
+    """Return a callable function of a table.
 
     Raises
     ------
@@ -174,18 +176,18 @@ def function(table: FunctionTable | SystemFunctionTable, name: str) -> Any:
 
 
 def providers(library: ctypes.CDLL) -> list[Interface]:
-    """What a back end's library provides (QnnInterface_getProviders).
+    """Return the interfaces that a backend's library provides (QnnInterface_getProviders).
 
     Raises
     ------
     QnnError
-        COMMON_LOADING_BINARIES if it is no such library, or answers an error or no provider.
+        COMMON_LOADING_BINARIES if it is not such a library, or returns an error or no provider.
     """
     return _providers(library, "QnnInterface_getProviders", Interface)
 
 
 def system_providers(library: ctypes.CDLL) -> list[SystemInterface]:
-    """What a system library provides (QnnSystemInterface_getProviders); see `providers`."""
+    """Return the interfaces that a system library provides (QnnSystemInterface_getProviders); see `providers`."""
     return _providers(library, "QnnSystemInterface_getProviders", SystemInterface)
 
 

@@ -1,7 +1,7 @@
-"""What a client's tensors say of themselves (`Qnn_Tensor_t`), copied with care, in QNN's own numbers.
+"""Descriptions of a client's tensors (`Qnn_Tensor_t`), copied safely, with QNN's own numbers.
 
-Here is checked what every reader needs: a version and a form that are understood, and sizes that can be. Which data
-types, kinds of tensors and encodings there may be is for the reader to say.
+This module checks what every reader needs: a known version and format, and possible sizes. The reader decides which
+data types, kinds of tensors and encodings it supports.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from isthmus.errors import Code, QnnError
 
 MAX_RANK = 8
 MAX_SCALES = 1 << 24
-"""The most scales of one encoding."""
+"""Maximum number of scales of one encoding."""
 _DENSE = 0
 _PAIR = np.dtype([("scale", np.float32), ("offset", np.int32)])
 assert _PAIR.itemsize == ctypes.sizeof(ScaleOffset)
@@ -33,14 +33,14 @@ assert _PAIR.itemsize == ctypes.sizeof(ScaleOffset)
 
 @dataclass(frozen=True)
 class EncodingFields:
-    """How stored integers mean reals: one scale and offset, or one of each an index along an axis.
+    """An encoding of reals as integers: one scale and offset, or one pair per index along an axis.
 
     Parameters
     ----------
     bits
-        How many low bits of an element count; 0 for all that its data type has.
+        How many low bits of an element are significant; 0 for all bits of its data type.
     kind
-        QNN's number for the form. Of one that is not read here there are no scales.
+        QNN's number for the encoding. An encoding that is not read here has no scales.
     """
 
     scales: np.ndarray
@@ -52,12 +52,12 @@ class EncodingFields:
 
 @dataclass(frozen=True)
 class TensorFields:
-    """A tensor. Of one that stands for an absent input or output (NULL) nothing is read but its name.
+    """A tensor's fields. For an absent input or output (NULL), only the id, name and types are read.
 
     Parameters
     ----------
     data, nbytes
-        Where its elements are, and how many bytes of them; 0 for a tensor that has none, or a memory handle.
+        The address and size of its elements; 0 for a tensor without elements, or with a memory handle.
     """
 
     id: int
@@ -72,14 +72,14 @@ class TensorFields:
 
 
 def tensor_fields(tensor: Tensor) -> TensorFields:
-    """Read what a tensor says.
+    """Read a tensor's fields.
 
     Raises
     ------
     BadPointer
-        If it points to what is not there.
+        If one of its pointers is invalid.
     QnnError
-        TENSOR_INVALID_TENSOR_PARAM or TENSOR_UNSUPPORTED_TENSOR_PARAM for what cannot be read.
+        TENSOR_INVALID_TENSOR_PARAM or TENSOR_UNSUPPORTED_TENSOR_PARAM if it cannot be read.
     """
     fields = tensor.v2
     name = text(pointer(fields, "name")) or ""

@@ -1,7 +1,7 @@
-"""QNN's values in C: tensors of both versions with all quantization encodings, parameters, operations.
+"""C structures of QNN's values: tensors of both versions with all quantization encodings, parameters, operations.
 
-The names are those of QNN's headers, so that a listing in C and the code here say the same. Sizes are those of 64-bit
-machines; tests compare them with what a compiler makes of our header.
+The names are those of QNN's headers, so that C listings and this code match. Sizes are those of 64-bit machines; tests
+compare them with a compiler's sizes for our header.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from enum import IntEnum
 from typing import Any
 
 UNDEFINED = 0x7FFFFFFF
-"""What every enumeration of QNN means by nothing."""
+"""The undefined value of every QNN enumeration."""
 
 
 class Definition(IntEnum):
-    """QNN_DEFINITION_*: who says what follows."""
+    """QNN_DEFINITION_*: who defines the value that follows."""
 
     IMPL_GENERATED = 0
     DEFINED = 1
@@ -51,7 +51,7 @@ class QuantizationEncoding(IntEnum):
 
 
 class TensorKind(IntEnum):
-    """QNN_TENSOR_TYPE_*: the graph's own six, and those that a client may change or leave out."""
+    """QNN_TENSOR_TYPE_*: the six types that graphs use, and those that a client may update or omit."""
 
     APP_WRITE = 0
     APP_READ = 1
@@ -89,7 +89,7 @@ class ParamType(IntEnum):
 DATATYPE_SFIXED_POINT_4 = 0x0304
 DATATYPE_UFIXED_POINT_4 = 0x0404
 DATATYPE_STRING = 0x0608
-"""Data types that parameters and packed weights have, and no tensor of a graph here."""
+"""Data types of parameters and packed weights that no tensor of a graph has here."""
 
 
 class Version(ctypes.Structure):
@@ -114,13 +114,13 @@ class AxisScaleOffset(ctypes.Structure):
 
 
 class BwScaleOffset(ctypes.Structure):
-    """Qnn_BwScaleOffset_t: values of fewer bits than their type has."""
+    """Qnn_BwScaleOffset_t: values with fewer bits than their type."""
 
     _fields_ = [("bitwidth", c_uint32), ("scale", c_float), ("offset", c_int32)]
 
 
 class BwAxisScaleOffset(ctypes.Structure):
-    """Qnn_BwAxisScaleOffset_t; no offsets mean that all are 0."""
+    """Qnn_BwAxisScaleOffset_t; null offsets mean that all are 0."""
 
     _fields_ = [
         ("bitwidth", c_uint32),
@@ -132,7 +132,7 @@ class BwAxisScaleOffset(ctypes.Structure):
 
 
 class BlockEncoding(ctypes.Structure):
-    """Qnn_BlockEncoding_t: a block's size in every dimension, and a pair for every block."""
+    """Qnn_BlockEncoding_t: a block's size in every dimension, and a scale and offset for every block."""
 
     _fields_ = [("blockSize", POINTER(c_uint32)), ("scaleOffset", POINTER(ScaleOffset))]
 
@@ -144,7 +144,7 @@ class BlockScales(ctypes.Union):
 
 
 class BlockwiseExpansion(ctypes.Structure):
-    """Qnn_BlockwiseExpansion_t: a pair for every index of an axis, and a whole factor for every block along it."""
+    """Qnn_BlockwiseExpansion_t: a scale and offset per index of an axis, and an integer factor per block along it."""
 
     _anonymous_ = ("blocks",)
     _fields_ = [
@@ -198,7 +198,7 @@ class ClientBuffer(ctypes.Structure):
 
 
 class TensorMemory(ctypes.Union):
-    """Where a tensor's elements are: raw memory, a registered one, or what a callback answers."""
+    """The source of a tensor's elements: raw memory, registered memory, or a callback."""
 
     _fields_ = [("clientBuf", ClientBuffer), ("memHandle", c_void_p), ("retrieveRaw", c_void_p)]
 
@@ -231,7 +231,7 @@ class SparseParams(ctypes.Structure):
 
 
 class TensorV2(ctypes.Structure):
-    """Qnn_TensorV2_t: the first version, and more behind it."""
+    """Qnn_TensorV2_t: the first version's fields, followed by more."""
 
     _anonymous_ = ("memory",)
     _fields_ = [
@@ -249,7 +249,7 @@ class TensorUnion(ctypes.Union):
 
 
 class Tensor(ctypes.Structure):
-    """Qnn_Tensor_t. What both versions have can be read and written as `v1`."""
+    """Qnn_Tensor_t. The fields common to both versions can be read and written as `v1`."""
 
     _anonymous_ = ("versions",)
     _fields_ = [("version", c_uint32), ("versions", TensorUnion)]
@@ -312,7 +312,7 @@ SCALAR_FIELDS = {
     0x0508: "bool8Value",
     DATATYPE_STRING: "stringValue",
 }
-"""Which field of a scalar holds a value of a data type."""
+"""The field of a scalar that holds a value of each data type."""
 
 
 class ParamUnion(ctypes.Union):

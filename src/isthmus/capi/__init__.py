@@ -1,6 +1,6 @@
-"""QNN's C interface, served: libraries that any client of QNN can load, over the API in Python.
+"""QNN's C interface: libraries that any QNN client can load, on top of the Python API.
 
-`install` makes them, `load` brings them into this process, and `graphs` shows what clients in C do with them here.
+`install` writes them, `load` loads them into this process, and `graphs` shows what C clients do with them here.
 """
 
 from isthmus.capi.inspection import graphs, load

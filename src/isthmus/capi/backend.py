@@ -1,4 +1,4 @@
-"""QnnProperty_*, QnnBackend_*, QnnError_*: what a back end is, and which operations it takes."""
+"""QnnProperty_*, QnnBackend_*, QnnError_*: backends, their capabilities and their operations."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _EVERYWHERE = {
     *(106, 107),  # platform options, composition
-    *(202, 205, 206, 208, 210, 211, 212),  # binaries, configuration, graphs by name, binaries in many ways
+    *(202, 205, 206, 208, 210, 211, 212),  # binaries, configuration, graphs by name, several kinds of binaries
     *(302, 304, 306, 308, 311, 313, 322),  # configuration, asynchronous, priorities, signals, execution, profiles
     *(509, 510, 511, 512),  # quantization: for a tensor, along an axis, both with fewer bits
     *(1201, 1202, 1203),  # signals: abort, timeout
@@ -37,13 +37,13 @@ _EVERYWHERE = {
     *(1401, 1404, 1405),  # profiles: number of events, extended events
     1501,  # devices
 }
-"""The keys that every back end answers with yes. Others of a known group are answered with no."""
+"""The capability keys that every backend supports. Other keys of a known group are not supported."""
 _LAST_IN_GROUP = 60
 
 
 @serves("propertyHasCapability", expected=True)
 def property_has_capability(server: LibraryServer, key: int) -> int:
-    """Whether the back end has something."""
+    """Return whether the backend has a capability."""
     if key in _EVERYWHERE or key in server.facet.capabilities:
         return PropertyAnswer.SUPPORTED
     known = any(first <= key < first + _LAST_IN_GROUP for first in PROPERTY_GROUPS.values())
@@ -53,7 +53,7 @@ def property_has_capability(server: LibraryServer, key: int) -> int:
 @serves("backendCreate", Code.BACKEND_INVALID_ARGUMENT)
 @shielded
 def backend_create(server: LibraryServer, log: int, configs: int, out: int) -> None:
-    """A back end. Its configuration file may come as the platform option ``config_file_path:`` or by a variable."""
+    """Create a backend. Its config file is the platform option ``config_file_path:`` or an environment variable."""
     from isthmus.capi.records import log_of
 
     write_number(out, 0)
@@ -83,13 +83,13 @@ def backend_create(server: LibraryServer, log: int, configs: int, out: int) -> N
 
 
 def backend_of(server: LibraryServer, handle: int, code: Code = Code.BACKEND_INVALID_HANDLE) -> qnn.Backend:
-    """The back end of a handle."""
+    """Return the backend of a handle."""
     return server.handles.get(handle, qnn.Backend, code, "backend")
 
 
 @serves("backendSetConfig", Code.BACKEND_INVALID_ARGUMENT)
 def backend_set_config(server: LibraryServer, handle: int, configs: int) -> None:
-    """Only the level of error reports can be changed later, and it changes nothing."""
+    """Check the configs. Only the error reporting level can be changed later, and it has no effect."""
     backend_of(server, handle)
     for given in listed(configs, BackendConfig):
         if given.option != BackendOption.ERROR_REPORTING:
@@ -98,19 +98,19 @@ def backend_set_config(server: LibraryServer, handle: int, configs: int) -> None
 
 @serves("backendGetApiVersion", Code.BACKEND_INVALID_ARGUMENT)
 def backend_get_api_version(server: LibraryServer, out: int) -> None:
-    """The versions of the core and of the back end's own interface."""
+    """Write the versions of the core API and of the backend's own interface."""
     write(out, (Version * 2)(Version(*CORE_VERSION), Version(*server.facet.version)))
 
 
 @serves("backendGetBuildId", Code.BACKEND_INVALID_ARGUMENT)
 def backend_get_build_id(server: LibraryServer, out: int) -> None:
-    """This software's version and platform."""
+    """Write this software's version and platform."""
     write_number(out, server.keep_text(build_id()))
 
 
 @serves("backendGetSupportedOperations", Code.BACKEND_INVALID_ARGUMENT)
 def backend_get_supported_operations(server: LibraryServer, handle: int, count: int, out: int) -> None:
-    """The operations by package and name."""
+    """Write the supported operations by package and name."""
     names = backend_of(server, handle).get_supported_operations()
 
     def operations() -> ctypes.Array[OperationName]:
@@ -124,7 +124,7 @@ def backend_get_supported_operations(server: LibraryServer, handle: int, count: 
 
 @serves("backendValidateOpConfig", Code.BACKEND_INVALID_ARGUMENT, expected=True)
 def backend_validate_op_config(server: LibraryServer, handle: int, config: int) -> None:
-    """Refuse what a graph could not take or the back end not execute."""
+    """Refuse a node that a graph cannot take or the backend cannot execute."""
     backend = backend_of(server, handle)
     node = node_at(config)
     node.check_package(Code.BACKEND_OP_PACKAGE_NOT_FOUND, Code.BACKEND_OP_PACKAGE_NOT_FOUND)
@@ -137,7 +137,7 @@ def backend_validate_op_config(server: LibraryServer, handle: int, config: int) 
     try:
         _validate(backend, node, inputs, outputs)
     except QnnError as problem:
-        # Further operands may be constants that earlier nodes make of constants, which is not known here.
+        # Further operands may be constants computed from constants by earlier nodes, which is not known here.
         computed = [_as_static(info) if index else info for index, info in enumerate(inputs)]
         if problem.code is not Code.OP_PACKAGE_VALIDATION_FAILURE or computed == inputs:
             raise
@@ -145,7 +145,7 @@ def backend_validate_op_config(server: LibraryServer, handle: int, config: int) 
 
 
 def _validate_casts(backend: qnn.Backend, node: ClientNode) -> None:
-    """Refuse inputs and outputs in BFLOAT_16 where the back end does not cast them."""
+    """Refuse BFLOAT_16 inputs and outputs if the backend does not cast them."""
     for info in (*node.inputs, *node.outputs):
         if info.dtype is DataType.BFLOAT_16 and info.type in (TensorType.APP_WRITE, TensorType.APP_READ):
             stored = Tensor(info.name or "unnamed", info.type, info.dtype, info.dims)
@@ -155,7 +155,7 @@ def _validate_casts(backend: qnn.Backend, node: ClientNode) -> None:
 
 
 def _turned(info: ClientTensorInfo) -> ClientTensorInfo:
-    """A sequence as it is between the two transposes that it will stand between."""
+    """Swap the first two dimensions of a sequence, which will be placed between two transposes."""
     return replace(info, dims=(info.dims[1], info.dims[0], *info.dims[2:])) if len(info.dims) == 3 else info
 
 
@@ -171,7 +171,7 @@ def _as_static(info: ClientTensorInfo) -> ClientTensorInfo:
 
 
 def _asked_about(info: ClientTensorInfo) -> Tensor:
-    """A tensor that is in no graph. A static one may come without its contents, of which none are kept."""
+    """Return a tensor that is in no graph. A static one may lack its contents; contents are not kept."""
     data = None
     if info.type is TensorType.STATIC:
         data = info.contents()
@@ -182,7 +182,7 @@ def _asked_about(info: ClientTensorInfo) -> Tensor:
 
 @serves("backendFree", Code.BACKEND_INVALID_HANDLE)
 def backend_free(server: LibraryServer, handle: int) -> None:
-    """End a back end, its contexts too."""
+    """Free a backend and its contexts."""
     backend = backend_of(server, handle)
     server.forget_executions()
     backend.free()
@@ -191,7 +191,7 @@ def backend_free(server: LibraryServer, handle: int) -> None:
 
 @serves("backendGetProperty", Code.BACKEND_INVALID_ARGUMENT)
 def backend_get_property(server: LibraryServer, handle: int, properties: int) -> None:
-    """Custom properties of the back end."""
+    """Read custom properties of the backend."""
     backend = backend_of(server, handle)
     for given in listed(properties, Property):
         options.get_property(server, backend, given)
@@ -199,26 +199,26 @@ def backend_get_property(server: LibraryServer, handle: int, properties: int) ->
 
 @serves("errorGetMessage")
 def error_get_message(server: LibraryServer, error: int, out: int) -> None:
-    """The name of a code."""
+    """Return the name of an error code."""
     write_number(out, server.keep_text(_named(error)))
 
 
 @serves("errorGetVerboseMessage")
 def error_get_verbose_message(server: LibraryServer, error: int, out: int) -> None:
-    """Why a code was last answered; its name where it never was."""
+    """Write why an error code was last returned, or its name if it never was."""
     message = server.reason(error & 0xFFFF) or _named(error)
     write_number(out, server.keep(ctypes.create_string_buffer(message.encode(errors="backslashreplace"))))
 
 
 @serves("errorFreeVerboseMessage")
 def error_free_verbose_message(server: LibraryServer, message: int) -> None:
-    """Let go of a message."""
+    """Free a message."""
     if server.kept.pop(message, None) is None:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"message at {message:#x}", "it does not belong to this library")
 
 
 _GRAPH_TWICE = (Code.GRAPH_DOES_NOT_EXIST, Code.GRAPH_FINALIZED, Code.GRAPH_NOT_FINALIZED)
-"""Codes whose names in C have the word twice: QNN_GRAPH_ERROR_GRAPH_FINALIZED."""
+"""Codes whose C names repeat the word: QNN_GRAPH_ERROR_GRAPH_FINALIZED."""
 
 
 def name_of(code: Code) -> str:

@@ -1,4 +1,4 @@
-"""QnnSystemContext_* and QnnSystemTensor_*: what context binaries hold, told without a back end."""
+"""QnnSystemContext_* and QnnSystemTensor_*: the contents of context binaries, described without a backend."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from isthmus.capi.serve import LibraryServer
 
 INVALID_HANDLE, MALFORMED_BINARY = 30000, 30010
-"""What the system library answers, which no back end does."""
+"""Error codes of the system library that no backend returns."""
 _UNDEFINED = QuantizationEncoding.UNDEFINED
 
 
 class ClientSystemContext:
-    """A system context as the client knows it, with what it was told of binaries."""
+    """A client's system context, with the descriptions of binaries that it has returned."""
 
     def __init__(self) -> None:
         self.told: list[Any] = []
@@ -45,7 +45,7 @@ class ClientSystemContext:
 
 @serves("systemContextCreate")
 def system_context_create(server: LibraryServer, out: int) -> None:
-    """A system context."""
+    """Create a system context."""
     write_number(out, 0)
     write_number(out, server.handles.add(ClientSystemContext()))
 
@@ -62,7 +62,7 @@ def _context(server: LibraryServer, handle: int) -> ClientSystemContext | None:
 def system_context_get_binary_info(
     server: LibraryServer, handle: int, binary: int, nbytes: int, out: int, size: int
 ) -> int | None:
-    """Describe a binary. What is told lives as long as the system context."""
+    """Describe a binary. The description lives as long as the system context."""
     context = _context(server, handle)
     if context is None:
         return INVALID_HANDLE
@@ -85,13 +85,13 @@ def system_context_get_binary_info(
 
 @serves("systemContextGetMetaData")
 def system_context_get_meta_data(server: LibraryServer, handle: int, binary: int, nbytes: int, out: int) -> int | None:
-    """The same."""
+    """Describe a binary, as `system_context_get_binary_info` does."""
     return system_context_get_binary_info(server, handle, binary, nbytes, out, 0)
 
 
 @serves("systemContextFree")
 def system_context_free(server: LibraryServer, handle: int) -> int | None:
-    """End a system context and all that it told."""
+    """Free a system context and the descriptions it has returned."""
     if _context(server, handle) is None:
         return INVALID_HANDLE
     server.handles.remove(handle)
@@ -100,7 +100,7 @@ def system_context_free(server: LibraryServer, handle: int) -> int | None:
 
 @serves("systemTensorGetMemoryFootprint")
 def system_tensor_get_memory_footprint(server: LibraryServer, tensor: int, out: int) -> None:
-    """How many bytes a tensor's elements take."""
+    """Write how many bytes a tensor's elements take."""
     info = tensor_at(tensor)
     if info.type is TensorType.NULL:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, info.what, "an absent tensor has no size")
@@ -116,7 +116,7 @@ serves("systemLogFree")(log_free)
 
 
 class _Told:
-    """The description of a binary in C. Version 1, which every client reads, and those that ask for no other."""
+    """The C description of a binary, in version 1, which every client reads."""
 
     def __init__(self, info: qnn.BinaryInfo) -> None:
         self._kept: list[Any] = []

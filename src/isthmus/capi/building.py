@@ -1,4 +1,4 @@
-"""Compiles the libraries: one C source, once for each. It needs nothing of this package: wheels are built by it too."""
+"""Compilation of the libraries from one C source. Imports nothing of this package: the wheel build uses it too."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ FLAGS = (
 
 
 class NoCompiler(Exception):
-    """There is no C compiler."""
+    """The error that no C compiler was found."""
 
 
 class BuildError(Exception):
-    """The compiler does not take the source."""
+    """The error that the compiler rejected the source."""
 
 
 @dataclass(frozen=True)
 class LibraryRecipe:
-    """A library to be made.
+    """A library to compile.
 
     Parameters
     ----------
     name
-        Without ``lib`` and ``.so``.
+        The name without ``lib`` and ``.so``.
     defines
-        What the source is compiled with.
+        The preprocessor definitions.
     """
 
     name: str
@@ -45,12 +45,12 @@ class LibraryRecipe:
 
     @property
     def file(self) -> str:
-        """Its file's name."""
+        """The file name."""
         return f"lib{self.name}.so"
 
 
 def backend_recipe(library: str, backend_id: int, version: Sequence[int]) -> LibraryRecipe:
-    """Write the recipe for a backend's library, of its file name and what its table says of the backend."""
+    """Return the recipe for a backend's library, given its file name and the backend's id and interface version."""
     name = library.removeprefix("lib").removesuffix(".so")
     provider, numbers = f"{name.removeprefix('Qnn').upper()}_ISTHMUS", ",".join(map(str, version))
     defines = (f"SERVES_BACKEND={backend_id}", f'PROVIDER_NAME="{provider}"', f"PROVIDER_VERSION={numbers}")
@@ -58,7 +58,7 @@ def backend_recipe(library: str, backend_id: int, version: Sequence[int]) -> Lib
 
 
 def _backends() -> Iterator[LibraryRecipe]:
-    """Find the backends of this package: those whose `__init__.py`, which imports nothing, declares their numbers."""
+    """Find this package's backends: those whose `__init__.py`, which imports nothing, declares a backend id."""
     for file in sorted((HERE.parent / "backends").glob("*/__init__.py")):
         if "BACKEND_ID" in file.read_text():
             facts = runpy.run_path(str(file))
@@ -76,13 +76,13 @@ LIBRARIES = (
 
 
 def compilers() -> tuple[str, ...]:
-    """The compilers that are looked for, in order."""
+    """Return the compilers to look for, in order."""
     wanted = os.environ.get("CC")
     return (wanted, *COMPILERS) if wanted else COMPILERS
 
 
 def compile_all(target: Path, libraries: Sequence[LibraryRecipe] = LIBRARIES) -> list[Path]:
-    """Compile libraries into a folder; a program that has one loaded keeps what it has."""
+    """Compile libraries into a folder. Programs that have loaded an old library keep using it."""
     if not libraries:
         return []
     compiler = next((found for name in compilers() if (found := shutil.which(name))), None)
@@ -97,7 +97,7 @@ def compile_all(target: Path, libraries: Sequence[LibraryRecipe] = LIBRARIES) ->
             compiler, *FLAGS, f"-Wl,-soname,{library.file}", f"-I{INCLUDE}", f"-I{HERE}", *defines, str(SOURCE),
             "-o", str(fresh), "-ldl", "-lpthread",
         ]  # fmt: skip
-        # In a session of its own: an interrupt from the terminal is this process's to answer.
+        # In a separate session: only this process handles an interrupt from the terminal.
         done = subprocess.run(command, capture_output=True, text=True, start_new_session=True)
         if done.returncode:
             fresh.unlink(missing_ok=True)

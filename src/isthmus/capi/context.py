@@ -1,4 +1,4 @@
-"""QnnContext_*: contexts, new or out of binaries, and the binaries of them."""
+"""QnnContext_*: contexts, created empty or from binaries, and their binaries."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ MOST_BINARY_BYTES = 1 << 40
 
 @dataclass
 class ClientContext:
-    """A context as the client knows it.
+    """A client's context.
 
     Parameters
     ----------
     enabled
-        The graphs of its binary that may be retrieved; all without it.
+        The graphs of its binary that may be retrieved; all if None.
     """
 
     handle: qnn.Context
@@ -56,7 +56,7 @@ class ClientContext:
 
 @dataclass(frozen=True)
 class _Configs:
-    """What a client wants; of what it does not mention, None."""
+    """The configs that a client has set; None for those it has not mentioned."""
 
     settings: dict[Any, Any]
     priority: int | None
@@ -64,7 +64,7 @@ class _Configs:
 
 
 def context_of(server: LibraryServer, handle: int, code: Code = Code.CONTEXT_INVALID_HANDLE) -> ClientContext:
-    """The context of a handle."""
+    """Return the context of a handle."""
     return server.handles.get(handle, ClientContext, code, "context")
 
 
@@ -121,7 +121,7 @@ def _create(
 
 
 def _binary(server: LibraryServer, backend: int, address: int, nbytes: int) -> memoryview:
-    """Copy the client's binary, or view the client's own memory where the client keeps that."""
+    """Copy the client's binary, or return a view of it if the backend uses binaries in place."""
     if not 1 <= nbytes <= MOST_BINARY_BYTES:
         raise QnnError(Code.CONTEXT_INVALID_ARGUMENT, "context binary", f"it cannot have {nbytes} bytes")
     if backend_of(server, backend, Code.CONTEXT_INVALID_HANDLE).driver.keeps_binaries:
@@ -133,7 +133,7 @@ def _binary(server: LibraryServer, backend: int, address: int, nbytes: int) -> m
 
 @serves("contextCreate", Code.CONTEXT_INVALID_ARGUMENT)
 def context_create(server: LibraryServer, backend: int, device: int, configs: int, out: int) -> None:
-    """A context without graphs."""
+    """Create a context without graphs."""
     _create(server, backend, device, configs, out)
 
 
@@ -141,7 +141,7 @@ def context_create(server: LibraryServer, backend: int, device: int, configs: in
 def context_create_from_binary(
     server: LibraryServer, backend: int, device: int, configs: int, binary: int, nbytes: int, out: int, profile: int
 ) -> None:
-    """A context with the graphs of a binary."""
+    """Create a context with the graphs of a binary."""
     begin = time.perf_counter()
     write_number(out, 0)
     noted = ClientProfile.of(server, profile)
@@ -155,7 +155,7 @@ def context_create_from_binary_with_signal(
     server: LibraryServer, backend: int, device: int, configs: int, binary: int, nbytes: int, out: int, profile: int,
     signal: int,
 ) -> None:  # fmt: skip
-    """The same; it does not take long enough to be ended early."""
+    """Create a context from a binary; the signal has no effect, since this does not take long."""
     ClientSignal.of(server, signal)
     context_create_from_binary(server, backend, device, configs, binary, nbytes, out, profile)
 
@@ -166,8 +166,8 @@ def context_create_from_binary_list_async(
 ) -> None:
     """Create contexts from several binaries, one after the other, and notify the client of each.
 
-    A notification of a graph names no context: clients take every context that they are given for one of their own to
-    free. Within a notification the client may free every context that it knows.
+    The notification for a graph passes no context handle, because clients free every context handle they are given.
+    During a notification the client may free any context it knows.
     """
     _read_configs(server, configs)
     ClientSignal.of(server, signal)
@@ -208,7 +208,7 @@ def _graph_number(server: LibraryServer, context: int, name: str, graph: qnn.Gra
 
 @serves("graphRetrieve", Code.GRAPH_INVALID_ARGUMENT)
 def graph_retrieve(server: LibraryServer, context: int, name: int, out: int) -> None:
-    """A graph of a context by its name."""
+    """Write the handle of a context's graph, given its name."""
     write_number(out, 0)
     known = context_of(server, context)
     wanted = text(checked(name)) or ""
@@ -221,7 +221,7 @@ def graph_retrieve(server: LibraryServer, context: int, name: int, out: int) -> 
 def context_validate_binary(
     server: LibraryServer, backend: int, device: int, configs: int, binary: int, nbytes: int
 ) -> None:
-    """Whether a binary could be used here: it is, and the context ends again."""
+    """Check whether a binary can be used here, by creating a context from it and freeing that."""
     out = ctypes.c_uint64()
     number = _create(server, backend, device, configs, ctypes.addressof(out), _binary(server, backend, binary, nbytes))
     context_free(server, number, 0)
@@ -229,7 +229,7 @@ def context_validate_binary(
 
 @serves("contextSetConfig", Code.CONTEXT_INVALID_ARGUMENT)
 def context_set_config(server: LibraryServer, handle: int, configs: int) -> None:
-    """Change configs of a context: all of them, or none."""
+    """Change configs of a context: all or none."""
     context = context_of(server, handle)
     wanted = _read_configs(server, configs)
     if wanted.settings:
@@ -240,7 +240,7 @@ def context_set_config(server: LibraryServer, handle: int, configs: int) -> None
 
 @serves("contextGetProperty", Code.CONTEXT_INVALID_ARGUMENT)
 def context_get_property(server: LibraryServer, handle: int, properties: int) -> None:
-    """Custom properties of a context."""
+    """Read custom properties of a context."""
     context = context_of(server, handle)
     for given in listed(properties, ContextProperty):
         options.get_property(server, context.handle, given)
@@ -248,7 +248,7 @@ def context_get_property(server: LibraryServer, handle: int, properties: int) ->
 
 @serves("contextGetBinarySize", Code.CONTEXT_INVALID_ARGUMENT)
 def context_get_binary_size(server: LibraryServer, handle: int, out: int) -> None:
-    """How many bytes a context's binary takes. It is made here and kept for who asks for it next."""
+    """Write the size of a context's binary. The binary is made here and kept for the next getBinary."""
     context = context_of(server, handle)
     context.binary = context.handle.get_binary()
     write_number(out, len(context.binary))
@@ -256,7 +256,7 @@ def context_get_binary_size(server: LibraryServer, handle: int, out: int) -> Non
 
 @serves("contextGetBinary", Code.CONTEXT_INVALID_ARGUMENT)
 def context_get_binary(server: LibraryServer, handle: int, target: int, nbytes: int, written: int) -> None:
-    """A context's binary, where the client wants it."""
+    """Copy a context's binary into the client's buffer."""
     context = context_of(server, handle)
     binary, context.binary = context.binary or context.handle.get_binary(), None
     if nbytes < len(binary):
@@ -269,14 +269,14 @@ def context_get_binary(server: LibraryServer, handle: int, target: int, nbytes: 
 
 @serves("contextFinalize", Code.CONTEXT_INVALID_ARGUMENT)
 def context_finalize(server: LibraryServer, handle: int, profile: int) -> None:
-    """Nothing is left to do: no graph of a context waits for this."""
+    """Check the handles and do nothing: no graph needs this call."""
     context_of(server, handle)
     ClientProfile.of(server, profile)
 
 
 @serves("contextFree", Code.CONTEXT_INVALID_HANDLE)
 def context_free(server: LibraryServer, handle: int, profile: int) -> None:
-    """End a context, its graphs and memory handles too."""
+    """Free a context with its graphs and memory handles."""
     context = context_of(server, handle)
     noted = ClientProfile.of(server, profile)
     begin = time.perf_counter()

@@ -1,6 +1,6 @@
 """libQnnTFLiteDelegate.so: the functions of QNN's delegate header, for programs with TFLite's own interpreter.
 
-What goes wrong is said on standard error, as TFLite says what it logs: none of these functions answers a code.
+Errors are printed on standard error, like TFLite's own log, because none of these functions returns an error code.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _REPORT = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
 
 
 def _told(call: Callable[[], int]) -> int:
-    """What a call answers; 0, after its reason is said, where it is refused."""
+    """Return the result of a call, or print the error and return 0 if it fails."""
     try:
         return call()
     except (QnnError, BadPointer) as problem:
@@ -44,7 +44,7 @@ def _told(call: Callable[[], int]) -> int:
 
 @serves("TfLiteQnnDelegateCreate", failure=0)
 def create(server: LibraryServer, options: int) -> int:
-    """A delegate, by the address of TFLite's structure; null where it is refused."""
+    """Create a delegate; return the address of TFLite's structure, or null on error."""
     return _told(lambda: _made(server, _options(options)))
 
 
@@ -69,7 +69,7 @@ def _delegate(server: LibraryServer, address: int) -> QnnDelegate:
 
 @serves("TfLiteQnnDelegateDelete", failure=0)
 def delete(server: LibraryServer, address: int) -> int:
-    """End a delegate. While an interpreter runs its nodes it stays, and the reason is said."""
+    """Delete a delegate. If an interpreter still runs its nodes, print the error and keep it."""
 
     def end() -> int:
         _delegate(server, address).close()
@@ -82,7 +82,7 @@ def delete(server: LibraryServer, address: int) -> int:
 
 
 def _options(address: int) -> Options:
-    """The client's options; what would change results and is not offered is refused."""
+    """Read the client's options; refuse an unsupported option that would change results."""
     from isthmus.delegate import Options, SkipOptions
     from isthmus.delegate.options import BACKEND_OPTIONS
 
@@ -126,7 +126,7 @@ def _numbers(address: int, count: int) -> list[int]:
 
 @serves("TfLiteQnnDelegateAllocCustomMem", failure=0)
 def alloc_custom_mem(server: LibraryServer, nbytes: int, alignment: int) -> int:
-    """The address of shared memory; null where there is none."""
+    """Allocate shared memory and return its address, or null on error."""
     from isthmus.delegate import c_names
 
     def allocate() -> int:
@@ -141,9 +141,9 @@ def alloc_custom_mem(server: LibraryServer, nbytes: int, alignment: int) -> int:
 
 @serves("TfLiteQnnDelegateFreeCustomMem", failure=0)
 def free_custom_mem(server: LibraryServer, address: int) -> int:
-    """Free shared memory, which ends after the interpreters whose delegated nodes have registered it.
+    """Free shared memory. It is released after the interpreters whose delegated nodes have registered it.
 
-    What else an interpreter was given in C++, no delegate knows.
+    A delegate cannot know which other memory an interpreter was given in C++.
     """
     from isthmus.delegate import c_names, custom_memory
 
@@ -157,18 +157,18 @@ def free_custom_mem(server: LibraryServer, address: int) -> int:
     return _told(free)
 
 
-# -- what else there is ------------------------------------------------------------------------------------------------
+# -- performance and profiling -----------------------------------------------------------------------------------------
 
 
 @serves("TfLiteQnnDelegateSetPerf", failure=0)
 def set_perf(server: LibraryServer, address: int, action: int) -> int:
-    """Whether a vote for clocks was understood; there are none here."""
+    """Return whether a clock vote was understood; it has no effect here."""
     return _told(lambda: int(bool(_performance_modes(server, address)) and action in (0, 1)))
 
 
 @serves("TfLiteQnnDelegateUpdateHtpPerfMode", failure=0)
 def update_perf_mode(server: LibraryServer, address: int, mode: int) -> int:
-    """Whether a performance mode was understood."""
+    """Return whether a performance mode was understood."""
     return _told(lambda: int(mode in _performance_modes(server, address)))
 
 
@@ -178,7 +178,7 @@ def _performance_modes(server: LibraryServer, address: int) -> list[int]:
 
 @serves("TfLiteQnnDelegateHasCapability", failure=0)
 def has_capability(server: LibraryServer, capability: int) -> int:
-    """Whether a backend that has a capability runs here: it may need a device, and a DSP is nowhere."""
+    """Return whether a backend with the capability runs here: it may need a device, and no backend offers a DSP."""
     for name in registry.names():
         if capability in registry.entry(name).delegate.capabilities:
             try:
@@ -191,7 +191,7 @@ def has_capability(server: LibraryServer, capability: int) -> int:
 
 @serves("TfLiteQnnDelegateGetProfilingResult", failure=0)
 def get_profiling_result(server: LibraryServer, address: int, out: int) -> int:
-    """Events so far, as a list in JSON; it stays until it is cleared or asked for again."""
+    """Write the events so far as a JSON list; it is valid until cleared or requested again."""
 
     def tell() -> int:
         delegate = _delegate(server, address)
@@ -207,17 +207,17 @@ def get_profiling_result(server: LibraryServer, address: int, out: int) -> int:
 
 @serves("TfLiteQnnDelegateClearProfilingResult", failure=0)
 def clear_profiling_result(server: LibraryServer, address: int) -> int:
-    """Let go of what was told."""
+    """Free the profiling result."""
     server.kept.pop(-address, None)
     return 0
 
 
-# -- by texts ----------------------------------------------------------------------------------------------------------
+# -- options as strings ------------------------------------------------------------------------------------------------
 
 
 @serves("tflite_plugin_create_delegate", failure=0)
 def plugin_create_delegate(server: LibraryServer, keys: int, values: int, count: int, report: int) -> int:
-    """A delegate whose options are texts, as TFLite's tools and LiteRT's ``load_delegate`` give them."""
+    """Create a delegate from options as strings, as TFLite's tools and LiteRT's ``load_delegate`` pass them."""
     try:
         if count > MOST_OPTIONS:
             raise QnnError(Code.BACKEND_INVALID_ARGUMENT, "options", f"{count} of them are too many")
@@ -242,7 +242,7 @@ def _from_texts(given: dict[str, str]) -> Options:
     options = Options(skip_options=SkipOptions())
 
     def number(key: str, kind: Any) -> Any:
-        """A member by its number, or by its name in any case, with or without its prefix."""
+        """Return a member by its number, or by its name in upper or lower case."""
         value = given.pop(key)
         members = {each.name.lower(): each for each in kind} | {str(int(each)): each for each in kind}
         found = members.get(value.lower())

@@ -1,4 +1,4 @@
-"""QnnDevice_*: devices, how they are described, and the infrastructure of clocks and voltages."""
+"""QnnDevice_*: devices, their descriptions, and the infrastructure for clocks and voltages."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ _ids = itertools.count(1)
 
 
 class ClientDevice:
-    """A device as the client knows it: of no back end until a context is created on it."""
+    """A client's device; it belongs to no backend until a context is created on it."""
 
     def __init__(self) -> None:
         self._devices: dict[qnn.Backend, qnn.Device] = {}
 
     def on(self, backend: qnn.Backend) -> qnn.Device:
-        """This device of a back end."""
+        """Return this device on a backend, creating it if needed."""
         made = self._devices.get(backend)
         if made is None or not made.alive:
             made = self._devices[backend] = backend.create_device()
         return made
 
     def free(self) -> None:
-        """End it, if no context needs it."""
+        """Free it, if no context uses it."""
         for device in self._devices.values():
             device.free()
 
 
 class PowerConfigId:
-    """What a client votes for clocks and voltages by."""
+    """An id for votes for clocks and voltages."""
 
 
 @serves("deviceCreate", Code.COMMON_INVALID_ARGUMENT)
 def device_create(server: LibraryServer, log: int, configs: int, out: int) -> None:
-    """A device."""
+    """Create a device."""
     write_number(out, 0)
     if log:
         log_of(server, log)
@@ -65,27 +65,27 @@ def _note(server: LibraryServer, configs: int) -> None:
 
 
 def device_of(server: LibraryServer, handle: int) -> ClientDevice:
-    """The device of a handle."""
+    """Return the device of a handle."""
     return server.handles.get(handle, ClientDevice, Code.DEVICE_INVALID_HANDLE, "device")
 
 
 @serves("deviceSetConfig", Code.COMMON_INVALID_ARGUMENT)
 def device_set_config(server: LibraryServer, handle: int, configs: int) -> None:
-    """Nothing of a device can be changed; what is wanted is said."""
+    """Log the requested configs: nothing of a device can be changed."""
     device_of(server, handle)
     _note(server, configs)
 
 
 @serves("deviceFree", Code.DEVICE_INVALID_HANDLE)
 def device_free(server: LibraryServer, handle: int) -> None:
-    """End a device that no context needs."""
+    """Free a device that no context uses."""
     device_of(server, handle).free()
     server.handles.remove(handle)
 
 
 @serves("deviceGetPlatformInfo", Code.COMMON_INVALID_ARGUMENT)
 def device_get_platform_info(server: LibraryServer, log: int, out: int) -> None:
-    """One device with one core."""
+    """Write a description of the platform: one device with one core."""
     if log:
         log_of(server, log)
     write_number(checked(out), server.keep(_platform(server)))
@@ -99,14 +99,14 @@ def _platform(server: LibraryServer) -> objects.PlatformInfo:
         hardware.deviceInfoExtension = ctypes.addressof(extension)
     devices = (objects.HardwareDeviceInfo * 1)(objects.HardwareDeviceInfo(1, hardware))
     info = objects.PlatformInfo(1, objects.PlatformInfoV1(1, devices))
-    # What ctypes keeps alive with a structure does not include what it points to by a plain address.
+    # ctypes does not keep alive what a structure points to by a plain address.
     info.extension = extension  # type: ignore[attr-defined]
     return info
 
 
 @serves("deviceFreePlatformInfo", Code.COMMON_INVALID_ARGUMENT)
 def device_free_platform_info(server: LibraryServer, log: int, info: int) -> None:
-    """Let go of what was told of the platform."""
+    """Free a platform description."""
     if not isinstance(server.kept.get(info), objects.PlatformInfo):
         what = f"platform information at {info:#x}"
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, "it does not belong to this library")
@@ -115,7 +115,7 @@ def device_free_platform_info(server: LibraryServer, log: int, info: int) -> Non
 
 @serves("deviceGetInfo", Code.COMMON_INVALID_ARGUMENT)
 def device_get_info(server: LibraryServer, handle: int, out: int) -> None:
-    """The same of one device."""
+    """Write the same description for one device."""
     device_of(server, handle)
     write_number(checked(out), server.keep_once("platform", lambda: _platform(server)))
 
@@ -125,7 +125,7 @@ def device_get_info(server: LibraryServer, handle: int, out: int) -> None:
 
 @serves("createPowerConfigId")
 def create_power_config_id(server: LibraryServer, device: int, core: int, out: int) -> None:
-    """An id for votes."""
+    """Create an id for votes."""
     number = next(_ids)
     write_number(out, number, ctypes.c_uint32)
     server.kept[-number] = PowerConfigId()
@@ -133,7 +133,7 @@ def create_power_config_id(server: LibraryServer, device: int, core: int, out: i
 
 @serves("destroyPowerConfigId")
 def destroy_power_config_id(server: LibraryServer, number: int) -> None:
-    """End an id."""
+    """Destroy an id."""
     _power(server, number)
     del server.kept[-number]
 
@@ -145,10 +145,10 @@ def _power(server: LibraryServer, number: int) -> None:
 
 @serves("setPowerConfig")
 def set_power_config(server: LibraryServer, number: int, configs: int) -> None:
-    """Votes for clocks, voltages and polling, which this machine does not take."""
+    """Log votes for clocks, voltages and polling, which have no effect on this machine."""
     _power(server, number)
     known = {int(option): option.name for option in server.facet.power_options}
-    # All kinds of configs begin with their option.
+    # Every kind of config starts with its option.
     for option in listed(configs, ctypes.c_uint32):
         name = known.get(option.value)
         if name is None:
@@ -158,6 +158,6 @@ def set_power_config(server: LibraryServer, number: int, configs: int) -> None:
 
 @serves("setMemoryConfig")
 def set_memory_config(server: LibraryServer, device: int, core: int, configs: int) -> None:
-    """How the accelerator's heap grows, which it does by itself here."""
+    """Ignore how the accelerator's heap should grow: it grows by itself here."""
     if configs:
         read(configs, ctypes.c_uint64)

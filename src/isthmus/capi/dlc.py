@@ -1,7 +1,7 @@
-"""QnnSystemDlc_*: DLC files, what they hold, and their graphs composed on whatever library the client names.
+"""QnnSystemDlc_*: DLC files, their contents, and composing their graphs on a library that the client names.
 
-What is told of a DLC lives as long as its handle. What composing answers is the client's, made by malloc as it is by
-QNN's own library.
+Descriptions of a DLC live as long as its handle. The result of composing belongs to the client; it is allocated by
+malloc, as by QNN's own library.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _Kind = TypeVar("_Kind")
 
 @dataclass(eq=False)
 class Dlc:
-    """A DLC as the client knows it.
+    """A client's DLC.
 
     Parameters
     ----------
@@ -71,9 +71,9 @@ class Dlc:
     records
         The entries of its archive.
     told, graphs
-        Its graphs in the words of the file, and in QNN's.
+        Its graphs with the file's names, and with QNN's.
     kept, texts
-        What clients were given pointers to.
+        Objects that clients have pointers to.
     """
 
     data: memoryview
@@ -84,12 +84,12 @@ class Dlc:
     texts: dict[str, Any] = field(default_factory=dict)
 
     def keep(self, thing: Any) -> Any:
-        """Have something live as long as this."""
+        """Keep an object alive as long as this DLC."""
         self.kept.append(thing)
         return thing
 
     def keep_text(self, value: str) -> int:
-        """Where a text is that lives as long as this; the same text is always in the same place."""
+        """Return the address of a text, which lives as long as this DLC; equal texts have the same address."""
         made = ctypes.create_string_buffer(value.encode(errors="backslashreplace"))
         return ctypes.addressof(self.texts.setdefault(value, made))
 
@@ -103,11 +103,11 @@ class DlcRecord:
 
 
 class _BadHandle(Exception):
-    """The system library has a code of its own for it."""
+    """The error of an unknown handle, for which the system library has its own code."""
 
 
 def object_of(server: LibraryServer, number: int, kind: type[_Kind], noun: str) -> _Kind:
-    """What a handle of the system library stands for."""
+    """Return the object of a system library handle."""
     try:
         return server.handles.get(number, kind, Code.COMMON_INVALID_ARGUMENT, noun)
     except QnnError as problem:
@@ -115,7 +115,7 @@ def object_of(server: LibraryServer, number: int, kind: type[_Kind], noun: str) 
 
 
 def serves_dlc(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Have a function answer for the one of this name in C, with the system's code for handles that are none."""
+    """Register a function under its C name; unknown handles get the system library's code."""
 
     def enter(call: Callable[..., Any]) -> Callable[..., Any]:
         def guarded(server: LibraryServer, *arguments: int) -> Any:
@@ -135,7 +135,7 @@ def serves_dlc(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 
 def _open(server: LibraryServer, data: memoryview, name: str, out: int) -> int | None:
-    """A handle for a DLC; what is none is answered as QNN's own library answers it, with the reason in the log."""
+    """Create a handle for a DLC. Invalid data gets the error code of QNN's own library, and the reason is logged."""
     try:
         contents = dlc.parse(data, name)
         graphs = tuple(translated(graph, clean_names=True) for graph in contents.graphs)
@@ -149,7 +149,7 @@ def _open(server: LibraryServer, data: memoryview, name: str, out: int) -> int |
 
 @serves_dlc("systemDlcCreateFromFile")
 def create_from_file(server: LibraryServer, log: int, path: int, out: int) -> int | None:
-    """A DLC out of a file, which is copied: it may be written or removed meanwhile."""
+    """Create a DLC from a copy of a file; the file may be changed or removed afterwards."""
     write_number(checked(out), 0)
     name = text(checked(path)) or ""
     return _open(server, dlc.mapped(name), Path(name).name, out)
@@ -159,14 +159,14 @@ def create_from_file(server: LibraryServer, log: int, path: int, out: int) -> in
 def create_from_file_with_destination_dir(
     server: LibraryServer, log: int, path: int, folder: int, out: int
 ) -> int | None:
-    """The same: nothing is unpacked, so the folder is not needed."""
+    """Create a DLC from a file; nothing is unpacked, so the folder is not needed."""
     text(folder)
     return create_from_file(server, log, path, out)
 
 
 @serves_dlc("systemDlcCreateFromBinary")
 def create_from_binary(server: LibraryServer, log: int, address: int, nbytes: int, out: int) -> int | None:
-    """A DLC out of memory, which is copied."""
+    """Create a DLC from a copy of memory."""
     write_number(checked(out), 0)
     if not 1 <= nbytes <= MOST_BYTES:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, "DLC", f"it cannot have {nbytes} bytes")
@@ -177,21 +177,21 @@ def create_from_binary(server: LibraryServer, log: int, address: int, nbytes: in
 def create_from_binary_with_destination_dir(
     server: LibraryServer, log: int, address: int, nbytes: int, folder: int, out: int
 ) -> int | None:
-    """The same."""
+    """Create a DLC from memory; the folder is not needed."""
     text(folder)
     return create_from_binary(server, log, address, nbytes, out)
 
 
 @serves_dlc("systemDlcFree")
 def free(server: LibraryServer, handle: int) -> None:
-    """End a DLC, its records and all that it told."""
+    """Free a DLC, its records and its descriptions."""
     object_of(server, handle, Dlc, "DLC")
     server.handles.remove(handle)
 
 
 @serves_dlc("systemDlcSave")
 def save(server: LibraryServer, handle: int, path: int) -> None:
-    """Write the DLC to a file, which is there whole or stays as it was."""
+    """Write the DLC to a file: completely, or not at all."""
     known = object_of(server, handle, Dlc, "DLC")
     target = Path(text(checked(path)) or "")
     if not target.name:
@@ -205,13 +205,13 @@ def save(server: LibraryServer, handle: int, path: int) -> None:
 
 @serves_dlc("systemDlcGetBinarySize")
 def get_binary_size(server: LibraryServer, handle: int, out: int) -> None:
-    """How many bytes a DLC has."""
+    """Write the size of a DLC in bytes."""
     write_number(out, len(object_of(server, handle, Dlc, "DLC").data))
 
 
 @serves_dlc("systemDlcGetBinary")
 def get_binary(server: LibraryServer, handle: int, target: int, nbytes: int, written: int) -> None:
-    """The bytes of a DLC, where the client wants them."""
+    """Copy a DLC's bytes into the client's buffer."""
     data = object_of(server, handle, Dlc, "DLC").data
     write_number(checked(written), 0)
     if nbytes < len(data):
@@ -223,7 +223,7 @@ def get_binary(server: LibraryServer, handle: int, target: int, nbytes: int, wri
 
 @serves_dlc("systemDlcGetOpMappings")
 def get_op_mappings(server: LibraryServer, handle: int, out: int, count: int) -> None:
-    """Which operations came from which of the source model: it is not read."""
+    """Write an empty list: mappings to the source model's operations are not read."""
     object_of(server, handle, Dlc, "DLC")
     write_number(checked(out), 0)
     write_number(checked(count), 0, ctypes.c_uint32)
@@ -238,7 +238,7 @@ def _record(server: LibraryServer, handle: int, data: memoryview) -> int:
 
 @serves_dlc("systemDlcGetRecordByName")
 def get_record_by_name(server: LibraryServer, handle: int, name: int, out: int) -> None:
-    """An entry of the archive by its name."""
+    """Write the handle of an archive entry, given its name."""
     known = object_of(server, handle, Dlc, "DLC")
     write_number(checked(out), 0)
     wanted = text(checked(name)) or ""
@@ -250,7 +250,7 @@ def get_record_by_name(server: LibraryServer, handle: int, name: int, out: int) 
 
 @serves_dlc("systemDlcGetRecordsByType")
 def get_records_by_type(server: LibraryServer, handle: int, kind: int, best: int, out: int, count: int) -> None:
-    """The entries of one kind, in their order; none is better than another here."""
+    """Write handles of the entries of one kind, in order; none is preferred here."""
     known = object_of(server, handle, Dlc, "DLC")
     write_number(checked(out), 0)
     write_number(checked(count), 0, ctypes.c_uint32)
@@ -266,13 +266,13 @@ def get_records_by_type(server: LibraryServer, handle: int, kind: int, best: int
 
 @serves_dlc("systemDlcGetRecordDataSize")
 def get_record_data_size(server: LibraryServer, record: int, out: int) -> None:
-    """How many bytes a record has."""
+    """Write the size of a record in bytes."""
     write_number(out, len(object_of(server, record, DlcRecord, "record").data))
 
 
 @serves_dlc("systemDlcReadRecordDataMemoryMapped")
 def read_record_data_memory_mapped(server: LibraryServer, record: int, out: int, size: int) -> None:
-    """Where a record's bytes are; they live as long as the DLC."""
+    """Write the address of a record's bytes, which live as long as the DLC."""
     known = object_of(server, record, DlcRecord, "record")
     write_number(checked(out), known.view.ctypes.data)
     write_number(checked(size), len(known.data))
@@ -280,12 +280,12 @@ def read_record_data_memory_mapped(server: LibraryServer, record: int, out: int,
 
 @serves_dlc("systemDlcFreeRecord")
 def free_record(server: LibraryServer, record: int) -> None:
-    """End a record's handle; the DLC keeps the record."""
+    """Free a record's handle; the DLC keeps the record."""
     object_of(server, record, DlcRecord, "record")
     server.handles.remove(record)
 
 
-# -- graphs that are composed ------------------------------------------------------------------------------------------
+# -- composed graphs ---------------------------------------------------------------------------------------------------
 
 
 @serves_dlc("systemDlcComposeGraphs")
@@ -293,10 +293,10 @@ def compose_graphs(
     server: LibraryServer, handle: int, configs: int, config_count: int, backend: int, context: int, interface: int,
     version: int, out: int, count: int,
 ) -> int | None:  # fmt: skip
-    """Compose all graphs by the client's table; whatever goes wrong meanwhile is 1002, and its reason in the log.
+    """Compose all graphs with the client's function table; return 1002 on any error, and log the reason.
 
-    Nothing is composed, and the answer is 1004, where there is no such version of graph information or nowhere to put
-    it.
+    If the version of graph information does not exist or there is nowhere to write it, nothing is composed and the code
+    is 1004.
     """
     known = object_of(server, handle, Dlc, "DLC")
     write_number(checked(out), 0)
@@ -329,7 +329,7 @@ def _table(interface: int) -> Any:
 
 
 def _configs(configs: int, count: int, names: set[str]) -> dict[str, Any]:
-    """The configs of each graph, as graphCreate takes them."""
+    """Return the configs of each graph, in the form that graphCreate takes."""
     if count > MOST_CONFIGS:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, "graph configs", f"{count} of them are too many")
     found: dict[str, Any] = {}
@@ -354,7 +354,7 @@ _libc.malloc.argtypes, _libc.malloc.restype = [ctypes.c_size_t], ctypes.c_void_p
 
 
 def _given(thing: Any) -> int:
-    """A copy of a value of ctypes that is the client's, to be freed by `free`."""
+    """Copy a ctypes value into memory that the client owns and frees with `free`."""
     nbytes = ctypes.sizeof(thing)
     address = _libc.malloc(max(nbytes, 1))
     if not address:
@@ -368,13 +368,13 @@ def _given_text(value: bytes) -> int:
 
 
 def _put(structure: Any, name: str, address: int) -> None:
-    """Set a pointer of a structure, which ctypes would want an object for."""
+    """Set a pointer of a structure to an address; ctypes itself would require an object."""
     offset = getattr(type(structure), name).offset
     ctypes.c_uint64.from_address(ctypes.addressof(structure) + offset).value = address
 
 
 def _informed(made: list[ComposedGraph], version: int) -> int:
-    """What graphs were composed, in memory of the client's."""
+    """Return a description of the composed graphs, in memory that the client owns."""
     infos = (system.GraphInfo * len(made))()
     for info, graph in zip(infos, made, strict=True):
         info.version = version

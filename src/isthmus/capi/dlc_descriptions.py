@@ -1,4 +1,4 @@
-"""QnnSystemDlc_get*Info*: what the graphs of a DLC take and give, told without composing them, one fact a function."""
+"""QnnSystemDlc_get*Info*: inputs and outputs of a DLC's graphs without composing them, one fact per function."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class GraphDescription:
-    """A graph that is described without being composed, with the handles of its tensors."""
+    """A graph that is described without composing it, with the handles of its tensors."""
 
     dlc: Dlc
     name: str
@@ -47,7 +47,7 @@ class QuantDescription:
 
 @serves_dlc("systemDlcGetComposableGraphInfoHandles")
 def get_composable_graph_info_handles(server: LibraryServer, handle: int, out: int, count: int) -> None:
-    """The graphs that could be composed; names are those of the source model, as QNN's own library tells them."""
+    """Write handles of the graphs that can be composed; names are the source model's, as in QNN's own library."""
     known = object_of(server, handle, Dlc, "DLC")
     write_number(checked(out), 0)
     write_number(checked(count), 0, ctypes.c_uint32)
@@ -67,7 +67,7 @@ def _described(server: LibraryServer, handle: int, known: Dlc, graph: GraphEntry
 
 
 def _answers(name: str, kind: type, noun: str, ask: Callable[[LibraryServer, Any], Any], form: Any) -> None:
-    """Have a function answer one fact of something described, as a number of a type, or as a text (None).
+    """Register a function that writes one fact about a described object, as a number of a type or as a text (None).
 
     A text lives as long as the DLC.
     """
@@ -83,7 +83,7 @@ def _answers(name: str, kind: type, noun: str, ask: Callable[[LibraryServer, Any
 
 
 def _answers_at(name: str, kind: type, noun: str, ask: Callable[[Any], Any], form: Any) -> None:
-    """The same of one of several, by its index."""
+    """Register a function that writes one item of a list, given its index."""
 
     @serves_dlc(name)
     def answer(server: LibraryServer, handle: int, index: int, out: int) -> None:
@@ -112,14 +112,14 @@ _answers(f"{_TENSOR}QuantParams", TensorDescription, "tensor", lambda s, tensor:
 
 @serves_dlc("systemDlcGetTensorInfoDimensions")
 def get_tensor_info_dimensions(server: LibraryServer, handle: int, out: int) -> None:
-    """The dimensions, into an array of the client's that has as many elements as the rank says."""
+    """Write the dimensions into the client's array, which has as many elements as the rank."""
     dims = object_of(server, handle, TensorDescription, "tensor").entry.dims
     if dims:
         write(out, (_U32 * len(dims))(*dims))
 
 
 def _encoding(*kinds: int) -> Callable[[QuantDescription], EncodingEntry]:
-    """An encoding of one of these forms; another has no such facts."""
+    """Return a function that gets an encoding and refuses those that are not of these kinds."""
 
     def get(quant: QuantDescription) -> EncodingEntry:
         if quant.entry is None or quant.entry.kind not in kinds or not len(quant.entry.scales):

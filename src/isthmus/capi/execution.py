@@ -1,4 +1,4 @@
-"""QnnGraph_execute and executeAsync: the client's tensors, the binding of their memory, and the way back to it."""
+"""QnnGraph_execute and executeAsync: reading the client's tensors, binding their memory, and repeating an execution."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 MOST_TENSORS = 4096
 _AGAIN = -1
-"""What an execution answers when the memory it knew is bound no more: the whole way has to be gone."""
+"""The result of a repeated execution whose memory is no longer bound: the full path must be taken."""
 
 
 def _tensors(
     server: LibraryServer, graph: ClientGraph, address: int, count: int, kind: str, io: Mapping[int, IoTensor]
 ) -> list[qnn.ClientTensor]:
-    """Read what the client gives for inputs or outputs."""
+    """Read the client's tensors for inputs or outputs."""
     if count > MOST_TENSORS:
         raise QnnError(Code.GRAPH_INVALID_ARGUMENT, graph.handle.what, f"it has no {count} {kind}s")
     given = []
@@ -60,7 +60,7 @@ def _tensors(
             given.append(qnn.ClientTensor(name, mem_handle=mem_handle_of(server, number)))
         elif fields.memType == TensorMemType.RAW:
             data, nbytes = fields.clientBuf.data or 0, fields.clientBuf.dataSize
-            # Without memory of the client's a tensor lies where the back end has planned it, if it has.
+            # Without client memory, a tensor uses the memory that the backend planned for it, if any.
             given.append(qnn.ClientTensor(name, data, nbytes=nbytes) if data else qnn.ClientTensor(name))
         else:
             rule = f"its memory type {fields.memType} is neither RAW nor MEMHANDLE"
@@ -71,7 +71,7 @@ def _tensors(
 def _given(
     server: LibraryServer, handle: int, inputs: int, input_count: int, outputs: int, output_count: int
 ) -> tuple[ClientGraph, list[qnn.ClientTensor], list[qnn.ClientTensor]]:
-    """Read what the client gives for all inputs and outputs, and see that the graph can be executed on it."""
+    """Read the client's tensors for all inputs and outputs, and check that the graph can be executed on them."""
     graph = graph_of(server, handle)
     check_finalized(graph.handle)
     io, info = graph.io_tensors(), graph.handle.info
@@ -90,7 +90,7 @@ def graph_execute(
     server: LibraryServer, handle: int, inputs: int, input_count: int, outputs: int, output_count: int, profile: int,
     signal: int,
 ) -> Callable[[], int] | None:  # fmt: skip
-    """Run once. The answer is what does the same again, for the library to remember; None if nothing should be."""
+    """Run once. Return a function that repeats it, for the library to cache, or None if it must not be cached."""
     graph, given, made = _given(server, handle, inputs, input_count, outputs, output_count)
     noted = ClientProfile.of(server, profile or graph.profile)
     limit = ClientSignal.of(server, signal)
@@ -103,7 +103,7 @@ def graph_execute(
 
 
 def _repeated(server: LibraryServer, graph: ClientGraph, binding: DriverBinding) -> Callable[[], int]:
-    # Straight to the driver: this is what an execution costs.
+    # Call the driver directly: this is the fast path of an execution.
     handle, execute, answer = graph.handle, binding.execute, server.answer
 
     def again() -> int:
@@ -114,7 +114,7 @@ def _repeated(server: LibraryServer, graph: ClientGraph, binding: DriverBinding)
         except BaseException as problem:
             if isinstance(problem, QnnError) and (binding.closed or not handle.usable):
                 return _AGAIN
-            # It may have run: going the whole way would run it twice.
+            # It may have run; taking the full path would run it twice.
             return answer(TABLE["graphExecute"], problem)
         return 0
 
@@ -123,7 +123,7 @@ def _repeated(server: LibraryServer, graph: ClientGraph, binding: DriverBinding)
 
 @serves("graphPrepareExecutionEnvironment", Code.GRAPH_INVALID_ARGUMENT)
 def graph_prepare_execution_environment(server: LibraryServer, handle: int, environments: int, count: int) -> None:
-    """Tell the client where the back end has planned inputs and outputs: it may use that memory as its own."""
+    """Write where the backend has planned inputs and outputs; the client may use that memory."""
     graph = graph_of(server, handle)
     for environment in _environments(graph, environments, count):
         if environment.option != EnvironmentOption.POPULATE_CLIENT_BUFS:
@@ -138,7 +138,7 @@ def graph_prepare_execution_environment(server: LibraryServer, handle: int, envi
 
 @serves("graphReleaseExecutionEnvironment", Code.GRAPH_INVALID_ARGUMENT)
 def graph_release_execution_environment(server: LibraryServer, handle: int, environments: int, count: int) -> None:
-    """Nothing is held for a client that was told where memory is."""
+    """Check the arguments and do nothing: nothing is held for prepared environments."""
     graph = graph_of(server, handle)
     _environments(graph, environments, count)
 
@@ -169,7 +169,7 @@ def graph_execute_async(
     server: LibraryServer, handle: int, inputs: int, input_count: int, outputs: int, output_count: int, profile: int,
     signal: int, notify: int, parameter: int,
 ) -> None:  # fmt: skip
-    """Run once on another thread, in the order of such calls to the context, and notify the client at the end."""
+    """Run once on another thread, in the order of such calls on the context, and notify the client at the end."""
     graph, given, made = _given(server, handle, inputs, input_count, outputs, output_count)
     noted, limit = ClientProfile.of(server, profile or graph.profile), ClientSignal.of(server, signal)
 
@@ -186,7 +186,7 @@ def graph_execute_async(
             if noted is not None:
                 noted.end(events, failed=error != 0)
         finally:
-            # Whatever becomes of the profile, a client may be waiting for this.
+            # Even if the profile fails: a client may be waiting for this.
             if notify:
                 server.notify(notify, parameter, error)
 

@@ -1,4 +1,4 @@
-"""libQnnLpaiNetRunExtensions.so: buffers for inputs and outputs in the memory type that a context has."""
+"""libQnnLpaiNetRunExtensions.so: buffers for inputs and outputs in a context's memory type."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from isthmus.capi.serve import LibraryServer
 
 _buffers: dict[int, Buffer] = {}
-"""What clients have, by its address."""
+"""Buffers that clients have, by address."""
 
 
 @serves("QnnLpaiNetRunExtensions_allocateBuffer", failure=0)
 def allocate_buffer(server: LibraryServer, handle: int, size: int) -> int:
-    """Allocate a buffer in a context's memory type; answer its address, or 0 where it cannot be had."""
+    """Allocate a buffer in a context's memory type; return its address, or 0 on error."""
     what = f"buffer of {size} bytes"
     allocate, owner = _allocator(handle, what)
     try:
@@ -34,20 +34,20 @@ def allocate_buffer(server: LibraryServer, handle: int, size: int) -> int:
 
 @serves("QnnLpaiNetRunExtensions_freeBuffer")
 def free_buffer(server: LibraryServer, address: int) -> None:
-    """Free a buffer; an address that is none's is ignored."""
+    """Free a buffer; ignore an unknown address."""
     buffer = _buffers.pop(address, None)
     if buffer is None:
         return
     try:
         buffer.close()
     except QnnError as problem:
-        # Memory of earlier executions is remembered; it ends with the last one that has it.
+        # Cached bindings of earlier executions may still hold it; the memory is freed with the last of them.
         if problem.code is not Code.COMMON_OPERATION_NOT_PERMITTED:
             raise
 
 
 def _allocator(handle: int, what: str) -> tuple[Callable[[str, int], Buffer], LibraryServer]:
-    """Find what allocates for a context, and the server of the library that created it."""
+    """Return a context's allocation function, and the server of the library that created the context."""
     from isthmus.capi.serve import servers
 
     for server in servers():

@@ -1,7 +1,7 @@
-"""QNN's functions as this package serves them: each a Python function under its name in C, called with plain numbers.
+"""QNN's C functions: a Python function for each, under its C name, called with plain integers.
 
-A function is given the server of the library that was called, then what the client passed: handles, addresses and
-numbers. It answers QNN's code, or None for success; a `QnnError` is answered by its code. Nothing else leaves it.
+A function is passed the server of the called library and then the client's arguments: handles, addresses and numbers.
+It returns a QNN code, or None for success; a `QnnError` is turned into its code. No other exception leaves it.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from isthmus.errors import Code
 
 @dataclass(frozen=True)
 class Function:
-    """A function that is served.
+    """A registered function.
 
     Parameters
     ----------
     invalid
-        The code for an argument that is null or leads nowhere.
+        The code for an argument that is null or an invalid pointer.
     expected
-        Whether a refusal is an answer like another (a node that is asked about), and no mistake to be shown.
+        Whether an error is an ordinary result (when a node is validated, say), not a mistake to report.
     failure
-        What a failure is answered by, where that is no code: a null pointer, say.
+        The return value on failure, if that is not a code: a null pointer, say.
     """
 
     name: str
@@ -35,13 +35,13 @@ class Function:
 
 
 TABLE: dict[str, Function] = {}
-"""All functions by their names in C."""
+"""All functions by C name."""
 
 
 def serves(
     name: str, invalid: Code = Code.COMMON_INVALID_ARGUMENT, expected: bool = False, failure: int | None = None
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Have a function answer for the one of this name in C."""
+    """Register a function under its C name."""
 
     def enter(call: Callable[..., Any]) -> Callable[..., Any]:
         TABLE[name] = Function(name, call, invalid, expected, failure)

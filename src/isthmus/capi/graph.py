@@ -1,4 +1,4 @@
-"""QnnGraph_* and QnnTensor_*: graphs are composed, configured and finalized."""
+"""QnnGraph_* and QnnTensor_*: composing, configuring and finalizing graphs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from isthmus.capi.serve import LibraryServer
 
 IoTensor = Tensor | TensorInfo
-"""An input or output: of a graph that the client has composed, or of one out of a binary."""
+"""An input or output of a graph that the client composed, or of one from a binary."""
 _ID_OFFSET = types.Tensor.versions.offset + types.TensorV1.id.offset
 
 
@@ -39,11 +39,12 @@ class Created:
     Parameters
     ----------
     dtype
-        Its data type as the client has said it.
+        Its data type as declared by the client.
     tensor
-        What the client gives or gets, or what nodes compute with.
+        The tensor that the client reads or writes, or that nodes compute with.
     computed
-        What nodes compute with. An input or output in BFLOAT_16 is cast; other tensors of that type are FLOAT_32 here.
+        The tensor that nodes compute with. An input or output in BFLOAT_16 is cast; other tensors of that type are
+        FLOAT_32 here.
     """
 
     dtype: DataType
@@ -53,14 +54,14 @@ class Created:
 
 @dataclass(eq=False)
 class ClientGraph:
-    """A graph as the client knows it.
+    """A client's graph.
 
     Parameters
     ----------
     tensors
-        What was created, by id.
+        The created tensors by id.
     profile
-        What every execution is noted in, if the client has said so.
+        The profile for every execution, if the client has set one.
     """
 
     handle: qnn.Graph
@@ -69,16 +70,16 @@ class ClientGraph:
     profile: int = 0
 
     def io_tensors(self) -> Mapping[int, IoTensor]:
-        """Inputs and outputs by the ids that a client has for them."""
+        """Return inputs and outputs by the client's ids."""
         if self.tensors:
             io = (TensorType.APP_WRITE, TensorType.APP_READ)
             return {number: made.tensor for number, made in self.tensors.items() if made.tensor.type in io}
-        # Out of a binary: counted as `systemContextGetBinaryInfo` counts them.
+        # From a binary: numbered as in `systemContextGetBinaryInfo`.
         return dict(enumerate(self.handle.info.tensors, 1))
 
 
 def graph_of(server: LibraryServer, handle: int) -> ClientGraph:
-    """The graph of a handle."""
+    """Return the graph of a handle."""
     return server.handles.get(handle, ClientGraph, Code.GRAPH_INVALID_HANDLE, "graph")
 
 
@@ -106,7 +107,7 @@ def _set_configs(server: LibraryServer, graph: ClientGraph, configs: int) -> Non
 @serves("graphCreate", Code.GRAPH_INVALID_ARGUMENT)
 @shielded
 def graph_create(server: LibraryServer, context: int, name: int, configs: int, out: int) -> None:
-    """An empty graph."""
+    """Create an empty graph."""
     write_number(out, 0)
     owner = context_of(server, context, Code.GRAPH_INVALID_ARGUMENT)
     wanted = text(checked(name)) or ""
@@ -129,7 +130,7 @@ def graph_set_config(server: LibraryServer, handle: int, configs: int) -> None:
 
 @serves("graphGetProperty", Code.GRAPH_INVALID_ARGUMENT)
 def graph_get_property(server: LibraryServer, handle: int, properties: int) -> None:
-    """Custom properties of a graph."""
+    """Read custom properties of a graph."""
     graph = graph_of(server, handle)
     for given in listed(properties, Property):
         options.get_property(server, graph.handle, given)
@@ -137,7 +138,7 @@ def graph_get_property(server: LibraryServer, handle: int, properties: int) -> N
 
 @serves("tensorCreateGraphTensor", Code.TENSOR_INVALID_TENSOR_PARAM)
 def tensor_create_graph_tensor(server: LibraryServer, handle: int, tensor: int) -> None:
-    """A tensor; its id is written into the client's description."""
+    """Create a tensor, and write its id into the client's description."""
     graph = server.handles.get(handle, ClientGraph, Code.TENSOR_INVALID_HANDLE, "graph")
     info = tensor_at(tensor)
     if info.type is TensorType.NULL:
@@ -145,7 +146,7 @@ def tensor_create_graph_tensor(server: LibraryServer, handle: int, tensor: int) 
     if info.type is TensorType.STATIC and info.mem_type is not types.TensorMemType.RAW:
         raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, info.what, "the memory type of a static tensor must be RAW")
     data = info.contents() if info.type in (TensorType.STATIC, TensorType.APP_READWRITE) else None
-    # A client that leaves the memory type undefined has not decided for memory handles.
+    # An undefined memory type means RAW, not memory handles.
     kind = TensorMemType.MEMHANDLE if info.mem_type is types.TensorMemType.MEMHANDLE else TensorMemType.RAW
     is_io = info.type in (TensorType.APP_WRITE, TensorType.APP_READ)
     dtype = info.dtype if is_io else info.computed
@@ -160,7 +161,7 @@ def tensor_create_graph_tensor(server: LibraryServer, handle: int, tensor: int) 
 
 
 def _computed(graph: ClientGraph, tensor: Tensor) -> Tensor:
-    """Give what nodes compute with; for an input in BFLOAT_16 a Cast makes it, for an output it is cast later."""
+    """Return the tensor that nodes compute with. A BFLOAT_16 input is cast here; an output is cast later."""
     if tensor.dtype is not DataType.BFLOAT_16:
         return tensor
     name = graph.handle.driver.graph.fresh(f"{tensor.name}/float")
@@ -171,21 +172,21 @@ def _computed(graph: ClientGraph, tensor: Tensor) -> Tensor:
 
 
 def _add_cast(graph: ClientGraph, source: Tensor, result: Tensor) -> None:
-    """Add a Cast between an input or output and what nodes compute with, under a name that no other node has."""
+    """Add a Cast between an input or output and the tensor that nodes compute with, under a unique node name."""
     name = graph.handle.driver.graph.fresh_node(f"{source.name}/cast")
     graph.handle.add_node(name, "Cast", [source], [result])
 
 
 @serves("tensorCreateContextTensor", Code.TENSOR_INVALID_TENSOR_PARAM)
 def tensor_create_context_tensor(server: LibraryServer, handle: int, tensor: int) -> None:
-    """Tensors that several graphs share are not offered."""
+    """Refuse: tensors shared by several graphs are not supported."""
     context_of(server, handle, Code.TENSOR_INVALID_HANDLE)
     raise QnnError(Code.COMMON_NOT_SUPPORTED, "context tensor", "tensors belong to one graph here")
 
 
 @serves("graphAddNode", Code.GRAPH_INVALID_ARGUMENT)
 def graph_add_node(server: LibraryServer, handle: int, config: int) -> None:
-    """A node on tensors that were created before."""
+    """Add a node on existing tensors."""
     graph = graph_of(server, handle)
 
     def static(number: int) -> np.ndarray | None:
@@ -211,14 +212,14 @@ def graph_add_node(server: LibraryServer, handle: int, config: int) -> None:
             if each is not None and each.computed is not each.tensor:
                 _add_cast(graph, each.computed, each.tensor)
     for info, each in zip([*node.inputs, *node.outputs], [*given, *written], strict=True):
-        # The hint may come with the tensor or with a node; a description without one says raw memory.
+        # The memory type may be set on the tensor or on a node; a description that does not set it says RAW.
         if each is not None and info.mem_type is types.TensorMemType.MEMHANDLE:
             each.tensor.mem_type = TensorMemType.MEMHANDLE
     graph.context.binary = None
 
 
 def _created(graph: ClientGraph, what: str, info: ClientTensorInfo) -> Created | None:
-    """The tensor that a client means."""
+    """Return the tensor that a client refers to."""
     if info.type is TensorType.NULL:
         return None
     made = graph.tensors.get(info.id)
@@ -248,7 +249,7 @@ def _created(graph: ClientGraph, what: str, info: ClientTensorInfo) -> Created |
 
 @serves("graphFinalize", Code.GRAPH_INVALID_ARGUMENT)
 def graph_finalize(server: LibraryServer, handle: int, profile: int, signal: int) -> None:
-    """Make a graph ready to execute."""
+    """Prepare a graph for execution."""
     graph = graph_of(server, handle)
     noted = ClientProfile.of(server, profile or graph.profile)
     ClientSignal.of(server, signal)

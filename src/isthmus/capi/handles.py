@@ -1,4 +1,4 @@
-"""Handles as C knows them: numbers that stand for one object and are never given out again."""
+"""Handles for C: numbers that each refer to one object and are never reused."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _Kind = TypeVar("_Kind")
 
 
 class Handles:
-    """The objects of one library by their numbers.
+    """The objects of one library by handle.
 
-    A number that was freed, never given out, or given out for another kind of object is refused with the code that QNN
-    has for it. What is freed takes what it owns along. Used in the GIL, which makes each step whole.
+    A handle that was freed, never issued, or issued for another kind of object is refused with QNN's code for it.
+    Freeing a handle frees the handles it owns. The GIL makes each step atomic.
     """
 
     def __init__(self) -> None:
@@ -25,17 +25,17 @@ class Handles:
         self._owner: dict[int, int] = {}
 
     def add(self, thing: Any, owner: int = 0) -> int:
-        """A number for an object, which ends with its owner at the latest."""
+        """Return a new handle for an object; it ends with its owner at the latest."""
         number = next(self._numbers)
         if owner:
-            # First, so that wherever an interrupt comes there is nothing that its owner does not know.
+            # First, so that an interrupt never leaves an object unknown to its owner.
             self._owned.setdefault(owner, set()).add(number)
             self._owner[number] = owner
         self._objects[number] = thing
         return number
 
     def get(self, number: int, kind: type[_Kind], code: Code, noun: str) -> _Kind:
-        """The object of a number, if it is of this kind."""
+        """Return the object with this handle, if it is of this kind."""
         thing = self._objects.get(number)
         if not isinstance(thing, kind):
             rule, hint = ("unknown handle", "It may have been freed.") if number else ("it is null", "")
@@ -43,7 +43,7 @@ class Handles:
         return thing
 
     def remove(self, number: int) -> list[Any]:
-        """Forget a number and all that it owns; the objects that they stood for."""
+        """Remove a handle and all handles it owns, and return their objects."""
         gone = [self._objects.pop(number, None)]
         siblings = self._owned.get(self._owner.pop(number, 0))
         if siblings is not None:
@@ -53,5 +53,5 @@ class Handles:
         return gone
 
     def of_kind(self, kind: type[_Kind]) -> list[tuple[int, _Kind]]:
-        """All objects of a kind."""
+        """Return all objects of a kind with their handles."""
         return [(number, thing) for number, thing in list(self._objects.items()) if isinstance(thing, kind)]

@@ -1,7 +1,7 @@
-"""Writes the C that follows from Python's tables: function tables, operations, accessors, functions that call Python.
+"""Generation of C code from Python's tables: function tables, operations, accessors, functions that call Python.
 
-``python -m isthmus.capi.headers`` writes them into the tree, and a test compares the tree with them. The other headers
-are written by hand, but for the prototypes in them.
+``python -m isthmus.capi.headers`` writes these files into the tree, and a test compares them with the tree. The other
+headers are written by hand, except for their prototypes.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ MORE_OPERATIONS = {
     "RoiAlign": "img_size_ratio num_samples_y num_samples_x aligned allow_invalid_roi", "RoiPooling": "img_size_ratio",
     "SpaceToDepth": "mode", "SparseToDense": "", "Squeeze": "axes",
 }  # fmt: skip
-"""Operations and parameters that QNN names and that are not computed here: a client that names one is refused."""
+"""Operations and parameters that QNN defines but that are not implemented here; a client that uses one is refused."""
 
 _ROUNDING = "FLOOR CEIL"
 _DEPTH = "DCR CRD"
@@ -88,11 +88,11 @@ VALUES = {
     "ScatterNd.reduction": _REDUCTION,
     "SpaceToDepth.mode": _DEPTH,
 }
-"""The names of a parameter's values, counted from 0."""
+"""The names of a parameter's values, numbered from 0."""
 
 
 def function_name(entry: str) -> str:
-    """Name the C function behind an entry of a table.
+    """Return the name of the C function behind an entry of a table.
 
     Examples
     --------
@@ -106,7 +106,7 @@ def function_name(entry: str) -> str:
 
 
 def _macro(name: str) -> str:
-    """Spell an operation's name as its macro does: words apart, and the dimension of its kernel too."""
+    """Spell an operation's name as in its macro: words and the kernel's dimension are separated."""
     words = re.sub(r"(?<=[a-z])(\d[dD])$", r"_\1", name)
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z][a-z]|[A-Z]$)(?<!_\d)", "_", words).upper()
 
@@ -228,7 +228,7 @@ ACCESSORS = {
     "numOfParams": "NUM_PARAMS", "numOfInputs": "NUM_INPUTS", "inputTensors": "INPUTS", "numOfOutputs": "NUM_OUTPUTS",
     "outputTensors": "OUTPUTS", "quantizeParams": "QUANT_PARAMS", "retrieveRaw": "CLIENT_BUF_RETRIEVE",
 }  # fmt: skip
-"""Fields whose accessors have a name of their own."""
+"""Fields whose accessors have an irregular name."""
 
 COUNTED = {"params": "numOfParams", "inputTensors": "numOfInputs", "outputTensors": "numOfOutputs"}
 """Lists, and the fields with their lengths; the SDK sets both with one accessor."""
@@ -279,7 +279,7 @@ inline bool validateTensorVersion(Qnn_Tensor_t tensor) {
 }
 inline bool validateOpConfigVersion(Qnn_OpConfig_t op) { return op.version == QNN_OPCONFIG_VERSION_1; }
 """
-"""What the accessors call, and the two checks that the SDK has as functions."""
+"""Functions that the accessors call, and the two checks that the SDK defines as functions."""
 
 
 def _macro_of(field: str) -> str:
@@ -327,11 +327,11 @@ def accessors() -> str:
 
 
 NATIVE = ("graphExecute", "deviceGetInfrastructure")
-"""Functions that are written out in ``library.c``: the one has a fast path, the other answers with functions of C."""
+"""Functions written by hand in ``library.c``: one has a fast path, the other returns C functions."""
 
 
 def _kind(entry: str, parameters: Sequence[Parameter]) -> str:
-    """Name the macro of ``library.c`` that makes a function."""
+    """Return the macro of ``library.c`` that defines a function."""
     if entry in NATIVE:
         return "NATIVE"
     if entry not in TABLE:
@@ -340,7 +340,7 @@ def _kind(entry: str, parameters: Sequence[Parameter]) -> str:
 
 
 def functions() -> str:
-    """Write what ``library.c`` makes functions of: who serves each, its names, its parameters, their values."""
+    """Write the input from which ``library.c`` defines functions: implementation, names, parameters, values."""
     lines = ["/* The functions of the tables. Written by `python -m isthmus.capi.headers`; change that, not this. */"]
     for condition, table in (("#ifdef SERVES_BACKEND", BACKEND), ("#elif defined SERVES_SYSTEM", SYSTEM)):
         lines.append(condition)
@@ -349,7 +349,7 @@ def functions() -> str:
                 continue
             declared = ", ".join(each.declaration for each in parameters)
             passed = ", ".join(each.name for each in parameters)
-            # A structure that is passed by value is in the caller's memory, and Python gets its address.
+            # A structure passed by value is in the caller's memory; Python gets its address.
             values = ", ".join(
                 f"V({'&' * (not each.stars and hasattr(TYPES.get(each.base), '_fields_'))}{each.name})"
                 for each in parameters
@@ -360,7 +360,7 @@ def functions() -> str:
 
 
 def prototypes(file: Path) -> str:
-    """Correct the prototypes in a header that is written by hand; those that are right keep their layout."""
+    """Correct the prototypes in a hand-written header; correct ones keep their layout."""
 
     def corrected(found: re.Match[str]) -> str:
         opening, name, parameters = found.groups()

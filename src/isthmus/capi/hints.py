@@ -1,4 +1,4 @@
-"""Remedies as a client in C carries them out: where an error names a call of Python's, the one of C."""
+"""Hints for C clients: Python calls named in an error are replaced by their C counterparts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _IN_C = (
 
 
 def in_c(problem: QnnError, hints: Sequence[tuple[str, str]] = ()) -> QnnError:
-    """Answer an error whose rule and remedy speak of C; a backend's own hints go first.
+    """Return the error with C names in its rule and hint; a backend's own replacements go first.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What a program in Python sees of the libraries that it, or a module of its, uses from C."""
+"""Inspection from Python of the libraries that this program or its modules use through C."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ if TYPE_CHECKING:
 
 
 def load(folder: str | os.PathLike[str], library: str = "libQnnHtp.so") -> Path:
-    """Bring a library, and the one for shared memory beside it, into this process; the path to give to clients.
+    """Load a library and its shared-memory library into this process; return the path to pass to clients.
 
-    ONNX Runtime's provider looks for ``libcdsprpc.so`` by its bare name, which leads to this one from then on.
+    ONNX Runtime's provider looks for ``libcdsprpc.so`` by its bare name and finds this one from then on.
 
     Parameters
     ----------
     folder
-        Where `install` has put the libraries.
+        The folder into which `install` has put the libraries.
     library
-        The file's name.
+        The library's file name.
 
     Raises
     ------
     QnnError
-        COMMON_INVALID_ARGUMENT for what is no path, and for libraries that are not there or cannot be loaded.
+        COMMON_INVALID_ARGUMENT if an argument is not a path, or a library is missing or cannot be loaded.
     """
     place = folder_of(folder).absolute()
     if not isinstance(library, str) or not library or "\0" in library:
@@ -47,7 +47,7 @@ def load(folder: str | os.PathLike[str], library: str = "libQnnHtp.so") -> Path:
 
 
 def graphs() -> list[qnn.Graph]:
-    """The graphs that clients in C have in this process now, with their counters (`qnn.Graph.stats`)."""
+    """Return the graphs that C clients have in this process now, with their counters (`qnn.Graph.stats`)."""
     from isthmus.capi.graph import ClientGraph
     from isthmus.capi.serve import servers
 

@@ -1,7 +1,7 @@
-"""Puts the libraries into a folder, with a file that says where Python is, and one that valgrind can be given.
+"""Installation of the libraries into a folder, with a file that locates Python and a suppression file for valgrind.
 
-A wheel carries them compiled, beside this module; out of a source tree the first C compiler that is found makes them.
-Nothing in a library depends on the Python it is used with: `isthmus.conf` beside it names that.
+A wheel contains them compiled, beside this module; from a source tree they are compiled by the first C compiler found.
+A library does not depend on a particular Python: `isthmus.conf` beside it names the one to use.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ __all__ = ["BUILT", "INCLUDE", "LIBRARIES", "install", "libpython", "settings"]
 
 
 def install(folder: str | os.PathLike[str]) -> list[Path]:
-    """Put the libraries and their settings into a folder; what was there of the same names is replaced.
+    """Write the libraries and their settings into a folder, replacing files of the same names.
 
-    Backends of other packages get libraries too, which need a compiler.
+    Backends of other packages get libraries too; these need a compiler.
 
     Returns
     -------
     list
-        The libraries' files.
+        The paths of the libraries.
 
     Raises
     ------
     QnnError
-        COMMON_INVALID_ARGUMENT for what is no path, COMMON_PLATFORM_NOT_SUPPORTED when they are not built and there is
-        no C compiler, COMMON_SYSTEM when the folder cannot be written.
+        COMMON_INVALID_ARGUMENT if the argument is not a path, COMMON_PLATFORM_NOT_SUPPORTED if the libraries are not
+        built and there is no C compiler, COMMON_SYSTEM if the folder cannot be written.
     """
     target = folder_of(folder)
     try:
@@ -59,7 +59,7 @@ def install(folder: str | os.PathLike[str]) -> list[Path]:
 
 
 def folder_of(given: object) -> Path:
-    """The folder that a user names."""
+    """Return a user's argument as the path of a folder."""
     text = os.fspath(given) if isinstance(given, (str, os.PathLike)) else None
     if not isinstance(text, str) or not text or "\0" in text:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"folder {given!r}", "must be the path of a folder")
@@ -81,7 +81,7 @@ def _copied(target: Path, libraries: Sequence[LibraryRecipe]) -> list[Path]:
 
 
 def _replace(file: Path, content: bytes, mode: int = 0o755) -> None:
-    """Write a file under its name at once: a program that has the old one loaded keeps that."""
+    """Replace a file atomically; a program that has loaded the old one keeps it."""
     fresh = file.with_name(f".{file.name}.{os.getpid()}")
     fresh.write_bytes(content)
     fresh.chmod(mode)
@@ -89,15 +89,15 @@ def _replace(file: Path, content: bytes, mode: int = 0o755) -> None:
 
 
 def settings() -> str:
-    """What a library needs to start Python in a program that has none: plain lines of names and values."""
+    """Return the settings with which a library starts Python in a program without one: lines of names and values."""
     root = Path(__file__).parents[2]
     places = [str(root), *(place for place in sys.path if place.endswith(_PACKAGES))]
-    # Packages come from where they come from here, and not from those of the Python that this one was made from.
+    # Use the same package folders as this process, not those of the base Python.
     bootstrap = (
         f"import site, sys; here = {places!r}; site.ENABLE_USER_SITE = {bool(site.ENABLE_USER_SITE)}; "
         "[site.addsitedir(place) for place in here]; "
         f"sys.path[:] = here + [p for p in sys.path if p not in here and not p.endswith({_PACKAGES!r})]; "
-        # Python passes over folders that it may not read.
+        # Python silently skips folders that it may not read; this raises an error.
         "import os; os.scandir(here[0]).close(); import isthmus.capi.serve"
     )
     found = libpython()
@@ -113,7 +113,7 @@ def settings() -> str:
 
 
 def libpython() -> Path | None:
-    """The shared library of the Python that runs this, if it has one."""
+    """Return the shared library of the running Python, if it has one."""
     names = [sysconfig.get_config_var(name) for name in ("INSTSONAME", "LDLIBRARY")]
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     names += [f"libpython{version}.so.1.0", f"libpython{version}.so"]

@@ -1,4 +1,4 @@
-"""QnnMem_* and rpcmem_*: memory that is shared with the accelerator, registered and not."""
+"""QnnMem_* and rpcmem_*: memory shared with the accelerator, registered or not."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MAX_DESCRIPTORS = 1 << 16
 
 
 def mem_handle_of(server: LibraryServer, number: int) -> qnn.MemHandle:
-    """Registered memory by its number."""
+    """Return registered memory by its handle."""
     return server.handles.get(number, qnn.MemHandle, Code.MEM_INVALID_HANDLE, "memory")
 
 
@@ -50,7 +50,7 @@ def _descriptor(server: LibraryServer, address: int, index: int) -> qnn.MemDescr
 
 @serves("memRegister", Code.MEM_INVALID_ARGUMENT)
 def mem_register(server: LibraryServer, handle: int, descriptors: int, count: int, out: int) -> None:
-    """Register memory: all of it, or none."""
+    """Register memory: all or none."""
     context = context_of(server, handle)
     if not 1 <= count <= MAX_DESCRIPTORS:
         rule = f"{count} descriptors: there must be 1 to {MAX_DESCRIPTORS}"
@@ -64,7 +64,7 @@ def mem_register(server: LibraryServer, handle: int, descriptors: int, count: in
 
 @serves("memDeRegister", Code.MEM_INVALID_ARGUMENT)
 def mem_deregister(server: LibraryServer, handles: int, count: int) -> None:
-    """Deregister memory: every valid handle of the list, even if another is refused."""
+    """Deregister memory: every valid handle in the list, even if another is refused."""
     if not 1 <= count <= MAX_DESCRIPTORS:
         rule = f"{count} handles: there must be 1 to {MAX_DESCRIPTORS}"
         raise QnnError(Code.MEM_INVALID_ARGUMENT, "memory handles", rule)
@@ -88,7 +88,7 @@ _buffers: dict[int, RpcBuffer] = {}
 
 @serves("rpcmem_alloc", failure=0)
 def rpcmem_alloc(server: LibraryServer, heap: int, flags: int, size: int) -> int:
-    """Shared memory; its address, 0 when there is none."""
+    """Allocate shared memory and return its address, or 0 on failure."""
     try:
         buffer = rpcmem.alloc2(heap, flags, size)
     except QnnError as problem:
@@ -100,12 +100,12 @@ def rpcmem_alloc(server: LibraryServer, heap: int, flags: int, size: int) -> int
 
 @serves("rpcmem_free")
 def rpcmem_free(server: LibraryServer, address: int) -> None:
-    """Free shared memory. What is none is ignored."""
+    """Free shared memory. Other addresses are ignored."""
     rpcmem.free(_buffers.pop(address, None))
 
 
 @serves("rpcmem_to_fd", failure=-1)
 def rpcmem_to_fd(server: LibraryServer, address: int) -> int:
-    """The file descriptor of shared memory; -1 for what is none."""
+    """Return the file descriptor of shared memory, or -1 for other addresses."""
     buffer = _buffers.get(address)
     return -1 if buffer is None else rpcmem.to_fd(buffer)

@@ -1,6 +1,6 @@
-"""Custom configs and properties: what clients in C pass is read and answered as the back end declares.
+"""Custom configs and properties: read from C clients, and written for them, as the backend declares.
 
-What no reader of the back end's is for is logged, and means nothing.
+A config for which the backend declares no reader is logged and has no effect.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def settings(server: LibraryServer, noun: str, custom: int) -> dict[Any, Any]:
 
 
 def get_property(server: LibraryServer, owner: Any, given: Property) -> None:
-    """Answer a custom property of a back end, a context or a graph, where the client wants it."""
+    """Write a custom property of a backend, a context or a graph where the client wants it."""
     code = {qnn.Backend: Code.BACKEND_NOT_SUPPORTED, qnn.Context: Code.CONTEXT_INVALID_ARGUMENT}.get(
         type(owner), Code.GRAPH_INVALID_ARGUMENT
     )

@@ -1,4 +1,4 @@
-"""Which arguments of QNN's functions are handles or configs, which calls make and free what, what must not be null."""
+"""The roles of QNN's function arguments: handles, configs, what a call creates or frees, what must not be null."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _KINDS = {
     "const char *": "message",
     "const QnnDevice_PlatformInfo_t *": "platform information",
 }
-"""What a client has handles of, by their types. A text or information on a device is one if it has to be freed."""
+"""The kinds of handles by C type. A text or device information counts as a handle if it must be freed."""
 
 
 def _is_handle(parameter: Parameter) -> bool:
@@ -22,15 +22,15 @@ def _is_handle(parameter: Parameter) -> bool:
 
 
 HANDLES: dict[str, list[tuple[int, str, bool]]] = {}
-"""By function: the place of an argument, what it is a handle of, and whether it may be null."""
+"""By function: the index of a handle argument, the handle's kind, and whether it may be null."""
 CREATES: dict[str, list[tuple[int, str, int | None]]] = {}
-"""By function: the place of the argument that says where a handle is put, what it is of, and what its owner's is."""
+"""By function: the index of the argument that a new handle is written to, its kind, and its owner's index."""
 FREES: dict[str, list[tuple[int, str]]] = {}
-"""By function: the place of an argument that is freed, and what it is a handle of."""
+"""By function: the index of an argument that is freed, and the kind of its handle."""
 NEEDED: dict[str, list[int]] = {}
-"""By function: the places of arguments that must not be null."""
+"""By function: the indices of arguments that must not be null."""
 CONFIGS: dict[str, tuple[int, Any]] = {}
-"""By function: the place of a list of configs, which a null pointer must end, and what it lists."""
+"""By function: the index of a null-terminated list of configs, and the type of its elements."""
 
 for _name, _parameters in BACKEND.items():
     for _index, _each in enumerate(_parameters or ()):
@@ -41,7 +41,7 @@ for _name, _parameters in BACKEND.items():
         elif _each.stars and _each.mark != OPTIONAL:
             NEEDED.setdefault(_name, []).append(_index)
         if _each.mark == CREATED:
-            # A log owns nothing: what is created with it may outlive it.
+            # A log owns nothing: objects created with it may outlive it.
             _owner = next((index for index, kind, _ in HANDLES.get(_name, ()) if kind != "log"), None)
             CREATES.setdefault(_name, []).append((_index, _KINDS[_each.type.removesuffix("*").rstrip()], _owner))
         if _each.base.endswith("_Config_t"):

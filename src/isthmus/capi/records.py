@@ -1,4 +1,4 @@
-"""QnnLog_*, QnnProfile_*, QnnSignal_*: what the client hears, measures, and ends executions by."""
+"""QnnLog_*, QnnProfile_*, QnnSignal_*: logs, profiles and signals of clients."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _UINT64 = 0x0164
 
 
 class ClientLog(Log):
-    """A log of the client's: its callback, or Python's logging where it has given none."""
+    """A client's log: its callback, or Python's logging if it has none."""
 
     def __init__(self, server: LibraryServer, callback: int, level: int) -> None:
         def call(told: LogLevel, text: str) -> None:
@@ -45,13 +45,13 @@ class ClientLog(Log):
 
 
 def log_of(server: LibraryServer, handle: int, code: Code = Code.LOG_INVALID_ARGUMENT) -> ClientLog:
-    """The log of a handle."""
+    """Return the log of a handle."""
     return server.handles.get(handle, ClientLog, code if handle else Code.LOG_INVALID_HANDLE, "log")
 
 
 @serves("logCreate", Code.LOG_INVALID_ARGUMENT)
 def log_create(server: LibraryServer, callback: int, level: int, out: int) -> None:
-    """A log."""
+    """Create a log."""
     write_number(out, 0)
     _check_level(level)
     write_number(out, server.handles.add(ClientLog(server, callback, level)))
@@ -59,7 +59,7 @@ def log_create(server: LibraryServer, callback: int, level: int, out: int) -> No
 
 @serves("logSetLogLevel", Code.LOG_INVALID_ARGUMENT)
 def log_set_log_level(server: LibraryServer, handle: int, level: int) -> None:
-    """Change what it tells."""
+    """Change the log level."""
     log = log_of(server, handle)
     _check_level(level)
     log.set_level(level)
@@ -73,7 +73,7 @@ def _check_level(level: int) -> None:
 
 @serves("logFree", Code.LOG_INVALID_ARGUMENT)
 def log_free(server: LibraryServer, handle: int) -> None:
-    """End a log: nothing is told to it any more."""
+    """Free a log; no more messages are sent to it."""
     log_of(server, handle).free()
     server.handles.remove(handle)
 
@@ -83,7 +83,7 @@ def log_free(server: LibraryServer, handle: int) -> None:
 
 @dataclass(eq=False)
 class ClientEvent:
-    """One measurement as the client sees it."""
+    """One measurement, for the client."""
 
     type: int
     unit: int
@@ -99,7 +99,7 @@ _UNITS = {"us": EventUnit.MICROSEC, "bytes": EventUnit.BYTES}
 
 
 class ClientProfile:
-    """A profile of the client's. What it holds is of the latest call that it was handed to."""
+    """A client's profile. It contains the events of the latest call that it was passed to."""
 
     def __init__(self, server: LibraryServer, backend: qnn.Backend, level: int) -> None:
         self._server = server
@@ -111,14 +111,14 @@ class ClientProfile:
 
     @staticmethod
     def of(server: LibraryServer, number: int) -> ClientProfile | None:
-        """The profile of a handle; none for null."""
+        """Return the profile of a handle; None for null."""
         if not number:
             return None
         return server.handles.get(number, ClientProfile, Code.GRAPH_INVALID_ARGUMENT, "profile")
 
     @contextmanager
     def collecting(self) -> Iterator[qnn.Profile]:
-        """What a call notes in it replaces what was there."""
+        """Collect the events of a call; they replace the earlier ones."""
         noted, failed = self.begin(), True
         try:
             yield noted
@@ -127,11 +127,11 @@ class ClientProfile:
             self.end(noted, failed)
 
     def begin(self) -> qnn.Profile:
-        """Open the profile that a call which begins notes its times in."""
+        """Create a temporary profile for a call that starts."""
         return qnn.Profile(self.backend, self.handle.level)
 
     def end(self, noted: qnn.Profile, failed: bool = False) -> None:
-        """Replace the events by those of a call that has ended well, unless the client has freed the profile."""
+        """Replace the events with those of a successful call, unless the client has freed the profile."""
         try:
             if not failed and self.handle.alive:
                 self._take(noted.get_events())
@@ -148,12 +148,12 @@ class ClientProfile:
                 event.name,
                 time.monotonic_ns() // 1000,
             )
-            # Bytes are told as parts of the call that used them.
+            # Byte counts are sub-events of the call that used the bytes.
             (outer[-1].inner if outer and event.unit == "bytes" else outer).append(made)
         self._set(outer)
 
     def replace(self, events: list[tuple[EventType, str, float]]) -> None:
-        """Hold these times, in microseconds."""
+        """Replace the events with these times, in microseconds."""
         now = time.monotonic_ns() // 1000
         self._set([ClientEvent(kind, EventUnit.MICROSEC, round(value), name, now) for kind, name, value in events])
 
@@ -176,7 +176,7 @@ class ClientProfile:
 
 @serves("profileCreate")
 def profile_create(server: LibraryServer, backend: int, level: int, out: int) -> None:
-    """A profile."""
+    """Create a profile."""
     from isthmus.capi.backend import backend_of
 
     write_number(out, 0)
@@ -191,7 +191,7 @@ def _profile(server: LibraryServer, handle: int) -> ClientProfile:
 
 @serves("profileSetConfig")
 def profile_set_config(server: LibraryServer, handle: int, configs: int) -> None:
-    """How many events it may hold; traces of single operations are not offered."""
+    """Set how many events it may hold; traces of single operations are not supported."""
     profile = _profile(server, handle)
     most = profile.most
     for given in listed(configs, ProfileConfig):
@@ -207,7 +207,7 @@ def profile_set_config(server: LibraryServer, handle: int, configs: int) -> None
 
 @serves("profileGetEvents")
 def profile_get_events(server: LibraryServer, handle: int, out: int, count: int) -> None:
-    """What the latest call noted."""
+    """Write the events of the latest call."""
     events = _profile(server, handle).events
     write_number(out, ctypes.addressof(events))
     write_number(count, len(events), ctypes.c_uint32)
@@ -219,7 +219,7 @@ def _event(server: LibraryServer, number: int) -> ClientEvent:
 
 @serves("profileGetSubEvents")
 def profile_get_sub_events(server: LibraryServer, number: int, out: int, count: int) -> None:
-    """The parts of an event."""
+    """Write the sub-events of an event."""
     inner = _event(server, number).data
     write_number(out, ctypes.addressof(inner))
     write_number(count, len(inner), ctypes.c_uint32)
@@ -227,7 +227,7 @@ def profile_get_sub_events(server: LibraryServer, number: int, out: int, count: 
 
 @serves("profileGetEventData")
 def profile_get_event_data(server: LibraryServer, number: int, out: int) -> None:
-    """What, how much, in which unit."""
+    """Write an event's name, value and unit."""
     event = _event(server, number)
     name = server.keep_text(event.name)
     data = EventData(event.type, event.unit, event.value, None)
@@ -237,7 +237,7 @@ def profile_get_event_data(server: LibraryServer, number: int, out: int) -> None
 
 @serves("profileGetExtendedEventData")
 def profile_get_extended_event_data(server: LibraryServer, number: int, out: int) -> None:
-    """The same, with its time."""
+    """Write an event's data with its timestamp."""
     event = _event(server, number)
     name = server.keep_text(event.name)
     data = ExtendedEventData()
@@ -250,7 +250,7 @@ def profile_get_extended_event_data(server: LibraryServer, number: int, out: int
 
 @serves("profileFree")
 def profile_free(server: LibraryServer, handle: int) -> None:
-    """End a profile and its events."""
+    """Free a profile and its events."""
     _profile(server, handle).handle.free()
     server.handles.remove(handle)
 
@@ -259,11 +259,11 @@ def profile_free(server: LibraryServer, handle: int) -> None:
 
 
 class ClientSignal:
-    """Signals of the client's."""
+    """A client's signal."""
 
     @staticmethod
     def of(server: LibraryServer, number: int) -> qnn.Signal | None:
-        """The signal of a handle; none for null."""
+        """Return the signal of a handle; None for null."""
         if not number:
             return None
         return server.handles.get(number, qnn.Signal, Code.GRAPH_INVALID_ARGUMENT, "signal")
@@ -287,7 +287,7 @@ def _configure(server: LibraryServer, signal: qnn.Signal, configs: int) -> None:
 @serves("signalCreate")
 @shielded
 def signal_create(server: LibraryServer, backend: int, configs: int, out: int) -> None:
-    """A signal."""
+    """Create a signal."""
     from isthmus.capi.backend import backend_of
 
     write_number(out, 0)
@@ -312,12 +312,12 @@ def signal_set_config(server: LibraryServer, handle: int, configs: int) -> None:
 
 @serves("signalTrigger")
 def signal_trigger(server: LibraryServer, handle: int) -> None:
-    """End the execution that uses it."""
+    """Abort the execution that uses the signal."""
     _signal(server, handle).trigger()
 
 
 @serves("signalFree")
 def signal_free(server: LibraryServer, handle: int) -> None:
-    """End a signal."""
+    """Free a signal."""
     _signal(server, handle).free()
     server.handles.remove(handle)

@@ -1,4 +1,4 @@
-"""Rules of single functions, for calls that are forwarded: what is looked at before a call, and noted after it."""
+"""Validation rules for single functions of forwarded calls: checks before a call, and records after it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _after(*names: str) -> Callable[[Rule], Rule]:
     return _entered(AFTER, names)
 
 
-# -- back ends, devices, logs ------------------------------------------------------------------------------------------
+# -- backends, devices, logs -------------------------------------------------------------------------------------------
 
 
 @_before("backendFree")
@@ -72,7 +72,7 @@ def _log_level(seen: Validation, values: Values) -> None:
 
 @_before("backendValidateOpConfig")
 def _validate_op_config(seen: Validation, values: Values) -> None:
-    # Whether the back end takes it is what the client asks; that it can be read is what it owes.
+    # The client asks whether the backend supports it; here only check that it can be read.
     node_at(values[1], lambda number: np.empty(0))
 
 
@@ -135,7 +135,7 @@ def _context_free(seen: Validation, values: Values) -> None:
 
 
 def _registered(values: Values, index: int) -> int:
-    """The bytes that a descriptor is about; 0 where its data type is not known."""
+    """Return how many bytes a descriptor covers; 0 if its data type is unknown."""
     given = read(values[1], MemDescriptor, index)
     shape = given.memShape
     dims = read_array(pointer(shape, "dimSize"), np.uint32, (min(shape.numDim, MAX_RANK),))
@@ -202,7 +202,7 @@ def _profile_level(seen: Validation, values: Values) -> None:
 def _note_events(seen: Validation, profile: int, events: int, count: int) -> None:
     numbers = read_array(read(events, ctypes.c_uint64).value, np.uint64, (read(count, ctypes.c_uint32).value,))
     for number in numbers[:MOST_EVENTS].tolist():
-        # The latest are last, and the first go first.
+        # Keep the latest last; the oldest are dropped first.
         seen.events.pop(number, None)
         seen.events[number] = profile
     while len(seen.events) > MOST_EVENTS:
@@ -288,7 +288,7 @@ def _context_tensor(seen: Validation, values: Values) -> None:
 
 @_after("tensorCreateContextTensor")
 def _context_tensor_created(seen: Validation, values: Values) -> None:
-    # Its graphs may use it like a tensor of theirs.
+    # The context's graphs may use it like their own tensors.
     info = tensor_at(values[1])
     for graph in seen.living("graph", values[0]):
         graph.tensors.setdefault(info.id, info)
@@ -326,7 +326,7 @@ def _add_node(seen: Validation, values: Values) -> None:
 
 
 def _check_written(seen: Validation, graph: Object, node: ClientNode, info: ClientTensorInfo) -> None:
-    """Check that no other node writes an output, nor the client, and that it is no constant."""
+    """Check that an output is written by no other node or the client, and is not a constant."""
     what = f"node '{node.name}' ({node.op}): {info.what}"
     known = graph.tensors.get(info.id)
     if info.id in graph.writers:
@@ -344,7 +344,7 @@ def _node_added(seen: Validation, values: Values) -> None:
 
 
 def _present(tensors: list[ClientTensorInfo]) -> list[ClientTensorInfo]:
-    """Leave out the tensors that stand for an absent input or output; their ids mean nothing."""
+    """Drop the tensors that mark an absent input or output; their ids mean nothing."""
     return [info for info in tensors if info.type is not TensorType.NULL]
 
 
@@ -401,7 +401,7 @@ def _check_operand(
     seen: Validation, graph: Object, kind: str, wanted: TensorType, address: int, index: int,
     places: list[tuple[int, int, str]],
 ) -> int:  # fmt: skip
-    """Look at one tensor of an execution; its id."""
+    """Check one tensor of an execution, and return its id."""
     tensor = read(address, Tensor, index)
     fields = tensor.v1
     known = graph.tensors.get(fields.id)

@@ -1,6 +1,6 @@
-"""QnnSystemProfile_*: what clients have measured, kept in files. One line of JSON for each call that was profiled.
+"""QnnSystemProfile_*: clients' measurements in files, with one line of JSON per profiled call.
 
-The vendor's files of this kind are for the vendor's viewer. These are for whoever reads JSON.
+The vendor's files of this kind are for the vendor's viewer. These can be read by any JSON reader.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 _FILE, _HEADER, _EXTENDED = 1, 1, 1
 MOST = 1 << 16
-"""What no call of a client's exceeds: files, calls, or events with all their parts."""
+"""Maximum of one call: files, calls, or events with all their sub-events."""
 DEEPEST = 8
 
 
 class ProfileFile:
-    """A file that profiles go to."""
+    """A file that profiles are written to."""
 
     def __init__(self, file: Path, header: dict[str, Any]) -> None:
         self.file = file
@@ -35,7 +35,7 @@ class ProfileFile:
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"profile file '{file}'", str(problem)) from None
 
     def add(self, lines: list[dict[str, Any]]) -> None:
-        """Write calls."""
+        """Append calls."""
         try:
             with self.file.open("a") as stream:
                 for line in lines:
@@ -46,7 +46,7 @@ class ProfileFile:
 
 @serves("systemProfileCreateSerializationTarget")
 def create_serialization_target(server: LibraryServer, target: int, configs: int, count: int, out: int) -> None:
-    """A file for profiles."""
+    """Create a file for profiles."""
     write_number(out, 0)
     given = read(target, SerializationTarget)
     if given.type != _FILE:
@@ -68,7 +68,7 @@ def create_serialization_target(server: LibraryServer, target: int, configs: int
 
 @serves("systemProfileSerializeEventData")
 def serialize_event_data(server: LibraryServer, handle: int, data: int, count: int) -> None:
-    """Write what calls took."""
+    """Write the events of calls."""
     target = server.handles.get(handle, ProfileFile, Code.COMMON_INVALID_ARGUMENT, "profile target")
     lines, left = [], [MOST]
     for each in listed_all(checked(data), ProfileData, min(count, MOST)):
@@ -86,7 +86,7 @@ def serialize_event_data(server: LibraryServer, handle: int, data: int, count: i
 
 
 def _events(address: int, count: int, left: list[int], depth: int = 0) -> list[dict[str, Any]]:
-    """Events with their parts, as long as `left` lets more be told: parts may be parts of themselves."""
+    """Return events with their sub-events, at most `left` in all: an event may contain itself."""
     if not address or depth > DEEPEST:
         return []
     told = []
@@ -116,6 +116,6 @@ def _named(kind: Any, number: int) -> str | int:
 
 @serves("systemProfileFreeSerializationTarget")
 def free_serialization_target(server: LibraryServer, handle: int) -> None:
-    """End a file."""
+    """Close a file."""
     server.handles.get(handle, ProfileFile, Code.COMMON_INVALID_ARGUMENT, "profile target")
     server.handles.remove(handle)

@@ -1,4 +1,4 @@
-"""What a library in C talks to: one server a library, whose methods have QNN's names and take and answer numbers."""
+"""The servers behind the C libraries: one per library; its methods have QNN's names, and take and return numbers."""
 
 from __future__ import annotations
 
@@ -40,29 +40,29 @@ from isthmus.log import Log, LogLevel, deferred, tell
 from isthmus.qnn.asynchronous import replace_thread
 
 SERVING_ALL = ("QnnSystem", "cdsprpc", "QnnTFLiteDelegate", "QnnLpaiNetRunExtensions")
-"""The libraries without a backend of their own."""
+"""The libraries that belong to no single backend."""
 
 _servers: dict[int, LibraryServer] = {}
-"""By the address of the function that has a library leave: what no two libraries have in common."""
+"""Servers by the address of their library's `leave` function, which is unique to each library."""
 
 
 def open(library: str, say: int, notify: int, forget: int, leave: int) -> LibraryServer:
-    """The server of a library that has just been loaded; the same for all threads that open it.
+    """Return the server of a library that has just been loaded; all threads get the same one.
 
-    The library sees to it that one of them is here at a time (``interpreter.h``).
+    The library ensures that only one thread is here at a time (``interpreter.h``).
 
     Parameters
     ----------
     library
-        Its name, without ``lib`` and ``.so``.
+        The library's name, without ``lib`` and ``.so``.
     say
-        Where it has the function that hands a text to a client's log.
+        Address of its function that passes a text to a client's log.
     notify
-        Where it has the function that notifies a client of the end of an execution.
+        Address of its function that notifies a client of the end of an execution.
     forget
-        Where it has the function that forgets the executions it knows.
+        Address of its function that clears its cached executions.
     leave
-        Where it has the function that keeps it from calling Python again.
+        Address of its function that stops it from calling Python again.
     """
     if leave not in _servers:
         _servers[leave] = LibraryServer(library, say, notify, forget, leave)
@@ -70,12 +70,12 @@ def open(library: str, say: int, notify: int, forget: int, leave: int) -> Librar
 
 
 def servers() -> list[LibraryServer]:
-    """The servers of all libraries that are loaded."""
+    """Return the servers of all loaded libraries."""
     return list(_servers.values())
 
 
 class LibraryServer:
-    """One library's side of QNN.
+    """The Python implementation behind one library.
 
     Parameters
     ----------
@@ -87,34 +87,34 @@ class LibraryServer:
         self.library = library
         self.handles = Handles()
         self.log = Log(None, LogLevel.WARN)
-        """Where it says what belongs to no object of the client's."""
+        """The log for messages that belong to no object of the client."""
         self.validation = validation.Validation()
-        """What is seen of a client's calls, where they are checked."""
+        """The record of a client's calls, if they are validated."""
         self.kept: dict[int, Any] = {}
-        """What clients were given pointers to, by these."""
+        """Objects that clients have pointers to, by address."""
         self.endings: dict[int, Callable[[], object]] = {}
-        """What ends things that are no back end's, where the client has not."""
+        """Functions that end objects of no backend if the client has not freed them."""
         self._once: dict[object, Any] = {}
         self._failures: dict[int, str] = {}
         self._say = ctypes.CFUNCTYPE(
             None, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_char_p, ctypes.c_char_p
         )(say) if say else None  # fmt: skip
         self._notify = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64)(notify)
-        # These two are called with the GIL, which guards what they change.
+        # Both are called with the GIL held, which guards what they change.
         self._forget = ctypes.PYFUNCTYPE(None)(forget) if forget else None
         self._leave = ctypes.PYFUNCTYPE(None)(leave) if leave else None
         self._leaving = threading.Lock()
-        # Before the modules are taken apart: after that, no answer could be given.
+        # Before the modules are torn down: after that, no call could be served.
         atexit.register(self.leave)
 
     @cached_property
     def backend_name(self) -> str:
-        """The backend's short name; empty for a library that serves all."""
+        """The backend's short name; empty for a library that belongs to no single backend."""
         return "" if self.library in SERVING_ALL else registry.entry(f"lib{self.library}.so").name
 
     @cached_property
     def facet(self) -> CFacet:
-        """What the backend declares for C."""
+        """The backend's declarations for C."""
         return registry.c_facet(self.backend_name) if self.backend_name else CFacet()
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
@@ -139,7 +139,7 @@ class LibraryServer:
         return answer
 
     def answer(self, function: Function, problem: BaseException) -> int:
-        """The code for what a function has raised, after it was told where the client listens."""
+        """Return the code for an exception that a function raised, and log it."""
         if isinstance(problem, BadPointer):
             problem = QnnError(function.invalid, "its arguments", str(problem))
         if isinstance(problem, QnnError):
@@ -147,26 +147,26 @@ class LibraryServer:
         if isinstance(problem, MemoryError):
             return int(Code.COMMON_MEM_ALLOC)
         if isinstance(problem, KeyboardInterrupt):
-            # The library has it come up again where it was called from; raised here it would be nobody's.
+            # The library raises it again in the calling code; raised here, no code would catch it.
             raise problem
         text = "".join(traceback.format_exception(type(problem), problem, problem.__traceback__))
         tell(logging.ERROR, f"{function.name} failed:\n{text}")
         return int(Code.COMMON_GENERAL)
 
     def failed(self, function: str, problem: QnnError, expected: bool = False) -> int:
-        """Note a refusal, so that the client can ask for its reason, and say it where the client listens."""
-        # The facet is not imported for this: that may be what has failed.
+        """Record an error, so that the client can query its reason, and log it."""
+        # Do not import the facet for this: that import may be what failed.
         problem = in_c(problem, vars(self).get("facet", CFacet()).hints)
         self._failures[int(problem.code)] = f"{function}: {problem}"
         self.say(LogLevel.VERBOSE if expected else LogLevel.ERROR, f"{function}: {problem}")
         return int(problem.code)
 
     def reason(self, code: int) -> str | None:
-        """Why a code was last answered."""
+        """Return why a code was last returned."""
         return self._failures.get(code)
 
     def say(self, level: LogLevel, text: str) -> None:
-        """Say something to all logs that the client has, or else to Python's."""
+        """Send a message to all logs of the client, or to Python's if it has none."""
         logs = [log for _, log in self.handles.of_kind(ClientLog)]
         for log in logs:
             log(level, text)
@@ -174,42 +174,42 @@ class LibraryServer:
             self.log(level, text)
 
     def hand(self, callback: int, level: LogLevel, nanoseconds: int, text: str) -> None:
-        """Call a client's log callback, as C does: with a format and its arguments."""
+        """Call a client's log callback as C does: with a format and its arguments."""
         if self._say is not None:
             self._say(callback, int(level), nanoseconds, b"%s", text.encode(errors="backslashreplace"))
 
     def notify(self, callback: int, parameter: int, error: int) -> None:
-        """Call what a client has given to be notified by of the end of an execution."""
+        """Call a client's callback for the end of an execution."""
         self._notify(callback, parameter, error)
 
     def thread_ends(self) -> int:
-        """Have another thread do what is left to do for this one, which a callback of the client's ends."""
+        """Start a replacement for this thread, which a client's callback is about to end."""
         replace_thread()
         return 0
 
     def keep(self, thing: Any) -> int:
-        """Keep a value of ctypes alive, and answer where it is."""
+        """Keep a ctypes value alive, and return its address."""
         address = ctypes.addressof(thing)
         self.kept[address] = thing
         return address
 
     def keep_text(self, text: str) -> int:
-        """Where a text is that clients may read for ever; the same text is always in the same place."""
+        """Return the address of a text that stays valid forever; equal texts have the same address."""
         return self.keep_once(text, lambda: ctypes.create_string_buffer(text.encode(errors="backslashreplace")))
 
     def keep_once(self, what: object, make: Callable[[], Any]) -> int:
-        """Where a value is that does not change, made when it is first asked for."""
+        """Return the address of a constant value, creating it on first use."""
         if what not in self._once:
             self._once[what] = make()
         return ctypes.addressof(self._once[what])
 
     def forget_executions(self) -> None:
-        """Have the library forget what it remembers, so that graphs and memory can go."""
+        """Clear the library's cached executions, so that graphs and memory can be freed."""
         if self._forget is not None:
             self._forget()
 
     def leave(self) -> None:
-        """Free what the client has left, and answer no more."""
+        """Free what the client has not freed, and serve no more calls."""
         with deferred(), self._leaving:
             if self._leave is not None:
                 self._leave()

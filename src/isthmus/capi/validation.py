@@ -1,8 +1,8 @@
-"""Looks on while a client calls a library, another one or ours, and names its mistakes: order, lifetimes, shapes.
+"""Validation of a client's calls to a library, ours or another: order, lifetimes, shapes.
 
-`protocol` has what the functions have in common, `rules` what each has of its own; here is what the client has, which
-calls are under way, and the report. Nothing is changed on the way. A mistake is said when it is made, with the call's
-number; what was called, what was answered and what was never freed is said at the end, and written as JSON to the file
+`protocol` has the rules that functions have in common, `rules` those of single functions. This module keeps the
+client's objects and the calls in progress, and writes the report. No call is changed. A mistake is reported when it is
+made, with the call's number. At the end, calls, error codes and leaks are reported, and written as JSON to the file
 that ``ISTHMUS_QNN_REPORT`` names.
 """
 
@@ -37,27 +37,27 @@ _logger = logging.getLogger("isthmus.validation")
 
 
 def _nothing(validation: Validation, values: tuple[int, ...]) -> None:
-    """What is to be looked at in a call without rules of its own."""
+    """Check nothing: the rule of a function without its own rule."""
 
 
 @dataclass
 class Object:
-    """Something that the client has a handle of.
+    """An object that the client has a handle of.
 
     Parameters
     ----------
     born, ended
-        The calls that made and freed it.
+        The calls that created and freed it.
     owner
-        The handle of what it ends with: of a context for graphs and memory handles, of a backend for the others.
+        The handle of its owner: a context for graphs and memory handles, a backend for the others.
     name
-        A graph's.
+        The name of a graph.
     tensors, nodes, writers
-        A graph's tensors by id, the names of its nodes, and by a tensor's id which of them writes it.
+        A graph's tensors by id, the names of its nodes, and the node that writes each tensor, by the tensor's id.
     complete
-        Whether all of that was seen; of a graph out of a binary nothing was.
+        Whether its composition was observed; that of a graph from a binary was not.
     nbytes
-        How much memory a memory handle stands for, or how large a context said that its binary is; 0 if unknown.
+        The size of a memory handle's memory, or the size that a context reported for its binary; 0 if unknown.
     """
 
     kind: str
@@ -80,13 +80,13 @@ class Object:
 
     @property
     def owners_kind(self) -> str:
-        """What it ends with."""
+        """The kind of its owner."""
         return "context" if self.kind in ("graph", "memory handle") else "backend"
 
 
 @dataclass
 class CallRecord:
-    """What is known of one function."""
+    """The record of one function."""
 
     count: int = 0
     errors: Counter[int] = field(default_factory=Counter)
@@ -95,7 +95,7 @@ class CallRecord:
 
 @dataclass
 class Begun:
-    """A call that is under way. A client may call from within one: its log or another callback is called there."""
+    """A call in progress. Calls can be nested: a client may call from its log or another callback."""
 
     number: int
     name: str
@@ -110,20 +110,20 @@ class Begun:
 
 
 class Validation:
-    """What a client did so far, through one library."""
+    """The record of a client's calls through one library."""
 
     def __init__(self) -> None:
         self.calls: dict[str, CallRecord] = {}
         self.mistakes: list[str] = []
         self.objects: dict[tuple[str, int], Object] = {}
-        """What the client has, by kind and number: a library may count each kind for itself."""
+        """The client's objects by kind and handle: a library may number each kind separately."""
         self.events: dict[int, int] = {}
-        """The profiles that events belong to, by the events' numbers."""
+        """The profiles of events, by the events' handles."""
         self.adopts = False
-        """Whether the client has handles that it was told of by a callback, which nobody looks on at."""
+        """Whether the client may have handles from a callback, which validation cannot see."""
         self.raw_bytes = self.shared_bytes = 0
         self._number = 0
-        # By the system's number: a thread that Python did not start is a new one to Python in every call.
+        # By native thread id: to Python, a thread that it did not start is a new thread in every call.
         self._stacks: dict[int, list[Begun]] = {}
         self._under_way: dict[tuple[str, int], list[Begun]] = {}
         self._lock = threading.RLock()
@@ -132,11 +132,11 @@ class Validation:
 
     @property
     def _stack(self) -> list[Begun]:
-        """The calls that this thread is in."""
+        """The calls that this thread is in, outermost first."""
         return self._stacks.setdefault(threading.get_native_id(), [])
 
     def before(self, name: str, values: tuple[int, ...]) -> None:
-        """Look at a call that is about to be made."""
+        """Check a call that is about to be made."""
         with deferred(), self._lock:
             self._number += 1
             uses = [(kind, values[index]) for index, kind, _ in HANDLES.get(name, ()) if values[index]]
@@ -158,7 +158,7 @@ class Validation:
         begun.at = time.perf_counter()
 
     def after(self, name: str, error: int, values: tuple[int, ...]) -> None:
-        """Look at what a call answered."""
+        """Check and record the result of a call."""
         ended = time.perf_counter()
         with deferred(), self._lock:
             begun = self._stack[-1]
@@ -190,11 +190,11 @@ class Validation:
         try:
             rules.AFTER.get(name, _nothing)(self, values)
         except (BadPointer, QnnError):
-            # What cannot be read was said before the call.
+            # Unreadable arguments were reported before the call.
             return
 
     def mistake(self, rule: str) -> None:
-        """Name a mistake of the call that this thread is in."""
+        """Report a mistake in this thread's current call."""
         begun = self._stack[-1]
         begun.mistaken = True
         if len(self.mistakes) < MOST_MISTAKES:
@@ -215,7 +215,7 @@ class Validation:
             list(listed(values[index], kind))
 
     def _check_ends(self, values: tuple[int, ...]) -> None:
-        """What is freed, and a signal that is given, must not be in use."""
+        """Check that an object to be freed, or a signal passed to a call, is not in use."""
         name = self._stack[-1].name
         alone = [(kind, values[index]) for index, kind in FREES.get(name, ())]
         if name != "signalTrigger":
@@ -224,18 +224,18 @@ class Validation:
             self.unused(kind, number)
 
     def use(self, kind: str, number: int) -> None:
-        """Note that the call uses something, besides the handles that are its arguments."""
+        """Record that the call uses an object besides its handle arguments."""
         self._stack[-1].uses.append((kind, number))
 
     def unused(self, kind: str, number: int) -> None:
-        """See that no call that is under way, here or in another thread, uses something."""
+        """Check that no call in progress, in any thread, uses an object."""
         for other in self._under_way.get((kind, number), ()):
             self.mistake(f"{kind} {number:#x}: {other.label} uses it now")
 
     # -- handles -------------------------------------------------------------------------------------------------------
 
     def known(self, kind: str, number: int) -> Object | None:
-        """What a handle stands for; a mistake if it stands for nothing."""
+        """Return the object of a handle; report a mistake if there is none."""
         known = self.objects.get((kind, number))
         if known is None and number and self.adopts and kind in ("context", "graph"):
             known = self.objects[kind, number] = Object(
@@ -269,7 +269,7 @@ class Validation:
                 )
 
     def end(self, kind: str, number: int) -> None:
-        """Note that something has ended, and what it owns with it."""
+        """Record that an object has ended, and everything it owns."""
         known = self.objects.get((kind, number))
         if known is None or known.ended:
             return
@@ -279,7 +279,7 @@ class Validation:
                 self.end(each.kind, each.handle)
 
     def living(self, kind: str, owner: int | None = None) -> list[Object]:
-        """What has not ended of a kind, of all owners or of one."""
+        """Return the objects of a kind that have not ended, of all owners or of one."""
         return [
             each
             for each in self.objects.values()
@@ -287,13 +287,13 @@ class Validation:
         ]
 
     def graph(self, number: int) -> Object | None:
-        """A graph, whether or not it has ended."""
+        """Return a graph, whether or not it has ended."""
         return self.objects.get(("graph", number))
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
     def leaks(self) -> list[str]:
-        """What was never freed; what its owner would take along is told with the owner."""
+        """Return what was never freed, except objects that would be freed with their owner."""
         with self._lock:
             return [
                 f"{each.what} of {each.born} was never freed"
@@ -306,7 +306,7 @@ class Validation:
         return owner is not None and not owner.ended
 
     def report(self) -> dict[str, Any]:
-        """All of it, as plain data."""
+        """Return the whole record as plain data."""
         leaks = self.leaks()
         with self._lock:
             return {
@@ -321,7 +321,7 @@ class Validation:
             }
 
     def tell(self) -> None:
-        """Say at the end what there was, and write it where the user wants it."""
+        """Print a summary at the end, and write the report to the user's file."""
         report = self.report()
         if not report["calls"]:
             return
@@ -353,11 +353,11 @@ def _named(address: int) -> str:
 
 @serves("validationBefore")
 def validation_before(server: LibraryServer, name: int, error: int, *values: int) -> None:
-    """Look at a call that is about to be made."""
+    """Check a call that is about to be made."""
     server.validation.before(_named(name), values)
 
 
 @serves("validationAfter")
 def validation_after(server: LibraryServer, name: int, error: int, *values: int) -> None:
-    """Look at what was answered."""
+    """Check and record the result of a call."""
     server.validation.after(_named(name), error, values)

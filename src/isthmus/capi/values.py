@@ -1,4 +1,4 @@
-"""Tensors, quantizations, parameters and operations of the client become those of the graph."""
+"""Conversion of a client's tensors, quantizations, parameters and operations to those of the graph."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from isthmus.graph.ops import OPERATIONS
 
 MOST_OPERANDS = 1 << 14
 MOST_BYTES = 1 << 62
-"""What no tensor exceeds, whatever dimensions it is given besides a 0: sizes beyond it have no number in C."""
+"""Maximum size of a tensor in bytes, counting dimensions of 0 as 1; larger sizes do not fit C's types."""
 _UNTOLD = (0, int(DataType.UNDEFINED))
-"""What a data type is where a client does not say it."""
+"""The data types that mean that the client has not declared one."""
 PACKAGES = frozenset(operation.package for operation in OPERATIONS.values())
-"""The op packages that are registered: QNN's, and this project's own."""
+"""The registered op packages: QNN's, and this project's own."""
 _ENCODINGS = (
     QuantizationEncoding.SCALE_OFFSET, QuantizationEncoding.AXIS_SCALE_OFFSET, QuantizationEncoding.BW_SCALE_OFFSET,
     QuantizationEncoding.BW_AXIS_SCALE_OFFSET,
@@ -46,7 +46,7 @@ _PACKED = {
     DATATYPE_SFIXED_POINT_4: DataType.SFIXED_POINT_8,
     DATATYPE_UFIXED_POINT_4: DataType.UFIXED_POINT_8,
 }
-"""Types of which two elements lie in a byte, and what they are unpacked to."""
+"""Types that store two elements per byte, and the types they are unpacked to."""
 
 
 @dataclass(frozen=True)
@@ -56,13 +56,13 @@ class ClientTensorInfo:
     Parameters
     ----------
     id
-        What an earlier call answered for it.
+        The id that an earlier call returned for it.
     data
-        Where its contents are, for one that has some.
+        The address of its contents, if any.
     nbytes
-        How many bytes the client says there are.
+        How many bytes the client declares.
     bits
-        How many bits of each element count, where that is fewer than the type has.
+        How many bits of each element are significant, if fewer than the type has.
     """
 
     id: int
@@ -107,7 +107,7 @@ class ClientTensorInfo:
 
 
 def _low_bits(stored: np.ndarray, dtype: DataType, bits: int) -> np.ndarray:
-    """Elements of which the lowest bits count, with the sign that these have."""
+    """Return elements reduced to their lowest bits, with the sign extended."""
     width = 8 * dtype.itemsize
     if bits >= width:
         return stored.view(dtype.numpy)
@@ -116,12 +116,12 @@ def _low_bits(stored: np.ndarray, dtype: DataType, bits: int) -> np.ndarray:
 
 
 def tensor_at(address: int, index: int = 0) -> ClientTensorInfo:
-    """A tensor of the client's, or one of an array of them."""
+    """Return a client's tensor, or one of an array."""
     return described(read(address, Tensor, index))
 
 
 def described(tensor: Tensor) -> ClientTensorInfo:
-    """What a tensor says of itself, checked as far as it can be without its graph."""
+    """Return a tensor's description, checked as far as possible without its graph."""
     fields = tensor_fields(tensor)
     what = f"tensor '{fields.name}'"
 
@@ -150,7 +150,7 @@ def described(tensor: Tensor) -> ClientTensorInfo:
         rule = f"its quantization encoding {kinds.get(encoding.kind, encoding.kind)} is not supported"
         raise refuse(rule, Code.TENSOR_UNSUPPORTED_TENSOR_PARAM)
     quantization, bits = None, 0
-    # What a client leaves there of another type says nothing about plain numbers.
+    # Ignore an encoding that a client leaves on a type that is not fixed point.
     if encoding is not None and dtype.is_fixed_point:
         quantization = Quantization(tuple(encoding.scales.tolist()), tuple(encoding.offsets.tolist()), encoding.axis)
         bits = encoding.bits
@@ -171,7 +171,7 @@ class ClientNode:
     Parameters
     ----------
     batch_first
-        Whether it is a recurrent one whose sequence begins with the batch, where ours begins with time.
+        Whether it is a recurrent operation whose sequence has the batch first; in this project, time is first.
     """
 
     name: str
@@ -188,12 +188,12 @@ class ClientNode:
         return f"node '{self.name}' ({self.op})"
 
     def check_package(self, unknown: Code, missing: Code) -> None:
-        """Refuse a package that is not registered, and an operation that its package has not.
+        """Refuse a package that is not registered, and an operation that is not in its package.
 
         Parameters
         ----------
         unknown, missing
-            The codes for the one and the other.
+            The codes for these two errors.
         """
         if self.package not in PACKAGES:
             hint = f"Registered are {' and '.join(sorted(PACKAGES))}."
@@ -203,14 +203,14 @@ class ClientNode:
             raise QnnError(missing, self.what, f"op package '{self.package}' has no such operation")
 
     def check_floats(self, code: Code) -> None:
-        """Refuse BFLOAT_16 beside other floats, but in a Cast, and in a Convert."""
+        """Refuse BFLOAT_16 mixed with other floats, except in a Cast, and any BFLOAT_16 in a Convert."""
         floats = {info.dtype for info in (*self.inputs, *self.outputs) if info.dtype.is_float}
         if DataType.BFLOAT_16 in floats and self.op != "Cast" and (len(floats) > 1 or self.op == "Convert"):
             raise QnnError(code, self.what, "BFLOAT_16 becomes another type of floats by a Cast only")
 
 
 def differences(fields: TensorV1, dtype: DataType, dims: tuple[int, ...]) -> Iterator[str]:
-    """Say in what an execution describes a tensor otherwise than it was created. What it leaves out is not compared."""
+    """Yield how an execution's description of a tensor differs from the created one, where it gives one."""
     if fields.dataType not in (*_UNTOLD, int(dtype)):
         names = {int(each): each.name for each in DataType}
         given = names.get(fields.dataType, f"{fields.dataType:#x}")
@@ -223,12 +223,12 @@ def differences(fields: TensorV1, dtype: DataType, dims: tuple[int, ...]) -> Ite
 
 
 def node_at(address: int, static: Callable[[int], np.ndarray | None] = lambda number: None) -> ClientNode:
-    """An operation of the client's.
+    """Return a client's operation.
 
     Parameters
     ----------
     static
-        The contents of a static tensor by its id, for parameters that come without their own.
+        Returns the contents of a static tensor by id, for parameters without contents of their own.
     """
     config = read(address, OpConfig)
     op = config.v1
@@ -250,7 +250,7 @@ def node_at(address: int, static: Callable[[int], np.ndarray | None] = lambda nu
     dims = inputs[0].dims if inputs else ()
     turned = is_batch_first(kind, params, dims)
     if kind in RECURRENT:
-        # The order is known, and the weights tell the hidden size.
+        # The order is known, and the hidden size follows from the weights.
         params = {key: value for key, value in params.items() if key not in RECURRENT[kind]}
     return ClientNode(name, package, kind, without_neutral(kind, params, dims), inputs, outputs, turned)
 

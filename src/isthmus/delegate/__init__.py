@@ -1,4 +1,4 @@
-"""A TFLite delegate: nodes of a LiteRT interpreter run on QNN's backends, in memory shared with the accelerator.
+"""A TFLite delegate: it runs nodes of a LiteRT interpreter on QNN's backends, in memory shared with the accelerator.
 
 It needs LiteRT (``pip install isthmus[delegate]``). `c_names` has the functions of QNN's header.
 """

@@ -1,6 +1,6 @@
-"""The block of words behind one node of a delegate: what native code runs the node's program by, or calls Python with.
+"""The block of words behind one node of a delegate: native code uses it to run the node's program or to call Python.
 
-The interpreter keeps the block's address and hands it back with each call; the functions it calls are compiled
+The interpreter keeps the block's address and passes it with each call. The functions it calls are compiled
 (`isthmus.engine.native.kernels.callback`) and the same for all nodes.
 """
 
@@ -23,7 +23,7 @@ from isthmus.engine.native.target import host
 
 @dataclass(frozen=True)
 class Functions:
-    """Addresses of the compiled functions that an interpreter calls: for a delegate, and for a node of one."""
+    """Addresses of the compiled functions that an interpreter calls, for a delegate and for a node of one."""
 
     apply: int
     begin: int
@@ -34,7 +34,7 @@ class Functions:
 
 @lru_cache(maxsize=1)
 def functions() -> Functions:
-    """The compiled functions, for LiteRT's structures."""
+    """Return the compiled functions, for LiteRT's structures."""
     node, delegate = structures.Node.user_data.offset, structures.Delegate.data.offset
     kernels = [
         f"callback:apply.{delegate}", f"callback:begin.{delegate}",
@@ -46,7 +46,7 @@ def functions() -> Functions:
 
 @dataclass(frozen=True)
 class Answering:
-    """Addresses of Python's functions behind the compiled ones for a node; the same for all nodes."""
+    """Addresses of the Python functions behind the compiled ones of a node; the same for all nodes."""
 
     otherwise: int
     prepare: int = 0
@@ -55,7 +55,7 @@ class Answering:
 
 @dataclass(frozen=True)
 class BlockOperand:
-    """An input or output of a node: the interpreter's tensor, its bytes, and memory to use in place of the tensor's."""
+    """An input or output of a node: the interpreter's tensor, its size, and memory to use instead of the tensor's."""
 
     tensor: int
     nbytes: int
@@ -66,16 +66,16 @@ _blocks: weakref.WeakSet[NodeBlock] = weakref.WeakSet()
 
 
 class NodeBlock:
-    """A block, at an address that does not change. Until it is pointed at a program every call goes to `otherwise`.
+    """A block at a fixed address. Until it is pointed at a program, every call goes to `otherwise`.
 
-    Its memory stays until `release`: an interpreter that outlives all of Python still frees its nodes.
+    Its memory stays until `release`: an interpreter that outlives Python still frees its nodes.
     """
 
     def __init__(self, answering: Answering) -> None:
         self._words = np.zeros(callback.BLOCK_BYTES // 8, np.int64)
         self._kept: tuple[object, ...] = ()
         self.is_answered = False
-        """Whether the call that tells of its end was answered."""
+        """Whether the interpreter's free call was answered."""
         for place, value in (
             (callback.OTHERWISE, answering.otherwise),
             (callback.PREPARE, answering.prepare),
@@ -91,26 +91,26 @@ class NodeBlock:
 
     @property
     def address(self) -> int:
-        """What the interpreter knows the node by."""
+        """The address by which the interpreter knows the node."""
         return int(self._words.ctypes.data)
 
     @property
     def runs(self) -> int:
-        """How often the program ran without Python."""
+        """How often the program has run without Python."""
         return int(self._words[callback.RUNS // 8])
 
     @property
     def is_ending(self) -> bool:
-        """Whether the interpreter frees the node, or has."""
+        """Whether the interpreter is freeing the node, or has freed it."""
         return bool(self._words[callback.ENDED // 8])
 
     @property
     def is_left(self) -> bool:
-        """Whether the interpreter has freed the node and is done with the block."""
+        """Whether the interpreter has freed the node and no longer uses the block."""
         return self.is_answered or bool(self._words[callback.ENDED // 8] == callback.UNHEARD)
 
     def point(self, call: NativeCall, operands: Sequence[BlockOperand]) -> None:
-        """Have calls run a program on these inputs, then outputs; what lies elsewhere is copied to its tensor after."""
+        """Make calls run a program on these operands; values in other memory are copied to tensors afterwards."""
         self.stop()
         rows, copies = _rows(operands), _rows([operand for operand in operands if operand.instead])
         for place, value in (
@@ -128,11 +128,11 @@ class NodeBlock:
         self._set(callback.READY, 1)
 
     def stop(self) -> None:
-        """Have every call go to Python from now on."""
+        """Make every call go to Python from now on."""
         self._set(callback.READY, 0)
 
     def release(self) -> None:
-        """Give its memory back with the last who has it: no interpreter knows it any more. Safe to call again."""
+        """Drop the reference to its memory, which no interpreter uses any more. Safe to call again."""
         if self._stays:
             self._stays = False
             ctypes.pythonapi.Py_DecRef(ctypes.py_object(self._words))
@@ -153,7 +153,7 @@ def _rows(operands: Sequence[BlockOperand]) -> np.ndarray:
 
 
 def _after_fork() -> None:
-    # Programs of the parent's have threads there, and memory that they share with it.
+    # The parent's programs have threads in the parent, and memory that they share with it.
     for block in list(_blocks):
         block.stop()
 

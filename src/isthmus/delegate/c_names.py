@@ -1,7 +1,7 @@
-"""The functions of QNN's delegate header under their C names, so that a listing in C or C++ translates line by line.
+"""The functions of QNN's delegate header under their C names, so that a C or C++ listing translates line by line.
 
-A delegate stands for its pointer, memory for its address. Where C answers NULL, None is answered; where C has no way to
-say what is wrong, a `QnnError` does.
+A delegate is used in place of its pointer, and memory is given by its address. Where C returns NULL, these functions
+return None; where C cannot report an error, they raise a `QnnError`.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ __all__ = [
 
 
 def TfLiteQnnDelegateOptionsDefault() -> Options:
-    """Options with their defaults; the backend type is yet to be set."""
+    """Return options with their defaults; the backend type must still be set."""
     return Options()
 
 
 def TfLiteQnnDelegateCreate(options: Options | None, log: Any = None) -> QnnDelegate:
-    """A delegate."""
+    """Create a delegate."""
     if options is None:
         raise QnnError(Code.BACKEND_INVALID_ARGUMENT, "options", "they are null")
     return QnnDelegate(options, log)
 
 
 def TfLiteQnnDelegateDelete(delegate: QnnDelegate | None) -> None:
-    """End a delegate, after its interpreters."""
+    """Delete a delegate, after its interpreters."""
     if delegate is not None:
         if not isinstance(delegate, QnnDelegate):
             rule = f"must be a QnnDelegate, is a {type(delegate).__name__}"
@@ -60,13 +60,13 @@ def TfLiteQnnDelegateDelete(delegate: QnnDelegate | None) -> None:
 
 _lock = Lock()
 _allocated: dict[int, custom_memory.CustomMemory] = {}
-"""An address keeps nothing alive: what was allocated by these names stays until it is freed."""
+"""Memory allocated by these functions: an address keeps nothing alive, so it is kept here until freed."""
 
 
 def TfLiteQnnDelegateAllocCustomMem(bytes: int, alignment: int) -> int | None:
-    """The address of new shared memory, or None."""
+    """Allocate shared memory and return its address, or None."""
     probe.check()
-    # An address that is free is soon another's.
+    # A freed address may soon be reused.
     with _lock:
         memory = custom_memory.allocate(bytes, alignment)
         if memory is None:
@@ -76,7 +76,7 @@ def TfLiteQnnDelegateAllocCustomMem(bytes: int, alignment: int) -> int | None:
 
 
 def TfLiteQnnDelegateFreeCustomMem(buffer_ptr: int | None) -> None:
-    """Free shared memory; where an interpreter has a tensor there, it ends with that."""
+    """Free shared memory; if an interpreter has a tensor there, it is released with the interpreter."""
     with _lock:
         custom_memory.free(buffer_ptr)
         if buffer_ptr is not None:

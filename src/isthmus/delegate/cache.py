@@ -1,8 +1,8 @@
-"""The model cache: a context binary of each partition, in the client's folder, under the client's token for the model.
+"""The model cache: a context binary per partition, in the client's folder, under the client's token for the model.
 
-A binary is found by all that it depends on: the nodes, their tensors and constants, the memory types, the backend and
-this software's version. So a file of another model, or of another version, is never taken for the right one; one that
-is damaged is refused by whoever reads binaries, and made again.
+A binary is looked up by everything it depends on: the nodes, their tensors and constants, the memory types, the backend
+and this software's version. A file of another model or version is therefore never used by mistake. A damaged file is
+refused when it is read, and made again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from isthmus.version import build_id
 
 
 def digest(model: NodesModel, more: Sequence[object]) -> str:
-    """A number for all that the binary of some nodes depends on."""
+    """Return a digest of everything that the binary of some nodes depends on."""
     made = hashlib.sha256(repr((build_id(), model.name, *more)).encode())
     for subgraph in model.reachable(initializers=True):
         _add(made, model, subgraph)
@@ -48,18 +48,18 @@ def _add(made: hashlib._Hash, model: NodesModel, subgraph: Subgraph) -> None:
 
 
 def file(cache: tuple[Path, str], number: str) -> Path:
-    """Where a binary is kept."""
+    """Return the path of a binary."""
     folder, token = cache
     return folder / f"{token}-{number}.bin"
 
 
 def is_there(path: Path) -> bool:
-    """Whether there is a binary.
+    """Return whether a binary exists.
 
     Raises
     ------
     QnnError
-        COMMON_SYSTEM where the folder cannot be looked into.
+        COMMON_SYSTEM if the folder cannot be read.
     """
     try:
         os.stat(path)
@@ -71,12 +71,12 @@ def is_there(path: Path) -> bool:
 
 
 def keep(path: Path, binary: bytes) -> None:
-    """Keep a binary; other processes see the whole file or none, and an interrupt leaves nothing.
+    """Store a binary atomically: other processes see the whole file or none, and an interrupt leaves nothing behind.
 
     Raises
     ------
     QnnError
-        COMMON_SYSTEM where the folder cannot be written.
+        COMMON_SYSTEM if the folder cannot be written.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

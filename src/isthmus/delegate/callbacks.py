@@ -1,9 +1,9 @@
-"""What LiteRT calls of Python, the same for all delegates: each finds its object and lets no exception out.
+"""The Python functions that LiteRT calls, shared by all delegates: each finds its object and lets no exception out.
 
-The functions are made once and live for ever: the interpreter keeps its way to them, and may be collected after all
-else, even while Python ends. They stand behind compiled ones (`block.Functions`): where a function of Python's begins
-the handler of a signal may raise, and nobody is there yet to catch it. So each says how it went, in a word that it is
-given, and what has said nothing has failed.
+The functions are created once and live forever: the interpreter refers to them, and may be collected last, even during
+interpreter shutdown. They are called by compiled functions (`block.Functions`), because a signal handler may raise at
+the start of a Python function, before any `try` can catch it. Each function therefore reports its result in a word that
+it is given; if it has written nothing, it has failed.
 """
 
 from __future__ import annotations
@@ -26,40 +26,43 @@ if TYPE_CHECKING:
     from isthmus.delegate.partition import Partition
 
 MAX_MESSAGE = 1000
-"""LiteRT cuts longer messages at about this length, and the end of the line with the rest."""
+"""Maximum length of a message: LiteRT cuts longer ones at about this length, and loses the line end."""
 
 delegates: weakref.WeakValueDictionary[int, QnnDelegate] = weakref.WeakValueDictionary()
-"""The delegates by the address of their structure; an interpreter that has nodes of one keeps it by its partitions."""
+"""The delegates by the address of their structure. Partitions keep a delegate alive while an interpreter has its
+nodes.
+"""
 partitions: dict[int, tuple[QnnDelegate, Partition]] = {}
 """The partitions by the address of their block."""
 
 
 def report(context: int, problem: BaseException) -> None:
-    """Say on behalf of the interpreter what went wrong, in a line; it raises this with its own error."""
+    """Report an error through the interpreter, on one line; the interpreter raises it with its own error."""
     text = str(problem) if isinstance(problem, QnnError) else f"{type(problem).__name__}: {problem}"
     whole = text.encode(errors="replace")[:MAX_MESSAGE].decode(errors="ignore")
-    # The text is a format of C's, and there is nothing to fill in.
+    # The text is a C format string without arguments.
     message = whole.replace("\0", "?").replace("%", "%%").encode() + b"\n"
     structures.Context.from_address(context).report_error(context, message)
 
 
 def sweep() -> None:
-    """Give up the partitions that interpreters have freed, or never got: an interrupt came into the call about it.
+    """Give up partitions that interpreters have freed or never received because a call was interrupted.
 
-    One that another thread is just freeing is left to it: until that is done no other block may have its address.
+    A partition that another thread is just freeing is left to that thread: until it is done, no other block may have
+    its address.
     """
     for address, (delegate, partition) in list(partitions.items()):
         block = partition.block
         if block.is_left or (not block.is_ending and delegate._lost(partition)):
             delegate._give_up(partition)
-            # One that was never freed may still be known to an interpreter that is about to.
+            # If it was never freed, an interpreter may still know it and free it later.
             if block.is_left:
                 block.release()
             partitions.pop(address, None)
 
 
 def _asked(deed: Callable[[int, int], int]) -> Callable[[int, int, int], None]:
-    """A deed as a function of C's. Its answer is written down; where it fails, nothing, and LiteRT is told why."""
+    """Wrap a function for C: write its result on success; on failure write nothing, and report why to LiteRT."""
 
     act = shielded(deed)
 
@@ -67,7 +70,7 @@ def _asked(deed: Callable[[int, int], int]) -> Callable[[int, int, int], None]:
         try:
             ctypes.c_int64.from_address(answer).value = act(context, subject)
         except BaseException as problem:
-            # Where not even that can be said, the failure itself is.
+            # If even reporting fails, the missing result still says so.
             with suppress(BaseException):
                 report(context, problem)
 
@@ -100,7 +103,7 @@ def _node(act: Callable[[Partition], None]) -> Callable[[int, int], int]:
 def _free(context: int, block: int, answer: int) -> None:
     try:
         said = ctypes.c_int64.from_address(answer)
-        # What ended with Python needs no end of its own, and what was given up before has had its.
+        # Objects that ended with Python, or were given up before, need no further end.
         known = None if sys.is_finalizing() else partitions.get(block)
         if known is None:
             said.value = SAID
@@ -108,8 +111,8 @@ def _free(context: int, block: int, answer: int) -> None:
         delegate, partition = known
         delegate._give_up(partition)
         partition.block.release()
-        # Until there is an answer the block is written to, and its entry keeps it. No handler of a signal runs within
-        # one assignment.
+        # The block is written to until it is answered, so its entry must keep it until then. No signal handler runs
+        # within one assignment.
         said.value, partition.block.is_answered = SAID, True
         partitions.pop(block, None)
     except BaseException as problem:
@@ -130,10 +133,10 @@ _THUNKS = [
 _apply, _begin_node, *_of_nodes = (ctypes.cast(thunk, ctypes.c_void_p).value or 0 for thunk in _THUNKS)
 _of_delegates = (ctypes.c_int64 * DELEGATE_WORDS)(_apply, _begin_node, ownership.OWN)
 for _immortal in (*_THUNKS, _of_delegates):
-    # One reference that nobody gives back: what an interpreter leads to must not end before it.
+    # A reference that is never dropped: these objects must outlive every interpreter that refers to them.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(_immortal))
 
 DELEGATE = ctypes.addressof(_of_delegates)
-"""What answers for a delegate."""
+"""The address of the functions for a delegate."""
 NODE = Answering(*_of_nodes)
-"""What answers for a node."""
+"""The functions for a node."""

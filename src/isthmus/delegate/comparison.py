@@ -1,7 +1,7 @@
-"""One model in LiteRT in several ways, run in turn: its own kernels, XNNPACK, a delegate, a delegate in shared memory.
+"""A comparison of one model in LiteRT: its own kernels, XNNPACK, a delegate, a delegate in shared memory.
 
-Runs of all ways alternate, so that whatever else the machine does meets them alike. What is measured is `invoke`; the
-inputs are the same and stay where they are.
+The runs of all variants alternate, so that other load on the machine affects them alike. Only `invoke` is measured; the
+inputs are the same and stay in place.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ KERNELS, XNNPACK, ORDINARY, SHARED = (
 
 @dataclass
 class ComparedRun:
-    """A way to run the model.
+    """One variant of running the model.
 
     Parameters
     ----------
     name
-        What it is called.
+        The variant's name.
     refusal
-        Why it cannot be run so; None where it can.
+        Why the variant cannot run; None if it can.
     seconds
-        How long each invocation took.
+        The time of each invocation.
     copied_bytes
         Bytes that an invocation copied between the interpreter's memory and the backend's.
     delegated, nodes, partitions
-        Nodes that were taken over, nodes in all, and into how many partitions; of all subgraphs.
+        Delegated nodes, all nodes, and partitions, over all subgraphs.
     """
 
     name: str
@@ -58,7 +58,7 @@ class ComparedRun:
 
     @property
     def median(self) -> float:
-        """The middle of all times, in seconds."""
+        """The median time, in seconds."""
         return float(np.median(self.seconds)) if self.seconds else float("nan")
 
     @property
@@ -74,25 +74,25 @@ def compare(
     threads: int = 1,
     shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> list[ComparedRun]:
-    """Run a model in all ways, in turn.
+    """Run a model in all variants, alternating.
 
     Parameters
     ----------
     model
         A TFLite file.
     backend
-        Where the delegate runs; shared tensors need a backend that shares memory.
+        The delegate's backend; shared tensors need a backend that shares memory.
     rounds
-        How often each way is run; once more before, to warm up.
+        How often each variant is run, after one warm-up run.
     threads
         Threads of the interpreter.
     shapes
-        Shapes of inputs by name, where not the file's.
+        Shapes of inputs by name, if they differ from the file's.
 
     Raises
     ------
     QnnError
-        For a file that cannot be read or is no TFLite model, or a shape of what is no input.
+        If the file cannot be read or is not a TFLite model, or a shape is given for something that is not an input.
     """
     if not frontends.is_tflite(frontends.contents(model)):
         rule, hint = "it is not a TFLite model", "TFLite files carry 'TFL3' at byte 4; LiteRT runs no others."
@@ -106,13 +106,13 @@ def compare(
 
 
 def _tell_of_problems(level: LogLevel, text: str) -> None:
-    """Leave out what delegates tell of their nodes: the comparison reports it."""
+    """Print only warnings and errors of delegates: the comparison itself reports their nodes."""
     if level <= LogLevel.WARN:
         to_standard_error(level, text)
 
 
 class _Maker:
-    """Makes the interpreters of a comparison, and ends them in the right order."""
+    """The factory of a comparison's interpreters, which also ends them in the right order."""
 
     def __init__(
         self, model: Path, backend: BackendType | int, threads: int, shapes: dict[str, Sequence[int]], ends: ExitStack
@@ -124,7 +124,7 @@ class _Maker:
         ends.callback(self._end)
 
     def way(self, name: str) -> ComparedRun:
-        """A way, with an interpreter to run it where it can be run."""
+        """Create a variant, with its interpreter if it can run."""
         way = ComparedRun(name)
         delegate = None
         try:
@@ -175,7 +175,7 @@ class _Maker:
         interpreter.allocate_tensors()
 
     def run(self, rounds: int) -> None:
-        """Invoke all, in turn."""
+        """Invoke all variants, alternating."""
         for number in range(rounds + 1):
             for way, interpreter, _ in self._made:
                 if way.refusal is not None:
@@ -189,7 +189,7 @@ class _Maker:
                     way.seconds.append(time.perf_counter() - begin)
 
     def finish(self) -> None:
-        """Note what was counted."""
+        """Record outputs and counters."""
         for way, interpreter, delegate in self._made:
             if way.refusal is not None:
                 continue
@@ -205,7 +205,8 @@ class _Maker:
     def _end(self) -> None:
         delegates = [delegate for _, _, delegate in self._made if delegate is not None]
         self._made.clear()
-        # After an exception its frames still have an interpreter; what that uses ends with it.
+        # After an exception its frames may still refer to an interpreter; what the interpreter uses is released with
+        # it.
         with suppress(QnnError):
             for memory in self._memories:
                 custom_memory.free(memory)
@@ -218,7 +219,7 @@ def _reason(refusal: Exception) -> str:
 
 
 def _feed(interpreter: Any) -> None:
-    """Inputs for a trial: floats in [0, 1), small integers; the same every time."""
+    """Set trial inputs: floats in [0, 1), small integers; the same every time."""
     random = np.random.default_rng(0)
     for detail in interpreter.get_input_details():
         dtype, shape = np.dtype(detail["dtype"]), tuple(detail["shape"])

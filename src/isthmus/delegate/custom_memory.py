@@ -1,8 +1,9 @@
-"""Shared memory that tensors of an interpreter lie in: allocated, given to tensors, freed when no interpreter has it.
+"""Shared memory for tensors of an interpreter: allocated, assigned to tensors, freed when no interpreter uses it.
 
-This is what TfLiteQnnDelegateAllocCustomMem hands out. It is rpcmem's, so an accelerator can see it. Which tensors use
-which part of it is on record: QNN's own listing frees memory while its interpreter lives, so what is freed ends when no
-interpreter has it any more. Memory that no client and no interpreter has ends by itself.
+TfLiteQnnDelegateAllocCustomMem returns this memory. It is rpcmem memory, so an accelerator can access it. The tensors
+that use each part of it are recorded. QNN's own example frees memory while its interpreter lives, so freed memory is
+released only when no interpreter uses it any more. Memory that no client and no interpreter refers to is released
+automatically.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from isthmus.system.lock import Lock
 
 @dataclass(frozen=True)
 class Use:
-    """A tensor that lies in custom memory, for as long as its interpreter lives and keeps it there."""
+    """A tensor in custom memory, for as long as its interpreter lives and keeps it there."""
 
     memory: CustomMemory
     context: int
@@ -34,7 +35,7 @@ class Use:
 
 
 class CustomMemory:
-    """Shared memory for tensors. Made by `QnnDelegate.alloc_custom_mem`, ended by `free_custom_mem`.
+    """Shared memory for tensors. Created by `QnnDelegate.alloc_custom_mem`, freed by `free_custom_mem`.
 
     Examples
     --------
@@ -51,13 +52,13 @@ class CustomMemory:
         self.nbytes = buffer.nbytes
         self.address = buffer.address
         self.is_freed = False
-        """Whether its client has freed it; it is there still while an interpreter has a tensor in it."""
+        """Whether its client has freed it; it still exists while an interpreter has a tensor in it."""
 
     def __index__(self) -> int:
         return self.address
 
     def view(self, dtype: Any, shape: tuple[int, ...], offset: int = 0) -> np.ndarray:
-        """The memory as an array: what a tensor that lies there holds."""
+        """Return the memory as an array: the values of a tensor there."""
         return self.buffer.view(dtype, shape, offset)
 
     def __repr__(self) -> str:
@@ -67,20 +68,20 @@ class CustomMemory:
 _lock = Lock()
 _memories: weakref.WeakValueDictionary[int, CustomMemory] = weakref.WeakValueDictionary()
 _uses: weakref.WeakKeyDictionary[Any, tuple[Use, ...]] = weakref.WeakKeyDictionary()
-"""What tensors of an interpreter use, by the native object inside it, which may outlive Python's."""
+"""The uses by an interpreter's tensors, keyed by its native object, which may outlive the Python object."""
 _freed: weakref.WeakSet[CustomMemory] = weakref.WeakSet()
-"""What was freed and has not ended yet."""
+"""Memory that was freed but is not released yet."""
 
 
 def allocate(num_bytes: int, alignment: int = DEFAULT_TENSOR_ALIGNMENT) -> CustomMemory | None:
-    """New memory, or None: for a size that is no positive number or more than there is, or an alignment beyond a page.
+    """Allocate memory; return None if the size is not positive or too large, or the alignment is invalid.
 
     Parameters
     ----------
     num_bytes
-        The bytes of a tensor, or more.
+        The size of a tensor in bytes, or more.
     alignment
-        A power of two; TFLite asks for 64.
+        A power of two, at most a page; TFLite requires 64.
     """
     if not is_int(num_bytes) or not is_int(alignment) or num_bytes < 1:
         return None
@@ -97,12 +98,12 @@ def allocate(num_bytes: int, alignment: int = DEFAULT_TENSOR_ALIGNMENT) -> Custo
 
 
 def free(memory: Any) -> None:
-    """Free memory: it ends at once, or when no interpreter has a tensor there any more. Null is ignored, as in C.
+    """Free memory, at once or when no interpreter has a tensor there any more. Null is ignored, as in C.
 
     Raises
     ------
     QnnError
-        COMMON_INVALID_ARGUMENT for what is no custom memory, or was freed before.
+        COMMON_INVALID_ARGUMENT if it is not custom memory or was already freed.
     """
     if memory is None or (is_int(memory) and memory == 0):
         return
@@ -118,15 +119,15 @@ def free(memory: Any) -> None:
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, rule, hint)
         _freed.add(known)
     end_freed()
-    # Last: a client that is interrupted before can free it again.
+    # Last, so that a client that is interrupted before can free it again.
     known.is_freed = True
 
 
 def end_freed() -> None:
-    """End what was freed and no interpreter has any more; safe to call again, in any thread.
+    """Release freed memory that no interpreter uses any more; safe to call again, in any thread.
 
-    The garbage collector calls it too, when an interpreter is gone. So no lock is held while a buffer is closed, which
-    takes another: the collector may come to a thread that has that one.
+    The garbage collector also calls it when an interpreter is gone. No lock is therefore held while a buffer is closed.
+    Closing takes another lock, and the collector may run in a thread that holds that one.
     """
     if not len(_freed) or _lock._is_owned():  # type: ignore[attr-defined]
         return
@@ -137,7 +138,7 @@ def end_freed() -> None:
         try:
             memory.buffer.close()
         except QnnError:
-            # A node of a delegate has it registered, whose interpreter a program in C++ has set up.
+            # A delegate's node has it registered, in an interpreter set up by a C++ program.
             continue
         with _lock:
             _freed.discard(memory)
@@ -146,7 +147,7 @@ def end_freed() -> None:
 
 
 def find(address: int) -> CustomMemory | None:
-    """Find the memory that an address is in, freed or not, unless it has ended."""
+    """Return the memory that contains an address, freed or not, unless it has been released."""
     with _lock:
         for memory in _memories.values():
             if memory.address <= address < memory.address + memory.nbytes and not memory.buffer.is_closed:
@@ -155,15 +156,16 @@ def find(address: int) -> CustomMemory | None:
 
 
 def use(interpreter: Any, wanted: Use) -> None:
-    """Record that a tensor is to lie there; where it lay before stays on record until `settle`.
+    """Record that a tensor will use this memory; its earlier use stays on record until `settle`.
 
     Raises
     ------
     QnnError
-        COMMON_INVALID_ARGUMENT where the memory has been freed meanwhile.
+        COMMON_INVALID_ARGUMENT if the memory has been freed meanwhile.
     """
     if interpreter not in _uses:
-        # Before the entry, so that it is called after the entry has gone. Not in the lock: it runs other endings.
+        # Before adding the entry, so that it runs after the entry is gone. Not under the lock: it may run other
+        # finalizers.
         Finalizer(interpreter, end_freed)
     with _lock:
         if wanted.memory in _freed or wanted.memory.buffer.is_closed:
@@ -172,7 +174,7 @@ def use(interpreter: Any, wanted: Use) -> None:
 
 
 def settle(interpreter: Any, wanted: Use, lies_there: bool) -> None:
-    """Record that a tensor lies there now and nowhere else, or that it does not."""
+    """Record that a tensor now uses this memory and no other, or that it does not use it."""
     with _lock:
         place = wanted.context, wanted.tensor
         before = (known for known in _uses.get(interpreter, ()) if known is not wanted)
@@ -184,16 +186,16 @@ def settle(interpreter: Any, wanted: Use, lies_there: bool) -> None:
 
 
 def uses_of(context: int) -> list[Use]:
-    """The tensors of a subgraph that lie in custom memory."""
+    """Return the tensors of a subgraph that are in custom memory."""
     with _lock:
         return [use for use in _all_uses() if use.context == context]
 
 
 def _all_uses() -> list[Use]:
-    """List the uses of all living interpreters.
+    """Return the uses of all living interpreters.
 
-    Not by `_uses.values()`: an interrupt in its midst would leave the dictionary thinking that it is iterated over, and
-    it would keep the memory of every interpreter that ends from then on.
+    Do not use `_uses.values()`: an interrupt during the iteration would leave the dictionary in its iterating state,
+    and it would then keep the entries of every interpreter that ends later.
     """
     interpreters = [reference() for reference in _uses.keyrefs()]
     return [use for interpreter in interpreters if interpreter is not None for use in _uses.get(interpreter, ())]

@@ -1,4 +1,4 @@
-"""`QnnDelegate`: nodes of a LiteRT interpreter run on a backend of this project."""
+"""`QnnDelegate`: runs nodes of a LiteRT interpreter on a backend of this project."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from isthmus.system.lock import Lock
 
 NAME = b"TfLiteQnnDelegate"
 REMEMBERED = 256
-"""How many subgraphs a delegate tells of."""
+"""Maximum number of subgraphs that a delegate reports on."""
 
 
 @dataclass(frozen=True)
 class Delegation:
-    """What became of a subgraph: its nodes, how many were taken, into how many partitions, and why others stay."""
+    """The result for one subgraph: its nodes, how many were delegated, in how many partitions, and why others stay."""
 
     subgraph: int
     nodes: int
     delegated: int
     partitions: int
     staying: dict[int, str]
-    """Reasons by the number of the node."""
+    """Reasons by node number."""
 
 
 class _State:
-    """What outlives the delegate's own object in its interpreters: its structure, its backend, its partitions."""
+    """The state that outlives the delegate object while interpreters use it: structure, backend, partitions."""
 
     def __init__(self, backend: qnn.Backend) -> None:
         self.backend = backend
@@ -53,7 +53,7 @@ class _State:
         )
 
     def end(self) -> None:
-        """End all of it; safe to call again."""
+        """End everything; safe to call again."""
         for partition in list(self.partitions):
             partition.close()
         self.partitions.clear()
@@ -62,7 +62,7 @@ class _State:
 
 @dataclass(frozen=True)
 class _Taking:
-    """What a delegate takes over while it prepares, and the partitions that were made of it so far."""
+    """The nodes that a delegate takes over during preparation, and the partitions created so far."""
 
     nodes: view.Nodes
     found: Survey
@@ -76,15 +76,15 @@ class QnnDelegate:
     Parameters
     ----------
     options
-        What it is made with; the backend type is mandatory.
+        The options; the backend type is mandatory.
     log
-        A callback that is given a level and a text; without it lines go to standard error, as TFLite's own do. Python's
-        logging has the same under the name ``isthmus``.
+        A callback that takes a level and a text. Without it, lines go to standard error, like TFLite's own. Python's
+        logging gets the same lines under the name ``isthmus``.
 
     Raises
     ------
     QnnError
-        For options that are wrong, a backend that is not there, or a LiteRT that is not known.
+        If options are wrong, the backend is not available, or the LiteRT version is not known.
 
     Examples
     --------
@@ -115,11 +115,11 @@ class QnnDelegate:
         self._state = state = _State(backend)
         self._ending = Finalizer(self, state.end, at_exit=True)
         self.profile: qnn.Profile | None = None
-        """The events of executions, where profiling was asked for."""
+        """The events of executions, if profiling is on."""
         if settings.profiling is not Profiling.OFF:
             self.profile = qnn.Profile(backend, qnn.ProfileLevel(int(settings.profiling)))
         self.delegations: deque[Delegation] = deque(maxlen=REMEMBERED)
-        """What became of each subgraph that it was applied to, in order; of the last ones."""
+        """The results of the latest subgraphs that it was applied to, in order."""
         self._lock = Lock()
         self._around = Surroundings(backend, settings, self._log, self.profile)
         self._taking: _Taking | None = None
@@ -135,20 +135,20 @@ class QnnDelegate:
             self._log(LogLevel.INFO, line)
         callbacks.delegates[ctypes.addressof(state.structure)] = self
 
-    # -- what users call -----------------------------------------------------------------------------------------------
+    # -- called by users -----------------------------------------------------------------------------------------------
 
     @property
     def backend_name(self) -> str:
-        """The backend, by its short name."""
+        """The backend's short name."""
         return self.settings.backend
 
     def alloc_custom_mem(self, num_bytes: int, alignment: int = DEFAULT_TENSOR_ALIGNMENT) -> CustomMemory | None:
-        """Shared memory for a tensor (TfLiteQnnDelegateAllocCustomMem); None on failure.
+        """Allocate shared memory for a tensor (TfLiteQnnDelegateAllocCustomMem); return None on failure.
 
         Raises
         ------
         QnnError
-            COMMON_NOT_SUPPORTED on a backend that shares no memory with the interpreter.
+            COMMON_NOT_SUPPORTED if the backend shares no memory with the interpreter.
         """
         self._check_open()
         self.settings.check_shares("custom memory")
@@ -159,12 +159,12 @@ class QnnDelegate:
         return memory
 
     def free_custom_mem(self, memory: Any) -> None:
-        """Free such memory (TfLiteQnnDelegateFreeCustomMem), which ends when no interpreter has a tensor there."""
+        """Free such memory (TfLiteQnnDelegateFreeCustomMem); it is released when no interpreter has a tensor there."""
         custom_memory.free(memory)
 
     @property
     def stats(self) -> GraphStats:
-        """What all its nodes did so far: executions, bytes copied, bytes used in place."""
+        """Totals of all its nodes: executions, bytes copied, bytes used in place."""
         self._check_own()
         with self._lock:
             total = self._state.ended
@@ -174,11 +174,11 @@ class QnnDelegate:
 
     @property
     def partitions(self) -> Sequence[Partition]:
-        """Its nodes in interpreters that live."""
+        """Its partitions in living interpreters."""
         return tuple(self._state.partitions)
 
     def close(self) -> None:
-        """End it (TfLiteQnnDelegateDelete), after its interpreters; safe to call again."""
+        """Delete it (TfLiteQnnDelegateDelete), after its interpreters; safe to call again."""
         callbacks.sweep()
         with self._lock:
             if self._ending.waits and self._state.partitions:
@@ -191,7 +191,7 @@ class QnnDelegate:
             self.end()
 
     def end(self) -> None:
-        """End it though interpreters may have nodes of it, which fail from then on: the process is about to."""
+        """Delete it even if interpreters have its nodes, which fail from then on: the process is about to end."""
         with self._lock:
             callbacks.delegates.pop(ctypes.addressof(self._state.structure), None)
             self._ending.run()
@@ -202,19 +202,19 @@ class QnnDelegate:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    # -- what LiteRT calls ---------------------------------------------------------------------------------------------
+    # -- called by LiteRT ----------------------------------------------------------------------------------------------
 
     def _get_native_delegate_pointer(self) -> int:
         self._check_open()
         return ctypes.addressof(self._state.structure)
 
     def _prepare(self, address: int) -> int:
-        """Take over what the backend supports of a subgraph (TfLiteDelegate.Prepare)."""
+        """Take over the nodes of a subgraph that the backend supports (TfLiteDelegate.Prepare)."""
         self._check_open()
         callbacks.sweep()
         with deferred(), self._lock:
             if any(address in partition.initializers for partition in self._state.partitions):
-                # Only a CALL_ONCE that was taken over ran this subgraph: nobody runs it any more.
+                # Only a CALL_ONCE that was taken over ran this subgraph, so it is never run again.
                 return structures.OK
             foreign.check(address)
             nodes = view.read(address)
@@ -253,7 +253,7 @@ class QnnDelegate:
             return status
 
     def _take(self, context: int, params: structures.DelegateParams) -> Partition:
-        """A partition for one of the nodes that replace others (TfLiteRegistration.init)."""
+        """Create a partition for one of the nodes that replace others (TfLiteRegistration.init)."""
         taking = self._taking
         assert taking is not None
         nodes, part = taking.nodes, _part(params)
@@ -267,7 +267,7 @@ class QnnDelegate:
         return partition
 
     def _confirm(self, taking: _Taking) -> None:
-        """See that the interpreter has all that was made for it: an interrupt may have kept a node's block from it."""
+        """Check that the interpreter has received every node's block: an interrupt may have prevented it."""
         had = view.user_data(taking.nodes.context)
         for partition in taking.made:
             partition.is_held = partition.block.address in had
@@ -275,24 +275,24 @@ class QnnDelegate:
             raise QnnError(Code.COMMON_GENERAL, "delegate", "not all of its nodes were taken over")
 
     def _lost(self, partition: Partition) -> bool:
-        """Whether a partition was made that no interpreter has."""
+        """Return whether a partition was created that no interpreter has."""
         if partition.is_held:
             return False
         with self._lock:
             return not partition.is_held and self._taking is None
 
     def _give_up(self, partition: Partition) -> None:
-        """The end of a node (TfLiteRegistration.free); safe to call again."""
+        """End a node (TfLiteRegistration.free); safe to call again."""
         with self._lock:
             partition.close()
             if partition in self._state.partitions:
                 rest = [each for each in self._state.partitions if each is not partition]
-                # No handler of a signal runs within one assignment.
+                # No signal handler runs within one assignment.
                 self._state.partitions, self._state.ended = rest, added(self._state.ended, partition.stats())
-        # It may have been the last one that had a tensor in memory that is freed.
+        # It may have been the last user of memory that has been freed.
         custom_memory.end_freed()
 
-    # -- inside --------------------------------------------------------------------------------------------------------
+    # -- internals -----------------------------------------------------------------------------------------------------
 
     def _check_open(self) -> None:
         if not self._ending.waits:
@@ -313,7 +313,7 @@ class QnnDelegate:
         return "it is on a skip list" if listed else ""
 
     def _refuse_idleness(self, nodes: view.Nodes, found: Survey) -> None:
-        """Refuse a model of which nothing can be taken, in no subgraph."""
+        """Refuse a model if no node of any subgraph can be taken over."""
         others = (each for each in view.subgraphs(nodes.context) if each.index != nodes.index)
         if any(self._surveyed(each).accepted for each in others):
             return
@@ -331,11 +331,13 @@ class QnnDelegate:
 
 
 _unwritten = ["Initialized TensorFlow Lite runtime."]
-"""What TFLite wrote when the first interpreter of a process was made. LiteRT 2.3, the one that is known, does not."""
+"""The line that TFLite printed when a process created its first interpreter. LiteRT 2.3, the known version, does not
+print it.
+"""
 
 
 def _write_that_the_runtime_is_ready() -> None:
-    """Write that line once a process, now that the runtime has been tried; QNN's documents show it before others."""
+    """Print that line once per process, after the runtime has been checked; QNN's documents show it first."""
     with suppress(IndexError):
         to_standard_error(LogLevel.INFO, _unwritten.pop())
 
@@ -349,7 +351,7 @@ def _part(params: structures.DelegateParams) -> NodeSet:
 
 
 def _preview(nodes: view.Nodes, numbers: Sequence[int]) -> list[NodeSet]:
-    """The partitions that the interpreter would make of some nodes."""
+    """Return the partitions that the interpreter would make from some nodes."""
     wanted = structures.integer_array(numbers)
     found, count = ctypes.c_void_p(), ctypes.c_int()
     status = nodes.structure.preview_delegate_partitioning(
@@ -365,7 +367,7 @@ def _preview(nodes: view.Nodes, numbers: Sequence[int]) -> list[NodeSet]:
 
 
 def _subsets(nodes: view.Nodes) -> int:
-    """Into how many pieces the interpreter has cut its plan: nodes of delegates, and what stays between them."""
+    """Return how many pieces the interpreter has cut its plan into: delegated nodes, and what stays between them."""
     now = view.plan(nodes.context)
     before = {operator.index for operator in nodes.operators}
     kinds = ["stays" if number in before and number not in nodes.delegated else number for number in now]
@@ -373,7 +375,7 @@ def _subsets(nodes: view.Nodes) -> int:
 
 
 def _check_allocated(nodes: view.Nodes) -> None:
-    """Refuse to be applied between custom memory and AllocateTensors, which checks that memory."""
+    """Refuse to be applied between setting custom memory and AllocateTensors, which checks that memory."""
     if not custom_memory.uses_of(nodes.context):
         return
     for operator in nodes.operators:

@@ -1,8 +1,8 @@
-"""A TFLite that a program brings of its own: its structures are looked at before any is believed.
+"""A check of a program's own TFLite: its structures are verified before they are used.
 
-The layout of structures (`structures`) was tried on the LiteRT of this process (`probe`). A program in C++ may have
-another TFLite, of any version. Its version cannot be asked; but where its structures differ, what the known layout
-finds in them makes no sense. No pointer is followed before the system says that there is memory.
+The layout of structures (`structures`) was tested on the LiteRT of this process (`probe`). A C++ program may contain
+another TFLite, of any version. Its version cannot be queried; but if its structures differ, the known layout finds
+invalid values in them. No pointer is followed before the system confirms that there is memory.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ LATEST_VERSION = 1 << 12
 
 
 class _Misfit(Exception):
-    """Something is not what the layout takes it for."""
+    """The error that a value does not fit the layout."""
 
 
 def check(address: int) -> None:
-    """Refuse the context of a TFLite whose structures are not as those of the LiteRT that was tried.
+    """Refuse the context of a TFLite whose structures differ from those of the tested LiteRT.
 
     Raises
     ------
     QnnError
-        COMMON_PLATFORM_NOT_SUPPORTED with the first thing that makes no sense.
+        COMMON_PLATFORM_NOT_SUPPORTED with the first value that does not fit.
     """
     here = _Memory()
     try:
@@ -95,20 +95,20 @@ def _look_at_nodes(here: _Memory, context: structures.Context, address: int) -> 
 
 
 def _pointer(structure: ctypes.Structure, name: str) -> int:
-    """Read a pointer of a structure as a number."""
+    """Read a pointer of a structure as an integer."""
     at = ctypes.addressof(structure) + getattr(type(structure), name).offset
     return ctypes.c_void_p.from_address(at).value or 0
 
 
 class _Memory:
-    """The memory that this process can read, as the system tells it once."""
+    """The memory that this process can read, as the system reports it at one time."""
 
     def __init__(self) -> None:
         self._table = [mapping for mapping in mappings() if mapping.readable]
         self._starts = [mapping.start for mapping in self._table]
 
     def readable(self, address: int | None, nbytes: int, what: str) -> int:
-        """Refuse addresses where there is no memory."""
+        """Return an address after checking that the bytes there are readable."""
         position, index = address or 0, bisect.bisect_right(self._starts, address or 0) - 1
         while 0 <= index < len(self._table) and self._table[index].start <= position < self._table[index].end:
             position = self._table[index].end
@@ -123,7 +123,7 @@ class _Memory:
         return kind.from_address(self.readable(address, ctypes.sizeof(kind), what))
 
     def integers(self, address: int | None, most: int, what: str) -> tuple[int, ...]:
-        """Read the contents of a TfLiteIntArray; nothing for null."""
+        """Read the contents of a TfLiteIntArray; empty for null."""
         if not address:
             return ()
         count = ctypes.c_int.from_address(self.readable(address, 4, what)).value

@@ -1,7 +1,7 @@
-"""What TFLite's C++ interpreter can do and Python's cannot: memory of the client's for a tensor, and a delegate later.
+"""Functions that Python's TFLite interpreter lacks: client memory for a tensor, and adding a delegate later.
 
 `set_custom_allocation` is Interpreter::SetCustomAllocationForTensor, `modify_graph_with_delegate` is
-Interpreter::ModifyGraphWithDelegate. Both say what is wrong before LiteRT has to.
+Interpreter::ModifyGraphWithDelegate. Both report errors before LiteRT would.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ _TAKES_MEMORY = (Allocation.ARENA_RW, Allocation.ARENA_RW_PERSISTENT, Allocation
 
 @dataclass(frozen=True)
 class CustomAllocation:
-    """TfLiteCustomAllocation: memory, by its address or as `CustomMemory`, and how much of it is meant."""
+    """TfLiteCustomAllocation: memory, as an address or as `CustomMemory`, and how many bytes of it to use."""
 
     data: CustomMemory | int | None
     bytes: int
 
 
 class _Finder:
-    """A delegate that takes nothing over: applied to an interpreter, it tells where its first subgraph's context is.
+    """A delegate that takes over nothing: applied to an interpreter, it finds the context of the first subgraph.
 
-    The interpreter keeps its address, so there is one for the life of the process.
+    The interpreter keeps its address, so there is one for the lifetime of the process.
     """
 
     def __init__(self) -> None:
@@ -63,12 +63,12 @@ _finder = _Finder()
 _contexts: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
 
-# Nothing here keeps the native object in a name of its own: an exception would keep it with its frames, and LiteRT,
-# which counts who has it, would take that for an array of a tensor and refuse to run.
+# No variable here may hold the native object: an exception's frames would keep it alive, and LiteRT, which counts
+# references, would take that for an array of a tensor and refuse to run.
 
 
 def _context(interpreter: Any) -> int:
-    """The context of an interpreter's first subgraph."""
+    """Return the context of an interpreter's first subgraph."""
     with _finder.lock:
         known = _contexts.get(library.native(interpreter))
         if known is None:
@@ -86,26 +86,26 @@ def _context(interpreter: Any) -> int:
 def set_custom_allocation(
     interpreter: Any, tensor_index: int, allocation: CustomAllocation | CustomMemory, flags: int = 0
 ) -> None:
-    """Have a tensor lie in custom memory (SetCustomAllocationForTensor). AllocateTensors must follow.
+    """Place a tensor in custom memory (SetCustomAllocationForTensor). AllocateTensors must follow.
 
     Parameters
     ----------
     interpreter
         An ``ai_edge_litert`` interpreter.
     tensor_index
-        Which tensor, as `get_input_details` and `get_output_details` number them.
+        The tensor's index, as in `get_input_details` and `get_output_details`.
     allocation
-        Memory of `QnnDelegate.alloc_custom_mem`, whole or a part of it, with at least the tensor's bytes, at a multiple
+        Memory from `QnnDelegate.alloc_custom_mem`, all or part of it, with at least the tensor's bytes, at a multiple
         of 64.
     flags
-        LiteRT's; 0.
+        LiteRT's flags; must be 0.
 
     Raises
     ------
     QnnError
-        COMMON_INVALID_ARGUMENT for what is no interpreter, tensor or custom memory, MEM_INVALID_SHAPE for memory that
-        is too small or misaligned, COMMON_OPERATION_NOT_PERMITTED for a tensor that cannot lie there. Then nothing has
-        changed.
+        COMMON_INVALID_ARGUMENT if an argument is not an interpreter, tensor or custom memory, MEM_INVALID_SHAPE if the
+        memory is too small or misaligned, COMMON_OPERATION_NOT_PERMITTED if the tensor cannot be in custom memory.
+        Nothing has changed then.
     """
     probe.check()
     library.check_no_views(interpreter)
@@ -126,11 +126,11 @@ def set_custom_allocation(
 
 
 def _assign(interpreter: Any, what: str, use: custom_memory.Use) -> None:
-    """Have LiteRT take memory for a tensor, and refuse to run before tensors are allocated again, which checks it.
+    """Make LiteRT use memory for a tensor, and make it refuse to run until AllocateTensors has checked that memory.
 
-    LiteRT itself would run: only another shape makes it ask for AllocateTensors. So an input gets one, and then its own
-    back. The use is on record before, since an interrupt may come as soon as LiteRT has the memory; all that LiteRT is
-    asked for is one call of C, which none can divide.
+    LiteRT itself would run: only a changed shape makes it require AllocateTensors. So an input gets another shape, and
+    then its own back. The use is recorded first, since an interrupt may come as soon as LiteRT has the memory. All
+    requests to LiteRT are made in one C call, which no interrupt can divide.
     """
     wanted = structures.CustomAllocation(use.address, use.nbytes)
     take = partial(
@@ -140,7 +140,7 @@ def _assign(interpreter: Any, what: str, use: custom_memory.Use) -> None:
     count = len(steps)
     try:
         custom_memory.use(library.native(interpreter), use)
-        # Each answers nothing when it is done, or 0; what follows an error is not asked for.
+        # Each call returns None or 0 on success; calls after a failure are not made.
         done = list(takewhile(not_, map(partial.__call__, steps)))
     finally:
         steps.clear()
@@ -150,26 +150,26 @@ def _assign(interpreter: Any, what: str, use: custom_memory.Use) -> None:
 
 
 def modify_graph_with_delegate(interpreter: Any, delegate: QnnDelegate) -> None:
-    """Apply a delegate to an interpreter that exists (ModifyGraphWithDelegate); the interpreter keeps it.
+    """Apply a delegate to an existing interpreter (ModifyGraphWithDelegate); the interpreter keeps it alive.
 
     Raises
     ------
     QnnError
-        COMMON_INVALID_ARGUMENT for what is no interpreter, or a delegate that was deleted.
+        COMMON_INVALID_ARGUMENT if it is not an interpreter, or the delegate was deleted.
     RuntimeError
-        LiteRT's, with the rule that was broken: no node is supported, memory does not fit.
+        From LiteRT, with the rule that was broken: no node is supported, memory does not fit.
     """
     library.check_no_views(interpreter)
     if not isinstance(delegate, QnnDelegate):
         rule = f"must be a QnnDelegate, is a {type(delegate).__name__}"
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, "delegate", rule)
     library.native(interpreter).ModifyGraphWithDelegate(delegate._get_native_delegate_pointer())
-    # As its constructor does with those it is given: none may end before it.
+    # As its constructor does: no delegate may end before the interpreter.
     interpreter._delegates = [*(interpreter._delegates or ()), delegate]
 
 
 def _checked(what: str, allocation: Any) -> tuple[CustomMemory, int, int]:
-    """Memory that is ours, with address and size of what is meant of it: aligned, and as large as said."""
+    """Check an allocation: custom memory, aligned and large enough. Return it with the address and size to use."""
     if isinstance(allocation, CustomMemory):
         allocation = CustomAllocation(allocation, allocation.nbytes)
     if not isinstance(allocation, CustomAllocation):
@@ -205,7 +205,7 @@ def _tensor(what: str, context: int, index: Any) -> structures.Tensor:
 
 
 def _reshaping(interpreter: Any) -> list[partial[None]]:
-    """What gives an input of an interpreter another shape, and its own back; nothing where it has no inputs."""
+    """Return calls that give an input another shape and then its own back; none if there are no inputs."""
     for detail in interpreter.get_input_details():
         dims = [int(size) for size in detail["shape"]]
         larger = [dims[0] + 1, *dims[1:]] if dims else [1]

@@ -1,7 +1,7 @@
-"""The LiteRT that runs in this process: its version, its Python objects, and the functions it does not export.
+"""The LiteRT in this process: its version, its Python objects, and the functions it does not export.
 
-What is not known is refused. A version that nobody has looked at has no layout here (`structures.LAYOUTS`), and the
-layout of one that has is tried on a live interpreter (`probe`) before the first delegate is made.
+Unknown versions are refused. A version that was not examined has no layout here (`structures.LAYOUTS`). A known layout
+is tested on a live interpreter (`probe`) before the first delegate is created.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SetCustomAllocation = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_i
 
 
 def module() -> Any:
-    """LiteRT's module of interpreters."""
+    """Return LiteRT's interpreter module."""
     try:
         return importlib.import_module("ai_edge_litert.interpreter")
     except ImportError as problem:
@@ -44,7 +44,7 @@ def module() -> Any:
 
 
 def version() -> str:
-    """The version of LiteRT."""
+    """Return the version of LiteRT."""
     module()
     try:
         return importlib.metadata.version(PACKAGE)
@@ -53,7 +53,7 @@ def version() -> str:
 
 
 def check_version(found: str) -> None:
-    """Refuse a version of which no layout is known."""
+    """Refuse a version whose layout is not known."""
     numbers = re.match(r"(\d+)\.(\d+)\b", found)
     layout = structures.LAYOUTS.get((int(numbers[1]), int(numbers[2]))) if numbers else None
     if layout is None or not layout.fits():
@@ -67,7 +67,7 @@ def check_version(found: str) -> None:
 
 
 def native(interpreter: Any) -> Any:
-    """The native object inside an interpreter."""
+    """Return the native object inside an interpreter."""
     kind = module().Interpreter
     if not isinstance(interpreter, kind):
         rule = f"must be an ai_edge_litert Interpreter, is a {type(interpreter).__name__}"
@@ -79,7 +79,7 @@ def native(interpreter: Any) -> Any:
 
 
 def check_no_views(interpreter: Any) -> None:
-    """Refuse to move tensors of an interpreter while arrays of them are about, as LiteRT itself does."""
+    """Refuse to move an interpreter's tensors while arrays of them exist, as LiteRT itself does."""
     native(interpreter)
     if not interpreter._safe_to_run():
         rule = "numpy views of its tensors are still alive and would dangle"
@@ -88,7 +88,7 @@ def check_no_views(interpreter: Any) -> None:
 
 @lru_cache(maxsize=1)
 def set_custom_allocation() -> Any:
-    """LiteRT's SetCustomAllocationForTensor: a method that Python does not reach, found in the library's symbols."""
+    """Return LiteRT's SetCustomAllocationForTensor, which Python cannot reach, found in the library's symbols."""
     for path, base in _libraries():
         address = _address_of(path, _SET_CUSTOM_ALLOCATION)
         if address:
@@ -102,17 +102,17 @@ def set_custom_allocation() -> Any:
 
 
 def has_code_at(address: int) -> bool:
-    """Tell whether an address is in a library of LiteRT's package."""
+    """Return whether an address is in a library of LiteRT's package."""
     return any(start <= address < end for _, start, end, _ in _mapped())
 
 
 def _libraries() -> list[tuple[Path, int]]:
-    """The libraries of LiteRT's package that are loaded, with the address of each one's beginning."""
+    """Return the loaded libraries of LiteRT's package with their base addresses."""
     return sorted({path: start for path, start, _, offset in _mapped() if offset == 0}.items())
 
 
 def _mapped() -> Iterator[tuple[Path, int, int, int]]:
-    """List the mappings of LiteRT's libraries: file, first address, end, and offset in the file."""
+    """Yield the mappings of LiteRT's libraries: file, start address, end address, and offset in the file."""
     folder = Path(module().__file__).parent.resolve()
     with open("/proc/self/maps") as table:
         for line in table:
@@ -124,7 +124,7 @@ def _mapped() -> Iterator[tuple[Path, int, int, int]]:
 
 
 def _address_of(path: Path, symbol: bytes) -> int:
-    """Where a symbol lies in a library file, from the address it is loaded at; 0 if the file does not say."""
+    """Return a symbol's offset from a library's load address; 0 if the file does not contain it."""
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         header = file.read(64)

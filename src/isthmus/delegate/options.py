@@ -1,7 +1,7 @@
-"""TfLiteQnnDelegateOptions: what a delegate is made with, under the names and with the defaults of QNN's header.
+"""TfLiteQnnDelegateOptions: the options of a delegate, with the names and defaults of QNN's header.
 
-The backend type is mandatory. What a backend here has no use for (clocks, the precision of a DSP) is checked and
-changes nothing; a line of the log says so, and docs/delegate.md has the table.
+The backend type is mandatory. Options without meaning for a backend here (clocks, the precision of a DSP) are checked
+but have no effect; the log says so, and docs/delegate.md has the table.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _Enum = TypeVar("_Enum", bound=IntEnum)
 
 
 class BackendType(IntEnum):
-    """TfLiteQnnDelegateBackendType; LPAI and CPU are this software's own."""
+    """TfLiteQnnDelegateBackendType; LPAI and CPU are specific to this software."""
 
     UNDEFINED = 0
     GPU = 1
@@ -37,7 +37,7 @@ class BackendType(IntEnum):
 
 
 class DelegateLogLevel(IntEnum):
-    """TfLiteQnnDelegateLogLevel: what the backend tells. The delegate's own lines are the interpreter's log."""
+    """TfLiteQnnDelegateLogLevel: the backend's log level. The delegate's own lines go to the interpreter's log."""
 
     OFF = 0
     ERROR = 1
@@ -67,14 +67,14 @@ class GraphPriority(IntEnum):
 
 @dataclass
 class SkipOptions:
-    """TfLiteQnnDelegateSkipOption: what is to stay in the interpreter.
+    """TfLiteQnnDelegateSkipOption: nodes that stay in the interpreter.
 
     Parameters
     ----------
     skip_delegate_ops
-        Operators, by number (`kTfLiteBuiltin…`) or by name ("CONV_2D"): all nodes of these kinds stay.
+        Operators, by number (`kTfLiteBuiltin…`) or by name ("CONV_2D"): all nodes of these operators stay.
     skip_delegate_node_ids
-        Nodes, by their number in the model.
+        Nodes, by number in the model.
     """
 
     skip_delegate_ops: Iterable[int | str] = ()
@@ -88,24 +88,24 @@ class Options:
     Parameters
     ----------
     backend_type
-        Where nodes go; a backend of another package by the number that it declares. Mandatory: a delegate without it is
-        refused.
+        The backend that runs the nodes; for a backend of another package, the number that it declares. Mandatory: a
+        delegate without it is refused.
     library_path
-        The backend's library, ``libQnnHtp.so`` for one. It must be one of the backend's own.
+        The backend's library, ``libQnnHtp.so`` for example. It must belong to the backend.
     skel_library_dir
-        Where a device finds the other half of that library. There is none here.
+        The folder of the device-side library. There is none here.
     htp_options, gpu_options
-        What one backend alone has.
+        Options specific to one backend.
     log_level
-        How much the backend tells.
+        The backend's log level.
     profiling
-        Whether executions are measured: `QnnDelegate.profile` has the events then.
+        Whether executions are measured; `QnnDelegate.profile` then has the events.
     cache_dir, model_token
-        A folder, and a name for the model, to keep a context binary of each partition under; both or neither.
+        A folder and a name for the model, under which a context binary of each partition is stored; both or neither.
     skip_options
-        What stays.
+        The nodes that stay in the interpreter.
     graph_priority
-        What goes first where executions wait for the accelerator.
+        The priority of executions that wait for the accelerator.
 
     Examples
     --------
@@ -129,7 +129,7 @@ class Options:
 
 @dataclass(frozen=True)
 class DelegateSettings:
-    """Options that were checked, in this software's own words."""
+    """Checked options, in this software's own terms."""
 
     backend: str
     facet: DelegateFacet
@@ -142,10 +142,10 @@ class DelegateSettings:
     skipped_codes: frozenset[str]
     skipped_nodes: frozenset[int]
     without_effect: tuple[str, ...]
-    """What was asked for and changes nothing here, in a sentence each."""
+    """Options that were set but have no effect here, one sentence each."""
 
     def check_shares(self, what: str, hint: str = "") -> None:
-        """Refuse shared memory where the backend does not use it."""
+        """Refuse shared memory if the backend does not support it."""
         if self.facet.shared_memory is None:
             rule = f"backend '{self.backend}' shares no memory with the interpreter"
             raise QnnError(Code.COMMON_NOT_SUPPORTED, what, rule, hint)
@@ -161,11 +161,11 @@ _PRIORITIES = {
 BACKEND_OPTIONS: dict[str, type[Any]] = {
     name: type(value) for name, value in vars(Options()).items() if isinstance(value, BackendOptions)
 }
-"""The options that one backend alone has, by their names."""
+"""The options specific to one backend, by name."""
 
 
 def checked(options: Any) -> DelegateSettings:
-    """Check options, and refuse them with the name of the one at fault."""
+    """Check options; an error names the option at fault."""
     if not isinstance(options, Options):
         raise _refusal("options", f"must be Options, are a {type(options).__name__}")
     own = {name: _own(getattr(options, name), kind, name) for name, kind in BACKEND_OPTIONS.items()}
@@ -187,7 +187,7 @@ def checked(options: Any) -> DelegateSettings:
 
 
 def _own(given: Any, kind: type[Any], name: str) -> Any:
-    """Check the options of one backend; numbers become members of their enumerations."""
+    """Check the options of one backend; convert numbers to members of their enumerations."""
     values = vars(_part(given, kind, name))
     return kind(**{mode: _member(values[mode], type(usual), f"{name}.{mode}") for mode, usual in vars(kind()).items()})
 
@@ -195,7 +195,7 @@ def _own(given: Any, kind: type[Any], name: str) -> Any:
 def _without_effect(
     entry: BackendEntry, own: Mapping[str, Any], priority: GraphPriority, skel: object
 ) -> Iterator[str]:
-    """Describe what was set that this backend has no use for; a default counts as not set."""
+    """Describe each option that was set but has no effect on this backend; a default counts as not set."""
     for name, given in own.items():
         owner = name.removesuffix("_options")
         for mode, usual in vars(type(given)()).items():
@@ -211,7 +211,7 @@ def _without_effect(
 
 
 def backend_types() -> dict[str, int]:
-    """List the numbers of all backends that have one, by their short names."""
+    """Return the numbers of all backends that have one, by short name."""
     numbers = {name: registry.entry(name).delegate.number for name in registry.names()}
     return {name: number for name, number in numbers.items() if number is not None}
 
@@ -219,7 +219,7 @@ def backend_types() -> dict[str, int]:
 def _backend(options: Options) -> BackendEntry:
     kind: Any = options.backend_type
     is_number = is_int(kind) and isinstance(kind, BackendType) == isinstance(kind, Enum)
-    # One after the other: those behind it are not imported.
+    # Lazily: backends after the match are not imported.
     entries = map(registry.entry, registry.names() if is_number else ())
     entry = next((each for each in entries if each.delegate.number == kind), None)
     if entry is None:

@@ -1,8 +1,8 @@
-"""A word that says whether this process may run what its blocks lead to: a fork clears it, by whomever it is made.
+"""A word that says whether this process may run its node blocks; any fork clears it, from Python or C.
 
-An interpreter calls compiled functions that know nothing but a block. In a forked child that block is a copy: the
-threads behind it and the GIL are the parent's, the accelerator's memory is shared with it. Where Python forks, it is
-told of it and can answer for the child. Where a program in C forks nobody is told, so the kernel wipes the word.
+An interpreter calls compiled functions that know only a block. In a forked child that block is a copy: its threads and
+the GIL are the parent's, and the accelerator's memory is shared with the parent. When Python forks, it runs a hook and
+can handle the child. When a C program forks, no hook runs, so the kernel wipes the word.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ import os
 from contextlib import suppress
 
 _WIPE_ON_FORK = 18
-"""Linux's MADV_WIPEONFORK, which the module mmap does not name."""
+"""Linux's MADV_WIPEONFORK, which the mmap module does not define."""
 
 _page = mmap.mmap(-1, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-# A kernel before 4.14 does not know it: there a child of Python's is told all the same.
+# Kernels before 4.14 do not support it; a child forked by Python still runs its hook.
 with suppress(OSError):
     _page.madvise(_WIPE_ON_FORK)
 _word = ctypes.c_int64.from_buffer(_page)
 _word.value = 1
-# One reference that nobody gives back: an interpreter may outlive all of Python.
+# A reference that is never dropped: an interpreter may outlive Python.
 ctypes.pythonapi.Py_IncRef(ctypes.py_object(_word))
 
 OWN = ctypes.addressof(_word)
-"""Where the word is; it is not zero where Python can be called."""
+"""The address of the word; the word is not zero if Python can be called."""
 
 
 def _after_fork() -> None:
-    # Python has made this child, and says itself what is the parent's.
+    # Python forked this child and itself refuses the parent's objects.
     _word.value = 1
 
 

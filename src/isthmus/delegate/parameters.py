@@ -1,7 +1,7 @@
-"""The options of operators as the interpreter holds them: C structures, read by the names that files have for them.
+"""The interpreter's operator options: C structures, read under the names used in model files.
 
-LiteRT reads a file's options into one structure a kind of operator (`TfLiteConvParams` and so on). Conversions ask for
-options by name, so this says where in its structure each one lies, and in which way it is written there.
+LiteRT reads a file's options into one structure per kind of operator (`TfLiteConvParams` and so on). Conversions look
+up options by name, so this module declares each option's offset and format.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any
 from isthmus.frontends.tflite.schema import OPTIONS
 
 MAX_DIMENSIONS = 8
-"""How many dimensions the structures of RESHAPE and SQUEEZE hold; their number follows."""
+"""How many dimensions the structures of RESHAPE and SQUEEZE hold; their count follows."""
 
 
 @dataclass(frozen=True)
 class Field:
-    """One option: where it lies, what it is, and what is taken from it to have the file's number.
+    """One option: its offset, its kind, and the number to subtract to get the file's value.
 
-    `kind` is "i32", "f32", "bool", "text" (a pointer) or "dims" (eight integers, then how many of them count).
+    `kind` is "i32", "f32", "bool", "text" (a pointer) or "dims" (eight integers, then how many of them are used).
     """
 
     offset: int
@@ -29,12 +29,12 @@ class Field:
 
 
 def _whole(*names: str, start: int = 0) -> dict[str, Field]:
-    """32-bit integers, one after the other."""
+    """Return fields for consecutive 32-bit integers."""
     return {name: Field(start + 4 * index) for index, name in enumerate(names)}
 
 
 _PADDING = {"padding": Field(0, counts_from=1)}
-"""TfLitePadding counts from 1, and 0 is none; files count from 0."""
+"""TfLitePadding counts from 1, with 0 for none; files count from 0."""
 _WINDOW = _PADDING | _whole("stride_w", "stride_h", start=4)
 _ACTIVATION = _whole("activation")
 _CORNERS = {"align_corners": Field(0, "bool"), "half_pixel_centers": Field(1, "bool")}
@@ -87,7 +87,7 @@ PARAMETERS: dict[str, dict[str, Field]] = {
     "VAR_HANDLE": {"container": Field(0, "text"), "shared_name": Field(8, "text")},
     "GELU": {"approximate": Field(0, "bool")},
 }  # fmt: skip
-"""Where each operator's options lie, for the operators that a delegate converts."""
+"""The location of each option, for the operators that a delegate converts."""
 PARAMETERS["MAX_POOL_2D"] = PARAMETERS["L2_POOL_2D"] = PARAMETERS["AVERAGE_POOL_2D"]
 for _name in ("MEAN", "SUM", "REDUCE_PROD", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_ANY", "REDUCE_ALL"):
     PARAMETERS[_name] = {"keep_dims": Field(0, "bool")}
@@ -96,7 +96,7 @@ _SCALARS: dict[str, Any] = {"i32": ctypes.c_int32, "f32": ctypes.c_float, "bool"
 
 
 def options(code: str, address: int | None) -> dict[str, Any]:
-    """The options of an operator whose structure lies at an address; the file's defaults where there is none."""
+    """Read the options of an operator from the structure at an address; return the file's defaults if there is none."""
     known = OPTIONS.get(code)
     if known is None:
         return {}

@@ -1,7 +1,7 @@
-"""One node of a delegate in an interpreter: the nodes it replaces as a graph of the backend, at the present shapes.
+"""One node of a delegate in an interpreter: the nodes it replaces, as a backend graph at the current shapes.
 
-The interpreter prepares it whenever tensors may have another shape or other memory. The graph is made anew only when a
-shape has changed, from the interpreter's own nodes or out of the model cache; memory is looked at each time.
+The interpreter prepares it whenever tensors may have another shape or other memory. The graph is created again only
+when a shape has changed, from the interpreter's own nodes or from the model cache; memory is checked each time.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MAX_THREADS = 64
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What partitions share: the backend they run on, and what was asked for."""
+    """The state that partitions share: their backend and the delegate's settings."""
 
     backend: qnn.Backend
     settings: DelegateSettings
@@ -48,15 +48,15 @@ class Partition:
     Parameters
     ----------
     nodes
-        The subgraph it is in.
+        The subgraph that contains it.
     part
-        What it replaces.
+        The nodes that it replaces.
     number
-        Which one of its subgraph it is.
+        Its number within the subgraph.
     known
-        Its inputs that nodes outside compute from constants and shapes alone, so that it need not be given them.
+        Inputs that outside nodes compute from constants and shapes alone, so that they need not be passed in.
     block
-        What the interpreter knows it by.
+        The block by which the interpreter knows it.
     """
 
     def __init__(
@@ -84,14 +84,14 @@ class Partition:
         """Whether an interpreter is known to have it."""
         calls = [o.options["init_subgraph"] for o in self._operators if o.code == "CALL_ONCE"]
         self.initializers = frozenset(nodes.called[number].context for number in calls if number in nodes.called)
-        """The contexts of subgraphs that its nodes run once, at the beginning."""
+        """The contexts of subgraphs that its nodes run once, at the start."""
         self.plan: Plan | None = None
-        """How the graph's scratch was planned, where it was prepared here and the backend tells."""
+        """The graph's scratch plan, if the graph was prepared here and the backend reports one."""
 
-    # -- what the interpreter asks for ---------------------------------------------------------------------------------
+    # -- called by the interpreter -------------------------------------------------------------------------------------
 
     def prepare(self) -> None:
-        """Get ready for the tensors as they are now, and say what shapes the results have."""
+        """Prepare for the tensors' current shapes and memory, and report the shapes of results."""
         self.block.stop()
         shared = self._shared()
         shapes = tuple(self.nodes.dims(index) for index in (*self._read, *sorted(self._known)))
@@ -107,14 +107,14 @@ class Partition:
         except Exception:
             self._end()
             raise
-        # Tensors that have other memory now may have been the last in some that is freed.
+        # Tensors that moved to other memory may have been the last users of memory that has been freed.
         custom_memory.end_freed()
         for tensor in registered:
             self._around.say(LogLevel.INFO, f"Tensor {tensor} is successfully registered to shared memory.")
         self._note_inner()
 
     def invoke(self) -> None:
-        """Run once. When the accelerator has died this fails, and the next time starts on a new one."""
+        """Run once. If the accelerator has died, this fails, and the next run starts on a new one."""
         if self._shapes is None:
             self.prepare()
         assert self._runner is not None
@@ -126,7 +126,7 @@ class Partition:
             raise
 
     def stats(self) -> GraphStats:
-        """What it did so far."""
+        """Return its totals so far."""
         if self._runner is None or self._is_counted:
             return self._earlier
         return added(self._earlier, self._runner.stats())
@@ -139,7 +139,7 @@ class Partition:
     # -- memory --------------------------------------------------------------------------------------------------------
 
     def _shared(self) -> dict[int, CustomMemory]:
-        """The inputs and outputs that lie in custom memory, checked again."""
+        """Return the inputs and outputs that are in custom memory, after checking that memory."""
         check_memory(self.nodes, self._around.settings)
         found = {}
         for index in (*self._read, *self.part.outputs):
@@ -151,7 +151,7 @@ class Partition:
         return found
 
     def _note_inner(self) -> None:
-        """Warn once of each tensor whose custom memory is of no use: between nodes that were replaced together."""
+        """Warn once about each tensor whose custom memory is unused because it is inside the partition."""
         for index in self._inner:
             tensor = self.nodes.tensor(index)
             place = index, tensor.data or 0
@@ -162,7 +162,7 @@ class Partition:
             self._around.say(LogLevel.WARN, text)
 
     def _resize(self, ready: ReadyGraph) -> None:
-        """Tell the interpreter the shapes of results, where it does not know them."""
+        """Set the shapes of results that the interpreter does not know."""
         context = self.nodes.structure
         for info, place in zip(ready.infos, ready.places, strict=True):
             if place.kept or place.tensor not in self.part.outputs or self.nodes.dims(place.tensor) == info.dims:
@@ -196,7 +196,7 @@ class Partition:
         return {index: values[index] for index in self._known}
 
     def _composed(self, model: NodesModel, shared: frozenset[int], kept: Path | None) -> qnn.Graph:
-        """The graph out of the interpreter's nodes; its binary is kept where there is a cache."""
+        """Compose the graph from the interpreter's nodes, and store its binary if there is a cache."""
         composed = tflite.convert(model)
         self._hint(composed, shared)
         self._context = context = self._around.backend.create_context()
@@ -210,7 +210,7 @@ class Partition:
         return graph
 
     def _kept_in(self, model: NodesModel, shared: frozenset[int]) -> Path | None:
-        """Where the model cache has its binary; none without a cache."""
+        """Return the path of its binary in the model cache; None without a cache."""
         settings = self._around.settings
         if settings.cache is None:
             return None
@@ -218,7 +218,7 @@ class Partition:
         return cache.file(settings.cache, cache.digest(model, more))
 
     def _keep(self, context: qnn.Context, path: Path) -> None:
-        """Keep its binary; where that cannot be, it is made anew the next time."""
+        """Store its binary; if that fails, it is made again the next time."""
         try:
             cache.keep(path, context.prepare_offline())
         except QnnError as refusal:
@@ -227,7 +227,7 @@ class Partition:
             self._around.say(LogLevel.INFO, f"Context binary of {self.name} is kept in {path.name}")
 
     def _restored(self, kept: Path | None) -> qnn.Graph | None:
-        """The graph out of the model cache, if it is there and whole."""
+        """Return the graph from the model cache, if it is there and valid."""
         if kept is None:
             return None
         try:
@@ -245,7 +245,7 @@ class Partition:
         return graph
 
     def _hint(self, graph: Graph, shared: frozenset[int]) -> None:
-        """Say which inputs and outputs will be memory handles, so that nothing is reserved for copies of them."""
+        """Mark the inputs and outputs that will be memory handles, so that no staging is reserved for them."""
         for tensors, indices in ((graph.inputs, self._read), (graph.outputs, self.part.outputs)):
             for tensor, index in zip(tensors, indices, strict=False):
                 if index in shared:
@@ -257,7 +257,7 @@ class Partition:
         return max(1, min(self.nodes.structure.recommended_num_threads, MAX_THREADS))
 
     def _places(self, graph: qnn.Graph) -> tuple[TensorSlot, ...]:
-        """The tensor of each input and output."""
+        """Return the tensor of each input and output."""
         inputs, outputs = graph.input_tensors, graph.output_tensors
         kept = {tflite.next_value(self.nodes.names[index]): index for index in self._kept}
         results = len(self.part.outputs)
@@ -290,7 +290,7 @@ class Partition:
         return BoundRunner(ready, around.profile) if call is None else NativeRunner(ready, call, self.block)
 
     def _end(self) -> None:
-        """End the graph; safe to call again, and after an interrupt it goes on where that came."""
+        """End the graph. Safe to call again; after an interrupt, another call continues."""
         self._shapes = None
         runner, context = self._runner, self._context
         if runner is not None:
@@ -305,7 +305,7 @@ class Partition:
 
 
 def added(one: GraphStats, other: GraphStats) -> GraphStats:
-    """What two graphs did together."""
+    """Return the sum of two graphs' totals."""
     total = GraphStats(
         one.executions + other.executions,
         one.copied_in_bytes + other.copied_in_bytes,
@@ -321,7 +321,7 @@ def added(one: GraphStats, other: GraphStats) -> GraphStats:
 
 
 def check_memory(nodes: Nodes, settings: DelegateSettings) -> None:
-    """Refuse tensors whose custom memory does not, or no longer, fit them."""
+    """Refuse tensors whose custom memory does not fit them, or no longer does."""
     for use in custom_memory.uses_of(nodes.context):
         tensor = nodes.tensor(use.tensor)
         what = f"custom memory of tensor {use.tensor}"

@@ -1,8 +1,8 @@
-"""Tries LiteRT's structures on a live interpreter whose model is known in every detail, once a process.
+"""A test of LiteRT's structures on a live interpreter with a fully known model, once per process.
 
-A version that is known may still be built otherwise. Before a pointer is followed the system is asked whether there is
-memory where it leads; then every fact of the model must be found where the layout says. One that is not refuses all
-delegates, with what was found.
+A known version may still be built differently. Before a pointer is followed, the system is asked whether there is
+memory at its target. Then every fact of the model must be found where the layout says. If one is not, all delegates are
+refused, and the error says what was found.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _tried = False
 
 
 class _Doubt(Exception):
-    """Something is not where the layout says."""
+    """The error that a value is not where the layout says."""
 
 
 def check() -> None:
-    """Refuse a LiteRT whose structures are not what they are taken for."""
+    """Refuse a LiteRT whose structures differ from the known layout."""
     global _tried, _verdict
     with _lock:
         if not _tried:
@@ -44,7 +44,7 @@ def _refusal() -> QnnError | None:
         library.check_version(library.version())
     except QnnError as refusal:
         return refusal
-    # What is not as it should be is so every time; an interrupt in the midst of a trial comes once.
+    # A real mismatch occurs every time, an interrupt during a trial only once: so try twice.
     doubt = ProbeTrial().doubt and ProbeTrial().doubt
     if doubt is None:
         return None
@@ -57,7 +57,7 @@ def _refusal() -> QnnError | None:
 
 
 class ProbeTrial:
-    """One interpreter, looked at from a delegate's side."""
+    """One interpreter, examined from a delegate's side."""
 
     def __init__(self) -> None:
         self.doubt: str | None = "a delegate was not asked to prepare"
@@ -68,7 +68,7 @@ class ProbeTrial:
             structures.KernelCall(self._guarded(self._kernel_prepare, structures.OK)),
         )
         for thunk in self._thunks:
-            # One reference that nobody gives back: whatever comes, the interpreter must not outlive them.
+            # A reference that is never dropped: the interpreter must never outlive these.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(thunk))
         prepare, init, free, kernel_prepare = (ctypes.cast(thunk, ctypes.c_void_p).value for thunk in self._thunks)
         self._delegate = structures.Delegate(prepare=prepare, flags=structures.ALLOW_DYNAMIC_TENSORS)
@@ -109,7 +109,7 @@ class ProbeTrial:
 
         return guarded
 
-    # -- what is looked at ---------------------------------------------------------------------------------------------
+    # -- checks --------------------------------------------------------------------------------------------------------
 
     def _prepare(self, address: int, delegate: int) -> int:
         _is(delegate, ctypes.addressof(self._delegate), "the delegate that prepares")
@@ -190,11 +190,11 @@ class ProbeTrial:
         return structures.OK
 
     def _look_at_memory(self, interpreter: Any) -> None:
-        """Whether memory of ours becomes a tensor's, and memory that does not fit does not."""
+        """Check that LiteRT accepts fitting memory for a tensor and refuses misaligned memory."""
         try:
             function = library.set_custom_allocation()
         except QnnError:
-            # Whoever asks for it is told.
+            # The error is reported when the function is actually needed.
             return
         tensor = structures.Context.from_address(self._context).tensors[probe_model.INPUT]
         with host(tensor.bytes + structures.DEFAULT_TENSOR_ALIGNMENT, structures.DEFAULT_TENSOR_ALIGNMENT) as buffer:
@@ -206,7 +206,7 @@ class ProbeTrial:
             tensor = structures.Context.from_address(self._context).tensors[probe_model.INPUT]
             _is(tensor.data, buffer.address, "the memory of a tensor")
             _is(tensor.allocation_type, Allocation.CUSTOM, "who provides the memory of a tensor")
-            # The interpreter ends before the buffer does.
+            # The interpreter must end before the buffer.
             del tensor
 
 

@@ -1,7 +1,7 @@
-"""A model of two operators of which every fact is known: what LiteRT's structures are tried on.
+"""A fully known model of two operators, on which LiteRT's structures are tested.
 
 A strided, dilated convolution with a fused activation, a reshape, and a constant that is quantized per channel. The
-tests build it anew from this description and compare.
+tests build it again from this description and compare.
 """
 
 from __future__ import annotations
@@ -43,5 +43,5 @@ _PACKED = (
 
 
 def content() -> bytes:
-    """The bytes of the file."""
+    """Return the bytes of the file."""
     return zlib.decompress(base64.b85decode(_PACKED))

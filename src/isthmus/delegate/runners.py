@@ -1,8 +1,8 @@
-"""The ways in which a node of a delegate executes its graph, by what the backend can do.
+"""Runners: how a delegate's node executes its graph, depending on the backend.
 
-In native code, where the backend runs in this process: the interpreter calls a compiled function, which points the
-program at the interpreter's tensors. On bound memory, where the backend takes the client's: one call from Python,
-tensors in shared memory registered and used in place. By copies, where the backend has its own memory for them.
+`NativeRunner`: the backend runs in this process; the interpreter calls a compiled function, which points the program at
+the interpreter's tensors. `BoundRunner`: the backend takes client memory; one call from Python, with tensors in shared
+memory registered and used in place. `CopyRunner`: the backend has its own memory for inputs and outputs.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from isthmus.qnn import ClientTensor, DescriptorType, MemDescriptor
 
 @dataclass(frozen=True)
 class TensorSlot:
-    """Where an input or output of a graph lies in the interpreter.
+    """The interpreter's tensor for an input or output of a graph.
 
-    `kept` marks the new value of a variable, which replaces the old one only once the graph has run.
+    `kept` marks the new value of a variable, which replaces the old one only after the graph has run.
     """
 
     tensor: int
@@ -36,19 +36,19 @@ class TensorSlot:
 
 @dataclass(frozen=True)
 class ReadyGraph:
-    """A finalized graph of a partition, with a place for each input, then each output."""
+    """A finalized graph of a partition, with a slot for each input, then each output."""
 
     graph: qnn.Graph
     places: tuple[TensorSlot, ...]
 
     @property
     def infos(self) -> tuple[qnn.TensorInfo, ...]:
-        """What each input, then each output is."""
+        """The descriptions of all inputs, then all outputs."""
         return tuple(self.graph.info.tensors)
 
 
 class Runner(ABC):
-    """Executes the graph of one node."""
+    """The base class of runners, which execute the graph of one node."""
 
     def __init__(self, ready: ReadyGraph) -> None:
         self.ready = ready
@@ -61,11 +61,11 @@ class Runner(ABC):
 
     @property
     def kept_bytes(self) -> int:
-        """Bytes of new values that each run copies into variables."""
+        """The bytes of new values that each run copies into variables."""
         return sum(array.nbytes for array in self._next.values())
 
     def attach(self, nodes: Nodes, shared: Mapping[int, CustomMemory]) -> list[int]:
-        """Get ready for the tensors as they are now; the tensors that were registered for it."""
+        """Prepare for the tensors' current memory; return the tensors that were registered for it."""
         return []
 
     @abstractmethod
@@ -74,17 +74,17 @@ class Runner(ABC):
 
     @abstractmethod
     def stats(self) -> GraphStats:
-        """What was done so far."""
+        """Return the totals so far."""
 
     @abstractmethod
     def detach(self) -> None:
-        """Use the graph no more, before its context ends; safe to call again."""
+        """Stop using the graph, before its context ends; safe to call again."""
 
     def close(self) -> None:  # noqa: B027
-        """Let go of memory, after the graph's context has ended; safe to call again."""
+        """Release memory, after the graph's context has ended; safe to call again."""
 
     def _addresses(self, nodes: Nodes) -> tuple[int, ...]:
-        """Where the tensors lie now."""
+        """Return the current addresses of the tensors."""
         tensors = nodes.structure.tensors
         found = []
         for place, info in zip(self.ready.places, self.ready.infos, strict=True):
@@ -97,13 +97,13 @@ class Runner(ABC):
         return tuple(found)
 
     def _store(self, addresses: Sequence[int]) -> None:
-        """Give variables their new values."""
+        """Copy new values into the variables."""
         for index, array in self._next.items():
             ctypes.memmove(addresses[index], array.ctypes.data, array.nbytes)
 
 
 class NativeRunner(Runner):
-    """Runs in native code, on whatever memory the interpreter's tensors have."""
+    """A runner in native code, on whatever memory the interpreter's tensors have."""
 
     def __init__(self, ready: ReadyGraph, call: NativeCall, block: NodeBlock) -> None:
         super().__init__(ready)
@@ -121,7 +121,7 @@ class NativeRunner(Runner):
         return []
 
     def execute(self, nodes: Nodes) -> None:
-        # Native code comes here only when a tensor is not what it was, or when a run has failed.
+        # Native code gets here only if a tensor has changed or a run has failed.
         self._addresses(nodes)
         self._call.check(self.ready.graph._what)
         raise QnnError(Code.GRAPH_INVALID_TENSOR, self.ready.graph._what, "it is not ready to run")
@@ -136,13 +136,13 @@ class NativeRunner(Runner):
 
 
 class BoundRunner(Runner):
-    """Runs on the memory of the interpreter's tensors, bound once for as long as they stay where they are."""
+    """A runner on the memory of the interpreter's tensors, bound once for as long as they stay there."""
 
     def __init__(self, ready: ReadyGraph, profile: qnn.Profile | None = None) -> None:
         super().__init__(ready)
         self._profile = profile
         self._handles: dict[int, tuple[int, qnn.MemHandle, CustomMemory]] = {}
-        """Address, handle and memory of tensors that are registered, by index among inputs and outputs."""
+        """Address, handle and memory of registered tensors, by index among inputs and outputs."""
         self._bound: tuple[int, ...] | None = None
         self._binding: qnn.Binding | None = None
 
@@ -206,7 +206,7 @@ class BoundRunner(Runner):
 
 
 class CopyRunner(Runner):
-    """Runs in memory of the backend's choosing; tensors are copied there and back."""
+    """A runner in memory that the backend chooses; tensors are copied there and back."""
 
     def __init__(self, ready: ReadyGraph, memory: qnn.GraphMemory, profile: qnn.Profile | None = None) -> None:
         super().__init__(ready)
@@ -232,7 +232,7 @@ class CopyRunner(Runner):
         stats = self.ready.graph.stats
         stats.copied_in_bytes += self._runs * inputs
         stats.copied_out_bytes += self._runs * outputs
-        # What the backend uses in place is its own memory, not the interpreter's.
+        # The backend uses its own memory in place, not the interpreter's.
         stats.in_place_bytes = {}
         return stats
 

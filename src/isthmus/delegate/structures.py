@@ -1,6 +1,6 @@
-"""LiteRT's C structures, as its library lays them out: what a delegate is given, and what it gives.
+"""LiteRT's C structures, as its library lays them out: a delegate's arguments and results.
 
-Layouts belong to versions of LiteRT (`LAYOUTS`); `probe` holds them against the running library before any is used.
+Layouts belong to versions of LiteRT (`LAYOUTS`); `probe` compares them with the running library before any is used.
 Pointers are plain addresses here. Functions of a context are called with the context's own address.
 """
 
@@ -20,7 +20,7 @@ _P, _INT, _SIZE = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t
 OK, ERROR, DELEGATE_ERROR = 0, 1, 2
 """TfLiteStatus."""
 ALLOW_DYNAMIC_TENSORS = 1
-"""kTfLiteDelegateFlagsAllowDynamicTensors: the graph stays one whose inputs can be resized."""
+"""kTfLiteDelegateFlagsAllowDynamicTensors: the graph's inputs can still be resized."""
 DEFAULT_TENSOR_ALIGNMENT = 64
 """tflite::kDefaultTensorAlignment."""
 
@@ -60,7 +60,7 @@ TYPES: dict[int, ElementType] = {
     18: ElementType.INT4,
     19: ElementType.BFLOAT16,
 }
-"""TfLiteType, which counts differently from files."""
+"""TfLiteType, which is numbered differently from model files."""
 
 AFFINE_QUANTIZATION = 1
 """kTfLiteAffineQuantization."""
@@ -154,7 +154,7 @@ class Registration(ctypes.Structure):
 
 
 class DelegateParams(ctypes.Structure):
-    """TfLiteDelegateParams: what a delegate's node replaces."""
+    """TfLiteDelegateParams: the nodes that a delegate's node replaces."""
 
     _fields_ = (("delegate", _P), ("nodes_to_replace", _P), ("input_tensors", _P), ("output_tensors", _P))
 
@@ -174,7 +174,7 @@ class Delegate(ctypes.Structure):
 
 
 class CustomAllocation(ctypes.Structure):
-    """TfLiteCustomAllocation: memory of the client's for a tensor."""
+    """TfLiteCustomAllocation: client memory for a tensor."""
 
     _fields_ = (("data", _P), ("bytes", _SIZE))
 
@@ -183,7 +183,7 @@ GetExecutionPlan = ctypes.CFUNCTYPE(_INT, _P, ctypes.POINTER(_P))
 GetNodeAndRegistration = ctypes.CFUNCTYPE(_INT, _P, _INT, ctypes.POINTER(_P), ctypes.POINTER(_P))
 # The registration is passed by value.
 ReplaceNodeSubsets = ctypes.CFUNCTYPE(_INT, _P, Registration, _P, _P)
-# The new dimensions are the runtime's from then on, which frees them.
+# The runtime owns the new dimensions from then on and frees them.
 ResizeTensor = ctypes.CFUNCTYPE(_INT, _P, _P, _P)
 ReportError = ctypes.CFUNCTYPE(None, _P, ctypes.c_char_p)
 PreviewPartitioning = ctypes.CFUNCTYPE(_INT, _P, _P, ctypes.POINTER(_P), ctypes.POINTER(_INT))
@@ -192,7 +192,7 @@ ReleaseSubgraph = ctypes.CFUNCTYPE(_INT, _P, _INT)
 
 
 class Context(ctypes.Structure):
-    """TfLiteContext. Functions that a runtime does not have are null; which it lets be called, the moment decides."""
+    """TfLiteContext. Functions that a runtime lacks are null; which ones may be called depends on the moment."""
 
     _fields_ = (
         ("tensors_size", _SIZE),
@@ -223,18 +223,18 @@ class Context(ctypes.Structure):
     )
 
 
-# What the runtime calls.
+# Functions that the runtime calls.
 DelegatePrepare = ctypes.CFUNCTYPE(_INT, _P, _P)
 KernelInit = ctypes.CFUNCTYPE(_P, _P, _P, _SIZE)
 KernelFree = ctypes.CFUNCTYPE(None, _P, _P)
 KernelCall = ctypes.CFUNCTYPE(_INT, _P, _P)
-# What compiled code calls on the runtime's behalf; the answer is written to the last argument.
+# Functions that compiled code calls on the runtime's behalf; the result is written to the last argument.
 Asked = ctypes.CFUNCTYPE(None, _P, _P, _P)
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The structures of some versions of LiteRT, by what a mistake would show in: their sizes."""
+    """The structure sizes of some versions of LiteRT; a wrong layout would show in them."""
 
     tensor: int
     node: int
@@ -243,7 +243,7 @@ class Layout:
     context: int
 
     def fits(self) -> bool:
-        """Whether the structures of this module are these."""
+        """Return whether this module's structures have these sizes."""
         sizes = tuple(map(ctypes.sizeof, (Tensor, Node, Registration, Delegate, Context)))
         return sizes == (self.tensor, self.node, self.registration, self.delegate, self.context)
 
@@ -251,11 +251,11 @@ class Layout:
 LAYOUTS: dict[tuple[int, int], Layout] = {
     (2, 3): Layout(tensor=112, node=80, registration=88, delegate=56, context=200),
 }
-"""The layout of each version of LiteRT (its first two numbers) that was looked at."""
+"""The layout of each examined version of LiteRT (major, minor)."""
 
 
 def integers(address: int | None) -> tuple[int, ...]:
-    """The contents of a TfLiteIntArray: its length, then as many integers."""
+    """Return the contents of a TfLiteIntArray: its length, then that many integers."""
     if not address:
         return ()
     count = ctypes.c_int.from_address(address).value
@@ -263,7 +263,7 @@ def integers(address: int | None) -> tuple[int, ...]:
 
 
 def reals(address: int | None) -> np.ndarray:
-    """The contents of a TfLiteFloatArray."""
+    """Return the contents of a TfLiteFloatArray."""
     if not address:
         return np.zeros(0, np.float32)
     count = max(ctypes.c_int.from_address(address).value, 0)
@@ -271,7 +271,7 @@ def reals(address: int | None) -> np.ndarray:
 
 
 def integer_array(values: Sequence[int]) -> ctypes.Array[ctypes.c_int]:
-    """A TfLiteIntArray of our own, for the time of a call."""
+    """Return a TfLiteIntArray of our own, for the duration of a call."""
     return (ctypes.c_int * (len(values) + 1))(len(values), *values)
 
 
@@ -281,7 +281,7 @@ _libc.malloc.argtypes = (_SIZE,)
 
 
 def given_array(values: Sequence[int]) -> int:
-    """A TfLiteIntArray that the runtime takes over."""
+    """Return a TfLiteIntArray that the runtime takes over and frees."""
     made = integer_array(values)
     address = _libc.malloc(ctypes.sizeof(made))
     if not address:
@@ -291,7 +291,7 @@ def given_array(values: Sequence[int]) -> int:
 
 
 def rows(address: int | None, kind: type[ctypes.Structure], count: int) -> Iterator[ctypes.Structure]:
-    """The structures of an array of them."""
+    """Yield the structures of an array."""
     for index in range(count if address else 0):
         assert address is not None
         yield kind.from_address(address + index * ctypes.sizeof(kind))

@@ -1,12 +1,12 @@
-"""What of a subgraph goes to a backend: each node is converted and the backend asked, then partitions are settled.
+"""The choice of nodes for a backend: each node is converted and the backend asked, then partitions are settled.
 
-A walk over all nodes gives every tensor a value: a constant where it follows from constants and shapes alone, else a
-tensor of known type and shape. A node goes to the backend if it can be converted and the backend supports all that it
-becomes. Results of nodes that stay are inputs of the rest; one whose shape only an execution tells (a dynamic tensor)
-keeps whoever reads it in the interpreter.
+A walk over all nodes gives every tensor a value: a constant if it follows from constants and shapes alone, otherwise a
+tensor of known type and shape. A node goes to the backend if it can be converted and the backend supports everything it
+becomes. Results of nodes that stay are inputs of the rest. If such a result's shape is known only during execution (a
+dynamic tensor), the nodes that read it stay in the interpreter.
 
-What partitions cannot pass to each other is settled last: handles of variables, and complex numbers. All nodes of a
-variable go to one partition, together with the CALL_ONCE that sets it, or all stay.
+Values that partitions cannot pass to each other are handled last: handles of variables, and complex numbers. All nodes
+of a variable go to one partition, together with the CALL_ONCE that sets it, or all stay.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from isthmus.graph import Graph, Tensor, TensorType
 from isthmus.graph.operation import Call
 
 CALLERS = frozenset(("IF", "WHILE", "STABLEHLO_COMPOSITE"))
-"""Operators that run other subgraphs while data decides: the interpreter's business."""
+"""Operators that run other subgraphs depending on data: they stay in the interpreter."""
 Supports = Callable[[Call], "str | None"]
 Skipped = Callable[[OperatorEntry], str]
 Preview = Callable[[Sequence[int]], Sequence["NodeSet"]]
@@ -45,14 +45,14 @@ class NodeSet:
 
 @dataclass
 class Survey:
-    """What was found out about the nodes of a subgraph, at the shapes that its tensors have now.
+    """The findings about the nodes of a subgraph, at its tensors' current shapes.
 
     Parameters
     ----------
     reasons
-        Why a node stays, by its number; the others may go.
+        Why a node stays, by node number; the others may go to the backend.
     values
-        What each tensor stands for.
+        The value of each tensor.
     """
 
     nodes: Nodes
@@ -65,7 +65,7 @@ class Survey:
         return [operator.index for operator in self.nodes.operators if operator.index not in self.reasons]
 
     def known(self) -> dict[int, np.ndarray]:
-        """The contents of tensors that nodes compute from constants and shapes alone."""
+        """Return the contents of tensors that nodes compute from constants and shapes alone."""
         return {
             index: value.data
             for index, value in self.values.items()
@@ -74,14 +74,14 @@ class Survey:
 
 
 def survey(nodes: Nodes, supports: Supports | None = None, skipped: Skipped | None = None) -> Survey:
-    """Look at all nodes.
+    """Examine all nodes.
 
     Parameters
     ----------
     supports
-        Why a backend does not execute a node of a graph; without it only values are found out.
+        Returns why a backend does not execute a node of a graph; if omitted, only values are computed.
     skipped
-        Why a node is not to be looked at; an empty text where it is.
+        Returns why a node is to be skipped, or an empty string.
     """
     found = Survey(nodes)
     variables = [index for index in _tensors(nodes) if nodes.tensor(index).is_variable]
@@ -107,7 +107,7 @@ def survey(nodes: Nodes, supports: Supports | None = None, skipped: Skipped | No
 
 
 def settle(found: Survey, preview: Preview) -> list[NodeSet]:
-    """Have nodes stay whose partitions could not pass each other what they must; the partitions that are left."""
+    """Exclude nodes whose partitions cannot pass each other their values; return the remaining partitions."""
     while True:
         accepted = found.accepted
         parts = list(preview(accepted)) if accepted else []
@@ -120,7 +120,7 @@ def settle(found: Survey, preview: Preview) -> list[NodeSet]:
 def _tried(
     walk: Walk, scope: TfliteScope, operator: OperatorEntry, supports: Supports | None
 ) -> tuple[Sequence[Value], str]:
-    """The results of a node, and why it must stay."""
+    """Return the results of a node, and why it must stay."""
     graph = walk.graph
     before = len(graph.nodes)
     try:
@@ -141,7 +141,7 @@ def _tried(
 
 
 def _staying(nodes: Nodes, operator: OperatorEntry) -> str:
-    """Why a node stays whatever it computes; an empty text if it need not."""
+    """Return why a node stays whatever it computes, or an empty string."""
     if operator.index in nodes.delegated:
         return "a delegate has it already"
     if operator.code in CALLERS:
@@ -155,20 +155,20 @@ def _staying(nodes: Nodes, operator: OperatorEntry) -> str:
 
 
 def _tensors(nodes: Nodes) -> list[int]:
-    """The tensors that nodes read or write."""
+    """Return the tensors that nodes read or write."""
     return sorted(
         {index for operator in nodes.operators for index in (*operator.inputs, *operator.outputs) if index >= 0}
     )
 
 
 def _given(nodes: Nodes) -> list[int]:
-    """The tensors that nodes read, none writes, and that are no constants: inputs and variables."""
+    """Return the tensors that nodes read but none writes, except constants: inputs and variables."""
     written = {index for operator in nodes.operators for index in operator.outputs}
     return [index for index in _tensors(nodes) if index not in written and not nodes.is_constant(index)]
 
 
 def _placeholder(graph: Graph, subgraph: NodesSubgraph, index: int) -> Value:
-    """A tensor of which only type and shape are known."""
+    """Create a tensor of which only type and shape are known."""
     try:
         entry = subgraph.tensor(index)
         return graph.create_tensor(
@@ -179,7 +179,7 @@ def _placeholder(graph: Graph, subgraph: NodesSubgraph, index: int) -> Value:
 
 
 def _result(graph: Graph, subgraph: NodesSubgraph, index: int) -> Value:
-    """What a node that stays gives to others."""
+    """Return the result of a node that stays, as seen by other nodes."""
     if index < 0:
         return None
     tensor = subgraph.nodes.tensor(index)
@@ -189,11 +189,11 @@ def _result(graph: Graph, subgraph: NodesSubgraph, index: int) -> Value:
     return _placeholder(graph, subgraph, index)
 
 
-# -- what partitions cannot pass to each other -------------------------------------------------------------------------
+# -- values that partitions cannot pass to each other ------------------------------------------------------------------
 
 
 def _apart(found: Survey, parts: Sequence[NodeSet]) -> Iterable[tuple[int, str]]:
-    """The nodes that must stay since their partition cannot pass on, or be given, what it must."""
+    """Yield nodes that must stay because their partition cannot pass on or receive a value."""
     by_number = {operator.index: operator for operator in found.nodes.operators}
     for part in parts:
         operators = [by_number[number] for number in part.nodes]
@@ -209,7 +209,7 @@ def _apart(found: Survey, parts: Sequence[NodeSet]) -> Iterable[tuple[int, str]]
 
 
 def _stores(nodes: Nodes, operator: OperatorEntry) -> bool:
-    """Whether a node does something besides its results: it assigns a variable."""
+    """Return whether a node has an effect besides its results: it assigns a variable."""
     read = (index for index in operator.inputs if index >= 0)
     return operator.code == "ASSIGN_VARIABLE" or any(nodes.tensor(index).is_variable for index in read)
 
@@ -223,13 +223,13 @@ def _unpassable(found: Survey, index: int) -> str:
 def _scattered(
     found: Survey, parts: Sequence[NodeSet], by_number: dict[int, OperatorEntry]
 ) -> Iterable[tuple[int, str]]:
-    """The nodes of variables, and of what initialises them, that are not all in one partition."""
+    """Yield nodes that use or initialise variables and are not all in one partition."""
     home = {number: position for position, part in enumerate(parts) for number in part.nodes}
     users: dict[Resource, set[int]] = {}
     for operator in found.nodes.operators:
         for touched in _resources(found, operator):
             users.setdefault(touched, set()).add(operator.index)
-    # Variables that one CALL_ONCE sets stay or go together with it, and so with each other.
+    # Variables that one CALL_ONCE sets stay or go together with it, and therefore with each other.
     groups: list[tuple[set[Resource], set[int]]] = []
     for resource, numbers in users.items():
         joined = [group for group in groups if group[1] & numbers]
@@ -246,7 +246,7 @@ def _scattered(
 
 
 def _resources(found: Survey, operator: OperatorEntry) -> set[Resource]:
-    """The variables that a node makes a handle for, reads, assigns or initialises."""
+    """Return the variables for which a node creates a handle, or which it reads, assigns or initialises."""
     if operator.code == "VAR_HANDLE":
         return {handle(operator.options)}
     if operator.code == "CALL_ONCE":

@@ -1,7 +1,7 @@
-"""A model as a running interpreter tells it: nodes, tensors and constants, read from the interpreter's own structures.
+"""A running interpreter's model: nodes, tensors and constants, read from the interpreter's own structures.
 
-What nodes are can be asked only while a delegate prepares, and does not change: it is read then, once. Tensors are
-read whenever they are asked for, since inputs are resized.
+Nodes can be queried only while a delegate prepares, and do not change: they are read once, then. Tensors are read
+whenever needed, since inputs may be resized.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ _DELEGATE_CODE = OPERATORS.index(DELEGATE)
 
 @dataclass(frozen=True)
 class Nodes:
-    """The nodes of one subgraph in the order in which they run, read while a delegate prepares.
+    """The nodes of one subgraph in execution order, read while a delegate prepares.
 
     Parameters
     ----------
     context
         The address of the subgraph's context.
     index
-        Which subgraph it is.
+        The number of the subgraph.
     operators
         Its operators; `index` of each is the interpreter's number for the node.
     delegated
-        The numbers of nodes that are some delegate's.
+        The numbers of nodes that belong to a delegate.
     names
-        A name for each tensor, none twice.
+        A unique name for each tensor.
     called
         The subgraphs that CALL_ONCE runs, by number.
     elsewhere
-        The variables that further subgraphs use, by container and name.
+        The variables that other subgraphs use, by container and name.
     """
 
     context: int
@@ -66,11 +66,11 @@ class Nodes:
 
     @property
     def structure(self) -> structures.Context:
-        """The context itself; its tensors may have moved since the last time."""
+        """The context structure; its tensors may have moved since the last access."""
         return structures.Context.from_address(self.context)
 
     def tensor(self, index: int) -> structures.Tensor:
-        """The structure of a tensor, as it is now."""
+        """Return the current structure of a tensor."""
         context = self.structure
         if not 0 <= index < context.tensors_size:
             rule = f"there is no tensor {index}, the interpreter has {context.tensors_size}"
@@ -78,15 +78,15 @@ class Nodes:
         return context.tensors[index]
 
     def dims(self, index: int) -> tuple[int, ...]:
-        """The present dimensions of a tensor."""
+        """Return the current dimensions of a tensor."""
         return structures.integers(self.tensor(index).dims)
 
     def is_constant(self, index: int) -> bool:
-        """Whether a tensor is a constant of the model."""
+        """Return whether a tensor is a constant of the model."""
         return bool(self.tensor(index).allocation_type == Allocation.MMAP_RO)
 
     def entry(self, index: int) -> TfliteTensor:
-        """What a tensor is now. Its shape is settled: the interpreter's signature only says who may change it."""
+        """Return a tensor's current description. Its shape is final: the signature only says what may change."""
         tensor = self.tensor(index)
         name = self.names[index] if index < len(self.names) else f"tensor_{index}"
         kind = structures.TYPES.get(tensor.type)
@@ -99,7 +99,7 @@ class Nodes:
         )
 
     def contents(self, entry: TfliteTensor) -> np.ndarray | None:
-        """The contents of a constant: a view of the interpreter's memory where nothing has to be written out."""
+        """Return the contents of a constant: a view of the interpreter's memory unless they must be unpacked."""
         tensor = self.tensor(entry.index)
         if tensor.allocation_type != Allocation.MMAP_RO:
             return None
@@ -112,7 +112,7 @@ class Nodes:
 
 
 def read(address: int) -> Nodes:
-    """The nodes of the subgraph that a delegate is asked to prepare, and of those that it calls once."""
+    """Return the nodes of the subgraph that a delegate is to prepare, and of those that it calls once."""
     found = list(subgraphs(address))
     [own] = [nodes for nodes in found if nodes.context == address]
     numbers = {o.options.get("init_subgraph") for o in own.operators if o.code == "CALL_ONCE"}
@@ -127,11 +127,11 @@ def read(address: int) -> Nodes:
 
 
 def subgraphs(address: int) -> Iterator[Nodes]:
-    """The nodes of all subgraphs."""
+    """Yield the nodes of all subgraphs."""
     context = structures.Context.from_address(address)
     found = ctypes.c_void_p()
     index = 0
-    # To acquire a subgraph's context is what lets it be asked for its nodes.
+    # A subgraph can be queried for its nodes only while its context is acquired.
     while _acquired(context, address, index, found):
         try:
             assert found.value is not None
@@ -145,8 +145,8 @@ _silence = structures.ReportError(lambda context, text: None)
 
 
 def _acquired(context: structures.Context, address: int, index: int, found: ctypes.c_void_p) -> bool:
-    """Whether there is a subgraph of this number. LiteRT tells the end by an error, which nobody should hear of."""
-    # A function that is read from a structure is the structure's memory, not a copy of the pointer there.
+    """Return whether a subgraph exists. LiteRT signals the end by an error message, which is suppressed."""
+    # A function read from a structure refers to the structure's memory; it is not a copy of the pointer.
     reporter = ctypes.c_void_p.from_address(address + structures.Context.report_error.offset)
     before, silence = reporter.value, ctypes.cast(_silence, ctypes.c_void_p).value
     try:
@@ -157,7 +157,7 @@ def _acquired(context: structures.Context, address: int, index: int, found: ctyp
 
 
 def plan(address: int) -> tuple[int, ...]:
-    """The numbers of a subgraph's nodes in the order in which they run."""
+    """Return the numbers of a subgraph's nodes in execution order."""
     found = ctypes.c_void_p()
     if structures.Context.from_address(address).get_execution_plan(address, ctypes.byref(found)) != structures.OK:
         raise QnnError(Code.COMMON_GENERAL, "interpreter", "it does not report its execution plan")
@@ -165,7 +165,7 @@ def plan(address: int) -> tuple[int, ...]:
 
 
 def user_data(address: int) -> frozenset[int]:
-    """What the nodes of a subgraph are known by to those who made them, those that have run or will."""
+    """Return the user data of all nodes in a subgraph's execution plan."""
     context = structures.Context.from_address(address)
     found = (_node(context, address, number)[0].user_data for number in plan(address))
     return frozenset(data for data in found if data)
@@ -254,7 +254,7 @@ def _sparsity(address: int) -> TfliteSparsity:
 
 
 class NodesSubgraph(Subgraph):
-    """Some nodes as a subgraph: those between certain inputs and certain outputs."""
+    """A subgraph made of some nodes, with given inputs and outputs."""
 
     def __init__(
         self,
@@ -283,12 +283,12 @@ class NodesSubgraph(Subgraph):
 
 
 class NodesModel(TfliteModel):
-    """Some nodes of an interpreter as a model, at the shapes that its tensors have now.
+    """A model made of some nodes of an interpreter, at its tensors' current shapes.
 
     Parameters
     ----------
     name
-        What the graph will be called.
+        The name of the graph.
     main
         The nodes.
     known
@@ -305,7 +305,7 @@ class NodesModel(TfliteModel):
         self.nbytes = sum(int(tensors[index].bytes) for index in read if main.nodes.is_constant(index))
 
     def subgraph(self, index: int) -> Subgraph:
-        # The walk begins at the model's first subgraph, which these nodes are, wherever they were found.
+        # The walk starts at the model's first subgraph, which these nodes form, wherever they were found.
         if index == 0:
             return self._main
         if index not in self._called:
@@ -321,6 +321,6 @@ class NodesModel(TfliteModel):
 
 
 def is_plain(nodes: Nodes, index: int) -> bool:
-    """Whether a tensor holds numbers, and not handles, texts or other objects."""
+    """Return whether a tensor holds numbers, not handles, texts or other objects."""
     kind = structures.TYPES.get(nodes.tensor(index).type)
     return kind not in (None, ElementType.STRING, ElementType.RESOURCE, ElementType.VARIANT)

@@ -1,7 +1,7 @@
-"""The API as QNN names it: one object for each handle, one method for each function, over any backend.
+"""The API under QNN's names: one class per handle, one method per function, for any backend.
 
-Backends, devices, contexts, graphs, memory handles, logs and profiles. Custom properties and configs of a backend are
-in a module of its name: `isthmus.qnn.gpu`, `isthmus.qnn.htp`, `isthmus.qnn.lpai`.
+It covers backends, devices, contexts, graphs, memory handles, logs and profiles. A backend's custom properties and
+configs are in a module of its name: `isthmus.qnn.gpu`, `isthmus.qnn.htp`, `isthmus.qnn.lpai`.
 """
 
 from isthmus.backends.seam.driver import DescriptorType, GraphStats, MemDescriptor

@@ -1,4 +1,4 @@
-"""Asynchronous executions: in the order of the calls, on one thread a context, with a bounded queue."""
+"""Asynchronous executions: in call order, on one thread per context, with a bounded queue."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from isthmus.system.interrupts import Finalizer, start
 from isthmus.system.shield import check
 
 QUEUE_DEPTH = 64
-"""How many executions of a graph may wait."""
+"""Maximum number of waiting executions per graph."""
 _A_WAIT = 0.1
-"""Seconds after which a wait looks whether another thread has taken the place of the one that it is for."""
+"""Seconds between checks whether the thread being joined has been replaced by another."""
 
 
 class _Condition(RLock):  # type: ignore[misc]
-    """What a future locks itself by: a lock of the system, whose ``with`` no handler of a signal can divide.
+    """The lock of a future: an `RLock`, whose ``with`` a signal handler cannot interrupt halfway.
 
-    That of `threading.Condition` can be: an interrupt there would leave the future locked, and whoever is to end it
-    waiting for ever.
+    The ``with`` of a `threading.Condition` can be interrupted. The future would then stay locked, and the thread that
+    completes it would wait forever.
     """
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Not here: an `Execution` waits by itself."""
+        """Return False: an `Execution` does its own waiting."""
         return False
 
     def notify_all(self) -> None:
-        """Nobody waits here."""
+        """Do nothing: no thread waits on this condition."""
 
 
 class Execution(Future[None]):
-    """An execution under way: a future that can also be awaited."""
+    """An execution in progress: a future that can also be awaited."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,12 +50,12 @@ class Execution(Future[None]):
         self.add_done_callback(lambda ended: ended._over.release())  # type: ignore[attr-defined]
 
     def result(self, timeout: float | None = None) -> None:
-        """Wait for its end, at most so many seconds; raises what it has raised."""
+        """Wait at most `timeout` seconds for the end, and raise the execution's exception if it failed."""
         self._wait(timeout)
         super().result(0)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Wait for its end, at most so many seconds; what it has raised."""
+        """Wait at most `timeout` seconds for the end, and return the execution's exception."""
         self._wait(timeout)
         return super().exception(0)
 
@@ -69,30 +69,30 @@ class Execution(Future[None]):
 
 
 class ExecutionQueue:
-    """The executions that one context has still to do."""
+    """The pending executions of one context."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._waiting: dict[object, int] = {}
         self._closed = False
-        # The thread must not know the queue: a context that is forgotten would live as long as the thread.
+        # The thread must not refer to the queue: an unreferenced context would otherwise live as long as the thread.
         self._work = _Work()
         Finalizer(self, self._work.tasks.put, None)
 
     def submit(
         self, graph: object, what: str, run: Callable[[], object], notify: Callable[[Execution], object] | None = None
     ) -> Execution:
-        """Run after all that was submitted before, and have `notify` called with the execution at its end.
+        """Run after everything submitted before, and call `notify` with the execution when it has ended.
 
         Raises
         ------
         QnnError
-            GRAPH_EXECUTION_ASYNC_FIFO_FULL when too many executions of the graph wait, CONTEXT_INVALID_HANDLE when the
-            context is being freed.
+            GRAPH_EXECUTION_ASYNC_FIFO_FULL if too many executions of the graph are waiting, CONTEXT_INVALID_HANDLE if
+            the context is being freed.
         """
         execution = Execution()
         if notify is not None:
-            # Before anybody else knows of it: a future that is interrupted while it takes a callback stays locked.
+            # Do this before sharing the execution: a future that is interrupted while adding a callback stays locked.
             execution.add_done_callback(notify)  # type: ignore[arg-type]
         with self._lock:
             waiting = self._waiting.get(graph, 0)
@@ -112,26 +112,26 @@ class ExecutionQueue:
             try:
                 self._work.tasks.put(task)
             except BaseException:
-                # Nobody has it, so it does not run.
+                # It was not queued, so it will never run.
                 if task.execution.cancel():
                     self._count_out(task.place)
                 raise
         return execution
 
     def close(self, seconds: float | None = None) -> bool:
-        """Finish the execution that runs, cancel the others; safe to call again, also in a callback of an execution.
+        """Finish the running execution and cancel the others. Safe to call again, also from an execution's callback.
 
-        A callback waits for no thread of executions: the callback that runs there may wait for this one's.
+        A callback never waits for an execution thread, because the callback running there may be waiting for this one.
 
         Parameters
         ----------
         seconds
-            How long to wait for the execution that runs; as long as it takes without it.
+            How long to wait for the running execution; without a limit if omitted.
 
         Returns
         -------
         bool
-            Whether that is over, as far as this thread may wait for it.
+            Whether it has ended. True if called from an execution's callback, which must not wait.
         """
         with self._lock:
             self._closed = True
@@ -150,7 +150,7 @@ class ExecutionQueue:
             self._count_out(place)
 
     def _count_out(self, place: list[object]) -> None:
-        """Take an execution out of the count, once."""
+        """Remove an execution from the count, at most once."""
         while place:
             graph = place.pop()
             self._waiting[graph] -= 1
@@ -160,7 +160,7 @@ class ExecutionQueue:
 
 @dataclass(eq=False)
 class _Task:
-    """An execution that waits: what it does, and its place in the count."""
+    """A waiting execution: its function, and its entry in the count."""
 
     execution: Execution
     run: Callable[[], object]
@@ -168,7 +168,7 @@ class _Task:
     leave: Callable[[list[object]], None]
 
     def work(self) -> None:
-        """Do it. Whoever is told of its end finds room for another."""
+        """Run it. It leaves the count first, so a caller that is notified of its end can submit another."""
         if not self.execution.set_running_or_notify_cancel():
             self.leave(self.place)
             return
@@ -182,30 +182,30 @@ class _Task:
             self.execution.set_result(None)
 
     def cancel(self) -> None:
-        """Never do it."""
+        """Cancel it without running it."""
         self.leave(self.place)
         self.execution.cancel()
         self.execution.set_running_or_notify_cancel()
 
 
 class _Work:
-    """The tasks of a queue, and the one thread that does them."""
+    """The tasks of a queue, and the one thread that runs them."""
 
     def __init__(self) -> None:
-        # Its `put` is one step that nothing can interrupt, which an executor's `submit` is not.
+        # Its `put` is atomic with respect to interrupts; an executor's `submit` is not.
         self.tasks: SimpleQueue[_Task | None] = SimpleQueue()
         self._thread: _Executions | None = None
         self._starting = threading.Lock()
 
     def begin(self) -> None:
-        """Start the thread, unless that has been done; `RuntimeError` if the system starts no more."""
+        """Start the thread if it is not running yet; raise `RuntimeError` if the system cannot start one."""
         with self._starting:
             if self._thread is None or self._thread.ident is None:
                 self._start()
 
     def replace(self) -> None:
-        """Start a thread in the place of the one that calls this."""
-        # Where the system starts none, the next execution that is submitted tries again.
+        """Start a thread to replace the calling one."""
+        # If the system cannot start a thread, the next submitted execution tries again.
         with self._starting, suppress(RuntimeError):
             self._start()
 
@@ -214,7 +214,7 @@ class _Work:
         start(self._thread)
 
     def join(self, seconds: float | None) -> bool:
-        """Wait for the end of the thread, or of the one that has taken its place; whether there is none."""
+        """Wait for the end of the thread or of its replacement; return whether none is running."""
         limit = math.inf if seconds is None else time.monotonic() + seconds
         while True:
             with self._starting:
@@ -229,28 +229,27 @@ class _Work:
 
 
 class _Executions(threading.Thread):
-    """A thread that executions and their callbacks run on."""
+    """A thread that runs executions and their callbacks."""
 
     def __init__(self, work: _Work) -> None:
         super().__init__(name="isthmus-executions", daemon=True)
         self.work: _Work | None = work
 
     def run(self) -> None:
-        """Do the tasks until there is none in the place of one."""
+        """Run tasks until the queue yields None."""
         assert self.work is not None
         tasks = self.work.tasks
         while (task := tasks.get()) is not None:
             task.work()
             del task
-        # The work knows this thread: neither is to keep the other.
+        # `work` refers to this thread: break the reference cycle.
         self.work = None
 
 
 def replace_thread() -> None:
-    """Have another thread go on, if this is one of executions: a callback in C is about to end it (pthread_exit).
+    """Start a replacement if this is an execution thread: a C callback is about to end it (pthread_exit).
 
-    Python learns nothing of such an end. Executions that wait would never be done, and whoever joins the thread would
-    wait for ever.
+    Python does not notice such an end. Waiting executions would never run, and joining the thread would never return.
     """
     thread = threading.current_thread()
     if isinstance(thread, _Executions) and thread.work is not None:

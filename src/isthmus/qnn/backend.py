@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from isthmus.qnn.device import Device
 
 API_VERSION = (2, 40, 0)
-"""The version of QNN's core API whose names and numbers these are."""
+"""The QNN core API version whose names and numbers are used here."""
 
 
 class Backend(Handle):
@@ -33,9 +33,9 @@ class Backend(Handle):
     name
         The name of a backend, as `isthmus.Session` takes it, or the file name of its QNN library (``libQnnHtp.so``).
     config
-        The backend's configuration: a path, a mapping, or a list of them of which later ones win.
+        The backend's configuration: a path, a mapping, or a list of them, in which later ones win.
     log
-        A `Log`, or a callback that is given a level and a text.
+        A `Log`, or a callback that takes a level and a text.
 
     Examples
     --------
@@ -52,36 +52,36 @@ class Backend(Handle):
         self, name: str, config: Any = None, log: Log | Callable[[LogLevel, str], object] | None = None
     ) -> None:
         self.entry = registry.entry(name)
-        """What the backend tells of itself."""
+        """The backend's registry entry: its description of itself."""
         self.name = self.entry.name
         self.log = log if isinstance(log, Log) else Log(log)
         self.driver = self.entry.driver(self.entry.read_config(config, self.log), self.log)
         super().__init__(f"backend '{self.name}'")
 
     def get_property(self, option: Any) -> Any:
-        """A property, or the present value of a config (QnnBackend_getProperty)."""
+        """Return a property, or the current value of a config (QnnBackend_getProperty)."""
         self._check()
         return options.ask(self.driver, option, self._what, Code.BACKEND_NOT_SUPPORTED)
 
     @shielded
     def set_config(self, option: Any, value: Any = None) -> None:
-        """Set a config, or several by a mapping: all or none (QnnBackend_setConfig)."""
+        """Set a config, or several from a mapping: all or none (QnnBackend_setConfig)."""
         self._check()
         code = Code.BACKEND_NOT_SUPPORTED
         options.set_all(self.driver, options.pairs(option, value, self._what, code), self._what, code).keep()
 
     def get_api_version(self) -> tuple[int, int, int]:
-        """The core API version (QnnBackend_getApiVersion)."""
+        """Return the core API version (QnnBackend_getApiVersion)."""
         self._check()
         return API_VERSION
 
     def get_build_id(self) -> str:
-        """This software's version and platform (QnnBackend_getBuildId)."""
+        """Return this software's version and platform (QnnBackend_getBuildId)."""
         self._check()
         return build_id()
 
     def get_supported_operations(self) -> Sequence[str]:
-        """The operations that the backend executes in some form (QnnBackend_getSupportedOperations)."""
+        """Return the operations that the backend supports in some form (QnnBackend_getSupportedOperations)."""
         self._check()
         return tuple(self.driver.operations())
 
@@ -93,7 +93,7 @@ class Backend(Handle):
         outputs: Sequence[Tensor],
         params: dict[str, Any] | None = None,
     ) -> None:
-        """Refuse a node that a graph could not take or the backend not execute (QnnBackend_validateOpConfig)."""
+        """Refuse a node that a graph cannot take or the backend cannot execute (QnnBackend_validateOpConfig)."""
         self._check()
         operation = OPERATIONS.get(op)
         what = f"node '{name}' ({op})"
@@ -110,14 +110,14 @@ class Backend(Handle):
 
     @shielded(release=Handle.free)
     def create_device(self) -> Device:
-        """A device of this backend (QnnDevice_create)."""
+        """Create a device of this backend (QnnDevice_create)."""
         from isthmus.qnn.device import Device
 
         return Device(self)
 
     @shielded(release=Handle.free)
     def create_context(self, configs: Mapping[Any, Any] | None = None, device: Device | None = None) -> Context:
-        """A context on this backend (QnnContext_create)."""
+        """Create a context on this backend (QnnContext_create)."""
         from isthmus.qnn.context import Context
 
         return Context(self, configs, device)
@@ -126,12 +126,12 @@ class Backend(Handle):
     def create_context_from_binary(
         self, binary: Source, configs: Mapping[Any, Any] | None = None, device: Device | None = None
     ) -> Context:
-        """A context with the graphs of a context binary (QnnContext_createFromBinary).
+        """Create a context with the graphs of a context binary (QnnContext_createFromBinary).
 
         Parameters
         ----------
         binary
-            A file, or the contents of one. Its bytes are the backend's own business.
+            A file, or its contents. The format is private to the backend.
         """
         from isthmus.qnn.context import Context
 

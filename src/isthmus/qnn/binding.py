@@ -1,4 +1,4 @@
-"""Bindings: a graph with a memory for each input and output, checked once, executed any number of times."""
+"""Bindings: a graph with memory for each input and output, checked once, executed any number of times."""
 
 from __future__ import annotations
 
@@ -25,20 +25,21 @@ if TYPE_CHECKING:
     from isthmus.qnn.graph import QnnGraph
 
 REMEMBERED = 32
-"""How many choices of memory `QnnGraph.execute` remembers; beyond it the one that was looked up longest ago goes.
-As many as the executions that ``capi/library.c`` remembers."""
+"""How many bindings `QnnGraph.execute` caches; the least recently used is evicted. The same as the number of executions
+that ``capi/library.c`` remembers.
+"""
 REMEMBERED_BYTES = 1 << 25
-"""How much memory the choices before the last may keep alive."""
+"""How many bytes the cached bindings other than the last used may keep alive."""
 _RECENT = 4
 _PLACES = 4 * REMEMBERED
 _Tensors = tuple[ClientTensor, ...]
 
 
 class Binding:
-    """A graph bound to memory. Made by `QnnGraph.bind`.
+    """A graph bound to memory. Created by `QnnGraph.bind`.
 
-    All checks happened when it was made. When something it relies on has changed since (a pool was replaced, memory was
-    deregistered, closed or given to another graph), the next execution checks again and is refused if it must be.
+    All checks were made at creation. If something it relies on has changed since (a pool was replaced, or memory was
+    deregistered, closed or given to another graph), the next execution checks again and may be refused.
 
     Examples
     --------
@@ -61,7 +62,7 @@ class Binding:
         self.graph = graph
         self._driver = driver
         self._execute = driver.execute
-        # At exit the backend has ended it, or the process does.
+        # At exit the backend has already ended it, or the end of the process will.
         self._forgotten = Finalizer(self, driver.abandon)
 
     def execute(
@@ -72,10 +73,10 @@ class Binding:
         Parameters
         ----------
         profile, signal
-            Where to note what it took, and what may end it early.
+            Where to record timings, and what may end the execution early.
         wait_for
-            Events of the device's, where the backend has them: the execution is put into the queue, runs after them,
-            and is not waited for. The answer is then the event of its end.
+            Events of the device, if the backend has them. The execution is enqueued, runs after them, and is not waited
+            for. The return value is then the event of its end.
         """
         if not self.graph.usable:
             self.graph._check()
@@ -88,7 +89,7 @@ class Binding:
                 watched(partial(run, self._driver), self.graph.driver.stats, profile, signal)
             return None
         except QnnError:
-            # Whatever a backend answers for a graph that was freed meanwhile, that is why.
+            # Whatever error a backend reports for a graph that was freed meanwhile, this is the cause.
             self.graph._check()
             raise
 
@@ -98,26 +99,26 @@ class Binding:
         profile: Profile | None = None,
         signal: Signal | None = None,
     ) -> Execution:
-        """Run once on another thread, in the order of such calls to the context (QnnGraph_executeAsync).
+        """Run once on another thread, in the order of such calls on the context (QnnGraph_executeAsync).
 
         Parameters
         ----------
         notify
-            Called with the execution at its end.
+            Called with the execution when it has ended.
         profile, signal
-            As for `execute`. The signal's time runs from now on, and it is in use until the execution has ended.
+            As for `execute`. The signal's timeout starts now, and the signal is in use until the execution has ended.
         """
         return self.graph._submit(self.execute, notify, profile, signal)
 
     @property
     def stats(self) -> GraphStats:
-        """What was executed with this binding: executions, bytes copied, bytes used in place."""
+        """Totals of this binding: executions, bytes copied, bytes used in place."""
         self.graph._check()
         return self._driver.stats
 
     @shielded
     def close(self) -> None:
-        """Forget it; safe to call again."""
+        """Release the binding; safe to call again."""
         if self._forgotten.waits:
             self._driver.close()
             self._forgotten.forget()
@@ -130,7 +131,7 @@ class Binding:
 
 
 def run(binding: DriverBinding, limit: ExecutionDeadline | None, timed: bool) -> Sequence[OperationTime]:
-    """Run a binding once, and tell what its operations took if that is wanted."""
+    """Run a binding once, and return the time of each operation if `timed`."""
     if timed:
         return binding.execute_timed(limit)
     binding.execute(limit)
@@ -140,7 +141,7 @@ def run(binding: DriverBinding, limit: ExecutionDeadline | None, timed: bool) ->
 def enqueued(
     enqueue: Callable[[Any], Any], wait_for: Any, profile: Profile | None, signal: Signal | Reservation | None
 ) -> Any:
-    """Put an execution into the device's queue, after events."""
+    """Enqueue an execution on the device, after the given events."""
     if profile is not None or signal is not None:
         rule = "wait_for cannot be combined with a profile or a signal: the call does not wait for the end"
         raise QnnError(Code.GRAPH_INVALID_ARGUMENT, "execution", rule)
@@ -148,7 +149,7 @@ def enqueued(
 
 
 def check_kinds(profile: Any, signal: Any) -> None:
-    """Refuse what is no profile and no signal."""
+    """Refuse arguments that are not a profile and a signal."""
     for given, kinds in ((profile, (Profile,)), (signal, (Signal, Reservation))):
         if given is not None and not isinstance(given, kinds):
             raise QnnError(Code.GRAPH_INVALID_ARGUMENT, "execution", f"{given!r} is no {kinds[0].__name__}")
@@ -160,7 +161,7 @@ def watched(
     profile: Profile | None,
     signal: Signal | Reservation | None,
 ) -> None:
-    """Run once within what a signal allows, and note what it took."""
+    """Run once within the limits of a signal, and record timings in a profile."""
     check_kinds(profile, signal)
     if signal is not None:
         with signal.in_use() as limit:
@@ -194,26 +195,26 @@ def _events(level: ProfileLevel, microseconds: float, before: GraphStats, after:
 
 @dataclass(eq=False)
 class _Known:
-    """A binding that is remembered, the memory that it was made from, and when it was last looked up."""
+    """A cached binding, the memory it was created from, and when it was last used."""
 
     binding: DriverBinding
     memories: Memories
     used: int = 0
 
     def kept_bytes(self) -> int:
-        """Count the bytes that it keeps alive. What a bare address or an open registration means lives without it."""
+        """Return how many bytes it keeps alive, not counting bare addresses and open registrations."""
         return sum(memory.window.nbytes for memory in self.memories if memory is not None and _is_kept(memory))
 
 
 class Bindings:
-    """The bindings that `QnnGraph.execute` finds again: by the objects it is given, and else by the memory they mean.
+    """The bindings cached by `QnnGraph.execute`: looked up by the given objects, then by their memory.
 
-    One that others have taken the place of is closed; whoever has it looks it up again.
+    A binding that is evicted from the cache is closed; a caller that still has it looks it up again.
 
     Parameters
     ----------
     bind
-        Binds memories that no binding has yet.
+        Binds memories for which there is no binding yet.
     """
 
     def __init__(self, bind: Callable[[Memories], DriverBinding]) -> None:
@@ -226,7 +227,7 @@ class Bindings:
         self._by_memory: dict[Any, _Known] = {}
 
     def known(self, inputs: _Tensors, outputs: _Tensors) -> DriverBinding | None:
-        """The binding of the very objects, or of other arrays at the same places, if they were given lately."""
+        """Return the binding of exactly these objects, or of other arrays at the same addresses, if cached."""
         known = self._found(inputs, outputs)
         if known is None:
             return None
@@ -238,12 +239,12 @@ class Bindings:
         for known_inputs, known_outputs, known in self._recent:
             if known_inputs == inputs and known_outputs == outputs:
                 return known
-        # A binding keeps the objects that it was made from, so nothing else can have come to lie there; what lies at a
-        # bare address is for its client to answer for.
+        # A binding keeps the objects it was created from, so no other object can be at these addresses. The client is
+        # responsible for what is at a bare address.
         return self._by_place.get(_places(inputs, outputs))
 
     def of(self, inputs: _Tensors, outputs: _Tensors, memories: Memories) -> DriverBinding:
-        """The binding of these memories, made if there is none."""
+        """Return the binding of these memories, creating it if there is none."""
         meant = tuple(None if m is None else _meant(m) for m in memories)
         with self._lock:
             known = self._by_memory.get(meant)
@@ -254,7 +255,7 @@ class Bindings:
             places = _places(inputs, outputs)
             if places is not None:
                 if len(self._by_place) >= _PLACES:
-                    # One memory may be described in many ways, as arrays of other shapes.
+                    # The same memory may be described in many ways, as arrays of different shapes.
                     self._by_place = {}
                 self._by_place[places] = known
             while len(self._by_memory) > REMEMBERED or (len(self._by_memory) > 1 and self._kept() > REMEMBERED_BYTES):
@@ -263,19 +264,19 @@ class Bindings:
         return known.binding
 
     def _use(self, known: _Known) -> None:
-        """Be the last that was looked up."""
+        """Mark it as the last used."""
         known.used = next(self._clock)
         self._last = known
 
     def clear(self) -> None:
-        """Let go of all memory, after the graph has ended."""
+        """Release all memory, after the graph has ended."""
         with self._lock:
             self._recent, self._last = (), None
             self._by_place.clear()
             self._by_memory.clear()
 
     def _kept(self) -> int:
-        """Bytes that all bindings but the last used keep alive."""
+        """Return how many bytes all bindings but the last used keep alive."""
         return sum(known.kept_bytes() for known in self._by_memory.values() if known is not self._last)
 
     def _forget(self, gone: _Known) -> None:
@@ -285,11 +286,11 @@ class Bindings:
 
 
 def _places(inputs: _Tensors, outputs: _Tensors) -> tuple[Any, ...] | None:
-    """Where all tensors lie, if all are arrays or addresses."""
+    """Return the locations of all tensors, or None unless all are arrays or addresses."""
     try:
         places = tuple([tensor.place for tensor in inputs]), tuple([tensor.place for tensor in outputs])
     except AttributeError:
-        # What is no tensor is refused by whoever resolves it.
+        # An object that is not a tensor is refused later, when it is resolved.
         return None
     return None if None in places[0] or None in places[1] else places
 
@@ -301,7 +302,7 @@ def _is_kept(memory: TensorMemory) -> bool:
 
 
 def _meant(memory: TensorMemory) -> tuple[Any, ...]:
-    """Which memory it is, by which mapping it is reached (another may end at any time), and its handle."""
+    """Return a key of the memory: its identity, its mapping (another one may end at any time) and its handle."""
     window = memory.window
     return window.spans, window.address if window.buffer.has_host_view else None, id(memory.registration)
 

@@ -1,7 +1,7 @@
-"""Graphs that are told as data are composed on a table of QNN's functions, as QNN's own readers do it.
+"""Composition of graphs from data, by calling a table of QNN's functions as QNN's own readers do.
 
-It is what `recorder` writes down, the other way round: any library that answers QNN's calls can be given the graphs of
-a DLC. What is handed over stays where it is as long as the composer lives.
+It is the inverse of `recorder`: any library that implements QNN's functions can be given the graphs of a DLC. Data that
+is passed to the library stays valid as long as the composer lives.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from isthmus.errors import Code, QnnError
 from isthmus.frontends.composed.entries import ComposedTensor, EncodingEntry, GraphEntry, NodeEntry, Scalar
 
 RETRIEVE_RAW = 516
-"""The capability that QNN's reader asks for first; nothing depends on the answer here."""
+"""The capability that QNN's reader queries first; the result is not used here."""
 _BOOL, _FLOAT, _UINT, _INT, _UINT_64, _INT_64 = 0x0508, 0x0232, 0x0132, 0x0032, 0x0164, 0x0064
 _LARGEST = 0xFFFFFFFF
 
 
 @dataclass(frozen=True)
 class ComposedGraph:
-    """A graph that a library has: its handle there, and the descriptions of its inputs and outputs with their ids."""
+    """A graph created in a library: its handle there, and the descriptions of its inputs and outputs with their ids."""
 
     name: str
     handle: int
@@ -51,14 +51,14 @@ class ComposedGraph:
 
 
 class Composer:
-    """Composes graphs in a context of a library.
+    """A composer of graphs in a library's context.
 
     Parameters
     ----------
     table
         The library's functions.
     backend, context
-        The handles that it has given out.
+        The handles that the library has returned.
     """
 
     def __init__(self, table: FunctionTable, backend: int, context: int) -> None:
@@ -73,17 +73,17 @@ class Composer:
         self._kept: list[Any] = []
 
     def compose(self, graph: GraphEntry, configs: Any = None) -> ComposedGraph:
-        """Compose a graph; it is not finalized.
+        """Compose a graph without finalizing it.
 
         Parameters
         ----------
         configs
-            What ``graphCreate`` is given: a list of pointers with a null one at its end.
+            The argument of ``graphCreate``: a null-terminated list of pointers.
 
         Raises
         ------
         QnnError
-            With the code that a function of the library answered, and the name of what it was called for.
+            With the error code of the library's function, and the name of what it was called for.
         """
         self._functions["propertyHasCapability"](RETRIEVE_RAW)
         handle = ctypes.c_void_p()
@@ -104,13 +104,13 @@ class Composer:
             raise QnnError(code, what, f"{name} answers {error}")
 
     def keep(self, thing: Any) -> Any:
-        """Have something live as long as this."""
+        """Keep an object alive as long as this composer."""
         self._kept.append(thing)
         return thing
 
 
 class _Graph:
-    """One graph while it is composed."""
+    """One graph during composition."""
 
     def __init__(self, composer: Composer, graph: GraphEntry, handle: ctypes.c_void_p) -> None:
         self._composer, self._graph, self._handle = composer, graph, handle
@@ -118,11 +118,11 @@ class _Graph:
         self._tensors: dict[str, Tensor] = {}
 
     def created(self, kind: TensorKind) -> tuple[Tensor, ...]:
-        """The tensors of a kind, created in their order."""
+        """Return the tensors of a kind in order, creating those that do not exist yet."""
         return tuple(self._tensor(entry.name) for entry in self._graph.tensors if entry.type == kind)
 
     def add(self, node: NodeEntry) -> None:
-        """Create what a node needs and is not there yet, ask about it, add it."""
+        """Create the tensors of a node that do not exist yet, validate the node and add it."""
         what = f"node '{node.name}' ({node.type})"
         inputs = self._operands(what, node.inputs)
         outputs = self._operands(what, node.outputs)
@@ -167,7 +167,7 @@ class _Graph:
         made = Param()
         made.name = name.encode()
         if isinstance(value, ComposedTensor):
-            # A parameter is a static tensor of the graph too; its name may be another's already.
+            # A parameter is also a static tensor of the graph; its name may already be taken.
             known, wanted = {*self._entries, *self._tensors}, value.name
             if wanted in known:
                 wanted = f"{node.name}_{name}"
@@ -188,7 +188,7 @@ class _Graph:
 
 
 def _kind(value: Scalar) -> int:
-    """The data type of a scalar whose file does not tell it."""
+    """Choose the data type of a scalar when the file does not declare it."""
     if isinstance(value, bool):
         return _BOOL
     if isinstance(value, str):
@@ -203,7 +203,7 @@ def _kind(value: Scalar) -> int:
 
 
 def tensor(entry: ComposedTensor, keeper: Any) -> Tensor:
-    """A description in C; what it points to is kept by the keeper."""
+    """Return a tensor's C description; the keeper keeps alive what it points to."""
     made = Tensor()
     made.version = 2
     fields = made.v2
@@ -224,7 +224,7 @@ def tensor(entry: ComposedTensor, keeper: Any) -> Tensor:
 
 
 def quantize(params: QuantizeParams, encoding: EncodingEntry | None, what: str, keeper: Any) -> None:
-    """An encoding in C."""
+    """Return an encoding's C description."""
     params.encodingDefinition = Definition.UNDEFINED
     params.quantizationEncoding = QuantizationEncoding.UNDEFINED
     if encoding is None:

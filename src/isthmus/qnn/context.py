@@ -1,4 +1,4 @@
-"""A context: graphs and memory handles that live and end together (QnnContext_*, QnnMem_*)."""
+"""A context: graphs and memory handles with a common lifetime (QnnContext_*, QnnMem_*)."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ class Context(Handle):
     Parameters
     ----------
     backend
-        Where its graphs run.
+        The backend that its graphs run on.
     configs
         Custom configs by option.
     device
-        The device to run on; the backend's only one without it.
+        The device to run on; the backend's only device if omitted.
     binary
-        A context binary to take the graphs from: a file, or the contents of one.
+        A context binary to take the graphs from: a file, or its contents.
     """
 
     invalid = Code.CONTEXT_INVALID_HANDLE
@@ -78,7 +78,7 @@ class Context(Handle):
             if device is not None:
                 device.contexts.add(self)
         except QnnError:
-            # The backend has ended meanwhile.
+            # The backend has been freed meanwhile.
             self.driver.close()
             raise
         try:
@@ -97,20 +97,20 @@ class Context(Handle):
         return {handle.name: handle for handle in list(self._owned) if isinstance(handle, QnnGraph)}
 
     def get_property(self, option: Any) -> Any:
-        """A property, or the present value of a config (QnnContext_getProperty)."""
+        """Return a property, or the current value of a config (QnnContext_getProperty)."""
         self._check()
         return options.ask(self.driver, option, self._what, Code.CONTEXT_INVALID_ARGUMENT)
 
     @shielded
     def set_config(self, option: Any, value: Any = None) -> None:
-        """Set a config, or several by a mapping: all or none (QnnContext_setConfig)."""
+        """Set a config, or several from a mapping: all or none (QnnContext_setConfig)."""
         self._check()
         pairs = options.pairs(option, value, self._what, Code.CONTEXT_INVALID_CONFIG)
         options.set_all(self.driver, pairs, self._what, Code.CONTEXT_INVALID_CONFIG).keep()
 
     @shielded(release=_drop)
     def create_graph(self, name: str) -> QnnGraph:
-        """An empty graph (QnnGraph_create)."""
+        """Create an empty graph (QnnGraph_create)."""
         self._check()
         self._check_name(name)
         return self._add(ir.Graph(name))
@@ -125,21 +125,21 @@ class Context(Handle):
         mem_type: ir.TensorMemType | None = None,
         graph: str | None = None,
     ) -> QnnGraph:
-        """A graph with the contents of a model file, as QNN's converters compose one.
+        """Create a graph from a model file, as QNN's converters compose one.
 
         Parameters
         ----------
         path
             A ``.tflite``, ``.onnx`` or ``.dlc`` file, or a model library (``libqnn_model.so``).
         name
-            The graph's name; the file's without it.
+            The graph's name; the name in the file if omitted.
         shapes, constants
-            Dimensions of dynamic inputs, and values of inputs that are to be fixed.
+            Dimensions of dynamic inputs, and values of inputs to be fixed.
         mem_type
-            The memory type that all inputs and outputs are prepared for; what the file says without it, which is RAW
-            where it says nothing.
+            The memory type that all inputs and outputs are prepared for. If omitted, the file's, or RAW if the file
+            declares none.
         graph
-            Which graph of a file that holds several.
+            Which graph to take from a file that contains several.
         """
         self._check()
         from isthmus.qnn.models import load
@@ -154,15 +154,16 @@ class Context(Handle):
         shapes: Mapping[str, Sequence[int]] | None = None,
         clean_names: bool = False,
     ) -> list[QnnGraph]:
-        """All graphs of a model file, or none if one is refused (QnnSystemDlc_composeGraphs).
+        """Compose all graphs of a model file, or none if one is refused (QnnSystemDlc_composeGraphs).
 
         Parameters
         ----------
         path, mem_type, shapes
             As for `compose`.
         clean_names
-            Whether tensors of a DLC get the names that QNN's own reader gives them: all but letters, digits and ``_``
-            replaced by ``_``, and one put before a digit. They keep the file's without it.
+            Whether the tensors of a DLC get the names that QNN's own reader gives them: every character but letters,
+            digits and ``_`` is replaced by ``_``, and ``_`` is put before a leading digit. Otherwise they keep the
+            file's names.
         """
         self._check()
         from isthmus.qnn.models import load_all
@@ -183,7 +184,7 @@ class Context(Handle):
 
     @shielded(release=_drop)
     def add_graph(self, graph: ir.Graph) -> QnnGraph:
-        """A graph that was composed elsewhere, its own from then on."""
+        """Add a graph that was composed elsewhere; the context owns it from then on."""
         self._check()
         if not isinstance(graph, ir.Graph):
             raise QnnError(Code.CONTEXT_INVALID_ARGUMENT, f"graph {graph!r}", "it is not a composed graph")
@@ -191,7 +192,7 @@ class Context(Handle):
         return self._add(graph)
 
     def retrieve(self, name: str) -> QnnGraph:
-        """A graph by name (QnnGraph_retrieve)."""
+        """Return a graph by name (QnnGraph_retrieve)."""
         self._check()
         graphs = self.graphs
         if not isinstance(name, str) or name not in graphs:
@@ -200,12 +201,12 @@ class Context(Handle):
         return graphs[name]
 
     def get_binary_size(self) -> int:
-        """The size of the context's binary (QnnContext_getBinarySize)."""
+        """Return the size of the context's binary (QnnContext_getBinarySize)."""
         return len(self.get_binary())
 
     @shielded
     def get_binary(self) -> bytes:
-        """The context with all its graphs, to be created again from (QnnContext_getBinary)."""
+        """Return a binary of the context and all its graphs, to create it from again (QnnContext_getBinary)."""
         self._check()
         for graph in list(self.graphs.values()):
             if not graph.finalized:
@@ -216,7 +217,7 @@ class Context(Handle):
 
     @shielded
     def prepare_offline(self) -> bytes:
-        """The context's binary out of graphs that are composed, not finalized: nothing is allocated to execute them."""
+        """Return the context's binary from graphs that are not finalized, without allocating execution memory."""
         self._check()
         return self.driver.get_binary()
 
@@ -238,7 +239,7 @@ class Context(Handle):
             for registration in registrations:
                 handles.append(MemHandle(self, registration))
         except QnnError:
-            # The context has ended meanwhile.
+            # The context has been freed meanwhile.
             for registration in registrations:
                 registration.close()
             raise
@@ -246,7 +247,7 @@ class Context(Handle):
 
     @shielded
     def mem_deregister(self, handles: Iterable[MemHandle]) -> None:
-        """Deregister memory (QnnMem_deRegister): every valid handle of the list, even if another is refused."""
+        """Deregister memory (QnnMem_deRegister): every valid handle in the list, even if another is refused."""
         self._check()
         refused = []
         try:
@@ -276,7 +277,7 @@ class Context(Handle):
 
     @shielded
     def drop_graph(self, graph: ir.Graph) -> None:
-        """Take back a graph that its client never got; QNN has no call that ends one. Its name is free again."""
+        """Remove a graph that the client never received; QNN has no call for this. Its name becomes free again."""
         self.driver.drop_graph(graph)
         for handle in list(self._owned):
             if isinstance(handle, QnnGraph) and handle.driver.graph is graph:
@@ -290,7 +291,7 @@ class Context(Handle):
 
     def _quiet(self) -> None:
         if not self.executions.close(self.driver.seconds_to_finish):
-            # Its accelerator stands still, or computes for ever, or a callback of the client's does not return.
+            # Its accelerator is stopped or never finishes, or a client callback does not return.
             self.driver.hasten()
             self.executions.close(self.driver.seconds_to_finish)
 

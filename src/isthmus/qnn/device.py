@@ -27,7 +27,7 @@ class Device(Handle):
             raise
 
     def _may_end(self) -> None:
-        # A backend that is being freed has ended its contexts before, since they are younger than their device.
+        # A backend that is being freed has already ended its contexts, since they are younger than their device.
         if self.contexts:
             raise QnnError(
                 Code.DEVICE_ASSOCIATED_TO_CONTEXT, self._what, "a context still uses it", "Free the context first."

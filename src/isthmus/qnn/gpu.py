@@ -1,4 +1,4 @@
-"""The GPU's custom memory structure, properties and configs, under the names of its headers."""
+"""The GPU's custom memory structure, properties and configs, with the names used in QNN's headers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ globals().update({each.name: each for kind in (BackendProperty, ContextConfig, G
 
 
 def allocate(backend: Backend, nbytes: int) -> OpenClBuffer:
-    """Memory of a GPU backend's device, counted and limited as all memory is; ``GpuMemInfo`` takes it."""
+    """Allocate memory on a GPU backend's device, counted and limited like all memory, for use in ``GpuMemInfo``."""
     from isthmus.backends.gpu.buffers import device_buffer
     from isthmus.backends.gpu.driver import GpuBackend
     from isthmus.qnn.backend import Backend

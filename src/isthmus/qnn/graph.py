@@ -40,15 +40,16 @@ def _plainly(binding: DriverBinding) -> None:
 
 
 class GraphConfig(IntEnum):
-    """Options that the graphs of every backend have; a backend's own are in the module of its name."""
+    """Options that graphs of every backend have; a backend's own options are in the module of its name."""
 
     PRIORITY = 3
     """QNN_GRAPH_CONFIG_OPTION_PRIORITY: a `Priority`."""
     THREADS = 30001
-    """How many threads an execution uses, to be set before the graph is finalized; this project's own."""
+    """Number of threads of an execution; set it before the graph is finalized. Specific to this project."""
     SCRATCH_LIMIT = 30002
-    """How much scratch the graph may take, to be set before it is finalized: bytes, a part of what it takes otherwise
-    (``"25%"``), ``"least"``, a `ScratchLimit`, or None for no limit; this project's own."""
+    """Maximum scratch of the graph; set it before the graph is finalized. Bytes, a fraction of the unlimited size
+    (``"25%"``), ``"least"``, a `ScratchLimit`, or None for no limit. Specific to this project.
+    """
 
 
 class Priority(IntEnum):
@@ -61,7 +62,7 @@ class Priority(IntEnum):
 
 
 class QnnGraph(Handle):
-    """A graph of a context. Made by `Context.create_graph`, `Context.compose` or `Context.retrieve`.
+    """A graph of a context. Created by `Context.create_graph`, `Context.compose` or `Context.retrieve`.
 
     Examples
     --------
@@ -112,7 +113,7 @@ class QnnGraph(Handle):
         outputs: Sequence[ir.Tensor],
         params: dict[str, Any] | None = None,
     ) -> None:
-        """Add a node (QnnGraph_addNode). What it makes of constants alone is a constant, computed at once."""
+        """Add a node (QnnGraph_addNode). A node on constants alone is computed at once and yields constants."""
         self._check_composing()
         what = f"node {name!r} ({op})"
         if not all(isinstance(given, Sequence) and not isinstance(given, str) for given in (inputs, outputs)):
@@ -124,19 +125,19 @@ class QnnGraph(Handle):
         folding.add_node(self.driver.graph, name, op, inputs, outputs, params)
 
     def update_state(self, state: ir.Tensor, value: ir.Tensor) -> None:
-        """Say which value a state (an APP_READWRITE tensor) has after an execution."""
+        """Declare which value a state (an APP_READWRITE tensor) has after an execution."""
         self._check_composing()
         self.driver.graph.update_state(state, value)
 
     # -- properties and configs ----------------------------------------------------------------------------------------
 
     def get_property(self, option: Any) -> Any:
-        """A property, or the present value of a config (QnnGraph_getProperty).
+        """Return a property, or the current value of a config (QnnGraph_getProperty).
 
         Parameters
         ----------
         option
-            A member of `GraphConfig` or of an enumeration of the backend's graphs, or a number of the backend's own.
+            A member of `GraphConfig` or of an enumeration of the backend's graphs, or a number specific to the backend.
         """
         self._check()
         option = self._general(option)
@@ -151,13 +152,13 @@ class QnnGraph(Handle):
 
     @shielded
     def set_config(self, option: Any, value: Any = None) -> None:
-        """Set a config, or several by a mapping of options to values: all of them or none (QnnGraph_setConfig)."""
+        """Set a config, or several from a mapping of options to values: all or none (QnnGraph_setConfig)."""
         self._check()
         pairs = options.pairs(option, value, self._what, Code.GRAPH_INVALID_ARGUMENT)
         options.together(lambda key=key, value=value: self._set(key, value) for key, value in pairs).keep()
 
     def _general(self, option: Any) -> Any:
-        """A number that the backend's own options do not have, as the general option that it is."""
+        """Convert a number that is none of the backend's own options to a `GraphConfig` if it is one."""
         own = [int(known) for kind in (self.driver.properties, self.driver.configs) for known in kind or ()]
         if is_int(option) and not isinstance(option, IntEnum) and option not in own:
             return next((known for known in GraphConfig if known == option), option)
@@ -185,7 +186,7 @@ class QnnGraph(Handle):
 
     @shielded
     def finalize(self, profile: Profile | None = None) -> None:
-        """Make it ready to execute (QnnGraph_finalize)."""
+        """Prepare the graph for execution (QnnGraph_finalize)."""
         self._check()
         with deferred(), self._finalizing:
             if self.finalized:
@@ -203,20 +204,20 @@ class QnnGraph(Handle):
 
     @shielded(release=Binding.close)
     def bind(self, inputs: Sequence[ClientTensor] = (), outputs: Sequence[ClientTensor] = ()) -> Binding:
-        """Bind memory to the graph, with all checks, for any number of executions.
+        """Bind memory to the graph for any number of executions, with all checks.
 
         Parameters
         ----------
         inputs, outputs
-            Memory for tensors by name, in any order. A tensor that is not named lies where the backend planned it,
-            if it has such a place; `inputs` and `outputs` of this object are views of these.
+            Memory for tensors by name, in any order. A tensor that is not named uses the memory that the backend
+            planned for it, if any; `inputs` and `outputs` of this object are views of that memory.
         """
         self._check()
         check_finalized(self)
         try:
             return Binding(self, self.driver.bind(self._memories(*self._tensors(inputs, outputs))))
         except QnnError:
-            # Whatever a backend answers for a graph that was freed meanwhile, that is why.
+            # Whatever error a backend reports for a graph that was freed meanwhile, this is the cause.
             self._check()
             raise
 
@@ -228,18 +229,19 @@ class QnnGraph(Handle):
         signal: Signal | Reservation | None = None,
         wait_for: Any = None,
     ) -> Any:
-        """Run once (QnnGraph_execute), on the binding of this memory; it is made when the memory is new.
+        """Run once (QnnGraph_execute) on the binding of this memory, creating the binding if the memory is new.
 
         Parameters
         ----------
         inputs, outputs
             As for `bind`.
         profile
-            Where to note what it took.
+            Where to record timings.
         signal
             What may end it early.
         wait_for
-            As for `Binding.execute`: events to run after, without waiting; the answer is then the event of its end.
+            As for `Binding.execute`: events to run after, without waiting. The return value is then the event of its
+            end.
         """
         if not self.usable:
             self._check()
@@ -257,20 +259,20 @@ class QnnGraph(Handle):
                 )  # fmt: skip
             return None
         except QnnError:
-            # Whatever a backend answers for a graph that was freed meanwhile, that is why.
+            # Whatever error a backend reports for a graph that was freed meanwhile, this is the cause.
             self._check()
             raise
 
     def bound(self, inputs: Sequence[ClientTensor] = (), outputs: Sequence[ClientTensor] = ()) -> DriverBinding:
-        """Find the binding that `execute` runs this memory on, or make it, with all checks.
+        """Return the binding that `execute` uses for this memory, creating it with all checks if needed.
 
-        It is closed when bindings of other memory take its place: then `execute` makes another.
+        It is closed when it is evicted from the cache; `execute` then creates another.
         """
         self._check()
         try:
             return self._bound(inputs, outputs)
         except QnnError:
-            # Whatever a backend answers for a graph that was freed meanwhile, that is why.
+            # Whatever error a backend reports for a graph that was freed meanwhile, this is the cause.
             self._check()
             raise
 
@@ -279,7 +281,7 @@ class QnnGraph(Handle):
         try:
             return how(binding)
         except QnnError:
-            # Other memory may have taken its place among the bindings that are remembered.
+            # The binding may have been evicted from the cache by bindings of other memory.
             if not binding.closed or not self.usable:
                 raise
             return self._execute(inputs, outputs, how)
@@ -292,76 +294,76 @@ class QnnGraph(Handle):
         profile: Profile | None = None,
         signal: Signal | None = None,
     ) -> Execution:
-        """Run once on another thread (QnnGraph_executeAsync), in the order of such calls to the context.
+        """Run once on another thread (QnnGraph_executeAsync), in the order of such calls on the context.
 
-        The answer is a future that can be awaited, and that `notify` is called with at the end. At most 64 executions
-        of a graph wait. A signal's time runs from now on, and it is in use until the execution has ended.
+        The return value is a future that can be awaited; `notify` is called with it at the end. At most 64 executions
+        of a graph may wait. A signal's timeout starts now, and the signal is in use until the execution has ended.
         """
         return self._submit(partial(self.execute, inputs, outputs), notify, profile, signal)
 
     @shielded(release=lambda memory: memory.binding.close())
     def allocate(self, io: str | None = None) -> GraphMemory:
-        """Give the graph all the memory that it needs, finalize it if it is not yet, and bind it.
+        """Allocate all memory that the graph needs, finalize the graph if it is not yet, and bind it.
 
         Parameters
         ----------
         io
-            What inputs and outputs are: "raw" or "memhandle" where the backend has them; where the backend would have
-            them, without it.
+            The memory of inputs and outputs: "raw" or "memhandle", if the backend supports it. If omitted, the backend
+            chooses.
         """
         self._check()
         return GraphMemory(self, io)
 
-    # -- what it is ----------------------------------------------------------------------------------------------------
+    # -- description ---------------------------------------------------------------------------------------------------
 
     @property
     def info(self) -> ir.GraphInfo:
-        """What it is: inputs, outputs, the memory it needs. To ask ends composition."""
+        """A description of the graph: inputs, outputs, required memory. Reading it ends composition."""
         self._check()
         return self.driver.info
 
     @property
     def input_tensors(self) -> tuple[ir.TensorInfo, ...]:
-        """What each input is: name, type, dimensions, bytes."""
+        """A description of each input: name, type, dimensions, bytes."""
         return self.info.inputs
 
     @property
     def output_tensors(self) -> tuple[ir.TensorInfo, ...]:
-        """What each output is."""
+        """A description of each output."""
         return self.info.outputs
 
     @property
     def inputs(self) -> Mapping[str, np.ndarray]:
-        """Views of the memory that the backend planned for inputs; those that have none are missing."""
+        """Views of the memory that the backend planned for inputs; inputs without such memory are missing."""
         return self._views(0, self.info.inputs)
 
     @property
     def outputs(self) -> Mapping[str, np.ndarray]:
-        """Views of the memory that the backend planned for outputs; those that have none are missing."""
+        """Views of the memory that the backend planned for outputs; outputs without such memory are missing."""
         return self._views(len(self.info.inputs), self.info.outputs)
 
     @property
     def stats(self) -> GraphStats:
-        """What it did so far: executions, bytes copied, bytes used in place."""
+        """Totals so far: executions, bytes copied, bytes used in place."""
         self._check()
         return self.driver.stats()
 
     @property
     def plan(self) -> Plan | None:
-        """How scratch was planned, where the backend plans and can tell; a context binary cannot."""
+        """The scratch plan, if the backend makes one and it is known; a graph from a context binary has none."""
         self._check()
         return self.driver.plan
 
     @shielded
     def reset(self) -> None:
-        """Set the initial state."""
+        """Reset the state to its initial values."""
         self._check()
         self.driver.reset()
 
-    # -- inside --------------------------------------------------------------------------------------------------------
+    # -- internals -----------------------------------------------------------------------------------------------------
 
     def free(self) -> None:
-        """Do nothing: QNN has no call that frees a graph, it ends with its context."""
+        """Do nothing: QNN has no call that frees a graph; a graph ends with its context."""
 
     def _release(self) -> None:
         self._bindings.clear()
@@ -399,7 +401,7 @@ class QnnGraph(Handle):
         reserved = signal.reserve()
 
         def ended(execution: Execution) -> None:
-            # One that was cancelled has never used its reservation.
+            # A cancelled execution has never used its reservation.
             reserved.end()
             if notify is not None:
                 notify(execution)
@@ -422,7 +424,7 @@ class QnnGraph(Handle):
         try:
             binding = self._bindings.known(*given)
         except (TypeError, ValueError):
-            # Something that is no tensor is among them; what follows says so.
+            # One of them is not a tensor; the code below reports it.
             binding = None
         if binding is None:
             check_finalized(self)
@@ -434,7 +436,7 @@ class QnnGraph(Handle):
         return self._bindings.of(*given, self._memories(*given))
 
     def _memories(self, inputs: tuple[ClientTensor, ...], outputs: tuple[ClientTensor, ...]) -> Memories:
-        """The memory of each input and output in order."""
+        """Return the memory of each input and output, in order."""
         memories: list[TensorMemory | None] = []
         infos = (self.info.inputs, self.info.outputs)
         for kind, given, known in zip(("input", "output"), (inputs, outputs), infos, strict=True):

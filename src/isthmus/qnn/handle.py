@@ -1,7 +1,8 @@
-"""What all handles have in common: an owner, an end, and a refusal of use after it.
+"""The base of all handles: an owner, an end, and an error on use after the end.
 
-A handle is its process's own. A forked child has copies of what lies below, as other threads of its parent left them in
-the midst of something: there the handles answer that they are the parent's, and freeing them does nothing.
+A handle belongs to its process. A forked child has copies of the underlying objects in whatever state the parent's
+other threads left them. There, calls on handles fail with an error that they belong to the parent, and freeing them
+does nothing.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ _handles: weakref.WeakSet[Handle] = weakref.WeakSet()
 class Handle:
     """An object of the API that is freed explicitly; a context manager.
 
-    Freeing twice is harmless, and so is any order: what a handle owns ends with it.
+    Freeing twice is harmless, and the order does not matter: what a handle owns ends with it.
     """
 
     invalid: ClassVar[Code]
-    """The code that answers use after free."""
+    """The error code for use after free."""
     usable = False
-    """Whether it may be used: it is this process's, and has not been freed."""
+    """Whether it may be used: it belongs to this process and has not been freed."""
     _ended, _inherited = True, False
 
     def __init__(self, what: str, owner: Handle | None = None) -> None:
@@ -57,7 +58,7 @@ class Handle:
 
     @property
     def alive(self) -> bool:
-        """Whether it has not been freed: where that was interrupted, whoever frees it again goes on."""
+        """Whether it has not been freed. If freeing was interrupted, the next call of `free` continues it."""
         return not self._ended and not self._inherited
 
     @property
@@ -67,7 +68,7 @@ class Handle:
 
     @shielded
     def free(self) -> None:
-        """Free it and all that it owns; safe to call again."""
+        """Free the handle and everything it owns; safe to call again."""
         if self._inherited:
             return
         self._end()
@@ -80,10 +81,10 @@ class Handle:
                 return
             if self.usable:
                 self._may_end()
-            # What is created from now on is refused; what was created before is ended here, the youngest first.
+            # From now on, creating objects in it is refused; existing ones are ended here, youngest first.
             with self._owning:
                 self._closing = True
-        # Not in the lock: what is waited for here may itself free this handle.
+        # Not under the lock: what we wait for here may itself free this handle.
         self._quiet()
         with deferred(), self._ending:
             if self._ended:
@@ -97,7 +98,7 @@ class Handle:
             self._ended = True
 
     def _adopt(self, handle: Handle) -> None:
-        """Own a new handle, unless this one has ended meanwhile."""
+        """Take ownership of a new handle, unless this one has ended meanwhile."""
         with self._owning:
             if self._closing or not self.usable:
                 raise self._refusal()
@@ -109,15 +110,15 @@ class Handle:
                 self._owned.remove(handle)
 
     def _quiet(self) -> None:
-        """Wait until nothing that was asked of it, or of what it owns, is still to be done."""
+        """Wait until all pending work of this handle and of those it owns is done."""
         for handle in reversed(list(self._owned)):
             handle._quiet()
 
     def _may_end(self) -> None:
-        """Refuse to be freed now."""
+        """Raise an error if it cannot be freed now."""
 
     def _release(self) -> None:
-        """Let go of what lies below; called again after an interrupt."""
+        """Release the underlying objects; called again after an interrupt."""
 
     def _check(self) -> None:
         if not self.usable:
@@ -134,7 +135,7 @@ class Handle:
         return QnnError(self.invalid, self._what, "it has been freed")
 
     def _inherit(self) -> None:
-        """In a forked child: it is the parent's. Locks that other threads held there will never be released here."""
+        """Mark it as the parent's in a forked child. Locks that other threads held will never be released here."""
         self.usable, self._inherited = False, True
         self._owning, self._ending = threading.Lock(), threading.RLock()
 
@@ -146,10 +147,10 @@ class Handle:
 
 
 def end_forgotten(handle: Handle) -> None:
-    """Free a handle that nobody can reach any more, and say so as Python does of files."""
-    # While the interpreter ends, the threads that answer are gone: the system ends what is left.
+    """Free a handle that is no longer reachable, and warn as Python does for files."""
+    # During interpreter shutdown the serving threads are gone; the system releases the rest.
     if handle.alive and not sys.is_finalizing():
-        # Before the warning, which may be an error.
+        # Free first: the warning may be turned into an error.
         handle.free()
         warnings.warn(f"{handle._what} was never freed", ResourceWarning, stacklevel=2, source=handle)
 

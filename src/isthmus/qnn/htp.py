@@ -1,4 +1,4 @@
-"""HTP's custom memory structure and configs, under the names of its headers."""
+"""HTP's custom memory structure and configs, with the names used in QNN's headers."""
 
 from isthmus.backends.htp import options as _options
 

@@ -1,4 +1,4 @@
-"""LPAI's custom properties, configs and structures, under the names of its headers."""
+"""LPAI's custom properties, configs and structures, with the names used in QNN's headers."""
 
 from isthmus.backends.lpai import options as _options
 

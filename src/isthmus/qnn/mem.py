@@ -1,4 +1,4 @@
-"""Memory handles: registered memory that tensors of one context may lie in (QnnMem_*)."""
+"""Memory handles: registered memory for tensors of one context (QnnMem_*)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from isthmus.qnn.options import member
 
 
 class MemHandle(Handle):
-    """Registered memory. Made by `Context.mem_register`, ended by `Context.mem_deregister` or with its context."""
+    """Registered memory. Created by `Context.mem_register`, ended by `Context.mem_deregister` or with its context."""
 
     invalid = Code.MEM_INVALID_HANDLE
 
@@ -27,7 +27,7 @@ class MemHandle(Handle):
 
     @property
     def descriptor(self) -> MemDescriptor:
-        """What was registered."""
+        """The descriptor that was registered."""
         return self.registration.descriptor
 
     def _release(self) -> None:
@@ -35,7 +35,7 @@ class MemHandle(Handle):
 
 
 def checked(what: str, descriptor: Any) -> MemDescriptor:
-    """A descriptor with plain dimensions and known types, or a refusal: what every backend asks of one."""
+    """Check what every backend requires of a descriptor, and return it with plain dimensions and known types."""
     if not isinstance(descriptor, MemDescriptor):
         raise QnnError(Code.MEM_INVALID_ARGUMENT, what, f"{descriptor!r} is not a MemDescriptor")
     kind = member(descriptor.mem_type, DescriptorType, f"{what}: memory type", Code.MEM_UNSUPPORTED_MEMTYPE)

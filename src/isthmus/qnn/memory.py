@@ -1,4 +1,4 @@
-"""A graph with memory for everything it needs, as its backend would have it: what a session and the tools run on."""
+"""A graph with all the memory it needs, as its backend prefers it; used by sessions and tools."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 class GraphMemory:
-    """The pools, inputs and outputs of a graph, allocated for it. Made by `QnnGraph.allocate`.
+    """The pools, inputs and outputs of a graph, allocated for it. Created by `QnnGraph.allocate`.
 
     Parameters
     ----------
     graph
-        A composed graph of any backend, finalized here if it is not yet.
+        A composed graph of any backend; it is finalized here if it is not yet.
     io
-        What inputs and outputs are, see `QnnGraph.allocate`.
+        The memory of inputs and outputs, see `QnnGraph.allocate`.
     """
 
     def __init__(self, graph: QnnGraph, io: str | None) -> None:
@@ -37,7 +37,7 @@ class GraphMemory:
             self.binding = Binding(graph, driver.bind(provision.memories))
             """The graph bound to this memory."""
         except Exception:
-            # Held pools stay with the graph, which ends with its context.
+            # Held pools stay with the graph, which is freed with its context.
             self._buffers.clear()
             raise
         views = []
@@ -52,11 +52,11 @@ class GraphMemory:
         """Views of the memory that the graph writes, by name."""
         in_place = any(memory is None for memory in provision.memories[:count])
         self.inputs_survive = driver.inputs_survive or not in_place
-        """Whether an execution leaves the inputs as they were."""
+        """Whether an execution leaves the inputs unchanged."""
 
     @shielded
     def close(self) -> None:
-        """Free the memory, after the context; safe to call again. Views that were taken stay readable."""
+        """Free the memory, after the context; safe to call again. Existing views stay readable."""
         if self.binding.graph.inherited:
             # The parent's graph holds it.
             return

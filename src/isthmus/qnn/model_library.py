@@ -1,9 +1,9 @@
-"""Compiled model libraries (``libqnn_model.so``): foreign code that composes graphs, run in a process of its own.
+"""Compiled model libraries (``libqnn_model.so``): foreign code that composes graphs, run in a separate process.
 
-QNN's converters write a model as C++ that calls a back end's functions, and its tools compile that to a library with
-the weights inside. Such a library is loaded by a child process, which hands it a table of functions that write down
-what it composes. What comes back is data of bounded size, checked like a file of strangers. A library that crashes,
-hangs, takes all memory or talks nonsense is an error with its name.
+QNN's converters write a model as C++ that calls a backend's functions, and its tools compile that to a library with the
+weights inside. Such a library is loaded by a child process, which passes it a table of functions that record what it
+composes. The result is data of bounded size, checked like an untrusted file. If a library crashes, hangs, takes all
+memory or composes nonsense, the error names it.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ from isthmus.system.interrupts import own_fd
 from isthmus.system.shield import PIECE, check, shielded
 
 SECONDS = 60.0
-"""How long a library may take to compose its graphs, unless ``ISTHMUS_MODEL_SECONDS`` says otherwise."""
+"""How long a library may take to compose its graphs, unless ``ISTHMUS_MODEL_SECONDS`` overrides it."""
 MAX_MESSAGE = 4096
 MAX_COMPOSED = 1 << 34
-"""The most bytes that a library's graphs may take with their weights."""
+"""Maximum size in bytes of a library's graphs with their weights."""
 
 CHILD = "isthmus.qnn.model_process"
-"""What the process runs."""
+"""The module that the process runs."""
 
 
 def is_library(path: str | os.PathLike[str]) -> bool:
-    """Whether a file begins as a library does."""
+    """Return whether a file starts like a library."""
     return reading.begins(path, LIBRARY_MAGIC)
 
 
 def load_all(source: ModelSource) -> list[Graph]:
-    """Make the graphs that a model library composes, or the one that is asked for, finalized.
+    """Create the graphs that a model library composes, or only the requested one, and finalize them.
 
-    Inputs and outputs have the memory type that the library gives them.
+    Inputs and outputs have the memory type that the library declares.
 
     Raises
     ------
     QnnError
-        COMMON_LOADING_BINARIES if it cannot be loaded, crashes, takes too long or refuses; COMMON_NOT_SUPPORTED with
-        all that it uses and that is not there.
+        COMMON_LOADING_BINARIES if it cannot be loaded, crashes, takes too long or fails; COMMON_NOT_SUPPORTED with a
+        list of everything it uses that is not supported.
     """
     what = _what(source.path)
     if source.shapes or source.constants:
@@ -65,27 +65,27 @@ def load_all(source: ModelSource) -> list[Graph]:
 
 @shielded
 def compose(path: str | os.PathLike[str]) -> list[GraphEntry]:
-    """What a model library composes, as data."""
+    """Return the graphs that a model library composes, as data."""
     content = _Composition(_what(path), Path(path).absolute(), _patience()).result()
     return read(memoryview(content), _what(path))
 
 
 class _Composition:
-    """The process that a library composes in, from its start to its end.
+    """The process in which a library composes, from start to end.
 
     Parameters
     ----------
     what
         The library, for messages.
     seconds
-        How long it may take.
+        The time limit.
     """
 
     def __init__(self, what: str, path: Path, seconds: float) -> None:
         self._what, self._path, self._seconds = what, path, seconds
 
     def result(self) -> mmap.mmap:
-        """What was composed, which nobody can change any more."""
+        """Return the composed graphs, in a form that the process can no longer change."""
         with own_fd(os.memfd_create, "isthmus-composed", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING) as own:
             message = self._run(own.fileno())
             if message:
@@ -93,7 +93,7 @@ class _Composition:
             return self._sealed(own.fileno())
 
     def _sealed(self, fd: int) -> mmap.mmap:
-        """What a descriptor holds."""
+        """Return the contents of a descriptor."""
         if os.fstat(fd).st_size > MAX_COMPOSED:
             rule = f"the graphs that it composes take more than {MAX_COMPOSED:,} bytes"
             raise QnnError(Code.COMMON_LOADING_BINARIES, self._what, rule)
@@ -105,7 +105,7 @@ class _Composition:
             raise QnnError(Code.COMMON_LOADING_BINARIES, self._what, rule) from None
 
     def _run(self, fd: int) -> str:
-        """Have a child process fill a descriptor; what went wrong, if anything did."""
+        """Let a child process fill a descriptor; return an error message, or an empty string."""
         told, telling = os.pipe()
         passed: list[int] = []
         try:
@@ -128,7 +128,7 @@ class _Composition:
         try:
             late = not self._ends(child.pid)
         finally:
-            # Whatever it may have started goes with it, while its number is still its own.
+            # Kill its process group too, before it is reaped and the id can be reused.
             os.killpg(child.pid, signal.SIGKILL)
             status = child.wait()
             message = _message(told)
@@ -139,7 +139,7 @@ class _Composition:
         return message or f"its process ended with {status}" if status else ""
 
     def _ends(self, pid: int) -> bool:
-        """Whether a child, which is not waited for yet, ends in time."""
+        """Return whether a child ends in time; it is not reaped here."""
         limit = time.monotonic() + self._seconds
         with own_fd(os.pidfd_open, pid) as own:
             while (left := limit - time.monotonic()) > 0:
@@ -150,7 +150,7 @@ class _Composition:
 
 
 def _message(fd: int) -> str:
-    """What a process left in a pipe, which is closed."""
+    """Read what a process left in a pipe, and close the pipe."""
     try:
         os.set_blocking(fd, False)
         return os.read(fd, MAX_MESSAGE).decode("utf-8", "replace")

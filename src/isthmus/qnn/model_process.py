@@ -1,6 +1,6 @@
 """The process that a model library composes in: ``isthmus.qnn.model_process LIBRARY RESULT MESSAGES PARENT``, isolated.
 
-RESULT and MESSAGES are descriptors: the first takes the composed graphs, the second a sentence on what went wrong.
+RESULT and MESSAGES are file descriptors: the first takes the composed graphs, the second an error message.
 """
 
 from __future__ import annotations
@@ -19,17 +19,19 @@ from isthmus.qnn.recorder import Recorder
 from isthmus.system import isolated
 
 LEAST_MEMORY = 1 << 32
-"""What a process may have on the smallest machine: an interpreter and its libraries reserve more than they use."""
+"""Minimum memory limit of the process, even on the smallest machine: an interpreter and its libraries reserve more than
+they use.
+"""
 
 ANSWERS = {
     1: "a tensor", 2: "parameters", 3: "nodes", 4: "a graph", 5: "the context", 6: "generation", 7: "set-up",
     8: "an argument", 9: "a file", 10: "memory",
 }  # fmt: skip
-"""What QnnModel_composeGraphs means by its answers: where the error was."""
+"""The meaning of the return codes of QnnModel_composeGraphs: where the error was."""
 
 
 def main(arguments: list[str]) -> int:
-    """Compose, and answer."""
+    """Compose the graphs and report the result."""
     path, result, messages, parent = arguments[0], *(int(number) for number in arguments[1:4])
     isolated.end_with(parent)
     limit()
@@ -45,17 +47,17 @@ def main(arguments: list[str]) -> int:
         problem = f"the graphs that it composes cannot be kept: {error.strerror}"
     if problem:
         os.write(messages, problem.encode()[:MAX_MESSAGE])
-    # What the library would do at the end of a process is of no use, and may fail.
+    # The library's exit handlers are of no use here, and may fail.
     os._exit(1 if problem else 0)
 
 
 def memory() -> int:
-    """The bytes of memory that this machine has."""
+    """Return the size of this machine's memory in bytes."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def limit() -> None:
-    """Keep the library from what its graphs cannot need: the machine's whole memory, a full disk, a dump."""
+    """Limit the library's resources: it must not take the whole memory, fill the disk or dump core."""
     most = max(memory(), LEAST_MEMORY)
     for kind, value in (
         (resource.RLIMIT_CORE, 0), (resource.RLIMIT_AS, most), (resource.RLIMIT_FSIZE, min(MAX_COMPOSED, most)),
@@ -66,7 +68,7 @@ def limit() -> None:
 
 
 def compose(path: str, recorder: Recorder) -> str:
-    """Load a library and have it compose; what went wrong, if anything did."""
+    """Load a library and let it compose; return an error message, or an empty string."""
     try:
         library = ctypes.CDLL(path)
     except OSError as error:
@@ -75,7 +77,8 @@ def compose(path: str, recorder: Recorder) -> str:
         function = library.QnnModel_composeGraphs
     except AttributeError:
         return "it does not export QnnModel_composeGraphs, so it is not a model library"
-    # The debug flag, the log callback and the level lie behind the table, which is longer than any version of it.
+    # The debug flag, the log callback and the level come after the table, which is longer here than in any version of
+    # QNN.
     function.argtypes = [
         c_void_p, ComposingTable, c_void_p, c_void_p, c_uint32, POINTER(POINTER(POINTER(ModelGraphInfo))),
         POINTER(c_uint32), c_bool, c_void_p, c_uint32,

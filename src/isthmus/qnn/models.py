@@ -1,4 +1,4 @@
-"""Models of every kind: files that are read, and libraries that compose."""
+"""Models of every kind: files to read, and libraries that compose."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from isthmus.qnn import model_library
 
 
 def load_all(source: ModelSource) -> list[Graph]:
-    """Make all graphs of a model file or library, or the one that is asked for."""
+    """Create all graphs of a model file or library, or only the requested one."""
     if model_library.is_library(source.path):
         return model_library.load_all(source)
     return frontends.load_all(source)
 
 
 def load(source: ModelSource) -> Graph:
-    """Make one graph of a model file or library; which one must be said where there are several."""
+    """Create one graph of a model file or library; if there are several, the caller must name one."""
     return source.only(load_all(source))

@@ -1,7 +1,7 @@
-"""Options of properties and configs: which one is meant, and setting several of them at once, all or none.
+"""Options of properties and configs: identifying an option, and setting several at once, all or none.
 
-An option is a number or a member of an enumeration. A number counts in the enumeration of the object that is asked; a
-member of another object's enumeration is refused, whatever its number.
+An option is a number or a member of an enumeration. A number is looked up in the enumeration of the object being
+queried; a member of another object's enumeration is refused, whatever its number.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Settings = Iterable[tuple[Any, Any]]
 
 
 def member(value: Any, kind: type[_Member], what: str, code: Code = Code.COMMON_INVALID_ARGUMENT) -> _Member:
-    """A member of an enumeration, given as itself or as its number."""
+    """Return a member of an enumeration, given as itself or as its number."""
     if isinstance(value, kind):
         return value
     if is_int(value) and not isinstance(value, Enum) and value in {int(each) for each in kind}:
@@ -29,7 +29,7 @@ def member(value: Any, kind: type[_Member], what: str, code: Code = Code.COMMON_
 
 
 def option(value: Any, kind: type[IntEnum] | None, noun: str, what: str, code: Code) -> IntEnum:
-    """The option of `what` that a client means; `noun` is "property" or "config"."""
+    """Return the option of `what` that a client means; `noun` is "property" or "config"."""
     if isinstance(value, Enum) and (kind is None or not isinstance(value, kind)):
         name = f"{type(value).__module__.rpartition('.')[2]}.{type(value).__name__}.{value.name}"
         raise QnnError(code, what, f"{name} is no {noun} of it", _known(kind, noun))
@@ -47,14 +47,14 @@ def _known(kind: type[IntEnum] | None, noun: str) -> str:
 
 
 def ask(target: Configurable, value: Any, what: str, code: Code) -> Any:
-    """The value of a property; what can be set as a config can be asked too."""
+    """Return the value of a property; whatever can be set as a config can also be read."""
     if target.configs is not None and isinstance(value, target.configs):
         return target.get_config(value)
     return target.get_property(option(value, target.properties, "property", what, code))
 
 
 def pairs(settings: Any, value: Any, what: str, code: Code) -> list[tuple[Any, Any]]:
-    """What one call sets: an option and its value, or a mapping of several."""
+    """Return the settings of one call: an option and its value, or a mapping of several."""
     if isinstance(settings, Mapping):
         return list(settings.items())
     if settings is None:
@@ -63,7 +63,7 @@ def pairs(settings: Any, value: Any, what: str, code: Code) -> list[tuple[Any, A
 
 
 def set_all(target: Configurable, settings: Settings, what: str, code: Code) -> Change:
-    """Set custom configs: all of them, or none."""
+    """Set custom configs: all or none."""
     return together(
         lambda key=key, value=value: target.set_config(option(key, target.configs, "config", what, code), value)
         for key, value in settings
@@ -71,7 +71,7 @@ def set_all(target: Configurable, settings: Settings, what: str, code: Code) -> 
 
 
 def together(setters: Iterable[Any]) -> Change:
-    """Make several changes; when one is refused, those before it are taken back."""
+    """Make several changes; if one is refused, undo those before it."""
     done: list[Change] = []
     try:
         for setter in setters:

@@ -1,4 +1,4 @@
-"""Profiles: what graphs took time and memory for (QnnProfile_*)."""
+"""Profiles: time and memory that graphs used (QnnProfile_*)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ProfileLevel(IntEnum):
 
 @dataclass(frozen=True)
 class ProfilingEvent:
-    """One measurement: what, how much, in which unit."""
+    """One measurement: name, value and unit."""
 
     name: str
     value: float
@@ -28,9 +28,9 @@ class ProfilingEvent:
 
 
 class Profile(Handle):
-    """Collects events of the calls it is handed to (QnnProfile_create).
+    """A collector of events from the calls it is passed to (QnnProfile_create).
 
-    BASIC tells the time of each call; DETAILED also the memory that executions used in place or copied.
+    BASIC records the time of each call; DETAILED also the memory that executions used in place or copied.
 
     Examples
     --------
@@ -57,12 +57,12 @@ class Profile(Handle):
         self._writing = threading.Lock()
 
     def add(self, *events: ProfilingEvent) -> None:
-        """Note events."""
+        """Record events."""
         self._check()
         with self._writing:
             self._events.extend(events)
 
     def get_events(self) -> tuple[ProfilingEvent, ...]:
-        """All events so far (QnnProfile_getEvents)."""
+        """Return all events so far (QnnProfile_getEvents)."""
         self._check()
         return tuple(self._events)

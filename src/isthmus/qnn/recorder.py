@@ -1,8 +1,8 @@
-"""A back end that only writes down the graphs that a client composes on its function table, as data.
+"""A backend that only records the graphs that a client composes on its function table, as data.
 
 QNN's readers of DLCs and compiled model libraries compose graphs by calling a table of C functions. This is such a
-table. What a client hands over is copied before the call returns, as QNN promises. A structure that makes no sense is
-answered by an error code, as far as it can be told; a pointer to lists or names that points nowhere ends the process.
+table. Data from the client is copied before the call returns, as QNN promises. An invalid structure is answered with an
+error code, as far as it can be detected; an invalid pointer to a list or a name ends the process.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from isthmus.errors import Code, QnnError
 from isthmus.frontends.composed.entries import ComposedTensor, EncodingEntry, GraphEntry, NodeEntry, Scalar
 
 MAX_LIST = 1 << 16
-"""The most tensors or parameters of one node."""
+"""Maximum number of tensors or parameters of one node."""
 _UNUSED = [ctypes.c_void_p] * 6
-"""What a function takes that is not looked at."""
+"""Parameters of a function that are ignored."""
 
 
 @dataclass
 class Recording:
-    """A graph that is being composed: its tensors by id, its nodes."""
+    """A graph during composition: its tensors by id, its nodes."""
 
     name: str
     tensors: dict[int, ComposedTensor] = field(default_factory=dict)
@@ -46,17 +46,17 @@ class Recording:
 
     @property
     def entry(self) -> GraphEntry:
-        """The graph as it stands."""
+        """The graph as composed so far."""
         return GraphEntry(self.name, tuple(self.tensors.values()), tuple(self.nodes))
 
 
 class Recorder:
-    """The back end; `interface` is what a client asks for, `table` the functions alone."""
+    """The backend: `interface` is the interface for clients, `table` the functions alone."""
 
     def __init__(self) -> None:
         self.table = FunctionTable()
         self.problem: QnnError | None = None
-        """The first thing that was refused, and why."""
+        """The first error."""
         self._graphs: dict[int, Recording] = {}
         self._handle = 0x1000
         self._kept: list[Any] = []
@@ -69,13 +69,13 @@ class Recorder:
 
     @property
     def interface(self) -> Interface:
-        """What a library with this back end would provide."""
+        """The interface that a library with this backend would provide."""
         version = Version(*CORE_VERSION)
         return Interface(6, b"RECORDER_ISTHMUS", version, Version(5, 0, 0), self.table)
 
     @property
     def graphs(self) -> list[GraphEntry]:
-        """The graphs composed so far, in their order."""
+        """The graphs composed so far, in order."""
         return [recording.entry for recording in self._graphs.values()]
 
     def _guarded(self, name: str, method: Callable[..., None] | None) -> Callable[..., int]:
@@ -88,14 +88,14 @@ class Recorder:
             except QnnError as error:
                 self.problem = self.problem or error
                 return int(error.code)
-            except Exception as error:  # nothing may cross into C
+            except Exception as error:  # no exception may cross into C
                 self.problem = self.problem or QnnError(Code.COMMON_GENERAL, name, f"{type(error).__name__}: {error}")
                 return int(Code.COMMON_GENERAL)
 
         return call
 
     def _backendValidateOpConfig(self, backend: int, config: OpConfig) -> None:
-        """Everything passes: what cannot be had is told of the whole graph, later."""
+        """Accept every node: unsupported operations are reported later for the whole graph."""
 
     def _graphSetConfig(self, graph: int, configs: Any) -> None:
         self._graph(graph)
@@ -163,7 +163,7 @@ def _listed(pointer: Any, count: int, what: str) -> list[Any]:
 
 
 def _tensor(tensor: Tensor) -> ComposedTensor:
-    """Copy all that a tensor says."""
+    """Copy a tensor's whole description."""
     name = _text(tensor.v1.name, "tensor")
     try:
         told = tensor_fields(tensor)

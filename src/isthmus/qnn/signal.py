@@ -1,4 +1,4 @@
-"""Signals: a time limit for executions, and a way to end one from another thread (QnnSignal_*)."""
+"""Signals: a time limit for executions, and a way to abort one from another thread (QnnSignal_*)."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from isthmus.qnn.options import option, pairs
 from isthmus.system.shield import shielded
 
 _LONGEST = 10**15
-"""Some thirty years; what is longer is no limit, and clocks cannot wait for it."""
+"""About thirty years; a longer time counts as no limit, and clocks could not wait for it."""
 
 
 class SignalConfig(IntEnum):
     """QNN_SIGNAL_CONFIG_OPTION_*."""
 
     ABORT = 0
-    """Executions end when the signal is triggered; takes None, and is how a new signal is."""
+    """Executions end when the signal is triggered; takes None, and is the default of a new signal."""
     TIMEOUT = 1
-    """Executions end after so many microseconds, or when the signal is triggered."""
+    """Executions end after this many microseconds, or when the signal is triggered."""
 
 
 class Signal(Handle):
-    """Bounds the executions that it is handed to, one at a time (QnnSignal_create).
+    """A limit on the executions it is passed to, one at a time (QnnSignal_create).
 
     Parameters
     ----------
     timeout_us
-        How many microseconds an execution may take; as long as it likes without it.
+        How many microseconds an execution may take; no limit if omitted.
 
     Examples
     --------
@@ -73,27 +73,27 @@ class Signal(Handle):
         self._limit.seconds = None if self.timeout_us is None else self.timeout_us / 1e6
 
     def trigger(self) -> None:
-        """End the execution that uses it, if one does (QnnSignal_trigger). From any thread."""
+        """Abort the execution that uses it, if any (QnnSignal_trigger). May be called from any thread."""
         self._check()
         self._limit.trigger()
 
     def reserve(self) -> Reservation:
-        """Take it for an execution that is still to come: its time runs from now on.
+        """Reserve the signal for a later execution; its timeout starts now.
 
         Raises
         ------
         QnnError
-            GRAPH_SIGNAL_IN_USE if another execution has it.
+            GRAPH_SIGNAL_IN_USE if another execution uses it.
         """
         return Reservation(self)
 
     @contextmanager
     def in_use(self) -> Iterator[ExecutionDeadline]:
-        """Its limit, for one execution."""
+        """Use the signal for one execution, and yield its limit."""
         self._check()
         taken: list[bool] = []
         try:
-            # Taken and put down by one call of C, which no interrupt can divide.
+            # Acquired and recorded in one C call, which no interrupt can divide.
             taken.extend(filter(None, map(self._using.acquire, (False,))))
             if not taken:
                 raise QnnError(Code.GRAPH_SIGNAL_IN_USE, self._what, "another execution uses it")
@@ -105,9 +105,9 @@ class Signal(Handle):
 
 
 class Reservation:
-    """A signal that one execution has to itself from when it was asked for until it has ended.
+    """A signal that is reserved for one execution, from the request until the execution has ended.
 
-    What is forgotten gives the signal back, as what is ended does.
+    A reservation releases the signal when it is ended or garbage-collected.
     """
 
     def __init__(self, signal: Signal) -> None:
@@ -116,10 +116,10 @@ class Reservation:
 
     @contextmanager
     def in_use(self) -> Iterator[ExecutionDeadline]:
-        """Give the execution the signal's limit; the reservation ends with it."""
+        """Yield the signal's limit to the execution; the reservation ends with it."""
         with self._held:
             yield self._limit
 
     def end(self) -> None:
-        """Give the signal back; safe to call again."""
+        """Release the signal; safe to call again."""
         self._held.close()

@@ -1,4 +1,4 @@
-"""What can be known of a context binary without a backend (QnnSystemContext_*)."""
+"""Inspection of a context binary without a backend (QnnSystemContext_*)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from isthmus.errors import Code, QnnError
 from isthmus.graph import BinaryInfo
 
 UNKNOWN_FORMAT = "no backend knows its format"
-"""Why bytes that are no context binary at all are refused."""
+"""The reason given when bytes are not a context binary of any backend."""
 
 
 class SystemContext:
-    """Describes context binaries (QnnSystemContext_create).
+    """A reader of context binaries (QnnSystemContext_create).
 
     Examples
     --------
@@ -25,14 +25,14 @@ class SystemContext:
     """
 
     def get_binary_info(self, binary: Source) -> BinaryInfo:
-        """What a binary holds: backend, graphs, their inputs and outputs (QnnSystemContext_getBinaryInfo).
+        """Describe a binary: backend, graphs, their inputs and outputs (QnnSystemContext_getBinaryInfo).
 
         Parameters
         ----------
         binary
-            A file, or the contents of one, of any registered backend.
+            A file, or its contents, of any registered backend.
         """
-        # Backends may share a format: each is asked once.
+        # Backends may share a format: try each format once.
         for inspect in dict.fromkeys(registry.entry(name).inspect for name in registry.names()):
             info = inspect(binary)
             if info is not None:

@@ -1,4 +1,4 @@
-"""What a client passes to an execution for one input or output: a name and the memory it lies in."""
+"""A client's argument to an execution for one input or output: a name and its memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from isthmus.qnn.mem import MemHandle
 
 
 class ClientTensor(NamedTuple):
-    """Memory for one tensor of an execution (the client's part of Qnn_Tensor_t).
+    """Memory for one tensor of an execution (the client-set fields of Qnn_Tensor_t).
 
     Parameters
     ----------
@@ -23,11 +23,11 @@ class ClientTensor(NamedTuple):
         The tensor's name in the graph.
     data
         RAW memory: a buffer, an array of the tensor's type and shape, any writable bytes, or an address with `nbytes`.
-        Without it and without a handle, the tensor lies where the backend planned it.
+        If neither this nor a handle is given, the tensor uses the memory that the backend planned for it.
     mem_handle
-        Registered memory instead.
+        Registered memory, instead of `data`.
     nbytes
-        How many bytes of `data` are meant; needed with an address.
+        How many bytes of `data` to use; required with an address.
 
     Examples
     --------
@@ -40,8 +40,8 @@ class ClientTensor(NamedTuple):
     mem_handle: MemHandle | None = None
     nbytes: int | None = None
 
-    # A tuple, for clients in a hurry make these for every execution. Equal are two that mean the same memory by the
-    # same object or the same address: to compare contents would be neither cheap nor meant.
+    # A tuple, because clients that need speed create these for every execution. Two are equal if they name the same
+    # memory by the same object or the same address; comparing contents would be slow and wrong.
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
@@ -65,7 +65,7 @@ class ClientTensor(NamedTuple):
 
     @property
     def place(self) -> tuple[Any, ...] | None:
-        """Where memory lies and what it is: all that decides about it. None for anything but an array or an address."""
+        """A cache key of the memory's location and all that checks depend on; None unless an array or address."""
         data = self.data
         if type(data) is int and self.mem_handle is None:
             return self.name, data, self.nbytes
@@ -75,7 +75,7 @@ class ClientTensor(NamedTuple):
         return self.name, at, data.shape, data.dtype, data.flags.c_contiguous, self.nbytes
 
     def memory(self, info: TensorInfo, context: Handle, writable: bool) -> TensorMemory | None:
-        """The memory, if it fits a tensor of a graph of `context`."""
+        """Return the memory, after checking that it fits a tensor of a graph of `context`."""
         what = f"tensor '{self.name}'"
         if self.mem_handle is not None:
             return self._registered(what, info, context)
