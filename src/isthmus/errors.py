@@ -1,7 +1,7 @@
 """QNN's error codes by name, and the one exception that carries them.
 
-Every refusal in the project is a `QnnError`: the code QNN itself would answer, the object that was refused,
-the rule that it broke and what to do about it.
+Every refusal in the project is a `QnnError`: the code that QNN itself would return, the object that was refused, the
+rule that it broke and what to do about it.
 """
 
 from __future__ import annotations
@@ -99,11 +99,11 @@ class Code(IntEnum):
 
 
 _ESCAPED = {number: repr(chr(number))[1:-1] for number in (*range(32), 127, 0x85, 0x2028, 0x2029)}
-"""How characters are written that end a line or steer a terminal."""
+"""Escapes of characters that end a line or control a terminal."""
 
 
 def one_line(text: str) -> str:
-    """Write a text that a file has chosen, a name say, so that it neither ends a line nor steers a terminal.
+    """Escape a text from a file, such as a name, so that it neither ends a line nor controls a terminal.
 
     Examples
     --------
@@ -119,7 +119,7 @@ class QnnError(Exception):
     Parameters
     ----------
     code
-        The code QNN answers in this situation.
+        The code that QNN returns in this situation.
     what
         The object that was refused, for example ``"node 'conv_1' (Conv2d)"``.
     rule
@@ -150,7 +150,7 @@ class QnnError(Exception):
 
     def __str__(self) -> str:
         text = f"[{int(self.code)} {self.code.name}] {self.what}: {self.rule}"
-        # One line, whatever names it quotes.
+        # One line, even if names in it contain line breaks.
         return one_line(f"{text}. {self.hint}" if self.hint else text)
 
     def __reduce__(self) -> tuple[type[QnnError], tuple[Code, str, str, str]]:

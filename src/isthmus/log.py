@@ -1,7 +1,7 @@
-"""QNN's log: five levels, a client's callback, and Python's own logging beside it under the name ``isthmus``.
+"""QNN's log: five levels, a client's callback, and Python's logging under the name ``isthmus``.
 
-A listener may call any function of the API, so nothing is said while a lock is held: what takes a lock and may say
-something is in a block of `deferred`, which says it afterwards.
+A callback may call any function of the API, so no message is emitted while a lock is held. Code that takes a lock and
+may log runs in a `deferred` block, which emits its messages afterwards.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from isthmus.errors import Code, QnnError
 
 
 class LogLevel(IntEnum):
-    """QNN_LOG_LEVEL: the higher, the more is told."""
+    """QNN_LOG_LEVEL: a higher level logs more."""
 
     ERROR = 1
     WARN = 2
@@ -35,7 +35,7 @@ PYTHON_LEVELS = {
     LogLevel.VERBOSE: 15,
     LogLevel.DEBUG: logging.DEBUG,
 }
-"""Python has no level between INFO and DEBUG; 15 lies there."""
+"""Python's logging levels. Python has none between INFO and DEBUG, so VERBOSE is 15."""
 
 _TFLITE_NAMES = {LogLevel.ERROR: "ERROR", LogLevel.WARN: "WARNING", LogLevel.INFO: "INFO"}
 
@@ -44,7 +44,7 @@ _logger = logging.getLogger("isthmus")
 
 
 class _Held(threading.local):
-    """What a thread has still to say; None outside of blocks of `deferred`."""
+    """The messages that a thread has yet to emit; None outside `deferred` blocks."""
 
     messages: list[Callable[[], None]] | None = None
 
@@ -54,7 +54,7 @@ _held = _Held()
 
 @contextmanager
 def deferred() -> Iterator[None]:
-    """Hold back what this thread logs in a block until its end; in nested blocks, until the end of the outermost.
+    """Hold back this thread's messages until the end of the block; of nested blocks, of the outermost.
 
     Examples
     --------
@@ -79,15 +79,15 @@ def deferred() -> Iterator[None]:
 
 
 class Log:
-    """Where messages go (QnnLog_create).
+    """The destination of messages (QnnLog_create).
 
     Parameters
     ----------
     callback
         Called with the level and the text of each message up to `level`.
     level
-        The most talkative level that reaches the callback. Python's logging filters by its own levels; where nobody has
-        set it up it prints warnings and errors by itself, which happens only without a callback.
+        The most verbose level that reaches the callback. Python's logging filters by its own levels. If it is not set
+        up, it prints warnings and errors by itself; that happens only without a callback.
 
     Examples
     --------
@@ -107,7 +107,7 @@ class Log:
         self.set_level(level)
 
     def set_level(self, level: LogLevel | int) -> None:
-        """Change the most talkative level (QnnLog_setLogLevel)."""
+        """Change the most verbose level (QnnLog_setLogLevel)."""
         try:
             self.level = LogLevel(level)
         except ValueError:
@@ -115,22 +115,23 @@ class Log:
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"log level {level!r}", f"must be one of {known}") from None
 
     def __call__(self, level: LogLevel, text: str) -> None:
-        """Say something: now, or after the outermost block of `deferred`."""
+        """Emit a message, now or after the outermost `deferred` block."""
         if _held.messages is not None:
             _held.messages.append(partial(self, level, text))
             return
-        # Whoever is called back should not find the same on standard error, where Python puts what has no handler.
+        # A client with a callback should not also see the message on standard error, where Python prints it without a
+        # handler.
         if self._callback is None or _logger.hasHandlers():
             tell(PYTHON_LEVELS[level], text)
         if self._callback is not None and level <= self.level:
             try:
                 self._callback(level, text)
             except Exception:
-                # A log must not change what the caller of the library sees.
+                # A failing log callback must not affect the caller of the library.
                 tell(logging.ERROR, f"the log callback failed at: {text}", failed=True)
 
     def free(self) -> None:
-        """Stop calling back; safe to call again."""
+        """Stop calling the callback; safe to call again."""
         self._callback = None
 
     def __enter__(self) -> Log:
@@ -141,17 +142,17 @@ class Log:
 
 
 def to_standard_error(level: LogLevel, text: str) -> None:
-    """Write a line as TFLite writes its own, whether or not the program has Python's streams."""
+    """Write a line in TFLite's format, whether or not the program has Python's streams."""
     line = f"{_TFLITE_NAMES.get(level, 'VERBOSE')}: {text}\n"
     with suppress(OSError):
         os.write(2, line.encode(errors="backslashreplace"))
 
 
 def tell(level: int, text: str, failed: bool = False, logger: logging.Logger = _logger) -> None:
-    """Give a message to Python's logging, with what is being handled if that has failed; an interrupt keeps no lock.
+    """Pass a message to Python's logging, with the current exception if `failed`; an interrupt leaves no lock held.
 
     Up to Python 3.12 logging takes a lock and enters ``try`` afterwards. An interrupt in between leaves the lock with
-    this thread, and every other one that logs would wait for ever.
+    this thread, and every other thread that logs would wait forever.
     """
     if _held.messages is not None and not failed:
         _held.messages.append(partial(tell, level, text, logger=logger))
@@ -167,7 +168,7 @@ def tell(level: int, text: str, failed: bool = False, logger: logging.Logger = _
 
 
 def _locks(logger: logging.Logger) -> Iterator[Any]:
-    """The locks that logging takes for a message, as far as they tell who has them."""
+    """Return the locks that logging takes for a message, if they can tell their owner."""
     found: list[Any] = [getattr(logging, "_lock", None), getattr(logging.lastResort, "lock", None)]
     asked: logging.Logger | None = logger
     while asked is not None:

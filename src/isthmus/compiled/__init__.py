@@ -1,4 +1,4 @@
-"""Machine code: made from typed Python by child processes, kept in a folder that is checked, loaded by LLVM.
+"""Machine code: compiled from typed Python by child processes, kept in a checked folder, loaded by LLVM.
 
-The room knows nothing of what the code does. Whoever has some compiled says under which name and key it is kept.
+The room knows nothing of what the code does. Its users choose the name and the key that code is kept under.
 """

@@ -1,6 +1,6 @@
-"""Functions that are compiled ahead: read from the folder of compiled code, or compiled into it by a child process.
+"""Functions compiled ahead of time: read from the folder of compiled code, or compiled into it by a child process.
 
-This is for code that every machine of an architecture runs alike. Each function is an object file of its own.
+This is for code that is the same on every machine of an architecture. Each function has its own object file.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from isthmus.system.isolated import end_with
 
 
 def triple() -> str:
-    """The architecture of this machine, as LLVM calls it."""
+    """Return LLVM's name of this machine's architecture."""
     return f"{platform.machine().replace('arm64', 'aarch64')}-unknown-linux-gnu"
 
 
 @dataclass(frozen=True)
 class Ahead:
-    """Functions that belong together.
+    """A group of functions.
 
     Parameters
     ----------
     name
-        What their files begin with.
+        The prefix of their files.
     functions
         Their names.
     sources
-        The files that their code is made from.
+        The source files of their code.
     compiler
         The module that compiles them: a program that ends with `compile_ahead`.
     what
@@ -50,27 +50,27 @@ class Ahead:
     what: str
 
     def key(self) -> str:
-        """The hash of all that the code depends on."""
+        """Return the hash of everything that the code depends on."""
         digest = hashlib.sha256(triple().encode() + b"\0" + toolchain())
         for source in self.sources:
             digest.update(hashlib.sha256(source.read_bytes()).digest())
         return digest.hexdigest()
 
     def file(self, function: str) -> str:
-        """The file that the code of a function is kept in."""
+        """Return the name of the file with a function's code."""
         return f"{self.name}_{function}-{platform.machine()}-{self.key()[:24]}.o"
 
     def objects(self) -> list[bytes]:
-        """The object files of all functions. The first call of a user compiles them."""
+        """Return the object files of all functions. The first call of a user compiles them."""
         try:
             return self._from(Folder.of_user())
         except Unavailable as problem:
-            # Nothing to keep it in is no reason not to run.
+            # Code that cannot be kept can still run.
             with Folder.of_this_process(problem, f"Functions of {self.what}") as folder:
                 return self._from(folder)
 
     def _from(self, folder: Folder) -> list[bytes]:
-        """The object files as a folder has them, compiled into it if need be."""
+        """Return the object files from a folder, after compiling the missing ones into it."""
         key = self.key()
         files = {function: self.file(function) for function in self.functions}
         found = {function: folder.read(file, key) for function, file in files.items()}
@@ -87,17 +87,17 @@ class Ahead:
 
 
 def compile_ahead(ahead: Ahead, compile_: Callable[[str, str], bytes], arguments: Sequence[str]) -> int:
-    """Compile functions into the cache and name each, as a program whose arguments are ``PARENT FUNCTION...``.
+    """Compile functions into the cache and print each name; a main program with arguments ``PARENT FUNCTION...``.
 
-    It ends with the process that started it, whose number is the first argument.
+    It ends with the process that started it, whose process id is the first argument.
 
     Parameters
     ----------
     compile_
-        What gives the object file of a function for an architecture.
+        Returns the object file of a function for an architecture.
     """
     end_with(int(arguments[0]))
-    # An interrupt from the terminal is the parent's to answer.
+    # The parent responds to an interrupt from the terminal.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         for name in arguments[1:]:

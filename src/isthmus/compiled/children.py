@@ -1,7 +1,7 @@
-"""Compilers as child processes: as many as there are processors, isolated, with progress on the terminal.
+"""Compilers as isolated child processes, one per processor, with progress on the terminal.
 
-The process that uses code never loads numba; its children do. They end with the thread that waits for them, and none
-of them may be busy with one thing for longer than is reasonable.
+The process that uses the code never loads numba; only its children do. They end with the thread that waits for them,
+and none may spend more than a limited time on one job.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _LOOK_EVERY = 0.1  # seconds
 
 @shielded
 def compile_into(folder: Folder, module: str, arguments: Sequence[str], jobs: Sequence[str], what: str) -> None:
-    """Have jobs done by children that run ``module PARENT *arguments JOB...``, and wait for them.
+    """Run jobs in children, as ``module PARENT *arguments JOB...``, and wait for them.
 
     Parameters
     ----------
     folder
-        Where the children keep what they compile: they are told by ``ISTHMUS_CACHE_DIR``.
+        Where the children keep compiled code; they get it as ``ISTHMUS_CACHE_DIR``.
     module
-        A program of ours. It names each job in a line on its standard output when that is done.
+        A program of ours. It prints the name of each completed job in a line on its standard output.
     arguments, jobs
-        What all of them are told, and what they share out.
+        Arguments for all children, and jobs that are divided among them.
     what
         What is compiled, for messages.
     """
@@ -48,14 +48,14 @@ def compile_into(folder: Folder, module: str, arguments: Sequence[str], jobs: Se
             children.append(_Child(folder, module, arguments, share))
         _follow(children, progress, what)
     finally:
-        # Interrupted, or one has failed: the work of the others is of no use to anybody.
+        # Interrupted, or one child has failed: the work of the others is no longer needed.
         for child in children:
             child.end()
         progress.end()
 
 
 def _follow(children: Sequence[_Child], progress: _Progress, what: str) -> None:
-    """Read what children say until all have ended well."""
+    """Read the children's output until all have ended successfully."""
     patience = seconds_of_patience()
     with selectors.DefaultSelector() as selector:
         for child in children:
@@ -87,7 +87,7 @@ def _follow(children: Sequence[_Child], progress: _Progress, what: str) -> None:
 
 
 class _Child:
-    """One compiler and its share of the jobs."""
+    """One compiler process and its share of the jobs."""
 
     def __init__(self, folder: Folder, module: str, arguments: Sequence[str], jobs: Sequence[str]) -> None:
         self.jobs = jobs
@@ -101,7 +101,7 @@ class _Child:
             stderr=subprocess.PIPE,
             env={**isolated.environment(), "ISTHMUS_CACHE_DIR": str(folder.path)},
             cwd="/",  # numba reads its settings from a file in the working folder
-            start_new_session=True,  # an interrupt from the terminal is this process's to answer
+            start_new_session=True,  # this process responds to an interrupt from the terminal
         )
         assert self._process.stdout is not None
         assert self._process.stderr is not None
@@ -110,11 +110,11 @@ class _Child:
 
     @property
     def job(self) -> str:
-        """What it is busy with."""
+        """The job that it is working on."""
         return self.jobs[min(self._done, len(self.jobs) - 1)]
 
     def take_output(self, content: bytes) -> list[str]:
-        """Jobs that it says are done."""
+        """Return the jobs that it reports as done."""
         *lines, self._line = (self._line + content).split(b"\n")
         if lines:
             self._done += len(lines)
@@ -122,12 +122,12 @@ class _Child:
         return [line.decode(errors="replace") for line in lines]
 
     def take_errors(self, content: bytes) -> list[str]:
-        """Complaints, of which the end is kept."""
+        """Collect its error output, of which the end is kept."""
         self._said = (self._said + content)[-(1 << 16) :]
         return []
 
     def problem(self) -> str:
-        """Once it has ended: why it failed, or nothing."""
+        """Wait for its end and return why it failed, or an empty string."""
         status = self._process.wait()
         if status == 0:
             return ""
@@ -137,7 +137,7 @@ class _Child:
         return lines[-1] if lines else f"ended with status {status} while at {self.job}"
 
     def end(self) -> None:
-        """Kill it if it still runs."""
+        """Kill the process if it is still running."""
         self._process.kill()
         self._process.wait()
         self.output.close()
@@ -149,7 +149,7 @@ class _Progress:
 
     def __init__(self, total: int, what: str) -> None:
         self._total, self._what, self._done = total, what, 0
-        # A program that was started without standard error has none.
+        # A program may have been started without standard error.
         self._shown = sys.stderr is not None and sys.stderr.isatty()
         if not self._shown and sys.stderr is not None:
             print(f"isthmus: compiling {what}, once", file=sys.stderr, flush=True)
@@ -162,6 +162,6 @@ class _Progress:
             print(f"\r\x1b[K{text[:110]}", end="", file=sys.stderr, flush=True)
 
     def end(self) -> None:
-        """Take the line away."""
+        """Erase the line."""
         if self._shown:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)

@@ -1,9 +1,9 @@
-"""The folder that compiled code is kept in. What lies there is run, so nobody else may have been able to put it there.
+"""The folder of compiled code. Its files are executed, so nobody else may have been able to write them.
 
-A folder of another user, or one that others may write, is refused, and so is a file that is not a plain one of ours:
-it would be wrong to compile again without a word, as the next process would meet the same. Checks are made on what is
-open, never on a name, so nothing can be exchanged between check and use. A file carries a checksum; one that is
-damaged counts as absent.
+A folder that belongs to another user or that others may write is refused, and so is anything but a regular file of
+ours. Silently compiling again would be wrong, as the next process would meet the same. Checks are made on open
+descriptors, never on names, so nothing can be exchanged between check and use. A file has a checksum; a damaged one
+counts as absent.
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ _LOOK_EVERY = 0.1  # seconds
 
 
 class Unavailable(QnnError):
-    """There is no folder to keep code in, or none that can be written."""
+    """The error when there is no folder for code, or none that can be written."""
 
     is_shortage = False
-    """Whether the process has too few descriptors or too little memory: another folder would be no better."""
+    """Whether the process lacks descriptors or memory, so that another folder would not help."""
 
 
 @dataclass(frozen=True)
 class Folder:
     """A folder for compiled code.
 
-    The folder may be reached by symbolic links (a home on another disk); what they lead to is what is checked. Files
-    in it are never links.
+    The path may contain symbolic links (a home on another disk); their target is checked. Files in the folder are never
+    links.
 
     Parameters
     ----------
     path
-        Where it is, or will be once something is kept.
+        Its location. It need not exist before something is kept.
     setting
-        What names another one, for advice.
+        The variable that selects another folder, for hints.
     """
 
     path: Path
@@ -62,7 +62,7 @@ class Folder:
 
     @classmethod
     def of_user(cls) -> Folder:
-        """``ISTHMUS_CACHE_DIR``, else the user's cache folder."""
+        """Return the folder named by ``ISTHMUS_CACHE_DIR``, or the one in the user's cache folder."""
         explicit = os.environ.get("ISTHMUS_CACHE_DIR")
         if explicit:
             return cls(Path(explicit).absolute())
@@ -82,14 +82,14 @@ class Folder:
     @classmethod
     @contextmanager
     def of_this_process(cls, instead: Unavailable, what: str) -> Iterator[Folder]:
-        """Provide a folder that is removed afterwards, where the user's is cold and cannot be filled.
+        """Provide a temporary folder, for when the user's lacks code and cannot be written.
 
         Parameters
         ----------
         instead
-            Why the user's cannot; printed to standard error, and raised where another would be no better.
+            Why the user's folder cannot be used. It is printed to standard error, or raised if another would not help.
         what
-            What is compiled, in the plural.
+            What is compiled, as a plural noun.
         """
         if instead.is_shortage:
             raise instead
@@ -102,7 +102,7 @@ class Folder:
             yield cls(Path(path))
 
     def read(self, name: str, key: str) -> bytes | None:
-        """The code kept under a name and for a key, or None where there is none or it is damaged."""
+        """Return the code kept under a name and a key, or None if it is absent or damaged."""
         try:
             with self._opened() as folder:
                 content = self._content(folder, name)
@@ -133,9 +133,9 @@ class Folder:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Make the folder, and keep other processes that ask for the same from compiling into it meanwhile.
+        """Create the folder and keep other processes from compiling into it inside the block.
 
-        One that holds it for too long is not waited for any more: work is then done twice, and the folder stays sound.
+        A process that holds it too long is not waited for. Work is then done twice, but the folder stays consistent.
         """
         with self._writable() as folder:
             flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
@@ -160,7 +160,7 @@ class Folder:
                     f"belongs to another user (number {status.st_uid}), who could make you run their code",
                     f"Set {self.setting} to a folder of your own.",
                 )
-            # A folder like /tmp is no exception: others cannot replace what is ours there, but take its name before.
+            # A folder like /tmp is no exception: others cannot replace our files there, but can create theirs first.
             if status.st_mode & 0o022:
                 own = status.st_uid == os.geteuid() and not status.st_mode & stat.S_ISVTX
                 remedy = f"Take that away (chmod go-w '{self.path}') or set" if own else "Set"
@@ -200,7 +200,7 @@ class Folder:
                 return stream.read()
 
     def not_kept(self) -> Unavailable:
-        """The refusal for code that was just written and is not there."""
+        """Return the error for code that was just written and cannot be read back."""
         return Unavailable(
             Code.COMMON_SYSTEM,
             f"cache of compiled code {self.path}",
@@ -226,7 +226,7 @@ class Folder:
 
 
 def _trusted() -> tuple[int, int]:
-    """Who may own what is run: the user, and root, who can do anything anyway and may provide a filled cache."""
+    """Return the trusted owners: the user, and root, who can do anything anyway and may provide a filled cache."""
     return os.geteuid(), 0
 
 
@@ -235,7 +235,7 @@ def _header(key: str, code: bytes) -> bytes:
 
 
 def _wait_for(lock: int) -> None:
-    """Lock a file, in short steps."""
+    """Lock a file, polling in short steps."""
     deadline: float | None = None
     while True:
         try:
@@ -244,7 +244,7 @@ def _wait_for(lock: int) -> None:
         except BlockingIOError:
             pass
         except OSError:
-            return  # a file system without locks: work may be done twice, the cache stays sound
+            return  # a file system without locks: work may be done twice, the cache stays consistent
         if deadline is None:
             deadline = time.monotonic() + seconds_of_patience()
             print("isthmus: waiting for another process that compiles", file=sys.stderr, flush=True)
@@ -256,7 +256,7 @@ def _wait_for(lock: int) -> None:
 
 
 def _remove_unfinished(folder: int) -> None:
-    """Remove what processes left behind that were killed while they wrote, long ago."""
+    """Remove old unfinished files of processes that were killed while they wrote."""
     for name in os.listdir(folder):
         if name.startswith(_UNFINISHED):
             with suppress(OSError):

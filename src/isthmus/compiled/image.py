@@ -1,4 +1,4 @@
-"""Object files in this process: LLVM loads them and tells where their functions are."""
+"""Object files in this process: LLVM loads them and returns the addresses of their functions."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any
 
 
 class Image:
-    """Code that was loaded together, which lives as long as this object.
+    """Code that was loaded together and lives as long as this object.
 
-    What an object file refers to is at most 2 GiB away. LLVM's younger linker (JITLink) lays each file out as one piece
-    of memory, also where drivers have taken large parts of the address space. Its older one asks for memory for the
-    code of a file and then for its constants, and ends the process if the second is far from the first.
+    References in an object file reach at most 2 GiB. LLVM's newer linker (JITLink) lays each file out as one piece of
+    memory, even if drivers occupy large parts of the address space. The older one allocates memory for a file's code
+    and then for its constants, and aborts the process if the second is far from the first.
     """
 
     def __init__(self) -> None:
-        import llvmlite.binding as llvm  # here, so that preparing and planning without running do without it
+        import llvmlite.binding as llvm  # here, so that preparing and planning without running need not load it
 
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
@@ -24,7 +24,7 @@ class Image:
         self._libraries: list[Any] = []
 
     def add(self, objects: Iterable[bytes], symbols: Iterable[str]) -> dict[str, int]:
-        """Load object files: the address of each of some functions in them. They may call each other."""
+        """Load object files and return the addresses of the named functions. The files may call each other."""
         import llvmlite.binding as llvm
 
         library = llvm.JITLibraryBuilder().add_current_process()

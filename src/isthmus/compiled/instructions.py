@@ -1,7 +1,6 @@
-"""What native code meets others with: atomic words, system calls, and the pause of a spinning processor.
+"""Intrinsics of native code: atomic words, system calls, and the pause of a spinning processor.
 
-These are intrinsics for the compilers of all rooms. What is compiled with them depends on this file, and so must the
-key that it is kept under.
+Compilers of all rooms use them. Code compiled with them depends on this file, so its cache key must cover it.
 """
 
 from __future__ import annotations
@@ -22,14 +21,15 @@ NANOSLEEP = {"x86_64": 35, "aarch64": 101}
 
 _PAUSE: dict[str, tuple[str, tuple[ir.Constant, ...]]] = {
     "x86_64": ("llvm.x86.sse2.pause", ()),
-    # A barrier over the whole system: it empties the pipeline, where "yield" does nothing on most processors.
+    # An instruction barrier over the whole system: it drains the pipeline, while "yield" does nothing on most
+    # processors.
     "aarch64": ("llvm.aarch64.isb", (ir.Constant(_I32, 15),)),
 }
 
 
 @intrinsic
 def atomic_load(typing_context: Any, address: Any) -> Any:
-    """The word at an address."""
+    """Load the word at an address."""
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.load_atomic(builder.inttoptr(args[0], _I64.as_pointer()), "seq_cst", 8)
@@ -39,7 +39,7 @@ def atomic_load(typing_context: Any, address: Any) -> Any:
 
 @intrinsic
 def atomic_store(typing_context: Any, address: Any, value: Any) -> Any:
-    """Write the word at an address."""
+    """Store a word at an address."""
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         builder.store_atomic(args[1], builder.inttoptr(args[0], _I64.as_pointer()), "seq_cst", 8)
@@ -50,7 +50,7 @@ def atomic_store(typing_context: Any, address: Any, value: Any) -> Any:
 
 @intrinsic
 def atomic_add(typing_context: Any, address: Any, value: Any) -> Any:
-    """Add to the word at an address, and give its old value."""
+    """Add to the word at an address and return its old value."""
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.atomic_rmw("add", builder.inttoptr(args[0], _I64.as_pointer()), args[1], "seq_cst")
@@ -60,7 +60,7 @@ def atomic_add(typing_context: Any, address: Any, value: Any) -> Any:
 
 @intrinsic
 def system_call(typing_context: Any, number: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
-    """A system call with four arguments."""
+    """Make a system call with four arguments."""
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         module = builder.module
@@ -73,7 +73,7 @@ def system_call(typing_context: Any, number: Any, a: Any, b: Any, c: Any, d: Any
 
 
 def pause_on(architecture: str) -> Any:
-    """The instruction that a spinning processor rests with for some tens of cycles."""
+    """Emit the instruction with which a spinning processor pauses for some tens of cycles."""
     name, operands = _PAUSE[architecture]
 
     @intrinsic

@@ -1,7 +1,7 @@
-"""From typed Python to an object file: numba types a function and writes LLVM IR, LLVM compiles it for a machine.
+"""Compilation of typed Python to object files: numba produces LLVM IR, and LLVM compiles it for a machine.
 
-Numba serves as a front end only: its IR is taken unoptimised, given a plain C entry point and compiled for the wanted
-machine, which need not be this one. Only compilers import this, in processes of their own.
+Numba is only the front end. Its IR is taken unoptimised, given a plain C entry point and compiled for the wanted
+machine, which need not be this one. Only compilers import this module, in processes of their own.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ import llvmlite.binding as llvm
 
 
 class CompileError(Exception):
-    """A function that cannot be compiled: always a mistake in the function."""
+    """The error for a function that cannot be compiled: always a mistake in the function."""
 
 
 @contextmanager
 def _front_end_only() -> Iterator[None]:
-    """Within, numba writes IR and nothing else; after, it is as it was, for whoever else uses it in this process."""
+    """Make numba produce only IR inside the block; afterwards restore it for its other users in this process."""
     from numba.core import codegen, config, cpu
     from numba.core.config import _OptLevel
 
     changes: list[tuple[Any, str, Any]] = [
-        # The IR must reach us as the front end wrote it: optimisation belongs to the wanted target.
+        # Take the IR as the front end wrote it: optimisation is for the wanted target.
         (config, "OPT", _OptLevel(0)),
-        # Numba must not turn it into code for this machine, which may lack what the target has.
+        # Numba must not compile it for this machine, which may lack features of the target.
         (codegen.JITCPUCodegen, "_add_module", lambda self, module: None),
         (codegen.JITCodeLibrary, "_finalize_specific", lambda self: None),
-        # In the place of an entry point it wants a builtin of its own for each function.
+        # Instead of an entry point numba requires a separate builtin for each function.
         (cpu.CPUContext, "get_executable", lambda self, library, fndesc, env: [].append),
     ]
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in changes]
@@ -44,7 +44,7 @@ def _front_end_only() -> Iterator[None]:
 
 @contextmanager
 def front_end() -> Iterator[None]:
-    """Where functions to be compiled are made (decorated) and given to `intermediate`."""
+    """Provide the block in which functions are decorated and passed to `intermediate`."""
     from numba.core.compiler_lock import global_compiler_lock
 
     with global_compiler_lock, _front_end_only():
@@ -52,7 +52,7 @@ def front_end() -> Iterator[None]:
 
 
 def intermediate(function: Any) -> tuple[str, str]:
-    """The unoptimised IR of a decorated function of four integers, and the name of its function in it."""
+    """Return the unoptimised IR of a decorated function of four integers, and the function's name in it."""
     from numba import types
 
     signature = (types.int64,) * 4
@@ -63,7 +63,7 @@ def intermediate(function: Any) -> tuple[str, str]:
 
 
 def machine_for(triple: str, cpu: str, features: str) -> llvm.TargetMachine:
-    """LLVM's code generator for a kind of machine."""
+    """Return LLVM's code generator for a kind of machine."""
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     return llvm.Target.from_triple(triple).create_target_machine(
@@ -72,7 +72,7 @@ def machine_for(triple: str, cpu: str, features: str) -> llvm.TargetMachine:
 
 
 def answers(function: Any) -> bool:
-    """Whether a function that `intermediate` was given answers a number."""
+    """Return whether a function that was passed to `intermediate` returns an integer."""
     from numba import types
 
     [compiled] = function.overloads.values()
@@ -82,20 +82,20 @@ def answers(function: Any) -> bool:
 def optimised(
     text: str, name: str, entry: str, machine: llvm.TargetMachine, may_call: Set[str], answer: bool = False
 ) -> llvm.ModuleRef:
-    """A module with one C function ``void entry(i64, i64, i64, i64)``, ready to be emitted.
+    """Return a module with one C function ``void entry(i64, i64, i64, i64)``, ready to be emitted.
 
     Parameters
     ----------
     text, name
-        IR, and the function in it that the entry calls.
+        The IR, and the function in it that the entry calls.
     entry
         The name of the C function.
     machine
-        What it is for.
+        The target machine.
     may_call
         The C functions that it may call; cached code needs no others.
     answer
-        Whether the function answers an i64, and so the C function too.
+        Whether the function, and so the C function, returns an i64.
     """
     lines = [
         line

@@ -1,4 +1,4 @@
-"""How long one piece of code may take to be compiled before something is thought to be wrong."""
+"""The time limit for compiling one piece of code."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import os
 from isthmus.errors import Code, QnnError
 
 _DEFAULT = 300.0
-"""Far beyond what the largest kernel takes on a slow machine: some seconds."""
+"""Far more than the largest kernel takes on a slow machine, which is some seconds."""
 
 
 def seconds_of_patience() -> float:
-    """``ISTHMUS_COMPILE_SECONDS``, or five minutes."""
+    """Return ``ISTHMUS_COMPILE_SECONDS``, or five minutes."""
     text = os.environ.get("ISTHMUS_COMPILE_SECONDS")
     if not text:
         return _DEFAULT

@@ -1,4 +1,4 @@
-"""What all compiled code depends on, whatever it was compiled from: numba, LLVM, and how this room uses them."""
+"""What all compiled code depends on besides its source: numba, LLVM, and how this room uses them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ from pathlib import Path
 
 @cache
 def toolchain() -> bytes:
-    """A part of every key that code is kept under."""
+    """Return the part that every cache key contains."""
     versions = ";".join(f"{name}={importlib.metadata.version(name)}" for name in ("llvmlite", "numba"))
     return versions.encode() + hashlib.sha256(Path(__file__).with_name("objects.py").read_bytes()).digest()

@@ -1,4 +1,4 @@
-"""Memory: where it comes from, the buffers that hand it out, the windows of them that are used, and who holds them."""
+"""Memory: resources that allocate it, buffers, windows of buffers, and holds on windows."""
 
 from isthmus.memory import rpcmem, tcm
 from isthmus.memory.adaptors import Audit, Fault, MemoryCap, Statistics, audit, fault, limit, statistics

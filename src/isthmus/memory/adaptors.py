@@ -1,6 +1,6 @@
-"""Adaptors of memory resources: count, limit, audit, fail. Each wraps any resource, and they stack.
+"""Adaptors of memory resources: count, limit, audit or fail allocations. Each wraps any resource, and they stack.
 
-The functions put one around every kind of memory while a block lasts::
+The functions put an adaptor around every kind of memory for the duration of a ``with`` block::
 
     with memory.statistics() as s:
         with isthmus.Session("model.tflite", backend="htp") as session:
@@ -28,7 +28,7 @@ _PACKAGE = str(Path(__file__).parents[1])
 
 @dataclass(frozen=True)
 class Counts:
-    """What was allocated: buffers and bytes there are now, the most there were at a time, and all there ever were."""
+    """Counts of allocations: live buffers and bytes, peak bytes, and totals."""
 
     allocations: int = 0
     live_allocations: int = 0
@@ -37,7 +37,7 @@ class Counts:
     total_bytes: int = 0
 
     def more(self, nbytes: int) -> Counts:
-        """With one buffer more."""
+        """Return the counts with one more buffer."""
         live = self.live_bytes + nbytes
         return Counts(
             self.allocations + 1,
@@ -48,13 +48,13 @@ class Counts:
         )
 
     def less(self, nbytes: int) -> Counts:
-        """With one buffer gone."""
+        """Return the counts with one buffer less."""
         return replace(self, live_allocations=self.live_allocations - 1, live_bytes=self.live_bytes - nbytes)
 
 
 @dataclass(eq=False)
 class Counted:
-    """One buffer: its kind, its size, and whether it counts among those there are now."""
+    """One buffer: its kind, its size, and whether it is counted as live."""
 
     kind: str
     nbytes: int
@@ -75,13 +75,13 @@ class Tally:
     """
 
     def __init__(self) -> None:
-        # A buffer may be collected, and tell so, while its own thread is in here.
+        # The garbage collector may run a buffer's finalizer in this thread while the lock is held.
         self._lock = Lock()
         self._kinds: dict[str, Counts] = {}
         self._all = Counts()
 
     def of(self, kind: str) -> Counts:
-        """The counts of one kind."""
+        """Return the counts of one kind."""
         return self.by_kind.get(kind, Counts())
 
     @property
@@ -98,27 +98,27 @@ class Tally:
 
     @property
     def allocations(self) -> int:
-        """Buffers that were ever allocated."""
+        """Number of buffers ever allocated."""
         return self.all.allocations
 
     @property
     def live_allocations(self) -> int:
-        """Buffers there are now."""
+        """Number of live buffers."""
         return self.all.live_allocations
 
     @property
     def live_bytes(self) -> int:
-        """Bytes there are now."""
+        """Number of live bytes."""
         return self.all.live_bytes
 
     @property
     def peak_bytes(self) -> int:
-        """The most bytes of all kinds together that there were at a time."""
+        """Largest number of live bytes at a time, over all kinds together."""
         return self.all.peak_bytes
 
     @property
     def total_bytes(self) -> int:
-        """Bytes that were ever allocated."""
+        """Number of bytes ever allocated."""
         return self.all.total_bytes
 
     def __repr__(self) -> str:
@@ -129,11 +129,11 @@ class Tally:
         with self._lock:
             kind = self._kinds.get(counted.kind, Counts()).more(counted.nbytes)
             kinds, all_ = {**self._kinds, counted.kind: kind}, self._all.more(counted.nbytes)
-            # No handler of a signal runs within one assignment.
+            # No signal handler runs within one assignment.
             self._kinds, self._all, counted.live = kinds, all_, True
 
     def remove(self, counted: Counted) -> None:
-        """Count its end, once; the end of one that has not been counted is none."""
+        """Count the end of a buffer, once; ignore a buffer that is not counted as live."""
         with self._lock:
             if counted.live:
                 kind = self._kinds[counted.kind].less(counted.nbytes)
@@ -142,12 +142,12 @@ class Tally:
 
 
 class Statistics(Adaptor):
-    """Counts what passes.
+    """An adaptor that counts allocations.
 
     Parameters
     ----------
     tally
-        Where the counts are kept, possibly together with those of other kinds; one of its own without it.
+        Where the counts are kept; several adaptors may share it. By default a new one.
     """
 
     def __init__(self, upstream: MemoryResource, tally: Tally | None = None) -> None:
@@ -157,14 +157,14 @@ class Statistics(Adaptor):
     def fulfil(self, request: AllocationRequest) -> Buffer:
         buffer = self.upstream.fulfil(request)
         counted = Counted(self.kind, buffer.nbytes)
-        # In this order: what an interrupt leaves of a buffer must not be counted for ever.
+        # The finalizer comes first: after an interrupt a buffer must not stay counted forever.
         buffer.when_gone(self.tally.remove, counted)
         self.tally.add(counted)
         return buffer
 
 
 class MemoryCap(Adaptor):
-    """Refuses what would take more than `nbytes` at a time."""
+    """An adaptor that refuses allocations beyond `nbytes` live bytes."""
 
     def __init__(self, upstream: MemoryResource, nbytes: int) -> None:
         super().__init__(upstream)
@@ -205,7 +205,7 @@ class MemoryCap(Adaptor):
 
 @dataclass(frozen=True)
 class AllocationRecord:
-    """One buffer in an audit: what, how much, and where in the user's code it was asked for."""
+    """One buffer in an audit: its kind, its size, and the line of the user's code that allocated it."""
 
     kind: str
     nbytes: int
@@ -214,7 +214,7 @@ class AllocationRecord:
 
 @dataclass
 class AuditRecord:
-    """What an audit has seen: all allocations, and those whose buffers are still there."""
+    """The record of an audit: all allocations, and those whose buffers are still live."""
 
     allocations: list[AllocationRecord] = field(default_factory=list)
     _live: dict[object, AllocationRecord] = field(default_factory=dict)
@@ -222,25 +222,25 @@ class AuditRecord:
 
     @property
     def live(self) -> list[AllocationRecord]:
-        """The buffers that have not ended."""
+        """The allocations whose buffers are still live."""
         run_pending()
         with self._lock:
             return list(self._live.values())
 
     def add(self, key: object, allocation: AllocationRecord) -> None:
-        """Note an allocation, under a key that `remove` is told later."""
+        """Record an allocation under a key that is passed to `remove` later."""
         with self._lock:
             self.allocations.append(allocation)
             self._live[key] = allocation
 
     def remove(self, key: object) -> None:
-        """Note its end."""
+        """Remove an allocation from the live ones."""
         with self._lock:
             self._live.pop(key, None)
 
 
 class Audit(Adaptor):
-    """Writes down every allocation with the line of the user's code that led to it."""
+    """An adaptor that records every allocation with the line of the user's code that led to it."""
 
     def __init__(self, upstream: MemoryResource, record: AuditRecord | None = None) -> None:
         super().__init__(upstream)
@@ -249,14 +249,14 @@ class Audit(Adaptor):
     def fulfil(self, request: AllocationRequest) -> Buffer:
         buffer = self.upstream.fulfil(request)
         key = object()
-        # In this order: what an interrupt leaves of a buffer must not be on record for ever.
+        # The finalizer comes first: after an interrupt a buffer must not stay on record forever.
         buffer.when_gone(self.record.remove, key)
         self.record.add(key, AllocationRecord(self.kind, buffer.nbytes, _where()))
         return buffer
 
 
 def _where() -> str:
-    """The nearest line outside this package that is being executed."""
+    """Return the innermost executing line outside this package."""
     frame = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE) and frame.f_back is not None:
         frame = frame.f_back
@@ -264,7 +264,9 @@ def _where() -> str:
 
 
 class FaultSchedule:
-    """Which calls fail: the `nth` and those after it, `times` of them; counted over all resources that share it."""
+    """A schedule of failures: `times` calls fail, starting with the `nth`. Resources that share it are counted
+    together.
+    """
 
     def __init__(self, nth: int, times: int = 1) -> None:
         first, count = as_int(nth, "allocation to fail"), as_int(times, "allocations to fail")
@@ -272,19 +274,19 @@ class FaultSchedule:
             rule = f"allocation {first} and {count} in all: both count from 1"
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, "allocations to fail", rule)
         self.calls = 0
-        """How many allocations were asked for so far."""
+        """Number of allocations requested so far."""
         self._failing = range(first, first + count)
         self._lock = Lock()
 
     def fails(self) -> bool:
-        """Count a call; whether it is one of those."""
+        """Count a call and return whether it should fail."""
         with self._lock:
             self.calls += 1
             return self.calls in self._failing
 
 
 class Fault(Adaptor):
-    """Fails on schedule, as if there were no memory."""
+    """An adaptor that fails allocations on schedule, as if memory had run out."""
 
     def __init__(self, upstream: MemoryResource, schedule: FaultSchedule) -> None:
         super().__init__(upstream)
@@ -299,7 +301,7 @@ class Fault(Adaptor):
 
 @contextmanager
 def statistics(*kinds: str) -> Iterator[Tally]:
-    """Count what is allocated inside the block, of all kinds or of those named.
+    """Count the allocations inside the block, of all kinds or of those named.
 
     Examples
     --------
@@ -316,7 +318,7 @@ def statistics(*kinds: str) -> Iterator[Tally]:
 
 @contextmanager
 def limit(nbytes: int, *kinds: str) -> Iterator[None]:
-    """Let each kind of memory have at most `nbytes` at a time inside the block.
+    """Limit each kind of memory to `nbytes` live bytes inside the block.
 
     Examples
     --------
@@ -333,7 +335,7 @@ def limit(nbytes: int, *kinds: str) -> Iterator[None]:
 
 @contextmanager
 def audit(*kinds: str) -> Iterator[AuditRecord]:
-    """Write down what is allocated inside the block, and where in the user's code.
+    """Record the allocations inside the block, each with its line in the user's code.
 
     Examples
     --------
@@ -350,7 +352,7 @@ def audit(*kinds: str) -> Iterator[AuditRecord]:
 
 @contextmanager
 def fault(nth: int, *kinds: str, times: int = 1) -> Iterator[FaultSchedule]:
-    """Have the nth allocation inside the block fail, and the ones after it up to `times`.
+    """Make the nth allocation inside the block fail, and those after it, `times` in all.
 
     Examples
     --------

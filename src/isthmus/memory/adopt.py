@@ -1,7 +1,7 @@
-"""Whatever a client brings becomes a window, here and nowhere else, with one set of checks.
+"""Conversion of a client's memory to windows. This is the only place for it, with one set of checks.
 
-An array, a memoryview, a mapping, a ctypes array, an address with a size, a file descriptor with an offset, a device's
-own buffer: what cannot be memory to work in is refused with a sentence that says why.
+It takes an array, a memoryview, a mapping, a ctypes array, an address with a size, a file descriptor with an offset, or
+a device's own buffer. What cannot be used as memory is refused with an error that says why.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ _adopters: list[list[Adopter]] = []
 
 
 def adopt(adopter: Adopter) -> Callable[[], None]:
-    """Have windows made of a further kind of memory, for the whole process.
+    """Register a function that recognizes a further kind of memory, for the whole process.
 
     Parameters
     ----------
     adopter
-        A function that is given an object and answers its `Buffer`, or None if it does not know it.
+        A function that takes an object and returns its `Buffer`, or None if it does not recognize it.
 
     Returns
     -------
     callable
-        What ends it; safe to call again.
+        A function that removes the registration; safe to call again.
 
     Examples
     --------
@@ -52,7 +52,7 @@ def adopt(adopter: Adopter) -> Callable[[], None]:
     """
     if not callable(adopter):
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"adopter {adopter!r}", "it cannot be called")
-    # An entry of its own: one function may be adopted twice, and ended once.
+    # A separate entry for each call: one function may be registered twice and removed once.
     entry = [adopter]
     _adopters.append(entry)
 
@@ -70,21 +70,21 @@ def window(
     writable: bool = True,
     code: Code = Code.COMMON_INVALID_ARGUMENT,
 ) -> Window:
-    """The window that a client means by `memory`.
+    """Return the window that a client means by `memory`.
 
     Parameters
     ----------
     memory
         A buffer or window of this package, anything with Python's buffer protocol, an address (with `nbytes`), a
-        `SharedFd`, or a buffer that an adopter knows.
+        `SharedFd`, or an object that an adopter recognizes.
     what
-        What it is for, as a refusal names it.
+        Its purpose, for error messages.
     nbytes
-        How many bytes are meant, from the first on; all of them without it.
+        Number of bytes to use, from the start. By default all of them.
     writable
-        Whether it is going to be written.
+        Whether it will be written.
     code
-        The code that refusals carry.
+        The code of errors.
 
     Examples
     --------
@@ -151,7 +151,7 @@ def _at_address(address: int, nbytes: int | None, writable: bool, refuse: _Refus
 
 
 def _mapped(address: int, nbytes: int, writable: bool, refuse: _Refuse) -> tuple[Span, ...]:
-    """What lies at these addresses, if this process may use all of it."""
+    """Return the spans at these addresses; refuse them unless this process may use all of them."""
     spans = []
     try:
         found = covering(address, max(nbytes, 1))
@@ -170,7 +170,7 @@ def _mapped(address: int, nbytes: int, writable: bool, refuse: _Refuse) -> tuple
 
 
 def _exported(owner: Any, writable: bool, refuse: _Refuse) -> Window:
-    """The memory of an array or of anything that exports some."""
+    """Return the window of an array or of any object that exports memory."""
     try:
         array = owner if isinstance(owner, np.ndarray) else np.frombuffer(memoryview(owner).cast("B"), np.uint8)
     except (TypeError, ValueError, BufferError) as problem:
@@ -194,7 +194,7 @@ def _exported(owner: Any, writable: bool, refuse: _Refuse) -> Window:
 
 
 def _root(owner: Any) -> Any:
-    """Whose memory an array's is, as far as the chain of views tells."""
+    """Return the object that owns an array's memory, as far as the chain of views shows."""
     while True:
         below = owner.base if isinstance(owner, np.ndarray) else owner.obj if isinstance(owner, memoryview) else None
         if below is None:

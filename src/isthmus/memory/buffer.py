@@ -1,8 +1,8 @@
-"""A buffer: memory with an identity, a size, a view from this process or none, and an end.
+"""Buffers: memory with an identity, a size, an optional host view, and an explicit end.
 
-Every buffer of every kind is one of these. It is a context manager, exports Python's buffer protocol, numpy's array
-interface and DLPack where the host can see it, and `close` is explicit, safe to repeat and refused while a graph holds
-the memory.
+Every buffer of every kind derives from `Buffer`. It is a context manager. Where the host can see it, it exports
+Python's buffer protocol, numpy's array interface and DLPack. `close` is explicit, safe to repeat, and refused while a
+graph holds the memory.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ _Self = TypeVar("_Self", bound="Buffer")
 
 
 class Buffer:
-    """Memory that somebody allocated. Subclasses say where it is and how it ends.
+    """Allocated memory. Subclasses define where it is and how it is released.
 
     Parameters of `_describe`, which every subclass calls once:
 
     kind
-        What it is called in messages and statistics: "host", "rpcmem", "tcm" …
+        Its name in messages and statistics: "host", "rpcmem", "tcm" …
     nbytes
-        Its size.
+        Its size in bytes.
     address
-        Where this process sees it; None for memory of a device that the host does not see.
+        Its address in this process; None for device memory that the host cannot see.
     identity, position
-        What memory it is, and where in that it begins; private memory at its address without it.
+        Which memory it is, and the position at which it begins there. By default private memory at its address.
     """
 
     kind: str
     nbytes: int
     fd: int | None = None
-    """A file descriptor that others can map it by, where it has one."""
+    """A file descriptor that others can map it by, if it has one."""
     is_allocation: bool = True
-    """Whether it is a whole allocation; else it is what a client names of one, and more may follow behind it."""
+    """Whether it is a whole allocation; if not, it is the part that a client named, and more may follow it."""
     _address: int | None
     _closed: bool = False
 
@@ -58,16 +58,16 @@ class Buffer:
         self.position = position if position is not None else address or 0
         self._endings: list[Finalizer] = []
 
-    # -- what it is ----------------------------------------------------------------------------------------------------
+    # -- description ---------------------------------------------------------------------------------------------------
 
     @property
     def what(self) -> str:
-        """The buffer as messages call it."""
+        """The buffer's description in messages."""
         return f"{self.kind} buffer of {self.nbytes} bytes"
 
     @property
     def is_closed(self) -> bool:
-        """Whether it has ended."""
+        """Whether it is closed."""
         return self._closed
 
     @property
@@ -77,7 +77,7 @@ class Buffer:
 
     @property
     def address(self) -> int:
-        """Where this process sees it."""
+        """Its address in this process."""
         self.check_open()
         if self._address is None:
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, self.what, "it lies in memory that the host does not see")
@@ -90,7 +90,7 @@ class Buffer:
         return np.frombuffer(self, np.uint8)  # type: ignore[call-overload]
 
     def view(self, dtype: Any, shape: tuple[int, ...], offset: int = 0) -> np.ndarray:
-        """A typed view of part of it."""
+        """Return a typed view of a part of the buffer."""
         if not isinstance(shape, Iterable) or isinstance(shape, str | bytes):
             rule = f"{shape!r} is not a shape such as (2, 3)"
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"view of a {self.what}", rule)
@@ -109,21 +109,21 @@ class Buffer:
         return self.array[start : start + count].view(dtype).reshape(dims)
 
     def window(self, offset: int = 0, nbytes: int | None = None) -> Window:
-        """A part of it, or all."""
+        """Return a window of a part of the buffer, or of all of it."""
         start = as_int(offset, f"offset in a {self.what}")
         size = self.nbytes - start if nbytes is None else as_int(nbytes, f"part of a {self.what}")
         return Window(self, start, size)
 
     def spans(self, offset: int, nbytes: int) -> tuple[Span, ...]:
-        """Which bytes of which memory a part of it is."""
+        """Return the spans of memory that a part of the buffer occupies."""
         return (Span(self.identity, self.position + offset, nbytes),)
 
     def check_open(self) -> None:
-        """Refuse use after its end."""
+        """Refuse use after `close`."""
         if self._closed:
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, self.what, "it is closed")
 
-    # -- how others see it ---------------------------------------------------------------------------------------------
+    # -- protocols -----------------------------------------------------------------------------------------------------
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
@@ -144,33 +144,33 @@ class Buffer:
         state = "closed" if self._closed else "no host view" if self._address is None else f"at {self._address:#x}"
         return f"<{self.what}, {state}>"
 
-    # -- how it ends ---------------------------------------------------------------------------------------------------
+    # -- closing -------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """End it; safe to call again. Views that were taken stay readable until they go too.
+        """Close the buffer; safe to call again. Existing views stay readable until they are gone too.
 
         Raises
         ------
         QnnError
-            COMMON_OPERATION_NOT_PERMITTED while a graph or a memory handle holds it, with the holder named.
+            COMMON_OPERATION_NOT_PERMITTED while a graph or a memory handle holds it; the error names the holder.
         """
-        # In one move: whoever claims it at this moment comes before, and it stays, or after, and finds it closed.
+        # Atomic: a concurrent claim comes either before this, and the buffer stays, or after it, and finds it closed.
         with holds.lock:
             if not self._closed:
                 holds.refuse_if_held(self.window(), self.what, "Free its holder first.")
                 self._closed = True
-            # From here on all is safe to repeat: whoever closes again goes on where an interrupt came.
+            # From here on everything is safe to repeat: another `close` continues where an interrupt came.
             holds.changed()
         for ending in self._endings:
             ending.run()
         self._release()
 
     def when_gone(self, tell: Callable[..., object], *arguments: Any) -> None:
-        """Have something called when the buffer is closed or forgotten; more than once, if that is interrupted."""
+        """Call a function when the buffer is closed or collected; it may run again if it is interrupted."""
         self._endings.append(Finalizer(self, tell, *arguments))
 
     def _release(self) -> None:
-        """Give back what lies below."""
+        """Release the underlying memory."""
 
     def __enter__(self: _Self) -> _Self:
         return self
@@ -179,19 +179,19 @@ class Buffer:
         try:
             self.close()
         except QnnError:
-            # What went wrong before is what the caller must see; the memory goes with its holder.
+            # The caller must see the original error; the memory is released with its holder.
             if problem is None:
                 raise
 
 
 class MappedBuffer(Buffer, mmap.mmap):
-    """Memory mapped into this process. Only a subclass of a type that exports memory can export it in every Python."""
+    """Memory mapped into this process. In older Pythons only a subclass of an exporting type can export memory."""
 
     def __init__(self, kind: str, nbytes: int, identity: Identity = PRIVATE, position: int | None = None) -> None:
         self._describe(kind, nbytes, np.frombuffer(self, np.uint8).ctypes.data, identity, position)
 
     def resize(self, nbytes: int) -> None:
-        """Never: whoever works in it has its address and its size."""
+        """Refuse to resize: users of the buffer rely on its address and size."""
         raise QnnError(Code.COMMON_OPERATION_NOT_PERMITTED, self.what, "a buffer keeps its size and its place")
 
     close = Buffer.close
@@ -203,12 +203,12 @@ class MappedBuffer(Buffer, mmap.mmap):
         try:
             mmap.mmap.close(self)
         except BufferError:
-            # A view is still out; the mapping goes with the last one.
+            # A view still exists; the mapping is removed with the last one.
             return
 
 
 class PartBuffer(Buffer):
-    """A part of another buffer that is a buffer itself; made by `part_of`."""
+    """A part of another buffer that is itself a buffer; made by `part_of`."""
 
     parent: Buffer
     offset: int
@@ -218,7 +218,7 @@ _Part = TypeVar("_Part", bound=PartBuffer)
 
 
 def part_of(parent: Buffer, offset: int, nbytes: int, kind: str, made: type[_Part]) -> _Part:
-    """Bytes of a buffer as a buffer of their own, of a subclass of `PartBuffer`."""
+    """Return a part of a buffer as a buffer of its own, of a subclass of `PartBuffer`."""
     exporting: Any = _exporting
     part = exporting(made, nbytes).from_buffer(parent, offset)
     part.parent, part.offset = parent, offset
@@ -228,21 +228,21 @@ def part_of(parent: Buffer, offset: int, nbytes: int, kind: str, made: type[_Par
 
 @lru_cache(maxsize=256)
 def _exporting(made: type[PartBuffer], nbytes: int) -> Any:
-    # ctypes has the other type that can be subclassed and exports memory; its size is part of the type.
+    # A ctypes array is the other type that exports memory and can be subclassed; its size is part of the type.
     return type(made.__name__, (made, ctypes.c_ubyte * nbytes), {"__module__": made.__module__})
 
 
 class ClientBuffer(Buffer):
-    """Memory that a client brought and keeps: what `window` makes of an array, a pointer or any other exporter.
+    """Memory that belongs to a client: an array, a pointer or any other exporter, as `window` wraps it.
 
     Parameters
     ----------
     owner
-        What keeps the memory alive.
+        The object that keeps the memory alive.
     spans
-        Which memory it is, where that is more than one; a private range at its address without it.
+        The spans it occupies, if it is more than one memory. By default a private range at its address.
     is_allocation
-        Whether the client handed over the object that has the memory, and not a view or a pointer.
+        Whether the client passed the object that owns the memory, rather than a view or a pointer.
     """
 
     def __init__(

@@ -1,10 +1,10 @@
-"""Who holds which memory: windows with the name of their holder, for the whole process.
+"""Holds: which windows of memory are in use, and by whom, for the whole process.
 
-A pool that a graph works in must not be closed, nor serve as another pool, before its holder lets it go. The record is
-by identity, so it covers a buffer, a view of it, a bare pointer and another mapping of the same file alike.
+A pool that a graph works in must not be closed, or used as another pool, before its holder releases it. The record goes
+by identity. So it covers a buffer, a view of it, a bare pointer and another mapping of the same file alike.
 
-Whatever changes about memory (a claim, a release, the end of a buffer or of a registration) moves `epoch` on. Who has
-checked memory at one epoch need not check it again at the same.
+Every change to memory (a claim, a release, the end of a buffer or of a registration) increments `epoch`. Memory that
+was checked at one epoch need not be checked again at the same epoch.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Hold:
-    """One window in use, until it is released or forgotten.
+    """One window in use, until the hold is released or collected.
 
     Parameters
     ----------
@@ -33,9 +33,9 @@ class Hold:
     holder
         Who uses it and until when, for messages.
     group
-        Holds of one group may overlap: their holder takes care that they are used in turn.
+        Holds of one group may overlap: their holder makes sure that they are not used at the same time.
     active
-        The window counts as held only while this says so; always, without it.
+        If given, the window counts as held only while this returns true.
     """
 
     window: Window
@@ -45,7 +45,7 @@ class Hold:
     number: int = field(default_factory=itertools.count().__next__, init=False)
 
     def release(self) -> None:
-        """Let go; safe to call again."""
+        """Release the hold; safe to call again."""
         with lock:
             mine = weakref.ref(self)
             if mine in _holds:
@@ -55,50 +55,50 @@ class Hold:
 
     @property
     def counts(self) -> bool:
-        """Whether the window is held at this moment."""
+        """Whether the window is held now."""
         return self.active is None or self.active()
 
     @property
     def is_claim(self) -> bool:
-        """Whether it holds all the time, and not only while something runs."""
+        """Whether it holds all the time, not only while something runs."""
         return self.active is None
 
 
-# A hold may be released by the garbage collector at any allocation, also by the thread that is in here: this can be
-# taken again, and what is walked through is a copy.
+# The garbage collector may release a hold at any allocation, also in the thread that holds this lock. So the lock is
+# reentrant, and iterations go over a copy.
 lock = Lock()
-"""Held while a record is read or changed, and while a buffer ends."""
-# Not the record but the holder keeps a hold: one that an interrupt took from him before he had it holds nothing.
+"""Held while the record is read or changed, and while a buffer is closed."""
+# Weak references: the holder keeps a hold alive. A hold that an interrupt took from its caller holds nothing.
 _holds: set[weakref.ref[Hold]] = set()
 epoch = 0
-"""How often memory has changed hands or ended in this process."""
+"""Number of times that memory has changed hands or ended in this process."""
 
 
 def changed() -> None:
-    """Say that memory which may be bound somewhere is no longer what it was."""
+    """Increment the epoch: memory that may be bound somewhere has changed."""
     global epoch
     with lock:
         epoch += 1
 
 
 def present() -> list[Hold]:
-    """All holds there are, in the order in which they were made."""
+    """Return all holds in the order of their creation."""
     found = [hold for reference in list(_holds) if (hold := reference()) is not None]
     return sorted(found, key=lambda hold: hold.number)
 
 
 def _record(hold: Hold) -> None:
-    # The reference may outlive its place in the record, in a copy that somebody walks through, and be told then.
+    # The reference may outlive its entry, in a copy that is being iterated; its callback runs then and must not fail.
     _holds.add(weakref.ref(hold, _holds.discard))
 
 
 def overlap(one: Window, other: Window) -> bool:
-    """Whether two windows share a byte, wherever they are mapped."""
+    """Return whether two windows share a byte, wherever they are mapped."""
     return any(mine.overlaps(theirs) for mine in one.spans for theirs in other.spans)
 
 
 def holders(window: Window) -> list[Hold]:
-    """The holds that share a byte with a window."""
+    """Return the holds that share a byte with a window."""
     with lock:
         return [hold for hold in present() if hold.counts and overlap(hold.window, window)]
 
@@ -112,16 +112,16 @@ def claim(
     besides: Hold | None = None,
     code: Code = Code.COMMON_OPERATION_NOT_PERMITTED,
 ) -> Hold:
-    """Hold a window that nobody else holds; a hold that it is to replace may stand `besides` it for a while.
+    """Hold a window that nothing else holds. It may overlap `besides`, a hold that it will replace.
 
     Raises
     ------
     QnnError
-        With `code`, naming `what` and the present holder, if a byte is taken. Then nothing has changed.
+        With `code`, naming `what` and the present holder, if a byte is already held. Then nothing has changed.
     """
     hold = Hold(window, holder, group)
     with lock:
-        # Before the look at who runs: an execution that starts after it sees the new epoch and checks its memory again.
+        # Before the check for running executions: one that starts later sees the new epoch and checks its memory again.
         changed()
         window.buffer.check_open()
         for other in present():
@@ -138,14 +138,14 @@ def claim(
 
 
 def refuse_claimed(window: Window, what: str, besides: Hold | None = None) -> None:
-    """Refuse memory for a tensor that is, all or part of it, somebody's pool; one hold may be excepted."""
+    """Refuse memory for a tensor if any of it is part of a pool; `besides` is a hold to ignore."""
     for hold in holders(window):
         if hold.is_claim and hold is not besides:
             raise QnnError(Code.GRAPH_INVALID_TENSOR, what, f"its buffer overlaps the {hold.holder}")
 
 
 def use(window: Window, holder: str, active: Callable[[], bool]) -> Hold:
-    """Record a window as held whenever `active` says so, whatever else holds it."""
+    """Record a window as held whenever `active` returns true, whatever else holds it."""
     hold = Hold(window, holder, active=active)
     with lock:
         _record(hold)
@@ -153,14 +153,14 @@ def use(window: Window, holder: str, active: Callable[[], bool]) -> Hold:
 
 
 def keep(window: Window, holder: str) -> Hold:
-    """Record that a window's memory must neither end nor become somebody's pool, though others may use it."""
+    """Record that a window's memory must not end or become a pool, though others may use it."""
     with lock:
         window.buffer.check_open()
         return use(window, holder, lambda: True)
 
 
 def refuse_if_held(window: Window, what: str, hint: str = "") -> None:
-    """Refuse that a window's memory ends while somebody holds it."""
+    """Refuse to end a window's memory while it is held."""
     held = holders(window)
     if held:
         names = ", the ".join(hold.holder for hold in held)

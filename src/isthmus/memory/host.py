@@ -11,10 +11,10 @@ from isthmus.memory.resource import DEFAULT_ALIGNMENT, AllocationRequest, Memory
 
 
 class HostBuffer(MappedBuffer):
-    """Private memory of its own pages."""
+    """Private memory in pages of its own."""
 
     def __new__(cls, nbytes: int) -> HostBuffer:
-        # Private, so that a forked process has memory of its own and not this one's.
+        # Private, so that a forked process gets its own copy.
         return super().__new__(cls, -1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
     def __init__(self, nbytes: int) -> None:
@@ -22,11 +22,11 @@ class HostBuffer(MappedBuffer):
 
 
 class _HostPart(PartBuffer):
-    """Private memory inside pages that are taken for it alone: aligned beyond a page, or empty."""
+    """A part of pages that are allocated for it alone: alignment beyond a page, or an empty buffer."""
 
 
 class Host(MemoryResource):
-    """The host's own memory."""
+    """The resource for host memory."""
 
     kind = "host"
 

@@ -1,7 +1,7 @@
-"""What memory is, apart from where it is mapped: the file behind a mapping, a device's object, or a private range.
+"""Identity of memory, independent of where it is mapped: a file, a device's object, or a private range.
 
-Two mappings of one file are the same memory at different addresses; two ranges of private memory are the same only
-where their addresses meet. Holds and overlaps go by this, so that aliases are seen.
+Two mappings of one file are the same memory at different addresses. Two ranges of private memory are the same only
+where their addresses overlap. Holds and overlap checks go by identity, so that aliases are detected.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Identity:
-    """One memory. Equal identities mean that equal positions are the same bytes.
+    """One memory. With equal identities, equal positions are the same bytes.
 
     Parameters
     ----------
     kind
-        "private", "file", or the name that a device gives its memory.
+        "private", "file", or the name of a device's memory.
     key
-        What tells it from others of its kind.
+        What distinguishes it from others of its kind.
 
     Examples
     --------
@@ -38,19 +38,19 @@ class Identity:
 
 
 PRIVATE = Identity("private")
-"""The private memory of this process, in which an address is a position."""
+"""The private memory of this process; a position in it is an address."""
 
 
 @dataclass(frozen=True)
 class Span:
-    """Bytes of one memory: from position `start`, `nbytes` of them."""
+    """A range of one memory: `nbytes` bytes from position `start`."""
 
     identity: Identity
     start: int
     nbytes: int
 
     def overlaps(self, other: Span) -> bool:
-        """Whether the two share a byte."""
+        """Return whether the two spans share a byte."""
         return (
             self.identity == other.identity
             and self.start < other.start + other.nbytes
@@ -60,13 +60,13 @@ class Span:
 
 
 def file_identity(device: int, inode: int) -> Identity:
-    """The identity of a file, whichever descriptor or mapping shows it."""
+    """Return the identity of a file, independent of descriptor and mapping."""
     return Identity("file", (device, inode))
 
 
 @dataclass(frozen=True)
 class Mapping:
-    """A line of the system's table of mappings: addresses, what may be done there, and what lies behind."""
+    """A line of the system's table of mappings: addresses, permissions, and the memory behind them."""
 
     start: int
     end: int
@@ -74,11 +74,11 @@ class Mapping:
     writable: bool
     identity: Identity
     position: int
-    """Where `start` lies in `identity`."""
+    """The position of `start` in `identity`."""
 
 
 def mappings(table: Path = Path("/proc/self/maps")) -> list[Mapping]:
-    """All mappings of this process, by address."""
+    """Return all mappings of this process, by address."""
     return list(_parsed(table.read_text(errors="replace")))
 
 
@@ -94,12 +94,12 @@ def _parsed(text: str) -> Iterator[Mapping]:
 
 
 def _device_number(major: int, minor: int) -> int:
-    """The number that `fstat` gives a device, as Linux composes it."""
+    """Return the device number as `fstat` composes it on Linux."""
     return (minor & 0xFF) | ((major & 0xFFF) << 8) | ((minor & ~0xFF) << 12) | ((major & ~0xFFF) << 32)
 
 
 def covering(address: int, nbytes: int) -> list[Mapping]:
-    """The mappings that these addresses lie in, without a gap; none if part of them is not mapped."""
+    """Return the mappings that cover these addresses without a gap; none if a part is not mapped."""
     table = mappings()
     index = bisect.bisect_right([mapping.start for mapping in table], address) - 1
     found: list[Mapping] = []

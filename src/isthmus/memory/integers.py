@@ -1,4 +1,4 @@
-"""Whole numbers as clients give them: Python's and numpy's, and no truth values."""
+"""Integers as clients pass them: Python's and numpy's, but no booleans."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _LONGEST = 60
 
 
 def is_int(value: object) -> bool:
-    """Whether a value is a whole number, one of numpy's too; a truth value is none."""
+    """Return whether a value is an integer, numpy's included; booleans are not."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 def as_int(value: Any, what: str, code: Code = Code.COMMON_INVALID_ARGUMENT) -> int:
-    """A whole number, or a refusal."""
+    """Return a value as an int, or refuse it."""
     if not is_int(value):
         text = repr(value)
         shown = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."

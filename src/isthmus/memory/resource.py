@@ -1,7 +1,7 @@
-"""Where memory comes from: resources that hand out buffers, and the one of each kind that is in use now.
+"""Memory resources, which allocate buffers, and the current resource of each kind.
 
-Backends and clients allocate through `current`, so an adaptor that is put around a resource sees, counts or refuses
-what either of them does.
+Backends and clients allocate through `current`. So an adaptor around a resource sees, counts or refuses the allocations
+of both.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DEFAULT_ALIGNMENT = 64
 
 @dataclass(frozen=True)
 class AllocationRequest:
-    """A request for memory. A kind of memory that takes further arguments has a subclass with fields for them."""
+    """A request for memory. A kind of memory that takes further arguments has a subclass with those fields."""
 
     nbytes: int
     alignment: int = DEFAULT_ALIGNMENT
@@ -30,10 +30,10 @@ class MemoryResource(ABC):
     """A source of memory of one kind."""
 
     kind: str
-    """Its name: "host", "rpcmem", "tcm", or what a device calls its memory."""
+    """Its name: "host", "rpcmem", "tcm", or a device's name for its memory."""
 
     def allocate(self, nbytes: int, alignment: int = DEFAULT_ALIGNMENT) -> Buffer:
-        """Allocate memory by size and alignment alone; errors as those of `fulfil`."""
+        """Allocate memory by size and alignment alone; raises the errors of `fulfil`."""
         return self.fulfil(AllocationRequest(nbytes, alignment))
 
     @abstractmethod
@@ -43,7 +43,7 @@ class MemoryResource(ABC):
 
 @dataclass(eq=False)
 class _Block:
-    """A `with` block that has adaptors around resources: of some kinds, or of all."""
+    """A ``with`` block that puts adaptors around resources of some kinds, or of all."""
 
     adapt: Callable[[MemoryResource], Adaptor]
     only: tuple[str, ...]
@@ -56,7 +56,7 @@ _blocks: list[_Block] = []
 
 
 def provide(resource: MemoryResource) -> MemoryResource:
-    """Make a resource known under its kind; blocks that count or limit that kind count and limit this resource too."""
+    """Make a resource known under its kind; adaptors of that kind that are in force apply to it too."""
     if not isinstance(resource, MemoryResource):
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"memory resource {resource!r}", "it is none")
     with _lock:
@@ -70,13 +70,13 @@ def provide(resource: MemoryResource) -> MemoryResource:
 
 
 def kinds() -> tuple[str, ...]:
-    """The kinds of memory that can be allocated."""
+    """Return the kinds of memory that can be allocated."""
     with _lock:
         return tuple(_current)
 
 
 def current(kind: str) -> MemoryResource:
-    """The resource that memory of a kind comes from now, with all that is put around it.
+    """Return the resource that memory of a kind comes from now, with its adaptors.
 
     Examples
     --------
@@ -100,7 +100,7 @@ def current(kind: str) -> MemoryResource:
 class Adaptor(MemoryResource):
     """A resource around another. Adaptors stack: each sees what the ones inside it let through.
 
-    One of your own overrides `fulfil`. To change a request, use `dataclasses.replace`, which keeps the other fields.
+    A subclass overrides `fulfil`. To change a request, use `dataclasses.replace`, which keeps the other fields.
 
     Examples
     --------
@@ -124,13 +124,13 @@ class Adaptor(MemoryResource):
 
 @contextmanager
 def around(adapt: Callable[[MemoryResource], Adaptor], *only: str) -> Iterator[list[Adaptor]]:
-    """Put an adaptor around the resources of all kinds, or of some, while the block lasts; for the whole process."""
+    """Put an adaptor around the resources of all kinds, or of some, inside the block; for the whole process."""
     block = _Block(adapt, only)
     try:
         with _lock:
             block.placed = [adapt(current(kind)) for kind in only or kinds()]
             _blocks.append(block)
-            # All of them or none, whatever interrupts this.
+            # All of them or none, even after an interrupt.
             _current.update({adaptor.kind: adaptor for adaptor in block.placed})
         yield block.placed
     finally:
@@ -152,7 +152,7 @@ def _take_away(block: _Block) -> None:
 
 
 def _without(outermost: MemoryResource, gone: Adaptor) -> MemoryResource:
-    """A stack of adaptors less one of them, which others may have been put around since."""
+    """Return a stack of adaptors without one of them, which others may have wrapped since."""
     if outermost is gone:
         return gone.upstream
     inner = outermost

@@ -1,7 +1,7 @@
-"""Memory that an application shares with its accelerator, in rpcmem's words: alloc, alloc2, to_fd, free.
+"""Memory that an application shares with its accelerator, by rpcmem's functions: alloc, alloc2, to_fd, free.
 
-It comes from one of three places: a sealed memfd (the default), a DMA heap of the kernel, or a device's own rpcmem
-library. ``ISTHMUS_RPCMEM`` chooses: ``memfd``, ``dma_heap``, or the path of a library.
+It has three sources: a sealed memfd (the default), a DMA heap of the kernel, or a device's own rpcmem library.
+``ISTHMUS_RPCMEM`` selects one: ``memfd``, ``dma_heap``, or the path of a library.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from isthmus.system.interrupts import FileDescriptor, own_fd
 HEAP_ID_SYSTEM = 25
 DEFAULT_FLAGS = 1
 MAX_ALLOC = (1 << 31) - 1
-"""The most that `alloc` can be asked for: its size is a C int."""
+"""The largest size that `alloc` accepts: it is a C int."""
 
 _DMA_HEAP = "/dev/dma_heap/system"
 _DMA_HEAP_IOCTL_ALLOC = 0xC0184800
@@ -34,14 +34,14 @@ _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 @dataclass(frozen=True)
 class RpcmemRequest(AllocationRequest):
-    """A request for shared memory of a heap, with rpcmem's flags."""
+    """A request for shared memory from a heap, with rpcmem's flags."""
 
     heap_id: int = HEAP_ID_SYSTEM
     flags: int = DEFAULT_FLAGS
 
 
 class RpcBuffer(SharedMapping):
-    """Page-aligned, zeroed memory with a file descriptor, which lives as long as the buffer. Made by `alloc`, `alloc2`.
+    """Page-aligned, zeroed memory with a file descriptor that lives as long as the buffer. Made by `alloc`, `alloc2`.
 
     Examples
     --------
@@ -62,7 +62,7 @@ class RpcBuffer(SharedMapping):
     ) -> None:
         super().__init__(own, nbytes, "rpcmem")
         remember(self)
-        # Last: whoever makes it gives the memory back if it cannot be made.
+        # Last: if the constructor fails, its caller frees the memory.
         if give_back is not None:
             self.when_gone(give_back, *what)
 
@@ -77,7 +77,7 @@ def alloc(heap_id: int, flags: int, size: int) -> RpcBuffer:
     Raises
     ------
     QnnError
-        COMMON_MEM_ALLOC where rpcmem answers NULL: a size that is no positive C int, or not enough memory.
+        COMMON_MEM_ALLOC where rpcmem returns NULL: a size that is not a positive C int, or not enough memory.
     """
     if is_int(size) and size > MAX_ALLOC:
         raise QnnError(
@@ -102,23 +102,23 @@ def alloc2(heap_id: int, flags: int, size: int) -> RpcBuffer:
 
 
 def share(nbytes: int) -> RpcBuffer:
-    """Memory that an accelerator can see, of the system's heap; at least a byte."""
+    """Allocate memory that an accelerator can see, from the system heap; at least one byte."""
     return alloc2(HEAP_ID_SYSTEM, DEFAULT_FLAGS, max(nbytes, 1))
 
 
 def to_fd(buffer: RpcBuffer) -> int:
-    """The file descriptor of a buffer (rpcmem_to_fd); -1 for what is none."""
+    """Return the file descriptor of a buffer (rpcmem_to_fd), or -1 if it is not an open one."""
     return buffer.fd if isinstance(buffer, RpcBuffer) and not buffer.is_closed and buffer.fd is not None else -1
 
 
 def free(buffer: Any) -> None:
-    """Free a buffer (rpcmem_free). What is no buffer, or is freed already, is ignored."""
+    """Free a buffer (rpcmem_free). Ignore anything that is not a buffer or is freed already."""
     if isinstance(buffer, RpcBuffer):
         buffer.close()
 
 
 class Rpcmem(MemoryResource):
-    """Shared memory, from the place that ``ISTHMUS_RPCMEM`` names."""
+    """The resource for shared memory, from the source that ``ISTHMUS_RPCMEM`` names."""
 
     kind = "rpcmem"
 
@@ -141,21 +141,21 @@ class Rpcmem(MemoryResource):
 
 
 class Source(Protocol):
-    """A place that shared memory comes from."""
+    """A source of shared memory."""
 
     name: str
 
     def allocate(self, heap_id: int, flags: int, size: int) -> RpcBuffer:
-        """New memory, or an OSError."""
+        """Allocate memory, or raise an OSError."""
 
 
 class Memfd:
-    """Anonymous memory of the kernel with a descriptor, which nobody can make smaller or larger later."""
+    """Anonymous kernel memory with a file descriptor, sealed against resizing."""
 
     name = "memfd"
 
     def allocate(self, heap_id: int, flags: int, size: int) -> RpcBuffer:
-        """New memory, or an OSError."""
+        """Allocate memory, or raise an OSError."""
         own = own_fd(os.memfd_create, "isthmus-rpcmem", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             _reserve(own.fileno(), size)
@@ -169,13 +169,13 @@ def _reserve(fd: int, size: int) -> None:
     if size > (available := _available()):
         raise OSError(f"the system has {available} bytes left")
     os.ftruncate(fd, size)
-    # Without this, missing memory would show as a signal at first touch.
+    # Without this, missing memory would show as a signal at the first access.
     os.posix_fallocate(fd, 0, size)
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
 
 
 def _available() -> int:
-    """What the system can still give. It would try to give more, and end processes for it."""
+    """Return the bytes that the system can still give. For more it would overcommit and kill processes."""
     with open("/proc/meminfo") as table:
         rows = dict(line.split(":") for line in table)
     return sum(int(rows[name].split()[0]) * 1024 for name in ("MemAvailable", "SwapFree"))
@@ -187,11 +187,11 @@ class DmaHeap:
     name = _DMA_HEAP
 
     def allocate(self, heap_id: int, flags: int, size: int) -> RpcBuffer:
-        """New memory, or an OSError."""
+        """Allocate memory, or raise an OSError."""
         length = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
         request = bytearray(struct.pack("=QIIQ", length, 0, os.O_RDWR | os.O_CLOEXEC, 0))
         with own_fd(os.open, _DMA_HEAP, os.O_RDONLY | os.O_CLOEXEC) as heap:
-            # The call answers 0, and the descriptor in the second field.
+            # The call returns 0 and stores the descriptor in the second field.
             answer = memoryview(request)[8:12].cast("I")
             calls = map(fcntl.ioctl, (heap.fileno(),), (_DMA_HEAP_IOCTL_ALLOC,), (request,))
             own = own_fd(next, map(answer.__getitem__, calls))
@@ -230,13 +230,13 @@ class Library:
         self._library = library
 
     def allocate(self, heap_id: int, flags: int, size: int) -> RpcBuffer:
-        """New memory, or an OSError."""
+        """Allocate memory, or raise an OSError."""
         memory: list[int] = []
         try:
             memory.extend(filter(None, map(self._library.rpcmem_alloc2, (heap_id,), (flags,), (size,))))
             if not memory:
                 raise OSError("rpcmem_alloc2 answers NULL")
-            # The library's descriptor ends with its memory; ours must be our own.
+            # The library's descriptor is closed with its memory; so this one must be a duplicate.
             own = own_fd(os.dup, self._library.rpcmem_to_fd(memory[0]))
             return RpcBuffer(own, size, self._free, memory)
         except BaseException:
@@ -244,12 +244,12 @@ class Library:
             raise
 
     def _free(self, memory: list[int]) -> None:
-        """Give memory back, once: by one call of C, which no interrupt can divide."""
+        """Free memory once, by a single C call that no interrupt can split."""
         while memory:
             any(map(self._library.rpcmem_free, map(memory.pop, (-1,))))
 
 
 SOURCES: dict[str, Callable[[], Source]] = {"memfd": Memfd, "dma_heap": DmaHeap}
-"""The places by the name that ``ISTHMUS_RPCMEM`` gives them."""
+"""The sources by their name in ``ISTHMUS_RPCMEM``."""
 
 provide(Rpcmem())

@@ -20,12 +20,12 @@ from isthmus.system.lock import Lock
 
 _DMA_BUFFERS = ("/dmabuf", "anon_inode:dmabuf")
 _SHAREABLE = ("/memfd:", "/dev/shm/", *_DMA_BUFFERS)
-"""What the link in /proc/self/fd begins with for such memory."""
+"""Prefixes of the link in /proc/self/fd that mark such memory."""
 
 
 @dataclass(frozen=True)
 class SharedFd:
-    """Shared memory as a client names it: a file descriptor, where in it, and how many bytes."""
+    """Shared memory as a client names it: a file descriptor, an offset and a number of bytes."""
 
     fd: int
     offset: int
@@ -34,16 +34,16 @@ class SharedFd:
 
 @dataclass(frozen=True)
 class SharedFile:
-    """What an open file descriptor refers to.
+    """The file that an open descriptor refers to.
 
     Parameters
     ----------
     identity
-        The same for every descriptor and every mapping of the same memory.
+        Its identity, which is the same for every descriptor and every mapping of this memory.
     nbytes
-        Its size.
+        Its size in bytes.
     can_shrink
-        Whether it can be made smaller. A process that touches what is gone then is ended by the system.
+        Whether it can be truncated. A process that then touches the missing pages is killed by the system.
     """
 
     identity: Identity
@@ -52,12 +52,12 @@ class SharedFile:
 
 
 def shared_file(descriptor: Any, what: str) -> SharedFile:
-    """Inspect shared memory by its file descriptor, and seal it against shrinking where that is possible.
+    """Inspect shared memory by its file descriptor, and seal it against shrinking if possible.
 
     Raises
     ------
     QnnError
-        MEM_INVALID_ARGUMENT for what is no open descriptor, or one of a file, a folder, a pipe or a socket.
+        MEM_INVALID_ARGUMENT for anything but an open descriptor of shared memory: a file, a folder, a pipe, a socket.
     """
     if not is_int(descriptor) or not 0 <= descriptor < 1 << 31:
         raise QnnError(Code.MEM_INVALID_ARGUMENT, what, f"file descriptor {descriptor!r} is not one")
@@ -68,7 +68,7 @@ def shared_file(descriptor: Any, what: str) -> SharedFile:
         shareable = link.startswith(_SHAREABLE) and kind not in (stat.S_IFDIR, stat.S_IFIFO)
         usable = shareable and not fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_PATH
         can_shrink = usable and not link.startswith(_DMA_BUFFERS) and not _sealed_against_cuts(fd)
-        # Asked for once it is sealed. A DMA buffer tells its size only to a seek.
+        # The size is read after sealing. A DMA buffer reports its size only through lseek.
         nbytes = (os.fstat(fd).st_size or os.lseek(fd, 0, os.SEEK_END)) if usable else 0
     except OSError as problem:
         rule = f"file descriptor {fd} cannot be used: {problem.strerror}"
@@ -84,18 +84,18 @@ def shared_file(descriptor: Any, what: str) -> SharedFile:
 
 
 def _sealed_against_cuts(fd: int) -> bool:
-    """Seal a memfd against shrinking, if that is allowed; answer whether it is sealed."""
+    """Seal a memfd against shrinking, if that is allowed; return whether it is sealed."""
     try:
         if not fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
             fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
     except OSError:
-        # A file in /dev/shm, a memfd made without MFD_ALLOW_SEALING, a descriptor that is read-only.
+        # A file in /dev/shm, a memfd made without MFD_ALLOW_SEALING, or a read-only descriptor.
         return False
     return True
 
 
 class SharedMapping(MappedBuffer):
-    """Shared memory that this process has mapped: somebody else's, or its own with a subclass that ends it."""
+    """Shared memory that this process has mapped. A subclass for memory that is our own also releases it."""
 
     def __new__(cls, own: FileDescriptor, nbytes: int, kind: str = "shared") -> SharedMapping:
         return super().__new__(cls, own.fileno(), nbytes, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
@@ -115,33 +115,33 @@ _lock = Lock()
 
 
 def remember(mapping: SharedMapping) -> None:
-    """Have windows of this memory made in this mapping from now on."""
+    """Register a mapping: windows of this memory use it from now on."""
     with _lock:
         _known[mapping.identity] = mapping
 
 
 def mapping_of(identity: Identity) -> SharedMapping | None:
-    """The open mapping of some shared memory that this process knows."""
+    """Return the open mapping of some shared memory, if this process has one."""
     with _lock:
         mapping = _known.get(identity)
     return None if mapping is None or mapping.is_closed else mapping
 
 
 def mapped_window(shared: SharedFd, what: str, untouched: bool = False, file: SharedFile | None = None) -> Window:
-    """Give the window of a descriptor, an offset and a length: in a mapping that is there already, or mapped now.
+    """Return the window of a descriptor, an offset and a length, in an existing mapping or a new one.
 
     Parameters
     ----------
     untouched
-        Whether this process leaves the memory alone, and another one works in it. It may shrink then.
+        Whether only another process accesses the memory. Then memory that can shrink is accepted.
     file
-        What the descriptor refers to, if the caller has inspected it.
+        The inspected file, if the caller has it already.
 
     Raises
     ------
     QnnError
-        MEM_INVALID_ARGUMENT for what is no shared memory or can be cut while this process works in it,
-        MEM_INVALID_SHAPE for bytes outside it, MEM_MAPPING if the system refuses.
+        MEM_INVALID_ARGUMENT for anything but shared memory, or if it can shrink while this process uses it;
+        MEM_INVALID_SHAPE for bytes outside it; MEM_MAPPING if the system refuses to map it.
     """
     file = file or shared_file(shared.fd, what)
     if file.can_shrink and not untouched:
@@ -165,7 +165,7 @@ def mapped_window(shared: SharedFd, what: str, untouched: bool = False, file: Sh
 
 def _mapped(fd: int, nbytes: int, what: str) -> SharedMapping:
     try:
-        # The client may close its descriptor, and open another of that number, when it likes.
+        # A duplicate, because the client may close its descriptor and reuse the number at any time.
         own = own_fd(fcntl.fcntl, fd, fcntl.F_DUPFD_CLOEXEC, 0)
     except OSError as problem:
         rule = f"file descriptor {fd} cannot be kept: {problem.strerror}"

@@ -1,6 +1,6 @@
-"""Tightly coupled memory (TCM) of the low-power AI core: one small pool a process, of a fixed size.
+"""Tightly coupled memory (TCM) of the low-power AI core: one small pool per process, of fixed size.
 
-It hands out at most 32 buffers, first fit, and says what it does in the very lines that LPAI's backend extensions log.
+The pool allocates at most 32 buffers, first fit. Its log lines are exactly those of LPAI's backend extensions.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from isthmus.system.lock import Lock
 POOL_BYTES = 2_035_712
 MAX_ALLOCATIONS = 32
 _POOL_ALIGNMENT = 1 << 16
-"""The largest alignment that a buffer of the pool may ask for."""
+"""The largest alignment that a buffer of the pool may request."""
 
 Say = Callable[[LogLevel, str], object]
 
 
 @dataclass(frozen=True)
 class TcmRequest(AllocationRequest):
-    """A request for on-chip memory, with the log that gets the pool's lines about it."""
+    """A request for on-chip memory, with the log for the pool's messages."""
 
     log: Say = lambda level, text: None
 
 
 class TcmBuffer(PartBuffer):
-    """A part of the pool, given back when it is closed or forgotten. Made by `TcmPool.allocate`."""
+    """A part of the pool, returned to it when the buffer is closed or collected. Made by `TcmPool.allocate`."""
 
 
 class TcmPool(MemoryResource):
@@ -55,7 +55,7 @@ class TcmPool(MemoryResource):
     kind = "tcm"
 
     def __init__(self) -> None:
-        # The garbage collector may end other buffers, and whatever those keep, while their thread is in here.
+        # The garbage collector may finalize other buffers in this thread while the lock is held.
         self._lock = Lock()
         self._pages: HostBuffer | None = None
         self._memory: Buffer | None = None
@@ -63,18 +63,18 @@ class TcmPool(MemoryResource):
 
     @property
     def _spans(self) -> list[tuple[int, int]]:
-        """Where buffers lie: those that are neither closed nor forgotten, which nobody has to report."""
+        """Offsets and sizes of the live buffers. Closed or collected ones drop out by themselves."""
         there = [buffer for given in self._given if (buffer := given()) is not None]
         return sorted((buffer.offset, buffer.nbytes) for buffer in there if not buffer.is_closed)
 
     @property
     def free_bytes(self) -> int:
-        """Bytes that no buffer takes, wherever they lie."""
+        """Number of bytes that no buffer occupies, contiguous or not."""
         return POOL_BYTES - sum(nbytes for _, nbytes in self._spans)
 
     @property
     def allocations(self) -> int:
-        """How many buffers there are now."""
+        """Number of live buffers."""
         return len(self._spans)
 
     def fulfil(self, request: AllocationRequest) -> TcmBuffer:
@@ -83,8 +83,8 @@ class TcmPool(MemoryResource):
         Raises
         ------
         QnnError
-            COMMON_MEM_ALLOC when it does not fit; COMMON_SYSTEM_COMMUNICATION_FATAL for a 33rd buffer: on a device the
-            whole core goes down with it. Here the pool stays as it was. The log gets a line for either.
+            COMMON_MEM_ALLOC if it does not fit; COMMON_SYSTEM_COMMUNICATION_FATAL for a 33rd buffer, which on a device
+            crashes the whole core. Here the pool stays as it was. Either error is logged.
         """
         log = request.log if isinstance(request, TcmRequest) else TcmRequest.log
         what = f"TCM allocation of {request.nbytes!r} bytes aligned to {request.alignment!r}"
@@ -117,11 +117,11 @@ class TcmPool(MemoryResource):
             return buffer
 
     def touches(self, window: Window) -> bool:
-        """Whether any byte of a window lies in the pool."""
+        """Return whether any byte of a window is in the pool."""
         return self._memory is not None and holds.overlap(self._memory.window(), window)
 
     def encloses(self, window: Window) -> bool:
-        """Whether every byte of a window lies in the pool."""
+        """Return whether every byte of a window is in the pool."""
         if self._memory is None:
             return window.nbytes == 0
         [pool] = self._memory.window().spans
@@ -150,7 +150,7 @@ provide(TcmPool())
 
 
 def pool() -> TcmPool:
-    """The pool of this process, without what is put around it."""
+    """Return the pool of this process, without its adaptors."""
     found = current("tcm")
     while isinstance(found, Adaptor):
         found = found.upstream
@@ -159,5 +159,5 @@ def pool() -> TcmPool:
 
 
 def allocate(nbytes: int, alignment: int, log: Say) -> Buffer:
-    """Allocate a buffer of this process's pool, which writes to `log` what it does."""
+    """Allocate a buffer from this process's pool, which logs to `log`."""
     return current("tcm").fulfil(TcmRequest(nbytes, alignment, log))

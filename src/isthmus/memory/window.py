@@ -1,4 +1,4 @@
-"""A window: a buffer, an offset and a length. What a tensor or a pool lies in, and what engines work in."""
+"""A window: a buffer, an offset and a length. Tensors and pools are windows, and engines work in them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Window:
-    """Bytes of a buffer, which it keeps alive.
+    """A range of a buffer, which it keeps alive.
 
     Examples
     --------
@@ -38,33 +38,33 @@ class Window:
 
     @property
     def address(self) -> int:
-        """Where this process sees it."""
+        """Its address in this process."""
         return self.buffer.address + self.offset
 
     @property
     def spans(self) -> tuple[Span, ...]:
-        """Which bytes of which memory it is."""
+        """The spans of memory that it occupies."""
         return self.buffer.spans(self.offset, self.nbytes)
 
     def part(self, offset: int, nbytes: int) -> Window:
-        """A window in this window."""
+        """Return a window within this window."""
         if offset < 0 or nbytes < 0 or offset + nbytes > self.nbytes:
             what = f"bytes {offset} to {offset + nbytes}"
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"they lie outside a window of {self.nbytes} bytes")
         return Window(self.buffer, self.offset + offset, nbytes)
 
     def view(self, dtype: Any, dims: tuple[int, ...]) -> np.ndarray:
-        """The memory as an array, which keeps it alive."""
+        """Return the memory as an array, which keeps the memory alive."""
         return self.buffer.array[self.offset : self.offset + self.nbytes].view(dtype).reshape(dims)
 
     def describe(self) -> str:
-        """Its size and place, for messages."""
+        """Return its size and location, for messages."""
         if self.buffer.is_closed or not self.buffer.has_host_view:
             return f"{self.nbytes} bytes"
         return f"{self.nbytes} bytes at {self.address:#x}"
 
     def check(self, what: str, nbytes: int, alignment: int = 1, code: Code = Code.COMMON_INVALID_ARGUMENT) -> None:
-        """Refuse a window that is shorter or less aligned than needed."""
+        """Refuse the window if it is shorter or less aligned than needed."""
         if self.nbytes < nbytes:
             raise QnnError(code, what, f"has {self.nbytes} bytes, {nbytes} are needed")
         if alignment > 1 and self.address % alignment:

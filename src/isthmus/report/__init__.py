@@ -1,4 +1,4 @@
-"""Pictures and tables for people, in plain text: what a plan looks like, without opening anything else."""
+"""Pictures and tables of a plan in plain text."""
 
 from isthmus.report.memory_map import draw
 from isthmus.report.names import shorten

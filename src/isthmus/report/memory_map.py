@@ -1,4 +1,4 @@
-"""The memory map: steps from left to right, addresses from bottom to top, and every block where it lies and when."""
+"""The memory map: steps from left to right, addresses from bottom to top, each block at its address and lifetime."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from isthmus.prepare.schedule import Plan, PlanRow
 from isthmus.report.names import shorten
 
 COLORS = (39, 208, 41, 177, 220, 203, 45, 141, 149, 212, 75, 180, 37, 105)
-"""Numbers in the terminal's palette of 256, easy to tell apart on dark and on light."""
+"""Colours of the terminal's 256-colour palette that are distinct on dark and on light backgrounds."""
 WIDEST_STEP = 6
-"""The most columns of one step: a model of three steps need not fill the screen."""
+"""Maximum columns of one step: a model of three steps need not fill the screen."""
 FULL, SPARSE = 0.34, 0.12
-"""The part of a cell in use from which it shows a block, and from which it shows a dot."""
+"""Covered fractions of a cell from which it shows a block, and from which it shows a dot."""
 _GUTTER = 10
 _TICKS_APART = 6
 
@@ -26,7 +26,7 @@ _Choice = TypeVar("_Choice")
 
 @dataclass(frozen=True)
 class _Marks:
-    """The characters of the picture besides the blocks' own."""
+    """The characters of the picture other than the blocks' letters."""
 
     upper: str
     lower: str
@@ -47,7 +47,7 @@ _ASCII = _Marks("^", "_", ".", "v", "|", "-", "+", "+", "~", "=", "x")
 
 @dataclass(frozen=True)
 class _Block:
-    """A block of scratch as it is drawn."""
+    """A block of scratch in the picture."""
 
     row: PlanRow
     letter: str
@@ -56,7 +56,7 @@ class _Block:
 
 @dataclass(frozen=True)
 class _Scale:
-    """How steps become columns and bytes become lines."""
+    """The mapping of steps to columns and of bytes to lines."""
 
     begin: int
     steps: int
@@ -65,27 +65,27 @@ class _Scale:
     bytes: int
 
     def column(self, step: int) -> int:
-        """The column in the middle of a step."""
+        """Return the column in the middle of a step."""
         return min(int((step - self.begin + 0.5) * self.columns / self.steps), self.columns - 1)
 
 
 def draw(
     plan: Plan, *, columns: int = 80, lines: int = 16, color: bool = False, unicode: bool = True, legend: int = 8
 ) -> str:
-    """The memory map of a plan, with a legend of the largest blocks and those that are live at the peak.
+    """Draw the memory map of a plan, with a legend of the largest blocks and of those live at the peak.
 
     Parameters
     ----------
     plan
-        What to draw.
+        The plan to draw.
     columns, lines
-        The width of the whole and the height of the map.
+        The width of the whole output and the height of the map.
     color
         Whether to use the terminal's colours. Without them every block is drawn with its letter.
     unicode
         Whether to use characters beyond ASCII.
     legend
-        How many blocks the legend names besides those at the peak.
+        Number of blocks in the legend besides those at the peak.
 
     Examples
     --------
@@ -121,7 +121,7 @@ def draw(
 
 
 def size(count: int) -> str:
-    """Bytes in at most eight characters.
+    """Format a number of bytes in at most eight characters.
 
     Examples
     --------
@@ -134,7 +134,7 @@ def size(count: int) -> str:
 
 
 def _blocks(rows: Sequence[PlanRow]) -> list[_Block]:
-    """The blocks with their letters and colours: capitals by size, then what no neighbour in time has."""
+    """Assign letters and colours to blocks: capitals by size, others distinct from neighbours in time."""
     rows = [row for row in rows if row.bytes]
     by_size = sorted(range(len(rows)), key=lambda i: (-rows[i].bytes, rows[i].first, rows[i].offset))
     capitals = dict(zip(by_size, ascii_uppercase, strict=False))
@@ -144,7 +144,7 @@ def _blocks(rows: Sequence[PlanRow]) -> list[_Block]:
         row = rows[index]
         near = [block for block in near if block.row.last >= row.first - 1]
         letter = capitals.get(index) or _unused(ascii_lowercase + digits, len(blocks), {b.letter for b in near})
-        # Five is no divisor of the number of colours, so that blocks in a row get colours far apart.
+        # Five does not divide the number of colours, so successive blocks get distant colours.
         color = _unused(COLORS, 5 * len(blocks), {b.color for b in near})
         blocks.append(_Block(row, letter, color))
         near.append(blocks[-1])
@@ -152,7 +152,7 @@ def _blocks(rows: Sequence[PlanRow]) -> list[_Block]:
 
 
 def _unused(choices: Sequence[_Choice], start: int, used: set[_Choice]) -> _Choice:
-    """The first choice from a place on that is not in use; the one at that place if all are."""
+    """Return the first unused choice from `start` on, or the one at `start` if all are used."""
     turned = [choices[(start + i) % len(choices)] for i in range(len(choices))]
     return next((choice for choice in turned if choice not in used), turned[0])
 
@@ -165,7 +165,9 @@ def _scale(plan: Plan, room: int, lines: int) -> _Scale:
 
 
 def _cells(blocks: Sequence[_Block], scale: _Scale, lines: int) -> list[list[_Block | str | None]]:
-    """For each line from the top and each column: the block that fills most of it, "" for little, None for nothing."""
+    """Return the cells by line from the top and by column: the block that fills most of it, "" if sparse, None if
+    empty.
+    """
     steps_a_column = scale.steps / scale.columns
     bytes_a_line = scale.bytes / lines
     filled: list[list[float]] = [[0.0] * scale.columns for _ in range(lines)]
@@ -189,7 +191,7 @@ def _cells(blocks: Sequence[_Block], scale: _Scale, lines: int) -> list[list[_Bl
 
 
 def _overlaps(low: float, high: float, unit: float, count: int) -> Iterator[tuple[int, float]]:
-    """The cells of a given width that a stretch touches, each with the part of it that is covered."""
+    """Yield the cells of a given width that a range touches, each with the fraction that is covered."""
     for cell in range(int(low / unit), min(math.ceil(high / unit - 1e-9), count)):
         covered = (min(high, (cell + 1) * unit) - max(low, cell * unit)) / unit
         if covered > 1e-9:
@@ -204,7 +206,7 @@ def _in_letters(blocks: Sequence[_Block], scale: _Scale, marks: _Marks) -> list[
 
 
 def _in_color(blocks: Sequence[_Block], scale: _Scale, marks: _Marks) -> list[str]:
-    """Every line holds two rows of cells: the upper half in the foreground, the lower in the background."""
+    """Draw two rows of cells per line: the upper half in the foreground, the lower in the background."""
     halves = _cells(blocks, scale, 2 * scale.lines)
     pairs = list(zip(halves[0::2], halves[1::2], strict=True))
     spots = _letter_spots(pairs)
@@ -222,7 +224,7 @@ def _in_color(blocks: Sequence[_Block], scale: _Scale, marks: _Marks) -> list[st
 
 
 def _cell(above: _Block | str | None, below: _Block | str | None, letter: str, marks: _Marks) -> tuple[str, str]:
-    """Colours and character of one place on the screen."""
+    """Return the style and the character of one position on the screen."""
     if isinstance(above, _Block) and isinstance(below, _Block):
         if above is below:
             return f";30;48;5;{above.color}", letter
@@ -235,7 +237,7 @@ def _cell(above: _Block | str | None, below: _Block | str | None, letter: str, m
 
 
 def _letter_spots(pairs: Sequence[tuple[list[_Block | str | None], list[_Block | str | None]]]) -> dict[tuple, str]:
-    """The place nearest to the middle of each block that has one to itself."""
+    """Return for each block the position nearest to its middle that it fills alone, with its letter."""
     own: dict[_Block, list[tuple[int, int]]] = {}
     for line, (upper, lower) in enumerate(pairs):
         for column, (above, below) in enumerate(zip(upper, lower, strict=True)):
@@ -250,7 +252,7 @@ def _letter_spots(pairs: Sequence[tuple[list[_Block | str | None], list[_Block |
 
 
 def _labels(total: int, lines: int) -> list[str]:
-    """Addresses beside the lines: the top, the bottom and a few between."""
+    """Return addresses beside the lines: the top, the bottom and a few between."""
     every = max(lines // 4, 1)
     labels = [""] * lines
     for line in range(0, lines - every // 2, every):
@@ -268,7 +270,7 @@ def _peak_line(peak: int, scale: _Scale, marks: _Marks) -> str:
 
 
 def _axis(scale: _Scale, marks: _Marks) -> list[str]:
-    """The line under the map with a tick every so many steps, and the numbers of those steps."""
+    """Return the line under the map, with a tick at regular steps, and the numbers of those steps."""
     rail, numbers = [marks.floor] * scale.columns, [" "] * scale.columns
     every = next(n for n in _round_numbers() if n * scale.columns >= _TICKS_APART * scale.steps)
     for step in range(0, scale.begin + scale.steps, every):
@@ -280,7 +282,7 @@ def _axis(scale: _Scale, marks: _Marks) -> list[str]:
 
 
 def _strips(plan: Plan, scale: _Scale, marks: _Marks) -> list[str]:
-    """A line that shows which steps are computed by strips, and how many: equal strips are drawn once."""
+    """Return a line that shows which steps are tiled, and the number of tiles: equal tiles are drawn once."""
     if not plan.regions:
         return []
     line = [" "] * scale.columns
@@ -299,7 +301,7 @@ def _round_numbers() -> Iterator[int]:
 
 
 def _span(row: PlanRow, steps: int) -> str:
-    """The steps of a block; inputs and outputs in scratch live before the first and after the last."""
+    """Format the steps of a block; inputs and outputs in scratch live before the first and after the last."""
     first = "start" if row.first < 0 else str(row.first)
     last = "end" if row.last >= steps else str(row.last)
     return first if first == last else f"{first}-{last}"

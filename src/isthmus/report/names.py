@@ -1,4 +1,4 @@
-"""Short forms of tensor names: converters join several paths into one name, and most of each path is the same."""
+"""Short forms of tensor names. Converters join several paths into one name, and most of each path is the same."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ import re
 from collections.abc import Sequence
 
 _TAIL = re.compile(r"(@[^;/\s]+)?( \(work\))?$")
-"""What tells apart copies of one name: the turn of an unrolled loop, and work space from its result."""
+"""Distinguishes copies of one name: the iteration of an unrolled loop, and work space from its result."""
 
 
 def shorten(names: Sequence[str], width: int, ellipsis: str = "…") -> list[str]:
-    """Names cut to a width so that what differs between them stays.
+    """Shorten names to a width and keep what differs between them.
 
-    Of names that a converter joined with ``;`` the first counts. Folders that all of the names share are left out, and
-    of what is still too long the end is kept. Characters that a terminal would act on are replaced.
+    Of paths that a converter joined with ``;`` the first is used. Folders that all of the names share are omitted, and
+    of a name that is still too long the end is kept. Characters that would control a terminal are replaced.
 
     Parameters
     ----------
     names
         Names that are shown together.
     width
-        The most characters of each.
+        The maximum length of each.
     ellipsis
-        What stands for the part that is left out.
+        What replaces the omitted part.
 
     Examples
     --------
@@ -38,14 +38,14 @@ def shorten(names: Sequence[str], width: int, ellipsis: str = "…") -> list[str
 
 
 def _end(name: str, width: int, ellipsis: str) -> str:
-    """The end of a name, from the beginning of a folder where that costs little."""
+    """Return the end of a name, starting at a folder if that loses little."""
     end = name[len(name) - width + len(ellipsis) :]
     folder = end.find("/")
     return (ellipsis + (end[folder:] if 0 <= folder <= width // 3 else end))[:width]
 
 
 def _split(name: str) -> tuple[list[str], str]:
-    """The folders of a name's first path with its last part, and the tail that sets it apart."""
+    """Split a name into the parts of its first path and the tail that distinguishes copies."""
     found = _TAIL.search(name)
     tail = found.group() if found else ""
     whole = name[: len(name) - len(tail)]
@@ -54,7 +54,7 @@ def _split(name: str) -> tuple[list[str], str]:
 
 
 def _shared_folders(paths: Sequence[Sequence[str]]) -> int:
-    """How many folders all paths begin with; the last part of a path is no folder."""
+    """Return the number of leading folders that all paths share; the last part of a path is not a folder."""
     if len(paths) < 2:
         return 0
     most = min(len(path) for path in paths) - 1

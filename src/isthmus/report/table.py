@@ -1,4 +1,4 @@
-"""Rows of a plan as a table."""
+"""A table of the rows of a plan."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _FIXED = 4 * 12 + 2
 
 
 def tabulate(rows: Sequence[PlanRow], columns: int = 80) -> str:
-    """A line for each block: offset, bytes, first and last step, name.
+    """Return a line for each block: offset, bytes, first and last step, name.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The trade-off between scratch and time: one line a limit, bars for memory, and which to choose."""
+"""The trade-off between scratch and time: one line per limit, bars for memory, and which to choose."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 BOUNDED = "left out long stretches, since there are many steps: strips might do better"
-"""What is said of a search for strips that has ended at its bound of work."""
+"""The message for a tiling search that has reached its bound of work."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """What one limit gives.
+    """The result of one limit.
 
     Parameters
     ----------
     limit
-        As a user says it; empty for none.
+        The limit as a user writes it; empty for none.
     scratch_bytes
-        What the plan then takes.
+        The scratch of the plan with this limit.
     times
-        The time of a run, in times that of a run without a limit.
+        The time of a run relative to a run without a limit.
     regions
-        How many stretches are computed by strips.
+        Number of fused regions.
     """
 
     limit: str
@@ -32,7 +32,7 @@ class Point:
 
 
 def choose(points: Sequence[Point], slower: float, room: int | None) -> Point | None:
-    """The point to take: the mildest limit that fits the room, or the least scratch that costs no more than `slower`.
+    """Choose a point: the mildest limit that fits the room, or the least scratch within `slower`.
 
     Examples
     --------
@@ -48,7 +48,7 @@ def choose(points: Sequence[Point], slower: float, room: int | None) -> Point | 
 
 
 def draw_tradeoff(points: Sequence[Point], chosen: Point | None, columns: int = 80, unicode: bool = True) -> str:
-    """The points as a table with bars; the chosen one is marked.
+    """Draw the points as a table with bars; mark the chosen one.
 
     Examples
     --------

@@ -1,1 +1,1 @@
-"""What the operating system gives: descriptors, threads, locks, files and child processes, safe from interrupts."""
+"""System resources with protection against interrupts: descriptors, threads, locks, files and child processes."""

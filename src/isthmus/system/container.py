@@ -1,8 +1,8 @@
-"""Containers: a header of facts in JSON and named sections of bytes, in one file that is mapped, not parsed.
+"""Containers: a JSON header and named sections of bytes, in one file that is mapped, not parsed.
 
-Whatever this software keeps of programs and graphs has this form, which docs/context-binary.md describes; a
-`ContainerFormat` states what differs. Nothing that is read is trusted: prefix, lengths, checksum and gaps are checked
-before a section is handed out, and there is no pickle in it. What header and sections mean is checked by their reader.
+All files of programs and graphs have this form, which docs/context-binary.md describes. A `ContainerFormat` states how
+a kind of file differs. Nothing that is read is trusted: prefix, lengths, checksum and gaps are checked before a section
+is handed out, and there is no pickle in it. The reader of header and sections checks their meaning.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Any
 from isthmus.errors import Code, QnnError
 
 MAX_HEADER = 1 << 26
-"""The most bytes of a header. Read as JSON it takes some ten times as much."""
+"""Maximum size of a header in bytes. Parsed JSON takes about ten times as much memory."""
 MALFORMED = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError, MemoryError)
-"""What reading a header raises where that does not have the expected form."""
+"""Exceptions that reading a header raises if it does not have the expected form."""
 _FIELDS = struct.Struct("<8sIIQ")
 _START = _FIELDS.size + hashlib.sha256().digest_size
 
@@ -32,17 +32,17 @@ class ContainerFormat:
     Parameters
     ----------
     magic
-        The 8 bytes that it begins with.
+        The 8 bytes that the file begins with.
     version
-        The version that is written, and the only one that is read.
+        The version that is written, and the only one that can be read.
     alignment
-        What each section begins at a multiple of, counted from the beginning of the file.
+        The alignment of each section, counted from the start of the file.
     what
-        What it is called in messages.
+        Its name in messages.
     damaged, other_version
-        The codes of refusals.
+        The codes of the errors.
     is_hashed
-        Whether the checksum covers the sections too, or the header alone.
+        Whether the checksum covers the sections as well as the header.
     """
 
     magic: bytes
@@ -54,7 +54,7 @@ class ContainerFormat:
     is_hashed: bool
 
     def pack(self, header: Mapping[str, Any], sections: Mapping[str, bytes | memoryview]) -> list[bytes | memoryview]:
-        """Give the pieces of a file, to be joined or written one after the other; sections are not copied.
+        """Return the pieces of a file, to be joined or written in order; sections are not copied.
 
         Examples
         --------
@@ -76,17 +76,17 @@ class ContainerFormat:
     def unpack(
         self, content: bytes | bytearray | memoryview | mmap.mmap, verify: bool = True
     ) -> tuple[dict[str, Any], dict[str, memoryview]]:
-        """Give header and sections, which are views of `content`.
+        """Return the header and the sections, which are views of `content`.
 
         Parameters
         ----------
         verify
-            Whether to compute the checksum where it covers the sections. Everything else is checked in any case.
+            Whether to compute the checksum if it covers the sections. Everything else is always checked.
 
         Raises
         ------
         QnnError
-            `other_version` for a file of another version, `damaged` for all else.
+            `other_version` for a file of another version, `damaged` for everything else.
         """
         view = memoryview(content).cast("B")
         if view[: len(self.magic)] != self.magic:
@@ -123,27 +123,27 @@ class ContainerFormat:
         return header, sections
 
     def refusal(self, rule: str, code: Code | None = None) -> QnnError:
-        """Make the error for a file that is damaged, or that breaks a rule with a code of its own."""
+        """Return the error for a file that is damaged, or that breaks a rule with its own code."""
         return QnnError(code or self.damaged, self.what, rule)
 
     def malformed(self, problem: Exception) -> QnnError:
-        """Make the error for a header that does not have the expected form."""
+        """Return the error for a header that does not have the expected form."""
         return self.refusal(f"its header is not well-formed: {problem}")
 
     def outdated(self, rule: str) -> QnnError:
-        """Make the error for a file that another version of this software can read."""
+        """Return the error for a file of another version of this software."""
         return QnnError(self.other_version, self.what, rule, "Generate it again.")
 
 
 def as_size(value: object, most: int = (1 << 63) - 1) -> int:
-    """Give a number of a header that is a size, an offset or an index; a ValueError for all else."""
+    """Return a header's number that is a size, an offset or an index; otherwise raise a ValueError."""
     if type(value) is not int or not 0 <= value <= most:
         raise ValueError(f"{value!r} is not a number from 0 to {most}")
     return value
 
 
 def as_text(value: object) -> str:
-    """Give a text of a header; a ValueError for all else."""
+    """Return a header's string; otherwise raise a ValueError."""
     if not isinstance(value, str):
         raise ValueError(f"{value!r} is not a text")
     return value

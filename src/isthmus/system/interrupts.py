@@ -1,11 +1,11 @@
-"""What no handler of a signal can come between: opening and owning, starting and knowing, forgetting and ending.
+"""Operations that no signal handler can split: opening descriptors, starting threads, running finalizers.
 
-Python runs handlers in the main thread between any two instructions, also after a call has returned and before what it
-returned is stored. A handler that raises there, as Ctrl-C does, takes with it what was just opened. To block signals
-meanwhile does not help: every other thread can receive them, and the handler is run in the main thread all the same.
-To exchange the handlers meanwhile would meddle with what is the client's. So what must not be lost is never Python's
-alone: a single call into C has it opened and puts it into an object that ends it in C as well. What cannot be done by
-one call is done on another thread, where no handler runs, or is on record before it begins and safe to repeat.
+Python runs signal handlers in the main thread between any two instructions, also after a call has returned and before
+its result is stored. If a handler raises there, as Ctrl-C does, whatever was just opened is lost. Blocking signals does
+not help: another thread can receive them, and the handler still runs in the main thread. Replacing the handlers would
+interfere with the client's. So nothing that must not be lost is ever held by Python code alone: a single C call opens
+it and puts it into an object that also closes it in C. What one call cannot do is done on another thread, where no
+handler runs, or it is recorded before it begins and is safe to repeat.
 """
 
 from __future__ import annotations
@@ -23,35 +23,35 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 _A_WAIT = 0.1
-"""Seconds that handlers may have to wait."""
+"""Seconds that signal handlers may have to wait."""
 _SECONDS_TO_START = 5.0
 
 
 class FileDescriptor(Protocol):
-    """A file descriptor with an owner: it is closed by `close`, at the end of a ``with``, or when it is forgotten."""
+    """A file descriptor with an owner: it is closed by `close`, at the end of a ``with``, or when it is collected."""
 
     def fileno(self) -> int:
-        """Its number; a `ValueError` after its end."""
+        """Return the descriptor's number, or raise a `ValueError` after it is closed."""
 
     def close(self) -> None:
-        """Close it; safe to call again."""
+        """Close the descriptor; safe to call again."""
 
     def __enter__(self) -> Any:
-        """Itself."""
+        """Return itself."""
 
     def __exit__(self, *exception: Any) -> Any:
-        """Close it."""
+        """Close the descriptor."""
 
 
 def own_fd(open_: Callable[..., int], *arguments: Any) -> FileDescriptor:
-    """What a call of the system opens, with an owner before any handler can run.
+    """Open a file descriptor that has an owner before any signal handler can run.
 
     Parameters
     ----------
     open_
-        A function written in C that answers a new file descriptor: `os.open`, `os.memfd_create`, `os.dup` …
+        A function written in C that returns a new file descriptor: `os.open`, `os.memfd_create`, `os.dup` …
     arguments
-        What it is called with.
+        Its arguments.
 
     Examples
     --------
@@ -60,23 +60,23 @@ def own_fd(open_: Callable[..., int], *arguments: Any) -> FileDescriptor:
     ...     len(os.read(file.fileno(), 1))
     1
     """
-    # An epoll object takes any descriptor as it is, and closes it in C: when told to, and without a word when it is
-    # forgotten. (A file object would look at it first, refuse a directory, and leave that open.) `map` and the
-    # unpacking are C too: the first instruction that comes after the opening has the owner.
+    # An epoll object accepts any descriptor unchecked and closes it in C, by `close` or silently when it is collected.
+    # (A file object would check it first, refuse a directory, and leave that open.) `map` and the unpacking are C too:
+    # the owner exists before the first Python instruction after the opening.
     [descriptor] = map(select.epoll.fromfd, map(open_, *((argument,) for argument in arguments)))
     return descriptor
 
 
 def start(thread: threading.Thread) -> None:
-    """Start a thread: after an interrupt it has been started, or never will be.
+    """Start a thread; after an interrupt it either has been started or never will be.
 
-    `Thread.start` itself, interrupted, may leave one that runs and counts as not started, or breaks its own record. And
-    it waits for ever for one that had not enough memory to begin.
+    An interrupted `Thread.start` may leave a thread that runs but counts as not started, or may corrupt its own state.
+    It also waits forever for a thread that had not enough memory to begin.
 
     Raises
     ------
     RuntimeError
-        If the system starts no more threads.
+        If the system cannot start another thread.
     """
     begun, starters, problems = _thread.allocate_lock(), list[int](), list[BaseException]()
 
@@ -89,7 +89,7 @@ def start(thread: threading.Thread) -> None:
             begun.release()
 
     begun.acquire()
-    # From here on the new thread alone keeps the function: it goes with that thread.
+    # From here on only the new thread keeps the function alive: it is freed with that thread.
     begins, alive = [begin], weakref.ref(begin)
     del begin
     try:
@@ -107,19 +107,19 @@ def start(thread: threading.Thread) -> None:
 
 
 class _NotBegun(RuntimeError):
-    """A thread that was started and does not run."""
+    """The error for a thread that was started but does not run."""
 
 
 def _await_start(begun: _thread.LockType, alive: weakref.ref[Any]) -> None:
-    """Wait until a thread has begun; `_NotBegun` for one that has died before it could say so.
+    """Wait until a thread has begun; raise `_NotBegun` if it has died before it could report that.
 
-    That happens where memory is short: the system starts the thread, and Python has nothing left to run it with. Time
-    in which this process is stopped does not count.
+    That happens when memory is short: the system starts the thread, but Python lacks the memory to run it. Time in
+    which this process is stopped does not count.
     """
     left = _SECONDS_TO_START
     while not begun.acquire(timeout=_A_WAIT):
         if alive() is None:
-            # It may have said so since.
+            # The thread may have reported since.
             if begun.acquire(blocking=False):
                 return
             raise _NotBegun("a new thread has ended before it began")
@@ -129,19 +129,20 @@ def _await_start(begun: _thread.LockType, alive: weakref.ref[Any]) -> None:
 
 
 class Finalizer(weakref.ref):  # type: ignore[type-arg]
-    """Something to be called when an object is forgotten, or before: it is on record until it has been done whole.
+    """A finalizer that is retried until it has completed, unlike `weakref.finalize`.
 
-    What an interrupt comes into is done again when the next object is forgotten or the next ending made, so it must be
-    safe to repeat. (`weakref.finalize` strikes its record off first, and what is interrupted then is never done.)
+    It runs when its owner is collected, or earlier. If it is interrupted, it runs again when the next owner is
+    collected or the next finalizer is created, so it must be safe to repeat. (`weakref.finalize` removes its record
+    first, so an interrupted one is never completed.)
 
     Parameters
     ----------
     owner
-        Whose end it is.
+        The object whose end it waits for.
     tell, arguments
-        What is called; it must not know the owner.
+        The function to call and its arguments; they must not refer to the owner.
     at_exit
-        Whether it is to be done when the interpreter ends, too.
+        Whether it also runs when the interpreter exits.
 
     Examples
     --------
@@ -159,7 +160,8 @@ class Finalizer(weakref.ref):  # type: ignore[type-arg]
 
     def __new__(cls, owner: Any, tell: Callable[..., object], *arguments: Any, at_exit: bool = False) -> Finalizer:
         run_pending()
-        # Of two references to one object the younger is told first: it puts itself down, which is one call of C.
+        # Weakref callbacks run newest first. The finalizer's own callback only appends to a deque, which is atomic;
+        # then `prompt` runs it.
         prompt = weakref.ref(owner, run_pending)
         self = super().__new__(cls, owner, _gone.append)
         self._tell, self._arguments, self._prompt = tell, arguments, prompt
@@ -176,17 +178,17 @@ class Finalizer(weakref.ref):  # type: ignore[type-arg]
 
     @property
     def waits(self) -> bool:
-        """Whether it has still to be done."""
+        """Whether it has not completed yet."""
         return self in _waiting or self in _at_exit
 
     def run(self) -> None:
-        """Do it, unless it has been."""
+        """Run the finalizer, unless it has completed."""
         if self.waits:
             self._tell(*self._arguments)
             self.forget()
 
     def forget(self) -> None:
-        """Have it never done."""
+        """Cancel the finalizer: it will never run."""
         _waiting.discard(self)
         _at_exit.discard(self)
 
@@ -197,15 +199,16 @@ _gone: deque[Finalizer] = deque()
 
 
 def run_pending(reference: object = None) -> None:
-    """Do what is left to be done of objects that were forgotten. More than one thread may be at it.
+    """Run the pending finalizers of collected objects. Several threads may do this at once.
 
-    An ending that fails by itself, and so fails again, is given up, and `sys.unraisablehook` told: whoever comes next
-    has nothing to do with it. What a handler raised within one that then succeeds is the client's, and goes on to it.
+    A finalizer that fails twice is given up and reported to `sys.unraisablehook`, since the present caller has nothing
+    to do with it. If a signal handler raised in a finalizer that then succeeds, the exception is the client's and is
+    raised.
     """
     while _gone:
         ending, raised = _gone[0], None
         if _is_under_way(ending):
-            # It has made or ended something that has an ending, which is done after it.
+            # The running finalizer has created or ended something with a finalizer of its own, which runs afterwards.
             return
         try:
             ending.run()
@@ -224,9 +227,9 @@ def run_pending(reference: object = None) -> None:
 
 
 def _is_under_way(ending: Finalizer) -> bool:
-    """Tell whether this thread is in the midst of an ending.
+    """Return whether this thread is already running a finalizer.
 
-    The stack says so. A record of it could be left wrong by an interrupt, or by another thread that is at it too.
+    The stack shows that. A flag could be left wrong by an interrupt, or by another thread that does the same.
     """
     frame = sys._getframe(1).f_back
     while frame is not None:
@@ -237,12 +240,12 @@ def _is_under_way(ending: Finalizer) -> bool:
 
 
 class _Told:
-    """Python itself tells of what it raises when it is called, under this name.
+    """A callback whose exception Python itself reports, under this name.
 
-    That is `sys.unraisablehook`, whoever has set it: for what fails where nobody can be told, and nothing ends by it.
-    `sys.excepthook` is not: it is told of what ends a thread or the program, and there are those who report a crash
-    from there, or end the program. Python's own hook takes nothing but what Python has made; so this is the callback of
-    a reference, and what a callback raises goes there.
+    Python reports it to `sys.unraisablehook`, even if a client has replaced that: it is for errors that cannot be
+    raised to anyone and end nothing. `sys.excepthook` is for errors that end a thread or the program, and some clients
+    report a crash or exit from there. Python's own hook accepts only arguments that Python has made. So this is a
+    weakref callback, whose exceptions go to that hook.
     """
 
     def __init__(self, problem: Exception, name: str) -> None:
@@ -259,16 +262,16 @@ class _Told:
 
 
 class _Mortal:
-    """Something that a reference can be to."""
+    """An object that can be weakly referenced."""
 
 
 def _tell_of(problem: Exception, ending: Finalizer) -> None:
-    """Tell of an ending that failed, as Python tells of what fails where nobody can be told (`_Told`)."""
+    """Report a failed finalizer through `sys.unraisablehook` (`_Told`)."""
     _Told(problem, f"{ending._tell!r}, which is given up")
 
 
 def warn_forgotten(text: str) -> None:
-    """Say that something was forgotten which should have been closed; where that is an error, it is told, no more."""
+    """Warn that an object was collected without being closed; if warnings are errors, only report it."""
     try:
         warnings.warn(text, ResourceWarning, stacklevel=3)
     except ResourceWarning as problem:

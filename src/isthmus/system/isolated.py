@@ -1,7 +1,7 @@
-"""Starts one of our own modules as a child process that no folder and no variable of the caller's can slip code into.
+"""Start of our own modules as child processes into which no folder or variable of the caller can inject code.
 
 A plain ``python -m`` puts the working folder first on the import path and obeys every ``PYTHON*`` variable: a file
-``numpy.py`` beside a model would be run. An isolated child imports the very package that runs here, wherever it was
+``numpy.py`` beside a model would be run. An isolated child imports the same package that runs here, wherever it was
 imported from, and everything else from the interpreter's own folders.
 """
 
@@ -19,7 +19,7 @@ from isthmus.errors import Code, QnnError
 
 _PR_SET_PDEATHSIG = 1
 STANDARD = 2
-"""The last of the standard descriptors: input, output, errors."""
+"""The last of the standard descriptors: input, output, error."""
 
 _KEPT = frozenset(
     ("PATH", "HOME", "LANG", "TMPDIR", "XDG_CACHE_HOME", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -28,9 +28,9 @@ _KEPT_PREFIXES = ("LC_", "ISTHMUS_")
 _LIBRARIES = "LD_LIBRARY_PATH"
 
 # `-I` leaves the standard library and the interpreter's site-packages on the path. The user's own site-packages go
-# between them, where this process has them too: versions must be the same here and there. The folder of the package
-# comes last, for dependencies installed beside it (``pip install --target``); the package itself is taken from there
-# and nowhere else, whatever else has its name.
+# between them if this process has them too: versions must be the same in both. The folder of the package comes last,
+# for dependencies installed beside it (``pip install --target``). The package itself is always taken from there,
+# whatever else has its name.
 _BOOTSTRAP = """\
 import importlib.machinery, importlib.util, runpy, site, sys
 root, user, module = sys.argv[1:4]
@@ -49,16 +49,16 @@ runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 def command(module: str, *arguments: str) -> list[str]:
-    """The command line that runs a module of this package as a program, isolated.
+    """Return the command line that runs a module of this package as an isolated program.
 
-    Start it with `environment`, or with more variables than those, but none that are meant for the interpreter.
+    Start it with the variables of `environment`. Others may be added, but none that the interpreter reads.
 
     Parameters
     ----------
     module
         Its full name, for example ``"isthmus.backends.accelerator"``.
     arguments
-        What it finds in ``sys.argv[1:]``.
+        Its ``sys.argv[1:]``.
     """
     if not sys.executable:
         raise QnnError(
@@ -70,24 +70,24 @@ def command(module: str, *arguments: str) -> list[str]:
     root = str(Path(__file__).absolute().parents[2])
     user = site.getusersitepackages() if site.ENABLE_USER_SITE else ""
     flags = ["-I", "-B"] if sys.dont_write_bytecode else ["-I"]
-    # Found by a relative entry of PATH its name is relative, and the child begins in another folder.
+    # If it was found through a relative entry of PATH, its name is relative, and the child starts in another folder.
     return [os.path.abspath(sys.executable), *flags, "-c", _BOOTSTRAP, root, user, module, *arguments]
 
 
 def passable(fd: int) -> int:
-    """Duplicate a descriptor beyond the standard ones, where it keeps its number in a child.
+    """Duplicate a descriptor above the standard ones, so that it keeps its number in a child.
 
-    A client that has closed its standard input or output gets their numbers for whatever it opens next, and a child has
-    its own in these places.
+    If a client has closed its standard input or output, their numbers go to whatever it opens next; a child has its own
+    descriptors there.
     """
     return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, STANDARD + 1)
 
 
 def environment() -> dict[str, str]:
-    """The variables that a child needs: where things are, the language, and our own settings. Nothing else.
+    """Return the variables that a child needs: paths, language and our own settings. Nothing else.
 
-    Numba's settings are left behind too: what is compiled depends on what the key of the cache knows of, only. Of
-    the folders to search for libraries those without a full name are dropped, as they mean the working folder.
+    Numba's settings are excluded too: compiled code may depend only on what the cache key covers. Relative library
+    search folders are dropped, since they refer to the working folder.
     """
     kept = {name: value for name, value in os.environ.items() if name in _KEPT or name.startswith(_KEPT_PREFIXES)}
     libraries = [folder for folder in os.environ.get(_LIBRARIES, "").split(os.pathsep) if os.path.isabs(folder)]
@@ -97,8 +97,8 @@ def environment() -> dict[str, str]:
 
 
 def end_with(parent: int) -> None:
-    """In a child: have the system end this process with the thread that started it, in process `parent`."""
+    """Make the system kill this child process when the thread that started it, in process `parent`, ends."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    # A parent that had died before could not be noticed that way.
+    # The signal does not come if the parent had died before.
     if os.getppid() != parent:
         os._exit(1)

@@ -1,6 +1,6 @@
-"""The lock of what outlives a fork: one that another thread held then is free in the child.
+"""A lock that survives a fork: if another thread held it, it is free in the child.
 
-Only the thread that forks goes on in the child. A lock that another one held there would never be released.
+Only the forking thread continues in the child. A lock held by another thread would never be released there.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _locks: weakref.WeakSet[Lock] = weakref.WeakSet()
 
 
 class Lock(RLock):  # type: ignore[misc]
-    """A lock that its holder can take again, and that a forked child finds free.
+    """A reentrant lock that is free in a forked child, unless the forking thread holds it.
 
     Examples
     --------
@@ -27,7 +27,7 @@ class Lock(RLock):  # type: ignore[misc]
         _locks.add(self)
 
     def _free_after_fork(self) -> None:
-        # The thread that forked goes on in the child, and releases what it holds.
+        # The forking thread continues in the child and releases what it holds.
         if not self._is_owned():  # type: ignore[attr-defined]
             self._at_fork_reinit()  # type: ignore[attr-defined]
 

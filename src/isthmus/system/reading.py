@@ -1,8 +1,8 @@
-"""Files that are read: regular ones, of bounded size, opened without waiting.
+"""Reading of regular files of bounded size, opened without blocking.
 
-A pipe would wait for its other end, a device may never end. Whatever is wrong is an `OSError` whose `strerror` says it.
-What is mapped is a sealed copy: whoever owns a file may write or cut it at any time, and views of it must not change,
-nor end the process that reads them.
+A pipe would wait for its other end, and a device may never end. Every problem is an `OSError` whose `strerror`
+describes it. Mapped files are sealed copies: the owner of a file may write or truncate it at any time, and views of it
+must neither change nor crash the process that reads them.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from typing import BinaryIO, cast
 from isthmus.system.interrupts import FileDescriptor, own_fd
 
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
-"""What keeps everybody from changing a descriptor's memory."""
+"""Seals that prevent any change to a descriptor's memory."""
 
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _PIECE = 1 << 20
 
 
 def opened(path: str | os.PathLike[str]) -> BinaryIO:
-    """A stream of a regular file.
+    """Open a regular file as a stream.
 
     Examples
     --------
@@ -44,13 +44,13 @@ def opened(path: str | os.PathLike[str]) -> BinaryIO:
         if not stat.S_ISREG(mode):
             number, kind = (errno.EISDIR, "a directory") if stat.S_ISDIR(mode) else (errno.EINVAL, "a pipe or a device")
             raise OSError(number, f"{kind}, not a file", name)
-        # The stream has a descriptor of its own, as `own_fd` has: in one call of C.
+        # The stream gets its own descriptor in a single C call, as in `own_fd`.
         [file] = map(io.FileIO, map(os.dup, (own.fileno(),)))
         return cast(BinaryIO, io.BufferedReader(file))
 
 
 def beginning(path: str | os.PathLike[str], nbytes: int) -> bytes:
-    """The first bytes of a regular file, or all that it has; none of one that cannot be read."""
+    """Return the first bytes of a regular file, or all if it has fewer; nothing if it cannot be read."""
     try:
         with opened(path) as stream:
             return stream.read(nbytes)
@@ -59,7 +59,7 @@ def beginning(path: str | os.PathLike[str], nbytes: int) -> bytes:
 
 
 def begins(path: str | os.PathLike[str], magic: bytes) -> bool:
-    """Whether a regular file can be read and begins with these bytes.
+    """Return whether a regular file can be read and begins with these bytes.
 
     Examples
     --------
@@ -70,7 +70,7 @@ def begins(path: str | os.PathLike[str], magic: bytes) -> bool:
 
 
 def contents(path: str | os.PathLike[str], most: int) -> bytes:
-    """All of a regular file that has at most so many bytes.
+    """Return the contents of a regular file of at most `most` bytes.
 
     Examples
     --------
@@ -81,7 +81,7 @@ def contents(path: str | os.PathLike[str], most: int) -> bytes:
     with opened(path) as stream:
         told = os.fstat(stream.fileno()).st_size
         content = stream.read(told + 1) if told <= most else b""
-        # Not every file tells its size beforehand, and it may grow meanwhile.
+        # Some files do not report their size, and a file may grow meanwhile.
         while told <= most and len(content) <= most and (more := stream.read(_PIECE)):
             content += more
     if told > most or len(content) > most:
@@ -90,7 +90,7 @@ def contents(path: str | os.PathLike[str], most: int) -> bytes:
 
 
 def sealed(name: str, write: Callable[[BinaryIO], object]) -> FileDescriptor:
-    """Memory that `write` has filled and that nobody can change any more; `name` is for the curious."""
+    """Return memory that `write` has filled and that is sealed against changes; `name` is only informative."""
     own = own_fd(os.memfd_create, name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         with open(own.fileno(), "wb", closefd=False) as stream:
@@ -103,12 +103,12 @@ def sealed(name: str, write: Callable[[BinaryIO], object]) -> FileDescriptor:
 
 
 def seal(fd: int) -> None:
-    """Keep everybody from changing a descriptor's memory, for good; an `OSError` if somebody has it mapped to write."""
+    """Seal a descriptor's memory against changes for good; an `OSError` if it is mapped writable somewhere."""
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS | fcntl.F_SEAL_SEAL)
 
 
 def mapped(path: str | os.PathLike[str], most: int) -> mmap.mmap:
-    """All of a regular file that has at most so many bytes and at least one, copied once, sealed and mapped.
+    """Map a sealed copy of a regular file that has at least one and at most `most` bytes.
 
     Examples
     --------
@@ -119,7 +119,7 @@ def mapped(path: str | os.PathLike[str], most: int) -> mmap.mmap:
 
     def copy(kept: BinaryIO) -> None:
         with opened(path) as stream:
-            # Not every file tells its size beforehand, and it may grow meanwhile.
+            # Some files do not report their size, and a file may grow meanwhile.
             left = 0 if os.fstat(stream.fileno()).st_size > most else most + 1
             while left and (piece := stream.read(min(_PIECE, left))):
                 kept.write(piece)

@@ -1,11 +1,11 @@
 """State-changing calls on a thread that no signal handler reaches.
 
 Python runs signal handlers in the main thread, between any two of its instructions, and a handler may raise (Ctrl-C
-does). A shielded call that is made from the main thread runs on a helper thread while the main thread waits for it, so
-the code below it is ordinary Python: the next line is always reached. An interrupt is noted, the call is asked to end
-early (`check`), what it has created is released, and only then does the interrupt go on to the caller.
+does). A shielded call from the main thread runs on a helper thread while the main thread waits for it. So the code
+below it is ordinary Python: the next line is always reached. An interrupt is recorded, the call is asked to end early
+(`check`), what it has created is released, and only then is the interrupt raised to the caller.
 
-docs/interrupts.md says which paths are not shielded, and why.
+docs/interrupts.md lists the paths that are not shielded, and why.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 PIECE = 0.05
-"""Seconds between two looks of the main thread: a signal that another thread receives does not end its wait."""
+"""Seconds between the main thread's checks: a signal that another thread receives does not end its wait."""
 
 
 class Cancelled(QnnError):
-    """The answer to a call whose caller was interrupted; only the code below the call sees it."""
+    """The error in a call whose caller was interrupted; only the code below the call sees it."""
 
     def __init__(self) -> None:
         super().__init__(Code.COMMON_GENERAL, "call", "its caller was interrupted")
@@ -55,7 +55,7 @@ def shielded(function: Any = None, /, *, release: Callable[[Any], object] | None
     Parameters
     ----------
     release
-        Frees what an interrupted call has created: it is called with the result, or, for ``__init__``, with the object.
+        Frees what an interrupted call has created. It is called with the result or, for ``__init__``, with the object.
 
     Examples
     --------
@@ -77,19 +77,19 @@ def shielded(function: Any = None, /, *, release: Callable[[Any], object] | None
 
 
 def check() -> None:
-    """Raise `Cancelled` if the caller of the shielded call on this thread was interrupted. For loops that take long."""
+    """Raise `Cancelled` if the caller of this thread's shielded call was interrupted. For long loops."""
     call = _now.call
     if call is not None and call.interrupted:
         raise Cancelled
 
 
 class _Call:
-    """One call: what to do, which side has claimed it, and how it ended."""
+    """One call: the function to run, which side has claimed it, and how it ended."""
 
     def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
         self._work: Any = (contextvars.copy_context(), function, arguments, named)
         self.claims: list[object] = []
-        """The first entry decides who has the call: a helper, which then performs it, or its caller, who drops it."""
+        """The first entry decides who has the call: a helper, which performs it, or the caller, which drops it."""
         self.interrupted = False
         self.over = False
         self.value: Any = None
@@ -100,17 +100,17 @@ class _Call:
         self.ended.acquire()
 
     def claim(self, who: object) -> bool:
-        """Claim the call; safe to repeat. Whether `who` has it."""
+        """Claim the call and return whether `who` has it; safe to repeat."""
         self.claims.append(who)
         return self.claims[0] is who
 
     @property
     def is_lost(self) -> bool:
-        """Whether the process was forked since: the helper is the parent's."""
+        """Whether the process was forked since: the helper then exists only in the parent."""
         return self.generation != _generation
 
     def perform(self) -> None:
-        """Do it, on a helper thread."""
+        """Perform the call, on a helper thread."""
         _now.call = self
         context, function, arguments, named = self._work
         try:
@@ -118,16 +118,16 @@ class _Call:
             self.value = context.run(function, *arguments, **named)
         except BaseException as problem:
             self.problem = problem
-        # What the call was given must not outlive it here.
+        # The arguments must not be kept alive here after the call.
         self._work = context = function = arguments = named = None
         _now.call = None
 
     def wait(self) -> None:
-        """Wait until it is over, in short pieces. A handler that runs meanwhile may raise."""
-        # Not until the lock is acquired: an interrupt may come right after that.
+        """Wait until the call is over, in short pieces. A signal handler that runs meanwhile may raise."""
+        # The loop must not end with the lock's acquisition: an interrupt may come right after that.
         while not (self.over or self.is_lost):
             if not self.claims and not _idle:
-                # A signal handler has made a call while the only helper has another.
+                # A signal handler has made a call while the only helper is busy with another.
                 with suppress(RuntimeError):
                     start(_Helper())
             self.ended.acquire(True, PIECE)
@@ -141,13 +141,13 @@ class _Now(threading.local):
 
 
 class _Helper(threading.Thread):
-    """A thread that performs calls until another is idle."""
+    """A thread that performs calls until another helper is idle."""
 
     def __init__(self) -> None:
         super().__init__(name="isthmus-shield", daemon=True)
 
     def run(self) -> None:
-        """Perform calls, one after the other."""
+        """Perform calls one after the other."""
         generation, calls = _generation, _calls
         _idle.append(self)
         while len(_idle) == 1 or not calls.empty():
@@ -158,7 +158,7 @@ class _Helper(threading.Thread):
                 if generation != _generation:
                     # The call has forked the process, and this is the child.
                     return
-                # Before its caller goes on, who may have another.
+                # Before its caller continues and may make another call.
                 _idle.append(self)
                 call.over = True
                 call.ended.release()
@@ -176,7 +176,7 @@ _LOCKING = (_PACKAGE, logging.__file__)
 """Files whose code may hold locks that a call needs."""
 _LOCK_FREE = tuple(_PACKAGE + room + os.sep for room in ("tools", "report"))
 _BOUNDARIES = frozenset(("__del__", run_pending.__name__))
-"""Functions that the garbage collector calls, at any place."""
+"""Functions that the garbage collector may call at any point."""
 
 
 def _run(
@@ -191,7 +191,7 @@ def _run(
         try:
             start(_Helper())
         except RuntimeError:
-            # The system starts no more threads. The call itself may work, and one that frees memory should.
+            # The system cannot start another thread. The call itself may work, and one that frees memory should.
             return function(*arguments, **named)
     call = _Call(function, arguments, named)
     try:
@@ -202,13 +202,13 @@ def _run(
         return call.value
     except BaseException as problem:
         if problem is call.problem:
-            # Its traceback leads here: they must not keep each other.
+            # Its traceback refers to this frame: avoid a reference cycle.
             call.problem = None
             raise
         call.interrupted, interrupt = True, problem
     made = (arguments[0],) if function.__name__ == "__init__" else None
     try:
-        # Not a loop, whose jump back would be a place for an interrupt outside of every `try`.
+        # Not a loop: its backward jump would be a point for an interrupt outside every `try`.
         try:
             _abandon(call, release, made)
         finally:
@@ -223,7 +223,7 @@ def _run(
 
 
 def _abandon(call: _Call, release: Callable[[Any], object] | None, made: tuple[Any] | None) -> None:
-    """See an interrupted call to its end, and release what it has created; safe to repeat."""
+    """Wait for an interrupted call to end and release what it has created; safe to repeat."""
     if call.claim(_CALLER):
         return
     _see_through(call)
@@ -232,16 +232,16 @@ def _abandon(call: _Call, release: Callable[[Any], object] | None, made: tuple[A
     if call.undo is None:
         call.undo = _Call(release, made or (call.value,), {})
     if not call.undo.over:
-        # It is performed once, however often it is put there.
+        # It is performed once, however often it is queued.
         _calls.put(call.undo)
         _see_through(call.undo)
     call.value = None
 
 
 def _see_through(call: _Call) -> None:
-    """Wait for the end of a call, whatever handlers raise meanwhile."""
+    """Wait for a call to end, whatever signal handlers raise meanwhile."""
     while not (call.over or call.is_lost):
-        # `suppress` is Python, and so a place for the next interrupt.
+        # `suppress` is Python code, so the next interrupt could come inside it.
         try:  # noqa: SIM105
             call.wait()
         except BaseException:
@@ -249,10 +249,10 @@ def _see_through(call: _Call) -> None:
 
 
 def _is_within_library() -> bool:
-    """Tell whether the main thread is in the midst of library code that something else has made this call from.
+    """Return whether this call was made from inside library code on the main thread.
 
-    That is a signal handler, a client's callback or the garbage collector, and the code that they came into may hold
-    locks: this thread may take those again, a helper would wait for them for ever.
+    The caller is then a signal handler, a client's callback or the garbage collector. The library code that it
+    interrupted may hold locks. This thread can take them again, but a helper would wait for them forever.
     """
     # Not of this frame: it would keep itself.
     frame: FrameType | None = sys._getframe(1)

@@ -1,7 +1,6 @@
-"""Files that are written whole: others see all of the new content, or what was there before.
+"""Atomic writing of files: others see all of the new content, or the old content.
 
-The content is written under another name, which no other writer has, and takes the right one when it is complete.
-Whatever is wrong is an `OSError`.
+The content is written under a unique temporary name and renamed when it is complete. Every problem is an `OSError`.
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 @contextmanager
 def written(path: Path, mode: int | None = None) -> Iterator[BinaryIO]:
-    """A stream whose content becomes the file at `path` when the block ends well; else that path stays as it was.
+    """Yield a stream whose content replaces the file at `path` if the block succeeds; otherwise `path` is unchanged.
 
     Parameters
     ----------
     mode
-        Its permissions, less those that the process withholds from its files. Without it they are those of the file
-        whose place it takes, or the usual ones.
+        Its permissions, reduced by the process's umask. By default those of the file that it replaces, or the usual
+        ones.
     """
-    # The name first: a file that is opened in the moment of an interrupt is known by it.
+    # The name comes first: a file that is created at the moment of an interrupt can then be removed.
     name = path.with_name(f".writing-{os.urandom(8).hex()}")
     try:
         with (
@@ -46,7 +45,7 @@ def written(path: Path, mode: int | None = None) -> Iterator[BinaryIO]:
 
 
 def write_whole(path: Path, content: bytes | memoryview, mode: int = 0o600) -> None:
-    """Write a file; an error or an interrupt leaves nothing of it.
+    """Write a file atomically; an error or an interrupt leaves nothing behind.
 
     Examples
     --------

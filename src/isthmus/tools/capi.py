@@ -1,10 +1,10 @@
-"""``isthmus capi``: libraries that clients of QNN in C load instead of the vendor's.
+"""``isthmus capi``: libraries that C clients of QNN load instead of the vendor's.
 
-``isthmus capi install DIR`` puts a library for each backend (libQnnHtp.so and its like), libQnnSystem.so,
-libQnnLpaiNetRunExtensions.so, libQnnTFLiteDelegate.so and libcdsprpc.so into a folder, with the headers of QNN's
-interface beside them in include.
+``isthmus capi install DIR`` installs a library for each backend (libQnnHtp.so and so on), libQnnSystem.so,
+libQnnLpaiNetRunExtensions.so, libQnnTFLiteDelegate.so and libcdsprpc.so into a folder, and the headers of QNN's
+interface into its subfolder include.
 
-``isthmus capi include`` tells where these headers are.
+``isthmus capi include`` prints where these headers are.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Carry out the command."""
+    """Run the command."""
     if options.action == "include":
         print(installation.INCLUDE)
         return 0

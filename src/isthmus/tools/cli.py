@@ -1,4 +1,4 @@
-"""The entry points of the commands. Nothing is imported before an interrupt is one line and not a traceback."""
+"""The entry points of the commands. Interrupt handling comes before any import: Ctrl-C prints a line, no traceback."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _under_its_own_name(command: str, arguments: Sequence[str] | None) -> int:
 
 
 def _interruptible(prog: str, run: Callable[[], int]) -> int:
-    """Run a command to its end or to an interrupt, which may come while its modules are still being loaded."""
+    """Run a command until it ends or is interrupted, which may happen while its modules are still being loaded."""
     before, sys.unraisablehook = sys.unraisablehook, _interrupt_again
     try:
         return run()
@@ -57,7 +57,7 @@ def _interruptible(prog: str, run: Callable[[], int]) -> int:
 
 
 def _interrupt_again(dropped: Any) -> None:
-    """Repeat an interrupt that Python has dropped, since it came in a weak reference's callback or a destructor."""
+    """Repeat an interrupt that Python has dropped because it came in a weakref callback or a destructor."""
     if not issubclass(dropped.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(dropped)
         return

@@ -1,4 +1,4 @@
-"""The command ``isthmus``: one module a subcommand, loaded when it is called. QNN's tools have their own names too."""
+"""The command ``isthmus``: one module per subcommand, loaded on demand. QNN's tools also have their own names."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ COMMANDS = {
 }
 _STANDARD_ERROR = 2
 _MAX_NAME = 120
-"""The characters of a file's name that a message shows."""
+"""Maximum number of characters of a file name in a message."""
 
 
 class _Paragraphs(argparse.HelpFormatter):
-    """Fits each paragraph of a text to the terminal."""
+    """A help formatter that wraps each paragraph separately."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return "\n\n".join(super(_Paragraphs, self)._fill_text(part, width, indent) for part in text.split("\n\n"))
@@ -53,7 +53,7 @@ def run(given: Sequence[str]) -> int:
 
 
 def run_under_its_own_name(command: str, arguments: Sequence[str] | None) -> int:
-    """Run a command of QNN's name."""
+    """Run a command under QNN's name for it."""
     _prepare_streams()
     parser = argparse.ArgumentParser(prog=f"qnn-{command}")
     parser.add_argument("--version", action="version", version=f"qnn-{command} of isthmus {__version__}")
@@ -62,21 +62,21 @@ def run_under_its_own_name(command: str, arguments: Sequence[str] | None) -> int
 
 
 def _prepare_streams() -> None:
-    """Have the standard streams there, and able to show any name."""
-    # The number of one that was closed would be that of the next file, and what is printed would go there.
+    """Ensure that the standard streams exist and can print any name."""
+    # The next file would get the number of a closed stream, and output would go into that file.
     while (opened := os.open(os.devnull, os.O_RDWR)) <= _STANDARD_ERROR:
         pass
     os.close(opened)
     sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
     sys.stderr = sys.stderr or os.fdopen(_STANDARD_ERROR, "w", closefd=False)
     for stream in (sys.stdout, sys.stderr):
-        # Names in models and paths may hold what a terminal's encoding lacks.
+        # Names in models and paths may contain characters that the terminal's encoding lacks.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def _describe(parser: argparse.ArgumentParser, command: str) -> None:
-    """Give a parser the options of a command; the opening of its module, past the first line, explains them."""
+    """Add a command's options to a parser, and its module docstring after the summary as the epilog."""
     module = _module(command)
     summary = COMMANDS[command]
     parser.description = f"{summary[0].upper()}{summary[1:]}."
@@ -95,7 +95,7 @@ def _carry_out(prog: str, command: str, options: argparse.Namespace) -> int:
         print(f"{prog}: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:
-        # Whoever read the output has enough; nothing more is to be written, at exit neither.
+        # The reader of the output has closed it; nothing more may be written, not even at exit.
         with open(os.devnull, "wb") as nothing:
             os.dup2(nothing.fileno(), sys.stdout.fileno())
         return 1
@@ -105,7 +105,7 @@ def _carry_out(prog: str, command: str, options: argparse.Namespace) -> int:
 
 
 def _described(problem: OSError) -> str:
-    """Describe an error of the system in one line, with the end of a name that is too long to show."""
+    """Describe a system error in one line; of a name that is too long, show the end."""
     if problem.strerror is None or problem.filename is None:
         return problem.strerror or str(problem)
     name = repr(os.fsdecode(problem.filename))

@@ -1,4 +1,4 @@
-"""``isthmus context-binary-generator``: models prepared for a backend and kept in one context binary."""
+"""``isthmus context-binary-generator``: prepare models for a backend and write them to one context binary."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ IO_KINDS = ("raw", "memhandle")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's options."""
+    """Add the command's options to a parser."""
     parser.add_argument(
         "--model", metavar="M[,M...]", help=".onnx, .tflite or .dlc files or model libraries; graphs of the context"
     )
@@ -66,7 +66,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def write(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all, with the folders it needs."""
+    """Write a file atomically, and create the folders it needs."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as problem:

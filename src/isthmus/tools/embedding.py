@@ -1,4 +1,4 @@
-"""A memory plan for TFLite Micro, made for a TFLite file and put in it."""
+"""A memory plan for TFLite Micro, computed for a TFLite file and embedded in it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ EMBED_SECONDS = 2.0
 
 
 def embedded(data: bytes, name: str) -> tuple[bytes, dict[str, Any]]:
-    """The file with a plan of the arena as TFLite Micro uses it, and what the plan is."""
+    """Return the file with a plan of TFLite Micro's arena, and facts about the plan."""
     file = ModelFile(data, name)
     tensors = arena_tensors(file)
     problem = Problem(

@@ -1,4 +1,4 @@
-"""Files that the commands write: each is there whole or not at all."""
+"""Files that the commands write, each atomically."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from isthmus.system.writing import written
 
 
 def file_name(text: str) -> Path:
-    """Take an argument of a command for a file; an empty one would be the working folder."""
+    """Convert an argument to a path; refuse an empty one, which would mean the working folder."""
     if not text:
         raise argparse.ArgumentTypeError("the name of the file is empty")
     return Path(text)
@@ -22,7 +22,7 @@ def file_name(text: str) -> Path:
 
 @contextmanager
 def written_whole(path: Path, what: str) -> Iterator[BinaryIO]:
-    """A stream whose content becomes the file at `path` when the block ends well; else that path stays as it was.
+    """Yield a stream whose content replaces the file at `path` if the block succeeds; otherwise `path` is unchanged.
 
     `what` names the file in the error that is raised if it cannot be written.
 
@@ -37,7 +37,7 @@ def written_whole(path: Path, what: str) -> Iterator[BinaryIO]:
     """
     try:
         if path.exists() and not path.is_file():
-            # A device, a pipe (/dev/stdout): it takes what comes and must not be replaced by a file.
+            # A device or a pipe (/dev/stdout): write to it directly, never replace it by a file.
             with path.open("wb") as stream:
                 yield stream
             return

@@ -1,8 +1,8 @@
-"""``isthmus fit``: how far the scratch of a model can be brought down, what that costs, and which limit to choose.
+"""``isthmus fit``: how far the scratch of a model can be reduced, what that costs, and which limit to choose.
 
-The model is prepared with one limit after the other and run, all of them taking turns, so that times can be compared.
-Without a budget the least scratch within ``--slower`` is advised; with one, the mildest limit that fits it.
-Results of all of them are the same to the last bit.
+The model is prepared with one limit after the other. All variants are run alternately, so that times can be compared.
+Without a budget the least scratch within ``--slower`` is advised; with one, the mildest limit that fits it. All
+variants give bit-identical results.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ WIDEST = 120
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's options."""
+    """Add the command's options to a parser."""
     parser.add_argument("model", type=file_name, metavar="MODEL", help="a .tflite, .onnx or .dlc file")
     parser.add_argument("--graph", metavar="NAME", help="which graph of a file that holds several")
     parser.add_argument("--backend", default=registry.DEFAULT, help="one that can limit scratch: cpu, htp or lpai")
@@ -66,7 +66,7 @@ def main(options: argparse.Namespace) -> int:
         refusal, bounded = "", False
         for limit in (*LIMITS, "least", *([] if room is None else [str(max(room, 0))])):
             if refusal and limit in LIMITS:
-                # What is refused is refused below that too.
+                # Smaller limits would be refused too.
                 continue
             try:
                 session = stack.enter_context(_session(options, limit))
@@ -122,7 +122,7 @@ def _session(options: argparse.Namespace, limit: str | None) -> Session:
 
 
 def _points(limits: Sequence[str], sessions: Sequence[Session], rounds: int) -> list[Point]:
-    """The points, in order of scratch; times are medians of what each round has beside its run without a limit."""
+    """Measure all points; times are medians of each round's ratio to the run without a limit. Sorted by scratch."""
     taken: list[list[float]] = [[] for _ in sessions]
     for session in sessions:
         session.engine_run()
@@ -156,7 +156,7 @@ def _described(
 
 
 def _too_little(room: int) -> str:
-    """Why nothing fits into what a budget leaves."""
+    """Explain why nothing fits into the memory that a budget leaves."""
     if room < 0:
         return f"state, inputs and outputs alone take {-room:,} bytes more than the budget"
     return f"the budget leaves {room:,} bytes for scratch beside state, inputs and outputs"

@@ -1,4 +1,4 @@
-"""``isthmus inspect``: what a context binary, a DLC or a model library holds, without creating a context from it."""
+"""``isthmus inspect``: describe a context binary, a DLC or a model library, without creating a context from it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from isthmus.tools.messages import print_line
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's options."""
+    """Add the command's options to a parser."""
     what = "a context binary of any backend, a DLC, or a model library"
     parser.add_argument("binary", type=file_name, metavar="FILE", help=what)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -41,7 +41,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _binary(path: Path) -> BinaryInfo:
-    """What a context binary holds; what is none is told by what it looks like."""
+    """Describe a context binary; for any other file raise an error that says what it looks like."""
     try:
         return qnn.SystemContext().get_binary_info(path)
     except QnnError as problem:
@@ -57,7 +57,7 @@ def _binary(path: Path) -> BinaryInfo:
 
 
 def describe(info: BinaryInfo) -> dict[str, Any]:
-    """What a binary holds, as plain data."""
+    """Return a binary's description as plain data."""
     return {
         "backend": info.backend,
         "version": info.version,
@@ -93,7 +93,7 @@ def _tensor(tensor: TensorInfo) -> dict[str, Any]:
 
 
 def print_report(report: Mapping[str, Any]) -> None:
-    """The same for people."""
+    """Print the description as text."""
     graphs = report["graphs"]
     print_line(
         f"{report['file']}: {len(graphs)} graph{'s' * (len(graphs) != 1)} for {report['backend']}, "
@@ -114,7 +114,7 @@ def print_report(report: Mapping[str, Any]) -> None:
 
 
 def _scale(quantization: Mapping[str, Any] | None) -> str:
-    """How stored integers mean reals, in a few words."""
+    """Describe how stored integers map to reals, in a few words."""
     if quantization is None:
         return ""
     if quantization["axis"] is not None:

@@ -1,4 +1,4 @@
-"""What ``isthmus inspect`` tells of a DLC or a model library: its graphs as they are, also what cannot be run."""
+"""The part of ``isthmus inspect`` for DLCs and model libraries: their graphs as stored, even if they cannot be run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from isthmus.tools.messages import print_line
 
 
 def inspect(path: Path) -> dict[str, Any] | None:
-    """What a file holds, as plain data; None for one that is neither."""
+    """Return a file's description as plain data, or None if it is neither a DLC nor a model library."""
     if reading.begins(path, dlc.MAGIC):
         return describe(dlc.read(path))
     if not model_library.is_library(path):
@@ -32,7 +32,7 @@ def inspect(path: Path) -> dict[str, Any] | None:
 
 
 def describe(contents: DlcContents) -> dict[str, Any]:
-    """What a DLC holds."""
+    """Return a DLC's description."""
     return {
         "format": "dlc",
         "version": contents.version,
@@ -79,7 +79,7 @@ def _encoding(encoding: EncodingEntry | None) -> dict[str, Any] | None:
 
 
 def print_report(report: Mapping[str, Any]) -> None:
-    """The same for people."""
+    """Print the description as text."""
     graphs = report["graphs"]
     kind = f"DLC of version {report['version']}" if report["format"] == "dlc" else report["format"]
     made = f", made by {report['producer']}" if report.get("producer") else ""

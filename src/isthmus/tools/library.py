@@ -1,4 +1,4 @@
-"""What the commands have in common about backends: which one is meant, its configuration, its modes."""
+"""What the commands share about backends: selection, configuration, modes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from isthmus.tools.messages import add_log_argument
 
 
 def add_backend_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options that QNN's tools have in common."""
+    """Add the options that QNN's tools have in common to a parser."""
     libraries = ", ".join(f"libQnn{name.capitalize()}.so" for name in registry.names())
     meaning = f"{libraries}: selects the backend by file name; the file is not loaded"
     parser.add_argument("--backend", required=True, metavar="LIBRARY", help=meaning)
@@ -24,20 +24,20 @@ def add_backend_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_mode_argument(parser: argparse.ArgumentParser) -> None:
-    """The option that runs a backend in a mode of its own."""
+    """Add the option that runs a backend in a special mode to a parser."""
     parser.add_argument(
         "--direct_mode", metavar="MODE", help="a mode of the backend to run in, for example adsp"
     )
 
 
 def add_timeout_argument(parser: argparse.ArgumentParser) -> None:
-    """The option that bounds executions."""
+    """Add the option that limits the time of executions to a parser."""
     limit = "how long an execution may take (default: as long as the backend lets it)"
     parser.add_argument("--timeout", type=float, metavar="SECONDS", help=limit)
 
 
 def backend_config(entry: BackendEntry, config_file: Path | None, direct_mode: str | None = None) -> Any:
-    """The backend's configuration as its options give it; of several sources the later ones win."""
+    """Return the backend's configuration from the options; later sources override earlier ones."""
     if direct_mode is None:
         return config_file
     if direct_mode not in entry.modes:

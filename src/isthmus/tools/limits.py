@@ -8,7 +8,7 @@ from isthmus.prepare.tiling import SLOWER, ScratchLimit
 
 
 def add_limit_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options ``--scratch-limit`` and ``--slower``."""
+    """Add the options ``--scratch-limit`` and ``--slower`` to a parser."""
     parser.add_argument(
         "--scratch-limit",
         metavar="LIMIT",
@@ -25,5 +25,5 @@ def add_limit_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def parse_limit(options: argparse.Namespace) -> ScratchLimit | None:
-    """The limit that these options say."""
+    """Return the limit that these options give."""
     return ScratchLimit.if_any(options.scratch_limit, options.slower)

@@ -1,4 +1,4 @@
-"""What backends tell while a command runs, each message once on standard error; warnings and errors by default."""
+"""Messages of backends while a command runs, each once on standard error; warnings and errors by default."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NAMES = {number: level.name for level, number in PYTHON_LEVELS.items()}
 
 
 def add_log_argument(parser: argparse.ArgumentParser) -> None:
-    """The option that says how much is told."""
+    """Add the option that sets the log level to a parser."""
     parser.add_argument(
         "--log_level",
         choices=[level.name.lower() for level in LogLevel],
@@ -24,12 +24,12 @@ def add_log_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def print_line(line: str) -> None:
-    """Print one line, whatever names of a file are in it."""
+    """Print exactly one line, whatever characters the file names in it contain."""
     print(one_line(line))
 
 
 class _Printer(logging.Handler):
-    """Prints to whatever standard error is at that time."""
+    """A logging handler that prints to the current standard error."""
 
     def emit(self, record: logging.LogRecord) -> None:
         print(f"[{_NAMES.get(record.levelno, record.levelname)}] {record.getMessage()}", file=sys.stderr)
@@ -37,11 +37,11 @@ class _Printer(logging.Handler):
 
 @contextmanager
 def shown(level: str | None) -> Iterator[None]:
-    """Print the messages of the log ``isthmus`` up to a level; afterwards logging is set up as it was."""
+    """Print the messages of the log ``isthmus`` up to a level inside the block; afterwards restore the logger."""
     least = PYTHON_LEVELS[LogLevel[(level or "warn").upper()]]
     logger, printer = logging.getLogger("isthmus"), _Printer(least)
     before = logger.level
-    # Whoever has set the logger up to hear more still does.
+    # A logger that was set up for more messages keeps its level.
     logger.setLevel(min(least, logger.getEffectiveLevel()))
     logger.addHandler(printer)
     try:

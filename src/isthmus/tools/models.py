@@ -1,7 +1,7 @@
-"""Which models a command line of QNN's tools names: ``--model`` and ``--dlc_path``.
+"""The models on a command line of QNN's tools: ``--model`` and ``--dlc_path``.
 
-QNN's tools take a DLC by ``--dlc_path``, either alone or, as of old, beside ``--model libQnnModelDlc.so``, a library
-that does nothing but read it.
+QNN's tools take a DLC by ``--dlc_path``, either alone or, in older versions, beside ``--model libQnnModelDlc.so``, a
+library that only reads it.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ DLC_READER = "libQnnModelDlc.so"
 
 
 def add_dlc_argument(parser: argparse._ActionsContainer, several: bool = False) -> None:
-    """The option that names a DLC."""
+    """Add the option that names a DLC to a parser."""
     many = " files; each graph in them becomes a graph of the context" if several else " file; all its graphs"
     parser.add_argument("--dlc_path", metavar="D[,D...]" if several else "D", help=f".dlc{many}")
 
 
 def named(models: str | None, dlcs: str | None) -> tuple[list[Path], list[Path]]:
-    """The model files and the DLCs that two options name.
+    """Return the model files and the DLCs that two options name.
 
     Examples
     --------
@@ -51,14 +51,14 @@ def compose(
     shapes: Mapping[str, Sequence[int]] | None = None,
     embedded: bool = True,
 ) -> None:
-    """Compose all the models in a context; the tensors of DLCs have the names that QNN's tools know them by.
+    """Compose all the models in a context; tensors of DLCs get the names that QNN's tools use.
 
     Parameters
     ----------
     mem_type
         The memory type that inputs and outputs are prepared for.
     embedded
-        Whether the memory types that a model library embeds go before that.
+        Whether memory types that a model library embeds take precedence over `mem_type`.
     """
     for file in files:
         if is_library(file):

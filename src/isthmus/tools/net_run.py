@@ -1,11 +1,11 @@
-"""``isthmus net-run``: a model or a context binary on lists of raw input files; raw output files in Result_N folders.
+"""``isthmus net-run``: run a model or a context binary on lists of raw input files; outputs go to Result_N folders.
 
 An input list has a line for each inference: files in the order of the inputs, or ``name:=file``. A line that begins
-with ``#`` or ``%`` names the outputs to write; without one all are written. Inferences are numbered on from list to
-list. Files hold floats for quantized tensors unless the options say that they are native.
+with ``#`` or ``%`` names the outputs to write; without one all are written. The numbering of inferences continues from
+list to list. Files hold floats for quantized tensors unless the options say that they are native.
 
-Output y of inference 0 is Result_0/y.raw. A name's letters, digits, ``_``, ``-`` and dots stay as they are, every other
-byte is written as in a URL: ``a/b`` becomes a%2Fb.raw. A name too long for a file ends in ``~`` and its SHA-256.
+Output y of inference 0 is Result_0/y.raw. Letters, digits, ``_``, ``-`` and dots of a name are kept; every other byte
+is escaped as in a URL: ``a/b`` becomes a%2Fb.raw. A name that is too long for a file ends in ``~`` and its SHA-256.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from isthmus.tools.models import add_dlc_argument, compose, named
 
 SHARED, RAW = "memhandle", "raw"
 MAX_LIST_BYTES = 1 << 28
-"""The largest file that passes for an input list."""
+"""The largest file that is accepted as an input list."""
 _LONGEST_NAME = 200
-"""Of a tensor, in a file name: systems allow 255 bytes, of which some are used while a file is written."""
+"""The longest tensor name in a file name: systems allow 255 bytes, some of which are needed while a file is written."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's options."""
+    """Add the command's options to a parser."""
     parser.add_argument("--model", metavar="M", help="a .onnx, .tflite or .dlc file, or a model library")
     add_dlc_argument(parser)
     parser.add_argument("--retrieve_context", type=Path, metavar="BIN", help="a context binary")
@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class InputList:
-    """What an input list asks for: the files of each inference by input, and the outputs to write (all: none named)."""
+    """The content of an input list: the files of each inference by input, and the outputs to write (empty for all)."""
 
     inferences: tuple[dict[str, Path], ...]
     outputs: tuple[str, ...]
@@ -71,7 +71,7 @@ def main(options: argparse.Namespace) -> int:
     if len(files) + len(dlcs) + (options.retrieve_context is not None) != 1:
         rule = "name one of --model, --dlc_path and --retrieve_context"
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, "what to run", rule)
-    # As on a device, memory is shared only if that is asked for.
+    # As on a device, memory is shared only on request.
     io = SHARED if options.shared_buffer else None if next(iter(entry.io.kinds)) == RAW else RAW
     mem_type = entry.io_kind(io)
     memories: list[qnn.GraphMemory] = []
@@ -109,7 +109,7 @@ def _run_list(
     first: int,
     signal: qnn.Signal | None,
 ) -> int:
-    """Run every inference of a list; how many there were."""
+    """Run every inference of a list and return their number."""
     infos = {info.name: info for info in graph.output_tensors}
     for name in wanted.outputs:
         if name not in infos:
@@ -135,7 +135,7 @@ def _run_list(
 
 
 def read_list(path: Path, inputs: Sequence[TensorInfo]) -> InputList:
-    """An input list, with every file found and every input named."""
+    """Read an input list; find every file and assign it to an input."""
     what = f"input list '{path}'"
     try:
         lines = reading.contents(path, MAX_LIST_BYTES).decode("utf-8").splitlines()
@@ -175,7 +175,7 @@ def _files(what: str, entries: Sequence[str], names: Sequence[str], folder: Path
 
 
 def read_tensor(path: Path, info: TensorInfo, native: bool) -> np.ndarray:
-    """A tensor out of a raw file, quantized where the tensor is and the file is not."""
+    """Read a tensor from a raw file, and quantize it if only the tensor is quantized."""
     real = info.quantization is not None and info.dtype.is_fixed_point and not native
     dtype = np.dtype(np.float32) if real else info.dtype.numpy
     needed = info.nbytes // info.dtype.itemsize * dtype.itemsize
@@ -198,14 +198,14 @@ def read_tensor(path: Path, info: TensorInfo, native: bool) -> np.ndarray:
 
 
 def stored_or_real(view: np.ndarray, info: TensorInfo, native: bool) -> np.ndarray:
-    """A tensor as it is stored, or the floats it means."""
+    """Return a tensor as it is stored, or dequantized."""
     if native or info.quantization is None or not info.dtype.is_fixed_point:
         return view
     return info.quantization.dequantize(view)
 
 
 def file_name(tensor: str) -> str:
-    """A tensor's name as a file may have it, and no other tensor's.
+    """Return a valid file name for a tensor, unique to its name.
 
     Examples
     --------

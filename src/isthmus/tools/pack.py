@@ -1,4 +1,4 @@
-"""``isthmus pack``: give buffers with known lifetimes their places in memory, exactly."""
+"""``isthmus pack``: solve a memory packing problem exactly: assign offsets to buffers with known lifetimes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MEANING = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's options."""
+    """Add the command's options to a parser."""
     parser.add_argument(
         "problem",
         type=Path,
@@ -51,17 +51,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Run the command: 0 with a layout, 1 without one, 2 for bad input."""
+    """Run the command; return 0 with a layout, 1 without one, 2 for bad input."""
     began = time.perf_counter()
     try:
         if not options.timeout >= 0:
             raise PlanningError(f"timeout {options.timeout} is negative")
         problem = _problem(options)
-        # To check a layout and to write it takes about as long as to read the problem did.
+        # Checking and writing a layout take about as long as reading the problem did.
         left = max(0.0, options.timeout - 2 * (time.perf_counter() - began))
         solution = solve(problem, timeout=left, whole=True)
         if solution.offsets is not None:
-            # Whatever the planner says, nothing leaves here that an independent check has not seen.
+            # No layout is reported without an independent check.
             check(problem, solution.offsets)
             if options.out:
                 with written_whole(options.out, f"solution '{options.out}'") as stream:
@@ -71,7 +71,7 @@ def main(options: argparse.Namespace) -> int:
     except OSError as error:
         return _refuse(f"{error.filename}: {error.strerror}")
     if solution.greedy is None and solution.stopped_by == "proof" and count_conflicts(problem) <= MAX_CONFLICTS:
-        # Nothing had to be placed to see that the capacity is too small.
+        # The planner saw that the capacity is too small without placing anything.
         solution = replace(solution, greedy=_peak(problem, greedy_by_size(problem)))
     print(json.dumps(_facts(problem, solution)) if options.json else _report(problem, solution))
     if solution.nodes == 0 and solution.status is Status.INFEASIBLE:

@@ -28,11 +28,11 @@ from isthmus.tools.shapes import add_shape_argument, parse_shape
 
 WIDEST = 160
 FLOATS_SHOWN = 5
-"""Steps in float that are named."""
+"""Number of float steps that are named."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's options."""
+    """Add the command's options to a parser."""
     parser.add_argument("model", type=file_name, metavar="MODEL", help="a .tflite, .onnx or .dlc file")
     parser.add_argument("--graph", metavar="NAME", help="which graph of a file that holds several")
     known = ", ".join(registry.names())
@@ -83,7 +83,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _load(source: ModelSource) -> Graph:
-    """The graph to plan; the API, which a plan needs for nothing else, is loaded to run a model library."""
+    """Return the graph to plan. The API is loaded only for a model library, which it has to run."""
     if reading.begins(source.path, LIBRARY_MAGIC):
         from isthmus.qnn import models
 
@@ -92,7 +92,7 @@ def _load(source: ModelSource) -> Graph:
 
 
 def describe(model: Path, backend: str, prepared: PlanReport, seconds: float) -> dict[str, Any]:
-    """What a plan is, as plain data."""
+    """Return the description of a plan as plain data."""
     plan, info = prepared.plan, prepared.info
     peak = None
     if 0 <= plan.peak_step < len(plan.steps):
@@ -147,7 +147,7 @@ def describe(model: Path, backend: str, prepared: PlanReport, seconds: float) ->
 
 
 def print_report(report: Mapping[str, Any], plan: Plan, columns: int) -> None:
-    """The same for people."""
+    """Print the description as text."""
     unicode = "utf" in (sys.stdout.encoding or "").lower()
     color = sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
     scratch = report["scratch_bytes"]
@@ -204,7 +204,7 @@ def print_report(report: Mapping[str, Any], plan: Plan, columns: int) -> None:
 
 
 def write_embedded(model: Path, out: Path) -> dict[str, Any]:
-    """Plan the arena of a TFLite file as TFLite Micro uses it, and write a copy of the file with that plan."""
+    """Plan TFLite Micro's arena for a TFLite file, and write a copy of the file with that plan."""
     from isthmus.tools.embedding import embedded
 
     planned, facts = embedded(contents(model), model.name)
@@ -214,13 +214,13 @@ def write_embedded(model: Path, out: Path) -> dict[str, Any]:
 
 
 def _check_embed(model: Path, out: Path) -> None:
-    """Refuse what cannot work before any planning is done."""
+    """Refuse impossible requests before planning."""
     what = f"--embed {out}"
     try:
         with reading.opened(model) as stream:
             head = stream.read(8)
     except OSError:
-        return  # loading the model says what is wrong
+        return  # loading the model reports what is wrong
     if head[4:] != b"TFL3":
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"only a TFLite file can hold a plan, '{model}' is none")
     if out.exists() and out.samefile(model):
@@ -232,5 +232,5 @@ def _check_embed(model: Path, out: Path) -> None:
 
 
 def _ratio(bytes_: int, scratch: int) -> str:
-    """How many times the scratch that is."""
+    """Return a size as a multiple of the scratch."""
     return f", {bytes_ / scratch:.2f} times as much" if scratch and bytes_ != scratch else ""

@@ -25,11 +25,11 @@ from isthmus.tools.messages import add_log_argument, print_line
 from isthmus.tools.shapes import add_shape_argument, parse_shape
 
 MAX_INPUT_BYTES = 1 << 32
-"""The most that the arrays of one file may take."""
+"""Maximum size of the arrays of one file, in bytes."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's options."""
+    """Add the command's options to a parser."""
     parser.add_argument("model", type=file_name, metavar="MODEL", help="a .tflite, .onnx or .dlc file")
     parser.add_argument("--graph", metavar="NAME", help="which graph of a file that holds several")
     known = ", ".join(registry.names())
@@ -89,14 +89,14 @@ def main(options: argparse.Namespace) -> int:
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of an ``.npz`` file."""
+    """Read the arrays of an ``.npz`` file."""
     try:
         with reading.opened(path) as stream:
             archive = np.load(stream, allow_pickle=False)
             if not isinstance(archive, np.lib.npyio.NpzFile):
                 raise ValueError("it holds one array without a name")
             with archive:
-                # What is packed small may unpack to anything.
+                # A small compressed file may unpack to any size.
                 assert archive.zip is not None
                 if sum(entry.file_size for entry in archive.zip.infolist()) > MAX_INPUT_BYTES:
                     raise ValueError(f"its arrays are larger than {MAX_INPUT_BYTES:,} bytes")
@@ -107,9 +107,9 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write arrays to an ``.npz`` file under their names, exactly at that path; the file is there whole or not at all.
+    """Write named arrays to an ``.npz`` file atomically, exactly at that path.
 
-    `numpy.savez` takes names as keyword arguments, and so none of those that its own parameters have, like ``file``.
+    `numpy.savez` takes names as keyword arguments. So it cannot take names of its own parameters, like ``file``.
     """
     with written_whole(path, f"outputs '{path}'") as stream, zipfile.ZipFile(stream, "w") as archive:
         for name, array in arrays.items():
@@ -118,7 +118,7 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def generated_inputs(inputs: Mapping[str, np.ndarray], skip: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Inputs for a trial run: floats in [0, 1), small non-negative integers; the same every time."""
+    """Generate inputs for a trial run: floats in [0, 1), small non-negative integers; the same every time."""
     generator = np.random.default_rng(0)
     made = {}
     for name, view in inputs.items():
@@ -132,7 +132,7 @@ def generated_inputs(inputs: Mapping[str, np.ndarray], skip: Mapping[str, Any]) 
 
 
 def describe(session: Session, latencies: list[float], load_seconds: float) -> dict[str, Any]:
-    """What a run was, as plain data."""
+    """Return the description of a run as plain data."""
     info, graph = session.info, session.graph_stats
 
     def tensors(views: Mapping[str, np.ndarray]) -> dict[str, Any]:
@@ -164,7 +164,7 @@ def describe(session: Session, latencies: list[float], load_seconds: float) -> d
 
 
 def print_report(report: Mapping[str, Any], results: Mapping[str, np.ndarray]) -> None:
-    """The same for people."""
+    """Print the description as text."""
     print(f"{report['model']} on {report['backend']} ({report['target']}, {report['threads']} thread(s))")
     for kind in ("inputs", "outputs"):
         for name, tensor in report[kind].items():

@@ -8,7 +8,7 @@ from isthmus.errors import Code, QnnError
 
 
 def add_shape_argument(parser: argparse.ArgumentParser) -> None:
-    """The option."""
+    """Add the option to a parser."""
     parser.add_argument(
         "--shape",
         action="append",
@@ -19,7 +19,7 @@ def add_shape_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
-    """An option's value as name and dimensions.
+    """Return the name and dimensions of an option's value.
 
     Examples
     --------

@@ -1,8 +1,9 @@
-"""``isthmus split``: a model file that needs less memory in any runtime that follows its order, with the same results.
+"""``isthmus split``: rewrite a model file to need less memory in runtimes that follow its order; same results.
 
-Stretches of the model are written out as nodes on some rows at a time, with slices and joins of rows between them.
-The format stays what it is, ONNX or TFLite, and so do names, inputs and outputs. Bytes are counted as a plain runtime
-has them alive: every result in memory of its own; of a TFLite file with inputs and outputs, of an ONNX file without.
+Regions of the model are rewritten as nodes that each compute some rows, with slices and joins of rows between them. The
+format, ONNX or TFLite, and the names, inputs and outputs stay the same. Bytes are counted as they are alive in a plain
+runtime, where every result has its own memory; for a TFLite file including inputs and outputs, for an ONNX file without
+them.
 
 With ``--embed`` a TFLite file also gets a memory plan for TFLite Micro.
 """
@@ -26,7 +27,7 @@ from isthmus.tools.shapes import add_shape_argument, parse_shape
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's options."""
+    """Add the command's options to a parser."""
     parser.add_argument("model", type=file_name, metavar="MODEL", help="a .tflite or .onnx file")
     parser.add_argument("out", type=file_name, metavar="OUT", help="the file to write, of the same format")
     parser.add_argument(
@@ -86,7 +87,7 @@ def main(options: argparse.Namespace) -> int:
 def describe(
     options: argparse.Namespace, found: Split, steps: int, before_bytes: int, after_bytes: int
 ) -> dict[str, Any]:
-    """What was done, as plain values."""
+    """Return the description of the result as plain data."""
     names = [step.name for step in found.network.steps]
     return {
         "model": str(options.model),
@@ -106,7 +107,7 @@ def describe(
 
 
 def print_report(report: dict[str, Any]) -> None:
-    """The same for people."""
+    """Print the description as text."""
     before, after = report["live_bytes_before"], report["live_bytes_after"]
     share = f" ({after / before:.0%})" if before else ""
     print(f"{report['model']} in strips: {report['out']}")
@@ -132,7 +133,7 @@ def _bytes(limit: ScratchLimit, before: int) -> int | None:
 
 
 def _refuse(options: argparse.Namespace, of_tflite: bool) -> None:
-    """Refuse what cannot work before anything is done."""
+    """Refuse impossible requests before doing anything."""
     if options.embed and not of_tflite:
         rule = f"only a TFLite file can hold a plan, '{options.model}' is none"
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, "--embed", rule)

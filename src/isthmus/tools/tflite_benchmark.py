@@ -1,8 +1,8 @@
-"""``isthmus tflite-benchmark``: one model in LiteRT in four ways, run in turn.
+"""``isthmus tflite-benchmark``: run one model in LiteRT in four ways, alternately.
 
-LiteRT with its own kernels, with XNNPACK, with QNN's delegate on ordinary tensors, and with the delegate on tensors in
-shared memory. For each: how long an invocation takes, how many bytes it copies, how many nodes were delegated into how
-many partitions. A way that the model cannot be run in says why.
+The ways are LiteRT with its own kernels, with XNNPACK, with QNN's delegate on ordinary tensors, and with the delegate
+on tensors in shared memory. For each the report gives the time of an invocation, the bytes that it copies, and the
+number of delegated nodes and partitions. If the model cannot be run in one way, the report says why.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAX_THREADS = 64
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's options."""
+    """Add the command's options to a parser."""
     parser.add_argument("model", type=file_name, metavar="MODEL", help="a .tflite file")
     parser.add_argument("--backend", choices=registry.names(), help="where the delegate runs (default htp)")
     add_shape_argument(parser)
@@ -41,7 +41,7 @@ def main(options: argparse.Namespace) -> int:
     if not 1 <= options.threads <= MAX_THREADS:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--threads {options.threads}", f"must be 1 to {MAX_THREADS}")
     shapes = dict(parse_shape(text) for text in options.shape)
-    # Without a choice, the first one that can run all four ways.
+    # The default is the first backend that can run all four ways.
     backend = options.backend or next(
         name for name in registry.names() if registry.entry(name).delegate.shared_memory is not None
     )

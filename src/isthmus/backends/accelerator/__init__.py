@@ -1,6 +1,6 @@
-"""The accelerator: another process that sees only memory whose file descriptors it was handed, and runs graphs there.
+"""The accelerator: another process that runs graphs and sees only memory whose file descriptors it was sent.
 
-`AcceleratorDevice`, `Accelerator` and `Queue` are the client's side; `__main__` in this folder is the other.
+`AcceleratorDevice`, `Accelerator` and `Queue` are the client's side; `__main__` in this folder is the other side.
 """
 
 from isthmus.backends.accelerator.device import AcceleratorDevice

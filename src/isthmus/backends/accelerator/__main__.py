@@ -1,4 +1,4 @@
-"""Runs the accelerator process: ``isthmus.backends.accelerator SOCKET PARENT``, started isolated by `Connection`."""
+"""The accelerator process: ``isthmus.backends.accelerator SOCKET PARENT``, started isolated by `Connection`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def main(arguments: list[str]) -> int:
     """Serve until the client closes its end of the socket or dies."""
     fd, parent = int(arguments[0]), int(arguments[1])
     isolated.end_with(parent)
-    # An interrupt from the terminal is the client's to answer.
+    # The client responds to an interrupt from the terminal.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     from isthmus.backends.accelerator.channel import Channel
@@ -23,10 +23,10 @@ def main(arguments: list[str]) -> int:
     from isthmus.engine.native import loader
 
     end = socket.socket(fileno=fd)
-    # Whatever would be loaded when it is first needed must be there before no file can be opened.
+    # Load everything now that would be loaded on demand: later no file can be opened.
     loader.prepare_to_load()
     AcceleratorServer(Channel(end), confine(fd)).run()
-    # Threads that still serve must not keep the process.
+    # Threads that are still serving must not keep the process alive.
     os._exit(0)
 
 

@@ -1,6 +1,6 @@
 """Control messages between the two processes: JSON objects in numbered frames, with descriptors, over a socket pair.
 
-A call has a name and arguments; its answer has the call's number and is the result, or a `QnnError` spelled out.
+A call has a name and arguments. The reply has the call's number and holds the result, or the fields of a `QnnError`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import Any
 from isthmus.errors import Code, QnnError
 
 MAX_FDS = 64
-"""Descriptors in one message; the system's own limit is 253."""
+"""Maximum number of descriptors in one message; the system's own limit is 253."""
 MAX_BYTES = 64 << 20
-"""The longest message."""
+"""Maximum size of a message in bytes."""
 _MAX_TEXT = 4096
 _HEADER = struct.Struct("<8sIIQ")
 _MAGIC = b"ISTHCALL"
@@ -33,27 +33,27 @@ _CODES = {
     errno.ENOMEM: Code.COMMON_MEM_ALLOC,
     errno.ENOBUFS: Code.COMMON_MEM_ALLOC,
 }
-"""What the system may refuse to either side without anything being wrong with the other."""
+"""Errors of the system on one side that do not mean that the other side failed."""
 
 
 class ChannelClosed(Exception):
-    """The other side is gone."""
+    """The error when the other side is gone."""
 
 
 @dataclass
 class Frame:
-    """A message that was received.
+    """A received message.
 
     Parameters
     ----------
     number
-        Which call it belongs to.
+        The number of its call.
     content
         Its text.
     fds
-        Descriptors that are now the receiver's to close.
+        Its descriptors, which the receiver must close.
     promised
-        How many descriptors were sent with it: more than arrived, when this process can open no more.
+        Number of descriptors that were sent with it. Fewer arrive if this process can open no more.
     """
 
     number: int
@@ -62,7 +62,7 @@ class Frame:
     promised: int = 0
 
     def message(self) -> dict[str, Any]:
-        """What it says; refused if it is not whole."""
+        """Return the decoded message; refuse an incomplete one."""
         if len(self.fds) != self.promised:
             rule = f"of {self.promised} descriptors {len(self.fds)} arrived: the process has no more"
             raise QnnError(Code.COMMON_RESOURCE_UNAVAILABLE, "accelerator", rule)
@@ -81,7 +81,7 @@ class Frame:
 
 
 def encoded(message: Mapping[str, Any]) -> bytes:
-    """A message as `Channel.send` takes it; refused if it is too long."""
+    """Return a message encoded for `Channel.send`; refuse one that is too long."""
     content = json.dumps(message).encode()
     if len(content) > MAX_BYTES:
         rule = f"it has {len(content)} bytes, {MAX_BYTES} are the most"
@@ -97,12 +97,12 @@ class Channel:
 
     @staticmethod
     def pair() -> tuple[Channel, socket.socket]:
-        """A channel, and the socket of its other end."""
+        """Return a channel and the socket of its other end."""
         mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         return Channel(mine), theirs
 
     def send(self, number: int, content: bytes, fds: Sequence[int] = ()) -> None:
-        """Send a message whole; a refusal means that nothing of it was sent."""
+        """Send a whole message; if it is refused, nothing was sent."""
         frame = memoryview(_HEADER.pack(_MAGIC, len(content), len(fds), number) + content)
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", fds))] if fds else []
         try:
@@ -118,7 +118,7 @@ class Channel:
                 raise ChannelClosed from problem
 
     def receive(self) -> Frame:
-        """The next message."""
+        """Receive the next message."""
         frame = Frame(0)
         try:
             header = self._header(frame)
@@ -132,7 +132,7 @@ class Channel:
         return frame
 
     def _header(self, frame: Frame) -> bytes:
-        """The header of a frame; descriptors come with its first byte."""
+        """Receive the header of a frame; descriptors come with its first byte."""
         room = socket.CMSG_SPACE(MAX_FDS * 4)
         try:
             content, extra, _, _ = self._socket.recvmsg(_HEADER.size, room, socket.MSG_CMSG_CLOEXEC)
@@ -160,8 +160,8 @@ class Channel:
         return bytes(content)
 
     def shut(self) -> None:
-        """End the conversation for both sides, whoever else has a descriptor of the socket; safe to call again."""
-        # It may be closed, or ended by the other side.
+        """Shut the socket down for both sides, whoever else has a descriptor of it; safe to call again."""
+        # The socket may be closed, or shut down by the other side.
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
@@ -171,9 +171,10 @@ class Channel:
 
 
 def refused_by_the_system(problem: OSError, what: str, rule: str, code: Code = Code.COMMON_GENERAL) -> Exception:
-    """An error of the system as QNN's: with a code of its own, or else with the one given.
+    """Return a system error as a `QnnError`: with its own code, or else with the given one.
 
-    A `TimeoutError` that a signal's handler has raised is an `OSError` too, but none of the system: it stays itself.
+    A `TimeoutError` raised by a signal handler is also an `OSError`, but not one of the system: it is returned as it
+    is.
     """
     if problem.errno is None:
         return problem
@@ -181,12 +182,12 @@ def refused_by_the_system(problem: OSError, what: str, rule: str, code: Code = C
 
 
 def refusal_to_json(error: QnnError) -> dict[str, Any]:
-    """An error as an answer. It may speak of names as long as somebody cared to make them."""
+    """Encode an error as a reply. Its texts are truncated, since names in them may have any length."""
     return {"error": [int(error.code), *(text[:_MAX_TEXT] for text in (error.what, error.rule, error.hint))]}
 
 
 def refusal_from_json(answer: Mapping[str, Any]) -> QnnError | None:
-    """Read the error of an answer, if it has one; a malformed one is a `TypeError` or `ValueError`."""
+    """Return the error of a reply, if it has one; a malformed one raises a `TypeError` or `ValueError`."""
     if "error" not in answer:
         return None
     code, *texts = answer["error"]

@@ -1,8 +1,8 @@
-"""What the accelerator process gives up before it is sent anything: descriptors, privileges, and most system calls.
+"""Confinement: the accelerator gives up descriptors, privileges and most system calls before it is sent anything.
 
-It computes in memory that it is handed, and needs nothing else. After this it can open no file and no socket, start no
-program and signal no process; an attempt to start one ends it. What the system does not let it give up is said, not
-hidden: the accelerator works all the same.
+It computes in memory that it is sent and needs nothing else. Afterwards it can open no file or socket, start no program
+and signal no process; an attempt to start a process kills it. What the system does not let it give up is reported, not
+hidden, and the accelerator works all the same.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _SECCOMP_SET_MODE_FILTER, _SECCOMP_FILTER_FLAG_TSYNC = 1, 1
 _CAPABILITY_VERSION_3 = 0x20080522
 
 KILL, ERRNO, ALLOW = 0x80000000, 0x00050000, 0x7FFF0000
-"""Answers of a filter; an error's number is added to ERRNO."""
+"""Return values of a filter; an error's number is added to ERRNO."""
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
-"""Where a filter finds what it judges: the call's number, the instruction set, the low half of the first argument."""
+"""Offsets of a filter's inputs: the call's number, the instruction set, the low half of the first argument."""
 
 _CLONE_THREAD = 0x00010000
 _AT_EMPTY_PATH = 0x1000
@@ -33,18 +33,18 @@ _AT_EMPTY_PATH = 0x1000
 
 @dataclass(frozen=True)
 class Machine:
-    """System calls of an instruction set, by name.
+    """The system calls of an instruction set, by name.
 
     Parameters
     ----------
     architecture
-        What the kernel calls it when it audits.
+        The kernel's audit constant for it.
     foreign
-        Numbers from here on belong to another convention; 0 if there is none.
+        The first number of another calling convention; 0 if there is none.
     seccomp
         The number of the call that installs a filter.
     calls
-        The numbers of calls that a filter speaks of.
+        The numbers of the calls in the filter.
     """
 
     architecture: int
@@ -86,13 +86,13 @@ MACHINES = {
 
 _DEADLY = ("fork", "vfork", "execve", "execveat")
 _UNKNOWN = ("clone3",)
-"""Answered as if the kernel did not have them: the C library then uses older ones, which a filter can look into."""
+"""Refused as if the kernel lacked them: the C library then uses older calls, whose arguments a filter can inspect."""
 _NEEDS_BIT = {"clone": (0, _CLONE_THREAD, KILL), "newfstatat": (3, _AT_EMPTY_PATH, ERRNO | errno.EPERM)}
-"""Allowed if an argument has a bit: threads, no processes; what is known of an open descriptor, not of a name."""
+"""Allowed if an argument has a bit set: threads but no processes; the status of an open descriptor, not of a name."""
 
 
 def program(machine: Machine) -> list[tuple[int, int, int, int]]:
-    """The filter: its instructions as (code, jump if true, jump if false, value)."""
+    """Return the filter: its instructions as (code, jump if true, jump if false, value)."""
     made = [(_LOAD, 0, 0, _ARCHITECTURE), (_EQUAL, 1, 0, machine.architecture), (_RETURN, 0, 0, KILL)]
     made += [(_LOAD, 0, 0, _NUMBER)]
     if machine.foreign:
@@ -112,7 +112,7 @@ def program(machine: Machine) -> list[tuple[int, int, int, int]]:
 
 
 def confine(keep: int) -> list[str]:
-    """Give up what can be given up; what could not, as sentences. Descriptors but `keep` and the first three go too."""
+    """Drop privileges, and all descriptors but `keep` and the first three; return what could not be dropped."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4
     libc.syscall.restype = ctypes.c_long
@@ -135,7 +135,7 @@ def _close_all_but(keep: int) -> None:
     now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     os.closerange(3, keep)
     os.closerange(keep + 1, min(now, 1 << 20))
-    # Every buffer that it sees takes one.
+    # Every buffer that it sees takes a descriptor.
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
@@ -156,6 +156,7 @@ def _install_filter(libc: ctypes.CDLL) -> int:
     mode = ctypes.c_long(_SECCOMP_SET_MODE_FILTER)
     if libc.syscall(ctypes.c_long(machine.seccomp), mode, flags, header) == 0:
         return 0
-    # Kernels before 3.17, and sandboxes that know only the older call: there it holds for this thread and its own.
+    # Kernels before 3.17, and sandboxes that know only the older call. There the filter holds for this thread and the
+    # threads that it starts.
     place = ctypes.create_string_buffer(header)
     return libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.addressof(place), 0, 0)

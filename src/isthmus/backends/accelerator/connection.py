@@ -1,12 +1,12 @@
-"""The accelerator's process from start to end, and requests to it, each by its number.
+"""The accelerator process from start to end, and numbered requests to it.
 
 Two threads serve a connection. One starts the process and waits for its end: so the system can tie the process to the
-life of the thread that started it, and its death is noticed at once. The other is alone in sending requests and
-receiving answers: Python delivers signals to the main thread only, so nothing can interrupt it halfway through a
-message. Whoever waits for an answer can be interrupted at any time; what an answer tells of that nobody wants any more
-is undone when it comes.
+life of the thread that started it, and its death is noticed at once. The other alone sends requests and receives
+replies. Python delivers signals to the main thread only, so nothing can interrupt it halfway through a message. A
+caller that waits for a reply can be interrupted at any time; if its reply still comes, what the call has done is
+undone.
 
-Neither thread knows the `Accelerator`: one that is dropped is noticed, and takes its process with it.
+Neither thread refers to the `Accelerator`: if it is dropped, that is noticed and its process ends too.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from isthmus.system.interrupts import FileDescriptor, start
 from isthmus.system.shield import check
 
 Undo = Callable[[dict[str, Any]], tuple[str, dict[str, Any]]]
-"""From an answer to the call that takes back what it tells of."""
+"""Turns a reply into the call that undoes what was done."""
 
 _ANSWERS: Mapping[str, Mapping[str, type]] = {
     "hello": {"pid": int, "unconfined": list},
@@ -46,15 +46,15 @@ _ANSWERS: Mapping[str, Mapping[str, type]] = {
     "open": {"lane": int},
     "load": {"graphs": list},
 }
-"""What the answers to calls must hold. The other side has read what others made, and is not trusted."""
+"""Required fields of the replies to calls. The other side has read foreign data and is not trusted."""
 _SECONDS_TO_DIE = 5.0
 _MAX_WORDS = 1 << 16
 _connections: set[Connection] = set()
-"""Those whose process may live, for a forked child to let go of."""
+"""Connections whose process may be alive; a forked child must release them."""
 
 
 def gone(what: str, reason: str = "") -> QnnError:
-    """The answer to whoever needs a process that has ended."""
+    """Return the error for a caller that needs a process which has ended."""
     because = f" ({reason})" if reason else ""
     return QnnError(
         Code.COMMON_SYSTEM_COMMUNICATION,
@@ -65,32 +65,34 @@ def gone(what: str, reason: str = "") -> QnnError:
 
 
 class Bell(Protocol):
-    """Someone to be told that the process has ended."""
+    """A listener for the end of the process."""
 
     def hang_up(self) -> None:
-        """It has."""
+        """Handle the end of the process."""
 
 
 class Request:
-    """A call that is under way.
+    """A pending call.
 
     Parameters
     ----------
     name
-        What is called.
+        The name of the call.
     content
         The message.
     undo
-        What takes it back when its answer comes after whoever asked has gone.
+        What undoes the call if its reply comes after the caller has gone.
     """
 
     def __init__(self, name: str, content: bytes, undo: Undo | None = None) -> None:
         self.descriptors: list[FileDescriptor] = []
-        """What to send, of its own: the caller may be interrupted, and close his, before the message is sent."""
+        """Duplicates of the descriptors to send: the caller may be interrupted and close its own before the message is
+        sent.
+        """
         self.name, self.content, self.undo = name, content, undo
         self.begun = False
         self.seconds = 0.0
-        """How long a caller waits for the answer once it can be given."""
+        """How long a caller waits for the reply once all earlier requests are served."""
         self.answer: dict[str, Any] | None = None
         self.refusal: QnnError | None = None
         self.abandoned = False
@@ -100,11 +102,11 @@ class Request:
 
     @property
     def answered(self) -> bool:
-        """Whether there is a result or a refusal."""
+        """Whether there is a result or an error."""
         return self.answer is not None or self.refusal is not None
 
     def settle(self, answer: dict[str, Any] | None, refusal: QnnError | None) -> bool:
-        """Bring the answer; whether somebody still wants it."""
+        """Store the reply and return whether a caller still wants it."""
         with self._state:
             self.close()
             self.answer, self.refusal = answer, refusal
@@ -112,19 +114,19 @@ class Request:
             return not self.abandoned
 
     def abandon(self) -> bool:
-        """Want the answer no more; whether it is there already."""
+        """Mark the reply as unwanted and return whether it has come already."""
         with self._state:
             self.abandoned = True
             return self.answered
 
     def undoing(self) -> Undo | None:
-        """What takes it back, once: the numbers of an answer may come to mean something else."""
+        """Return what undoes the call, once: numbers in the reply may be reused later."""
         with self._state:
             undo, self.undo = self.undo, None
             return undo
 
     def wait(self, seconds: float) -> bool:
-        """Wait until it is answered, at most for so long; whether it is."""
+        """Wait for the reply, up to a time limit; return whether it has come."""
         patience = Patience(seconds)
         while not self.answered:
             check()
@@ -136,16 +138,16 @@ class Request:
         return True
 
     def close(self) -> None:
-        """Close its descriptors; safe to call again."""
+        """Close the request's descriptors; safe to call again."""
         for descriptor in self.descriptors:
             descriptor.close()
         self.descriptors.clear()
 
 
 class Connection:
-    """A running accelerator process and the way to it.
+    """A running accelerator process and the connection to it.
 
-    `alive` says whether the process is there for us, `forked` whether it is our parent's, `reason` why it was ended.
+    `alive` says whether this process can use it, `forked` whether it belongs to our parent, `reason` why it has ended.
     """
 
     def __init__(self) -> None:
@@ -153,15 +155,15 @@ class Connection:
         self._open = True
         self._requests: SimpleQueue[Request | None] = SimpleQueue()
         self._pending: weakref.WeakSet[Request] = weakref.WeakSet()
-        """Those that may not be answered yet."""
+        """Requests that may still be unanswered."""
         self._numbers = itertools.count(1)
         self._bells: dict[int, Bell] = {}
-        # Taken for moments only. The garbage collector may come back to a thread that holds it.
+        # Held only briefly. Reentrant, because the garbage collector may run in a thread that holds it.
         self._lock = threading.RLock()
         self._channel: Channel | None = None
         self._theirs: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
-        # A lock, since the wait for an event that is interrupted may break the event.
+        # A lock: an interrupted wait may break an event.
         self._starting = threading.Lock()
         self._starting.acquire()
         self._failure: Exception | None = None
@@ -171,7 +173,7 @@ class Connection:
         ]
 
     def start(self, seconds: float = Deadlines.starting) -> None:
-        """Start the process, within so many seconds; if that is interrupted or refused, nothing is left of it."""
+        """Start the process within a time limit; after an interrupt or an error nothing of it is left."""
         try:
             start(self._threads[0])
             patience = Patience(seconds)
@@ -196,13 +198,13 @@ class Connection:
     # -- requests ------------------------------------------------------------------------------------------------------
 
     def submit(self, name: str, **arguments: Any) -> None:
-        """Have something done on the other side, if there is one, without waiting. Also for the garbage collector."""
+        """Send a call without waiting, if the process is alive. The garbage collector may use it."""
         self.post(Request(name, encoded({"call": name, **arguments})))
 
     def post(self, request: Request) -> bool:
-        """Have a request sent, whose answer may be waited for or not; whether there is anybody to send it to.
+        """Queue a request and return whether the connection is open; the caller may wait for the reply or not.
 
-        It is sent once, however often it is posted: who was interrupted may post it again to be sure.
+        It is sent once, however often it is posted: after an interrupt the caller may post it again to be sure.
         """
         with self._lock:
             if self._open:
@@ -211,13 +213,13 @@ class Connection:
             return self._open
 
     def seconds_to_wait(self, request: Request) -> float:
-        """Add up the seconds that a request may take and those of all before it that others wait for."""
+        """Return the time limits of a request and of all earlier ones that others wait for, added up."""
         with self._lock:
             before = [each for each in self._pending if not (each is request or each.answered or each.abandoned)]
         return request.seconds + sum(each.seconds for each in before)
 
     def abandon(self, request: Request) -> None:
-        """Take back what a request has done or will do."""
+        """Undo what a request has done or will do."""
         if request.abandon():
             self._undo(request)
 
@@ -228,12 +230,12 @@ class Connection:
             self.submit(name, **arguments)
 
     def _converse(self) -> None:
-        """The life of the thread that sends and receives."""
+        """Run the thread that sends and receives."""
         try:
             while (request := self._requests.get()) is not None:
                 if not self._serve(request):
                     break
-                # The traceback of its refusal would keep the caller's frames alive.
+                # The traceback of its error would keep the caller's frames alive.
                 del request
         finally:
             with self._lock:
@@ -245,7 +247,7 @@ class Connection:
             self._hang_up()
 
     def _serve(self, request: Request) -> bool:
-        """Have a request answered; whether there is somebody who answers."""
+        """Send a request and settle it with the reply; return whether the process still replies."""
         if request.begun or request.answered:
             return True
         if request.abandoned:
@@ -255,8 +257,8 @@ class Connection:
         try:
             answer, refusal = self._exchange(request)
         except Exception as problem:
-            # It is gone, or there is no memory for its answer, or the answer means nothing: it cannot be relied on.
-            # Who is told that it is gone may rely on that.
+            # The process is gone, or there is no memory for its reply, or the reply is invalid: it cannot be trusted.
+            # Wait for its end, since callers rely on an error that says that it has ended.
             self.kill("" if isinstance(problem, ChannelClosed) else f"its answer cannot be read: {problem!r}")
             self._threads[0].join(_SECONDS_TO_DIE)
             request.settle(None, self.gone(f"call '{request.name}'"))
@@ -288,10 +290,10 @@ class Connection:
                     raise ValueError(f"'{request.name}' is answered without '{field}'")
         return answer, refused
 
-    # -- life ----------------------------------------------------------------------------------------------------------
+    # -- lifetime ------------------------------------------------------------------------------------------------------
 
     def gone(self, what: str) -> QnnError:
-        """The answer to every call that needs a process which is not there for us."""
+        """Return the error for a call when the process is not alive for this process."""
         if self.forked:
             return QnnError(
                 Code.COMMON_SYSTEM_COMMUNICATION,
@@ -302,35 +304,35 @@ class Connection:
         return gone(what, self.reason)
 
     def watch_over(self, lane: int, bell: Bell) -> None:
-        """Have the bell of a lane told when the process ends."""
+        """Notify the bell of a queue when the process ends."""
         self._bells[lane] = bell
         if not self.alive:
             bell.hang_up()
 
     def forget(self, lane: int) -> None:
-        """Tell the bell of a lane no more; safe to call again."""
+        """Stop notifying the bell of a queue; safe to call again."""
         self._bells.pop(lane, None)
 
     def end(self) -> None:
-        """Ask the process to end; it does so at once, whatever it computes. Does not wait."""
+        """Ask the process to end, which it does at once, even during a computation. Does not wait."""
         if not self.forked:
             self._shut()
 
     def kill(self, reason: str) -> None:
-        """End the process by force. Does not wait."""
+        """Kill the process. Does not wait."""
         with self._lock:
             if self.forked:
                 return
             if self.alive:
                 self.reason = self.reason or reason
-                # While `alive` holds, the process has not been reaped: the number is still its own.
+                # While `alive` is true, the process has not been reaped: the process id is still its own.
                 if self._process is not None:
                     os.kill(self._process.pid, signal.SIGKILL)
         self._shut()
         self._requests.put(None)
 
     def join(self, seconds: float) -> bool:
-        """Wait for the end of the process and of the threads; whether they have ended."""
+        """Wait for the process and the threads to end; return whether they have ended."""
         limit = time.monotonic() + seconds
         for thread in self._threads:
             if thread.ident is not None and thread is not threading.current_thread():
@@ -338,12 +340,12 @@ class Connection:
         return not any(thread.is_alive() for thread in self._threads)
 
     def kill_and_join(self, reason: str) -> None:
-        """End the process by force, and wait until it can write nothing any more."""
+        """Kill the process and wait until it can no longer write anything."""
         self.kill(reason)
         self.join(_SECONDS_TO_DIE)
 
     def _watch(self) -> None:
-        """The life of the thread that the process belongs to."""
+        """Run the thread that owns the process."""
         try:
             _connections.add(self)
             self._open_and_start()
@@ -368,21 +370,21 @@ class Connection:
         for bell in list(self._bells.values()):
             bell.hang_up()
         if self._threads[1].ident is None:
-            # Nobody else does.
+            # No other thread closes it.
             self._hang_up()
 
     def _open_and_start(self) -> None:
-        """The sockets, the process, and the thread that speaks to it: here, where nothing can interrupt."""
+        """Open the sockets, start the process and its sender thread: here, where no interrupt can come."""
         self._channel, self._theirs = Channel.pair()
         if self._theirs.fileno() <= isolated.STANDARD:
             with self._theirs as low:
                 self._theirs = socket.socket(fileno=isolated.passable(low.fileno()))
         command = isolated.command("isthmus.backends.accelerator", str(self._theirs.fileno()), str(os.getpid()))
-        # Numpy's linear algebra would start threads that nobody needs there.
+        # Numpy's linear algebra would start threads that are not needed there.
         environment = isolated.environment() | {"OPENBLAS_NUM_THREADS": "1"}
         if self.reason:
             return
-        # Nothing of the client's: neither its output nor the interrupts of its terminal.
+        # It inherits nothing from the client: neither its output nor its terminal's interrupts.
         process = subprocess.Popen(
             command,
             pass_fds=(self._theirs.fileno(),),
@@ -394,7 +396,7 @@ class Connection:
             start_new_session=True,
             bufsize=0,
         )
-        # Not in the lock: `kill` need not wait until the process has started.
+        # Outside the lock: `kill` need not wait until the process has started.
         with self._lock:
             self._process = process
             if self.reason:
@@ -403,19 +405,21 @@ class Connection:
         start(self._threads[1])
 
     def _shut(self) -> None:
-        """End the conversation for both sides."""
+        """Shut the channel down for both sides."""
         if self._channel is not None:
             self._channel.shut()
 
     def _hang_up(self) -> None:
-        """Close this side's end."""
+        """Close this end of the channel."""
         with self._lock:
             self._open = False
         if self._channel is not None:
             self._channel.close()
 
     def _let_go(self) -> None:
-        """In a forked child: it is the parent's. Locks that other threads held there will never be released here."""
+        """Release the connection in a forked child, since it is the parent's. Locks of other threads are never released
+        here.
+        """
         self.alive, self.forked, self._open = False, True, False
         self._lock = threading.RLock()
         self._hang_up()
@@ -443,8 +447,8 @@ def _no_thread(problem: Exception) -> QnnError:
 
 
 def _await_end(pid: int) -> None:
-    """Wait for the end of a child without taking its number away from it."""
-    # Someone else may have waited for all children.
+    """Wait for the end of a child without reaping it, so that its process id stays valid."""
+    # The client may have waited for all children.
     with contextlib.suppress(ChildProcessError):
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
 

@@ -13,12 +13,12 @@ from isthmus.log import Log, LogLevel, deferred
 
 
 class AcceleratorDevice(DeviceDriver):
-    """An accelerator process, started when it is first needed and again when it has died.
+    """An accelerator process, started on demand and again after it has died.
 
     Parameters
     ----------
     what, freed
-        Its owner as messages call it, and the error code of a use after `close`.
+        Its owner's name in messages, and the error code of a use after `close`.
     start
         Starts a process.
     """
@@ -31,7 +31,7 @@ class AcceleratorDevice(DeviceDriver):
 
     @property
     def pid(self) -> int | None:
-        """The process, if there is one."""
+        """The process id, if the process is running."""
         accelerator = self._accelerator
         return accelerator.pid if accelerator is not None and accelerator.alive else None
 
@@ -49,7 +49,7 @@ class AcceleratorDevice(DeviceDriver):
             return self._accelerator
 
     def open_queue(self) -> Queue:
-        """Open a queue to the running accelerator, or to the next one if that has died unnoticed."""
+        """Open a queue to the running accelerator, or to a new one if that has died unnoticed."""
         try:
             return Queue(self.accelerator())
         except QnnError as problem:

@@ -1,10 +1,11 @@
-"""Who may run next: at most so many executions at a time, one of a lane, higher priorities first, else in order.
+"""Scheduling of executions: a limited number at a time, one per queue, higher priorities first, else in order.
 
-What is no execution takes a turn of its lane without a unit: it waits for its own lane only, however busy others are.
+Work other than executions takes its queue's lock without a unit: it waits for its own queue only, however busy others
+are.
 
-A turn is an entry in one table: which thread has which lane. That is put there and taken away in one move each, all
-else follows from it, and to end a turn is safe to repeat. So an interrupt leaves nothing half done that the same
-thread, or whoever waits next, does not set right.
+One table says which thread holds the lock of which queue. An entry is added and removed in a single step each,
+everything else follows from it, and releasing is safe to repeat. So whatever an interrupt leaves unfinished, the same
+thread or the next waiting one completes.
 """
 
 from __future__ import annotations
@@ -29,31 +30,31 @@ class _Waiter:
 
 
 class Gate:
-    """The way to an accelerator with a number of units.
+    """The access to an accelerator with a number of units.
 
     Parameters
     ----------
     units
-        How many executions may run at a time.
+        Maximum number of concurrent executions.
     """
 
     def __init__(self, units: int) -> None:
         self._units = units
         self._lock = threading.Lock()
         self._busy: dict[object, tuple[int, bool]] = {}
-        """The thread that has a lane, and whether it has a unit, for every lane whose turn it is."""
+        """The thread that holds each locked queue, and whether it has a unit."""
         self._waiting: list[_Waiter] = []
         self._numbers = itertools.count()
 
     def enter(self, lane: object, priority: int, seconds: float | None = None, unit: bool = True) -> bool:
-        """Wait for a turn of this lane, at most so long; whether it has come.
+        """Wait for a queue's lock, up to a time limit; return whether it was acquired.
 
-        A thread that asks for a turn which it has already was interrupted before it could end it, and keeps it.
+        A thread that already holds the lock was interrupted before it could release it, and keeps it.
 
         Parameters
         ----------
         unit
-            Whether it is for an execution, which needs one of the units, too.
+            Whether it is for an execution, which also needs one of the units.
         """
         me = threading.get_ident()
         try:
@@ -73,13 +74,13 @@ class Gate:
             try:
                 self._withdraw(lane)
             except BaseException:
-                # Interrupted once more.
+                # Interrupted again.
                 self._withdraw(lane)
                 raise
             raise
 
     def _wait(self, waiter: _Waiter, seconds: float) -> bool:
-        """Wait until it is this one's turn."""
+        """Wait until the waiter has the lock of its queue."""
         patience = Patience(seconds)
         while True:
             left = patience.left()
@@ -87,7 +88,7 @@ class Gate:
                 return True
             check()
             with self._lock:
-                # Whoever ended a turn may have been interrupted before this.
+                # A thread that released a queue may have been interrupted before it did this.
                 self._admit()
                 if self._is_busy_for(waiter.thread, waiter.lane):
                     return True
@@ -96,7 +97,7 @@ class Gate:
                     return False
 
     def leave(self, lane: object) -> None:
-        """End the turn; safe to call again, and without having it."""
+        """Release the lock of a queue; safe to call again, and without holding it."""
         with self._lock:
             if self._is_busy_for(threading.get_ident(), lane):
                 del self._busy[lane]
@@ -104,7 +105,7 @@ class Gate:
                 self._admit()
 
     def _withdraw(self, lane: object) -> None:
-        """Neither wait for a turn any longer nor have it."""
+        """Stop waiting for a queue's lock, and release it."""
         me = threading.get_ident()
         with self._lock:
             self._waiting = [waiter for waiter in self._waiting if waiter.thread != me]
@@ -119,12 +120,12 @@ class Gate:
                 waiter.turn.release()
 
     def _has(self, unit: bool) -> bool:
-        """Tell whether there is a unit, if one is needed."""
+        """Return whether a unit is free, if one is needed."""
         if not unit or len(self._busy) < self._units:
             return True
         return sum(taken for _, taken in self._busy.values()) < self._units
 
     def _is_busy_for(self, thread: int, lane: object) -> bool:
-        """Tell whether this thread has the turn of a lane."""
+        """Return whether this thread holds the lock of a queue."""
         having = self._busy.get(lane)
         return having is not None and having[0] == thread

@@ -1,8 +1,8 @@
 """The accelerator's view of shared memory: each buffer mapped once, however many windows of it are registered.
 
-A window's number is its slot: a row of a table that native code reads, and how often that row was given away. So a
-request that comes too late for its memory finds none, never another's. What is taken out of the table while an
-execution is under way stays mapped until every lane has left what it was doing.
+A window's number is its slot: a row of a table that native code reads, and how often that row was reused. So a request
+that comes too late for its memory finds none, never someone else's. What is removed from the table during an execution
+stays mapped until every queue has finished the execution it was running.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NOTHING = -1
 _ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
 
 Quiet = Callable[[], bool]
-"""Whether no execution is under way any more that was when this was asked for."""
+"""Returns whether all executions that were running when it was created have ended."""
 
 
 @dataclass
@@ -54,7 +54,7 @@ class SharedMemory:
     publish
         The address of ``doorbell:publish``, which writes a row of the table.
     quiet
-        Called when memory is taken away: what says that nobody uses it any more.
+        Called when memory is removed; returns a function that tells when it is no longer used.
     """
 
     def __init__(self, publish: int, quiet: Callable[[], Quiet]) -> None:
@@ -71,7 +71,7 @@ class SharedMemory:
         return len(self._of)
 
     def register(self, fd: int, offset: int, nbytes: int) -> int:
-        """Map a window; the slot it has from now on."""
+        """Map a window and return its slot."""
         file = _shared_file(fd)
         if offset < 0 or nbytes < 0 or offset + nbytes > file.nbytes:
             rule = f"bytes {offset} to {offset + nbytes} lie outside a buffer of {file.nbytes} bytes"
@@ -92,7 +92,7 @@ class SharedMemory:
         return slot
 
     def window(self, slot: int) -> Window | None:
-        """The memory of a slot; none for the number -1."""
+        """Return the memory of a slot, or None for the number -1."""
         if slot == NOTHING:
             return None
         if slot not in self._of:
@@ -101,7 +101,7 @@ class SharedMemory:
         return ClientBuffer(self._of[slot], address, nbytes).window()
 
     def deregister(self, slot: int) -> None:
-        """Forget a window, and the buffer with its last one; unknown numbers are ignored."""
+        """Remove a window, and the buffer with its last one; ignore unknown numbers."""
         mapping = self._of.pop(slot, None)
         if mapping is None:
             return
@@ -116,11 +116,11 @@ class SharedMemory:
         self.release()
 
     def release(self) -> None:
-        """Let go of what was taken away and is not used any more; a graph that works in it keeps it still."""
+        """Unmap removed memory that is no longer used; a graph that works in it keeps it alive."""
         self._retired = [retired for retired in self._retired if not retired.quiet()]
 
     def _mapping(self, fd: int, file: SharedFile, end: int) -> _Mapping:
-        """The buffer's mapping, if that reaches far enough; a file may have grown since it was mapped."""
+        """Return the buffer's mapping, a new one if it is too short: a file may have grown since it was mapped."""
         mapping = self._mappings.get(file.identity)
         if mapping is None or mapping.file.nbytes < end:
             pages = map_whole(fd, file.nbytes, "shared buffer")
@@ -136,10 +136,10 @@ class SharedMemory:
 
 
 def _shared_file(fd: int) -> SharedFile:
-    """What a descriptor refers to. That it is shared memory was checked by the client; here, that it can be mapped."""
+    """Inspect a descriptor. The client has checked that it is shared memory; here it must only be mappable."""
     try:
         status = os.fstat(fd)
-        # A DMA buffer has no kind of file, and tells its size only to a seek.
+        # A DMA buffer has no file type, and reports its size only through lseek.
         kind = stat.S_IFMT(status.st_mode)
         if kind not in (0, stat.S_IFREG):
             raise QnnError(Code.MEM_INVALID_ARGUMENT, "shared buffer", "its descriptor is one of no memory")

@@ -1,4 +1,4 @@
-"""The client's end of a doorbell: a page of memory that it shares with one thread of the accelerator."""
+"""The client's end of a doorbell: a page of memory shared with one thread of the accelerator."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from isthmus.system.interrupts import own_fd
 _ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 _CHUNK = 0.05
-"""Seconds that a wait may stay in native code, where Python handles no signals."""
+"""Maximum seconds of a wait in native code, where Python handles no signals."""
 
 
 class _TimeSpan(ctypes.Structure):
@@ -31,7 +31,7 @@ def _span(seconds: float) -> _TimeSpan:
 class Page:
     """The page, its words by name, and the native calls that ring and wait.
 
-    Whoever is in a hurry rings with `call` itself, given `address`, a number, how long to spin, and `span`.
+    The fast path rings with `call` itself, given `address`, a number, how long to spin, and `span`.
     """
 
     def __init__(self) -> None:
@@ -60,24 +60,24 @@ class Page:
 
     @property
     def fd(self) -> int:
-        """Its descriptor, for the other side, until it is closed here."""
+        """Its descriptor for the other side, until it is closed here."""
         return self._own.fileno()
 
     def ring(self, number: int, seconds: float) -> None:
-        """Post a request, and wait for its answer, a while at most."""
+        """Post a request and wait briefly for its reply."""
         if seconds < _CHUNK:
             self.call(self.address, number, 0, ctypes.addressof(_span(seconds)))
         else:
             self.call(self.address, number, doorbell.WORKING_SPINS, self.span)
 
     def wait(self, number: int, seconds: float = _CHUNK) -> None:
-        """Wait on for an answer, a while at most."""
+        """Wait briefly for a reply to a posted request."""
         self._wait(self.address, number, 0, ctypes.addressof(_span(seconds)))
 
     def hang_up(self) -> None:
-        """The accelerator is gone: release whoever waits for it, now and later."""
+        """Release every thread that waits, now and later, because the accelerator is gone."""
         self._hang_up(self.address, 0, 0, 0)
 
     def close(self) -> None:
-        """Close the descriptor, which the other side has by now; safe to call again."""
+        """Close the descriptor, which the other side has received by now; safe to call again."""
         self._own.close()

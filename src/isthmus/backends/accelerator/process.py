@@ -1,4 +1,4 @@
-"""The client's side of the accelerator: the calls that cross to it, and what may be waited for how long."""
+"""The client's side of the accelerator: the calls to it and their time limits."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_
 class Accelerator:
     """A running accelerator process; a context manager.
 
-    One that is dropped without being closed takes its process with it, with a `ResourceWarning`.
+    If it is dropped without being closed, its process ends too, with a `ResourceWarning`.
 
     Parameters
     ----------
     units
-        How many executions may run at a time; one for each processor without it.
+        Maximum number of concurrent executions. By default one for each processor.
     deadlines
-        How long to wait for it; without them the defaults, and what ``ISTHMUS_TIMEOUT`` says.
+        How long to wait for it. By default the standard values, with ``ISTHMUS_TIMEOUT``.
     """
 
     @shielded(release=lambda accelerator: accelerator.close())
@@ -65,16 +65,16 @@ class Accelerator:
 
     @property
     def alive(self) -> bool:
-        """Whether the process is there, and is this process's own."""
+        """Whether the process is running and belongs to this process."""
         return self.connection.alive
 
     @property
     def forked(self) -> bool:
-        """Whether this process is a forked child of the one that the accelerator belongs to."""
+        """Whether this process is a forked child of the accelerator's owner."""
         return self.connection.forked
 
     def gone(self, what: str) -> QnnError:
-        """The answer to whoever needs it when it is not `alive`: that it has ended and why, or whose it is."""
+        """Return the error for a use while it is not `alive`: that it has ended and why, or whose it is."""
         return self.connection.gone(what)
 
     # -- calls ---------------------------------------------------------------------------------------------------------
@@ -88,16 +88,16 @@ class Accelerator:
         seconds: float | None = None,
         **arguments: Any,
     ) -> dict[str, Any]:
-        """Have something done on the other side, and wait for the answer.
+        """Make a call to the other side and wait for the reply.
 
-        One that is interrupted leaves everything usable: what was done after all is undone. One that is not answered in
-        time ends the process.
+        After an interrupt everything stays usable: what the call has done is undone. If the reply does not come in
+        time, the process is killed.
         """
         return self.answer(request(name, fds, undo, **arguments), seconds)
 
     @shielded
     def answer(self, request: Request, seconds: float | None = None) -> dict[str, Any]:
-        """Have a request done, and wait for the answer."""
+        """Send a request and wait for the reply."""
         try:
             if not self.settle(request, seconds):
                 raise self.gone(f"call '{request.name}'")
@@ -110,14 +110,14 @@ class Accelerator:
         return request.answer
 
     def settle(self, request: Request, seconds: float | None = None) -> bool:
-        """Wait until a request is answered, and end a process that does not answer; whether it has been answered.
+        """Wait until a request is answered, and kill a process that does not reply; return whether it was answered.
 
-        There is one deadline, which nothing extends: the seconds of this request, and those of all before it that
-        others wait for. Nobody waits for the rest, such as one that was interrupted, so it gives no time.
+        There is one deadline, which nothing extends: the seconds of this request and of all earlier ones that others
+        wait for. Requests without a waiting caller, such as interrupted ones, add no time.
         """
         request.seconds = self.deadlines.control if seconds is None else seconds
         patience = self.connection.seconds_to_wait(request)
-        # One that was interrupted may have been posted before, or not.
+        # An interrupted request may or may not have been posted before.
         if not self.connection.post(request):
             return request.answered
         if not request.wait(patience):
@@ -126,12 +126,12 @@ class Accelerator:
 
     @shielded
     def register(self, windows: Sequence[tuple[int, int, int]]) -> Slots:
-        """Let the accelerator see memory, given as (descriptor, offset, bytes): all or none.
+        """Make memory, given as (descriptor, offset, bytes), visible to the accelerator: all or none.
 
-        The answer are the slots that it knows the memory by. A slot never comes to mean other memory.
+        Returns the slots by which it knows the memory. A slot never refers to other memory later.
         """
         for fd in {fd for fd, _, _ in windows}:
-            # Only this side can tell: the other may not look at the names of files.
+            # Only this side can check: the other cannot read the names of files.
             shared_file(fd, "shared buffer")
         parts = [windows[first : first + MAX_FDS] for first in range(0, len(windows), MAX_FDS)]
         requests: list[Request] = []
@@ -148,10 +148,10 @@ class Accelerator:
 
     @shielded
     def deregister(self, slots: Iterable[int]) -> None:
-        """Take memory away from it. A process that has died has none any more.
+        """Remove memory from the accelerator. A process that has died has none.
 
-        Executions that are requested later are refused. One that is under way keeps the memory until it ends: close the
-        lane or wait for its turn to be sure of that.
+        Later executions are refused. A running one keeps the memory until it ends: to be sure of that, close the queue
+        or wait for its lock.
         """
         try:
             if slots and self.alive:
@@ -164,7 +164,7 @@ class Accelerator:
 
     @shielded
     def provide(self, kernels: Iterable[str], target: Target) -> None:
-        """Send it the code of kernels that it does not have yet: it opens no files and compiles nothing."""
+        """Send the code of kernels that the accelerator lacks: it opens no files and compiles nothing."""
         wanted = [kernel for kernel in sorted(set(kernels)) if (kernel, target.name) not in self._sent]
         if not wanted:
             return
@@ -175,7 +175,7 @@ class Accelerator:
         self._sent.update((kernel, target.name) for kernel in wanted)
 
     def counts(self) -> dict[str, int]:
-        """What the other side holds: descriptors, mappings, resident bytes, lanes, graphs, memory."""
+        """Return the resources of the other side: descriptors, mappings, resident bytes, queues, graphs, memory."""
         counted = self.call("counts")
         system = Path(f"/proc/{self.pid}")
         resident = int((system / "statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
@@ -186,11 +186,11 @@ class Accelerator:
             **counted,
         }
 
-    # -- end -----------------------------------------------------------------------------------------------------------
+    # -- closing -------------------------------------------------------------------------------------------------------
 
     @shielded
     def close(self) -> None:
-        """End the process, whatever it computes; safe to call again, and always ends itself."""
+        """End the process, whatever it computes; safe to call again, and never blocks forever."""
         if not self.forked:
             self.connection.end()
             if not self.connection.join(min(_SECONDS_TO_END, self.deadlines.closing)):
@@ -198,7 +198,7 @@ class Accelerator:
         self._ending.forget()
 
     def kill(self, reason: str) -> None:
-        """End the process by force, and wait until it can write nothing any more."""
+        """Kill the process and wait until it can no longer write anything."""
         if not self.forked:
             self.connection.kill_and_join(reason)
 
@@ -214,12 +214,13 @@ def _deregistration(answer: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 class Slots(list[int]):
-    """What the accelerator knows memory by. When they are forgotten it is deregistered, as far as nobody has done it.
+    """The slots by which the accelerator knows memory. Collecting them deregisters the memory, if it still is
+    registered.
 
     Parameters
     ----------
     connection
-        The way to the accelerator.
+        The connection to the accelerator.
     """
 
     def __init__(self, connection: Connection, slots: Iterable[int] = ()) -> None:
@@ -227,18 +228,18 @@ class Slots(list[int]):
         self._ending = Finalizer(self, _forget, connection, list(self))
 
     def ended(self) -> None:
-        """They are deregistered."""
+        """Record that the slots are deregistered."""
         self._ending.forget()
 
 
 def _forget(connection: Connection, slots: list[int]) -> None:
-    """Take away memory whose slots nobody has any more. Called by the garbage collector: does not wait."""
+    """Deregister memory whose slots were collected. Called by the garbage collector: does not wait."""
     if slots and connection.alive and not connection.forked:
         connection.submit("deregister", slots=slots)
 
 
 def request(name: str, fds: Sequence[int] = (), undo: Undo | None = None, **arguments: Any) -> Request:
-    """A call that is to be made, with descriptors of its own."""
+    """Return a request for a call, with duplicates of the descriptors."""
     made = Request(name, encoded({"call": name, **arguments}), undo)
     try:
         for fd in fds:
@@ -250,14 +251,14 @@ def request(name: str, fds: Sequence[int] = (), undo: Undo | None = None, **argu
 
 
 def _reclaim(connection: Connection) -> None:
-    """End the process of an accelerator that nobody has any more. Called by the garbage collector: does not wait."""
+    """Kill the process of an accelerator that was collected. Called by the garbage collector: does not wait."""
     if not connection.forked and connection.alive:
         connection.kill("it was dropped")
         warn_forgotten("an accelerator was dropped without being closed")
 
 
 def _sealed(content: bytes) -> FileDescriptor:
-    """A descriptor of memory with these contents, which nobody can change."""
+    """Return a descriptor of sealed memory with these contents."""
     try:
         own = own_fd(os.memfd_create, "isthmus-kernels", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     except OSError as problem:

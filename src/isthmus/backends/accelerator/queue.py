@@ -1,8 +1,8 @@
-"""A lane to the accelerator: one doorbell, the graphs that are run through it, one execution at a time.
+"""A queue of the accelerator: one doorbell, the graphs that run through it, one execution at a time.
 
-A request that its client no longer waits for, since it was interrupted or took too long, is aborted: the accelerator
-ends it after the instruction that is under way. If it has not ended after a short grace, the whole accelerator is
-ended, since it must not go on writing into memory that the client takes for its own again.
+A request whose client has stopped waiting, after an interrupt or a timeout, is aborted: the accelerator ends it after
+the current instruction. If it has not ended after a short grace period, the whole accelerator is killed, because it
+must not go on writing into memory that the client considers its own again.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ _STATUSES = {
     int(Code.MEM_INVALID_HANDLE): "it cannot run on memory that is not registered",
     int(Code.MEM_INVALID_SHAPE): "it cannot run on memory that is too small",
 }
-"""How an execution can fail over there, as `isthmus.engine.native.kernels.doorbell` says it."""
+"""Status codes of failed executions, as `isthmus.engine.native.kernels.doorbell` returns them."""
 
 
 class Queue:
-    """An order of executions, as a context needs it. A context manager.
+    """A context's order of executions. A context manager.
 
-    One that is dropped without being closed is closed by the garbage collector, with a `ResourceWarning`.
+    If it is dropped without being closed, the garbage collector closes it, with a `ResourceWarning`.
 
     Parameters
     ----------
     accelerator
-        Where they run.
+        The accelerator that runs them.
     """
 
     @shielded(release=lambda queue: queue.close())
@@ -68,23 +68,23 @@ class Queue:
         self._ending = Finalizer(self, _reclaim, self._connection, self._id)
         self._connection.watch_over(self._id, page)
 
-    # -- turns ---------------------------------------------------------------------------------------------------------
+    # -- lock ----------------------------------------------------------------------------------------------------------
 
     def enter(self, priority: int, seconds: float | None = None, unit: bool = True) -> None:
-        """Wait for this lane's turn, at most so long; `unit` as for `Gate.enter`."""
+        """Wait for this queue's lock, up to a time limit; `unit` as for `Gate.enter`."""
         if self._connection.forked:
             raise self.accelerator.gone("execution")
         if not self.accelerator.gate.enter(self, priority, seconds, unit):
             raise QnnError(Code.GRAPH_TIMED_OUT, "execution", f"its turn has not come within {seconds:g} s")
 
     def leave(self) -> None:
-        """End the turn; safe to call again."""
-        # The gate of a forked child is as another thread left it there.
+        """Release the lock; safe to call again."""
+        # In a forked child the gate is in whatever state another thread left it.
         if not self._connection.forked:
             self.accelerator.gate.leave(self)
 
     def in_turn(self, do: Callable[[], _Result], priority: int = _NORMAL, seconds: float | None = None) -> _Result:
-        """Do something other than an execution in a turn of this lane, which ends with it."""
+        """Call a function, other than an execution, under this queue's lock."""
         try:
             try:
                 self.enter(priority, seconds, unit=False)
@@ -92,13 +92,13 @@ class Queue:
             finally:
                 self.leave()
         except BaseException:
-            # An interrupt may have come before the turn was ended. To end it again is harmless.
+            # An interrupt may have come before the lock was released. Releasing it again is harmless.
             self.leave()
             raise
 
     @contextmanager
     def turn(self, priority: int = _NORMAL, seconds: float | None = None) -> Iterator[None]:
-        """A turn of this lane, for who is not interrupted: `in_turn` is for the others."""
+        """Hold this queue's lock inside the block; only safe off the main thread. Elsewhere use `in_turn`."""
         try:
             self.enter(priority, seconds)
             yield
@@ -115,20 +115,20 @@ class Queue:
         copies_in: Sequence[Copy] = (),
         copies_out: Sequence[Copy] = (),
     ) -> None:
-        """Run a graph once on registered memory, in a turn of this lane. The same list object means the same memory.
+        """Run a graph once on registered memory, under this queue's lock. The same list object means the same memory.
 
         Parameters
         ----------
         seconds
-            How long it may take; without it as long as the accelerator's deadline for executions says.
+            The time limit. By default the accelerator's deadline for executions.
         copies_in, copies_out
-            What is copied before and after it.
+            Copies before and after the run.
 
         Raises
         ------
         QnnError
-            GRAPH_TIMED_OUT when it took too long, GRAPH_ABORTED after `abort`, MEM_INVALID_HANDLE for memory that is
-            not registered any more, COMMON_SYSTEM_COMMUNICATION when the accelerator has ended.
+            GRAPH_TIMED_OUT if it took too long, GRAPH_ABORTED after `abort`, MEM_INVALID_HANDLE for memory that is no
+            longer registered, COMMON_SYSTEM_COMMUNICATION if the accelerator has ended.
         """
         asked = self._asked
         if asked is None or asked[0] != graph or asked[1] is not slots:
@@ -143,7 +143,7 @@ class Queue:
             first = doorbell.SLOTS // 8
             words[first : first + len(slots)] = slots
             self._asked = (graph, slots)
-        # From here on speed counts.
+        # From here on the code is optimised for speed.
         number = self._number
         if self._response.value != number or not self._connection.alive:
             number = self._recover()
@@ -169,17 +169,17 @@ class Queue:
             ctypes.memmove(target, source, nbytes)
 
     def abort(self) -> None:
-        """Have the execution that is under way, if any, end early; whoever waits for it is told GRAPH_ABORTED.
+        """Abort the running execution, if any; its caller gets GRAPH_ABORTED.
 
-        From any thread. What the graph's outputs and states hold then is undefined: `reset` gives it its initial state.
+        Any thread may call this. The graph's outputs and states are then undefined: `reset` restores its initial state.
         """
-        # A lane that is closed has none.
+        # A closed queue has no page.
         page: Page | None = vars(self).get("_page")
         if page is not None and not self._connection.forked:
             page.abort.value = page.request.value
 
     def hasten(self) -> None:
-        """Have the execution that is under way end now: aborted, or else with the whole accelerator."""
+        """End the running execution now: abort it, or else kill the whole accelerator."""
         if self._connection.forked or not self._connection.alive:
             return
         self.abort()
@@ -191,14 +191,14 @@ class Queue:
             self.accelerator.kill("an execution did not end before its context was freed")
 
     def _refusal(self, graph: int, status: int) -> QnnError:
-        """Turn the status of a failed execution into an error; one that has no meaning ends the accelerator."""
+        """Turn the status of a failed execution into an error; kill the accelerator if the status is unknown."""
         if status not in _STATUSES:
             self.accelerator.kill(f"it answered an execution by the status {status}, which means nothing")
             return self.accelerator.gone("execution")
         return QnnError(Code(status), f"graph {graph} of the accelerator", _STATUSES[status])
 
     def _wait(self, number: int, patience: Patience) -> None:
-        """Wait on for an answer that has not come at once."""
+        """Wait for a reply that has not come at once."""
         while self._response.value != number:
             if not self._connection.alive:
                 raise self.accelerator.gone("execution")
@@ -209,10 +209,10 @@ class Queue:
             self._page.wait(number, left)
 
     def _give_up(self, number: int) -> None:
-        """See to it that a request which nobody waits for any more has ended."""
+        """Abort a request that no caller waits for, and make sure that it has ended."""
         page = self._page
         if page.request.value != number:
-            # It had not been posted.
+            # The request had not been posted.
             self._number = page.request.value
             return
         page.abort.value = number
@@ -221,12 +221,12 @@ class Queue:
             while self._response.value != number and self._connection.alive and patience.left() > 0:
                 page.wait(number)
         finally:
-            # Also when the patience ends with another interrupt.
+            # Also if another interrupt ends the wait.
             if self._response.value != number and self._connection.alive:
                 self.accelerator.kill("an execution that was aborted did not end")
 
     def _recover(self) -> int:
-        """The number of the last request, which is over; if there is an accelerator to ask."""
+        """Ensure that the last request has ended and return its number; an error if the accelerator is gone."""
         if self._connection.alive and self._response.value != self._number:
             self._give_up(self._number)
         if not self._connection.alive:
@@ -236,12 +236,12 @@ class Queue:
     # -- graphs --------------------------------------------------------------------------------------------------------
 
     def load(self, binary: ContextBinary, pools: tuple[int, int] | None = None) -> dict[str, int]:
-        """Load the graphs of a binary; the numbers to run them by.
+        """Load the graphs of a binary and return the numbers to run them by.
 
         Parameters
         ----------
         pools
-            Registered memory for scratch and state of its one graph; without it they are the accelerator's own.
+            Registered memory for scratch and state of its only graph. By default the accelerator's own.
         """
         for name, graph in binary.graphs.items():
             target = by_name(graph.program.target)
@@ -260,17 +260,17 @@ class Queue:
         return dict(zip(binary.graphs, self.in_turn(load)["graphs"], strict=True))
 
     def rebind(self, graph: int, scratch: int) -> None:
-        """Have a graph use other scratch memory, in a turn of this lane."""
+        """Make a graph use other scratch memory; the caller holds this queue's lock."""
         self._control("rebind", graph=graph, scratch=scratch)
 
     def reset(self, graph: int) -> None:
-        """Put the initial state into a graph's state memory, in a turn of this lane."""
+        """Write the initial state into a graph's state memory; the caller holds this queue's lock."""
         self._control("reset", graph=graph)
 
     def _control(
         self, name: str, fds: Sequence[int] = (), undo: Undo | None = None, **arguments: Any
     ) -> dict[str, Any]:
-        """A call that changes what executions of this lane use. None of them may begin before it is answered."""
+        """Make a call that changes what this queue's executions use. None of them may start before the reply."""
         self._check_open()
         self._settle()
         self._asked = None
@@ -278,25 +278,25 @@ class Queue:
         try:
             return self.accelerator.answer(asked)
         finally:
-            # The traceback of a refusal keeps the frames of the refused call alive, so it is not kept.
+            # An error's traceback would keep the frames of the refused call alive, so the request is dropped.
             if asked.answered:
                 self._unsettled = None
 
     def _settle(self, seconds: float | None = None) -> None:
-        """Wait for the answer to a call that was interrupted, and for what undoes it."""
+        """Wait for the reply to an interrupted call, and for the call that undoes it."""
         if self._unsettled is not None:
             self.accelerator.settle(self._unsettled, seconds)
             self._unsettled = None
 
-    # -- end -----------------------------------------------------------------------------------------------------------
+    # -- closing -------------------------------------------------------------------------------------------------------
 
     @shielded
     def close(self) -> None:
-        """End the lane and unload its graphs, after an execution that is under way. Safe to call again; always ends.
+        """Close the queue and unload its graphs, after a running execution. Safe to call again; never blocks forever.
 
         An execution that does not end within the accelerator's deadline for closing is aborted.
         """
-        # The collector closes the lanes of a backend that nobody has any more before that can free its contexts.
+        # When a backend is collected, its queues are closed before it can free its contexts.
         if self._ending.waits and not self._connection.forked:
             self._close_in_turn()
         self._open, self._asked, self._unsettled = False, None, None
@@ -307,7 +307,7 @@ class Queue:
         try:
             if self._turn_to_close():
                 self._close_over_there()
-                # Whoever keeps the lane does not keep its doorbell, which has a descriptor.
+                # A reference to the queue must not keep its doorbell, which has a descriptor.
                 for name in ("_call", "_response", "_status", "_page"):
                     vars(self).pop(name, None)
         finally:
@@ -321,12 +321,14 @@ class Queue:
                 self._open, self._asked = False, None
                 self.accelerator.call("close", lane=self._id, seconds=seconds)
         except QnnError as problem:
-            # With the process gone there is nothing left to close; and an earlier try may have been interrupted late.
+            # If the process is gone, nothing is left to close; and an earlier attempt may have been interrupted late.
             if problem.code not in (Code.COMMON_SYSTEM_COMMUNICATION, Code.CONTEXT_INVALID_HANDLE):
                 raise
 
     def _turn_to_close(self) -> bool:
-        """Wait for the last turn of this lane, and end the accelerator for want of it; whether the turn has come."""
+        """Wait for this queue's lock to close it, and kill the accelerator if it does not come; return whether it
+        came.
+        """
         gate, deadlines = self.accelerator.gate, self.accelerator.deadlines
         if gate.enter(self, _NORMAL, deadlines.closing, unit=False):
             return True
@@ -359,7 +361,7 @@ def _unloading(answer: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 def _reclaim(connection: Connection, lane: int) -> None:
-    """Close a lane that nobody has any more. Called by the garbage collector: does not wait."""
+    """Close a queue that was collected. Called by the garbage collector: does not wait."""
     connection.forget(lane)
     if connection.alive and not connection.forked:
         connection.submit("close", lane=lane)

@@ -1,4 +1,4 @@
-"""An executor whose work is done by the accelerator, in pools that the client shares with it."""
+"""An executor that runs programs in the accelerator, in pools that the client shares with it."""
 
 from __future__ import annotations
 
@@ -18,22 +18,23 @@ from isthmus.system.shield import shielded
 
 _NORMAL = 100
 _MAKER = "accelerator"
-"""Who a binary says that it was made for which goes straight to the accelerator, and into no file."""
+"""The producer named in a binary that goes straight to the accelerator and into no file."""
 _Shared = tuple[int, int, int]
-"""What the accelerator is told of memory: descriptor, offset, bytes."""
+"""Memory as it is described to the accelerator: descriptor, offset, bytes."""
 
 
 class RemoteIo:
-    """Memory for every input and output of a graph, as the accelerator knows it.
+    """Memory for every input and output of a graph, in the accelerator's terms.
 
     Parameters
     ----------
     tensors, inputs
-        The inputs, then the outputs, and how many are inputs.
+        The inputs, then the outputs, and the number of inputs.
     windows
         The client's memory for them.
     known
-        What the accelerator knows of it, by index: that is used in place, the rest is copied through staging memory.
+        Slots of the memory that the accelerator can see, by index. It is used in place; the rest is copied through
+        staging.
     """
 
     def __init__(
@@ -52,25 +53,26 @@ class RemoteIo:
         self.copies_out = [(own, stage, nbytes) for index, stage, own, nbytes in moves if index >= inputs]
         self.copied = frozenset(copied)
         self.registered: Sequence[int] = ()
-        """Slots that end with it."""
+        """Slots that are deregistered with it."""
         self._accelerator = staging.accelerator
 
     def close(self) -> None:
-        """Take its own slots away from the accelerator; safe to call again."""
+        """Deregister its own slots; safe to call again."""
         self._accelerator.deregister(self.registered)
 
 
 class RemoteExecutor:
-    """A program in the accelerator, bound to the client's scratch and state memory, with the calls of an `Executor`.
+    """A program in the accelerator, bound to the client's scratch and state memory, with the interface of an
+    `Executor`.
 
     Inputs and outputs in shared memory are used in place; others are copied through its staging memory.
 
     Parameters
     ----------
     lane
-        The way to the accelerator.
+        The queue to run it in.
     scratch, state
-        Shared memory; none where the program needs none.
+        Shared memory; None if the program needs none.
     """
 
     @shielded(release=lambda executor: executor.close())
@@ -93,7 +95,7 @@ class RemoteExecutor:
             raise
 
     def bind_scratch(self, window: Window | None) -> None:
-        """Use this scratch from the next run on; refused whole or done whole."""
+        """Use this scratch from the next run on; a refusal changes nothing."""
         shared = _shared_pool(f"scratch memory of graph '{self.program.name}'", window)
         replaced, scratch = self._scratch, self._registered(shared)
 
@@ -107,7 +109,7 @@ class RemoteExecutor:
             self._lane.accelerator.deregister(replaced if self._scratch is scratch else scratch)
 
     def bound(self, windows: Sequence[Window]) -> RemoteIo:
-        """Memory for every input and output, checked and ready to be bound in one move."""
+        """Return memory for every input and output, checked and ready to be bound at once."""
         infos, inputs = self.program.info.tensors, len(self.program.inputs)
         for info, window in zip(infos, windows, strict=True):
             window.check(f"memory of tensor '{info.name}'", info.nbytes)
@@ -125,11 +127,11 @@ class RemoteExecutor:
         return sum(self.program.info.tensors[index].nbytes for index in self._staged)
 
     def bind_all_io(self, io: RemoteIo) -> None:
-        """Use all of this memory from the next run on."""
+        """Use this memory for inputs and outputs from the next run on."""
         self._io = io
 
     def run(self, seconds: float | None = None) -> None:
-        """Run once, in at most so many seconds."""
+        """Run once, within a time limit."""
         io = self._io
         assert io is not None
         try:
@@ -139,27 +141,27 @@ class RemoteExecutor:
             finally:
                 self._lane.leave()
         except BaseException:
-            # As `Queue.in_turn`, without the calls that it costs.
+            # Like `Queue.in_turn`, without the cost of its calls.
             self._lane.leave()
             raise
 
     def abort(self) -> None:
-        """Have the run that is under way, if any, end early."""
+        """Abort the current run, if any."""
         self._lane.abort()
 
     def reset(self) -> None:
-        """Put the initial state into state memory."""
+        """Write the initial state into state memory."""
         self._lane.in_turn(lambda: self._lane.reset(self._number))
 
     def close(self) -> None:
-        """Take the memory away from the accelerator; safe to call again."""
+        """Deregister the memory; safe to call again."""
         for slots in (self._scratch, self._state):
             self._lane.accelerator.deregister(slots)
         self._io = None
         self._staging.close()
 
     def _registered(self, pool: _Shared | None) -> Slots:
-        """A pool as the accelerator knows it: one slot, or none."""
+        """Register a pool and return its slots: one, or none for no pool."""
         return self._lane.accelerator.register([] if pool is None else [pool])
 
 
@@ -168,7 +170,7 @@ def _number(slots: Slots) -> int:
 
 
 def _shared(window: Window) -> _Shared | None:
-    """Memory as the accelerator can be told of it, if it is shared."""
+    """Return memory as it is described to the accelerator, or None if it is not shared."""
     if len(window.spans) != 1:
         return None
     [span] = window.spans
@@ -179,7 +181,7 @@ def _shared(window: Window) -> _Shared | None:
 
 
 def _shared_pool(what: str, window: Window | None) -> _Shared | None:
-    """A pool as the accelerator is told of it; none for a pool of size 0."""
+    """Return a pool as it is described to the accelerator; None for a pool of size 0."""
     if window is None or window.nbytes == 0:
         return None
     shared = _shared(window)

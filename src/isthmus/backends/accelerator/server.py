@@ -1,4 +1,4 @@
-"""The accelerator's side: answers control messages, and serves each lane on a thread that stays in native code."""
+"""The accelerator's side: answers control messages, and serves each queue on a thread that stays in native code."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MAX_GRAPHS = 1 << 14
 _SECONDS_TO_END = 2.0
 _ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
 _OWN = ("doorbell:serve", "doorbell:end", "doorbell:publish", "executor:run")
-"""The kernels that serve lanes, which the client sends first."""
+"""The kernels that serve queues, which the client sends first."""
 
 
 @dataclass(eq=False)
@@ -41,7 +41,7 @@ class _Graph:
     executor: Executor
     sizes: np.ndarray
     state: Buffer | None
-    """Its state memory, unless the client brought it."""
+    """Its state memory, unless the client provides it."""
 
 
 @dataclass(eq=False)
@@ -54,17 +54,17 @@ class _Lane:
 
     @property
     def entered(self) -> int:
-        """The request whose memory was looked up last."""
+        """The last request whose memory was looked up."""
         return int(self.block[doorbell.ENTERED // 8])
 
     @property
     def left(self) -> int:
-        """The last request that has let go of its memory."""
+        """The last request that no longer uses its memory."""
         return int(self.block[doorbell.LEFT // 8])
 
 
 class _Service:
-    """What lanes are served by: native code, and the tables that it reads."""
+    """What serves queues: native code and the tables that it reads."""
 
     def __init__(self, target: Target, quiet: Callable[[], Quiet]) -> None:
         code = loader.addresses(_OWN, target)
@@ -83,14 +83,14 @@ class _Service:
 
 
 class AcceleratorServer:
-    """All that lives in the accelerator.
+    """The accelerator's state: graphs, memory and queues.
 
     Parameters
     ----------
     channel
-        Where calls come from.
+        The channel of calls and replies.
     unconfined
-        What it could not give up of its rights, for the client to know.
+        The rights that it could not give up, reported to the client.
     """
 
     def __init__(self, channel: Channel, unconfined: list[str]) -> None:
@@ -120,7 +120,7 @@ class AcceleratorServer:
         try:
             return encoded(self._result(frame))
         except Exception as problem:
-            # Whatever a call meets, the accelerator goes on serving the others.
+            # Whatever fails in a call, the accelerator keeps serving others.
             return encoded(refusal_to_json(_refusal(problem)))
 
     def _result(self, frame: Frame) -> dict[str, Any]:
@@ -150,7 +150,7 @@ class AcceleratorServer:
         return self._made
 
     def _quiet(self) -> Quiet:
-        """What says that executions which are under way now are over."""
+        """Return a function that tells whether the executions that run now have ended."""
         under_way = [(lane, lane.entered) for lane in self._lanes.values() if lane.entered != lane.left]
 
         def over() -> bool:
@@ -164,7 +164,7 @@ class AcceleratorServer:
         return {"pid": os.getpid(), "unconfined": self._unconfined}
 
     def _kernels(self, fds: list[int], target: str, sizes: list[tuple[str, int]]) -> dict[str, Any]:
-        """Load the code of kernels, which lie one after the other in sealed memory."""
+        """Load the code of kernels, which are stored one after the other in sealed memory."""
         content = bytes(_immutable(fds[0]))
         objects, position = {}, 0
         for kernel, nbytes in sizes:
@@ -208,12 +208,12 @@ class AcceleratorServer:
         return {"lane": self._next_lane}
 
     def _load(self, fds: list[int], lane: int, pools: list[int] | None = None) -> dict[str, Any]:
-        """Load a binary; the numbers of its graphs, in order.
+        """Load a binary and return the numbers of its graphs, in order.
 
-        `pools` are the client's own scratch and state memory, for its one graph.
+        `pools` are the client's own scratch and state memory, for its only graph.
         """
         here = self._lane(lane)
-        # What nobody can change was checked by the client; what could have changed since is checked here, in a copy.
+        # Sealed contents were checked by the client; others may have changed since and are checked here, in a copy.
         graphs = binary.read(_immutable(fds[0]), verify=not binary.is_sealed(fds[0])).graphs
         if len(graphs) > len(self._free_numbers):
             raise QnnError(Code.COMMON_RESOURCE_UNAVAILABLE, "accelerator", f"it has {MAX_GRAPHS} graphs already")
@@ -256,7 +256,7 @@ class AcceleratorServer:
         graph.executor.close()
 
     def _unload(self, fds: list[int], graphs: list[int]) -> dict[str, Any]:
-        """Unload graphs that nobody executes."""
+        """Unload graphs that are not being executed."""
         for number in graphs:
             graph = self._graph(number)
             for lane in self._lanes.values():
@@ -274,7 +274,7 @@ class AcceleratorServer:
         return {}
 
     def _close(self, fds: list[int], lane: int) -> dict[str, Any]:
-        """End a lane that the client uses no more."""
+        """Close a queue that the client no longer uses."""
         ended = self._lane(lane)
         assert ended.thread is not None
         if ended.thread.is_alive():
@@ -304,7 +304,7 @@ class AcceleratorServer:
 
 
 def _refusal(problem: Exception) -> QnnError:
-    """Whatever a call met, as QNN's."""
+    """Convert any error of a call to a `QnnError`."""
     if isinstance(problem, MemoryError):
         return QnnError(Code.COMMON_MEM_ALLOC, "accelerator", "it has no more memory")
     if isinstance(problem, OSError):
@@ -315,7 +315,7 @@ def _refusal(problem: Exception) -> QnnError:
 
 
 def _immutable(fd: int) -> mmap.mmap | memoryview:
-    """The contents of a descriptor as nobody can change them: mapped if they are sealed, else copied."""
+    """Return a descriptor's contents, safe from changes: mapped if they are sealed, else copied."""
     try:
         nbytes = os.fstat(fd).st_size
         if nbytes == 0:

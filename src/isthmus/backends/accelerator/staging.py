@@ -1,4 +1,4 @@
-"""Staging memory of the accelerator: what raw buffers are copied through, since the accelerator does not see them."""
+"""Staging memory of the accelerator: raw buffers are copied through it, because the accelerator cannot see them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from isthmus.memory import rpcmem
 
 
 class SharedStaging:
-    """The staging memory of one graph: for each tensor its address here, and its number over there.
+    """The staging memory of one graph: for each tensor its address here and its slot in the accelerator.
 
     Parameters
     ----------
     accelerator
-        The accelerator that is to see it.
+        The accelerator that needs to see it.
     """
 
     def __init__(self, accelerator: Accelerator) -> None:
@@ -30,11 +30,11 @@ class SharedStaging:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that are reserved now."""
+        """Number of bytes reserved now."""
         return sum(buffer.nbytes for buffer in self._buffers)
 
     def reserve(self, tensors: Sequence[TensorInfo], wanted: Sequence[int]) -> None:
-        """Reserve staging memory for those of these tensors that have none."""
+        """Reserve staging memory for the wanted tensors that have none."""
         missing = [index for index in wanted if index not in self._places]
         if not missing:
             return
@@ -55,7 +55,7 @@ class SharedStaging:
         )
 
     def close(self) -> None:
-        """Give it all back; safe to call again."""
+        """Release all of it; safe to call again."""
         self._places.clear()
         for slots in self._slots:
             self.accelerator.deregister(slots)

@@ -2,4 +2,4 @@
 
 BACKEND_ID = 3
 INTERFACE_VERSION = (1, 1, 0)
-"""QNN's number of the backend, and the version of its own interface that this is modelled on."""
+"""QNN's id of the backend, and the version of the backend's own interface that this is modelled on."""

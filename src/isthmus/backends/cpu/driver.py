@@ -1,7 +1,7 @@
 """The CPU backend: a graph prepared for this machine's instruction set and run in the caller's process.
 
-Its rules: scratch and state are the backend's own; inputs and outputs are the client's, at any address, and the
-backend's own where the client brings none. It has no custom options and registers no memory.
+Scratch and state belong to the backend. Inputs and outputs are the client's, at any address, or the backend's own if
+the client brings none. It has no custom options and registers no memory.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ _IO_ALIGNMENT = 64
 
 
 class CpuBackend(BackendDriver):
-    """The backend."""
+    """The CPU backend."""
 
     def __init__(self, config: None, log: Log) -> None:
-        """Nothing is configured."""
+        """Do nothing: there is no configuration."""
 
     def create_context(self, device: DeviceDriver | None = None) -> CpuContext:
         return CpuContext()
@@ -86,18 +86,18 @@ class CpuContext(ContextDriver):
 
 
 class CpuGraphDriver(NativeGraphDriver):
-    """A graph on the CPU, with scratch and state of its own."""
+    """A graph on the CPU, with its own scratch and state."""
 
     def __init__(self, graph: Graph, prepared: CompiledGraph | None = None) -> None:
         super().__init__(graph, prepared)
-        # A binding may be closed where another of the graph's is at work.
+        # A binding may be closed while another one of the graph executes.
         self._turn = ExecutionLock()
         self._ledger = ExecutionCounts(self._turn)
         self._executor: Executor | None = None
         self._buffers: list[Buffer] = []
         self._own: list[Window] = []
         self.bound: CpuBinding | None = None
-        """The binding whose memory the executor has now."""
+        """The binding whose memory the executor currently has."""
 
     def finalize(self) -> None:
         program = self.program
@@ -122,7 +122,7 @@ class CpuGraphDriver(NativeGraphDriver):
         return self._own[index] if self._own else None
 
     def executor(self) -> Executor:
-        """What runs it."""
+        """Return the graph's executor."""
         if self._executor is None:
             raise QnnError(Code.GRAPH_NOT_FINALIZED, self.what, "only a finalized graph can be executed")
         return self._executor
@@ -155,7 +155,7 @@ class CpuGraphDriver(NativeGraphDriver):
 
 
 def _not_bound() -> int:
-    """Stands for the native call of a binding that has ended."""
+    """Stand in for the native call of a binding that has ended."""
     raise AssertionError("a binding that has ended is made again before it runs")
 
 
@@ -195,7 +195,7 @@ class CpuBinding(BindingBase):
             self._graph.executor().check(self._what)
 
     def _forget(self) -> None:
-        # The native call keeps all that it touches; one that has ended is made again before it runs.
+        # The native call keeps alive all that it touches; an ended binding is rebuilt before it runs.
         self._native, self._io = _not_bound, None
         if self._graph.bound is self:
             self._graph.bound = None
@@ -206,7 +206,7 @@ class CpuBinding(BindingBase):
 
     def _take_over(self) -> None:
         assert self._io is not None
-        # Nobody's, until it is known to be this one's: an interrupt may come in between.
+        # Unbound until the new binding is complete: an interrupt may come in between.
         self._graph.bound = None
         self._graph.executor().bind_all_io(self._io)
         self._graph.bound = self

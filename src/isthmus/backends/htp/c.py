@@ -1,7 +1,7 @@
-"""HTP in C: its structures as QNN's headers declare them, and what they mean here.
+"""HTP in C: its structures as QNN's headers declare them, and their meaning here.
 
-Most options concern an accelerator that this machine does not have (clocks, on-chip memory, vector threads): they are
-logged and change nothing. Numbers that HTP's own library accepts without a public name are ignored with a warning.
+Most options concern hardware that this machine does not have (clocks, on-chip memory, vector threads): they are logged
+and change nothing. Option numbers that HTP's own library accepts without a public name are ignored with a warning.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from isthmus.errors import Code
 from isthmus.log import LogLevel
 
 ARCHITECTURE = 73
-"""The Hexagon version that the device reports; our choice, and without effect."""
+"""The Hexagon version that the device reports. It is our choice and has no effect."""
 VTCM_MB = 8
 _UNNAMED_CONTEXT_OPTIONS = frozenset((13, 18, 20, 23, 26))
-"""Options of contexts that HTP's own library takes, and whose names are not public."""
+"""Context options that HTP's own library accepts and whose names are not public."""
 
 
 class HtpGraphOption(IntEnum):
@@ -93,7 +93,7 @@ class HtpOptimization(ctypes.Structure):
 
 
 class HtpGraphConfigUnion(ctypes.Union):
-    """The value of an HTP graph's config: the members that are read, and the size of the largest."""
+    """The value of an HTP graph's config: the members that are read, padded to the size of the largest."""
 
     _fields_ = [
         ("optimizationOption", HtpOptimization),
@@ -127,7 +127,7 @@ class HtpSignedDomain(ctypes.Structure):
 
 
 class HtpDeviceConfigUnion(ctypes.Union):
-    """The value of an HTP device's config; a pointer among its members puts it at offset 8."""
+    """The value of an HTP device's config; the alignment of a pointer member puts it at offset 8."""
 
     _fields_ = [
         ("socModel", c_uint32),
@@ -169,7 +169,7 @@ class HtpSharedBuffer(ctypes.Structure):
 
 
 class HtpMemUnion(ctypes.Union):
-    """Where HTP's memory is."""
+    """The location of HTP's memory."""
 
     _fields_ = [("qurtAddress", c_uint32), ("sharedBufferConfig", HtpSharedBuffer)]
 
@@ -206,7 +206,7 @@ def _memory(address: int) -> HtpDescriptor:
 def _graph(address: int, say: Say) -> dict[Any, Any]:
     config = read(address, HtpGraphConfig)
     if config.option not in list(HtpGraphOption) and config.option != UNDEFINED:
-        # HTP's own library takes graph options of any number.
+        # HTP's own library accepts graph options with any number.
         return _ignored("graph", config.option, say)
     option = option_of(HtpGraphOption, config.option, "HTP graph", Code.GRAPH_INVALID_ARGUMENT)
     value = _GRAPH_VALUES.get(option, lambda c: c.foldReluActivationIntoConvOff)(config)

@@ -1,4 +1,4 @@
-"""HTP's configuration: a file, a dictionary or several of them become one checked `HtpConfig`."""
+"""HTP's configuration: a file, a dictionary or several of them are merged into one checked `HtpConfig`."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class HtpConfig:
     Parameters
     ----------
     reregistration
-        Whether a place may be registered again with another shape.
+        Whether a location may be registered again with another shape.
     units
-        How many executions the accelerator runs at a time; 0 for one a processor.
+        Number of executions that the accelerator runs at a time; 0 for one per processor.
     threads
-        How many threads an execution uses.
+        Number of threads of an execution.
     timeout
-        How many seconds an execution may take; as ``ISTHMUS_TIMEOUT`` or the accelerator has it without it.
+        Time limit of an execution in seconds. By default that of ``ISTHMUS_TIMEOUT`` or of the accelerator.
     """
 
     reregistration: Reregistration = Reregistration.REFUSE
@@ -35,7 +35,7 @@ class HtpConfig:
 
     @property
     def deadlines(self) -> Deadlines:
-        """How long to wait for the accelerator."""
+        """The time limits for the accelerator."""
         usual = Deadlines.from_environment()
         return usual if self.timeout is None else replace(usual, execution=self.timeout)
 
@@ -52,7 +52,7 @@ _KEYS: Table = {
 
 
 def read_config(config: Any, log: Log) -> HtpConfig:
-    """Check and merge configurations; of several, a later one has the last word.
+    """Check and merge configurations; later ones override earlier ones.
 
     Examples
     --------

@@ -1,11 +1,11 @@
-"""The HTP backend: graphs run in another process that sees only shared memory, by rules shown whole here.
+"""The HTP backend: graphs run in another process that sees only shared memory. These are its rules.
 
-Raw buffers are invisible to the accelerator: they are copied through staging memory, which is reserved when the graph
-is prepared, or, for tensors prepared as MEMHANDLE, at the first execution that brings a raw buffer all the same.
-Registered memory is used where it lies. Both may be mixed tensor by tensor, and every copy and reserve is counted.
+Raw buffers are invisible to the accelerator: they are copied through staging memory. It is reserved when the graph is
+prepared or, for tensors prepared as MEMHANDLE, at the first execution that brings a raw buffer anyway. Registered
+memory is used in place. Both may be mixed tensor by tensor, and every copy and reservation is counted.
 
-When the accelerator dies, its contexts, graphs and handles are dead and answer COMMON_SYSTEM_COMMUNICATION. Backend and
-device live on: the next context starts a new accelerator.
+When the accelerator dies, its contexts, graphs and handles are dead and return COMMON_SYSTEM_COMMUNICATION. Backend and
+device survive: the next context starts a new accelerator.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class HtpBackend(BackendDriver):
 
 
 class HtpContext(ContextDriver):
-    """A context: a lane to the accelerator, so its executions are ordered."""
+    """A context: a queue of the accelerator, so its executions are ordered."""
 
     configs = HtpContextConfigOption
 
@@ -91,7 +91,7 @@ class HtpContext(ContextDriver):
         self._graphs: list[HtpGraphDriver] = []
 
     def check(self, what: str) -> None:
-        """Refuse to be used after the accelerator has died."""
+        """Refuse use after the accelerator has died."""
         if not self.lane.accelerator.alive:
             raise self.lane.accelerator.gone(what)
 

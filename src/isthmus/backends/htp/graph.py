@@ -1,4 +1,4 @@
-"""A graph on HTP: in the accelerator, bound to registered memory where that lies, and to raw memory by copies."""
+"""A graph on HTP: it runs in the accelerator, on registered memory in place and on raw memory by copies."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class LaneTurn:
-    """A graph's turn on its context's lane, by the priority that the graph has at the time."""
+    """A graph's execution lock: that of its context's queue, taken with the graph's current priority."""
 
     def __init__(self, lane: Queue, priority: int) -> None:
         self._lane, self.priority = lane, priority
@@ -43,17 +43,17 @@ class LaneTurn:
 
 
 class HtpGraphDriver(NativeGraphDriver):
-    """A graph that lives in the accelerator."""
+    """A graph in the accelerator."""
 
     def __init__(self, context: HtpContext, graph: Graph, prepared: CompiledGraph | None = None) -> None:
         super().__init__(graph, prepared, context.config.threads)
         self.context = context
-        # It knows the priority and not the graph, which would keep itself alive.
+        # It holds the priority, not the graph: that would be a reference cycle.
         self.turn = LaneTurn(context.lane, GraphDriver.priority)
         self.ledger = ExecutionCounts(self.turn)
         self.staging = SharedStaging(context.lane.accelerator)
         self.number = -1
-        """What the accelerator knows it by."""
+        """Its number in the accelerator."""
 
     @property  # type: ignore[override]
     def priority(self) -> int:
@@ -75,14 +75,14 @@ class HtpGraphDriver(NativeGraphDriver):
             raise
 
     def loaded(self, number: int) -> None:
-        """Become a graph that the accelerator has."""
+        """Record that the accelerator has loaded the graph."""
         self.number = number
         self._reserve()
         self.ledger.total.staging_prepare_bytes = self.staging.nbytes
         self.finalized = True
 
     def _reserve(self) -> None:
-        """Reserve staging memory for what was prepared as raw."""
+        """Reserve staging memory for tensors that were prepared as raw."""
         raw = [index for index, info in enumerate(self.info.tensors) if info.mem_type is TensorMemType.RAW]
         self.staging.reserve(self.info.tensors, raw)
 
@@ -97,7 +97,8 @@ class HtpGraphDriver(NativeGraphDriver):
         return self.ledger.stats()
 
     def close(self) -> None:
-        # The lane is closed, and whoever has a turn still ends it soon; in a forked process nobody has one.
+        # The queue is closed, and a thread that still holds its lock releases it soon; in a forked process no thread
+        # holds it.
         if self.context.lane.accelerator.forked:
             self.ledger.close()
         else:
@@ -107,7 +108,7 @@ class HtpGraphDriver(NativeGraphDriver):
 
 
 class HtpBinding(BindingBase):
-    """Memory for a graph in the accelerator: registered memory by its number there, raw memory by a copy."""
+    """Memory for a graph in the accelerator: registered memory by its slot there, raw memory by a copy."""
 
     def __init__(self, graph: HtpGraphDriver, memories: Memories, ledger: ExecutionCounts) -> None:
         self._graph = graph

@@ -1,4 +1,4 @@
-"""How a graph on HTP gets memory when its user brings none: one shared buffer for all tensors, or raw memory."""
+"""Memory for a graph on HTP if its user brings none: one shared buffer for all tensors, or raw memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from isthmus.memory import rpcmem
 
 
 class HtpIo(IoPolicy):
-    """Memory handles unless raw memory is asked for."""
+    """Policy: memory handles unless raw memory is requested."""
 
     kinds: ClassVar[Mapping[str, TensorMemType]] = {"memhandle": TensorMemType.MEMHANDLE, "raw": TensorMemType.RAW}
 

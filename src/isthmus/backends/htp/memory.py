@@ -1,7 +1,7 @@
-"""HTP's registered memory: the rules for ION, shared buffers and DMA buffers, whole.
+"""HTP's registered memory: all rules for ION, shared buffers and DMA buffers.
 
 ION and DMA_BUF memory belongs to one tensor: one descriptor, one handle. A shared buffer holds many tensors, each at an
-offset with a handle of its own. A registration is all or nothing; a handle belongs to one context.
+offset with its own handle. A registration is all or nothing; a handle belongs to one context.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ class SharedPart:
 
     @property
     def identity(self) -> Identity:
-        """Which buffer, whatever descriptor it is known by."""
+        """The buffer's identity, independent of its descriptor."""
         return self.window.buffer.identity
 
     @property
     def place(self) -> int:
-        """What tells it from other parts of its buffer."""
+        """The key that distinguishes it from other parts of its buffer."""
         return _WHOLE if self.whole else self.window.offset
 
     @property
     def shared(self) -> tuple[int, int, int]:
-        """What the accelerator is told: descriptor, offset, bytes."""
+        """The memory as it is described to the accelerator: descriptor, offset, bytes."""
         assert self.window.buffer.fd is not None
         return self.window.buffer.fd, self.window.offset, self.window.nbytes
 
@@ -65,7 +65,9 @@ class HtpRegistration(TableEntry):
         self.part = part
         self.slot = -1
         self.slots: Slots | None = None
-        """Those that were registered together with it: what is forgotten of them is deregistered."""
+        """The slots that were registered together with it; those still registered are deregistered when they are
+        collected.
+        """
 
 
 class HtpMemory(RegistrationTable[HtpRegistration]):
@@ -74,9 +76,9 @@ class HtpMemory(RegistrationTable[HtpRegistration]):
     Parameters
     ----------
     lane
-        The way to the accelerator that is to see it.
+        The queue of the accelerator that needs to see it.
     policy
-        What to do about a place that is registered already.
+        What to do about a location that is already registered.
     """
 
     def __init__(self, lane: Queue, policy: Reregistration) -> None:
@@ -112,7 +114,7 @@ class HtpMemory(RegistrationTable[HtpRegistration]):
             )
 
     def _forget(self, registration: HtpRegistration) -> None:
-        """Take it away from the accelerator, after an execution that is under way."""
+        """Deregister the memory from the accelerator, after a running execution."""
         if registration.slot >= 0 and self._lane.accelerator.alive:
             self._lane.in_turn(lambda: self._lane.accelerator.deregister([registration.slot]))
             registration.slot = -1
@@ -120,7 +122,7 @@ class HtpMemory(RegistrationTable[HtpRegistration]):
 
 
 def _part(what: str, descriptor: MemDescriptor) -> SharedPart:
-    """What a descriptor means, if HTP can use it."""
+    """Return the part of a buffer that a descriptor means; refuse it if HTP cannot use it."""
     if descriptor.mem_type is DescriptorType.CUSTOM:
         return _shared_part(what, descriptor)
     if descriptor.mem_type is DescriptorType.DMA_BUF:
@@ -131,7 +133,7 @@ def _part(what: str, descriptor: MemDescriptor) -> SharedPart:
     if file.nbytes < descriptor.nbytes:
         rule = f"its buffer has {file.nbytes} bytes, the tensor needs {descriptor.nbytes}"
         raise QnnError(Code.MEM_INVALID_SHAPE, what, rule)
-    # The accelerator works in it, and is all that a cut can end.
+    # Only the accelerator works in it, so a truncation can crash only the accelerator.
     place = SharedFd(descriptor.fd, 0, descriptor.nbytes)
     return SharedPart(mapped_window(place, what, untouched=True, file=file), True)
 

@@ -1,4 +1,4 @@
-"""The words of HTP's memory and configs: option numbers and structures, as QNN's HTP headers name them."""
+"""Constants of HTP's memory and configs: option numbers and structures, as QNN's HTP headers name them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import Enum, IntEnum
 
 
 class HtpMemType(IntEnum):
-    """QNN_HTP_MEM_*: what a custom descriptor points to. The numbers 2 to 4 are not public: they are this project's."""
+    """QNN_HTP_MEM_*: the kind of memory of a custom descriptor. The numbers 2 to 4 are this project's, not public."""
 
     QURT = 0
     SHARED_BUFFER = 1
@@ -19,18 +19,18 @@ class HtpMemType(IntEnum):
 
 @dataclass(frozen=True)
 class HtpDescriptor:
-    """Where a tensor lies in a buffer that it shares with others (QnnMemHtp_Descriptor_t).
+    """The location of a tensor in a buffer that it shares with others (QnnMemHtp_Descriptor_t).
 
     Parameters
     ----------
     size
-        Bytes of the whole buffer.
+        Size of the whole buffer in bytes.
     fd
         Its file descriptor.
     offset
-        Where the tensor begins in it.
+        The offset of the tensor in it.
     type
-        The kind of memory; SHARED_BUFFER is the one that a client on the host can register.
+        The kind of memory; only SHARED_BUFFER can be registered from the host.
     """
 
     size: int
@@ -40,12 +40,12 @@ class HtpDescriptor:
 
 
 class Reregistration(Enum):
-    """Whether a place that is registered may be registered again. QNN's documents leave it open."""
+    """Whether a registered location may be registered again. QNN's documentation does not specify it."""
 
     REFUSE = "refuse"
     """Never: MEM_ALREADY_REGISTERED."""
     OTHER_SHAPE = "other_shape"
-    """With another shape or data type, as a further handle; the same once more is refused."""
+    """With another shape or data type, as a further handle; an identical registration is refused."""
 
 
 class HtpContextConfigOption(IntEnum):
@@ -58,4 +58,4 @@ class HtpBackendProperty(IntEnum):
     """Custom properties of the backend; numbers from 20001 on are this project's own."""
 
     ACCELERATOR_PID = 20001
-    """The process that serves as the accelerator; None before the first context."""
+    """The process id of the accelerator; None before the first context."""

@@ -1,4 +1,4 @@
-"""LPAI in C: its structures as QNN's headers declare them, and what they mean here."""
+"""LPAI in C: its structures as QNN's headers declare them, and their meaning here."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from isthmus.log import LogLevel
 
 
 class LpaiCustom(ctypes.Structure):
-    """QnnLpai*_CustomConfig_t and QnnLpai*_CustomProperty_t: an option, and where its value is."""
+    """QnnLpai*_CustomConfig_t and QnnLpai*_CustomProperty_t: an option, and the address of its value."""
 
     _fields_ = [("option", c_uint32), ("value", c_void_p)]
 
@@ -47,7 +47,7 @@ class LpaiCoreAffinity(ctypes.Structure):
 
 
 class LpaiPrepare(ctypes.Structure):
-    """QnnLpaiGraph_CustomConfigPrepare_t, as it began; later versions have more behind it."""
+    """QnnLpaiGraph_CustomConfigPrepare_t in its first version; later versions append members."""
 
     _fields_ = [
         ("enableLayerFusion", c_uint32),

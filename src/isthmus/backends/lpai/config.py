@@ -1,4 +1,4 @@
-"""LPAI's configuration: a file, a dictionary or several of them become one checked `LpaiConfig`."""
+"""LPAI's configuration: a file, a dictionary or several of them are merged into one checked `LpaiConfig`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ HARDWARE = {
     "v5": BufferAlignmentReq(64, 64),
     "v6": BufferAlignmentReq(128, 128),
 }
-"""Alignment by hardware version. The true values are not public: these are this project's, and settings."""
+"""Alignment by hardware version. The true values are not public: these are this project's, and can be configured."""
 
 HARDWARE_WITH_TCM = ("v6",)
 DEFAULT_HARDWARE = "v6"
@@ -48,22 +48,22 @@ _MAX_ALIGNMENT = 1 << 16
 
 @dataclass(frozen=True)
 class LpaiConfig:
-    """What a configuration says, complete.
+    """A complete configuration.
 
     Parameters
     ----------
     target_env
         Where the model runs: "x86" (simulation), "arm" or "adsp" (direct mode).
     hw_ver
-        The hardware version whose alignment holds.
+        The hardware version, which determines the alignment.
     alignment
-        What pools and IO must be aligned to.
+        The required alignment of pools and IO.
     mem_type
-        Where IO buffers and the model binary lie; UNDEFINED if the configuration named an unknown type.
+        The memory type of IO buffers and the model binary; UNDEFINED if the configuration named an unknown type.
     is_persistent_binary
         Whether the client keeps the memory of a context binary until its context is freed: then it is not copied.
     source
-        Where it comes from, for messages.
+        Where the configuration comes from, for messages.
     """
 
     target_env: str = "x86"
@@ -78,7 +78,7 @@ class LpaiConfig:
 
 
 def read(config: Any, log: Log) -> LpaiConfig:
-    """Check and merge configurations; of several, a later one has the last word.
+    """Check and merge configurations; later ones override earlier ones.
 
     Examples
     --------
@@ -103,10 +103,12 @@ def read(config: Any, log: Log) -> LpaiConfig:
 
 
 def _keys(log: Log) -> Table:
-    """What a configuration may say."""
+    """Return the table of configuration keys."""
 
     def mem_type(value: Any) -> LpaiMemType:
-        """An unknown type is no refusal: it is told, and becomes UNDEFINED, which the allocator refuses later."""
+        """Map a name to a memory type. An unknown one is logged and becomes UNDEFINED, which the allocator refuses
+        later.
+        """
         known = MEM_TYPES.get(value) if isinstance(value, str) else None
         if known is None:
             log(LogLevel.ERROR, "Invalid memory type")

@@ -1,9 +1,9 @@
-"""The LPAI backend: a low-power AI core that runs graphs in memory the client provides, by rules shown whole here.
+"""The LPAI backend: a low-power AI core that runs graphs in memory that the client provides. These are its rules.
 
-Three pools. Scratch holds intermediates and may be replaced between executions. Persistent memory holds state and is
-the graph's until its context is freed. IO lies inside scratch unless it is planned out of it or the client brings
-buffers. In ADSP direct mode IO and the model binary may lie in TCM instead. All pools are aligned as the backend asks,
-no two of them overlap, and both must be there before a graph is finalized.
+There are three pools. Scratch holds intermediates and may be replaced between executions. Persistent memory holds state
+and belongs to the graph until its context is freed. IO is inside scratch unless it is planned outside it or the client
+brings buffers. In ADSP direct mode IO and the model binary may be in TCM instead. All pools are aligned as the backend
+requires, and no two of them overlap. Scratch and persistent memory must be set before a graph is finalized.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class LpaiBackend(BackendDriver):
     def __init__(self, config: LpaiConfig, log: Log) -> None:
         self.config, self.log = config, log
         self.device = AcceleratorDevice("LPAI backend", Code.BACKEND_INVALID_HANDLE, log)
-        """The process that plays the core in the "arm" environment."""
+        """The process that simulates the core in the "arm" environment."""
         if self.remote and config.alignment.start_addr_alignment > mmap.PAGESIZE:
             raise QnnError(
                 Code.BACKEND_INVALID_CONFIG,
@@ -71,7 +71,7 @@ class LpaiBackend(BackendDriver):
 
     @property
     def remote(self) -> bool:
-        """Whether another process plays the core, which sees shared memory only."""
+        """Whether another process simulates the core; it sees shared memory only."""
         return self.config.target_env == "arm"
 
     @property
@@ -100,7 +100,7 @@ class LpaiBackend(BackendDriver):
 
 
 class LpaiContext(ContextDriver):
-    """A context: its graphs execute one after the other, in the order of asking, and may share scratch."""
+    """A context: its graphs execute one after the other, in the order of requests, and may share scratch."""
 
     configs = LpaiContextOption
 
@@ -119,7 +119,7 @@ class LpaiContext(ContextDriver):
 
     @property
     def mem_type(self) -> LpaiMemType:
-        """Where IO and model binaries lie."""
+        """The memory type of IO and model binaries."""
         return LpaiMemType(self._settings[LpaiContextOption.MODEL_BUFFER_MEM_TYPE])
 
     @property
@@ -129,7 +129,7 @@ class LpaiContext(ContextDriver):
 
     @property
     def allocator(self) -> Allocator:
-        """Where IO buffers and model binaries come from."""
+        """The allocator of IO buffers and model binaries."""
         config = self.backend.config
         return Allocator(
             self.mem_type, config.target_env, config.hw_ver, config.alignment, config.source, self.backend.log
@@ -178,7 +178,7 @@ class LpaiContext(ContextDriver):
         return list(self._graphs)
 
     def _opened(self, binary: Source) -> tuple[memoryview, BinaryContents]:
-        """Read a context binary where the client keeps it, or in a copy: its bytes, and what they hold."""
+        """Read a context binary in the client's memory, or in a copy; return its bytes and its contents."""
         if self.backend.keeps_binaries:
             kept = in_place(binary)
             if kept is not None:
@@ -194,7 +194,9 @@ class LpaiContext(ContextDriver):
     def executor(
         self, program: Program, scratch: Window | None, persistent: Window | None
     ) -> Executor | RemoteExecutor:
-        """What runs a program in these pools: this process, or in the "arm" environment the accelerator."""
+        """Return an executor for a program in these pools: in this process, or in the "arm" environment in the
+        accelerator.
+        """
         if not self.remote:
             # Each binding brings its own IO memory.
             return Executor(program, scratch, persistent, [None] * (len(program.inputs) + len(program.outputs)))
@@ -216,7 +218,7 @@ class LpaiContext(ContextDriver):
     def close(self) -> None:
         with self._opening:
             self._closed = True
-        # First, since it ends an execution that does not end by itself, and with it the turn that the graphs wait for.
+        # First: this ends a stuck execution and so releases the execution lock that the graphs wait for.
         if self._lane is not None:
             self._lane.close()
         for graph in self._graphs:

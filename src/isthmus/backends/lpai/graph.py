@@ -1,4 +1,4 @@
-"""A graph on LPAI: prepared, given its pools, finalized, bound to memory, executed in its context's turn."""
+"""A graph on LPAI: prepared, given its pools, finalized, bound to memory, run under its context's execution lock."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class LpaiGraphDriver(NativeGraphDriver):
-    """A graph and the pools it was given."""
+    """A graph and its pools."""
 
     properties = GraphProperty
     configs = LpaiGraphOption
@@ -56,13 +56,13 @@ class LpaiGraphDriver(NativeGraphDriver):
         self.context = context
         self._model_binary = model_binary
         config = context.backend.config
-        # What is asked for by a config of one structure each.
+        # Settings that a config sets with one structure each.
         self._settings: dict[LpaiGraphOption, Any] = {
             LpaiGraphOption.PERF_CFG: config.performance,
             LpaiGraphOption.CORE_AFFINITY: config.affinity,
             LpaiGraphOption.PREPARE: config.prepare,
         }
-        # One context's graphs take turns, so their scratch may be the same memory.
+        # The graphs of a context execute one at a time, so their scratch may be the same memory.
         self._scratch = GraphPool(
             "scratch memory",
             "until it is replaced or the context is freed",
@@ -78,18 +78,18 @@ class LpaiGraphDriver(NativeGraphDriver):
         self._model: LpaiModel | None = None
         self._executor: Executor | RemoteExecutor | None = None
         self.bound: LpaiBinding | None = None
-        """The binding whose memory the executor has now."""
+        """The binding whose memory the executor currently has."""
         self._brought: PoolMemory | None = None
-        """The scratch that it has now; None where that is not known, since an interrupt may have come."""
+        """The scratch that the executor currently has; None if that is unknown because of an interrupt."""
 
     @property
     def alignment(self) -> BufferAlignmentReq:
-        """What its memory must be aligned to."""
+        """The required alignment of its memory."""
         return self.context.backend.config.alignment
 
     @property
     def allocator(self) -> Allocator:
-        """Where its IO buffers and model binary come from."""
+        """The allocator of its IO buffers and model binary."""
         return self.context.allocator
 
     @property
@@ -176,7 +176,7 @@ class LpaiGraphDriver(NativeGraphDriver):
         return self._scratch, self._persistent
 
     def required(self, pool: GraphPool) -> int:
-        """The bytes that a pool must have."""
+        """Return the required size of a pool in bytes."""
         needs = self.prepared().program
         nbytes = self.alignment.padded(needs.scratch_bytes if pool is self._scratch else needs.state_bytes)
         if nbytes > UINT32_MAX:
@@ -185,7 +185,7 @@ class LpaiGraphDriver(NativeGraphDriver):
         return nbytes
 
     def _set_pool(self, pool: GraphPool, memory: Mem) -> Change:
-        """Give the graph a pool, after an execution that runs; the memory before it is held until that is settled."""
+        """Set a pool of the graph, after a running execution; the previous memory is held until the change is final."""
         self._structure(memory, Mem)
         required = self.required(pool)
         with self._turn:
@@ -204,7 +204,8 @@ class LpaiGraphDriver(NativeGraphDriver):
             except Exception:
                 taken.release()
                 raise
-            # Bindings know where inputs and outputs lie in scratch. First, since an interrupt may come in between.
+            # Bindings know where inputs and outputs are in scratch. This comes first, since an interrupt may come in
+            # between.
             holds.changed()
             pool.present = taken
 
@@ -216,7 +217,8 @@ class LpaiGraphDriver(NativeGraphDriver):
                     holds.changed()
                     pool.present = before
                 else:
-                    # Replaced once more meanwhile, beside this one and not beside the one before.
+                    # The pool was replaced again meanwhile; the new claim excepted this memory, not the one before,
+                    # which is released.
                     before.release()
                 taken.release()
                 holds.changed()
@@ -224,7 +226,7 @@ class LpaiGraphDriver(NativeGraphDriver):
         return Change(before.release, undo)
 
     def bring_scratch(self) -> None:
-        """See to it that the executor has the scratch that is set: it has another where setting one was interrupted."""
+        """Ensure that the executor has the scratch that is set; it has another if setting it was interrupted."""
         if self._brought is not self._scratch.present:
             self._bring(self._scratch.present)
 
@@ -235,7 +237,7 @@ class LpaiGraphDriver(NativeGraphDriver):
         self._brought = scratch
 
     def _provided(self, pool: GraphPool) -> Window | None:
-        """A pool as set, checked once more against what the graph needs now."""
+        """Return the window of a pool, checked again against what the graph needs now."""
         required, present = self.required(pool), pool.present
         if present.window is None and required == 0:
             return None
@@ -270,13 +272,13 @@ class LpaiGraphDriver(NativeGraphDriver):
             self.finalized = True
 
     def _binary_to_place(self) -> ModelBinary:
-        """Give the binary that its context was created from, or else the one that would hold this graph alone."""
+        """Return the binary that its context was created from, or else a binary of this graph alone."""
         if self._model_binary is not None:
             return self._model_binary
         return ModelBinary(to_bytes([self.binary()], "lpai"), f"model binary of {self.what}")
 
     def executor(self) -> Executor | RemoteExecutor:
-        """What runs it."""
+        """Return the graph's executor."""
         if self._executor is None:
             raise QnnError(Code.GRAPH_NOT_FINALIZED, self.what, "only a finalized graph can be executed")
         return self._executor
@@ -295,7 +297,7 @@ class LpaiGraphDriver(NativeGraphDriver):
         return LpaiBinding(self, memories, self._ledger)
 
     def checked_io(self, index: int, memory: TensorMemory | None) -> tuple[Window, str]:
-        """Where an input or output is going to lie, and what kind of memory that is."""
+        """Return the memory of an input or output, checked, and its kind."""
         info, own, direct = self.info.tensors[index], self.place(index), self.context.mem_type is LpaiMemType.TCM
         what = f"tensor '{info.name}' of {self.what}"
         home = "tcm" if direct else "scratch"
@@ -332,7 +334,7 @@ class LpaiGraphDriver(NativeGraphDriver):
                 self._model.close()
                 self._model = None
             if self._model_binary is not None:
-                # An interrupt may have taken the model that had it.
+                # An interrupt may have lost the model that had it.
                 self._model_binary.release(self.graph.name)
             for pool in self.pools:
                 pool.release()
@@ -344,7 +346,7 @@ def _not_bound() -> None:
 
 
 class LpaiBinding(BindingBase):
-    """Memory for a graph on LPAI: used in place, or copied where the core does not see it."""
+    """Memory for a graph on LPAI: used in place, or copied if the core cannot see it."""
 
     judges_pools = True
 
@@ -392,7 +394,7 @@ class LpaiBinding(BindingBase):
             native.run_within(executor, limit, self._what)
 
     def _take_over(self) -> None:
-        # Nobody's, until it is known to be this one's: an interrupt may come in between.
+        # Unbound until the new binding is complete: an interrupt may come in between.
         self._graph.bound = None
         self._graph.bring_scratch()
         self._graph.executor().bind_all_io(self._io)  # type: ignore[arg-type]
@@ -400,7 +402,7 @@ class LpaiBinding(BindingBase):
 
     def _forget(self) -> None:
         self._forget_io()
-        # The native call keeps what it touches.
+        # The native call keeps alive what it touches.
         self._native = _not_bound
 
     def _forget_io(self) -> None:

@@ -1,4 +1,4 @@
-"""How a graph on LPAI gets memory when its user brings none: both pools, and IO where it has no place of its own."""
+"""Memory for a graph on LPAI if its user brings none: both pools, and IO that is not planned into scratch or TCM."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from isthmus.memory import Buffer, host, rpcmem
 
 
 class LpaiIo(IoPolicy):
-    """Pools of the sizes that the graph asks for; IO in scratch or TCM by default, else raw or registered buffers."""
+    """Policy: pools of the required sizes; IO in scratch or TCM by default, else raw or registered buffers."""
 
     kinds: ClassVar[Mapping[str, TensorMemType]] = {"raw": TensorMemType.RAW, "memhandle": TensorMemType.MEMHANDLE}
 
@@ -70,7 +70,7 @@ def _allocated(graph: LpaiGraphDriver, info: TensorInfo) -> tuple[Buffer, Tensor
 
 def _registered(graph: LpaiGraphDriver, info: TensorInfo) -> tuple[Buffer, TensorMemory]:
     start = graph.alignment.start_addr_alignment
-    # Shared memory starts at a page; more alignment than that takes room to find it in.
+    # Shared memory is page-aligned; a larger alignment needs extra room.
     room = start if start > mmap.PAGESIZE else 0
     buffer = rpcmem.share(graph.alignment.padded(info.nbytes) + room)
     custom = MemInfo(rpcmem.to_fd(buffer), -buffer.address % start)

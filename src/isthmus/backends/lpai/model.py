@@ -1,7 +1,7 @@
-"""The model binary and its IO in the memory type that the configuration asks for: DDR, or TCM in direct mode.
+"""The model binary and its IO in the configured memory type: DDR, or TCM in direct mode.
 
-The model binary is a whole context binary, header included: the one that a context was created from, for all its
-graphs; or, of a graph that was composed, the one that would hold this graph alone.
+The model binary is a whole context binary, header included. For a context created from a binary it is that one, for all
+its graphs. For a composed graph it is a binary of this graph alone.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from isthmus.memory import Buffer, Window, holds, host, tcm
 
 
 class ModelBinary:
-    """A context binary, and its place in TCM while graphs execute from there.
+    """A context binary, and its copy in TCM while graphs execute from there.
 
     Parameters
     ----------
     content
         Its bytes.
     what
-        What it is called in messages.
+        Its name in messages.
     """
 
     def __init__(self, content: bytes | memoryview, what: str) -> None:
@@ -38,7 +38,7 @@ class ModelBinary:
         self._placed: tuple[Buffer, holds.Hold, binary.BinaryContents] | None = None
 
     def program(self, name: str, allocator: Allocator) -> Program:
-        """Give a graph's program where it is in TCM. The first graph that asks has the binary copied there."""
+        """Return a graph's program in TCM. The first call copies the binary there."""
         if self._placed is None:
             buffer = allocator.allocate(self._what, len(self._content))
             place = buffer.array[: len(self._content)]
@@ -49,10 +49,10 @@ class ModelBinary:
         return self._placed[2].graphs[name].program
 
     def release(self, name: str) -> None:
-        """Give its memory back when the last of its graphs has released it; safe to call again."""
+        """Release the memory when the last of its graphs has released it; safe to call again."""
         self._users.discard(name)
         if not self._users and self._placed is not None:
-            # First, so that no graph finds memory that an interrupt left half given back; forgotten, it ends by itself.
+            # First, so that no graph finds memory that an interrupt left half released; unreferenced, it is collected.
             placed, self._placed = self._placed, None
             buffer, hold, _ = placed
             hold.release()
@@ -61,7 +61,7 @@ class ModelBinary:
 
 @dataclass(frozen=True)
 class LpaiModel:
-    """A program where it executes from, its own IO windows if it has any, and what it holds of TCM."""
+    """A program in its memory, its own IO windows if it has any, and its buffers in TCM."""
 
     program: Program
     binary: ModelBinary | None = None
@@ -70,7 +70,7 @@ class LpaiModel:
     holds: tuple[holds.Hold, ...] = ()
 
     def close(self) -> None:
-        """Give the buffers back; safe to call again."""
+        """Release the buffers; safe to call again."""
         for hold in self.holds:
             hold.release()
         for buffer in self.buffers:
@@ -81,16 +81,16 @@ class LpaiModel:
 
 @dataclass(frozen=True)
 class Allocator:
-    """What LPAI's backend extensions do: buffers for IO and the model binary in the configured memory type.
+    """The allocator of LPAI's backend extensions: buffers for IO and the model binary in the configured memory type.
 
     Parameters
     ----------
     mem_type
         The type of both; they are never mixed.
     target_env
-        Where the model runs: TCM is there in ADSP direct mode only.
+        Where the model runs: TCM exists in ADSP direct mode only.
     hw_ver
-        The hardware version: TCM is there from v6 on.
+        The hardware version: TCM exists from v6 on.
     source
         Where the configuration comes from, for messages.
     """
@@ -103,12 +103,12 @@ class Allocator:
     log: Log
 
     def place(self, program: Program, model: Callable[[], ModelBinary], graph: str, with_io: bool) -> LpaiModel:
-        """Place a program in its memory type, with IO buffers beside it if asked; all of it or nothing.
+        """Place a program in its memory type, with IO buffers if requested; all of it or nothing.
 
         Parameters
         ----------
         model
-            Gives the model binary, where that is needed.
+            Returns the model binary, if it is needed.
         """
         if self.mem_type is LpaiMemType.DDR:
             return LpaiModel(program)
@@ -124,13 +124,13 @@ class Allocator:
         return made
 
     def allocate(self, what: str, nbytes: int) -> Buffer:
-        """Allocate a buffer that can hold so many bytes. There is no fallback from TCM to DDR.
+        """Allocate a buffer of at least this size. There is no fallback from TCM to DDR.
 
         Raises
         ------
         QnnError
-            COMMON_PLATFORM_NOT_SUPPORTED where there is no TCM, COMMON_MEM_ALLOC where the type is unknown or the pool
-            has too little left.
+            COMMON_PLATFORM_NOT_SUPPORTED if there is no TCM, COMMON_MEM_ALLOC if the type is unknown or the pool has
+            too little left.
         """
         start = max(self.alignment.start_addr_alignment, serialization.FORMAT.alignment)
         if self.mem_type is LpaiMemType.DDR:
@@ -166,7 +166,7 @@ class Allocator:
             )
 
     def _with(self, model: LpaiModel, what: str, nbytes: int) -> LpaiModel:
-        """Add an IO buffer to a model, which no other graph may use."""
+        """Return a model with one more IO buffer, which no other graph may use."""
         buffer = self.allocate(what, nbytes)
         hold = holds.claim(buffer.window(), what, what)
         io = (*model.io, buffer.window(0, nbytes))

@@ -1,4 +1,4 @@
-"""The words of LPAI's custom properties and configs: option numbers and structures, as QNN's LPAI headers name them."""
+"""Constants of LPAI's custom properties and configs: option numbers and structures, as QNN's LPAI headers name them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class LpaiBackendProperty(IntEnum):
     ALIGNMENT_REQ = 0
     REQUIRE_PERSISTENT_BINARY = 1
     SHARED_POOLS = 20001
-    """Whether scratch and persistent memory must be shared memory: where the core sees nothing else."""
+    """Whether scratch and persistent memory must be shared memory, because the core sees nothing else."""
 
 
 class LpaiContextOption(IntEnum):
@@ -35,7 +35,7 @@ class GraphProperty(IntEnum):
     SCRATCH_MEM_SIZE = 1
     PERSISTENT_MEM_SIZE = 101
     IO_OFFSETS = 20001
-    """Where each input, then each output lies in scratch; empty when IO is planned out of it."""
+    """The offset of each input, then each output in scratch; empty if IO is planned outside it."""
 
 
 class LpaiGraphOption(IntEnum):
@@ -47,7 +47,7 @@ class LpaiGraphOption(IntEnum):
     CORE_AFFINITY = 301
     PREPARE = 10001
     RESET_STATE = 20001
-    """Put the initial state into persistent memory; takes None."""
+    """Write the initial state into persistent memory; takes None."""
 
 
 class LpaiMemType(IntEnum):
@@ -75,13 +75,13 @@ class Affinity(IntEnum):
 
 @dataclass(frozen=True)
 class BufferAlignmentReq:
-    """What addresses and sizes of scratch, persistent and user IO memory must be multiples of."""
+    """The alignment of addresses and sizes of scratch, persistent and user IO memory."""
 
     start_addr_alignment: int
     size_alignment: int
 
     def padded(self, nbytes: int) -> int:
-        """The next allowed size."""
+        """Return the next allowed size."""
         return -(-nbytes // self.size_alignment) * self.size_alignment
 
 
@@ -94,9 +94,9 @@ class Mem:
     mem_type
         Scratch and persistent memory are always DDR.
     size
-        Bytes.
+        Size in bytes.
     addr
-        A buffer, an array or a bare address. What Python can keep alive is kept alive.
+        A buffer, an array or a bare address. A Python object is kept alive.
     """
 
     mem_type: LpaiMemType = LpaiMemType.DDR
@@ -106,7 +106,7 @@ class Mem:
 
 @dataclass(frozen=True)
 class PerfCfg:
-    """How often and how fast a graph is wanted (QnnLpaiGraph_PerfCfg_t)."""
+    """The required rate and speed of a graph (QnnLpaiGraph_PerfCfg_t)."""
 
     fps: int = 1
     ftrt_ratio: int = 10
@@ -120,7 +120,7 @@ class PerfCfg:
 
 @dataclass(frozen=True)
 class CoreAffinity:
-    """Which core a graph prefers or insists on (QnnLpaiGraph_CoreAffinity_t); no bit set means any core."""
+    """The core that a graph prefers or requires (QnnLpaiGraph_CoreAffinity_t); no bit set means any core."""
 
     affinity: Affinity = Affinity.SOFT
     core_selection: int = 0
@@ -139,16 +139,16 @@ class CoreAffinity:
 
 @dataclass(frozen=True)
 class Prepare:
-    """How a graph is prepared (QnnLpaiGraph_CustomConfigPrepare_t).
+    """Options of preparation (QnnLpaiGraph_CustomConfigPrepare_t).
 
     Parameters
     ----------
     enable_batchnorm_fold
         Accepted and reported; preparation always folds.
     exclude_io
-        Plan inputs and outputs out of scratch: the client provides their memory.
+        Plan inputs and outputs outside scratch: the client provides their memory.
     scratch_limit
-        How much scratch there may be: what does not fit as a whole is computed by strips. This project's own.
+        The limit on scratch: parts that do not fit as a whole are computed in tiles. This project's own option.
     """
 
     enable_batchnorm_fold: bool = False

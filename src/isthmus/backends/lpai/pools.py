@@ -1,4 +1,4 @@
-"""A graph's scratch and persistent memory: what the client gave, held as long as it is the graph's."""
+"""A graph's scratch and persistent memory: provided by the client, held as long as the graph uses it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from isthmus.memory import Window, holds
 
 @dataclass(frozen=True)
 class PoolMemory:
-    """Memory that was taken for a pool, with the hold on it; neither for a pool of size 0 or one that is not set."""
+    """Memory of a pool, with the hold on it; window and hold are None for a pool of size 0 or one that is not set."""
 
     memory: Mem | None = None
     window: Window | None = None
     hold: holds.Hold | None = None
 
     def release(self) -> None:
-        """Let go of it; safe to call again."""
+        """Release the hold; safe to call again."""
         if self.hold is not None:
             self.hold.release()
 
@@ -30,24 +30,24 @@ class GraphPool:
     Parameters
     ----------
     name, until
-        What it is, and until when it is the graph's, for messages.
+        Its name, and how long it belongs to the graph, for messages.
     option
         The config that sets it.
     graph
         The graph, for messages.
     group
-        Pools of one group may share memory, as their graphs take turns.
+        Pools of one group may share memory, because their graphs execute one at a time.
     """
 
     def __init__(self, name: str, until: str, option: LpaiGraphOption, graph: str, group: object | None = None) -> None:
         self.name, self.option = name, option
         self.what = f"{name} of {graph}"
         self.present = PoolMemory()
-        """What it is now."""
+        """Its current memory."""
         self._until, self._group = until, group
 
     def take(self, memory: Mem, required: int, alignment: BufferAlignmentReq) -> PoolMemory:
-        """Check memory that is to become this pool and hold it, beside the memory that the pool has now."""
+        """Check new memory for this pool and hold it, while the pool still has its current memory."""
         found = pool_window(self.what, memory, required, alignment)
         if found is None:
             return PoolMemory(memory)
@@ -62,6 +62,6 @@ class GraphPool:
         return PoolMemory(memory, found, hold)
 
     def release(self) -> None:
-        """Let go of what it is now."""
+        """Release its current memory."""
         self.present.release()
         self.present = PoolMemory()

@@ -1,4 +1,4 @@
-"""What a model needs of LPAI's memory before it ships: the three pools, padding, and whether it fits TCM."""
+"""The memory that a model needs on LPAI: the three pools, padding, and whether it fits TCM."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from isthmus.memory.tcm import MAX_ALLOCATIONS, POOL_BYTES
 
 @dataclass(frozen=True)
 class PoolNeed:
-    """One pool: the bytes to provide, and how many of them only alignment asks for."""
+    """One pool: the bytes to provide, and how many of them are padding for alignment."""
 
     bytes: int
     padding: int
@@ -24,20 +24,20 @@ class PoolNeed:
 
 @dataclass(frozen=True)
 class TcmFit:
-    """Whether IO plus model binary fit TCM.
+    """The verdict whether IO and the model binary fit TCM.
 
     Parameters
     ----------
     bytes, padding
-        What they take of the pool, and how much of that is alignment.
+        The bytes that they take in the pool, and how many of them are padding for alignment.
     binary_bytes, io_bytes
-        The two by themselves.
+        The sizes of the two separately.
     buffers
-        How many buffers that is.
+        Number of buffers.
     spare
-        Bytes left of the pool; negative if it is too small.
+        Bytes left in the pool; negative if it is too small.
     remedies
-        What would make it fit, if it does not.
+        Changes that would make it fit, if it does not.
     hw_ver
         The hardware version, if it has no TCM.
     """
@@ -53,13 +53,13 @@ class TcmFit:
 
     @property
     def fits(self) -> bool:
-        """Whether there is a pool that can hold it all."""
+        """Whether there is TCM that can hold all of it."""
         return not self.hw_ver and self.spare >= 0 and self.buffers <= MAX_ALLOCATIONS
 
 
 @dataclass(frozen=True)
 class PoolReport:
-    """The memory of one model on LPAI; `io_in_scratch` says that scratch holds IO too."""
+    """The memory of one model on LPAI; `io_in_scratch` says whether scratch holds IO too."""
 
     hw_ver: str
     alignment: BufferAlignmentReq
@@ -70,11 +70,11 @@ class PoolReport:
     tcm: TcmFit
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return the report as plain data."""
         return {**asdict(self), "tcm": {**asdict(self.tcm), "fits": self.tcm.fits, "pool_bytes": POOL_BYTES}}
 
     def lines(self) -> list[str]:
-        """For people."""
+        """Return the report as lines of text."""
         start, size = self.alignment.start_addr_alignment, self.alignment.size_alignment
         place = "inside scratch" if self.io_in_scratch else "provided by the client"
         tcm = self.tcm
@@ -91,14 +91,14 @@ class PoolReport:
 
 
 def describe_pools(graph: Graph, config: LpaiConfig, prepared: CompiledGraph | None = None) -> PoolReport:
-    """What a complete graph needs on LPAI with a configuration.
+    """Return what a complete graph needs on LPAI with a configuration.
 
     Parameters
     ----------
     graph
         A finalized graph.
     prepared
-        What preparation made of it with that configuration, where that is known.
+        The graph compiled with that configuration, if the caller has it.
     """
     alignment, exclude_io, limit = config.alignment, config.prepare.exclude_io, config.prepare.scratch_limit
 
@@ -116,7 +116,7 @@ def describe_pools(graph: Graph, config: LpaiConfig, prepared: CompiledGraph | N
     return PoolReport(
         hw_ver=config.hw_ver,
         alignment=alignment,
-        # Two searches for the best plan may end differently; padding is never less than nothing.
+        # Two searches for the best plan may end differently; padding must not become negative.
         scratch=PoolNeed(scratch, max(0, scratch - packed.program.scratch_bytes)),
         persistent=PoolNeed(persistent, persistent - sum(info.nbytes for info in program.states)),
         io=PoolNeed(_total(sizes, alignment), _total(sizes, alignment) - sum(sizes)),
@@ -134,7 +134,7 @@ def _tcm_fit(graph: Graph, prepared: CompiledGraph, io: list[int], config: LpaiC
         return fit
     used = {tensor.name: tensor for node in graph.nodes for tensor in node.inputs if tensor is not None}
     weights = sum(tensor.nbytes for tensor in used.values() if tensor.is_static and tensor.dtype.is_float)
-    # Preparation drops what folds away; no more can be saved than there is.
+    # Preparation drops constants that fold away; no more can be saved than there is.
     held = min(weights, prepared.program.constant_bytes)
     return replace(fit, remedies=tuple(_remedies(fit, held)))
 
@@ -166,7 +166,7 @@ def _excess(fit: TcmFit) -> str:
 
 
 def _total(sizes: list[int], alignment: BufferAlignmentReq) -> int:
-    """The bytes that buffers of these sizes take one behind the other."""
+    """Return the bytes that buffers of these sizes take one after the other."""
     end = 0
     for nbytes in sizes:
         end = -(-end // alignment.start_addr_alignment) * alignment.start_addr_alignment + alignment.padded(nbytes)

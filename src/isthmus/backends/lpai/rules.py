@@ -1,4 +1,4 @@
-"""What LPAI asks of the memory it is given: pools, and buffers of inputs and outputs. Each refusal names the rule."""
+"""LPAI's rules for client memory: pools, and buffers of inputs and outputs. Each error names the rule."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _IN_DDR = "Only IO buffers and the model binary can be in TCM."
 
 
 def pool_window(what: str, memory: Mem, required: int, alignment: BufferAlignmentReq) -> Window | None:
-    """The memory that a client means by scratch or persistent memory, if a graph can work in it.
+    """Return the client's scratch or persistent memory; refuse it if a graph cannot work in it.
 
-    None stands for no memory at all, which is right for a pool of size 0.
+    None means no memory at all, which is correct for a pool of size 0.
     """
 
     def refuse(rule: str, hint: str = "") -> QnnError:
@@ -43,11 +43,11 @@ def pool_window(what: str, memory: Mem, required: int, alignment: BufferAlignmen
 
 
 def io_window(what: str, given: Window, nbytes: int, alignment: BufferAlignmentReq, in_tcm: bool) -> Window:
-    """The bytes of a client's buffer that a tensor takes, if it can lie there.
+    """Return the bytes of a client's buffer that a tensor takes; refuse a buffer that cannot hold it.
 
-    An allocation must have room for the tensor's size rounded up to the size alignment. Of a view or a pointer the size
-    that the client gives is known alone: it is the tensor's own, as QNN's sample passes it, or a multiple of the size
-    alignment.
+    An allocation must have room for the tensor's size rounded up to the size alignment. For a view or a pointer only
+    the size that the client gives is known. It must be the tensor's own, as QNN's sample passes it, or a multiple of
+    the size alignment.
     """
 
     def refuse(rule: str, hint: str = "") -> QnnError:

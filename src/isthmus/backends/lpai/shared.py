@@ -17,7 +17,7 @@ class SharedBuffers(RegistrationTable[TableEntry]):
     Parameters
     ----------
     remote
-        Whether another process plays the core, and works in them.
+        Whether another process simulates the core and works in them.
     """
 
     def __init__(self, remote: bool) -> None:

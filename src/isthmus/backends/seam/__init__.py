@@ -1,1 +1,1 @@
-"""What the API asks of a backend, what backends say of themselves, and what they share."""
+"""The interface between the API and backends, what backends declare, and what they share."""

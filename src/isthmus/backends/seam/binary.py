@@ -1,4 +1,4 @@
-"""Context binaries: one or more programs in one file that is mapped, not parsed. Written, opened, checked, inspected.
+"""Context binaries: programs in one file that is mapped, not parsed. Writing, opening, checking, inspecting.
 
 The format is described in docs/context-binary.md: a container with one program in each section. Nothing in it is
 trusted.
@@ -34,7 +34,7 @@ FORMAT = ContainerFormat(
     Code.CONTEXT_BINARY_VERSION,
     is_hashed=False,
 )
-"""Context binaries of the native engine. Each program has a checksum of its own."""
+"""The format of context binaries of the native engine. Each program has its own checksum."""
 _COPY_BYTES = 1 << 22
 
 Source = bytes | bytearray | memoryview | mmap.mmap | str | os.PathLike[str]
@@ -49,7 +49,7 @@ class GraphBinary:
     program
         Its executable form.
     io_offsets
-        Where each input, then each output lies in scratch when they were planned there; else empty.
+        The offset of each input, then each output in scratch, if they were planned there; else empty.
     """
 
     program: Program
@@ -63,7 +63,7 @@ class GraphBinary:
 
 @dataclass(frozen=True)
 class BinaryContents:
-    """What a context binary holds, with the graphs' programs."""
+    """The contents of a context binary, with the graphs' programs."""
 
     version: int
     backend: str
@@ -73,13 +73,13 @@ class BinaryContents:
 
     @property
     def info(self) -> BinaryInfo:
-        """What a client may know of it."""
+        """Its public description."""
         graphs = tuple(graph.program.info for graph in self.graphs.values())
         return BinaryInfo(self.version, self.backend, self.producer, self.nbytes, graphs)
 
 
 def to_bytes(graphs: Sequence[GraphBinary], backend: str) -> bytes:
-    """A context binary that holds these graphs.
+    """Return a context binary of these graphs.
 
     Examples
     --------
@@ -94,19 +94,19 @@ def to_bytes(graphs: Sequence[GraphBinary], backend: str) -> bytes:
 
 
 def read(content: bytes | memoryview | mmap.mmap, verify: bool = True, backend: str | None = None) -> BinaryContents:
-    """The graphs of a binary; their arrays are views of `content`.
+    """Read the graphs of a binary; their arrays are views of `content`.
 
     Parameters
     ----------
     verify
-        Whether to compute the checksums of the programs. Everything else is checked in any case.
+        Whether to compute the checksums of the programs. Everything else is always checked.
     backend
-        The backend that it must have been made for; any without it.
+        The backend that it must have been made for. By default any.
 
     Raises
     ------
     QnnError
-        CONTEXT_BINARY_VERSION for another version of the format, CONTEXT_CREATE_FROM_BINARY for all else.
+        CONTEXT_BINARY_VERSION for another version of the format, CONTEXT_CREATE_FROM_BINARY for everything else.
     """
     header, sections = FORMAT.unpack(content)
     try:
@@ -137,17 +137,17 @@ def _graph(name: str, section: memoryview, io_offsets: tuple[int, ...], verify: 
 
 
 class ContextBinary:
-    """An open binary: checked, and in sealed memory with a file descriptor that another process can map it by.
+    """An open, checked binary in sealed memory, with a file descriptor by which another process can map it.
 
-    A file is copied once, for whoever owns it may write or cut it at any time, and a context must not change with it.
-    A context manager.
+    A file is copied once, because its owner may write or truncate it at any time, and a context must not change with
+    it. A context manager.
 
     Parameters
     ----------
     source
         A file, or the contents of one.
     backend
-        The backend that it must have been made for; any without it.
+        The backend that it must have been made for. By default any.
     """
 
     def __init__(self, source: Source, backend: str | None = None) -> None:
@@ -171,7 +171,7 @@ class ContextBinary:
         return self.contents.graphs
 
     def close(self) -> None:
-        """Close the descriptor; the mapping goes with the last graph that is used. Safe to call again."""
+        """Close the descriptor; the mapping lives as long as a graph uses it. Safe to call again."""
         self._own.close()
 
     def __enter__(self) -> ContextBinary:
@@ -182,9 +182,9 @@ class ContextBinary:
 
 
 def in_place(source: Any) -> memoryview | None:
-    """View the bytes of a binary where they are, if programs can be executed from there; else None.
+    """Return a view of a binary's bytes in place, if programs can be executed there; else None.
 
-    They are neither copied nor sealed: their owner must keep them unchanged while their graphs are used.
+    They are neither copied nor sealed: their owner must not change them while their graphs are in use.
     """
     if isinstance(source, (str, os.PathLike)):
         return None
@@ -197,7 +197,7 @@ def in_place(source: Any) -> memoryview | None:
 
 
 def inspect(source: Source) -> BinaryInfo | None:
-    """What a context binary holds, checked whole; None for what does not begin as one."""
+    """Describe a context binary after checking all of it; None for other formats."""
     with _sealed(source) as own:
         if os.pread(own.fileno(), len(FORMAT.magic), 0) != FORMAT.magic:
             return None
@@ -205,7 +205,7 @@ def inspect(source: Source) -> BinaryInfo | None:
 
 
 def is_sealed(fd: int) -> bool:
-    """Whether nobody can change what a descriptor refers to."""
+    """Return whether a descriptor's memory is sealed against any change."""
     try:
         return fcntl.fcntl(fd, fcntl.F_GET_SEALS) & reading.SEALS == reading.SEALS
     except OSError:
@@ -213,7 +213,7 @@ def is_sealed(fd: int) -> bool:
 
 
 def _mapped(fd: int) -> mmap.mmap:
-    """A binary's bytes. A mapping takes a descriptor of its own."""
+    """Map a binary's bytes. The mapping keeps its own descriptor."""
     try:
         return mmap.mmap(fd, os.fstat(fd).st_size, prot=mmap.PROT_READ)
     except OSError as problem:
@@ -221,7 +221,7 @@ def _mapped(fd: int) -> mmap.mmap:
 
 
 def _sealed(source: Any) -> FileDescriptor:
-    """A descriptor of a binary's bytes that nobody can change any more."""
+    """Return a descriptor of a sealed copy of a binary's bytes."""
     if isinstance(source, (str, os.PathLike)):
         with _opened(source) as stream:
             return _sealed_copy(lambda fd: _copy(stream, fd))
@@ -234,7 +234,7 @@ def _sealed(source: Any) -> FileDescriptor:
 
 
 def _copy(stream: BinaryIO, kept: BinaryIO) -> None:
-    """All of a binary; of any other file its beginning, which is enough to tell it."""
+    """Copy all of a binary; of any other file only the beginning, which is enough to recognize it."""
     beginning = stream.read(len(FORMAT.magic))
     kept.write(beginning)
     if beginning == FORMAT.magic:

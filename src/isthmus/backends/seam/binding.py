@@ -1,8 +1,8 @@
-"""A binding: memory for every input and output of a graph, checked when it is made and whenever memory changed hands.
+"""Bindings: memory for every input and output of a graph, checked at creation and whenever memory has changed hands.
 
-An execution with a binding costs a turn, a look at one number, and the run. That number (`holds.epoch`) moves when
-anything changes that a binding may rely on: a pool, a registration, a hold, a buffer. Then the binding is checked and
-made again before it runs, or refused; it never writes into memory that is no longer its own.
+An execution with a binding takes the execution lock, compares one number, and runs. That number (`holds.epoch`)
+increases when anything changes that a binding may rely on: a pool, a registration, a hold, a buffer. Then the binding
+is checked and rebuilt before it runs, or refused; it never writes into memory that is no longer its own.
 """
 
 from __future__ import annotations
@@ -23,43 +23,43 @@ _Result = TypeVar("_Result")
 
 
 class Turn(Protocol):
-    """What executions take in turn: a lock, or a lane to an accelerator.
+    """What serializes executions: a lock, or a queue of an accelerator.
 
-    It is taken by ``with`` and by nothing else: between the return of an `acquire` and the ``try`` after it, the
-    handler of a signal may raise, and the turn would be nobody's for ever. Where its end is not one call of C, the
-    handler may also raise before that; so whoever meets an exception forsakes the turn.
+    Take it by ``with`` only: between the return of an `acquire` and the ``try`` after it, a signal handler may raise,
+    and the lock would be held forever. If its release is not a single C call, a handler may also raise before that. So
+    after an exception call `forsake`.
     """
 
     def __enter__(self) -> Any:
-        """Wait for the turn."""
+        """Wait for the lock and take it."""
 
     def __exit__(self, *exception: Any) -> Any:
-        """End it."""
+        """Release the lock."""
 
     def forsake(self) -> None:
-        """End it if this thread has it still."""
+        """Release the lock if this thread still holds it."""
 
 
 class ExecutionCounts:
-    """What all bindings of a graph did, the ended ones too. Counted in the graph's turn.
+    """Statistics of all bindings of a graph, ended ones included. They are updated under the graph's execution lock.
 
     Parameters
     ----------
     turn
-        The turn in which the graph executes.
+        The graph's execution lock.
     """
 
     def __init__(self, turn: Turn) -> None:
         self.turn = turn
         self.total = GraphStats()
-        # Whoever has a binding keeps it, and nobody has one that an interrupt took away; what it counted stays here.
+        # Weak references: a binding that an interrupt took from its caller is collected; its counts stay here.
         self.bindings: weakref.WeakSet[BindingBase] = weakref.WeakSet()
         self.counts: list[_Counts] = []
         self.abandoned: deque[BindingBase] = deque()
-        """Bindings that nobody has any more, to be ended in the next turn."""
+        """Bindings without an owner, to be ended under the lock the next time it is taken."""
 
     def in_turn(self, do: Callable[[], _Result]) -> _Result:
-        """Do something in a turn."""
+        """Call a function under the execution lock."""
         try:
             with self.turn:
                 return do()
@@ -68,12 +68,12 @@ class ExecutionCounts:
             raise
 
     def sweep(self) -> None:
-        """End what was abandoned, in a turn."""
+        """End the abandoned bindings; the caller holds the execution lock."""
         while self.abandoned:
             self.abandoned.popleft().end()
 
     def stats(self) -> GraphStats:
-        """What happened so far."""
+        """Return the statistics so far."""
         return self.in_turn(self._stats)
 
     def _stats(self) -> GraphStats:
@@ -82,27 +82,27 @@ class ExecutionCounts:
         return replace(self.total, in_place_bytes=dict(self.total.in_place_bytes))
 
     def settle(self) -> None:
-        """Add what was executed since the last time to the total, in a turn."""
+        """Add the executions since the last call to the total; the caller holds the execution lock."""
         for counts in self.counts:
             executions = counts.runs - counts.settled
             if executions:
                 own, total = counts.own.plus(counts.traffic, executions), self.total.plus(counts.traffic, executions)
-                # No handler of a signal runs within one assignment.
+                # No signal handler runs within one assignment.
                 counts.own, counts.settled, self.total = own, counts.settled + executions, total
         self.counts = [counts for counts in self.counts if counts.binding() is not None]
 
     def close(self) -> None:
-        """Forget all bindings and their memory, in a turn; what they counted stays."""
+        """End all bindings and drop their memory, but keep their counts; the caller holds the execution lock."""
         self.abandoned.clear()
         for binding in list(self.bindings):
-            # Whoever waits for a turn with it finds it closed.
+            # A thread that waits to execute it finds it closed.
             binding.closed = True
             binding.end()
             binding.memories = ()
 
 
 class _Counts:
-    """What one binding did: how often it ran, how much of that is in the totals, and what each run moves."""
+    """Statistics of one binding: its runs, how many of them are in the totals, and the traffic of each."""
 
     def __init__(self, binding: BindingBase) -> None:
         self.binding = weakref.ref(binding)
@@ -119,13 +119,13 @@ class BindingBase(DriverBinding):
     what
         The graph, for messages.
     memories
-        What the client gave.
+        The client's memory.
     ledger
         Where executions are counted.
     """
 
     judges_pools = False
-    """Whether `_bind` itself refuses memory that is somebody's pool, since it knows which of them are its own."""
+    """Whether `_bind` itself refuses memory that belongs to a pool, because it knows its own pools."""
 
     def __init__(self, what: str, memories: Memories, ledger: ExecutionCounts) -> None:
         self.memories: tuple[TensorMemory | None, ...] = tuple(memories)
@@ -142,30 +142,30 @@ class BindingBase(DriverBinding):
 
     @abstractmethod
     def _bind(self) -> tuple[Traffic, Sequence[tuple[str, Window]]]:
-        """Check the memory and make it ready to run on, in a turn.
+        """Check the memory and prepare it for executions; the caller holds the execution lock.
 
-        The answer is what an execution will do with it, and the client's windows with the names of their tensors.
+        Returns the traffic of an execution, and the client's windows with the names of their tensors.
         """
 
     def _basis(self) -> object:
-        """What a binding is made from besides the client's memory; while it is equal, it need not be made again."""
+        """Return what a binding depends on besides the client's memory; while that is equal, it need not be rebuilt."""
         return object()
 
     @abstractmethod
     def _run(self) -> None:
-        """Execute on the memory, in a turn."""
+        """Execute on the memory; the caller holds the execution lock."""
 
     def _run_within(self, limit: ExecutionDeadline) -> None:
-        """The same, within a limit."""
+        """Execute on the memory within a deadline; the caller holds the execution lock."""
         raise QnnError(Code.COMMON_NOT_SUPPORTED, self._what, "this backend cannot end an execution early")
 
     def execute(self, limit: ExecutionDeadline | None = None) -> None:
         try:
             with self._turn:
                 try:
-                    # First, so that whoever claims this memory from now on finds it in use.
+                    # First, so that anyone who claims this memory from now on finds it in use.
                     self._running = True
-                    # Until nothing changes meanwhile: what was checked is recorded as in use only in the end.
+                    # Repeat until nothing changes meanwhile: checked memory is recorded as in use only at the end.
                     while self._epoch != holds.epoch:
                         self._renew()
                     if limit is None:
@@ -181,7 +181,7 @@ class BindingBase(DriverBinding):
             raise
 
     def _in_turn(self, run: Callable[[], _Result]) -> _Result:
-        """Run once in another way than `execute` does, with the same checks and counts."""
+        """Run once in another way than `execute`, with the same checks and counts."""
 
         def checked() -> _Result:
             try:
@@ -210,25 +210,25 @@ class BindingBase(DriverBinding):
 
     def abandon(self) -> None:
         self._release_uses()
-        # What has ended is not swept any more: it and the ledger would keep each other alive. What was closed has not,
-        # where that was interrupted.
+        # An ended binding must not be queued: it and the ledger would keep each other alive. One whose close was
+        # interrupted has not ended.
         if self in self._ledger.bindings:
             self._ledger.abandoned.append(self)
 
     def end(self) -> None:
-        """Close, in a turn."""
+        """Close the binding; the caller holds the execution lock."""
         self._ledger.settle()
         self._release_uses()
         self._epoch, self._made_from = -1, None
         self._forget()
-        # Last: an end that is interrupted before is made again.
+        # Last: if this is interrupted before, it is repeated.
         self._ledger.bindings.discard(self)
 
     def _forget(self) -> None:
-        """Give back what `_bind` has made, in a turn; safe to call again."""
+        """Release what `_bind` has made; the caller holds the execution lock. Safe to call again."""
 
     def _renew(self) -> None:
-        # Read first: what changes while the memory is checked is checked the next time.
+        # Read first: a change during the check leads to another check.
         epoch = holds.epoch
         self._epoch = -1
         if self.closed:

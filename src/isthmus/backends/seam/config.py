@@ -1,7 +1,7 @@
-"""Configurations of backends: files, dictionaries or several of them become checked settings, by a table of keys.
+"""Configurations of backends: files, dictionaries or lists of them become checked settings, by a table of keys.
 
-Every refusal names the file, the key and the allowed values. The tools' own file, which leads to the backend's
-(`backend_extensions`, `context_configs`), is understood for every backend.
+Every error names the file, the key and the allowed values. The tools' own file, which refers to the backend's
+(`backend_extensions`, `context_configs`), is accepted for every backend.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from isthmus.system import reading
 
 Source = str | os.PathLike[str] | Mapping[str, Any]
 MAX_BYTES = 1 << 20
-"""The largest file that passes for a configuration."""
+"""The largest file that is accepted as a configuration."""
 _LONGEST = 240
 """The longest text that a message quotes."""
 
@@ -28,12 +28,12 @@ Check = Callable[[Any], Any]
 
 
 class ConfigError(Exception):
-    """What is wrong with a value, as a sentence part."""
+    """An error in a value, as a sentence part."""
 
 
 @dataclass(frozen=True)
 class Key:
-    """A key that holds a value: which setting it is, and how it is checked."""
+    """A key that holds a value: its setting, and how it is checked."""
 
     setting: str
     check: Check
@@ -45,7 +45,7 @@ Table = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Settings:
-    """What configurations say.
+    """The settings of configurations.
 
     Parameters
     ----------
@@ -59,19 +59,19 @@ class Settings:
     source: str
 
     def only(self, *names: str) -> dict[str, Any]:
-        """Those of the named settings that are given."""
+        """Return those of the named settings that are given."""
         return {name: self.values[name] for name in names if name in self.values}
 
 
 @dataclass(frozen=True)
 class _Site:
-    """A place in a configuration: for messages, and for where it may lead."""
+    """A location in a configuration, for messages and for resolving relative paths."""
 
     source: str
     folder: Path = Path()
     keys: tuple[str, ...] = ()
     files: frozenset[tuple[int, int]] = frozenset()
-    """The files that led here, by device and number: a path has many spellings."""
+    """The files on the way here, by device and inode: a path has many spellings."""
 
     def key(self, name: str) -> _Site:
         return replace(self, keys=(*self.keys, name))
@@ -82,12 +82,12 @@ class _Site:
 
 
 def settings(config: Source | Sequence[Source] | None, table: Table, what: str = "configuration") -> Settings:
-    """Check and merge configurations by a table of keys; of several, a later one has the last word.
+    """Check and merge configurations by a table of keys; later ones override earlier ones.
 
     Parameters
     ----------
     what
-        What a configuration that is no file is called.
+        The name, in messages, of a configuration that is not a file.
 
     Examples
     --------
@@ -125,7 +125,7 @@ def _neither(site: _Site, source: object) -> NoReturn:
 
 
 def _file(path: Path, leading: _Site) -> tuple[_Site, Mapping[str, Any]]:
-    """The contents of a file, and the site it is; `leading` is where its path stands."""
+    """Read a file and return its site and content; `leading` is the site that names its path."""
     name = f"configuration file '{_shortened(str(path))}'"
 
     def refuse(rule: str) -> QnnError:
@@ -211,7 +211,7 @@ def _follow(site: _Site, name: str, top: Table, values: dict[str, Any]) -> None:
 
 
 def choice(values: Mapping[str, Any]) -> Check:
-    """One of some words, each with what it stands for."""
+    """Make a check for one of some words, and map it to its value."""
 
     def check(value: Any) -> Any:
         if not isinstance(value, str) or value not in values:
@@ -222,7 +222,7 @@ def choice(values: Mapping[str, Any]) -> Check:
 
 
 def number(least: int, most: int) -> Check:
-    """A whole number within limits."""
+    """Make a check for an integer within limits."""
 
     def check(value: Any) -> int:
         if not is_int(value) or not least <= value <= most:
@@ -233,7 +233,7 @@ def number(least: int, most: int) -> Check:
 
 
 def power_of_two(most: int) -> Check:
-    """A power of two up to a limit."""
+    """Make a check for a power of two up to a limit."""
 
     def check(value: Any) -> int:
         if not is_int(value) or not 1 <= value <= most or value & (value - 1):
@@ -244,14 +244,14 @@ def power_of_two(most: int) -> Check:
 
 
 def truth(value: Any) -> bool:
-    """True or false."""
+    """Check that a value is true or false."""
     if not isinstance(value, bool):
         raise ConfigError(f"must be true or false, is {shown(value)}")
     return value
 
 
 def file_name(value: Any) -> str:
-    """A path."""
+    """Check that a value is a path."""
     if not isinstance(value, str) or not value:
         raise ConfigError(f"must be a path, is {shown(value)}")
     return value
@@ -262,11 +262,11 @@ _TOOLS: Table = {
     "backend_extensions": {"shared_library_path": Key("shared_library_path", file_name), "config_file_path": _FOLLOW},
     "context_configs": {"is_persistent_binary": Key("is_persistent_binary", truth)},
 }
-"""What the tools' own file says."""
+"""The keys of the tools' own file."""
 
 
 def shown(value: Any) -> str:
-    """A value for messages, never long."""
+    """Format a value for messages, shortened."""
     if isinstance(value, int) and value.bit_length() > 1000:
         return f"a number of {value.bit_length()} bits"
     try:

@@ -1,4 +1,4 @@
-"""How long the client waits for its accelerator before it ends it."""
+"""How long the client waits for its accelerator before it kills it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from isthmus.errors import Code, QnnError
 
 CHUNK = 0.5
-"""The longest wait in one piece, in seconds."""
+"""The longest single wait, in seconds."""
 _VARIABLE = "ISTHMUS_TIMEOUT"
 
 
 @dataclass(frozen=True)
 class Deadlines:
-    """Seconds; `math.inf` waits for ever.
+    """Time limits in seconds; `math.inf` waits forever.
 
     Parameters
     ----------
@@ -25,12 +25,12 @@ class Deadlines:
     control
         For a control call: a registration, loading a binary.
     execution
-        For an execution, unless it brings a time limit of its own.
+        For an execution without a time limit of its own.
     closing
-        For an execution that is under way when its lane is closed, and for the accelerator's answer to that.
+        For a running execution when its queue is closed, and for the accelerator's reply to the close.
     grace
-        For an execution that was aborted, since it ends only after the instruction that is under way. Then the
-        accelerator is ended: what nobody waits for must not go on writing into the client's memory.
+        For an aborted execution, which ends only after its current instruction. Then the accelerator is killed: an
+        abandoned execution must not go on writing into the client's memory.
 
     Examples
     --------
@@ -52,7 +52,7 @@ class Deadlines:
 
     @staticmethod
     def from_environment() -> Deadlines:
-        """The defaults, with the seconds of ``ISTHMUS_TIMEOUT`` for executions; 0 there means no limit."""
+        """Return the defaults, with ``ISTHMUS_TIMEOUT`` seconds for executions; 0 there means no limit."""
         text = os.environ.get(_VARIABLE)
         if not text:
             return Deadlines()
@@ -67,14 +67,14 @@ class Deadlines:
 
 
 class Patience:
-    """What is left of a time, for someone who waits in pieces of at most `CHUNK`.
+    """The rest of a time limit, for a wait in pieces of at most `CHUNK`.
 
-    Time in which the waiting process was itself stopped, and whom it waits for perhaps with it, is not counted.
+    Time in which the waiting process was stopped, and perhaps the other process with it, is not counted.
 
     Parameters
     ----------
     seconds
-        How long it lasts.
+        The time limit.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -82,7 +82,7 @@ class Patience:
         self._last = time.monotonic()
 
     def left(self) -> float:
-        """Seconds that are left; none if not positive."""
+        """Return the seconds that are left; zero or less when the time is over."""
         now = time.monotonic()
         self._left -= min(now - self._last, 2 * CHUNK)
         self._last = now

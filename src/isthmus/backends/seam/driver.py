@@ -1,9 +1,9 @@
-"""What the QNN API asks of a backend: abstract classes, and the values that pass between them.
+"""The interface between the QNN API and a backend: abstract classes, and the values that pass between them.
 
-Everything an accelerator does in its own way (memory, properties, configs, binaries, execution) is behind these;
-handles, names and the order of calls are the API's business. Nothing here knows a program or an address: a graph is
-described by a `GraphInfo`, memory by windows, a context binary by its bytes. Only who is native code itself, and runs a
-graph of its own, may ask for addresses (`NativeCall`).
+Everything that is particular to an accelerator (memory, properties, configs, binaries, execution) is behind these
+classes; the API itself handles handles, names and the order of calls. Nothing here knows a program or an address: a
+graph is described by a `GraphInfo`, memory by windows, a context binary by its bytes. Only native code that runs a
+graph of its own may ask for addresses (`NativeCall`).
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from isthmus.prepare.schedule import Plan
 from isthmus.prepare.tiling import ScratchLimit
 
 Source = Any
-"""A context binary as a client gives it: a path, or an object with its bytes."""
+"""A context binary as a client passes it: a path, or an object with its bytes."""
 
 
 class DescriptorType(IntEnum):
-    """QNN_MEM_TYPE_*: what a memory descriptor points to."""
+    """QNN_MEM_TYPE_*: the kind of memory of a descriptor."""
 
     ION = 1
     CUSTOM = 2
@@ -45,13 +45,13 @@ class MemDescriptor:
     dims, dtype
         The tensor that the memory is for.
     mem_type
-        What follows: a file descriptor, a backend's own structure, or a DMA buffer.
+        The kind of memory: a file descriptor, a backend's own structure, or a DMA buffer.
     fd
         The file descriptor of ION and DMA_BUF memory; -1 when unused.
     custom
         The backend's own structure.
     address
-        Where the client has mapped DMA_BUF memory.
+        The address at which the client has mapped DMA_BUF memory.
 
     Examples
     --------
@@ -68,7 +68,7 @@ class MemDescriptor:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the tensor."""
+        """Size of the tensor in bytes."""
         count = 1
         for dim in self.dims:
             count *= dim
@@ -76,7 +76,7 @@ class MemDescriptor:
 
 
 class Registration(ABC):
-    """Registered memory: what a memory handle stands for in the backend."""
+    """Registered memory, as a backend represents a memory handle."""
 
     descriptor: MemDescriptor
     window: Window
@@ -85,7 +85,7 @@ class Registration(ABC):
     _released: bool = False
 
     def close(self) -> None:
-        """Forget it; safe to call again, and after an interrupt it goes on where that came."""
+        """Deregister the memory; safe to call again. After an interrupt another call completes it."""
         if not self._released:
             self.is_open = False
             holds.changed()
@@ -94,18 +94,18 @@ class Registration(ABC):
 
     @abstractmethod
     def _release(self) -> None:
-        """Take the memory away from the backend; safe to call again."""
+        """Remove the memory from the backend; safe to call again."""
 
 
 @dataclass(frozen=True, eq=False)
 class TensorMemory:
-    """The memory that a client gives for one tensor of an execution: raw, or registered."""
+    """The client's memory for one tensor of an execution: raw, or registered."""
 
     window: Window
     registration: Registration | None = None
 
     def check_there(self, what: str) -> None:
-        """Refuse memory that has ended."""
+        """Refuse memory that is closed or deregistered."""
         if self.registration is not None and not self.registration.is_open:
             raise QnnError(Code.MEM_INVALID_HANDLE, what, "its memory handle has been deregistered")
         if self.window.buffer.is_closed:
@@ -113,19 +113,19 @@ class TensorMemory:
 
 
 Memories = Sequence[TensorMemory | None]
-"""A memory for each input, then each output; None leaves the choice to the backend."""
+"""Memory for each input, then each output; None leaves the choice to the backend."""
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """What one execution does with the memory of inputs and outputs, in bytes.
+    """The memory traffic of inputs and outputs in one execution, in bytes.
 
     Parameters
     ----------
     copied_in, copied_out
-        Copied between the client's memory and memory of the backend.
+        Bytes copied between the client's memory and memory of the backend.
     in_place
-        Used where they lay, by the kind of memory.
+        Bytes used in place, by the kind of memory.
     """
 
     copied_in: int = 0
@@ -135,21 +135,21 @@ class Traffic:
 
 @dataclass
 class GraphStats:
-    """What a graph or a binding did so far.
+    """Statistics of a graph or a binding so far.
 
     Parameters
     ----------
     executions
-        How often it ran.
+        Number of executions.
     copied_in_bytes, copied_out_bytes
         Bytes that executions copied between the client's memory and memory of the backend.
     in_place_bytes
-        Bytes of inputs and outputs that executions used where they lay, by the kind of memory.
+        Bytes of inputs and outputs that executions used in place, by the kind of memory.
     staging_prepare_bytes, staging_execute_bytes
         Memory that the backend has reserved for copies of raw buffers: when the graph was prepared, and since then by
-        executions that came with raw buffers after all.
+        executions with raw buffers that were not expected.
     first_execution_us
-        How long the first execution took.
+        Duration of the first execution.
     """
 
     executions: int = 0
@@ -162,16 +162,16 @@ class GraphStats:
 
     @property
     def copied_bytes(self) -> int:
-        """All bytes copied."""
+        """Total bytes copied."""
         return self.copied_in_bytes + self.copied_out_bytes
 
     @property
     def staging_bytes(self) -> int:
-        """All memory reserved for copies."""
+        """Total memory reserved for copies."""
         return self.staging_prepare_bytes + self.staging_execute_bytes
 
     def plus(self, traffic: Traffic, executions: int) -> GraphStats:
-        """With so many executions more."""
+        """Return the statistics with a number of executions added."""
         in_place = dict(self.in_place_bytes)
         for kind, nbytes in traffic.in_place.items():
             in_place[kind] = in_place.get(kind, 0) + executions * nbytes
@@ -185,7 +185,7 @@ class GraphStats:
 
 
 class OperationTime(NamedTuple):
-    """What one operation of an execution took, as the device has it."""
+    """The time of one operation of an execution, as the device measured it."""
 
     name: str
     microseconds: float
@@ -197,28 +197,28 @@ def _nothing() -> None:
 
 @dataclass(frozen=True)
 class Change:
-    """A config that has been set: what settles it for good, and what takes it back."""
+    """A config that has been set: how to make it final, and how to undo it."""
 
     keep: Callable[[], None] = _nothing
     undo: Callable[[], None] = _nothing
 
 
 class Configurable:
-    """What properties can be asked of, and configs be set on. An option belongs to one enumeration of one object."""
+    """An object with properties and configs. An option belongs to one enumeration of one object."""
 
     properties: ClassVar[type[IntEnum] | None] = None
     configs: ClassVar[type[IntEnum] | None] = None
 
     def get_property(self, option: IntEnum) -> Any:
-        """The value of a property, a member of `properties`."""
+        """Return the value of a property, a member of `properties`."""
         raise AssertionError(f"{option!r} is listed, not answered")
 
     def get_config(self, option: IntEnum) -> Any:
-        """The present value of a config, a member of `configs`."""
+        """Return the current value of a config, a member of `configs`."""
         raise AssertionError(f"{option!r} is listed, not answered")
 
     def set_config(self, option: IntEnum, value: Any) -> Change:
-        """Set a config, a member of `configs`; refused whole or done whole."""
+        """Set a config, a member of `configs`; a refusal changes nothing."""
         raise AssertionError(f"{option!r} is listed, not taken")
 
 
@@ -226,49 +226,49 @@ class DriverBinding(ABC):
     """Memory bound to a graph, for any number of executions."""
 
     closed: bool = False
-    """Whether it was closed, and refuses to execute."""
+    """Whether it is closed and refuses to execute."""
 
     @abstractmethod
     def execute(self, limit: ExecutionDeadline | None = None) -> None:
-        """Run once, within a limit. Memory that is no longer the client's to use is refused, never written."""
+        """Run once, within a deadline. Memory that the client may no longer use is refused, never written."""
 
     def execute_timed(self, limit: ExecutionDeadline | None = None) -> Sequence[OperationTime]:
-        """The same, and what each operation took; nothing where the backend does not measure that."""
+        """Run once and return the time of each operation, or nothing if the backend does not measure it."""
         self.execute(limit)
         return ()
 
     def enqueue(self, wait_for: Any) -> Any:
-        """Have it run after events of the device's, without waiting for it; the answer is the event of its end."""
+        """Enqueue an execution after some of the device's events and return the event of its end, without waiting."""
         rule = "this backend has no events that executions could wait for"
         raise QnnError(Code.COMMON_NOT_SUPPORTED, "execution with wait_for", rule)
 
     @property
     @abstractmethod
     def stats(self) -> GraphStats:
-        """What was executed with this binding."""
+        """Statistics of this binding's executions."""
 
     @abstractmethod
     def close(self) -> None:
-        """Forget it; safe to call again."""
+        """Close the binding; safe to call again."""
 
     @abstractmethod
     def abandon(self) -> None:
-        """The same without waiting for anything: the garbage collector says so, in the midst of whatever goes on."""
+        """Close the binding without waiting: the garbage collector calls this at any point."""
 
 
 @dataclass(frozen=True)
 class NativeCall:
-    """How native code of somebody else's executes a graph by itself, without Python.
+    """What foreign native code needs to execute a graph without Python.
 
-    It writes the address of each input, then each output, where `io` says, and calls ``run(control, 0, 0, threads)``.
-    The answer is 0, unless the run failed.
+    It writes the address of each input, then each output, at `io`, and calls ``run(control, 0, 0, threads)``, which
+    returns 0 unless the run failed.
 
     Parameters
     ----------
     keeps
-        What must live as long as it is called.
+        The object that must live as long as `run` may be called.
     check
-        Raises if the last run failed, and says why; its argument is what messages call the graph.
+        Raises the reason if the last run failed; its argument is the graph's name in messages.
     """
 
     run: int
@@ -280,61 +280,63 @@ class NativeCall:
 
 
 class GraphDriver(Configurable, ABC):
-    """A graph in a backend. To ask for what depends on all its nodes ends its composition."""
+    """A graph in a backend. Querying anything that depends on all its nodes ends its composition."""
 
     graph: Graph
     finalized: bool = False
-    """Whether it is ready to execute, be it out of a context binary."""
+    """Whether it is ready to execute, also if it comes from a context binary."""
     priority: int = 100
     """QNN_PRIORITY_*, as the client has set it."""
     inputs_survive: bool = True
-    """Whether an execution leaves inputs as they were that lie where the backend planned them."""
+    """Whether an execution preserves inputs that are in the place the backend planned for them."""
 
     @property
     @abstractmethod
     def info(self) -> GraphInfo:
-        """What a client may know of it."""
+        """Its public description."""
 
     @abstractmethod
     def finalize(self) -> None:
-        """Make the graph ready to execute; refused whole or done whole."""
+        """Make the graph ready to execute; a refusal changes nothing."""
 
     @abstractmethod
     def bind(self, memories: Memories) -> DriverBinding:
-        """Bind a memory for each input and output, or refuse: all checks happen here."""
+        """Bind memory for each input and output, or refuse: all checks happen here."""
 
     @abstractmethod
     def stats(self) -> GraphStats:
-        """What happened so far."""
+        """Return the statistics so far."""
 
     @abstractmethod
     def reset(self) -> None:
-        """Set the initial state."""
+        """Restore the initial state."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of everything; safe to call again."""
+        """Release everything; safe to call again."""
 
     def place(self, index: int) -> Window | None:
-        """The backend's own memory for an input or output (inputs first), where it has one."""
+        """Return the backend's own memory for an input or output (inputs first), if it has any."""
         return None
 
     def native_call(self) -> NativeCall | None:
-        """How native code executes it, where the backend runs in this process. It is then that code's alone."""
+        """Return how native code executes the graph, if the backend runs in this process. Only that code may then run
+        it.
+        """
         return None
 
     @property
     def plan(self) -> Plan | None:
-        """How its scratch was planned, where the backend plans and can tell."""
+        """The plan of its scratch, if the backend makes and reports one."""
         return None
 
     @property
     def threads(self) -> int:
-        """How many threads an execution uses."""
+        """Number of threads of an execution."""
         return 1
 
     def set_threads(self, threads: int) -> Change:
-        """Have executions use so many threads; to be set before the graph is finalized."""
+        """Set the number of threads of executions, before the graph is finalized."""
         if threads != 1:
             rule = "this backend runs a graph on one thread"
             raise QnnError(Code.GRAPH_INVALID_ARGUMENT, f"threads={threads} of graph '{self.graph.name}'", rule)
@@ -342,11 +344,11 @@ class GraphDriver(Configurable, ABC):
 
     @property
     def scratch_limit(self) -> ScratchLimit | None:
-        """How much scratch it may take; None for as much as whole tensors need."""
+        """The limit on its scratch; None for as much as whole tensors need."""
         return None
 
     def set_scratch_limit(self, limit: ScratchLimit | None) -> Change:
-        """Have it take no more scratch than that; to be set before the graph is finalized."""
+        """Limit the graph's scratch, before the graph is finalized."""
         if limit is not None:
             rule = "this backend knows no limit on scratch"
             raise QnnError(Code.GRAPH_INVALID_ARGUMENT, f"graph '{self.graph.name}'", rule)
@@ -358,46 +360,46 @@ class ContextDriver(Configurable, ABC):
 
     @property
     def seconds_to_finish(self) -> float | None:
-        """How long an asynchronous execution may go on that runs when its context is freed; None: as long as it takes.
+        """Seconds that a running asynchronous execution may take when its context is freed; None for no limit.
 
-        A backend with a limit has `hasten`, too.
+        A backend with a limit also implements `hasten`.
         """
         return None
 
     def hasten(self) -> None:
-        """End the execution that runs, by force if it must be: whoever waits for it is told an error."""
+        """End the running execution, by force if necessary; its caller gets an error."""
 
     @abstractmethod
     def create_graph(self, graph: Graph) -> GraphDriver:
-        """A driver for a graph, finished or still to be built."""
+        """Create a driver for a graph, finished or still to be built."""
 
     def drop_graph(self, graph: Graph) -> None:
-        """Forget the driver of a graph that its client never got, since an interrupt came; it may not be there yet."""
+        """Drop the driver of a graph that its client never got because of an interrupt; it may not exist yet."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of everything; safe to call again."""
+        """Release everything; safe to call again."""
 
     def register(self, descriptors: Sequence[MemDescriptor]) -> Sequence[Registration]:
-        """Register all of these, or none."""
+        """Register memory for all of these descriptors, or for none."""
         rule, hint = "this backend registers no memory", "Raw buffers are used in place here."
         raise QnnError(Code.COMMON_NOT_SUPPORTED, "memory registration", rule, hint)
 
     def get_binary(self) -> bytes:
-        """The context with all its graphs, in the backend's own format."""
+        """Return the context with all its graphs, in the backend's own format."""
         raise QnnError(Code.COMMON_NOT_SUPPORTED, "context binary", "this backend does not make them")
 
     def restore(self, binary: Source) -> Sequence[GraphDriver]:
-        """Drivers for the graphs of a context binary, all or none."""
+        """Create drivers for the graphs of a context binary, all or none."""
         raise QnnError(Code.COMMON_NOT_SUPPORTED, "context binary", "this backend does not take them")
 
 
 class DeviceDriver(ABC):
-    """A device of a backend that has any."""
+    """A device, for backends that have devices."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of everything; safe to call again."""
+        """Release everything; safe to call again."""
 
 
 class BackendDriver(Configurable, ABC):
@@ -406,9 +408,9 @@ class BackendDriver(Configurable, ABC):
     Parameters
     ----------
     config
-        The backend's own configuration, as its entry in the registry has read it.
+        The backend's own configuration, as its registry entry has read it.
     log
-        Where it says what it does.
+        The destination of its messages.
     """
 
     @abstractmethod
@@ -416,31 +418,31 @@ class BackendDriver(Configurable, ABC):
 
     @abstractmethod
     def create_context(self, device: DeviceDriver | None = None) -> ContextDriver:
-        """A context on a device of this backend, or on its only one."""
+        """Create a context on a device of this backend, or on its only one."""
 
     @abstractmethod
     def supports(self, call: Call) -> str | None:
-        """Why a node cannot be executed here, as a sentence part; None if it can. Its shapes are right already."""
+        """Return why a node cannot be executed, as a sentence part, or None. Its shapes are already checked."""
 
     def operations(self) -> Collection[str]:
-        """The operations that it executes in some form; all there are, unless it says otherwise."""
+        """Return the operations that it executes in some form; by default all."""
         return OPERATIONS
 
     def create_device(self) -> DeviceDriver | None:
-        """A device; None where the backend has nothing to it."""
+        """Create a device, or return None if the backend has no devices."""
         return None
 
     @property
     def keeps_binaries(self) -> bool:
-        """Tell whether contexts use a binary in its own memory; then its owner keeps that until they are freed."""
+        """Whether contexts use a binary in its own memory; its owner must then keep that until they are freed."""
         return False
 
     def close(self) -> None:
-        """Let go of everything; safe to call again. Most backends hold nothing outside their contexts."""
+        """Release everything; safe to call again. Most backends hold nothing outside their contexts."""
 
 
 def check_apart(graph: str, tensors: Sequence[TensorInfo], inputs: int, given: Sequence[Window | None]) -> None:
-    """Refuse an output buffer that lies over another buffer of the client's; inputs may share one."""
+    """Refuse an output buffer that overlaps another buffer of the client; inputs may share one."""
     for index, window in enumerate(given):
         for earlier, other in enumerate(given[:index] if index >= inputs else ()):
             if window is not None and other is not None and holds.overlap(window, other):

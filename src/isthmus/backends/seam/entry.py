@@ -1,6 +1,6 @@
-"""What a backend tells of itself: its names, how its configuration is read, how its graphs get memory, its driver.
+"""The declaration of a backend: its names, how its configuration is read, how its graphs get memory, its driver.
 
-One entry a backend, in the backend's own module; the registry finds it by name, and nothing else knows any.
+Each backend has one entry, in its own module. The registry finds it by name; no other code knows a backend's name.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ _IO_ALIGNMENT = 64
 
 
 class Section(Protocol):
-    """What a backend adds to a report: as plain data, and as lines for people."""
+    """A backend's addition to a report: as plain data, and as lines of text."""
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return the section as plain data."""
 
     def lines(self) -> list[str]:
-        """For people."""
+        """Return the section as lines of text."""
 
 
 @dataclass(frozen=True)
 class PlanReport:
-    """What a backend would make of a graph, without executing it.
+    """A backend's plan for a graph, without executing it.
 
     Parameters
     ----------
     section
-        What the backend has to say besides.
+        The backend's own section of the report.
     """
 
     info: GraphInfo
@@ -56,17 +56,17 @@ class IoMemory:
 
 
 class IoPolicy:
-    """How a graph gets memory when its user brings none: raw host memory, where the backend has no place of its own."""
+    """The way a graph gets memory if the user brings none: raw host memory, unless the backend has its own."""
 
     kinds: ClassVar[Mapping[str, TensorMemType]] = {"raw": TensorMemType.RAW}
-    """What inputs and outputs may be, with the memory type that a graph is prepared for; the usual one first."""
+    """The kinds of input and output memory, with the memory type that a graph is prepared for; the default first."""
 
     def pools(self, graph: GraphDriver) -> list[Buffer]:
         """Give a composed graph the memory that it needs before it is finalized."""
         return []
 
     def io(self, graph: GraphDriver, kind: str | None) -> IoMemory:
-        """Memory for a finalized graph: of a kind, or where the backend would have it."""
+        """Provide memory for a finalized graph: of a given kind, or where the backend prefers it."""
         memories: list[TensorMemory | None] = []
         buffers: list[Buffer] = []
         for index, info in enumerate(graph.info.tensors):
@@ -80,30 +80,29 @@ class IoPolicy:
 
 @dataclass(frozen=True)
 class BackendEntry:
-    """A backend as the registry knows it.
+    """A backend's entry in the registry.
 
     Parameters
     ----------
     name, library
-        What it is called for short, and the library file that QNN's command lines name it by; ``libQnnName.so`` means
-        the backend "name" in any case.
+        Its short name, and the library file that QNN's command lines name it by. ``libQnnName.so`` always means the
+        backend "name".
     driver
         Its implementation.
     read_config
-        Turns what a user gives as configuration (a path, a mapping, a list of them, nothing) into what the driver is
-        made with.
+        Turns a user's configuration (a path, a mapping, a list of them, nothing) into the driver's `config`.
     io
-        How its graphs get memory when the user brings none.
+        How its graphs get memory if the user brings none.
     prepare
-        Plans a complete graph with a checked configuration, a number of threads, and perhaps a limit on scratch.
+        Plans a complete graph with a checked configuration, a number of threads, and optionally a limit on scratch.
     inspect
-        Describes a context binary, or answers None for one of another format.
+        Describes a context binary, or returns None for another format.
     c
-        What its library in C presents, or where that is declared ("module:name"): imported for clients in C alone.
+        What its C library presents, or where that is declared ("module:name"): imported only for C clients.
     delegate
         How the TFLite delegate uses it.
     modes
-        Ways to run it that QNN's command lines name (``--direct_mode``), each with the configuration it stands for.
+        Modes that QNN's command lines name (``--direct_mode``), each with the configuration that it means.
     """
 
     name: str
@@ -118,7 +117,7 @@ class BackendEntry:
     modes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def io_kind(self, kind: str | None) -> TensorMemType:
-        """The memory type that graphs are prepared for when inputs and outputs are of a kind."""
+        """Return the memory type that graphs are prepared for if inputs and outputs are of a kind."""
         if kind is not None and (not isinstance(kind, str) or kind not in self.io.kinds):
             rule = f"backend '{self.name}' has {' and '.join(map(repr, self.io.kinds))}"
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"io {kind!r}", rule)

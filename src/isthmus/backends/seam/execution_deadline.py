@@ -1,4 +1,4 @@
-"""What ends an execution before it is done: a time limit, or somebody who says so."""
+"""Early ends of an execution: a time limit, or an abort by the client."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _HINT = "Its outputs and states are undefined; reset() restores states."
 
 
 class ExecutionDeadline:
-    """A bound on one execution after the other.
+    """A bound on executions, one after the other.
 
     Parameters
     ----------
     seconds
-        How long an execution may take; as long as it likes without it.
+        The time limit of an execution. By default none.
     """
 
     def __init__(self, seconds: float | None = None) -> None:
@@ -29,17 +29,17 @@ class ExecutionDeadline:
         self._triggered = False
 
     def begin(self) -> None:
-        """Count from now on: for one execution, from when it was asked for."""
+        """Start the time limit of one execution, at the moment of its request."""
         with self._lock:
             self._begun, self._triggered = time.monotonic(), False
 
     @property
     def left(self) -> float | None:
-        """Seconds that are left."""
+        """Seconds that are left; None without a limit."""
         return None if self.seconds is None else self.seconds - (time.monotonic() - self._begun)
 
     def check(self, what: str) -> None:
-        """Refuse an execution whose turn came too late, or that was ended before."""
+        """Refuse an execution that got the execution lock too late, or that was aborted before."""
         if self._triggered:
             raise aborted(what)
         if self.left is not None and self.left <= 0:
@@ -47,7 +47,7 @@ class ExecutionDeadline:
 
     @contextmanager
     def watched(self, abort: Callable[[], None]) -> Iterator[None]:
-        """While the block lasts, `trigger` calls `abort`."""
+        """Let `trigger` call `abort` inside the block."""
         with self._lock:
             self._abort = abort
             if self._triggered:
@@ -59,18 +59,18 @@ class ExecutionDeadline:
                 self._abort = None
 
     def trigger(self) -> None:
-        """End the execution that is under way or waits for its turn, if one does."""
+        """Abort the execution that runs or waits for the execution lock, if there is one."""
         with self._lock:
             self._triggered = True
             if self._abort is not None:
                 self._abort()
 
     def timed_out(self, what: str) -> QnnError:
-        """The error of an execution that took too long."""
+        """Return the error of an execution that took too long."""
         rule = f"it has not ended within {self.seconds:g} s and was aborted"
         return QnnError(Code.GRAPH_TIMED_OUT, what, rule, _HINT)
 
 
 def aborted(what: str) -> QnnError:
-    """The error of an execution that somebody ended."""
+    """Return the error of an execution that was aborted."""
     return QnnError(Code.GRAPH_ABORTED, what, "its execution was aborted", _HINT)

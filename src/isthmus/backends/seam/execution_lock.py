@@ -1,6 +1,6 @@
-"""A turn that is given in the order of asking, so that nobody who waits is overtaken for ever.
+"""Execution locks. The fair one is given in the order of requests, so that no waiting thread is overtaken forever.
 
-A thread that executes in a tight loop takes an ordinary lock again before anyone who waits for it has woken up.
+A thread that executes in a tight loop takes an ordinary lock again before any waiting thread has woken up.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from isthmus.system.lock import Lock
 
 
 class ExecutionLock(Lock):  # type: ignore[misc]
-    """A lock as a turn: taken and ended by the system lock's own calls, which no handler of a signal can divide."""
+    """A lock for executions: the system lock's own calls take and release it, which no signal handler can split."""
 
     def forsake(self) -> None:
-        """Nothing: it has ended with its ``with``."""
+        """Do nothing: its ``with`` has released it."""
 
 
 class FairLock(ExecutionLock):  # type: ignore[misc]
-    """A lock that serves in the order of asking.
+    """A lock that is given in the order of requests.
 
-    However many exceptions the handlers of signals raise, none leaves it taken, or somebody in the line who is not
-    there: what ends a turn, and what ends a place in the line, is one call of a lock of the system's, the first after
-    whatever went wrong. No handler can come before it.
+    Whatever exceptions signal handlers raise, the lock is never left taken, nor a departed thread in the line.
+    Releasing the lock, or a place in the line, is a single call of a system lock, and it is the first call after an
+    exception. No handler can run before it.
 
     Examples
     --------
@@ -42,7 +42,7 @@ class FairLock(ExecutionLock):  # type: ignore[misc]
 
     @property
     def is_taken(self) -> bool:
-        """Whether somebody has it."""
+        """Whether a thread has it."""
         if self._is_owned():  # type: ignore[attr-defined]
             return True
         free = super().acquire(blocking=False)
@@ -52,16 +52,16 @@ class FairLock(ExecutionLock):  # type: ignore[misc]
 
     @property
     def is_awaited(self) -> bool:
-        """Whether somebody stands in line."""
+        """Whether a thread waits for it."""
         return self._last.kept.locked()
 
     def acquire(self) -> None:  # type: ignore[override]
-        """Wait for the turn."""
+        """Wait for the lock and take it."""
         try:
             if self._last.kept.locked() or not super().acquire(blocking=False):
                 self._queue()
         except BaseException:
-            # Any other call before it would be a place for the next interrupt.
+            # Any other call before it would be a point for the next interrupt.
             try:  # noqa: SIM105
                 self.release()
             except RuntimeError:
@@ -71,7 +71,7 @@ class FairLock(ExecutionLock):  # type: ignore[misc]
     __enter__ = acquire  # type: ignore[assignment]
 
     def _queue(self) -> None:
-        """Wait in line, and take the turn when those before have had it."""
+        """Wait in line, and take the lock after those in front."""
         mine = _Place()
         place: _Place | None
         try:
@@ -95,10 +95,10 @@ class FairLock(ExecutionLock):  # type: ignore[misc]
 
 
 class _Place:
-    """A place in the line.
+    """A place in the line of waiting threads.
 
-    `kept` is locked until whoever has it leaves; `before` is the place before it, for whoever comes behind one that
-    was left too soon, and nothing once all before it have left.
+    `kept` is locked until the thread at this place leaves. `before` is the place in front, for the thread behind one
+    that left early; it is None once all in front have left.
     """
 
     __slots__ = ("before", "kept")

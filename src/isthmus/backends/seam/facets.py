@@ -1,4 +1,4 @@
-"""What a backend declares for the C libraries and the TFLite delegate; the defaults serve one that declares nothing."""
+"""What a backend declares for the C libraries and the TFLite delegate. The defaults suit one that declares nothing."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from isthmus.memory import Buffer
 
 Say = Callable[[LogLevel, str], None]
 ConfigReader = Callable[[int, Say], dict[Any, Any]]
-"""Reads a custom config at an address, with the client's log; answers the settings that it stands for."""
+"""Reads a custom config at an address, with the client's log; returns the settings that it means."""
 
 
 @dataclass(frozen=True)
 class CFacet:
-    """A backend as its library in C presents it.
+    """A backend as its C library presents it.
 
     Parameters
     ----------
     backend_id, version
-        Its number among QNN's backends, and the version of its own interface.
+        Its id among QNN's backends, and the version of its own interface.
     capabilities
         The keys of QnnProperty that it supports besides those that every backend supports.
     config
-        Configuration that precedes the client's, for what a client in C cannot express.
+        Configuration that precedes the client's, for settings that a C client cannot express.
     memory
         Reads a custom memory descriptor at an address; without it, custom memory is refused.
     configs
         Readers of custom configs, by "graph", "context" and "device"; others are logged and ignored.
     write_property
-        Answers a custom property: it is given the function that looks properties up by number, the address of the
-        client's structure, and a function that makes a refusal of a rule. Without it, custom properties are refused.
+        Returns a custom property. Its arguments are the function that looks properties up by number, the address of the
+        client's structure, and a function that makes an error of a rule. Without it, custom properties are refused.
     device_info, power_options
-        Makes the structure that extends the description of a device; the votes for clocks that are accepted.
+        Makes the structure that extends the description of a device; the accepted clock votes.
     allocate
-        Allocates a buffer in the memory type of one of its contexts: it is given the context, a name and a size.
+        Allocates a buffer in the memory type of one of its contexts. Its arguments are the context, a name and a size.
     hints
-        Regular expressions that match calls of Python in errors, each with the call of C that replaces it.
+        Regular expressions that match Python calls in errors, each with the C call that replaces it.
     """
 
     backend_id: int = 0
@@ -58,7 +58,7 @@ class CFacet:
 
 
 def option_of(kind: type[IntEnum], number: int, noun: str, code: Code) -> IntEnum:
-    """Find an option by its number in C, or refuse it."""
+    """Return the option with a number of the C interface, or refuse it."""
     try:
         return kind(number)
     except ValueError:
@@ -67,7 +67,7 @@ def option_of(kind: type[IntEnum], number: int, noun: str, code: Code) -> IntEnu
 
 
 class BackendOptions:
-    """Options of the delegate that one backend alone has: a dataclass of members of enumerations."""
+    """Options of the delegate for one backend only: a dataclass whose fields are enumerations."""
 
 
 @dataclass(frozen=True)
@@ -79,18 +79,18 @@ class DelegateFacet:
     number
         Its number among the delegate's backend types; without one, no delegate runs on it.
     takes_client_memory
-        Whether it executes on an interpreter's tensors wherever they are. Otherwise they are copied to and from memory
-        of its own.
+        Whether it executes on an interpreter's tensors wherever they are. Otherwise they are copied to and from the
+        backend's own memory.
     shared_memory
         Describes a tensor at an offset of a shared buffer, for registration; without it, shared memory is refused.
     threads, priority
         Whether its graphs use the interpreter's threads, and whether they have priorities.
     config
-        Turns its own options, where the delegate has some, into its configuration.
+        Turns its own delegate options, if it has any, into its configuration.
     without_effect
-        Why options of its own have no effect, by name.
+        Its options without effect, by name, each with the reason.
     performance_modes, capabilities
-        What a client in C may vote for, and ask for, by number.
+        What a C client may vote for and request, by number.
     """
 
     number: int | None = None

@@ -1,4 +1,4 @@
-"""What the backends that run on the native engine share: preparation, supported operations, context binaries."""
+"""What backends on the native engine share: preparation, supported operations, context binaries."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ MAX_THREADS = 64
 
 @dataclass(frozen=True)
 class CompiledGraph:
-    """A graph ready for memory.
+    """A prepared graph, which memory can be bound to.
 
     Parameters
     ----------
     program
         Its executable form.
     plan
-        How its scratch was planned; a context binary holds the result only.
+        The plan of its scratch; a context binary holds only the result.
     io_offsets
-        Where each input, then each output lies in scratch; empty when they are planned out of it.
+        The offset of each input, then each output in scratch; empty if they are planned outside it.
     """
 
     program: Program
@@ -50,7 +50,7 @@ class CompiledGraph:
     io_offsets: tuple[int, ...] = ()
 
 
-# What overflows in a model overflows in its results, too: that is theirs to show, and no warning.
+# An overflow in a model shows in its results, as it should; it needs no warning.
 @np.errstate(all="ignore")
 def prepare(
     graph: Graph,
@@ -60,15 +60,15 @@ def prepare(
     io_in_scratch: bool = False,
     limit: ScratchLimit | None = None,
 ) -> CompiledGraph:
-    """Turn a complete graph into a program for this machine.
+    """Compile a complete graph to a program for this machine.
 
-    With a limit on scratch, what does not fit it as a whole is computed in tiles.
+    With a limit on scratch, parts that do not fit as a whole are computed in tiles.
 
     Raises
     ------
     QnnError
-        COMMON_NOT_SUPPORTED with every node that the engine does not execute, COMMON_MEM_ALLOC where the limit is
-        below what can be.
+        COMMON_NOT_SUPPORTED with every node that the engine does not execute, COMMON_MEM_ALLOC if the limit is too
+        small to be met.
     """
     if not graph.finalized:
         raise QnnError(Code.GRAPH_NOT_FINALIZED, f"graph '{graph.name}'", "finalize it before it is prepared")
@@ -88,14 +88,14 @@ def restored(
     alignment: int = DEFAULT_ALIGNMENT,
     io_in_scratch: bool = False,
 ) -> CompiledGraph:
-    """A graph out of a context binary, if this machine can run it with so many threads in pools so aligned.
+    """Load a graph of a context binary, if this machine can run it with these threads and this alignment of pools.
 
-    `io_in_scratch` says whether the backend knows inputs and outputs that are planned into scratch.
+    `io_in_scratch` says whether the backend supports inputs and outputs that are planned into scratch.
 
     Raises
     ------
     QnnError
-        COMMON_INCOMPATIBLE_BINARIES if it cannot.
+        COMMON_INCOMPATIBLE_BINARIES if it cannot run here.
     """
     program = binary.program
 
@@ -115,31 +115,31 @@ def restored(
 
 
 def preparation(prepared: CompiledGraph, section: Section | None = None) -> PlanReport:
-    """What a report tells of a prepared graph."""
+    """Return the report of a prepared graph."""
     program = prepared.program
     assert prepared.plan is not None
     return PlanReport(program.info, prepared.plan, program.threads, section)
 
 
 def checked_threads(threads: Any, code: Code = Code.COMMON_INVALID_ARGUMENT) -> int:
-    """A number of threads, or a refusal."""
+    """Return a number of threads, or refuse it."""
     if not is_int(threads) or not 1 <= threads <= MAX_THREADS:
         raise QnnError(code, f"threads={threads!r}", f"the number of threads must be 1 to {MAX_THREADS}")
     return int(threads)
 
 
 def supports(call: Call) -> str | None:
-    """Why the native engine cannot execute a node; None if it can."""
+    """Return why the native engine cannot execute a node, or None if it can."""
     return lower.supports(call)
 
 
 def operations() -> tuple[str, ...]:
-    """The operations that the native engine executes in some form."""
+    """Return the operations that the native engine executes in some form."""
     return lower.operations()
 
 
 def run_within(executor: Executor, limit: ExecutionDeadline, what: str) -> None:
-    """Run a program within a limit; it ends between two instructions."""
+    """Run a program within a deadline; it can end between any two instructions."""
     word, left, over, late = ctypes.c_int64(0), limit.left, _thread.allocate_lock(), []
 
     def abort() -> None:
@@ -154,7 +154,7 @@ def run_within(executor: Executor, limit: ExecutionDeadline, what: str) -> None:
     try:
         with limit.watched(abort):
             if left is not None:
-                # One call of C, which cannot be interrupted halfway as the start of a `Timer` can.
+                # A single C call, which cannot be interrupted halfway, unlike the start of a `Timer`.
                 _thread.start_new_thread(time_out, ())
             completed = executor.run_abortable(word)
     except RuntimeError as problem:
@@ -168,7 +168,7 @@ def run_within(executor: Executor, limit: ExecutionDeadline, what: str) -> None:
 
 
 def outline(binary: GraphBinary) -> Graph:
-    """A graph out of a context binary as far as a client sees it: its inputs and outputs."""
+    """Return a graph of a context binary as a client sees it: its inputs and outputs."""
     graph = Graph(binary.program.name)
     for kind, infos in ((TensorType.APP_WRITE, binary.program.inputs), (TensorType.APP_READ, binary.program.outputs)):
         for info in infos:
@@ -179,16 +179,16 @@ def outline(binary: GraphBinary) -> Graph:
 
 
 class NativeGraphDriver(GraphDriver):
-    """A graph that is, or will be, a program of the native engine.
+    """A graph that is, or will become, a program of the native engine.
 
     Parameters
     ----------
     graph
-        Composed or still to be composed.
+        The graph, composed or still to be composed.
     prepared
-        What a context binary held of it.
+        The compiled graph, if it comes from a context binary.
     threads
-        How many threads an execution uses unless the client says otherwise.
+        Number of threads of an execution unless the client sets another.
     """
 
     def __init__(self, graph: Graph, prepared: CompiledGraph | None = None, threads: int = 1) -> None:
@@ -202,7 +202,7 @@ class NativeGraphDriver(GraphDriver):
 
     @property
     def what(self) -> str:
-        """The graph as messages call it."""
+        """The graph's description in messages."""
         return f"graph '{self.graph.name}'"
 
     @property
@@ -219,7 +219,7 @@ class NativeGraphDriver(GraphDriver):
         return self.prepared().plan
 
     def prepared(self) -> CompiledGraph:
-        """The prepared graph. To ask for what depends on it ends composition: sizes are those of a complete graph."""
+        """Return the compiled graph. Querying it ends composition: sizes are those of a complete graph."""
         prepared = self._prepared
         if prepared is None:
             with self._preparing:
@@ -236,12 +236,12 @@ class NativeGraphDriver(GraphDriver):
         return prepare(self.graph, self._threads, limit=self._scratch_limit)
 
     def close(self) -> None:
-        """Let go of weights and program: a client may keep handles and bindings long after it has freed them."""
+        """Release weights and program: a client may keep handles and bindings long after it has freed them."""
         with self._preparing:
             self._closed, self._prepared, self.graph = True, None, Graph(self.graph.name)
 
     def binary(self) -> GraphBinary:
-        """The graph as a context binary holds it."""
+        """Return the graph in the form of a context binary."""
         prepared = self.prepared()
         return GraphBinary(prepared.program, prepared.io_offsets)
 

@@ -1,4 +1,4 @@
-"""Registered memory: the table of one context, the same for every backend that has memory handles.
+"""Registered memory: the table of one context, common to all backends with memory handles.
 
 A registration is all or nothing; a handle belongs to one context.
 """
@@ -22,11 +22,11 @@ class TableEntry(Registration):
     Parameters
     ----------
     number
-        The number that messages call it by.
+        Its number in messages.
     keys
-        What the table finds it by.
+        The keys by which the table finds it.
     forget
-        Takes it out of the table.
+        Removes it from the table.
     """
 
     def __init__(
@@ -43,11 +43,11 @@ class TableEntry(Registration):
 
     @property
     def name(self) -> str:
-        """The handle as messages call it."""
+        """The handle's description in messages."""
         return f"handle {self.number} ({self.descriptor.dtype.name}{list(self.descriptor.dims)})"
 
     def hold(self) -> None:
-        """Keep the memory from ending before the registration."""
+        """Prevent the memory from ending before the registration."""
         self._hold = holds.keep(self.window, f"memory of {self.name}")
 
     def _release(self) -> None:
@@ -65,7 +65,7 @@ class RegistrationTable(ABC, Generic[_Entry]):
     def __init__(self) -> None:
         self._numbers = itertools.count(1)
         self._lock = threading.RLock()
-        # The owner of a handle keeps its entry: one that an interrupt took from its owner ends by itself.
+        # Weak references: an entry that an interrupt took from its owner ends by itself.
         self._known: weakref.WeakSet[_Entry] = weakref.WeakSet()
         self._by_key: dict[Hashable, weakref.WeakSet[_Entry]] = {}
 
@@ -74,10 +74,10 @@ class RegistrationTable(ABC, Generic[_Entry]):
         """Check a descriptor and make an entry for it, which is not in the table yet."""
 
     def _share(self, entries: Sequence[_Entry]) -> None:
-        """Have the device see new entries: all or none."""
+        """Make new entries visible to the device: all or none."""
 
     def register(self, descriptors: Sequence[MemDescriptor]) -> list[_Entry]:
-        """Register all of these, or none."""
+        """Register memory for all of these descriptors, or for none."""
         made: list[_Entry] = []
         with self._lock:
             try:
@@ -95,19 +95,19 @@ class RegistrationTable(ABC, Generic[_Entry]):
         return made
 
     def _found(self, *keys: Hashable) -> list[_Entry]:
-        """List the entries that have one of these keys, the oldest first."""
+        """Return the entries that have one of these keys, the oldest first."""
         found = {entry for key in keys for entry in self._by_key.get(key, ())}
         return sorted(found, key=lambda entry: entry.number)
 
     def close(self) -> None:
-        """Deregister all; safe to call again."""
+        """Deregister all memory; safe to call again."""
         with self._lock:
             known = list(self._known)
         for entry in known:
             entry.close()
 
     def _forget(self, entry: _Entry) -> None:
-        """Take an entry out of the table; safe to call again."""
+        """Remove an entry from the table; safe to call again."""
         with self._lock:
             self._known.discard(entry)
             for key in entry.keys:

@@ -1,4 +1,4 @@
-"""The backends there are, by name. Each is one entry in a module of its own, imported when it is asked for.
+"""The registry of backends by name. Each has one entry in its own module, imported on demand.
 
 Other packages add theirs under the entry point group ``isthmus.backends``, or by `register`.
 """
@@ -28,18 +28,18 @@ _entries: dict[str, str | BackendEntry] = dict(BUILT_IN)
 
 
 def register(entry: BackendEntry) -> None:
-    """Add a backend, or replace the one of its name."""
+    """Add a backend, or replace the one with the same name."""
     with _lock:
         _entries[entry.name] = entry
 
 
 def names() -> tuple[str, ...]:
-    """The short names of all backends."""
+    """Return the short names of all backends."""
     return tuple(dict.fromkeys((*_entries, *_installed())))
 
 
 def entry(name: str) -> BackendEntry:
-    """The backend of a short name, or of the file name of its library.
+    """Return the backend with a short name, or with the file name of its library.
 
     Examples
     --------
@@ -66,7 +66,7 @@ def entry(name: str) -> BackendEntry:
 
 
 def c_facet(name: str) -> CFacet:
-    """Find what a backend declares for C."""
+    """Return what a backend declares for the C interface."""
     declared = entry(name).c
     return _imported(name, declared) if isinstance(declared, str) else declared
 
@@ -81,9 +81,9 @@ def _imported(name: str, where: str) -> Any:
 
 @lru_cache(maxsize=1)
 def _installed() -> dict[str, str]:
-    """What other packages have installed; looked up once, when it is first needed."""
+    """Return the backends that other packages have installed; looked up once, on demand."""
     try:
-        # Without a descriptor left Python would find nothing, or fail, and either would be remembered.
+        # If no descriptor is left, Python would find nothing or fail, and that result would be cached.
         with own_fd(os.open, os.sep, os.O_RDONLY):
             pass
         return {point.name: point.value for point in entry_points(group=GROUP)}
@@ -92,9 +92,10 @@ def _installed() -> dict[str, str]:
 
 
 def _unreadable(what: str, problem: OSError) -> Exception:
-    """The answer where there are no descriptors left to read modules by, or their files cannot be read.
+    """Return the error for modules that cannot be read, because of their files or for lack of descriptors.
 
-    A `TimeoutError` that a signal's handler has raised is an `OSError` too, but none of the system: it stays itself.
+    A `TimeoutError` raised by a signal handler is also an `OSError`, but not one of the system: it is returned as it
+    is.
     """
     if problem.errno is None:
         return problem

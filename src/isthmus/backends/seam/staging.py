@@ -1,4 +1,4 @@
-"""Staging: what a device does not see of the client's memory is copied through memory that it sees."""
+"""Staging: memory that a device cannot see is copied through memory that it can."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from isthmus.graph import TensorInfo
 
 _ALIGNMENT = 64
 Copy = tuple[int, int, int]
-"""Bytes to be copied: to where, from where, how many."""
+"""A copy: destination, source, number of bytes."""
 
 
 def pack(sizes: Iterable[int]) -> tuple[list[int], int]:
-    """Place blocks of these sizes one after the other, aligned; return their offsets, and the bytes of all.
+    """Place blocks of these sizes one after the other, aligned; return their offsets and the total size.
 
     Examples
     --------
@@ -29,7 +29,7 @@ def pack(sizes: Iterable[int]) -> tuple[list[int], int]:
 
 
 def require_memory(graph: str, info: TensorInfo, memory: TensorMemory | None, device: str) -> TensorMemory:
-    """Refuse a tensor without memory, or with too little, for a device that provides none itself."""
+    """Refuse a tensor without memory, or with too little, if the device provides none itself."""
     what = f"tensor '{info.name}' of {graph}"
     if memory is None:
         rule = f"needs memory: {device} has none of its own"
@@ -41,7 +41,7 @@ def require_memory(graph: str, info: TensorInfo, memory: TensorMemory | None, de
 
 
 def traffic(tensors: Sequence[TensorInfo], inputs: int, kinds: Iterable[str | None]) -> Traffic:
-    """Sum up what an execution does: a tensor is used in place in memory of some kind, or copied where that is None."""
+    """Sum up an execution's traffic: a tensor is used in place in memory of a kind, or copied if that is None."""
     copied, in_place = [0, 0], dict[str, int]()
     for index, (info, kind) in enumerate(zip(tensors, kinds, strict=True)):
         if kind is None:
