@@ -1,5 +1,5 @@
-"""The GPU backend: OpenCL, with buffers of the client's own."""
+"""The GPU backend: OpenCL, with the client's own buffers."""
 
 BACKEND_ID = 4
 INTERFACE_VERSION = (3, 15, 0)
-"""QNN's number of the backend, and the version of its own interface that this is modelled on."""
+"""QNN's id of this backend, and the version of QNN's GPU interface that it is modelled on."""

@@ -1,7 +1,7 @@
-"""Context binaries of the GPU backend: graphs as their checked schedules, lowered again for the device at hand.
+"""Context binaries of the GPU backend: graphs as checked schedules, lowered again for the current device.
 
-Neither source nor machine code is taken from a file, so a binary runs on any device, and what it could make a device do
-is what a composed graph could. A binary is a container with one program in each section.
+Neither source nor machine code is taken from a file. A binary therefore runs on any device, and it can make a device do
+only what a composed graph could. A binary is a container with one program in each section.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from isthmus.version import build_id
 FORMAT = ContainerFormat(
     b"ISTHMGPU", 2, 64, "context binary", Code.CONTEXT_CREATE_FROM_BINARY, Code.CONTEXT_BINARY_VERSION, is_hashed=False
 )
-"""Context binaries of the GPU backend. Each program has a checksum of its own."""
+"""The format of context binaries of the GPU backend. Each program has its own checksum."""
 MAX_BYTES = 1 << 32
-"""The largest file that passes for a binary: all of it is read."""
+"""The largest file that is accepted as a binary; the whole file is read."""
 
 
 def to_bytes(programs: Sequence[KernelProgram]) -> bytes:
-    """A context binary that holds these programs."""
+    """Return a context binary that holds these programs."""
     sections = {program.name: serialization.to_bytes(program) for program in programs}
     return b"".join(FORMAT.pack({"producer": build_id()}, sections))
 
 
 def programs(source: Source, traits: DeviceTraits) -> list[KernelProgram]:
-    """The programs of a context binary, lowered for a device.
+    """Return the programs of a context binary, lowered for a device.
 
     Raises
     ------
     QnnError
-        CONTEXT_BINARY_VERSION for another version of the format, CONTEXT_CREATE_FROM_BINARY for all else.
+        CONTEXT_BINARY_VERSION for another version of the format, CONTEXT_CREATE_FROM_BINARY for any other problem.
     """
     content = _content(source)
     if content is None:
@@ -50,18 +50,18 @@ def programs(source: Source, traits: DeviceTraits) -> list[KernelProgram]:
 
 
 def inspect(source: Source) -> BinaryInfo | None:
-    """What a context binary holds, checked whole; None for what does not begin as one."""
+    """Check a context binary completely and describe it; return None if it does not begin as one."""
     content = _content(source)
     if content is None:
         return None
-    # What it needs on one device is not what it needs on another; this is what the usual one would.
+    # Memory needs differ between devices. These are the figures for the default traits.
     producer, found = _read(content, DeviceTraits())
     graphs = tuple(replace(program.info, target="opencl") for program in found)
     return BinaryInfo(FORMAT.version, "gpu", producer, len(content), graphs)
 
 
 def outline(program: KernelProgram) -> Graph:
-    """A graph out of a context binary as far as a client sees it: its inputs and outputs."""
+    """Return a graph with the inputs and outputs of a program from a context binary, as a client sees it."""
     graph = Graph(program.name)
     for kind, infos in ((TensorType.APP_WRITE, program.inputs), (TensorType.APP_READ, program.outputs)):
         for info in infos:
@@ -72,7 +72,7 @@ def outline(program: KernelProgram) -> Graph:
 
 
 def _content(source: Any) -> memoryview | None:
-    """The bytes of a binary; None for what does not begin as one."""
+    """Return the bytes of a binary, or None if it does not begin as one."""
     if isinstance(source, (str, os.PathLike)):
         try:
             with reading.opened(source) as stream:
@@ -86,7 +86,7 @@ def _content(source: Any) -> memoryview | None:
             rule = f"'{os.fspath(source)}' cannot be opened: {problem.strerror}"
             raise FORMAT.refusal(rule, Code.CONTEXT_INVALID_ARGUMENT) from None
     try:
-        # A copy: whoever has the original may change it at any time.
+        # Copy: the owner of the original may change it at any time.
         view = memoryview(source).cast("B")
         return memoryview(bytes(view)) if bytes(view[: len(FORMAT.magic)]) == FORMAT.magic else None
     except (TypeError, ValueError) as problem:

@@ -1,4 +1,4 @@
-"""A binding of a graph on an OpenCL device: which memory is used in place, which is transferred, and how it runs."""
+"""A binding of a graph on an OpenCL device: memory used in place, memory that is transferred, and execution."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from isthmus.backends.gpu.graph import GpuGraphDriver
 
 IN_PLACE, SHARED = "opencl", "opencl shared"
-"""Kinds of memory that is used where it lies: the device's own, and the host's where the device works in that."""
+"""Kinds of memory that is used in place: the device's own, and host memory that the device works in."""
 _VECTOR = 16
-"""What a tensor's first byte is a multiple of on a GPU, whose kernels load vectors."""
+"""The alignment in bytes of a tensor's start on a GPU, whose kernels load vectors."""
 
 
 class GpuBinding(BindingBase):
-    """Memory for a graph on an OpenCL device: registered buffers where they lie, raw memory by transfers."""
+    """Memory for a graph on an OpenCL device: registered buffers are used in place, raw memory is transferred."""
 
     def __init__(self, graph: GpuGraphDriver, memories: Memories) -> None:
         self._graph = graph
@@ -81,7 +81,7 @@ class GpuBinding(BindingBase):
             places.append(place)
             ahead += first
             behind += last
-        # What may refuse goes first, before anything is in the queue.
+        # Checks that may refuse go first, before anything is enqueued.
         ahead.sort(key=lambda command: command.kind is not commands.CommandKind.UNMAPPED)
         graph.ledger.total.staging_execute_bytes += staging.reserved - before
         self._use([*ahead, *loaded.launches(places), *behind], loaded)
@@ -97,7 +97,7 @@ class GpuBinding(BindingBase):
         )
 
     def _registered(self, registration: GpuRegistration, label: str) -> tuple[IoPlace, list[Command], list[Command]]:
-        """A registered buffer is used where it lies; host memory of ours is handed over and back."""
+        """Use a registered buffer in place; our own host memory is handed to the device and back."""
         buffer, shared = registration.buffer, registration.shared
         place = IoPlace(buffer.handle)
         if shared is None:
@@ -113,7 +113,7 @@ class GpuBinding(BindingBase):
     def _transferred(
         self, stage: Stage, window: Window, label: str, is_input: bool
     ) -> tuple[IoPlace, list[Command], list[Command]]:
-        """Raw memory goes through a stage."""
+        """Transfer raw memory through a stage."""
         side = stage.host_side(window)
         self._sides.append(side)
         for part in side.parts:
@@ -184,7 +184,7 @@ class GpuBinding(BindingBase):
         limit: ExecutionDeadline | None,
         run: Callable[[Commands, RunLimits], tuple[int, Sequence[tuple[str, float]]]],
     ) -> list[OperationTime]:
-        """Run in another way than as a whole, until the end or a limit."""
+        """Run the commands through `run`, until they end or the deadline passes."""
         assert self._commands is not None
         made, stopped = self._commands, threading.Event()
         limits = RunLimits(lambda: None if limit is None else limit.left, stopped.is_set)
@@ -213,7 +213,7 @@ class GpuBinding(BindingBase):
         return self._in_turn(run)
 
     def hurry(self) -> None:
-        """Have an execution that is under way not be waited for much longer; from any thread."""
+        """Wait only a grace period longer for an execution in progress; may be called from any thread."""
         made = self._commands
         if made is not None:
             made.hurry()
@@ -225,7 +225,7 @@ class GpuBinding(BindingBase):
         self._copies_in, self._copies_out, self._shared, self._sides = [], [], [], []
 
     def _guarded(self, run: Any) -> Any:
-        """Run, and whatever goes wrong, have the host get its memory back."""
+        """Run, and give the host its memory back if anything goes wrong."""
         try:
             return run()
         except BaseException:

@@ -1,7 +1,7 @@
-"""Memory of OpenCL devices: buffers of a context, the client's or ours, and host memory that a device works in.
+"""Memory of OpenCL devices: buffers of a context (the client's or ours), and host memory that a device works in.
 
-Which memory it is, its memory object tells, and for a sub-buffer its parent with the place in it: two sub-buffers of
-one parent overlap where their bytes do. The host sees none of it, unless it is host memory to begin with.
+The identity of a buffer is its memory object; that of a sub-buffer is its parent and the offset in it. Two sub-buffers
+of one parent overlap where their bytes do. The host cannot access this memory, unless it was host memory to begin with.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ KIND = "opencl"
 GRACE = 10.0
 """Seconds that a device may take to give memory back."""
 PAGE = 4096
-"""What memory is pinned and shared by."""
+"""The granularity in bytes at which memory is pinned and shared."""
 _lost_pages: list[Buffer] = []
 
 
 class OpenClBuffer(Buffer):
-    """A memory object of OpenCL, of which we hold a reference.
+    """An OpenCL memory object to which we hold a reference.
 
     Parameters
     ----------
     context
-        The context that it belongs to.
+        The context that the memory object belongs to.
     owned
         The reference.
     facts
-        What OpenCL tells of it.
+        What OpenCL reports about it.
     """
 
     def __init__(self, context: ClContext, owned: Owned, facts: MemoryFacts, address: int | None = None) -> None:
@@ -54,24 +54,24 @@ class OpenClBuffer(Buffer):
         self._owned = owned
         context.keep_for(self)
         if facts.host_address and context.device.unified:
-            # The device works in the host's own memory: that is what it is.
+            # The device works in the host's own memory, so that memory is its identity.
             self._describe(KIND, facts.nbytes, address, PRIVATE, facts.host_address)
         else:
             self._describe(KIND, facts.nbytes, address, Identity(KIND, (facts.parent or facts.handle,)), facts.offset)
 
     @property
     def handle(self) -> int:
-        """OpenCL's memory object."""
+        """The OpenCL memory object."""
         self.check_open()
         return self._owned.handle
 
     @property
     def is_shared(self) -> bool:
-        """Whether the device works in memory that the host has too, so that to map it copies nothing."""
+        """Whether the device works in memory that the host can access too, so that mapping it copies nothing."""
         return self.facts.is_of_host and self.context.device.unified
 
     def abandon(self) -> None:
-        """End it though it may be in use; the reference goes when nobody has this object any more."""
+        """Close the buffer even if it is in use; the reference is released when this object is collected."""
         with holds.lock:
             self._closed = True
             holds.changed()
@@ -84,9 +84,9 @@ class OpenClBuffer(Buffer):
 
 
 class HostSharedBuffer(OpenClBuffer):
-    """Host memory that a device works in. Between executions the host has it: it is mapped, always at its address.
+    """Host memory that a device works in. Between executions it is mapped for the host, always at the same address.
 
-    Where the device shares memory with the host, handing it over costs nothing; elsewhere the driver transfers it.
+    If the device shares memory with the host, handing it over costs nothing; otherwise the driver transfers it.
     """
 
     def __init__(self, context: ClContext, owned: Owned, facts: MemoryFacts, pages: Buffer, nbytes: int) -> None:
@@ -101,7 +101,7 @@ class HostSharedBuffer(OpenClBuffer):
         return self._pages.array[: self.nbytes]
 
     def ensure_mapped(self) -> None:
-        """Give it to the host, whoever has it; an execution that went wrong may have left it with the device."""
+        """Map the memory for the host if it is not mapped; a failed execution may have left it with the device."""
         if not map_count(self.handle):
             self._map()
 
@@ -116,7 +116,7 @@ class HostSharedBuffer(OpenClBuffer):
 
 
 def _hand_back(context: ClContext, owned: Owned, pages: Buffer) -> None:
-    """Give host memory to the device for good, and wait until it has taken it: then the memory may end."""
+    """Give host memory to the device for good and wait until it has taken it, so that the memory can be freed."""
     if sys.is_finalizing():
         return
     if library().is_inherited or owned.is_closed:
@@ -124,13 +124,13 @@ def _hand_back(context: ClContext, owned: Owned, pages: Buffer) -> None:
     if context.lost is None and not hand_over(context.queue, owned.handle, pages.address, GRACE):
         context.lose("memory that was handed to it does not come back")
     if context.lost is not None:
-        # It may still be written into.
+        # The device may still write into it.
         _lost_pages.append(pages)
 
 
 @dataclass(frozen=True)
 class _OpenClRequest(AllocationRequest):
-    """A request for memory of a context; `shared` where the device is to work in host memory."""
+    """A request for memory of a context; `shared` if the device is to work in host memory."""
 
     _: KW_ONLY
     context: ClContext
@@ -139,7 +139,7 @@ class _OpenClRequest(AllocationRequest):
 
 
 class OpenCl(MemoryResource):
-    """Memory of OpenCL devices. It belongs to a context, so it is asked for by `device_buffer` and `shared_buffer`."""
+    """Memory of OpenCL devices. It belongs to a context, so `device_buffer` and `shared_buffer` request it."""
 
     kind = KIND
 
@@ -157,7 +157,7 @@ class OpenCl(MemoryResource):
             raise QnnError(Code.COMMON_MEM_ALLOC, what, f"{context.device} allocates at most {most} bytes")
         if not request.shared:
             return OpenClBuffer(context, *_made(context, flags, nbytes, 0, what))
-        # Drivers share whole pages only; and the memory must outlast the memory object.
+        # Drivers share whole pages only, and the memory must outlive the memory object.
         pages = HostBuffer(-(-nbytes // PAGE) * PAGE)
         owned, facts = _made(context, flags, pages.nbytes, pages.address, what)
         buffer = HostSharedBuffer(context, owned, facts, pages, nbytes)
@@ -174,13 +174,13 @@ provide(OpenCl())
 
 
 def device_buffer(context: ClContext, nbytes: int, *, of_host: bool = False) -> OpenClBuffer:
-    """Memory of a device; `of_host` asks for memory that the host can be given quickly (ALLOC_HOST_PTR)."""
+    """Allocate device memory; `of_host` requests memory that can be mapped for the host quickly (ALLOC_HOST_PTR)."""
     flags = numbers.MEM_READ_WRITE | (numbers.MEM_ALLOC_HOST_PTR if of_host else 0)
     return _allocated(context, nbytes, flags, shared=False)
 
 
 def shared_buffer(context: ClContext, nbytes: int) -> HostSharedBuffer:
-    """Host memory that a device works in (USE_HOST_PTR), handed over for each execution."""
+    """Allocate host memory that a device works in (USE_HOST_PTR); it is handed over for each execution."""
     buffer = _allocated(context, nbytes, numbers.MEM_READ_WRITE | numbers.MEM_USE_HOST_PTR, shared=True)
     assert isinstance(buffer, HostSharedBuffer)
     return buffer
@@ -194,7 +194,7 @@ def _allocated(context: ClContext, nbytes: int, flags: int, *, shared: bool) -> 
 
 
 class PinnedBuffer(Buffer):
-    """Memory of the host that a device's own engine reads and writes: ALLOC_HOST_PTR, mapped as long as it lives."""
+    """Host memory that a device's copy engine reads and writes (ALLOC_HOST_PTR), mapped for its whole lifetime."""
 
     def __init__(self, inner: OpenClBuffer, address: int) -> None:
         self.inner = inner
@@ -203,19 +203,19 @@ class PinnedBuffer(Buffer):
     @property
     def array(self) -> np.ndarray:
         view = (ctypes.c_ubyte * self.nbytes).from_address(self.address)
-        # Whoever has a view keeps the memory, also when this has ended.
+        # A view keeps the memory alive, even after this buffer is closed.
         view.owner = self.inner  # type: ignore[attr-defined]
         return np.ctypeslib.as_array(view)
 
     def _release(self) -> None:
-        # A view may still be out: the memory goes with the last one.
+        # A view may still exist; the memory is freed with the last one.
         self.inner = None  # type: ignore[assignment]
 
 
 def pinned_buffer(context: ClContext, nbytes: int) -> PinnedBuffer:
-    """Host memory that transfers go to and from at the speed of the bus."""
+    """Allocate host memory whose transfers run at the speed of the bus."""
     inner, cell = device_buffer(context, nbytes, of_host=True), (ctypes.c_void_p * 1)()
-    # Drivers keep memory that is mapped.
+    # Drivers do not free memory while it is mapped.
     Finalizer(inner, _unmap, context, inner._owned, cell)
     return PinnedBuffer(inner, map_buffer(context, inner.handle, nbytes, inner.what, cell))
 
@@ -230,9 +230,10 @@ def _unmap(context: ClContext, owned: Owned, cell: Any) -> None:
 
 
 def pin_pages(context: ClContext, address: int, nbytes: int) -> Owned | None:
-    """Have whole pages of a client's memory stay where they are, so that a device can fetch from there.
+    """Pin whole pages of a client's memory, so that a device can access them directly.
 
-    It is a memory object over them that no command uses; the answer ends it. None where the driver makes none.
+    This creates a memory object over the pages that no command uses; closing the result unpins them. Return None if the
+    driver cannot create one.
     """
     flags = numbers.MEM_READ_WRITE | numbers.MEM_USE_HOST_PTR
     try:
@@ -242,13 +243,13 @@ def pin_pages(context: ClContext, address: int, nbytes: int) -> Owned | None:
 
 
 def adopt_buffer(context: ClContext, given: Any, what: str) -> OpenClBuffer:
-    """The client's buffer, by an object of pyopencl or by its handle.
+    """Wrap a client's buffer, given as a pyopencl object or as its handle.
 
     Raises
     ------
     QnnError
-        MEM_INVALID_ARGUMENT for what is no buffer of OpenCL, or one of another context; MEM_INVALID_HANDLE for one that
-        was released.
+        MEM_INVALID_ARGUMENT if it is not an OpenCL buffer or belongs to another context; MEM_INVALID_HANDLE if it was
+        released.
     """
     facts = _facts(given, what)
     if facts.context != context.handle:
@@ -260,7 +261,7 @@ def adopt_buffer(context: ClContext, given: Any, what: str) -> OpenClBuffer:
 
 
 def context_of(given: Any, what: str) -> int:
-    """The context of OpenCL that a client's buffer belongs to, by its handle; errors as those of `adopt_buffer`."""
+    """Return the handle of the OpenCL context of a client's buffer; errors are those of `adopt_buffer`."""
     return _facts(given, what).context
 
 
@@ -278,7 +279,7 @@ def _facts(given: Any, what: str) -> MemoryFacts:
 
 
 def adopt_pyopencl(context: ClContext, given: Any) -> OpenClBuffer | None:
-    """The buffer of pyopencl that a client brought instead of memory; None for all else, and for other contexts."""
+    """Wrap a pyopencl buffer that a client passed as memory; return None for anything else and for other contexts."""
     if not type(given).__module__.startswith("pyopencl") or not hasattr(given, "int_ptr"):
         return None
     try:

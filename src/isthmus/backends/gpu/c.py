@@ -1,4 +1,4 @@
-"""The GPU in C: its structures as QNN's headers declare them, and what they mean here."""
+"""The GPU backend in C: its structures as QNN's headers declare them, and what they mean here."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The GPU backend's configuration: a file, a dictionary or several of them become one checked `GpuConfig`.
+"""The GPU backend's configuration: a file, a dictionary or several of them are merged into one checked `GpuConfig`.
 
-The keys at the top are those of QNN's tools for its GPU backend; those under ``gpu`` are this project's own.
+The top-level keys are those of QNN's tools for its GPU backend; the keys under ``gpu`` are this project's own.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ class GpuConfig:
     graphs
         Options of graphs, by option.
     graph_names
-        The graphs that they are for; all of them without it.
+        The graphs that the options apply to; all graphs if None.
     kernel_repo_path
-        The folder that built kernels are kept in; the user's own without it.
+        The folder for built kernels; the user's own folder if None.
     invalidate_kernel_repo
-        Whether what lies there is built again and replaced.
+        Whether the kernels in that folder are built again and replaced.
     platform, device
         Part of the platform's name; part of the device's name, or its number.
     context, queue
         The client's own OpenCL context and queue.
     follow_client
-        Whether a QNN context moves to the OpenCL context of the first buffer that is registered in it: for clients that
-        cannot say beforehand which that will be, as those in C.
+        Whether a QNN context moves to the OpenCL context of the first buffer that is registered in it. This is for
+        clients that cannot name the OpenCL context in advance, such as those in C.
     timeout
-        How many seconds an execution may take before the device counts as lost.
+        Seconds that an execution may take before the device counts as lost.
     """
 
     graphs: Mapping[GpuGraphOption, Any] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class GpuConfig:
         return Deadlines.from_environment().execution if self.timeout is None else float(self.timeout)
 
     def options(self, graph: str) -> dict[GpuGraphOption, Any]:
-        """The options of a graph."""
+        """Return the options of a graph."""
         chosen = self.graph_names is None or graph in self.graph_names
         return dict(self.graphs) if chosen else {}
 
@@ -110,7 +110,7 @@ _OWN = (
 
 
 def read_config(config: Any, log: Log) -> GpuConfig:
-    """Check and merge configurations; of several, a later one has the last word.
+    """Check and merge configurations; later ones take precedence.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The GPU for the TFLite delegate: its options under the names of QNN's header."""
+"""The GPU backend for the TFLite delegate: its options under the names of QNN's header."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class GpuPrecision(IntEnum):
 
 @dataclass
 class GpuOptions(BackendOptions):
-    """TfLiteQnnDelegateGpuBackendOptions, with the defaults that QNN's header has."""
+    """TfLiteQnnDelegateGpuBackendOptions, with the defaults of QNN's header."""
 
     performance_mode: GpuPerformanceMode = GpuPerformanceMode.DEFAULT
     precision: GpuPrecision = GpuPrecision.FP16

@@ -1,11 +1,12 @@
-"""The GPU backend: graphs run on an OpenCL device, in the client's own buffers where it brings them.
+"""The GPU backend: graphs run on an OpenCL device, in the client's own buffers if it provides them.
 
-A registered OpenCL buffer is used where it lies: nothing is transferred and nothing copied, and an execution can wait
-for events and answer one, so that a pipeline never leaves the device. Raw memory is transferred at each execution, and
-counted. The OpenCL context is the backend's own, or the client's: given beforehand, or told by the first buffer.
+A registered OpenCL buffer is used in place: nothing is transferred and nothing copied. An execution can wait for events
+and return one, so that a pipeline never leaves the device. Raw memory is transferred at each execution, and the
+transfers are counted. The OpenCL context is the backend's own or the client's. The client's is given in advance, or it
+is that of the first registered buffer.
 
-When the device is lost, contexts, graphs and handles on it answer COMMON_SYSTEM_COMMUNICATION. The backend lives on:
-its next context works in a new OpenCL context, unless the client brought that.
+When the device is lost, contexts, graphs and handles on it fail with COMMON_SYSTEM_COMMUNICATION. The backend stays
+usable: its next context works in a new OpenCL context, unless the OpenCL context is the client's.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ from isthmus.system.lock import Lock
 
 
 class GpuBackend(BackendDriver):
-    """The backend, on the device that its configuration names or on the best there is."""
+    """The backend, on the device that its configuration names or on the best one available."""
 
     properties = GpuBackendProperty
 
@@ -77,7 +78,7 @@ class GpuBackend(BackendDriver):
         return opened
 
     def opencl(self) -> ClContext:
-        """The OpenCL context; a new one where our own is lost."""
+        """Return the OpenCL context; open a new one if our own is lost."""
         with deferred(), self._lock:
             if self._opencl.lost is not None and self._opencl.is_own:
                 self.log(LogLevel.WARN, f"The device is lost: {self._opencl.lost}; opening it again")
@@ -123,10 +124,12 @@ class GpuContext(ContextDriver):
     def __init__(self, config: GpuConfig, here: ClContext) -> None:
         self.config, self.opencl = config, here
         self.moving: AbstractContextManager[object] = Lock() if config.follow_client else nullcontext()
-        """Held while it moves to another OpenCL context, and by whoever makes something in the one it is in."""
+        """A lock that is held while the context moves to another OpenCL context, and while anything is created in the
+        current one.
+        """
         self._followed: ClContext | None = None
         self._left: tuple[Callable[[], object], ...] = ()
-        """What is still to be done to give back what it had before it moved."""
+        """Calls that remain to be made to release what the context had before it moved."""
         path = config.kernel_repo_path
         self.repository = Repository() if path is None else _repository(path)
         self.repository.is_valid = not config.invalidate_kernel_repo
@@ -172,9 +175,9 @@ class GpuContext(ContextDriver):
             return self.memory.register(descriptors)
 
     def _follow(self, descriptors: Sequence[MemDescriptor]) -> None:
-        """Move to the OpenCL context that the client's buffers are of, with all graphs, or stay whole where it is.
+        """Move to the OpenCL context of the client's buffers, with all graphs, or change nothing.
 
-        Buffers that are registered stay usable, so it does not move away from them; nor from state that graphs have.
+        Registered buffers must stay usable, so the context does not move away from them, nor from the state of graphs.
         """
         wanted = self.memory.foreign(descriptors)
         if wanted is None or any(graph.has_history for graph in self._graphs):
@@ -197,7 +200,7 @@ class GpuContext(ContextDriver):
                 here.close()
 
     def _go(self, graphs: Sequence[GpuGraphDriver], made: Sequence[DeviceSide], here: ClContext) -> None:
-        """Be there, with all graphs, from one moment to the next; unless an execution has left state meanwhile."""
+        """Switch this context and all its graphs to `here` atomically, unless an execution has left state meanwhile."""
         if any(graph.has_history for graph in graphs):
             return
         left: list[Callable[[], object]] = [partial(graph.ledger.in_turn, graph.side.close) for graph in graphs]
@@ -209,13 +212,14 @@ class GpuContext(ContextDriver):
             (self, "opencl", here), (self, "memory", GpuMemory(here)), (self, "_followed", here),
             (self, "_left", (*self._left, *left)),
         ]  # fmt: skip
-        # A single call of C, and what is left is kept: neither a handler of a signal nor another thread comes between.
+        # This is a single C call, and what is left to release is recorded by it: neither a signal handler nor another
+        # thread can intervene.
         deque(starmap(setattr, moves), maxlen=0)
 
     def _leave(self) -> None:
-        """Give back what it had where it was before; what an interrupt comes into is done again.
+        """Release what the context had before it moved; calls that are interrupted are made again.
 
-        Bindings notice, and are made again before they run; until then they run where they did.
+        Bindings notice this and are bound again before they run; until then they run in the previous OpenCL context.
         """
         if self._left:
             holds.changed()
@@ -252,7 +256,7 @@ class GpuContext(ContextDriver):
 
 
 def _in_turns(graphs: Sequence[GpuGraphDriver], do: Callable[[], None]) -> None:
-    """Do something while none of some graphs executes. (A turn is taken by ``with`` alone.)"""
+    """Call `do` while none of `graphs` executes; recursive, because only ``with`` takes an execution lock."""
     if graphs:
         graphs[0].ledger.in_turn(partial(_in_turns, graphs[1:], do))
     else:

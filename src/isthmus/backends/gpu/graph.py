@@ -1,4 +1,4 @@
-"""A graph on an OpenCL device: prepared, loaded with scratch, constants and state of its own, bound to memory."""
+"""A graph on an OpenCL device: prepared, loaded with its own scratch, constants and state, and bound to memory."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DeviceSide:
-    """What a graph has on a device: its program, prepared and loaded, and memory for what is transferred."""
+    """The resources of a graph on a device: its program, prepared and loaded, and staging memory."""
 
     staging: DeviceStaging
     program: KernelProgram | None = None
     loaded: DeviceProgram | None = None
 
     def close(self) -> None:
-        """Give it all back; safe to call again."""
+        """Release everything; safe to call again."""
         if self.loaded is not None:
             self.loaded.close()
         self.staging.close()
 
 
 class GpuGraphDriver(GraphDriver):
-    """A graph on an OpenCL device, with scratch, constants and state of its own there."""
+    """A graph on an OpenCL device, with its own scratch, constants and state there."""
 
     configs = GpuGraphOption
 
@@ -53,7 +53,9 @@ class GpuGraphDriver(GraphDriver):
             **context.config.options(graph.name),
         }
         self.side = DeviceSide(DeviceStaging(context.opencl), program)
-        """Replaced as a whole, in the graph's turn or while the context moves: whoever asks twice may see two."""
+        """The device side. It is replaced as a whole, under the execution lock or while the context moves, so two reads
+        may return different objects.
+        """
         self._is_restored = program is not None
         self._closed = False
         self._preparing = threading.Lock()
@@ -62,7 +64,7 @@ class GpuGraphDriver(GraphDriver):
 
     @property
     def what(self) -> str:
-        """The graph as messages call it."""
+        """The graph's name in messages."""
         return f"graph '{self.graph.name}'"
 
     # -- preparation ---------------------------------------------------------------------------------------------------
@@ -88,7 +90,9 @@ class GpuGraphDriver(GraphDriver):
 
     @property
     def program(self) -> KernelProgram:
-        """Its executable form. To ask for what depends on it ends composition: sizes are those of a complete graph."""
+        """The executable form. Reading what depends on it ends composition, because sizes are those of a complete
+        graph.
+        """
         program = self.side.program
         if program is not None:
             return program
@@ -122,7 +126,7 @@ class GpuGraphDriver(GraphDriver):
         self.finalized = True
 
     def _load(self, here: ClContext, program: KernelProgram, staging: DeviceStaging) -> DeviceProgram:
-        """The program on a device, with memory for what the graph says will be transferred."""
+        """Load the program on a device, and reserve staging for the tensors that the graph declares as raw."""
         loaded = DeviceProgram(here, program, self.context.repository, self.context.config.patience, self.what)
         try:
             infos = program.info.tensors
@@ -148,7 +152,7 @@ class GpuGraphDriver(GraphDriver):
         return side.loaded is not None and bool(side.loaded.program.state_bytes)
 
     def made_on(self, here: ClContext) -> DeviceSide:
-        """The same in another OpenCL context, to be moved to; prepared anew where that is on another device."""
+        """Create the same in another OpenCL context to move to; prepare again if that is on another device."""
         device, staging, side = self.context.opencl.device, DeviceStaging(here), self.side
         program = side.program
         if program is not None and here.device.handle != device.handle:
@@ -162,11 +166,11 @@ class GpuGraphDriver(GraphDriver):
     # -- execution -----------------------------------------------------------------------------------------------------
 
     def loaded(self) -> DeviceProgram:
-        """The program on the device."""
+        """Return the program on the device."""
         return self.ready()[0]
 
     def ready(self) -> tuple[DeviceProgram, DeviceStaging]:
-        """The program on the device, and the memory there for what is transferred."""
+        """Return the program on the device, and its staging memory."""
         side = self.side
         self.context.opencl.check(self.what)
         if side.loaded is None:
@@ -184,7 +188,7 @@ class GpuGraphDriver(GraphDriver):
         return self.ledger.stats()
 
     def close(self) -> None:
-        # Whoever waits for the device in a turn is not to keep this waiting for ever.
+        # An execution that waits for the device must not block this call for ever.
         for binding in list(self.ledger.bindings):
             if isinstance(binding, GpuBinding):
                 binding.hurry()

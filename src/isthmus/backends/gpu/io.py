@@ -1,8 +1,8 @@
-"""How a graph on the GPU gets memory when its user brings none.
+"""Memory for graphs on the GPU whose user provides none.
 
-A device that works in the host's memory is handed registered buffers there, which are the host's again after each
-execution: nothing is copied. For one with memory of its own, inputs and outputs are pinned host memory, transferred at
-the speed of the bus.
+For a device that works in host memory, inputs and outputs are registered buffers there. They are handed back to the
+host after each execution, and nothing is copied. For a device with its own memory, they are pinned host memory,
+transferred at the speed of the bus.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from isthmus.memory import Buffer
 
 
 class GpuIo(IoPolicy):
-    """Registered buffers or raw memory, whichever the device is better served with, unless one is asked for."""
+    """A policy of registered buffers or raw memory, whichever suits the device better, unless one is requested."""
 
     kinds: ClassVar[Mapping[str, TensorMemType]] = {"memhandle": TensorMemType.MEMHANDLE, "raw": TensorMemType.RAW}
 

@@ -1,7 +1,7 @@
-"""The GPU's registered memory: the client's own OpenCL buffers, by rules shown whole here.
+"""The GPU's registered memory: the client's own OpenCL buffers, with all rules that apply to them.
 
-One buffer, one handle, one tensor. A registration keeps a reference, so the client may release its own at any time.
-It is all or nothing; a handle belongs to one context.
+One buffer has one handle and serves one tensor. A registration keeps a reference, so the client may release its own at
+any time. Registration is all or nothing; a handle belongs to one context.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from isthmus.memory.integers import is_int
 
 
 class GpuRegistration(TableEntry):
-    """One OpenCL buffer that tensors may lie in."""
+    """One registered OpenCL buffer for tensors."""
 
     def __init__(
         self, number: int, descriptor: MemDescriptor, buffer: OpenClBuffer, forget: Callable[[GpuRegistration], None]
@@ -27,12 +27,12 @@ class GpuRegistration(TableEntry):
         super().__init__(number, descriptor, buffer.window(0, descriptor.nbytes), forget)
         self.buffer = buffer
         self.shared: HostSharedBuffer | None = None
-        """Host memory that is handed to the device for each execution, where it is that."""
+        """The host memory that is handed to the device for each execution, if the buffer is such memory."""
 
     def _release(self) -> None:
         super()._release()
         if holds.holders(self.window):
-            # An execution is under way in it. Nobody waits for that: its binding keeps the memory as long as it needs.
+            # An execution is using it. Do not wait for it: its binding keeps the memory as long as it needs.
             self.buffer.abandon()
         else:
             self.buffer.close()
@@ -44,7 +44,7 @@ class GpuMemory(RegistrationTable[GpuRegistration]):
     Parameters
     ----------
     context
-        The OpenCL context that buffers must be of.
+        The OpenCL context that buffers must belong to.
     """
 
     def __init__(self, context: ClContext) -> None:
@@ -52,7 +52,9 @@ class GpuMemory(RegistrationTable[GpuRegistration]):
         self._context = context
 
     def foreign(self, descriptors: Sequence[MemDescriptor]) -> int | None:
-        """The one other OpenCL context that all of these buffers are of, if nothing is registered that is of this."""
+        """Return the other OpenCL context that all these buffers belong to, if there is one and nothing is
+        registered.
+        """
         with self._lock:
             if self._known:
                 return None
@@ -90,7 +92,7 @@ class GpuMemory(RegistrationTable[GpuRegistration]):
 
 
 def _given(what: str, descriptor: MemDescriptor) -> object:
-    """The buffer that a descriptor names, if it is of a kind that the GPU backend takes."""
+    """Return the buffer that a descriptor names, if it is of a kind that the GPU backend accepts."""
     if descriptor.mem_type is not DescriptorType.CUSTOM:
         rule = f"the GPU backend does not register {descriptor.mem_type.name} memory"
         raise QnnError(Code.MEM_UNSUPPORTED_MEMTYPE, what, rule, "CUSTOM memory with an OpenCL buffer it does.")

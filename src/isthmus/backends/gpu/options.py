@@ -1,4 +1,4 @@
-"""The words of the GPU's memory and configs: option numbers and structures, as QNN's GPU headers name them."""
+"""Option numbers and structures for the GPU's memory and configs, as QNN's GPU headers name them."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class GpuMemInfo:
     Parameters
     ----------
     mem_type
-        What `buffer` is; OPENCL is all there is.
+        The type of `buffer`; only OPENCL is supported.
     buffer
-        An OpenCL buffer: an object of pyopencl, or the ``cl_mem`` as a number.
+        An OpenCL buffer: a pyopencl object, or the ``cl_mem`` as a number.
     """
 
     mem_type: GpuMemType = GpuMemType.UNDEFINED
@@ -35,56 +35,56 @@ class GpuMemInfo:
 
 
 class PrecisionMode(IntEnum):
-    """QNN_GPU_PRECISION_*: how floats are kept and computed with."""
+    """QNN_GPU_PRECISION_*: how floats are stored and computed with."""
 
     FP32 = 0
     FP16 = 1
-    """As HYBRID: sums in fp16 would lose too much."""
+    """The same as HYBRID, because sums in fp16 would lose too much."""
     HYBRID = 2
-    """Stored as fp16 between operations, computed in single precision."""
+    """Storage as fp16 between operations, computation in single precision."""
     USER_PROVIDED = 3
-    """As the tensors of the graph say: fp16 where its inputs and outputs are fp16."""
+    """The precision of the graph's tensors: fp16 if its inputs and outputs are fp16."""
 
 
 class GpuGraphOption(IntEnum):
     """The fields of QnnGpuGraph_CustomConfig_t, to be set before the graph is finalized.
 
-    Numbers from 20001 on are this project's own: a structure has none, and those that QNN's later headers have for its
-    fields are those of general options here.
+    Numbers from 20001 on are this project's own. The structure has no option numbers, and the numbers that later QNN
+    headers give its fields belong to general options here.
     """
 
     PRECISION = 20001
     """A `PrecisionMode`."""
     DISABLE_MEMORY_OPTIMIZATIONS = 20002
-    """Whether every tensor has memory of its own."""
+    """Whether every tensor gets its own memory."""
     DISABLE_NODE_OPTIMIZATIONS = 20003
-    """Whether operations stay apart that could be one kernel."""
+    """Whether operations that could be one kernel stay separate."""
     DISABLE_QUEUE_RECORDING = 20004
-    """Whether commands are enqueued one by one where the driver could record them."""
+    """Whether commands are enqueued one by one even if the driver could record them."""
 
 
 class GpuContextOption(IntEnum):
     """QNN_GPU_CONTEXT_CONFIG_OPTION_*."""
 
     KERNEL_REPO_DIR = 2
-    """The folder that built kernels are kept in."""
+    """The folder for built kernels."""
     INVALIDATE_KERNEL_REPO = 3
-    """Whether what lies there is built again and replaced."""
+    """Whether the kernels in that folder are built again and replaced."""
 
 
 class GpuBackendProperty(IntEnum):
     """Custom properties of the backend; numbers from 20001 on are this project's own."""
 
     CL_CONTEXT = 20001
-    """The OpenCL context that it works in, as pyopencl has contexts."""
+    """The OpenCL context that the backend works in, as a pyopencl object."""
     CL_QUEUE = 20002
-    """The queue that executions go into, as pyopencl has queues."""
+    """The queue that executions are enqueued in, as a pyopencl object."""
     CL_DEVICE = 20003
-    """The device, as pyopencl has devices."""
+    """The device, as a pyopencl object."""
 
 
 def truth(option: IntEnum, value: Any, code: Code) -> bool:
-    """What an option that is on or off is set to."""
+    """Check and return the value of a boolean option."""
     if not isinstance(value, bool) and not (is_int(value) and value in (0, 1)):
         raise QnnError(code, f"{option.name} = {value!r}", "must be true or false")
     return bool(value)

@@ -1,4 +1,4 @@
-"""From a graph to a program for an OpenCL device, by the options that the GPU backend has."""
+"""Preparation of a graph as a program for an OpenCL device, with the options of the GPU backend."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from isthmus.prepare.tiling import ScratchLimit
 
 
 def traits(device: ClDevice) -> DeviceTraits:
-    """A device as far as kernels depend on it."""
+    """Return the properties of a device that kernels depend on."""
     return DeviceTraits(
         kind="cpu" if device.kind == "cpu" else "gpu",
         vector_width=device.vector_width,
@@ -37,12 +37,12 @@ def traits(device: ClDevice) -> DeviceTraits:
 
 @np.errstate(all="ignore")
 def prepare(graph: Graph, device: ClDevice, options: Mapping[GpuGraphOption, Any]) -> KernelProgram:
-    """A complete graph as a program for a device.
+    """Turn a complete graph into a program for a device.
 
     Raises
     ------
     QnnError
-        COMMON_NOT_SUPPORTED with every node that the engine does not execute.
+        COMMON_NOT_SUPPORTED, naming every node that the engine cannot execute.
     """
     return lower.prepare(
         graph,
@@ -54,7 +54,7 @@ def prepare(graph: Graph, device: ClDevice, options: Mapping[GpuGraphOption, Any
 
 
 def _kept(graph: Graph, precision: PrecisionMode) -> Kept:
-    """How floats are kept between operations."""
+    """Return how floats are stored between operations."""
     if precision is PrecisionMode.USER_PROVIDED:
         types = {tensor.dtype for tensor in (*graph.inputs, *graph.outputs)}
         return Kept.FP16 if DataType.FLOAT_16 in types and DataType.FLOAT_32 not in types else Kept.FP32
@@ -63,13 +63,13 @@ def _kept(graph: Graph, precision: PrecisionMode) -> Kept:
 
 @dataclass(frozen=True)
 class GpuReport:
-    """What the GPU backend adds to a plan."""
+    """The GPU backend's additions to a plan report."""
 
     device: ClDevice
     program: KernelProgram
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return the report as plain data."""
         return {
             "device": self.device.name,
             "platform": self.device.platform_name,
@@ -83,7 +83,7 @@ class GpuReport:
         }
 
     def lines(self) -> list[str]:
-        """For people."""
+        """Return the report as lines of text."""
         device, program = self.device, self.program
         shares = "works in the host's memory" if device.unified else "has memory of its own"
         return [
@@ -103,7 +103,7 @@ def refuse_limit(graph: Graph, limit: ScratchLimit | None) -> None:
 
 
 def preparation(graph: Graph, config: GpuConfig, threads: int, limit: ScratchLimit | None) -> PlanReport:
-    """What the backend would make of a graph on the device that is meant; no memory is allocated there."""
+    """Report how the backend would prepare a graph for the configured device, without allocating memory there."""
     refuse_limit(graph, limit)
     device = (
         choose(config.platform, config.device)

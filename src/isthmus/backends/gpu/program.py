@@ -1,6 +1,6 @@
-"""A program on a device: its kernels built, its constants there, memory for scratch and state.
+"""A program on a device: its built kernels, its constants, and memory for scratch and state.
 
-Launches are made for each binding anew: every one has kernel objects of its own, so that arguments are set once.
+Launches are created for each binding. Each has its own kernel objects, so that arguments are set once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from isthmus.errors import Code, QnnError
 
 @dataclass(frozen=True)
 class IoPlace:
-    """Where an input or output lies: a memory object, and the first byte in it."""
+    """The location of an input or output: a memory object, and the first byte in it."""
 
     handle: int
     offset: int = 0
@@ -37,15 +37,15 @@ class DeviceProgram:
     Parameters
     ----------
     context
-        Where.
+        The OpenCL context to load it into.
     program
-        What; it was lowered for such a device.
+        The program, which was lowered for such a device.
     repository
-        Where built kernels are kept.
+        The repository of built kernels.
     patience
-        Seconds that the device may take for one thing.
+        Seconds that the device may take for one operation.
     what
-        Whose program it is, for messages.
+        The owner of the program, for messages.
     """
 
     def __init__(
@@ -78,12 +78,12 @@ class DeviceProgram:
             raise
 
     def reset(self) -> None:
-        """Put the initial state into state memory."""
+        """Write the initial state to state memory."""
         if self._reset is not None:
             self._reset.run()
 
     def launches(self, io: Sequence[IoPlace]) -> list[Command]:
-        """All launches, with their arguments set, for a place of each input and then each output."""
+        """Return all launches with their arguments set, given the location of each input and then each output."""
         what = self.what
         made = []
         for launch in self.program.launches:
@@ -94,7 +94,7 @@ class DeviceProgram:
         return made
 
     def reads(self, output: int) -> bool:
-        """Whether kernels read what they wrote to an output."""
+        """Return whether kernels read what they wrote to an output."""
         return any(
             isinstance(argument, BufferRef)
             and argument.pool is KernelPool.OUTPUT
@@ -105,14 +105,14 @@ class DeviceProgram:
         )
 
     def close(self) -> None:
-        """Give everything back; safe to call again."""
+        """Release everything; safe to call again."""
         for buffer in self._pools.values():
             buffer.close()
         for unit in getattr(self, "_units", ()):
             unit.close()
 
     def _filling(self, pool: KernelPool, content: np.ndarray | None) -> Commands | None:
-        """Commands that put contents into a pool."""
+        """Return commands that write contents to a pool."""
         if content is None or pool not in self._pools:
             return None
         write = commands.write(self._pools[pool].handle, 0, content.nbytes, content.ctypes.data, pool.name.lower())

@@ -1,9 +1,9 @@
-"""Memory for tensors that a client brings as RAW: they are transferred to the device and back at each execution.
+"""Memory for tensors that a client passes as RAW: they are transferred to the device and back at each execution.
 
-Where the device shares memory with the host, a copy into memory that both see is all it takes. Elsewhere a device
-fetches at the speed of the bus from pinned memory only: small tensors are copied there first, the pages of large ones
-are pinned where they are, when they are bound. Pages that a tensor shares with its neighbours are not: what lies there
-is copied, for two tensors on one page cannot both have it pinned.
+If the device shares memory with the host, a copy into shared memory is enough. Otherwise a device fetches at the speed
+of the bus from pinned memory only: small tensors are copied there first, and the pages of large ones are pinned in
+place when they are bound. Pages that a tensor shares with its neighbours are not pinned, because two tensors cannot
+both pin one page; their contents are copied.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from isthmus.graph import TensorInfo
 from isthmus.memory import Buffer, Window
 
 PIN_BYTES = 1 << 18
-"""From here on the client's own pages are pinned: that costs less than a few copies of them."""
+"""The size in bytes from which the client's own pages are pinned, which costs less than a few copies of them."""
 
 
 @dataclass(frozen=True)
 class HostPart:
-    """Bytes of a tensor: where in it, how many, and where the host has them for the device to fetch."""
+    """Bytes of a tensor: their offset in it, their number, and the host address from which the device fetches them."""
 
     offset: int
     nbytes: int
@@ -43,16 +43,16 @@ class HostPart:
 
 @dataclass(frozen=True)
 class HostSide:
-    """The parts of a tensor.
+    """The host memory of a tensor, in parts.
 
     Parameters
     ----------
     parts
-        Where they are.
+        The parts of the tensor.
     pin
-        What keeps the client's own pages pinned, where some are.
+        The reference that keeps the client's own pages pinned, if some are.
     staging
-        The pinned memory of ours that copies lie in, where some do: whoever has an address of it keeps it.
+        Our pinned memory that holds copies, if there are any. It must be kept as long as its addresses are in use.
     """
 
     parts: tuple[HostPart, ...]
@@ -61,14 +61,14 @@ class HostSide:
 
 
 class Stage:
-    """One tensor's memory on the device, and the host's side of it.
+    """One tensor's memory on the device and on the host.
 
     Parameters
     ----------
     context
-        Where.
+        The OpenCL context of the memory.
     nbytes
-        Of the tensor.
+        The size of the tensor.
     """
 
     def __init__(self, context: ClContext, nbytes: int) -> None:
@@ -76,7 +76,7 @@ class Stage:
         size = max(nbytes, 1)
         self.shared: HostSharedBuffer | None = None
         self._device: OpenClBuffer | None = None
-        # Each is made once and never replaced: bindings have their addresses.
+        # Each is created once and never replaced, because bindings have its address.
         self._whole: PinnedBuffer | None = None
         self._ends: PinnedBuffer | None = None
         if context.device.unified:
@@ -86,18 +86,20 @@ class Stage:
 
     @property
     def handle(self) -> int:
-        """OpenCL's memory object."""
+        """The OpenCL memory object."""
         buffer = self.shared or self._device
         assert buffer is not None
         return buffer.handle
 
     @property
     def buffers(self) -> list[Buffer]:
-        """All that it has reserved."""
+        """All buffers that it has reserved."""
         return [buffer for buffer in (self.shared, self._device, self._whole, self._ends) if buffer is not None]
 
     def host_side(self, window: Window) -> HostSide:
-        """Where the host has the tensor for the device to fetch: the client's own place where that can be fetched."""
+        """Return the host memory from which the device fetches the tensor: the client's own if it can be fetched
+        from.
+        """
         if self.nbytes == 0:
             return HostSide(())
         if self.shared is not None:
@@ -108,13 +110,15 @@ class Stage:
         return self._copied() if found is None else found
 
     def _copied(self) -> HostSide:
-        """A copy of the whole tensor."""
+        """Return memory for a copy of the whole tensor."""
         if self._whole is None:
             self._whole = pinned_buffer(self._context, self.nbytes)
         return HostSide((HostPart(0, self.nbytes, self._whole.address),), staging=self._whole)
 
     def _pinned_where_it_is(self, address: int) -> HostSide | None:
-        """The whole pages of the client's own, and copies of what lies on the pages at both ends."""
+        """Pin the client's whole pages, with copies of the partial pages at both ends; return None if that is
+        impossible.
+        """
         first = -address % PAGE
         last = (address + self.nbytes) // PAGE * PAGE - address
         if first >= last:
@@ -132,7 +136,7 @@ class Stage:
         return HostSide(tuple(part for part in parts if part.nbytes), pin, self._ends)
 
     def before(self, side: HostSide, label: str, is_input: bool) -> list[Command]:
-        """What hands the tensor to the device."""
+        """Return the commands that hand the tensor to the device."""
         if self.shared is not None:
             return [commands.unmap(self.shared.handle, self.shared.address, label)]
         if not is_input:
@@ -140,7 +144,7 @@ class Stage:
         return [commands.write(self.handle, part.offset, part.nbytes, part.address, label) for part in side.parts]
 
     def after(self, side: HostSide, label: str, is_input: bool) -> list[Command]:
-        """What hands it back."""
+        """Return the commands that hand the tensor back to the host."""
         if self.shared is not None:
             return [commands.map_at(self.shared.handle, self.shared.facts.nbytes, self.shared.address, label)]
         if is_input:
@@ -149,14 +153,14 @@ class Stage:
 
 
 class DeviceStaging:
-    """The stages of a graph, by the index of the tensor."""
+    """The stages of a graph, by tensor index."""
 
     def __init__(self, context: ClContext) -> None:
         self._context = context
         self._stages: dict[int, Stage] = {}
 
     def reserve(self, infos: Sequence[TensorInfo], indexes: Iterable[int]) -> None:
-        """Have a stage for each of these tensors."""
+        """Create a stage for each of these tensors that has none."""
         for index in indexes:
             if index not in self._stages:
                 self._stages[index] = Stage(self._context, infos[index].nbytes)
@@ -166,11 +170,11 @@ class DeviceStaging:
 
     @property
     def reserved(self) -> int:
-        """Bytes that are reserved now."""
+        """Bytes that are currently reserved."""
         return sum(buffer.nbytes for stage in self._stages.values() for buffer in stage.buffers)
 
     def close(self) -> None:
-        """Give all memory back; safe to call again."""
+        """Release all memory; safe to call again."""
         for stage in self._stages.values():
             for buffer in stage.buffers:
                 buffer.close()

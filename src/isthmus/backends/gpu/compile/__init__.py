@@ -1,4 +1,4 @@
-"""The OpenCL engine: a schedule becomes kernel launches for a device, with sources of our own.
+"""The OpenCL engine: turns a schedule into kernel launches for a device, with sources that it generates.
 
-It runs nothing itself.
+It does not run anything itself.
 """

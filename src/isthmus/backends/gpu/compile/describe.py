@@ -1,4 +1,4 @@
-"""Launches in words that people read: for debugging, and for reports of what a program does."""
+"""Readable descriptions of launches, for debugging and for reports on a program."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from isthmus.backends.gpu.compile.program import BufferRef, KernelPool, KernelPr
 
 
 def describe(program: KernelProgram, index: int) -> str:
-    """A launch with the names of its arguments; memory as a pool or a tensor and the bytes in it."""
+    """Describe a launch with the names of its arguments; memory is shown as a pool or tensor and a byte range."""
     launch = program.launches[index]
     names = _parameters(program.units[launch.unit].source, launch.kernel)
     words = []
@@ -27,7 +27,7 @@ def describe(program: KernelProgram, index: int) -> str:
 
 
 def _parameters(source: str, kernel: str) -> Iterator[str]:
-    """The names of a kernel's parameters."""
+    """Return the names of a kernel's parameters."""
     found = re.search(rf"kernel void {kernel}\(([^)]*)\)", source)
     assert found is not None
     return iter(re.split(r"[\s*]+", parameter.strip())[-1] for parameter in found.group(1).split(","))

@@ -1,7 +1,7 @@
-"""Functions of elements in OpenCL C.
+"""Element-wise functions in OpenCL C.
 
-``{0}`` and ``{1}`` are operands, ``{a}`` and ``{b}`` parameters, ``{F}`` the type of the result. Those of reals take
-vectors too: a comparison of vectors gives a vector of integers, so choices are written with ``?:``, which takes either.
+``{0}`` and ``{1}`` are operands, ``{a}`` and ``{b}`` parameters, ``{F}`` the type of the result. Functions of reals
+also take vectors. Comparing vectors gives a vector of integers, so choices are written with ``?:``, which accepts both.
 ``x < l ? l : x`` keeps a NaN.
 """
 
@@ -15,7 +15,7 @@ def _limited(x: str, low: str, high: str) -> str:
 
 
 def _extreme(sign: str) -> str:
-    """The larger or smaller of two, NaN if either is."""
+    """Return the expression for the larger or smaller of two operands; it is NaN if either is."""
     return f"({{0}} {sign} {{1}} ? {{0}} : ({{0}} == {{0}} ? {{1}} : {{0}}))"
 
 
@@ -70,7 +70,7 @@ REALS: dict[str, str] = {
     "ElementWiseMod": "({0} - floor({0} / {1}) * {1})",
     "Prelu": "({0} < 0.0f ? {0} * {1} : {0})",
 }
-"""Functions of reals that give reals, for scalars and vectors."""
+"""Functions from reals to reals, for scalars and vectors."""
 
 TESTS: dict[str, str] = {
     "ElementWiseEqual": "({0} == {1})",
@@ -86,7 +86,7 @@ TESTS: dict[str, str] = {
     "IsNaN": "({0} != {0})",
     "IsInf": "(({a} != 0.0f && {0} == -INFINITY) || ({b} != 0.0f && {0} == INFINITY))",
 }
-"""Functions of scalars of any type that give a boolean."""
+"""Functions from scalars of any type to a boolean."""
 
 _FLOOR = "({1} == 0 ? 0 : {0} / {1} - ({0} % {1} != 0 && ({0} < 0) != ({1} < 0)))"
 INTEGERS: dict[str, str] = {
@@ -106,4 +106,4 @@ INTEGERS: dict[str, str] = {
     "Relu": "({0} > 0 ? {0} : 0)",
     "Relu6": "({0} < 0 ? 0 : ({0} > 6 ? 6 : {0}))",
 }
-"""Functions of whole numbers, for scalars."""
+"""Functions of integers, for scalars."""

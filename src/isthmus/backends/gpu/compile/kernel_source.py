@@ -1,6 +1,6 @@
-"""A kernel under construction: its parameters and the arguments that one launch gives them, side by side.
+"""A kernel under construction: its parameters, and the arguments that one launch passes for them.
 
-Names, types and order are written once, so that text and arguments cannot disagree.
+Names, types and order are written once, so that source and arguments cannot disagree.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from isthmus.errors import Code, QnnError
 
 
 class Draft:
-    """Parameters, declarations at the head of the body, and arguments."""
+    """Parameters, declarations at the start of the body, and arguments of a kernel."""
 
     def __init__(self) -> None:
         self.parameters: list[str] = []
@@ -22,14 +22,14 @@ class Draft:
         self.arguments: list[Argument] = []
 
     def memory(self, name: str, place: BufferRef, c_type: str) -> None:
-        """Memory as a pointer `name`."""
+        """Declare memory as a pointer `name`."""
         constant = "" if place.writes else "const "
         self.parameters += [f"global {constant}uchar *{name}_base", f"long {name}_at"]
         self.head.append(f"global {constant}{c_type} *{name} = (global {constant}{c_type} *)({name}_base + {name}_at);")
         self.arguments.append(place)
 
     def operand(self, name: str, place: BufferRef, storage: OperandStorage, scale: float = 1.0, zero: int = 0) -> None:
-        """Memory with elements of some storage; of quantized ones their scale and zero point too."""
+        """Declare memory with elements of some storage, and the scale and zero point of quantized ones."""
         self.memory(name, place, storage.c_type)
         if not storage.quantized:
             return
@@ -42,7 +42,7 @@ class Draft:
         self.floats(**{f"{name}_zero": float(zero)})
 
     def ints(self, **values: int) -> None:
-        """Whole numbers of 32 bits."""
+        """Declare 32-bit integers."""
         for name, value in values.items():
             if not -LARGEST_INDEX - 1 <= value <= LARGEST_INDEX:
                 raise QnnError(Code.COMMON_NOT_SUPPORTED, f"argument {name} of a kernel", f"{value} has over 32 bits")
@@ -50,31 +50,31 @@ class Draft:
             self.arguments.append(np.int32(value))
 
     def longs(self, **values: int) -> None:
-        """Whole numbers of 64 bits."""
+        """Declare 64-bit integers."""
         for name, value in values.items():
             self.parameters.append(f"long {name}")
             self.arguments.append(np.int64(value))
 
     def floats(self, **values: float) -> None:
-        """Reals."""
+        """Declare floats."""
         for name, value in values.items():
             self.parameters.append(f"float {name}")
             self.arguments.append(np.float32(value))
 
     def local(self, name: str, c_type: str, nbytes: int) -> None:
-        """Local memory as a pointer `name`."""
+        """Declare local memory as a pointer `name`."""
         self.parameters.append(f"local {c_type} *{name}")
         self.arguments.append(Local(nbytes))
 
     def source(self, kernel: str, body: str, group: tuple[int, ...]) -> str:
-        """The text of the kernel; `group` promises a size of work-groups to the compiler."""
+        """Return the source of the kernel; `group` declares the work-group size to the compiler."""
         promise = f"__attribute__((reqd_work_group_size{(*group, 1, 1)[:3]})) "
         head = "\n".join(f"  {line}" for line in self.head)
         return f"{promise}kernel void {kernel}({', '.join(self.parameters)})\n{{\n{head}\n{body}\n}}\n"
 
 
 def by_axis(name: str, values: tuple[int, int, int]) -> dict[str, int]:
-    """Name the numbers of depth, height and width, in capitals unless the name is in small letters.
+    """Name the values for depth, height and width; the axis letters are capitals unless `name` is lower case.
 
     >>> by_axis("O", (1, 2, 3)), by_axis("s", (1, 2, 3))
     ({'OD': 1, 'OH': 2, 'OW': 3}, {'sd': 1, 'sh': 2, 'sw': 3})

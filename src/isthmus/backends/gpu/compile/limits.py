@@ -1,7 +1,7 @@
-"""How large a graph may be: what kernels can count to, what tables may take, what a device allocates at a time.
+"""Limits on the size of a graph: what kernels can count to, tables can hold and a device can allocate at once.
 
-A graph may come out of a file that nobody vouches for. What is looked at here is looked at before anything of such a
-size is made, on the host or on the device.
+A graph may come from an untrusted file. These checks run before anything of the size in question is allocated, on the
+host or on the device.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from isthmus.errors import Code, QnnError
 from isthmus.prepare.schedule import Schedule, Step
 
 LARGEST_INDEX = 2**31 - 1
-"""What kernels count elements with: 32 bits with a sign."""
+"""The largest element index in kernels, which count with signed 32-bit integers."""
 MOST_RUNS = 1 << 22
-"""Entries of a table that says where each run of elements comes from."""
+"""The largest number of entries in a table of the sources of element runs."""
 _BY_TABLE = ("BatchToSpace", "Pad", "Resize", "ResizeBilinear", "ResizeNearestNeighbor", "SpaceToBatch")
 _BY_BATCH = ("FullyConnected", "MatMul")
 
 
 def refuses_size(step: Step) -> str | None:
-    """Why a step is too large for the engine, whatever the device; None where it is not."""
+    """Return why a step is too large for the engine on any device, or None."""
     for tensor in (*step.inputs, *step.outputs):
         if tensor is not None and max(tensor.elements, *tensor.dims, 0) > LARGEST_INDEX:
             return f"{tensor.describe()} has more than {LARGEST_INDEX:,} elements or a longer axis"
@@ -39,7 +39,7 @@ def check_device(schedule: Schedule, traits: DeviceTraits) -> None:
     Raises
     ------
     QnnError
-        COMMON_MEM_ALLOC with what it is that needs it.
+        COMMON_MEM_ALLOC, naming what needs the buffer.
     """
     _check(schedule, "its scratch", schedule.scratch_bytes, traits)
     _check(schedule, "its state", schedule.state_bytes, traits)
@@ -48,7 +48,7 @@ def check_device(schedule: Schedule, traits: DeviceTraits) -> None:
 
 
 def check_constants(schedule: Schedule, nbytes: int, traits: DeviceTraits) -> None:
-    """The same for the one buffer of constants, whose size is known when all steps are lowered."""
+    """Check the buffer of constants in the same way; its size is known once all steps are lowered."""
     _check(schedule, "its buffer of constants", nbytes, traits)
 
 

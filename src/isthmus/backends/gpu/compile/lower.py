@@ -1,6 +1,6 @@
-"""Lowering: a schedule becomes a program for an OpenCL device, one operation at a time by the tables of each family.
+"""Lowering of a schedule to a program for an OpenCL device, one operation at a time, with a table for each family.
 
-The same tables say beforehand what is not executed, and why. Element-wise steps that directly follow the step whose
+The same tables tell in advance what cannot be executed, and why. Element-wise steps that directly follow the step whose
 result they take become part of its kernel, where memory allows.
 """
 
@@ -49,12 +49,12 @@ LONGEST_CHAIN = 6
 
 
 def operations() -> tuple[str, ...]:
-    """The operations that are executed for some data type."""
+    """Return the operations that are executed for at least one data type."""
     return tuple(_TABLE)
 
 
 def refusal(step: Step) -> str | None:
-    """Why the engine does not execute a step; None where it does."""
+    """Return why the engine cannot execute a step, or None."""
     entry = _TABLE.get(step.op)
     if entry is None:
         return "the OpenCL engine does not execute this operation"
@@ -62,7 +62,7 @@ def refusal(step: Step) -> str | None:
 
 
 def supports(call: Call) -> str | None:
-    """Why no graph with this one call can be executed; None where one can."""
+    """Return why no graph with only this call can be executed, or None."""
     try:
         found = unsupported(call_graph(call))
     except QnnError as error:
@@ -71,12 +71,12 @@ def supports(call: Call) -> str | None:
 
 
 def unsupported(graph: Graph) -> list[RefusedNode]:
-    """The nodes of a finalized graph that cannot be executed, all of them, each with the reason."""
+    """Return all nodes of a finalized graph that cannot be executed, each with the reason."""
     return refused(graph, rewritten(graph).ordered(), refusal)
 
 
 def lowering_of(step: Step) -> KernelLowering:
-    """The lowering of a step, or its refusal as an error."""
+    """Return the lowering of a step, or raise its refusal as an error."""
     reason = refusal(step)
     if reason is not None:
         raise QnnError(Code.COMMON_NOT_SUPPORTED, f"node '{step.name}' ({step.op})", reason)
@@ -84,13 +84,13 @@ def lowering_of(step: Step) -> KernelLowering:
 
 
 def work_bytes(step: Step, traits: DeviceTraits) -> int:
-    """The bytes of scratch that a step needs besides its tensors."""
+    """Return the bytes of scratch that a step needs besides its tensors."""
     return lowering_of(step).work(step, traits)
 
 
 @dataclass(frozen=True)
 class KernelEngine(EngineModel):
-    """Kernels on a device, which keep floats in a given precision."""
+    """An engine of kernels on a device that stores floats in a given precision."""
 
     traits: DeviceTraits
     precision: FloatStorage
@@ -121,13 +121,13 @@ def prepare(
     fuse
         Whether element-wise steps may become part of the kernel before them.
     optimize_memory
-        Whether to look for an operation order and a layout that need less memory. Without it every intermediate has
-        memory of its own until the end.
+        Whether to look for an operation order and a layout that need less memory. Otherwise every intermediate tensor
+        keeps its own memory until the end.
 
     Raises
     ------
     QnnError
-        COMMON_NOT_SUPPORTED with every node that the engine does not execute.
+        COMMON_NOT_SUPPORTED, naming every node that the engine cannot execute.
     """
     options = PlanOptions() if optimize_memory else PlanOptions(optimize_order=False, plan_nodes=0, reuse_memory=False)
     engine = KernelEngine(traits, precision, max(traits.alignment, 16))
@@ -136,7 +136,7 @@ def prepare(
 
 @dataclass(frozen=True)
 class _Group:
-    """A step, those that become part of its kernel, and the chain that they make."""
+    """A step, the steps that become part of its kernel, and the chain that these form."""
 
     head: int
     last: int
@@ -146,12 +146,12 @@ class _Group:
 def lower(
     schedule: Schedule, traits: DeviceTraits, precision: FloatStorage = FloatStorage.FP32, fuse: bool = True
 ) -> KernelProgram:
-    """The program of a schedule.
+    """Lower a schedule to a program.
 
     Raises
     ------
     QnnError
-        COMMON_MEM_ALLOC if the device has no memory of such a size.
+        COMMON_MEM_ALLOC if the device cannot allocate memory of the required size.
     """
     check_device(schedule, traits)
     emitter = KernelEmitter(traits, precision, schedule.places, len(schedule.inputs), schedule.numerics)
@@ -180,7 +180,7 @@ def lower(
 
 
 def _groups(schedule: Schedule, e: KernelEmitter, fuse: bool) -> list[_Group]:
-    """Steps in order, each with the element-wise steps after it that become part of it."""
+    """Return the steps in order, each with the following element-wise steps that become part of it."""
     steps = schedule.steps
     uses = Counter(t for step in steps for t in step.inputs if t is not None)
     groups, index = [], 0
@@ -202,7 +202,7 @@ def _groups(schedule: Schedule, e: KernelEmitter, fuse: bool) -> list[_Group]:
 def _links_after(
     head: Step, before: Step, step: Step, schedule: Schedule, uses: Mapping[Tensor, int]
 ) -> list[Link] | None:
-    """What a step adds to the chain behind `head`; None where it cannot be part of it."""
+    """Return the links that a step adds to the chain behind `head`, or None if it cannot be part of it."""
     value = before.outputs[0]
     entry, place = _TABLE[head.op], schedule.places.get(value)
     if not entry.takes_chain or len(before.outputs) > 1 or value.dtype is not DataType.FLOAT_32:
@@ -238,10 +238,10 @@ def _links_after(
 
 
 def _is_kept(schedule: Schedule, index: int, e: KernelEmitter) -> bool:
-    """Whether the result of a step is needed in memory besides by the step after it.
+    """Return whether anything besides the next step needs the result of a step in memory.
 
-    Tensors may share memory: a part of a joined tensor is read as the whole too, and one in an output stays there
-    unless the step after it writes over all of it.
+    Tensors may share memory: a part of a joined tensor is also read as part of the whole. A tensor in an output stays
+    there unless the next step overwrites all of it.
     """
     value, after = schedule.steps[index].outputs[0], schedule.steps[index + 1]
     place = e.at(value)
@@ -261,10 +261,10 @@ def _is_kept(schedule: Schedule, index: int, e: KernelEmitter) -> bool:
 
 
 def _may_write(head: Step, links: Sequence[Link], output: Tensor, e: KernelEmitter, work: int) -> bool:
-    """Whether a chain's output may be written while the head's operands are read.
+    """Return whether a chain's output may be written while the head's operands are read.
 
-    It was planned for a later step, so that its memory may be what an operand of the head had. Operands at the same
-    place element for element are read by whoever writes there.
+    The output was planned for a later step, so its memory may be that of an operand of the head. An operand that
+    occupies exactly the output's bytes is safe: each element is read by the work-item that overwrites it.
     """
     goal = e.at(output)
     element_wise = head.op in elementwise.LOWERINGS

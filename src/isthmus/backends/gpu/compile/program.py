@@ -1,8 +1,9 @@
-"""A program for an OpenCL device: everything an inference needs as pure data, and nothing of OpenCL itself.
+"""A program for an OpenCL device: everything that an inference needs, as plain data without OpenCL objects.
 
-Units of source to build, launches in order, constants, the sizes of pools. It holds no handle and no address; whoever
-runs it gives each pool a memory object. Launches run in their order, as in an in-order queue: each may read what any
-before it wrote. All arguments of a launch are known when pools and IO have their memory, so they are set once.
+It consists of units of source to build, launches in order, constants and the sizes of pools. It holds no handles and no
+addresses; each pool gets a memory object when it is loaded. Launches run in order, as in an in-order queue, and each
+may read what earlier ones wrote. All arguments of a launch are known once pools, inputs and outputs have memory, so
+they are set once.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from isthmus.prepare.schedule import Schedule
 
 
 class KernelPool(IntEnum):
-    """The memory object that a place lies in."""
+    """The pool that a buffer reference points into."""
 
     CONSTANTS = 1
     SCRATCH = 2
@@ -29,7 +30,7 @@ class KernelPool(IntEnum):
 
 @dataclass(frozen=True)
 class Unit:
-    """One OpenCL C program to build: its text, and options for the compiler."""
+    """One OpenCL C program to build: its source, and options for the compiler."""
 
     source: str
     options: tuple[str, ...] = ()
@@ -37,19 +38,19 @@ class Unit:
 
 @dataclass(frozen=True)
 class BufferRef:
-    """Memory that a kernel is given. It takes two kernel arguments: the memory object, and `offset` as a ``long``.
+    """Memory that is passed to a kernel as two arguments: the memory object, and `offset` as a ``long``.
 
     Parameters
     ----------
     index
-        Which input or output, where the pool is INPUT or OUTPUT; else 0.
+        The number of the input or output if the pool is INPUT or OUTPUT, else 0.
     offset
-        The first byte, counted from the start of the pool. Where a tensor is bound inside a larger memory object, the
-        place of the tensor in it is added.
+        The first byte, counted from the start of the pool. If a tensor is bound inside a larger memory object, the
+        tensor's offset in that object is added.
     nbytes
-        How many bytes from there on the kernel may touch.
+        The number of bytes from there on that the kernel may access.
     writes
-        Whether it writes there.
+        Whether the kernel writes there.
     """
 
     pool: KernelPool
@@ -77,11 +78,12 @@ class Launch:
     Parameters
     ----------
     unit
-        Index of the unit that has the kernel.
+        Index of the unit that contains the kernel.
     arguments
-        In the order of the kernel's parameters. A place is two of them, any other argument is one.
+        Arguments in the order of the kernel's parameters. A `BufferRef` takes two parameters, any other argument takes
+        one.
     global_size, local_size
-        As many dimensions each, the first a multiple of the second.
+        Sizes with the same number of dimensions; each of the first is a multiple of the second's.
     step
         Index of the label in the program's `steps`.
     """
@@ -101,18 +103,18 @@ class KernelProgram:
     Parameters
     ----------
     traits, precision
-        What it was lowered for.
+        The device traits and the storage of floats that it was lowered for.
     steps
         Labels that launches refer to, for profiles.
     constants
         The contents of the pool of constants.
     scratch_bytes
-        The size of the pool of intermediates; its contents mean nothing between executions.
+        The size of the scratch pool; its contents mean nothing between executions.
     state_offsets
-        Where each state lies in state memory.
+        The offset of each state in state memory.
     schedule
-        What it was lowered from. A context binary holds the schedule and is lowered again for the device at hand, so
-        that neither source nor launches are taken from a file.
+        The schedule that it was lowered from. A context binary holds the schedule and is lowered again for the current
+        device, so that neither source nor launches are taken from a file.
     """
 
     name: str
@@ -136,7 +138,7 @@ class KernelProgram:
         return self.schedule.state_bytes
 
     def state_initial(self) -> np.ndarray:
-        """The contents of state memory before the first execution; made anew, for whoever has that memory."""
+        """Return the contents of state memory before the first execution, as a new array."""
         content = np.zeros(self.state_bytes, np.uint8)
         for tensor, offset in zip(self.schedule.states, self.state_offsets, strict=True):
             content[offset : offset + tensor.nbytes] = np.ascontiguousarray(tensor.initial()).reshape(-1).view(np.uint8)
@@ -149,6 +151,6 @@ class KernelProgram:
 
     @property
     def info(self) -> GraphInfo:
-        """What a client may know of it."""
+        """The description of the graph for clients."""
         needs = MemoryNeeds(self.scratch_bytes, self.state_bytes, self.constant_bytes, self.alignment)
         return GraphInfo(self.name, self.inputs, self.outputs, needs, f"opencl-{self.traits.kind}")

@@ -1,9 +1,9 @@
-"""A program as a container and back. What is kept is the schedule it was lowered from, not source and not launches.
+"""Conversion of a program to a container and back. The schedule is stored, not the source and not the launches.
 
-Bytes are not trusted. A schedule says what is computed, and where tensors lie; every tensor, every operation (by its
-own rule) and every place is checked, and the kernels are written anew for the device at hand. So no byte of a file
-reaches a compiler or an argument of a kernel unless it went through the same checks as a graph that a client composes.
-The contents of constants and states are sections, in the order of the tensors.
+Bytes are not trusted. A schedule says what is computed and where tensors are placed. Every tensor, every operation (by
+its own rule) and every place is checked, and the kernels are generated again for the current device. So no byte of a
+file reaches a compiler or a kernel argument without the checks that apply to a graph composed by a client. The contents
+of constants and states are sections, in the order of the tensors.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ _NUMERICS = ("exact", "litert", "onnxruntime")
 _NUMBERS = frozenset(
     np.dtype(name).str for name in ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
 )
-"""What arrays of parameters may hold, as numpy writes it."""
+"""The element types that arrays of parameters may have, as numpy writes them."""
 _OF_STRIPS = frozenset(("regions", "again", "bounded"))
-"""What a plan tells of strips, which no file holds."""
+"""The fields of a plan that concern tiling; files do not contain them."""
 
 
 # -- to bytes ----------------------------------------------------------------------------------------------------------
 
 
 def to_bytes(program: KernelProgram) -> bytes:
-    """The program as one block of bytes."""
+    """Return the program as one block of bytes."""
     schedule = program.schedule
     tensors = list(
         dict.fromkeys(
@@ -96,7 +96,7 @@ def to_bytes(program: KernelProgram) -> bytes:
 
 
 def assemble(header: dict[str, Any], contents: list[np.ndarray]) -> bytes:
-    """A header and the contents behind it as bytes with the right checksum, whatever they say."""
+    """Pack a header and contents into bytes with a valid checksum, without checking what they say."""
     raw = [np.ascontiguousarray(array).reshape(-1).view(np.uint8).data for array in contents]
     return b"".join(FORMAT.pack(header, {str(index): data for index, data in enumerate(raw)}))
 
@@ -111,13 +111,13 @@ def _param(value: Any) -> Any:
 
 
 def from_bytes(content: bytes | memoryview, traits: DeviceTraits, fuse: bool = True) -> KernelProgram:
-    """The program in a block of bytes, lowered for a device.
+    """Read a program from a block of bytes and lower it for a device.
 
     Raises
     ------
     QnnError
-        COMMON_LOADING_BINARIES if the bytes are no sound program, COMMON_INCOMPATIBLE_BINARIES if they are one of
-        another version, or one that was planned for another kind of device.
+        COMMON_LOADING_BINARIES if the bytes are not a valid program, COMMON_INCOMPATIBLE_BINARIES if the program has
+        another version or was planned for another kind of device.
     """
     schedule, precision = schedule_from_bytes(content)
     needed = max((p.offset + t.nbytes for t, p in schedule.places.items() if p.pool == Pool.SCRATCH), default=0)
@@ -129,7 +129,7 @@ def from_bytes(content: bytes | memoryview, traits: DeviceTraits, fuse: bool = T
         if end > schedule.scratch_bytes:
             raise FORMAT.outdated("its work space was planned for another kind of device")
         needed = max(needed, end)
-    # Whatever it asks for, it gets what it needs.
+    # Whatever size the file requests, the program gets no more scratch than it needs.
     whole = -(-needed // schedule.alignment) * schedule.alignment
     schedule = replace(schedule, scratch_bytes=min(schedule.scratch_bytes, whole))
     try:
@@ -139,7 +139,7 @@ def from_bytes(content: bytes | memoryview, traits: DeviceTraits, fuse: bool = T
 
 
 def schedule_from_bytes(content: bytes | memoryview) -> tuple[Schedule, FloatStorage]:
-    """The schedule in a block of bytes, checked, and the precision that it was planned for."""
+    """Read a schedule from a block of bytes and check it; return it with the precision that it was planned for."""
     header, sections = FORMAT.unpack(content)
     try:
         schedule = _schedule(header, sections)
@@ -246,7 +246,7 @@ def _tensor(fields: dict[str, Any], sections: dict[str, memoryview]) -> Tensor:
 def _place(
     tensor: Tensor, given: Any, size: dict[str, int], groups: dict[str, tuple[Tensor, ...]], alignment: int
 ) -> Place:
-    """A place within its pool, at a multiple of the element's size."""
+    """Return a tensor's place, checked to be within its pool and at a multiple of the element's size."""
     pool, offset = (as_size(n, MAX_BYTES) for n in given)
     ends = (*groups["inputs"], *groups["outputs"])
     if pool in (Pool.SCRATCH, Pool.STATE):
@@ -261,7 +261,7 @@ def _place(
 
 
 def _step(fields: dict[str, Any], tensors: list[Tensor]) -> Step:
-    """An operation that its own rule accepts, with the parameters that the rule leaves."""
+    """Return a step whose operation accepts it by its own rule, with its parameters completed."""
     operation = OPERATIONS[fields["op"]]
     inputs = [None if n is None else tensors[_index(n, tensors)] for n in fields["inputs"]]
     outputs = [tensors[_index(n, tensors)] for n in fields["outputs"]]

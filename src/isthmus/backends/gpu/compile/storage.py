@@ -1,7 +1,6 @@
-"""How elements lie in memory, and the OpenCL C that turns them into what kernels compute with, and back.
+"""The storage of elements in memory, and the OpenCL C that converts them to what kernels compute with, and back.
 
-fp32, fp16 and fixed-point numbers are computed with as floats, whatever they are stored as; integers and booleans
-as themselves.
+Kernels compute with fp32, fp16 and fixed-point numbers as floats, and with integers and booleans as they are.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ C_TYPES = {
     "f32": "float", "f16": "half", "i8": "char", "u8": "uchar", "i16": "short", "u16": "ushort", "i32": "int",
     "u32": "uint", "i64": "long", "u64": "ulong", "bool": "uchar",
 }  # fmt: skip
-"""OpenCL's names of the types that elements are stored as."""
+"""The OpenCL names of the types that elements are stored as."""
 SIZES = {
     "f32": 4, "f16": 2, "i8": 1, "u8": 1, "i16": 2, "u16": 2, "i32": 4, "u32": 4, "i64": 8, "u64": 8, "bool": 1,
 }  # fmt: skip
@@ -25,7 +24,7 @@ KINDS: dict[DataType, str] = {
     DataType.INT_16: "i16", DataType.UINT_16: "u16", DataType.INT_32: "i32", DataType.UINT_32: "u32",
     DataType.INT_64: "i64", DataType.UINT_64: "u64", DataType.BOOL_8: "bool",
 }  # fmt: skip
-"""Kinds of the plain types; the device has no doubles that one could rely on."""
+"""Kinds of the plain types. Doubles are missing, because devices need not support them."""
 
 
 VECTORS = "".join(
@@ -33,25 +32,27 @@ VECTORS = "".join(
     for name, size in sorted({(C_TYPES[kind], SIZES[kind]) for kind in C_TYPES if kind != "f16"})
     for width in (2, 4, 8)
 )
-"""Vectors that need no more alignment than their elements. Reading one through a pointer is one instruction where
-``vload`` is a call, as it is on PoCL."""
+"""Vector types that need no more alignment than their elements. Reading one through a pointer is one instruction where
+``vload`` is a call, as it is on PoCL.
+"""
 
 
 @dataclass(frozen=True)
 class OperandStorage:
-    """How one operand of a kernel is stored.
+    """The storage of one operand of a kernel.
 
     Parameters
     ----------
     kind
         The stored type.
     real
-        Whether elements mean reals, computed with as floats.
+        Whether elements represent reals, which are computed with as floats.
     quantized
-        Whether a scale and a zero point say which: the kernel has them as ``<name>_scale`` and ``<name>_zero``.
+        Whether elements have a scale and a zero point: the kernel has them as ``<name>_scale`` and ``<name>_zero``.
     steps
-        How reals become steps of the scale before they are rounded: by a quotient with ``<name>_divisor``, by a product
-        with ``<name>_factor``, the reciprocal, as LiteRT does it; or they are in steps already.
+        How reals are converted to units of the scale before they are rounded: "quotient" divides by ``<name>_divisor``;
+        "product" multiplies by ``<name>_factor``, the reciprocal, as LiteRT does; with "given" they are in these units
+        already.
     """
 
     kind: str
@@ -75,7 +76,7 @@ class OperandStorage:
         return SIZES[self.kind]
 
     def load(self, name: str, index: str, width: int = 1, aligned: bool = False) -> str:
-        """`width` elements from `index` on, as what they are computed with."""
+        """Return an expression for `width` elements from `index` on, in the type that kernels compute with."""
         if self.kind == "f16":
             return f"vload_half({index}, {name})" if width == 1 else f"vload_half{width}(0, {name} + ({index}))"
         if width == 1:
@@ -90,7 +91,7 @@ class OperandStorage:
         return f"(convert_float{wide}({stored}) - {name}_zero) * {name}_scale"
 
     def store(self, name: str, index: str, value: str, width: int = 1, aligned: bool = False) -> str:
-        """The statement that stores `width` computed elements from `index` on."""
+        """Return the statement that stores `width` computed elements from `index` on."""
         if self.kind == "f16":
             if width == 1:
                 return f"vstore_half({value}, {index}, {name});"
@@ -105,7 +106,7 @@ class OperandStorage:
         return f"*(global {self.c_type}{width}{'' if aligned else '_u'} *)({name} + ({index}))"
 
     def _store_rounded(self, name: str, index: str, value: str, width: int, aligned: bool) -> str:
-        """The statement that rounds reals to steps, and stores these."""
+        """Return the statement that rounds reals to units of the scale and stores them."""
         wide = "" if width == 1 else str(width)
         steps = {"quotient": f" / {name}_divisor", "product": f" * {name}_factor", "given": ""}[self.steps]
         element, value = self._element(name, index, width, aligned), f"({value}){steps}"
@@ -117,7 +118,7 @@ FP16 = OperandStorage("f16", real=True)
 
 
 def stored_kind(dtype: DataType) -> str | None:
-    """The kind of a type's stored elements; None where kernels do not know it."""
+    """Return the kind of a type's stored elements, or None if kernels do not support it."""
     if dtype.is_fixed_point:
         return KINDS[DataType.of(dtype.numpy)]
     return KINDS.get(dtype)

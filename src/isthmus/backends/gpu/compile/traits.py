@@ -1,4 +1,4 @@
-"""What lowering wants to know of a device, and the precision that it lowers for. Whoever has a device fills this in."""
+"""Traits of a device that lowering depends on, and the precision that it lowers for. The backend fills them in."""
 
 from __future__ import annotations
 
@@ -8,34 +8,36 @@ from typing import Literal
 
 
 class FloatStorage(Enum):
-    """How floats are kept between operations. Arithmetic is in single precision in either case: sums in fp16 lose too
-    much, and storing fp16 needs no extension."""
+    """The storage of floats between operations. Arithmetic is always in single precision: sums in fp16 lose too much,
+    and storing fp16 needs no extension.
+    """
 
     FP32 = "fp32"
     FP16 = "fp16"
-    """Constants and intermediates are stored as fp16, but for those that would lose too much; inputs, outputs and
-    state keep their declared types."""
+    """Constants and intermediates are stored as fp16, except those that would lose too much. Inputs, outputs and state
+    keep their declared types.
+    """
 
 
 @dataclass(frozen=True)
 class DeviceTraits:
-    """An OpenCL device as far as kernels depend on it.
+    """The properties of an OpenCL device that kernels depend on.
 
     Parameters
     ----------
     kind
-        "cpu": work-groups are loops over vectors, and local memory is ordinary memory. "gpu": work-groups are threads
-        side by side, and local memory is fast.
+        "cpu": work-groups are loops over vectors, and local memory is ordinary memory. "gpu": work-groups are parallel
+        threads, and local memory is fast.
     vector_width
         Floats in a vector register of a CPU.
     local_bytes
-        Local memory of a work-group.
+        Bytes of local memory of a work-group.
     max_group
-        The most work-items of a work-group.
+        The largest number of work-items of a work-group.
     compute_units
-        Work-groups that run at a time, or processors that share them.
+        The number of work-groups that run at a time, or of processors that share them.
     alignment
-        What the addresses of memory objects are a multiple of, in bytes (CL_DEVICE_MEM_BASE_ADDR_ALIGN / 8).
+        The alignment of memory objects in bytes (CL_DEVICE_MEM_BASE_ADDR_ALIGN / 8).
     largest_allocation
         Bytes of the largest memory object.
     """

@@ -1,9 +1,9 @@
-"""What a small change of an operand changes in the end: gradients, one operation backwards at a time.
+"""Gradients, one operation backwards at a time: how a small change of an operand affects the outputs.
 
-The reference of an operation says how results follow from operands; this says how a sum over its results, each with a
-weight of its own, follows from a change of one operand. Products, movements, resizing, means and whatever works element
-by element are followed exactly, to the precision of single floats. Of all others the strength is measured by changing
-the operand at random, and spread evenly: good enough to compare operands by what they matter.
+The reference of an operation computes results from operands. This module computes how a weighted sum of the results
+changes with one operand. Products, data movement, resizing, means and element-wise operations are differentiated
+exactly, to single precision. For all others the magnitude is measured by random changes of the operand and spread
+evenly, which is good enough to compare the importance of operands.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from isthmus.graph.traits import Picks, ProductKind
 from isthmus.prepare.geometry.resize import RESIZES, resize_params
 
 _STEP = 2.0**-8
-"""The part of its value by which an element is changed to see what becomes of it."""
+"""The fraction of its value by which an element is changed to measure the effect."""
 _SAMPLES = 2
 _LARGEST_PLACE = 1 << 24
-"""Whole numbers up to here are exact in single floats."""
+"""The largest value up to which all integers are exact in single precision."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Computed:
     results: Sequence[np.ndarray]
 
     def again(self, index: int, array: np.ndarray) -> list[np.ndarray]:
-        """The results with another value of one operand."""
+        """Return the results with another value of one operand."""
         arrays = [array if i == index else value for i, value in enumerate(self.arrays)]
         return evaluate(self.op, self.inputs, arrays, dict(self.params), self.outputs)
 
@@ -50,7 +50,7 @@ class Computed:
 def backward(
     done: Computed, index: int, gradients: Sequence[np.ndarray | None], random: np.random.Generator
 ) -> np.ndarray:
-    """The gradient of operand `index` from those of the results (None where a result does not matter)."""
+    """Return the gradient of operand `index` from those of the results (None for a result that does not matter)."""
     value = done.arrays[index]
     assert value is not None
     traits, gradient = OPERATIONS[done.op].traits, gradients[0]
@@ -76,7 +76,7 @@ def backward(
 
 
 def _along(shape: Sequence[int], gradient: np.ndarray) -> np.ndarray:
-    """A gradient summed over the axes along which an operand was repeated."""
+    """Sum a gradient over the axes along which an operand was broadcast."""
     lead = gradient.ndim - len(shape)
     total = gradient.sum(tuple(range(lead))) if lead else gradient
     repeated = tuple(axis for axis, size in enumerate(shape) if size == 1 and total.shape[axis] != 1)
@@ -91,7 +91,7 @@ def _element_wise(done: Computed, index: int, value: np.ndarray, gradient: np.nd
 
 
 def _moved(done: Computed, index: int, value: np.ndarray, gradients: Sequence[np.ndarray | None]) -> np.ndarray:
-    """Every result says which element it is; what an element is worth is the sum over its results."""
+    """Move element numbers instead of values; an element's gradient is the sum over the results that it became."""
     places = np.arange(1, value.size + 1, dtype=np.float32).reshape(value.shape)
     arrays = [
         places if i == index else np.zeros_like(a) if a is not None and a.dtype == np.float32 else a
@@ -146,7 +146,7 @@ def _transposed(done: Computed, index: int, gradient: np.ndarray) -> np.ndarray 
 
 
 def _by_group(rows: np.ndarray, matrices: np.ndarray) -> np.ndarray:
-    """[..., group, a] by [group, a, b], with as few products of matrices as can be."""
+    """Multiply [..., group, a] by [group, a, b], with as few matrix products as possible."""
     if matrices.shape[0] == 1:
         return np.tensordot(rows[..., 0, :], matrices[0], 1)[..., None, :]
     if matrices.shape[1] == matrices.shape[2] == 1:
@@ -202,13 +202,13 @@ def _reduced(done: Computed, value: np.ndarray, gradient: np.ndarray) -> np.ndar
 
 
 def _pooled(done: Computed, value: np.ndarray, gradient: np.ndarray) -> np.ndarray:
-    """As a convolution of every channel with equal taps; windows at edges count their padding."""
+    """Treat pooling as a convolution of every channel with equal taps; windows at edges count their padding."""
     kernel = [int(n) for n in done.params["filter_size"]]
     channels = value.shape[-1]
     taps = np.full((*kernel, 1, channels), 1 / prod(kernel), np.float32)
     pads, stride = pads_of(done.params, 2).copy(), done.params["stride"]
     for axis, count in enumerate(done.outputs[0].dims[1:-1]):
-        # Rounding up lets the last window reach beyond the padding.
+        # Rounding up the output size lets the last window extend beyond the padding.
         reach = (count - 1) * int(stride[axis]) + kernel[axis]
         pads[axis, 1] = max(pads[axis, 1], reach - value.shape[axis + 1] - pads[axis, 0])
     params = {"pad_amount": pads, "stride": stride}
@@ -220,7 +220,7 @@ def _pooled(done: Computed, value: np.ndarray, gradient: np.ndarray) -> np.ndarr
 def _measured(
     done: Computed, index: int, value: np.ndarray, gradients: Sequence[np.ndarray | None], random: np.random.Generator
 ) -> np.ndarray:
-    """A gradient of the right length in a direction by chance."""
+    """Return a gradient of the measured magnitude with random signs."""
     size = _STEP * (float(np.sqrt(np.mean(np.square(value, dtype=np.float64)))) or 1.0)
     power = 0.0
     for _ in range(_SAMPLES):

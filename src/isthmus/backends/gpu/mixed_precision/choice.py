@@ -1,7 +1,7 @@
-"""Which tensors are stored as fp16: as many as possible, as long as outputs stay near to those of fp32.
+"""The choice of tensors to store as fp16: as many as possible, as long as outputs stay close to those of fp32.
 
-A graph is tried with fp16 for everything. Where its outputs are off by too much, gradients tell how much of that the
-rounding of each tensor causes, and those that cause most for their bytes stay fp32.
+A graph is first tried with everything in fp16. If its outputs are off by too much, gradients tell how much of that the
+rounding of each tensor causes. The tensors that cause most per byte stay fp32.
 """
 
 from __future__ import annotations
@@ -21,31 +21,33 @@ from isthmus.prepare.storage import names_anew
 from isthmus.prepare.work import Work
 
 SMALL = 4096
-"""Constants up to so many elements, as factors of channels and small filters, would lose more than they save."""
+"""Constants of up to this many elements, such as channel factors and small filters, would lose more than they save."""
 LIMIT = 1.25e-2
-"""How far off outputs may be in a trial, as a part of their largest value; others may be off by a little more."""
+"""The largest error of outputs in a trial, as a fraction of their largest value; on other inputs it may be a little
+larger.
+"""
 LARGEST = 16384.0
-"""The largest value in a trial that is trusted to stay below the largest of fp16, 65,504."""
+"""The largest value in a trial that is trusted to stay below the maximum of fp16, 65,504."""
 MOST_WORK = 1 << 30
-"""Multiplications of a graph that is tried out."""
+"""The largest number of multiplications of a graph that is tried."""
 MOST_BYTES = 1 << 27
-"""Bytes of all its results, which a trial keeps."""
+"""The largest size in bytes of all its results, which a trial keeps."""
 ROUNDS = 3
-"""How often a choice is tried."""
+"""The largest number of times that a choice is tried."""
 
 
 @dataclass(frozen=True)
 class PrecisionChoice:
-    """What is stored as fp16.
+    """The choice of tensors that are stored as fp16.
 
     Parameters
     ----------
     fp16
-        Intermediates and constants.
+        Intermediates and constants that are stored as fp16.
     fp32
-        Those that could have been fp16, but would have lost too much.
+        Tensors that could have been fp16, but would have lost too much.
     off
-        How far off outputs were in the last trial, as a part of the largest value; None where there was none.
+        The error of outputs in the last trial, as a fraction of the largest value; None if there was no trial.
     """
 
     fp16: frozenset[Tensor]
@@ -55,7 +57,7 @@ class PrecisionChoice:
 
 @dataclass(frozen=True)
 class _Group:
-    """Tensors that are stored alike, because they are the same bytes."""
+    """Tensors that are stored alike, because they share their bytes."""
 
     tensors: tuple[Tensor, ...]
 
@@ -65,7 +67,7 @@ class _Group:
 
 
 def choose(work: Work) -> PrecisionChoice:
-    """Choose what is stored as fp16."""
+    """Choose which tensors are stored as fp16."""
     exact = {tensor for tensor in _constants(work) if tensor.data is not None and is_exact_in_fp16(tensor.data)}
     groups = [*_intermediates(work), *(_Group((tensor,)) for tensor in _constants(work) if tensor not in exact)]
     if not groups or not _may_try(work):
@@ -75,7 +77,7 @@ def choose(work: Work) -> PrecisionChoice:
         with np.errstate(all="ignore"):
             return _tried(made, exact, groups)
     except (QnnError, ArithmeticError, LookupError, ValueError):
-        # The reference refuses what engines execute without looking, as an index that leads nowhere.
+        # The reference refuses what engines execute unchecked, such as an index out of range.
         return _choice(exact, groups, (), None)
 
 
@@ -101,7 +103,7 @@ def _tried(made: list[PrecisionTrial], exact: set[Tensor], groups: list[_Group])
             losses = trial.losses(each, [tensor for group in others for tensor in group.tensors])
             whole = sum(losses.values()) or 1.0
             for group in others:
-                # In squares of the limit: what is off by chance adds up in squares.
+                # In squares of the limit, because random errors add up in squares.
                 shares[group] += sum(losses[t] for t in group.tensors) / whole * (min(off, 1.0) / LIMIT) ** 2
     order = sorted(others, key=lambda group: shares[group] / group.nbytes)
     allowed = 1.0
@@ -139,9 +141,9 @@ def _constants(work: Work) -> list[Tensor]:
 
 
 def _intermediates(work: Work) -> Iterator[_Group]:
-    """List the intermediates that could be fp16, those that may share bytes together.
+    """Yield the intermediates that could be fp16; those that may share bytes form one group.
 
-    What may share bytes with an input, an output or a state is stored as that is.
+    Tensors that may share bytes with an input, an output or a state are stored as that is.
     """
     group_of: dict[Tensor, set[Tensor]] = {}
     steps = work.ordered()
@@ -164,7 +166,7 @@ def _intermediates(work: Work) -> Iterator[_Group]:
 
 
 def _may_try(work: Work) -> bool:
-    """Whether a graph is small enough to be computed in numpy a few times."""
+    """Return whether a graph is small enough to be computed in numpy a few times."""
     multiplications = nbytes = 0
     for step in work.steps:
         nbytes += sum(tensor.nbytes for tensor in step.outputs)

@@ -1,7 +1,7 @@
-"""FLOAT_32 tensors that are stored as fp16, and a graph whose tensors are replaced by such.
+"""FLOAT_32 tensors that are stored as fp16, and the replacement of a graph's tensors by them.
 
-The declared type stays what it is, so every rule of an operation holds as before; only the bytes are fewer. Planning
-counts those, and an engine that knows `Fp16Tensor` converts on loads and stores.
+The declared type stays the same, so every rule of an operation applies as before; only the size differs. Planning uses
+that size, and an engine that knows `Fp16Tensor` converts on loads and stores.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ class Fp16Tensor(Tensor):
 
     @property
     def itemsize(self) -> int:
-        """How many bytes one element takes."""
+        """Bytes of one element."""
         return 2
 
 
 def to_fp16(array: np.ndarray) -> np.ndarray:
-    """Convert to fp16; what is too large becomes the largest."""
+    """Convert to fp16; values that are too large become the largest one."""
     limit = np.finfo(np.float16).max
     return np.clip(array, -limit, limit).astype(np.float16)
 
@@ -35,12 +35,12 @@ def round_to_fp16(array: np.ndarray) -> np.ndarray:
 
 
 def is_exact_in_fp16(array: np.ndarray) -> bool:
-    """Whether fp16 holds all values without a loss."""
+    """Return whether fp16 holds all values exactly."""
     return bool(np.array_equal(round_to_fp16(array), array))
 
 
 def store_as_fp16(work: Work, tensors: Collection[Tensor]) -> None:
-    """Store intermediates and constants as fp16; new values of states are stored as states are."""
+    """Store intermediates and constants as fp16; new values of states are stored as the states are."""
     replaced: dict[Tensor, Tensor] = {}
 
     def stored(tensor: Tensor | None) -> Tensor | None:

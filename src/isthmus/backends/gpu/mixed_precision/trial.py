@@ -1,7 +1,7 @@
-"""A trial of a graph in numpy on made-up inputs: its outputs in fp32, and how far off they are with fp16.
+"""A trial of a graph in numpy on generated inputs: its outputs in fp32, and their errors with fp16.
 
-Nobody knows what a graph will be given. Three inputs are made up for it: noise, and two that are like pictures, with
-soft colours and sharp edges. They are the same every time, so that a graph is prepared the same every time.
+The inputs of a graph are not known in advance. Three are generated: noise, and two that resemble pictures, with soft
+colours and sharp edges. They are always the same, so that a graph is always prepared in the same way.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from isthmus.prepare.work import Work
 
 Values = dict[Tensor, np.ndarray]
 _TINY = 1e-6
-"""The least that counts as the largest value of an output."""
+"""The smallest number that is used as the largest value of an output."""
 
 
 @dataclass
 class PrecisionTrial:
-    """One input, and what became of it.
+    """One generated input, and the values computed from it.
 
     Parameters
     ----------
     steps
         All steps in order.
     ends
-        What the client or the next execution sees.
+        Tensors that the client or the next execution sees.
     values
-        All tensors as they are computed with floats.
+        The values of all tensors, computed with floats.
     """
 
     steps: list[Step]
@@ -52,7 +52,7 @@ class PrecisionTrial:
                 self._scales[tensor] = max(float(largest), _TINY)
 
     def errors(self, fp16: Collection[Tensor]) -> Values:
-        """Compute how far off every float output is with some tensors as fp16, as a part of its largest value."""
+        """Compute the error of every float output with some tensors as fp16, as a fraction of its largest value."""
         made = {tensor for step in self.steps for tensor in step.outputs}
         given = {tensor: value for tensor, value in self.values.items() if tensor not in made}
         found = _run(self.steps, given, set(self._scales), fp16)
@@ -62,7 +62,7 @@ class PrecisionTrial:
         }
 
     def losses(self, off: Values, tensors: Collection[Tensor]) -> dict[Tensor, float]:
-        """Estimate what rounding each tensor to fp16 adds to squared errors; outputs count by how far off they are."""
+        """Estimate what rounding each tensor to fp16 adds to squared errors; outputs are weighted by their errors."""
         random = np.random.default_rng(self.seed)
         gradients: Values = {}
         for tensor, error in off.items():
@@ -95,7 +95,7 @@ class PrecisionTrial:
 
 
 def trials(work: Work) -> list[PrecisionTrial]:
-    """A graph tried with each of the inputs that are made up."""
+    """Try a graph with each of the generated inputs."""
     steps = work.ordered()
     ends = [*work.outputs, *(value for value in work.updates.values() if not value.is_static)]
     made = []
@@ -103,7 +103,7 @@ def trials(work: Work) -> list[PrecisionTrial]:
         random = np.random.default_rng(seed)
         given = {}
         for tensor in work.inputs:
-            # Of integers, small enough for an index and as good as any for a mask.
+            # For integers: small enough for an index, and as good as any for a mask.
             made_up = tensor.elements and tensor.dtype.is_float
             value = kind(tensor.dims, random) if made_up else random.integers(0, 2, tensor.dims)
             given[tensor] = np.asarray(value, tensor.dtype.numpy)
@@ -115,12 +115,12 @@ def trials(work: Work) -> list[PrecisionTrial]:
 
 
 def _noise(dims: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
-    """From -1 to 1."""
+    """Return noise from -1 to 1."""
     return random.uniform(-1, 1, dims)
 
 
 def _picture(dims: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
-    """From 0 to 1: soft colours, and in places black and white strokes a few elements wide."""
+    """Return a picture from 0 to 1: soft colours, and in places black and white strokes a few elements wide."""
     colours, places, strokes = (_field(dims, widest, random) for widest in (None, None, 4))
     colourless = tuple(axis for axis, size in enumerate(dims) if 1 < size <= 4)
     places, strokes = (np.broadcast_to(f.mean(colourless, keepdims=True), dims) for f in (places, strokes))
@@ -128,7 +128,7 @@ def _picture(dims: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
 
 
 def _signed_picture(dims: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
-    """From -1 to 1."""
+    """Return a picture from -1 to 1."""
     return _picture(dims, random) * 2 - 1
 
 
@@ -136,7 +136,7 @@ _INPUTS = (_noise, _picture, _signed_picture)
 
 
 def _field(dims: tuple[int, ...], widest: int | None, random: np.random.Generator) -> np.ndarray:
-    """From 0 to 1, neighbours along every long axis nearly the same."""
+    """Return random values from 0 to 1 whose neighbours along every long axis are nearly equal."""
     value = np.asarray(random.standard_normal(dims))
     for axis, size in enumerate(dims):
         if size > 8:
@@ -146,7 +146,7 @@ def _field(dims: tuple[int, ...], widest: int | None, random: np.random.Generato
 
 
 def _blurred(value: np.ndarray, axis: int, width: int) -> np.ndarray:
-    """Means of `width` neighbours, around the end."""
+    """Return the sums of `width` neighbours along an axis, wrapping around at the end."""
     size = value.shape[axis]
     sums = np.cumsum(np.concatenate([value, np.take(value, range(width), axis)], axis), axis)
     return np.take(sums, range(width, width + size), axis) - np.take(sums, range(size), axis)
@@ -170,7 +170,7 @@ def _run(steps: list[Step], given: Values, wanted: Collection[Tensor] | None, fp
 
 
 def _computed(step: Step, arrays: list[np.ndarray | None]) -> list[np.ndarray]:
-    """What a step gives, without its clamp."""
+    """Return the results of a step without its clamp."""
     if step.op in PRODUCTS and all(array is None or array.dtype == np.float32 for array in arrays):
         params = OPERATIONS[step.op].complete(step.name, step.params)
         return [single(step.op, arrays, params, step.outputs)]
@@ -178,13 +178,13 @@ def _computed(step: Step, arrays: list[np.ndarray | None]) -> list[np.ndarray]:
 
 
 def _loss(value: np.ndarray, gradient: np.ndarray) -> float:
-    """What rounding adds: each element is off by up to half of its last digit, by chance."""
+    """Return the loss from rounding: each element has a random error of up to half of its last digit."""
     digit = np.ldexp(np.float32(1), np.frexp(np.maximum(np.abs(value), np.float32(2.0**-14)))[1] - 11)
     return float(np.square(gradient * digit, dtype=np.float64).sum()) / 12
 
 
 def _weights_loss(done: Computed, index: int, gradients: list[np.ndarray | None]) -> float:
-    """What rounding a constant adds: all results are off together."""
+    """Return the loss from rounding a constant, which changes all results together."""
     value = done.arrays[index]
     assert value is not None
     total = 0.0

@@ -1,5 +1,5 @@
-"""OpenCL, as far as a backend needs it: devices, contexts, memory objects, programs, commands and events.
+"""The part of OpenCL that a backend needs: devices, contexts, memory objects, programs, commands and events.
 
-The library is called by its C functions, so nothing here needs a Python package for OpenCL; what a client has of one
-(pyopencl) is taken by its handle. Every error of the library becomes a `QnnError` in `status`.
+The library is called through its C functions, so no Python package for OpenCL is needed. A client's objects of such a
+package (pyopencl) are accepted by their handles. Every error of the library becomes a `QnnError` in `status`.
 """

@@ -1,7 +1,8 @@
-"""Cells: words that hold references of OpenCL's, filled and emptied where no handler of a signal can come between.
+"""Cells: words that hold OpenCL references; no signal handler can intervene while they are filled or emptied.
 
-What makes or retains an object also puts it into the cell, and what releases it also strikes it out, in one call of C:
-a `deque` runs an iterator of C functions to its end. So nothing is lost or released twice, wherever a handler raises.
+Creating or retaining an object also stores it in the cell, and releasing it also clears the cell, in one C call: a
+`deque` runs an iterator of C functions to its end. So no reference is lost or released twice, wherever a signal handler
+raises.
 """
 
 from __future__ import annotations
@@ -14,18 +15,18 @@ from typing import Any
 
 
 def store(cell: Any, index: int, values: Iterable[Any]) -> None:
-    """Put what an iterator gives into a cell; one call of C if the iterator is C."""
+    """Store the values of an iterator in a cell; this is one C call if the iterator is implemented in C."""
     deque(map(setitem, (cell,), (index,), values), maxlen=0)
 
 
 def store_retained(cell: Any, index: int, retain: Callable[[int], int], handle: int) -> None:
-    """Retain an object, and put it into a cell if that succeeds."""
+    """Retain an object, and store it in a cell if that succeeds."""
     store(cell, index, compress((handle,), map(not_, map(retain, (handle,)))))
 
 
 def give_back(cell: Any, index: int, release: Callable[[int], object]) -> None:
-    """Release what stands in a cell, if anything does, and strike it out; also by several threads at a time."""
-    # A pair is whole before any of it is used, and neither half lets another thread run: it is struck out before it is
-    # released, which does.
+    """Release the object in a cell, if there is one, and clear the cell; several threads may do so at once."""
+    # Each pair is complete before any of it is used, and building it lets no other thread run. So the cell is cleared
+    # before the release, which does let other threads run.
     content = zip(map(getitem, (cell,), (index,)), map(setitem, (cell,), (index,), (0,)), strict=True)
     deque(map(release, filter(None, chain.from_iterable(content))), maxlen=0)

@@ -1,6 +1,6 @@
-"""Commands: what the queue of a device can be told to do.
+"""Commands that can be enqueued on a device.
 
-Every launch has a kernel object of its own whose arguments were set before.
+Every launch has its own kernel object, whose arguments were set before.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ class Command:
     Parameters
     ----------
     operands
-        What the kind says, see `CommandKind`.
+        The operands of the kind, see `CommandKind`.
     label
-        What it is for, for messages.
+        The purpose of the command, for messages.
     kernel
-        What it launches, which is kept alive.
+        The kernel that it launches, which is kept alive.
     """
 
     kind: CommandKind
@@ -36,31 +36,31 @@ class Command:
 
 
 def launch(kernel: Owned, global_size: Sequence[int], local_size: Sequence[int], label: str) -> Command:
-    """Run a kernel whose arguments are set; without a local size the driver chooses one."""
+    """Return a command that runs a kernel whose arguments are set; without a local size the driver chooses one."""
     operands = (kernel.handle, len(global_size), int(bool(local_size)))
     return Command(CommandKind.LAUNCH, operands, label, kernel, tuple(global_size), tuple(local_size))
 
 
 def write(memory: int, offset: int, nbytes: int, address: int, label: str) -> Command:
-    """Transfer host memory to the device."""
+    """Return a command that transfers host memory to the device."""
     return Command(CommandKind.WRITE, (memory, offset, nbytes, address), label)
 
 
 def read(memory: int, offset: int, nbytes: int, address: int, label: str) -> Command:
-    """Transfer memory of the device to the host."""
+    """Return a command that transfers memory of the device to the host."""
     return Command(CommandKind.READ, (memory, offset, nbytes, address), label)
 
 
 def map_at(memory: int, nbytes: int, address: int, label: str) -> Command:
-    """Hand memory over to the host, which sees it at an address."""
+    """Return a command that hands memory over to the host by mapping it at an address."""
     return Command(CommandKind.MAP, (memory, 0, nbytes, numbers.MAP_READ | numbers.MAP_WRITE, address), label)
 
 
 def unmap(memory: int, address: int, label: str) -> Command:
-    """Hand memory over to the device."""
+    """Return a command that hands memory over to the device."""
     return Command(CommandKind.UNMAP, (memory, 0, 0, address), label)
 
 
 def refuse_mapped(memory: int, label: str) -> Command:
-    """Refuse the execution if somebody has the memory mapped."""
+    """Return a command that refuses the execution if the memory is mapped."""
     return Command(CommandKind.UNMAPPED, (memory,), label)

@@ -1,4 +1,4 @@
-"""From the loop to machine code, as a program of its own: the process that runs models never loads numba."""
+"""The compiler of the command loop, a program of its own: the process that runs models never loads numba."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _OPTIONS: dict[str, Any] = {
 _MAY_CALL = frozenset(("syscall",))
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
 _OPERANDS = 10
-"""As many as any function of OpenCL here has; what a function does not have is passed all the same and ignored."""
+"""The largest number of operands of the OpenCL functions used here. Functions with fewer operands ignore the rest."""
 _CLOCK_MONOTONIC = 1
 _FUTEX_WAIT, _FUTEX_WAKE = 0 | 128, 1 | 128
 
@@ -44,7 +44,7 @@ def _pointer(builder: Any, address: Any) -> Any:
 
 
 def _calling(answer: ir.Type) -> Any:
-    """An intrinsic that calls the C function at an address; on both processors every operand takes a 64-bit place."""
+    """Return an intrinsic that calls the C function at an address; on both processors every operand takes 64 bits."""
 
     @intrinsic
     def call(context: Any, function: Any, a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any, i: Any,
@@ -69,7 +69,7 @@ def _load(context: Any, address: Any) -> Any:
 
 @intrinsic
 def _low_half(context: Any, word: Any) -> Any:
-    """The 32-bit number with a sign that stands in the low half of a word."""
+    """Return the signed 32-bit number in the low half of a word."""
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.sext(builder.trunc(args[0], _I32), _I64)
@@ -78,7 +78,7 @@ def _low_half(context: Any, word: Any) -> Any:
 
 
 def _scope(architecture: str) -> dict[str, Any]:
-    """What the functions of the loop find under the names that they use."""
+    """Return the global names that the functions of the loop use."""
     futex, clock, nanosleep, give_way = (numbers[architecture] for numbers in (FUTEX, CLOCK, NANOSLEEP, YIELD))
     inline: Callable[[Any], Any] = njit(forceinline=True, **_OPTIONS)
 
@@ -122,7 +122,7 @@ def _scope(architecture: str) -> dict[str, Any]:
 
 
 def compile_function(name: str, triple: str) -> bytes:
-    """The object file of one function of the loop, for every machine of an architecture."""
+    """Compile one function of the loop to an object file, for every machine of an architecture."""
     scope = _scope(triple.partition("-")[0])
     for part in ("enqueue", "wait"):
         scope[part] = njit(forceinline=True, **_OPTIONS)(FunctionType(getattr(loop, part).__code__, scope, part))

@@ -1,7 +1,7 @@
-"""A context of OpenCL with its queue on one device: our own, or the client's.
+"""An OpenCL context with its queue on one device: our own, or the client's.
 
-A device that no longer answers is lost, and everything of its context with it. Whoever uses it is told so, and nobody
-waits for it again.
+A device that no longer answers is lost, and everything in its context with it. Every later use fails with an error, and
+nothing waits for the device again.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class ClContext:
     Parameters
     ----------
     device
-        The device it is on.
+        The device that it is on.
     context, queue
-        References.
+        References to the OpenCL context and queue.
     is_own
-        Whether nobody else has them: then a lost one can be replaced.
+        Whether only we use them, so that lost ones can be replaced.
     """
 
     def __init__(self, device: ClDevice, context: Owned, queue: Owned, is_own: bool) -> None:
@@ -44,13 +44,13 @@ class ClContext:
         self._users: weakref.WeakSet[Any] = weakref.WeakSet()
         self._closed = False
         self.patience = PATIENCE
-        """Seconds that the device may take for one thing, before it counts as lost."""
+        """Seconds that the device may take for one operation before it counts as lost."""
         self.lost: str | None = None
-        """Why it is lost, as a sentence part."""
+        """The reason why it is lost, as part of a sentence."""
 
     @classmethod
     def create(cls, device: ClDevice) -> ClContext:
-        """A context and a queue of our own."""
+        """Create our own context and queue."""
         what, handles = f"OpenCL context on {device}", (c_void_p * 1)(device.handle)
         properties = (ctypes.c_ssize_t * 3)(numbers.CONTEXT_PLATFORM, device.platform, 0)
         context = Owned.make(what, "clCreateContext", properties, 1, handles, None, None)
@@ -58,13 +58,13 @@ class ClContext:
 
     @classmethod
     def of_client(cls, context: Any, queue: Any) -> ClContext:
-        """The client's context, its queue, or both.
+        """Wrap the client's context, its queue, or both.
 
         Raises
         ------
         QnnError
-            BACKEND_INCONSISTENT_CONFIG if the queue is another context's, BACKEND_INVALID_CONFIG if it keeps no order
-            or the context has several devices and no queue says which.
+            BACKEND_INCONSISTENT_CONFIG if the queue belongs to another context, BACKEND_INVALID_CONFIG if the queue is
+            out of order, or if the context has several devices and there is no queue.
         """
         found, code = own_library(), Code.BACKEND_INVALID_CONFIG
         what = "the client's OpenCL context"
@@ -96,16 +96,16 @@ class ClContext:
 
     @property
     def handle(self) -> int:
-        """OpenCL's context."""
+        """The OpenCL context."""
         return self._context.handle
 
     @property
     def queue(self) -> int:
-        """OpenCL's queue."""
+        """The OpenCL queue."""
         return self._queue.handle
 
     def profiling_queue(self) -> int:
-        """A queue that notes when commands begin and end; made when it is first needed."""
+        """Return a queue that records when commands begin and end; it is created on first use."""
         with self._lock:
             if self._profiling is None:
                 flags = numbers.QUEUE_PROFILING_ENABLE
@@ -115,37 +115,37 @@ class ClContext:
             return self._profiling.handle
 
     def check(self, what: str) -> None:
-        """Refuse to be used after its device is lost or it was closed."""
+        """Raise an error if the device is lost or the context was closed."""
         if self.lost is not None:
             raise self.loss(what)
         if self._closed:
             raise QnnError(Code.CONTEXT_INVALID_HANDLE, what, "its OpenCL context has been freed")
 
     def lose(self, why: str) -> None:
-        """Say that the device does not answer any more."""
+        """Record that the device no longer answers."""
         if self.lost is None:
             self.lost = why
 
     def loss(self, what: str) -> QnnError:
-        """The error of whoever used a lost device."""
+        """Return the error for the use of a lost device."""
         remedy = "Create a new context." if self.is_own else "Create a backend on another OpenCL context."
         rule = f"the device {self.device} is lost: {self.lost}"
         return QnnError(Code.COMMON_SYSTEM_COMMUNICATION, what, rule, remedy)
 
     def keep_for(self, user: Any) -> None:
-        """Have the queue stay until something that needs it to end has left, or is forgotten."""
+        """Keep the queue until `user`, which needs it for its release, has left or was collected."""
         with self._lock:
             self._users.add(user)
 
     def leave(self, user: Any) -> None:
-        """Say that it has ended."""
+        """Record that `user` has been released."""
         with self._lock:
             self._users.discard(user)
             if self._closed and not self._users:
                 self._give_back()
 
     def close(self) -> None:
-        """Take no more work, and give everything back once nothing needs it to end; safe to call again."""
+        """Accept no more work, and release everything once nothing needs it any more; safe to call again."""
         with self._lock:
             self._closed = True
             if not self._users:

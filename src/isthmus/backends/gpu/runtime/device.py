@@ -1,6 +1,6 @@
-"""OpenCL devices: what there are, what each can do, and which one is meant.
+"""OpenCL devices: which ones exist, what each can do, and which one is used.
 
-One is named by the configuration, by ``ISTHMUS_OPENCL_DEVICE``, or by nobody: then the best available is taken.
+The configuration or ``ISTHMUS_OPENCL_DEVICE`` names the device; otherwise the best one available is used.
 """
 
 from __future__ import annotations
@@ -20,24 +20,25 @@ VARIABLE = "ISTHMUS_OPENCL_DEVICE"
 
 @dataclass(frozen=True)
 class ClDevice:
-    """A device, and the facts about it that others decide by.
+    """A device, and the facts about it that decisions depend on.
 
     Parameters
     ----------
     handle, platform
-        OpenCL's own.
+        OpenCL's handles of the device and its platform.
     kind
         "gpu", "accelerator" or "cpu".
     unified
-        Whether it works in the host's memory.
+        Whether it works in host memory.
     alignment
-        What the addresses of its memory objects are a multiple of, in bytes.
+        The alignment of its memory objects in bytes.
     vector_width
         Floats in a vector register.
     largest_allocation, memory
-        Bytes of one buffer, and of all.
+        Bytes of the largest buffer, and of all memory.
     command_buffers, simultaneous
-        Whether it has cl_khr_command_buffer, and whether a recorded buffer may be under way more than once.
+        Whether it has cl_khr_command_buffer, and whether a recorded buffer may be in execution more than once at a
+        time.
     """
 
     handle: int
@@ -64,7 +65,7 @@ class ClDevice:
 
     @property
     def identity(self) -> str:
-        """What compiled code for it depends on."""
+        """A string of everything that compiled code for it depends on."""
         return "\0".join(
             (self.platform_name, self.platform_version, self.name, self.vendor, self.version, self.driver)
         )
@@ -74,11 +75,11 @@ class ClDevice:
 
 
 def _ignore(text: str) -> None:
-    """Tell nobody."""
+    """Discard a message; this is the default log callback."""
 
 
 def devices(tell: Callable[[str], object] = _ignore) -> list[ClDevice]:
-    """All devices of all platforms. One that does not answer what it is asked is left out, and told of."""
+    """Return all devices of all platforms. A device that fails to answer a query is left out and reported."""
     own_library()
     known = []
     for platform in platforms():
@@ -96,7 +97,7 @@ def devices(tell: Callable[[str], object] = _ignore) -> list[ClDevice]:
 
 
 def describe(handle: int) -> ClDevice:
-    """A device by its handle."""
+    """Return the device with this handle."""
     found, what = library(), "OpenCL device"
 
     def text(which: int) -> str:
@@ -142,21 +143,21 @@ def describe(handle: int) -> ClDevice:
 def choose(
     platform: str | None = None, device: str | int | None = None, tell: Callable[[str], object] = _ignore
 ) -> ClDevice:
-    """The device that is meant.
+    """Return the device to use.
 
     Parameters
     ----------
     platform
-        Part of its platform's name, in any case of letters.
+        Part of its platform's name; upper and lower case are the same.
     device
-        Part of its name, or its number in the list that is left; ``ISTHMUS_OPENCL_DEVICE`` has the same without it.
+        Part of its name, or its number in the list that remains; ``ISTHMUS_OPENCL_DEVICE`` is used if it is None.
     tell
-        Who is told of devices that are left out since they do not answer.
+        The function that receives messages about devices that are left out because they do not answer.
 
     Raises
     ------
     QnnError
-        DEVICE_HARDWARE_UNAVAILABLE if there is none, with all that there are.
+        DEVICE_HARDWARE_UNAVAILABLE if there is none; the error lists all devices.
     """
     told: list[str] = []
     known = devices(told.append)
@@ -184,6 +185,6 @@ def choose(
 
 
 def _worth(device: ClDevice) -> tuple[int, int, int]:
-    """How good a device is: its kind first, then how much of it there is. Of equals the first one is taken."""
+    """Return a device's rank: by kind, then by compute units and memory. The first of equal devices is used."""
     return ("cpu", "accelerator", "gpu").index(device.kind), device.compute_units, device.memory
 

@@ -1,4 +1,4 @@
-"""Events: the ends of commands, to be waited for by the host or by other commands."""
+"""Events: the ends of commands, for which the host or other commands can wait."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from isthmus.errors import Code, QnnError
 from isthmus.system.interrupts import Finalizer
 
 _PIECE = 1.0
-"""Seconds after which whoever waits looks whether the device is still there."""
+"""Seconds after which a waiting thread checks whether the device is lost."""
 
 
 class ClEvent(Owned):
-    """The end of what was enqueued; whoever enqueues it has its handle written to `address`.
+    """The end of enqueued commands; the code that enqueues them has its handle written to `address`.
 
     Parameters
     ----------
     context
-        Where it is going to happen.
+        The context in which it happens.
     what
         What was enqueued, for messages.
     """
@@ -42,14 +42,14 @@ class ClEvent(Owned):
 
     @property
     def int_ptr(self) -> int:
-        """OpenCL's event; it lives as long as this object."""
+        """The OpenCL event; it lives as long as this object."""
         if not self.handle:
             raise QnnError(Code.GRAPH_INVALID_ARGUMENT, f"event of {self._what}", "it is closed")
         return self.handle
 
     @property
     def cl(self) -> Any:
-        """The event as pyopencl has events, to be waited for by a client's own commands."""
+        """The event as a pyopencl object, for a client's own commands to wait for."""
         try:
             import pyopencl
         except ImportError:
@@ -71,8 +71,8 @@ class ClEvent(Owned):
         Raises
         ------
         QnnError
-            GRAPH_TIMED_OUT if it has not within `seconds`; it may still happen then. GRAPH_INVALID_ARGUMENT for what
-            is no time, COMMON_SYSTEM_COMMUNICATION if the device failed.
+            GRAPH_TIMED_OUT if it has not happened within `seconds`; it may still happen later. GRAPH_INVALID_ARGUMENT
+            if `seconds` is not a valid time, COMMON_SYSTEM_COMMUNICATION if the device failed.
         """
         self._context.check(self._what)
         ended, failed = self._waited(_seconds(seconds, self._what))
@@ -83,16 +83,16 @@ class ClEvent(Owned):
             raise self._context.loss(self._what)
 
     def _waited(self, seconds: float) -> tuple[bool, int]:
-        """Wait for a while; whether it has ended, and the status that it failed with or 0."""
+        """Wait for a while; return whether it has ended, and the status that it failed with, or 0."""
         block, found = CommandBlock(0, self._context.device.kind == "cpu"), library()
         words = block.words
         try:
-            # Native code gives a reference back when the event is complete.
+            # Native code releases a reference when the event is complete.
             store_retained(words, CommandWord.EVENT, found.functions["clRetainEvent"], self.int_ptr)
             if not words[CommandWord.EVENT]:
                 raise QnnError(Code.COMMON_SYSTEM, self._what, "the driver does not allow its event to be retained")
             deadline = time.monotonic() + seconds
-            # In pieces: another thread may find out that the device is lost.
+            # Wait in pieces, because another thread may find that the device is lost.
             while not (ended := block.wait(min(_PIECE, deadline - time.monotonic()))):
                 self._context.check(self._what)
                 if time.monotonic() >= deadline:
@@ -103,12 +103,12 @@ class ClEvent(Owned):
 
 
 class Events:
-    """The events of several commands, which native code writes side by side.
+    """The events of several commands, which native code writes into one array.
 
     Parameters
     ----------
     count
-        How many there may be.
+        The largest number of events.
     """
 
     def __init__(self, count: int) -> None:
@@ -117,17 +117,17 @@ class Events:
 
     @property
     def addresses(self) -> list[int]:
-        """Where each is to be written."""
+        """The address for each event."""
         first = ctypes.addressof(self._cells)
         return [first + WORD * index for index in range(len(self._cells))]
 
     @property
     def handles(self) -> list[int]:
-        """Those that there are, 0 for the others."""
+        """The handles of the events, 0 where there is none."""
         return [handle or 0 for handle in self._cells]
 
     def close(self) -> None:
-        """Give all back; safe to call again."""
+        """Release all events; safe to call again."""
         self._end.run()
 
 
@@ -138,7 +138,7 @@ def _give_all_back(found: ClLibrary, cells: Any) -> None:
 
 
 def nanoseconds(event: int, what: str) -> int:
-    """From the begin of an event's command to its end, as the device has them; of a queue that notes such times."""
+    """Return the device's time from begin to end of an event's command; its queue must record such times."""
     begin, end = (
         library().number(what, "clGetEventProfilingInfo", event, which, kind=c_uint64)
         for which in (numbers.PROFILING_COMMAND_START, numbers.PROFILING_COMMAND_END)
@@ -147,7 +147,7 @@ def nanoseconds(event: int, what: str) -> int:
 
 
 def _seconds(given: Any, what: str) -> float:
-    """How long a client wants to wait."""
+    """Check and return how many seconds a client wants to wait."""
     try:
         seconds = float(given)
     except (TypeError, ValueError, OverflowError):
@@ -159,7 +159,7 @@ def _seconds(given: Any, what: str) -> float:
 
 
 def checked(events: Any, context: ClContext, what: str) -> list[int]:
-    """The handles of events that a client wants waited for, if all of them are the context's."""
+    """Return the handles of the events that a client wants to wait for, if all belong to the context."""
     code = Code.GRAPH_INVALID_ARGUMENT
     try:
         given = list(events)

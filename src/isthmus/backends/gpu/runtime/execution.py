@@ -1,6 +1,6 @@
-"""An execution: commands written down once, enqueued by one native call each time, waited for with an end.
+"""An execution: commands that are prepared once, enqueued by one native call each time, and waited for with a limit.
 
-An execution touches no argument of a kernel. Where the driver can record commands, all launches are one command.
+An execution changes no kernel arguments. If the driver can record commands, all launches are one command.
 """
 
 from __future__ import annotations
@@ -28,34 +28,35 @@ from isthmus.backends.gpu.runtime.waiting import PIECE, CommandBlock, state
 from isthmus.errors import Code, QnnError
 
 GRACE = 10.0
-"""Seconds that commands may take to end after an execution was given up: it ends between commands only. Then the device
-counts as lost."""
+"""Seconds that commands may take to end after an execution was given up, because it can end only between commands.
+After that the device counts as lost.
+"""
 CHUNK = 32
-"""How many commands are under way at a time while an execution may be ended early."""
+"""How many commands are in progress at a time while an execution may be ended early."""
 
 _MOMENTS = (0.0, 0.0005, 0.002, 0.01)
-"""Seconds to wait for a mapping to be struck off, once it should have been."""
+"""Seconds to wait before each retry until a mapping is removed, once it should have been."""
 _lost: list[object] = []
-"""What commands of lost devices worked in: should one come back, it writes where nobody else is."""
+"""Memory of commands on lost devices. It is kept, so that a device that comes back writes to no memory in other use."""
 
 
 @dataclass
 class RunLimits:
-    """When an execution is to end early: what is left of its time in seconds, and whether somebody ended it."""
+    """The limits of an execution: the seconds that are left, and whether it was stopped."""
 
     left: Callable[[], float | None]
     stopped: Callable[[], bool] = field(default=lambda: False)
 
 
 class Outcome:
-    """How an execution within limits ended."""
+    """The outcome of an execution within limits."""
 
     COMPLETE, TIMED_OUT, STOPPED = range(3)
 
 
 @dataclass(frozen=True)
 class _Table:
-    """Commands as native code has them, and what each is for."""
+    """Commands in the form that native code uses, and their labels."""
 
     rows: np.ndarray
     labels: Sequence[str]
@@ -67,17 +68,17 @@ class Commands:
     Parameters
     ----------
     context
-        Whose queue they go into.
+        The context whose queue is used.
     commands
-        What to do.
+        The commands to execute.
     what
-        Whose execution it is, for messages.
+        The owner of the execution, for messages.
     patience
-        Seconds after which a device that has not come to the end counts as lost.
+        Seconds after which a device that has not finished counts as lost.
     may_record
-        Whether to record launches where the driver can.
+        Whether to record launches if the driver can.
     keeps
-        What must live as long as this: memory that commands read or write.
+        Objects that must live as long as this: memory that commands read or write.
     """
 
     def __init__(
@@ -122,7 +123,7 @@ class Commands:
             raise
 
     def run_within(self, limits: RunLimits) -> int:
-        """Execute in parts until the end or a limit; an `Outcome`. What was enqueued has ended in any case."""
+        """Execute in parts until the end or a limit; return an `Outcome`. All enqueued commands have ended by then."""
         if self.context.lost is not None:
             raise self.context.loss(self.what)
         table = _Table(self._plain.rows.copy(), self._plain.labels)
@@ -130,9 +131,10 @@ class Commands:
         return self._in_parts(table, limits)
 
     def timed(self, limits: RunLimits | None = None) -> tuple[int, list[tuple[str, float]]]:
-        """The same, and what each launch took, by its label, in microseconds as the device has them.
+        """Execute likewise; also return the label and the device time in microseconds of each launch.
 
-        Only a queue of its own notes such times. It comes after all that is in the context's queue, as any execution.
+        Only a separate queue records such times. The execution comes after everything in the context's queue, like any
+        other.
         """
         if self.context.lost is not None:
             raise self.context.loss(self.what)
@@ -157,7 +159,7 @@ class Commands:
             events.close()
 
     def _in_parts(self, table: _Table, limits: RunLimits, events: Events | None = None) -> int:
-        """Execute rows in parts; each row has its event, or the last of each part tells the end of the part."""
+        """Execute rows in parts; every row has an event, or only the last row of each part has one."""
         words, outcome = self._block.words, Outcome.COMPLETE
         try:
             for first in range(0, len(table.rows), CHUNK):
@@ -182,13 +184,13 @@ class Commands:
         return outcome
 
     def _watch(self, events: Sequence[int]) -> None:
-        """Have the last of some events be what is waited for."""
+        """Make the last of some events the one that is waited for."""
         last = next((event for event in reversed(events) if event), 0)
         if last:
             store_retained(self._block.words, CommandWord.EVENT, library().functions["clRetainEvent"], last)
 
     def enqueue(self, wait_for: Sequence[int]) -> ClEvent:
-        """Enqueue after events of the context; the answer is the event of the end."""
+        """Enqueue after events of the context; return the event of the end."""
         if self.context.lost is not None:
             raise self.context.loss(self.what)
         words, waits = self._block.words, (c_void_p * max(len(wait_for), 1))(*wait_for)
@@ -205,7 +207,7 @@ class Commands:
             event.note()
             return event
         except BaseException:
-            # Looks at what is mapped come first: whoever is refused by one has nothing in the queue.
+            # Checks for mapped memory come first: an execution that one of them refuses has nothing in the queue.
             if words[CommandWord.STATUS] != IS_MAPPED:
                 self._settle()
             raise
@@ -215,11 +217,11 @@ class Commands:
             self._use(self._table)
 
     def hurry(self) -> None:
-        """Wait a little longer and no more for what is under way: somebody wants it to end, from another thread."""
+        """Wait at most GRACE seconds longer for the execution in progress; called from another thread."""
         self._latest = time.monotonic() + GRACE
 
     def close(self) -> None:
-        """Let kernels and what was recorded go; safe to call again."""
+        """Release kernels and recorded commands; safe to call again."""
         if self._recorded is not None:
             self._recorded.close()
         for command in self.commands:
@@ -229,7 +231,7 @@ class Commands:
     # -- ends and failures ---------------------------------------------------------------------------------------------
 
     def _see_to_the_end(self) -> None:
-        """After a first piece of waiting: wait on, or tell what went wrong."""
+        """Continue to wait after the first piece, or report what went wrong."""
         words = self._block.words
         if words[CommandWord.STATUS]:
             self._fail()
@@ -239,7 +241,7 @@ class Commands:
         self._check_end()
 
     def _left(self, begun: float) -> float:
-        """How long to wait in one go, before somebody may want it to end."""
+        """Return how many seconds to wait at once before checking again whether to give up."""
         return min(begun + self.patience, self._latest, time.monotonic() + 1) - time.monotonic()
 
     def _check_patience(self, begun: float) -> None:
@@ -254,7 +256,7 @@ class Commands:
     def _wait_within(self, limits: RunLimits) -> int:
         begun = time.monotonic()
         if not self._block.words[CommandWord.EVENT]:
-            # Nothing but looks at memory was in it.
+            # It contained only checks for mapped memory.
             return Outcome.COMPLETE
         while True:
             left = limits.left()
@@ -275,7 +277,7 @@ class Commands:
             self._lose(refusal(int(failed), self.what, "an execution").rule)
 
     def _fail(self) -> None:
-        """Tell why a command was not taken by the queue."""
+        """Raise the error of a command that the queue did not accept."""
         words = self._block.words
         status, row, labels = int(words[CommandWord.STATUS]), int(words[CommandWord.FAILED_ROW]), self._used.labels
         label = f"{labels[row]} of {self.what}" if row < len(labels) and labels[row] else self.what
@@ -301,9 +303,9 @@ class Commands:
             self._again_unmapped(self._loop.enqueue, patience)
 
     def _again_unmapped(self, do: Callable[..., None], patience: float) -> None:
-        """After what was refused since memory is mapped: the end of that may be in the queue. Wait for it, and repeat.
+        """Wait for the end of a mapping, which may be in the queue, and repeat the call that was refused because of it.
 
-        Some drivers strike a mapping off a moment after the command that ends it has ended.
+        Some drivers remove a mapping a moment after the command that ends it has completed.
         """
         self._catch_up(patience)
         for pause in _MOMENTS:
@@ -313,7 +315,9 @@ class Commands:
                 break
 
     def _catch_up(self, seconds: float) -> bool:
-        """Wait a while for all that is in the queue: the end of a mapping is a command too. Whether it has ended."""
+        """Wait a while for everything in the queue, as the end of a mapping is a command too; return whether it has
+        ended.
+        """
         try:
             self._block.fresh_bell()
             return not self._mark() or self._block.wait(seconds)
@@ -321,7 +325,7 @@ class Commands:
             self._forget_event()
 
     def _wait_for_queue(self, limits: RunLimits) -> int:
-        """Wait for all that is in the queue, as an execution in it does."""
+        """Wait for everything in the queue, as an execution in it does."""
         try:
             self._block.fresh_bell()
             return self._wait_within(limits) if self._mark() else Outcome.COMPLETE
@@ -329,14 +333,14 @@ class Commands:
             self._forget_event()
 
     def _mark(self) -> bool:
-        """Have the end of all that is in the queue be what is waited for, if the queue takes that."""
+        """Make the end of everything in the queue the awaited event; return whether the queue accepts that."""
         functions, queue = library().functions, self._block.words[CommandWord.QUEUE]
         taken = functions["clEnqueueMarkerWithWaitList"](queue, 0, None, self._event_address) == numbers.SUCCESS
         functions["clFlush"](queue)
         return bool(taken)
 
     def _settle(self) -> None:
-        """Have all that was enqueued come to its end, before whatever went wrong is told."""
+        """Wait until everything that was enqueued has ended, before an error is reported."""
         self._forget_event()
         if self.context.lost is None and not self._catch_up(GRACE):
             self.context.lose(f"what was enqueued has not ended within {GRACE:g} s")
@@ -360,7 +364,7 @@ class Commands:
         rows = np.zeros((len(commands), CommandRow.END), np.int64)
         for row, command in zip(rows, commands, strict=True):
             row[CommandRow.KIND] = command.kind
-            # Handles and addresses have 64 bits without a sign.
+            # Handles and addresses are unsigned 64-bit integers.
             operands = np.array([value & 0xFFFF_FFFF_FFFF_FFFF for value in command.operands], np.uint64)
             row[CommandRow.A : CommandRow.A + len(operands)] = operands.view(np.int64)
             row[CommandRow.GLOBAL : CommandRow.GLOBAL + len(command.global_size)] = command.global_size
@@ -369,7 +373,7 @@ class Commands:
         return _Table(rows, [command.label for command in commands])
 
     def _with_recording(self) -> _Table:
-        """The rows with all launches, which follow one another, recorded as one command."""
+        """Return the rows with all launches, which are consecutive, recorded as one command."""
         kinds = [command.kind for command in self.commands]
         if CommandKind.LAUNCH not in kinds:
             return self._plain

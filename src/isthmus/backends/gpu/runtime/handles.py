@@ -1,4 +1,4 @@
-"""Handles that a client brings, and what OpenCL tells of a memory object."""
+"""Handles that a client passes, and what OpenCL reports about a memory object."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from isthmus.system.interrupts import own_fd
 
 
 def handle_of(given: Any, kind: str, what: str, code: Code, gone: Code | None = None) -> int:
-    """The handle that a client means: a number, or an object of pyopencl.
+    """Return the handle that a client passes as a number or as a pyopencl object.
 
-    A handle is an address, and OpenCL must not be asked about one that is none of its objects or was released. Every
-    object begins with the address of its driver's functions, and ceases to when its memory is given back: that is
-    looked at first. A number says nothing of its kind, and drivers do not look: an object of another kind that is
-    nobody's here (a queue or an event that only the client has, say) is not told from the one that is meant.
+    A handle is an address, and OpenCL must not be asked about one that is not its object or was released. Every object
+    begins with the address of its driver's functions until its memory is freed, so this is checked first. A number does
+    not tell its kind, and drivers do not check it: an object of another kind that we hold no reference to (a queue or
+    an event that only the client has, for example) cannot be distinguished from the expected one.
 
     Parameters
     ----------
     kind
-        What objects of pyopencl must be: the name of a class. Numbers must not be of another kind as far as is known:
-        platforms, devices, and all that this process has a reference to through us.
+        The name of the class that pyopencl objects must have. Numbers must not be known to be of another kind:
+        platforms, devices, and everything to which we hold a reference in this process.
     code, gone
-        The code for what is no handle at all, and for a number that is none of a living object.
+        The code for something that is not a handle at all, and for a number that is not the handle of a living object.
     """
     kinds = type(given).__mro__
     if kinds[0].__module__.startswith("pyopencl") and kind not in {one.__name__ for one in kinds}:
@@ -46,13 +46,13 @@ def handle_of(given: Any, kind: str, what: str, code: Code, gone: Code | None = 
 
 
 def _index(given: Any) -> int:
-    """Ask a client's object for its handle; -1 where it has none."""
+    """Return the handle of a client's object, or -1 if it has none."""
     try:
         return operator.index(getattr(given, "int_ptr", given))
     except QnnError:
         raise
     except Exception as problem:
-        # Objects of pyopencl raise its own errors; anything else comes from a signal's handler.
+        # pyopencl objects raise pyopencl's own errors; any other error comes from a signal handler.
         if type(given).__module__.startswith("pyopencl") and not type(problem).__module__.startswith("pyopencl"):
             raise
         return -1
@@ -62,12 +62,12 @@ def _is_device(handle: int, platform: int) -> bool:
     try:
         return handle in device_handles(platform)
     except QnnError:
-        # A platform that does not tell.
+        # The platform does not list its devices.
         return False
 
 
 def _first_word(address: int) -> int | None:
-    """What stands at an address, wherever that leads; None where nothing can be read."""
+    """Read 8 bytes at an untrusted address without faulting; return None if nothing can be read."""
     if address <= 0 or address % 8 or address >= 1 << 63:
         return None
     with own_fd(os.open, "/proc/self/mem", os.O_RDONLY | os.O_CLOEXEC) as memory:
@@ -79,12 +79,12 @@ def _first_word(address: int) -> int | None:
 
 
 class MemoryFacts:
-    """What OpenCL tells of a memory object.
+    """What OpenCL reports about a memory object.
 
     Parameters
     ----------
     handle
-        One that is valid.
+        A valid handle.
     """
 
     def __init__(self, handle: int, what: str) -> None:
@@ -101,16 +101,16 @@ class MemoryFacts:
         self.parent = number(numbers.MEM_ASSOCIATED_MEMOBJECT, c_void_p)
         self.offset = number(numbers.MEM_OFFSET, c_size_t) if self.parent else 0
         self.host_address = number(numbers.MEM_HOST_PTR, c_void_p) if self.flags & numbers.MEM_USE_HOST_PTR else 0
-        """Where the host memory is that it was made of, if it was."""
+        """The address of the host memory that it was created from, or 0."""
         if self.parent:
-            # Of its memory a sub-buffer says nothing itself.
+            # A sub-buffer does not report this about its memory; its parent does.
             parent = MemoryFacts(self.parent, what)
             self.flags |= parent.flags & (numbers.MEM_USE_HOST_PTR | numbers.MEM_ALLOC_HOST_PTR)
             self.host_address = parent.host_address + self.offset if parent.host_address else 0
 
     @property
     def is_of_host(self) -> bool:
-        """Whether it was made in memory of the host, or to be seen by it."""
+        """Whether it was created in host memory, or for access by the host."""
         return bool(self.flags & (numbers.MEM_USE_HOST_PTR | numbers.MEM_ALLOC_HOST_PTR))
 
     @property
@@ -125,14 +125,14 @@ class MemoryFacts:
 
 
 def map_count(handle: int) -> int:
-    """How often a memory object is mapped at this moment."""
+    """Return how often a memory object is currently mapped."""
     return library().number(
         "OpenCL buffer", "clGetMemObjectInfo", handle, numbers.MEM_MAP_COUNT, kind=c_uint32
     )
 
 
 def references(handle: int) -> int:
-    """How many references to a memory object there are, for tests and reports."""
+    """Return the number of references to a memory object, for tests and reports."""
     return library().number(
         "OpenCL buffer", "clGetMemObjectInfo", handle, numbers.MEM_REFERENCE_COUNT, kind=c_uint32
     )

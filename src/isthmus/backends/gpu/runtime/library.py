@@ -1,8 +1,8 @@
-"""The OpenCL library of this process: which file it is, and its functions with the types of their arguments.
+"""The OpenCL library of this process: its file, and its functions with the types of their arguments.
 
-The client's objects and ours must be of one library: one that the process has loaded is the one. The package pyopencl
-brings a library of its own: where it is installed that one is used; it is not imported for that. Else the system's
-serves, which needs no package at all.
+The client's objects and ours must belong to one library, so a library that the process has already loaded is used.
+Otherwise it is the library that the package pyopencl contains, if that is installed; the package is not imported for
+this. Otherwise it is the system's library, which needs no package.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ VARIABLE = "ISTHMUS_OPENCL_LIBRARY"
 REMEDY = "pip install 'isthmus[gpu]' brings OpenCL and a driver for processors (PoCL)."
 
 _WAITING = (c_uint32, c_void_p, c_void_p)
-"""How many events a command waits for, where they stand, and where its own is to be written."""
+"""The number of events that a command waits for, their address, and the address for its own event."""
 _PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "clGetPlatformIDs": (c_uint32, c_void_p, c_void_p),
     "clGetPlatformInfo": (c_void_p, c_uint32, c_size_t, c_void_p, c_void_p),
@@ -58,7 +58,7 @@ _PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "clRetainEvent": (c_void_p,),
     "clReleaseEvent": (c_void_p,),
 }
-"""Functions that answer a status, by what they take."""
+"""Functions that return a status, with the types of their arguments."""
 _MAKERS: dict[str, tuple[Any, ...]] = {
     "clCreateContext": (c_void_p, c_uint32, c_void_p, c_void_p, c_void_p, c_void_p),
     "clCreateCommandQueue": (c_void_p, c_void_p, c_uint64, c_void_p),
@@ -70,7 +70,9 @@ _MAKERS: dict[str, tuple[Any, ...]] = {
         c_void_p, c_void_p, c_uint32, c_uint64, c_size_t, c_size_t, *_WAITING, c_void_p,
     ),
 }  # fmt: skip
-"""Functions that answer an object or an address, and write their status where the last argument says."""
+"""Functions that return an object or an address and write their status to the last argument, with the types of their
+arguments.
+"""
 _EXTENSION = {
     "clCreateCommandBufferKHR": (c_uint32, c_void_p, c_void_p, c_void_p),
     "clFinalizeCommandBufferKHR": (c_void_p,),
@@ -81,7 +83,7 @@ _EXTENSION = {
     ),
     "clEnqueueCommandBufferKHR": (c_uint32, c_void_p, c_void_p, *_WAITING),
 }  # fmt: skip
-"""cl_khr_command_buffer, by what its functions take; each driver has its own."""
+"""The functions of cl_khr_command_buffer, with the types of their arguments; each driver has its own."""
 
 
 class ClLibrary:
@@ -90,42 +92,44 @@ class ClLibrary:
     Parameters
     ----------
     path
-        The file.
+        The path of the file.
     """
 
     def __init__(self, path: str) -> None:
         self.path = path
         self._file = ctypes.CDLL(path)
         self.functions: dict[str, Any] = {}
-        """Each function by its name."""
+        """All functions by name."""
         for name, types in (*_PROTOTYPES.items(), *_MAKERS.items()):
             function = getattr(self._file, name)
             function.argtypes = types
             function.restype = c_int32 if name in _PROTOTYPES else c_void_p
             self.functions[name] = function
         self._extended: dict[int, dict[str, Any]] = {}
-        # OpenCL's threads and locks do not survive a fork: a child leaves everything alone.
+        # OpenCL's threads and locks do not survive a fork, so a child calls nothing.
         self._process = os.getpid()
 
     @property
     def is_inherited(self) -> bool:
-        """Whether this process was forked from the one that loaded it: nothing may be called any more."""
+        """Whether this process was forked from the one that loaded the library, so that nothing may be called any
+        more.
+        """
         return os.getpid() != self._process
 
     def call(self, what: str, name: str, *arguments: Any) -> None:
-        """Call a function that answers a status; `what` it is called for names the object in an error."""
+        """Call a function that returns a status; `what` names the object in an error."""
         check(self.functions[name](*arguments), what, name)
 
     def address(self, name: str) -> int:
-        """Where a function is, for native code."""
+        """Return the address of a function, for native code."""
         return ctypes.cast(self.functions[name], c_void_p).value or 0
 
     def text(self, what: str, name: str, *which: Any) -> str:
-        """What a query answers as text."""
+        """Return the result of a query as text."""
         return self.content(what, name, *which).split(b"\0")[0].decode(errors="replace").strip()
 
     def content(self, what: str, name: str, *which: Any) -> bytes:
-        """What a query answers, of whatever size."""
+        """Return the result of a query, of any size."""
         size = c_size_t()
         self.call(what, name, *which, 0, None, ctypes.byref(size))
         content = ctypes.create_string_buffer(max(size.value, 1))
@@ -133,13 +137,13 @@ class ClLibrary:
         return content.raw[: size.value]
 
     def number(self, what: str, name: str, *which: Any, kind: Any = c_size_t) -> int:
-        """What a query answers as a number of a type."""
+        """Return the result of a query as a number of a C type."""
         value = kind()
         self.call(what, name, *which, ctypes.sizeof(kind), ctypes.byref(value), None)
         return int(value.value or 0)
 
     def extension(self, platform: int) -> dict[str, Any] | None:
-        """The functions of cl_khr_command_buffer as a platform has them; None where it lacks one."""
+        """Return a platform's functions of cl_khr_command_buffer, or None if it lacks one."""
         if platform not in self._extended:
             find = self._file.clGetExtensionFunctionAddressForPlatform
             find.argtypes, find.restype = (c_void_p, c_char_p), c_void_p
@@ -159,12 +163,12 @@ _loaded: list[ClLibrary] = []
 
 
 def library() -> ClLibrary:
-    """The library of this process, loaded when it is first asked for.
+    """Return the library of this process; it is loaded on first use.
 
     Raises
     ------
     QnnError
-        COMMON_PLATFORM_NOT_SUPPORTED where there is none, with the remedy.
+        COMMON_PLATFORM_NOT_SUPPORTED if there is none, with the remedy.
     """
     with _lock:
         if not _loaded:
@@ -173,13 +177,13 @@ def library() -> ClLibrary:
 
 
 def own_library() -> ClLibrary:
-    """The library, for whoever begins something new with it.
+    """Return the library for a new use, which a forked child may not begin.
 
     Raises
     ------
     QnnError
-        As `library`, and in a forked child whose parent has used it: drivers have threads, which a fork does not copy,
-        and would wait for them for ever.
+        As `library`, and in a forked child whose parent has used it: a fork does not copy the threads of drivers, and
+        drivers would wait for them for ever.
     """
     found = library()
     if found.is_inherited:
@@ -201,7 +205,7 @@ def _load() -> ClLibrary:
 
 
 def _candidates() -> Iterator[tuple[str, Callable[[], None]]]:
-    """The files that may be it, each with what is to be done before it is opened."""
+    """Yield the files that may be the library, each with a function to call before it is opened."""
     explicit = os.environ.get(VARIABLE)
     if explicit:
         yield explicit, lambda: None
@@ -217,7 +221,7 @@ def _candidates() -> Iterator[tuple[str, Callable[[], None]]]:
 
 
 def _mapped() -> list[str]:
-    """The OpenCL libraries that this process has loaded: a client of its in C may have begun with one already."""
+    """Return the OpenCL libraries that this process has loaded; a client in C may already use one."""
     try:
         lines = Path("/proc/self/maps").read_text(errors="replace").splitlines()
     except OSError:
@@ -228,7 +232,7 @@ def _mapped() -> list[str]:
 
 @lru_cache(maxsize=1)
 def _pyopencl() -> Path | None:
-    """The folder of the package pyopencl, if it is installed; it is not imported."""
+    """Return the folder of the package pyopencl, if it is installed, without importing it."""
     try:
         found = importlib.util.find_spec("pyopencl")
     except (ImportError, ValueError):
@@ -237,19 +241,20 @@ def _pyopencl() -> Path | None:
 
 
 def _show_drivers(home: Path) -> None:
-    """Have the library see the drivers that packages have put beside it, as importing pyopencl does."""
+    """Make drivers that packages have installed beside the library visible to it, as importing pyopencl does."""
     os.environ["PYOPENCL_HOME"] = str(home)
     if os.environ.get("OCL_ICD_VENDORS"):
         return
     for registered in sorted((home / ".libs").glob("*.icd")):
         driver = home / ".libs" / registered.read_text(errors="replace").strip()
-        # Named without a folder, which only pyopencl's own module leads to; one that is loaded is found by its name.
+        # Drivers are named without a folder, which only pyopencl's own module finds. A driver that is already loaded is
+        # found by its name.
         if driver.parent == home / ".libs" and driver.is_file():
             ctypes.CDLL(str(driver))
 
 
 def platforms() -> list[int]:
-    """The platforms that the library finds; none where no driver is installed."""
+    """Return the platforms that the library finds; none if no driver is installed."""
     found = library()
     count = c_uint32()
     status = found.functions["clGetPlatformIDs"](0, None, ctypes.byref(count))
@@ -263,7 +268,7 @@ def platforms() -> list[int]:
 
 
 def device_handles(platform: int) -> list[int]:
-    """The devices of a platform, whatever they are."""
+    """Return the devices of a platform, of any kind."""
     found, count = library(), c_uint32()
     status = found.functions["clGetDeviceIDs"](platform, numbers.DEVICE_TYPE_ALL, 0, None, ctypes.byref(count))
     if status == numbers.DEVICE_NOT_FOUND or (status == numbers.SUCCESS and not count.value):

@@ -1,11 +1,11 @@
-"""What an execution does in native code: put its commands into the queue, then wait for the last one.
+"""The native part of an execution: enqueue its commands, then wait for the last one.
 
-One call does both, so a launch costs what the driver takes and no crossing from Python. Waiting spins for a while where
-that pays, then sleeps until the driver calls back, or for a part of the time that it took so far where drivers call
-back late; it ends after a time in any case, so that whoever waits can look whether it should. All work on a block of
-words (`CommandWord`); commands are rows of words (`CommandRow`).
+One call does both, so a launch costs only the time of the driver and no transition from Python. Waiting spins for a
+while where that pays. Then it sleeps until the driver calls back or, where drivers call back late, for a fraction of
+the time waited so far. It always ends after a time limit, so that the caller can check whether to go on. All functions
+work on a block of words (`CommandWord`); commands are rows of words (`CommandRow`).
 
-These functions are typed by numba when they are compiled; `call`, `load` and their like are given to them there.
+numba types these functions when they are compiled; `call`, `load` and similar names are provided there.
 """
 # mypy: ignore-errors
 # ruff: noqa: F821
@@ -16,7 +16,7 @@ from enum import IntEnum
 
 
 class CommandWord(IntEnum):
-    """The block: what to do, with which functions, and what came of it."""
+    """The words of a block: what to do, with which functions, and the outcome."""
 
     QUEUE = 0
     ROWS = 1
@@ -26,16 +26,16 @@ class CommandWord(IntEnum):
     STATUS = 5
     FAILED_ROW = 6
     EVENT = 7
-    """What is waited for; nothing once it is complete."""
+    """The event that is waited for; 0 once it is complete."""
     VALUE = 8
     SPIN = 9
-    """Nanoseconds to spin for; with a minus sign, making way for whoever wants the processor meanwhile."""
+    """Nanoseconds to spin; if negative, the spinning thread yields the processor to others."""
     SLICE = 10
-    """Nanoseconds to wait for in all."""
+    """Nanoseconds to wait in total."""
     BELL = 11
-    """Where a word is that becomes 1 when the driver calls back."""
+    """The address of a word that becomes 1 when the driver calls back."""
     ARMED = 12
-    """Whether the driver was asked to."""
+    """Whether the driver was asked to call back."""
     SECONDS = 13
     NANOSECONDS = 14
     LAUNCH = 15
@@ -54,7 +54,7 @@ class CommandWord(IntEnum):
 
 
 class CommandRow(IntEnum):
-    """A command: what it is, where its event goes, its operands."""
+    """The words of a command: its kind, the address for its event, its operands."""
 
     KIND = 0
     EVENT = 1
@@ -69,35 +69,35 @@ class CommandRow(IntEnum):
 
 
 class CommandKind(IntEnum):
-    """Commands."""
+    """The kinds of commands, with their operands."""
 
     LAUNCH = 0
-    """Kernel A with B dimensions; C says whether a local size is given."""
+    """A launch of kernel A with B dimensions; C tells whether a local size is given."""
     WRITE = 1
-    """To memory A at B, C bytes from address D."""
+    """A transfer to memory A at offset B, of C bytes from address D."""
     READ = 2
-    """From memory A at B, C bytes to address D."""
+    """A transfer from memory A at offset B, of C bytes to address D."""
     MAP = 3
-    """Memory A from B on, C bytes, for D, which must appear at address E."""
+    """A mapping of memory A from offset B on, of C bytes, with flags D; it must appear at address E."""
     UNMAP = 4
-    """Memory A from address D."""
+    """The end of a mapping of memory A at address D."""
     REPLAY = 5
-    """The recorded commands A, in the queue whose handle stands at B."""
+    """A replay of the recorded commands A, in the queue whose handle is at address B."""
     UNMAPPED = 6
-    """Nothing, but refuse if memory A is mapped."""
+    """A check that refuses the execution if memory A is mapped."""
 
 
 WORD = 8
 IS_MAPPED = 1
 MOVED = 2
-"""Statuses of our own: memory is mapped by somebody; a mapping appeared elsewhere."""
+"""Statuses of our own: memory is mapped; a mapping appeared at another address."""
 
 _MEM_MAP_COUNT = 0x1104
 _EXECUTION_STATUS = 0x11D3
 _COMPLETE = 0
 _PAUSES = 64
 _PATIENCE = 5
-"""Who waited for some time looks again after a 32nd of it."""
+"""The shift that gives the pause before the next check: a 32nd of the time waited so far."""
 
 
 def enqueue(block, unused_b, unused_c, unused_d):
@@ -143,7 +143,7 @@ def enqueue(block, unused_b, unused_c, unused_d):
             if status == 0 and low_half(load(block + WORD * CommandWord.VALUE)) != 0:
                 status = IS_MAPPED
         if kind != CommandKind.UNMAPPED:
-            # The queue keeps the order: what the first command waits for, all do.
+            # The queue is in order, so all commands wait for what the first one waits for.
             waits = 0
             wait_list = 0
         if status == 0:
@@ -177,7 +177,7 @@ def wait(block, unused_b, unused_c, unused_d):
         if load(block + WORD * CommandWord.ARMED) == 0:
             polls += 1
             if spin < 0:
-                # To ask takes a lock that the device needs too.
+                # Querying the event takes a lock that the device needs too.
                 for _ in range(_PAUSES):
                     pause()
                 make_way()
@@ -198,13 +198,13 @@ def wait(block, unused_b, unused_c, unused_d):
             store(block + WORD * CommandWord.STATUS, 0)
             return
         if load_now(bell) != 0:
-            # Some drivers call back a moment before they say so.
+            # Some drivers call back a moment before they report completion.
             store(block + WORD * CommandWord.SECONDS, 0)
             store(block + WORD * CommandWord.NANOSECONDS, min(left, 20_000))
             sleep(block + WORD * CommandWord.SECONDS)
         else:
             if spin > 0:
-                # Drivers of such devices may look only now and then whom to call back (every 20 ms, one of them).
+                # Drivers of such devices may look for due callbacks only occasionally (one of them every 20 ms).
                 left = min(left, max(spin, taken) >> _PATIENCE)
             store(block + WORD * CommandWord.SECONDS, left // 1_000_000_000)
             store(block + WORD * CommandWord.NANOSECONDS, left % 1_000_000_000)

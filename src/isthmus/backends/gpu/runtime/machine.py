@@ -1,4 +1,4 @@
-"""The loop as machine code: from the cache, or compiled now by a child process."""
+"""The command loop as machine code: from the cache, or compiled now by a child process."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ LOOP = Ahead(
 
 
 def symbol(name: str) -> str:
-    """The C name of a function of the loop."""
+    """Return the C name of a function of the loop."""
     return f"isthmus_opencl_{name}"
 
 
 class CommandLoop:
-    """The functions of the loop: each is one call without Python's lock, with the address of a block."""
+    """The functions of the loop. Each is one call without the GIL and takes the address of a block."""
 
     def __init__(self, objects: list[bytes]) -> None:
         self._image = Image()
@@ -38,10 +38,10 @@ class CommandLoop:
         self.enqueue: Callable[..., None] = entry(enqueue)
         self.wait: Callable[..., None] = entry(wait)
         self.notify: int = notify
-        """Where the function is that the driver calls back."""
+        """The address of the function that the driver calls back."""
 
 
 @lru_cache(maxsize=1)
 def load() -> CommandLoop:
-    """The loop as machine code. The first call of a process loads LLVM; the first of a user compiles."""
+    """Return the loop as machine code. A process's first call loads LLVM; a user's first call compiles."""
     return CommandLoop(LOOP.objects())

@@ -1,4 +1,4 @@
-"""The numbers of OpenCL that are used here, under the names of its headers without their ``CL_``."""
+"""The OpenCL constants that are used here, under the names of its headers without ``CL_``."""
 
 from __future__ import annotations
 

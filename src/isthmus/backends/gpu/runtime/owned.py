@@ -1,6 +1,6 @@
-"""References to objects of OpenCL, with an owner from the moment there is one until it is given back.
+"""References to OpenCL objects that have an owner from their creation to their release.
 
-A reference stands in a cell of its owner's, which is on record before there is one (`Finalizer`).
+A reference is stored in a cell of its owner, and the owner's `Finalizer` is recorded before the reference exists.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NAMES = {
     "Context": "Context", "CommandQueue": "CommandQueue", "MemoryObject": "MemObject", "Program": "Program",
     "Kernel": "Kernel", "Event": "Event",
 }  # fmt: skip
-"""Kinds of objects under the names of pyopencl's classes, and what OpenCL's functions call them."""
+"""Kinds of objects by the names of pyopencl's classes, with their names in OpenCL's functions."""
 _MADE_BY = {
     "clCreateContext": "Context", "clCreateCommandQueue": "CommandQueue", "clCreateBuffer": "MemoryObject",
     "clCreateProgramWithSource": "Program", "clCreateProgramWithBinary": "Program", "clCreateKernel": "Kernel",
@@ -31,35 +31,35 @@ _living: set[tuple[int, int, str]] = set()
 
 
 def kinds_of(handle: int) -> set[str]:
-    """What a number is the handle of, as far as we have a reference to it."""
+    """Return the kinds of the objects with this handle, among those that we hold a reference to."""
     return {kind for number, _, kind in tuple(_living) if number == handle}
 
 
 class Owned:
-    """An object of OpenCL that we hold a reference to. It is given back once, when this is closed or forgotten.
+    """An OpenCL object that we hold a reference to. It is released once, when this is closed or collected.
 
     Parameters
     ----------
     kind
-        What it is, by the name of pyopencl's class.
+        The kind of object, by the name of pyopencl's class.
     release
-        The function that takes it back; that of its kind without it.
+        The function that releases it; by default that of its kind.
     """
 
     def __init__(self, kind: str, release: Callable[[int], int] | None = None) -> None:
         self.kind = kind
         self._cell = (c_void_p * 1)()
-        # At exit the driver may have gone before us; the system takes everything.
+        # At exit the driver may be unloaded before us; the system frees everything.
         self._end = Finalizer(self, _end, library(), kind, release, self._cell)
 
     @staticmethod
     def make(what: str, name: str, *arguments: Any) -> Owned:
-        """What a function of OpenCL makes that writes its status where the last argument points.
+        """Own the object that an OpenCL function creates; its status is written through the last argument.
 
         Raises
         ------
         QnnError
-            What the status stands for.
+            The error that the status stands for.
         """
         made, status = Owned(_MADE_BY[name]), c_int32()
         made.fill(library().functions[name], *arguments, ctypes.byref(status))
@@ -68,7 +68,7 @@ class Owned:
 
     @staticmethod
     def keep(what: str, kind: str, handle: int) -> Owned:
-        """A further reference to a client's object."""
+        """Take another reference to a client's object."""
         kept, name = Owned(kind), f"clRetain{_NAMES[kind]}"
         store_retained(kept._cell, 0, library().functions[name], handle)
         if not kept.handle:
@@ -77,32 +77,32 @@ class Owned:
         return kept
 
     def fill(self, function: Callable[..., int | None], *arguments: Any) -> None:
-        """Own what a function answers."""
+        """Own the object that a function returns."""
         store(self._cell, 0, map(function, *((argument,) for argument in arguments)))
         self.note()
 
     def note(self) -> None:
-        """Have it known what its handle is a handle of."""
+        """Record the kind of object that the handle refers to."""
         if self.handle:
             _living.add((self.handle, self.address, self.kind))
 
     @property
     def handle(self) -> int:
-        """The object; 0 while there is none, or none any more."""
+        """The handle; 0 before there is one and after its release."""
         return self._cell[0] or 0
 
     @property
     def address(self) -> int:
-        """Where the handle stands, for native code to write it there."""
+        """The address of the handle, for native code to write to."""
         return ctypes.addressof(self._cell)
 
     @property
     def is_closed(self) -> bool:
-        """Whether the reference was given back."""
+        """Whether the reference was released."""
         return not self._end.waits
 
     def close(self) -> None:
-        """Give the reference back; safe to call again."""
+        """Release the reference; safe to call again."""
         self._end.run()
 
 

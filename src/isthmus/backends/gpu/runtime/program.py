@@ -1,7 +1,8 @@
-"""Programs: OpenCL C becomes kernels of a device, once. What a driver made of a source is kept on disk, checked.
+"""Programs: OpenCL C is built into kernels for a device once. The driver's binaries are kept on disk and checked.
 
-A file is named by all that its contents depend on: device, driver, source, options. The folder and its files are
-checked as those of compiled kernels are (`isthmus.compiled.folder`); what the driver does not take is built again.
+The name of a file is derived from everything that its contents depend on: device, driver, source, options. The folder
+and its files are checked like those of compiled kernels (`isthmus.compiled.folder`). What the driver does not accept is
+built again.
 """
 
 from __future__ import annotations
@@ -29,21 +30,21 @@ from isthmus.system.shield import PIECE, Cancelled, check, shielded
 
 _LONGEST_LOG = 4000
 _BUILDERS = 4
-"""Programs that are built at a time."""
+"""The number of programs that are built at a time."""
 
 
 @dataclass
 class Repository:
-    """Where built programs are kept, and what was done there.
+    """A folder of built programs, and counts of its use.
 
     Parameters
     ----------
     folder
         The user's own folder of compiled code, or one that a configuration names.
     is_valid
-        Whether what lies there is used; else it is built again, and replaced.
+        Whether the programs in the folder are used; otherwise they are built again and replaced.
     is_required
-        Whether a folder that cannot be used is an error; else programs are built for this process alone.
+        Whether a folder that cannot be used is an error; otherwise programs are built for this process alone.
     """
 
     folder: Folder = field(default_factory=Folder.of_user)
@@ -54,18 +55,18 @@ class Repository:
     _lock: Any = field(default_factory=Lock, repr=False)
 
     def count(self, *, is_found: bool) -> None:
-        """Note that a program was found here, or had to be built."""
+        """Count a program that was found here or had to be built."""
         with self._lock:
             self.found += is_found
             self.built += not is_found
 
     def check(self) -> None:
-        """Refuse a folder that nothing can be kept in."""
+        """Refuse a folder that nothing can be stored in."""
         with self.folder.alone():
             pass
 
     def read(self, name: str, key: str) -> bytes | None:
-        """What is kept under a name and for a key, if it is to be used."""
+        """Return the content stored under a name and a key, if it may be used."""
         try:
             return self.folder.read(name, key) if self.is_valid else None
         except Unavailable:
@@ -74,11 +75,11 @@ class Repository:
             return None
 
     def write(self, name: str, key: str, content: bytes) -> None:
-        """Keep it."""
+        """Store content under a name and a key."""
         try:
             self.folder.write(name, key, content)
         except Unavailable:
-            # Nothing to keep it in is no reason not to run.
+            # The lack of a folder is no reason not to run.
             if self.is_required:
                 raise
 
@@ -87,9 +88,9 @@ class Repository:
 def build_each(
     context: ClContext, sources: Sequence[tuple[str, Sequence[str]]], repository: Repository, what: str
 ) -> list[Owned]:
-    """Programs of several sources, each with its options, built side by side: drivers compile on one processor each.
+    """Build programs from several sources with their options, in parallel: drivers compile each on one processor.
 
-    When one does not build, or the caller is interrupted, those that are under way are built to their end, no more.
+    If one does not build, or the caller is interrupted, only the builds that are in progress are finished.
     """
     waiting, made, problems = deque(enumerate(sources)), dict[int, Owned](), list[BaseException]()
 
@@ -108,7 +109,7 @@ def build_each(
         for builder in builders:
             start(builder)
     except RuntimeError:
-        # The system starts no more threads.
+        # The system cannot start more threads.
         work()
     for builder in builders:
         while builder.is_alive():
@@ -125,12 +126,12 @@ def build_each(
 def build(
     context: ClContext, source: str, options: Sequence[str], repository: Repository, what: str
 ) -> Owned:
-    """A program that is ready for kernels to be made of it.
+    """Build a program from which kernels can be created.
 
     Raises
     ------
     QnnError
-        GRAPH_FINALIZE_FAILED with the compiler's own words if it does not build.
+        GRAPH_FINALIZE_FAILED with the compiler's log if it does not build.
     """
     key = hashlib.sha256("\0".join((context.device.identity, source, *options)).encode()).hexdigest()
     name = f"opencl-{key[:40]}.bin"
@@ -149,7 +150,7 @@ def build(
 
 
 def kernel(program: Owned, name: str, what: str) -> Owned:
-    """A kernel of its own, with arguments of its own."""
+    """Create a kernel object with its own arguments."""
     return Owned.make(what, "clCreateKernel", program.handle, name.encode())
 
 
@@ -174,7 +175,7 @@ def _from_source(context: ClContext, source: str, options: Sequence[str], what: 
 
 
 def _from_binary(context: ClContext, binary: bytes, options: Sequence[str]) -> Owned | None:
-    """A program out of what was kept, if the driver takes it."""
+    """Create a program from a stored binary; return None if the driver does not accept it."""
     found = library()
     device = (c_void_p * 1)(context.device.handle)
     content = ctypes.create_string_buffer(binary, len(binary))
@@ -193,7 +194,7 @@ def _from_binary(context: ClContext, binary: bytes, options: Sequence[str]) -> O
 
 
 def _binary(program: Owned, what: str) -> bytes:
-    """What the driver made of a program."""
+    """Return the driver's binary of a program."""
     found = library()
     sizes = found.content(what, "clGetProgramInfo", program.handle, numbers.PROGRAM_BINARY_SIZES)
     size = int.from_bytes(sizes[: ctypes.sizeof(c_size_t)], "little")

@@ -1,4 +1,4 @@
-"""Launches that a driver records (cl_khr_command_buffer): enqueued as one command."""
+"""Launches that a driver records (cl_khr_command_buffer) and that are enqueued as one command."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from isthmus.backends.gpu.runtime.status import check
 
 
 def record(context: ClContext, launches: Sequence[Command], what: str) -> Owned:
-    """The launches as the driver records them, for the context's queue."""
+    """Record launches with the driver, for the context's queue."""
     extension = library().extension(context.device.platform)
     assert extension is not None
     queues, status = (c_void_p * 1)(context.queue), c_int32()

@@ -1,4 +1,4 @@
-"""Errors of OpenCL become errors of QNN, in one function."""
+"""Conversion of OpenCL errors to QNN errors, in one function."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ _ABSENT = (numbers.DEVICE_NOT_FOUND, numbers.PLATFORM_NOT_FOUND_KHR, numbers.COM
 
 
 def is_loss(status: int) -> bool:
-    """Whether a status says that the device, or what it had of ours, is gone."""
+    """Return whether a status means that the device, or our objects on it, are lost."""
     return status in _LOST
 
 
 def refusal(status: int, what: str, function: str) -> QnnError:
-    """The error for what a function of OpenCL answered.
+    """Return the error for the status that an OpenCL function returned.
 
     Parameters
     ----------
     what
         The object that the call was made for.
     function
-        Its name in OpenCL's headers.
+        The function's name in OpenCL's headers.
 
     Examples
     --------
@@ -52,6 +52,6 @@ def refusal(status: int, what: str, function: str) -> QnnError:
 
 
 def check(status: int, what: str, function: str) -> None:
-    """Raise what a status stands for, if it is an error."""
+    """Raise the error that a status stands for, if it is one."""
     if status != numbers.SUCCESS:
         raise refusal(status, what, function)

@@ -1,4 +1,4 @@
-"""Waiting for events of OpenCL: in native code, and in pieces, so that interrupts and limits get through."""
+"""Waiting for OpenCL events: in native code, and in pieces, so that interrupts and limits take effect."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ if TYPE_CHECKING:
     from isthmus.backends.gpu.runtime.context import ClContext
 
 PIECE = 0.05
-"""The longest wait in one piece, in seconds: interrupts and time limits are looked at in between."""
+"""The longest single wait in seconds; interrupts and time limits are checked in between."""
 SPIN = 0.002
-"""How long to spin for a device that computes by itself, in seconds."""
+"""Seconds to spin for a device with its own processors."""
 SPIN_ON_HOST = 0.00005
-"""The same for one that computes on the host's processors, where it has a single command: more of them need all
-processors. Whoever spins makes way."""
+"""The same for a device that computes on the host's processors, if it has a single command; several commands need all
+processors. The spinning thread yields the processor.
+"""
 
 _SLAB = 512
-"""Bells that are made at a time."""
+"""The number of bells that are created at a time."""
 _Words = ctypes.c_int64 * CommandWord.END
 _FUNCTIONS = {
     CommandWord.LAUNCH: "clEnqueueNDRangeKernel",
@@ -46,22 +47,22 @@ _FUNCTIONS = {
 
 
 class Bells:
-    """Words that drivers write when they call back, and whose memory never ends.
+    """Words that drivers write when they call back; their memory is never freed.
 
-    A driver may be late: it may write when whoever waited has gone, and while the process ends. So a word is used again
-    only after its call, and nothing gives its memory back. It stands in a block, or here as free or as awaited, and
-    goes from one to the other by a single call of C, which no handler of a signal can divide.
+    A driver may be late: it may write after the waiting thread has gone, and while the process exits. So a word is
+    reused only after its callback, and its memory is never freed. A word is in a block, or it is listed here as free or
+    as awaited. It moves from one to the other in a single C call, which no signal handler can interrupt.
     """
 
     def __init__(self) -> None:
         self._free: deque[int] = deque()
         self._awaited: deque[int] = deque()
         self._slabs: list[Any] = []
-        # A reference that nobody has: Python itself does not free these words when it ends.
+        # This reference is never released, so that Python does not free these words when it exits.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._slabs))
 
     def give(self, words: Any) -> None:
-        """Put one that nobody is going to write into a block that has none."""
+        """Put a bell that no driver is going to write into a block that has none."""
         self._sweep()
         while not words[CommandWord.BELL]:
             try:
@@ -70,7 +71,7 @@ class Bells:
                 self._make()
 
     def exchange(self, words: Any) -> None:
-        """Put another one into a block whose own a driver was asked to write."""
+        """Put another bell into a block whose own bell a driver was asked to write."""
         self._sweep()
         while words[CommandWord.ARMED]:
             another, asked = starmap(self._free.popleft, ((),)), (words[CommandWord.BELL],)
@@ -85,11 +86,11 @@ class Bells:
                 self._make()
 
     def take_back(self, words: Any) -> None:
-        """Have a block's again, if it has one; safe to repeat."""
+        """Take back the bell of a block, if it has one; safe to repeat."""
         give_back(words, CommandWord.BELL, (self._awaited if words[CommandWord.ARMED] else self._free).append)
 
     def _sweep(self) -> None:
-        """Have those free that were written."""
+        """Move the bells that were written to the free ones."""
         for address in tuple(self._awaited):
             bell = ctypes.c_int64.from_address(address)
             if bell.value:
@@ -113,12 +114,12 @@ _bells = Bells()
 
 
 class CommandBlock:
-    """The words that native code enqueues and waits by.
+    """The words that native code uses to enqueue commands and to wait.
 
     Parameters
     ----------
     queue
-        Where commands go.
+        The queue for the commands.
     on_host
         Whether the device computes on the host's processors.
     is_single
@@ -140,14 +141,14 @@ class CommandBlock:
         _bells.give(self.words)
 
     def fresh_bell(self) -> None:
-        """After a wait that slept: have a bell that no earlier event rings."""
+        """Replace the bell after a wait that slept, so that no earlier event rings it."""
         if self.words[CommandWord.ARMED]:
             _bells.exchange(self.words)
 
     def wait(self, seconds: float) -> bool:
-        """Wait for the block's event, and go on after pieces; whether it has ended, in whatever way.
+        """Wait for the block's event, in pieces; return whether it has ended, successfully or not.
 
-        What came of it stands in the words: nothing in EVENT if it is complete, else its state in VALUE.
+        The outcome is in the words: EVENT is 0 if it is complete, otherwise VALUE has its state.
         """
         wait, words, deadline = machine.load().wait, self.words, time.monotonic() + seconds
         try:
@@ -164,15 +165,15 @@ class CommandBlock:
 
 
 def map_buffer(context: ClContext, memory: int, nbytes: int, what: str, cell: Any = None) -> int:
-    """Have the host read and write a buffer, once all before it in the queue is done.
+    """Map a buffer for the host to read and write, once everything before it in the queue is done.
 
-    The answer is the address that the host sees; it stands in a cell too, if one is given, where no handler of a signal
-    can come between.
+    Return the address at which the host sees it. The address is also stored in a cell, if one is given, in the same C
+    call, so that no signal handler can intervene.
 
     Raises
     ------
     QnnError
-        COMMON_SYSTEM_COMMUNICATION if the device fails, or has not come to it when its time is over: then it is lost.
+        COMMON_SYSTEM_COMMUNICATION if the device fails, or if it has not mapped the buffer in time: then it is lost.
     """
     functions, block = library().functions, CommandBlock(context.queue, context.device.kind == "cpu")
     status, flags, cell = ctypes.c_int32(), numbers.MAP_READ | numbers.MAP_WRITE, cell or (ctypes.c_void_p * 1)()
@@ -195,12 +196,12 @@ def map_buffer(context: ClContext, memory: int, nbytes: int, what: str, cell: An
 
 
 def hand_over(queue: int, memory: int, address: int, seconds: float) -> bool:
-    """Give memory that is mapped to the device for good, and wait; whether it has taken it. Safe to call again."""
+    """Give mapped memory to the device for good, and wait; return whether it has taken it. Safe to call again."""
     functions, block = library().functions, CommandBlock(queue, True)
     event = block.address + WORD * CommandWord.EVENT
     try:
         if functions["clEnqueueUnmapMemObject"](queue, memory, address, 0, None, event):
-            # It is not mapped any more: what ended that may still be under way.
+            # It is no longer mapped, but the command that unmapped it may still be running.
             functions["clEnqueueMarkerWithWaitList"](queue, 0, None, event)
         functions["clFlush"](queue)
         return not block.words[CommandWord.EVENT] or (block.wait(seconds) and not block.words[CommandWord.EVENT])
@@ -209,5 +210,5 @@ def hand_over(queue: int, memory: int, address: int, seconds: float) -> bool:
 
 
 def state(words: Any) -> int:
-    """The execution status of an event as the block has it: 32 bits with a sign."""
+    """Return the execution status of an event as the block has it: a signed 32-bit number."""
     return ctypes.c_int32(words[CommandWord.VALUE] & 0xFFFFFFFF).value

@@ -1,1 +1,3 @@
-"""How each operation becomes kernel launches: one table a family, merged by `isthmus.backends.gpu.compile.lower`."""
+"""The lowering of each operation to kernel launches: one table per family, merged by
+`isthmus.backends.gpu.compile.lower`.
+"""

@@ -1,7 +1,7 @@
-"""Element-wise steps as chains of functions: what one step contributes, and the text that applies a chain.
+"""Element-wise steps as chains of functions: what each step contributes, and the source that applies a chain.
 
 A chain behind a product, a convolution or another element-wise step is part of that step's kernel, so its intermediate
-results exist in registers only.
+results exist only in registers.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ _CONVERSIONS = ("Convert", "Quantize", "Dequantize")
 
 
 def function_of(step: Step) -> str:
-    """The function that an element-wise step computes, where its operation is one of them or a number picks one."""
+    """Return the function of an element-wise step: its operation, or the one that its number selects."""
     return numbered(step.op, step.params["operation"]).name if step.op in NUMBERED else step.op
 
 
 def limit_links(clamp: tuple[float, float] | None) -> list[Link]:
-    """The link of a fused activation."""
+    """Return the link of a fused activation."""
     return [] if clamp is None else [Link("Clamp", (None,), float(clamp[0]), float(clamp[1]))]
 
 
 def links_of(step: Step) -> list[Link] | None:
-    """What an element-wise step of reals computes, its first link with all operands named; None for other steps."""
+    """Return the links of an element-wise step of reals, the first with all operands named; None for other steps."""
     name = function_of(step)
     if name in _CONVERSIONS:
         links = [Link("Identity", (operand(step),))]
@@ -81,7 +81,7 @@ def _reals(tensor: Tensor) -> np.ndarray:
 
 
 def plain(tensor: Tensor | None) -> Tensor | None:
-    """A constant as floats, whatever it is stored as; other tensors as they are."""
+    """Return a constant as floats, whatever its storage; return other tensors unchanged."""
     if tensor is None or not tensor.is_static or not tensor.dtype.is_fixed_point:
         return tensor
     return Tensor(tensor.name, tensor.type, DataType.FLOAT_32, tensor.dims, None, _reals(tensor))
@@ -95,7 +95,7 @@ def declare(draft: Draft, links: Sequence[Link]) -> None:
 
 
 def applied(links: Sequence[Link], width: int, load: Callable[[int, int], str]) -> list[str]:
-    """The statements that run ``v`` through a chain; `load` gives operand j of link k."""
+    """Return the statements that run ``v`` through a chain; `load` returns operand j of link k."""
     real = "float" if width == 1 else f"float{width}"
     lines = []
     for number, link in enumerate(links):
@@ -112,14 +112,14 @@ def applied(links: Sequence[Link], width: int, load: Callable[[int, int], str]) 
 
 
 class Epilogue:
-    """A chain as a product or convolution applies it: operands indexed by the result's element or by its channel.
+    """A chain as a product or convolution applies it; operands are indexed by the result's element or its channel.
 
     Parameters
     ----------
     before
-        Links of the step itself that come first.
+        Links of the step itself, which come first.
     in_steps
-        Whether these give a quantized result in steps of its scale, so that nothing but rounding is left to do.
+        Whether these links give a quantized result in units of its scale, so that only rounding is left to do.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class Epilogue:
                     draft.operand(f"t{number}_{j}", e.at(tensor), e.storage(tensor))
 
     def lines(self, width: int, index: str, channel: str, aligned: bool = False) -> list[str]:
-        """Run ``v`` through the chain and store it at element `index`, which is of channel `channel`."""
+        """Return statements that run ``v`` through the chain and store it at element `index` of channel `channel`."""
         wide = "" if width == 1 else str(width)
 
         def load(number: int, j: int) -> str:
@@ -156,14 +156,16 @@ class Epilogue:
             kind = self._classes[number, j]
             if kind == "one":
                 return f"(float{wide})({storage.load(name, '0')})"
-            # Operands at a place of their own are rarely as aligned as the result.
+            # Operands at their own offsets are rarely as aligned as the result.
             return storage.load(name, channel if kind == "channel" else index, width)
 
         return [*applied(self.links, width, load), self.storage.store("y", index, "v", width, aligned)]
 
 
 def operand_class(tensor: Tensor, dims: Sequence[int]) -> str | None:
-    """How an operand follows a result of dimensions `dims`: "full", "channel", "one"; None if in none of these ways."""
+    """Return how an operand is indexed for a result of shape `dims`: "full", "channel" or "one"; None for other
+    shapes.
+    """
     if tensor.elements == 1:
         return "one"
     padded = (1,) * (len(dims) - tensor.rank) + tensor.dims

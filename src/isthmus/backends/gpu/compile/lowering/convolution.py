@@ -1,7 +1,7 @@
-"""Convolutions: plain, grouped and transposed ones as products of windows, depth-wise ones by a kernel of their own.
+"""Convolutions: plain, grouped and transposed ones as products of windows, depth-wise ones with their own kernel.
 
-A transposed convolution is as many plain ones as its stride has phases, each writing every stride-th pixel. Quantized
-operands are multiplied as the whole numbers they are stored as, with one factor for each channel at the end.
+A transposed convolution becomes one plain convolution for each phase of its stride; each writes every stride-th pixel.
+Quantized operands are multiplied as their stored integers, with one factor for each channel at the end.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from isthmus.prepare.schedule import Step
 
 
 def filters_of(step: Step) -> tuple[np.ndarray, np.ndarray | None, list[Link]]:
-    """The filters and biases that sums are made with, and what turns sums into results."""
+    """Return the filters and biases for the sums, and the links that turn sums into results."""
     x, weights, bias = operand(step, 0), operand(step, 1), step.inputs[2] if len(step.inputs) > 2 else None
     assert weights.data is not None
     biases = None if bias is None else reals_of(bias).reshape(-1)

@@ -1,4 +1,4 @@
-"""Depth-wise convolutions: each channel with filters of its own.
+"""Depth-wise convolutions: each channel has its own filters.
 
 A work-item computes one pixel of a vector of channels.
 """

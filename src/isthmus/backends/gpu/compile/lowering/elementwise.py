@@ -1,4 +1,4 @@
-"""Lowering of element-wise operations: functions, comparisons, choices and changes of type, all as walks."""
+"""Lowering of element-wise operations: functions, comparisons, selections and casts, all as walks."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from isthmus.prepare.schedule import Step
 
 
 def is_real(tensor: Tensor) -> bool:
-    """Whether a tensor's elements mean reals that kernels compute with."""
+    """Return whether a tensor's elements represent reals that kernels compute with."""
     return tensor.dtype in (DataType.FLOAT_32, DataType.FLOAT_16) or tensor.dtype.is_fixed_point
 
 
 def unknown_type(*tensors: Tensor | None) -> str | None:
-    """Why kernels cannot read or write one of these tensors."""
+    """Return why kernels cannot read or write one of these tensors, or None."""
     for tensor in tensors:
         if tensor is None:
             continue
@@ -40,12 +40,12 @@ def unknown_type(*tensors: Tensor | None) -> str | None:
 
 
 def unknown_types(step: Step) -> str | None:
-    """Why kernels cannot read or write a tensor of a step."""
+    """Return why kernels cannot read or write a tensor of a step, or None."""
     return unknown_type(*step.inputs, *step.outputs)
 
 
 def emit_links(e: KernelEmitter, links: Sequence[Link], output: Tensor) -> None:
-    """Emit a chain by itself. The first link names all its operands."""
+    """Emit a chain as its own kernel. The first link names all its operands."""
     draft = e.draft()
     declare(draft, links)
     operands: list[WalkOperand] = []
@@ -75,7 +75,7 @@ def _emit_reals(step: Step, e: KernelEmitter) -> None:
 
 
 def _emit_scalars(step: Step, e: KernelEmitter, text: str, flags: tuple[float, float] = (0.0, 0.0)) -> None:
-    """A function of scalars of one type, or a comparison of them."""
+    """Emit a function or a comparison of scalars of one type."""
     output, draft = step.outputs[0], e.draft()
     if "{a}" in text:
         draft.floats(a=flags[0], b=flags[1])
@@ -105,7 +105,8 @@ def _emit_bytes(step: Step, e: KernelEmitter, steps: WeightedSum | ByteProduct) 
     else:
         draft.ints(first_zero=steps.zeros[0], second_zero=steps.zeros[1])
         draft.floats(scale=float(steps.scale))
-        # Not by a sum with a large number, which a compiler may add to the product before that is rounded.
+        # Do not round by adding a large number: a compiler may fuse that addition with the product before it is
+        # rounded.
         text = "convert_int{w}_rte(convert_float{w}((({0}) - first_zero) * (({1}) - second_zero)) * scale)"
     tensors = [operand(step, i) for i in (0, 1)]
     operands = [
@@ -123,7 +124,7 @@ def _emit_bytes(step: Step, e: KernelEmitter, steps: WeightedSum | ByteProduct) 
 
 
 def _bytes_of(step: Step) -> WeightedSum | ByteProduct | None:
-    """Work out how a step on bytes is rounded, if it is a sum, a difference or a product of them."""
+    """Return how a sum, difference or product of 8-bit tensors is rounded, or None for other steps."""
     name = function_of(step)
     if name == "ElementWiseMultiply":
         return byte_product(step)
@@ -191,7 +192,7 @@ def _refuses_select(step: Step) -> str | None:
 
 
 def _emit_cast(step: Step, e: KernelEmitter) -> None:
-    """Stored elements keep their number, those of fixed-point tensors too."""
+    """Emit a cast of stored numbers; the quantization of fixed-point tensors is ignored."""
     x, output, draft = operand(step), step.outputs[0], e.draft()
     links = limit_links(step.clamp)
     declare(draft, links)
@@ -204,7 +205,7 @@ def _emit_cast(step: Step, e: KernelEmitter) -> None:
         if output.dtype is DataType.BOOL_8:
             value = f"{value} != 0"
         elif source.storage.real and not goal.storage.real:
-            # Floats go to integers as they do elsewhere: towards zero, by way of the widest integer.
+            # Floats become integers as on other engines: rounded towards zero, by way of the widest integer.
             value = f"convert_{computed}(convert_long_sat_rtz({value}))"
         return [f"{computed} v = ({computed})({value});", *applied(links, 1, lambda number, j: "")]
 
@@ -212,7 +213,7 @@ def _emit_cast(step: Step, e: KernelEmitter) -> None:
 
 
 def _as_stored(o: WalkOperand) -> WalkOperand:
-    """An operand whose stored numbers are meant, not what a quantization makes of them."""
+    """Return an operand that is read or written as stored numbers, without its quantization."""
     return replace(o, storage=replace(o.storage, quantized=False, real=o.storage.kind in ("f32", "f16")))
 
 

@@ -1,4 +1,4 @@
-"""What lowerings write with: places for tensors, constants and work space, and launches."""
+"""The emitter that lowerings write to: locations of tensors, constants and work space, and launches."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _nothing(step: Step) -> str | None:
 
 @dataclass(frozen=True)
 class KernelLowering:
-    """How one operation becomes launches.
+    """The lowering of one operation to launches.
 
     Parameters
     ----------
@@ -43,8 +43,8 @@ class KernelLowering:
     work
         The bytes of scratch that a step needs besides its tensors.
     refuses
-        Why a step cannot be executed, or None. It looks at types, shapes and parameters and at which operands are
-        constants, never at what these hold.
+        Returns why a step cannot be executed, or None. It examines types, shapes, parameters and which operands are
+        constants, never the values of constants.
     takes_chain
         Whether `emit` applies `KernelEmitter.chain` to its result, so that element-wise steps can follow in one kernel.
     """
@@ -57,7 +57,7 @@ class KernelLowering:
 
 @dataclass(frozen=True)
 class Link:
-    """One function in a chain: `operands` in their order, None for the value that runs through the chain."""
+    """One function in a chain: `operands` in order, with None for the value that runs through the chain."""
 
     function: str
     operands: tuple[Tensor | None, ...] = (None,)
@@ -74,7 +74,7 @@ class Chain:
 
 
 class KernelEmitter:
-    """Collects the launches and constants of a program under construction."""
+    """A collector of the launches and constants of a program under construction."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class KernelEmitter:
         self.launches: list[Launch] = []
         self.labels: list[str] = []
         self.chain: Chain | None = None
-        """What the step under way applies to its result."""
+        """The chain that the current step applies to its result."""
         self._places = dict(places)
         self._inputs = inputs
         self._chunks: list[np.ndarray] = []
@@ -101,31 +101,31 @@ class KernelEmitter:
 
     @property
     def gpu(self) -> bool:
-        """Whether work-items run side by side."""
+        """Whether the device is a GPU, whose work-items run in parallel."""
         return self.traits.kind == "gpu"
 
     def draft(self) -> Draft:
-        """A kernel to be written."""
+        """Start the source of a new kernel."""
         return Draft()
 
     def begin(self, step: Step, work_offset: int, chain: Chain | None, label: str) -> None:
-        """Start the launches of a step: where its work space lies in scratch, and what is applied to its result."""
+        """Start the launches of a step: set the offset of its work space in scratch and the chain for its result."""
         self._work, self.chain = work_offset, chain
         self.labels.append(label)
 
     @contextmanager
     def shifted(self, offset: int) -> Iterator[None]:
-        """Go on with a work space that begins `offset` bytes into the step's."""
+        """Use a work space that begins `offset` bytes into the step's, within this context."""
         outer, self._work = self._work, self._work + offset
         yield
         self._work = outer
 
     def place_in_work(self, tensor: Tensor, offset: int) -> None:
-        """Give a temporary tensor a place in the step's work space, stored as it is declared."""
+        """Give a temporary tensor an offset in the step's work space, stored as it is declared."""
         self._places[tensor] = Planned(PlannedPool.SCRATCH, self._work + offset)
 
     def storage(self, tensor: Tensor) -> OperandStorage:
-        """How a tensor's elements are stored."""
+        """Return how a tensor's elements are stored."""
         kind = stored_kind(tensor.dtype)
         assert kind is not None
         if tensor.dtype.is_fixed_point:
@@ -136,7 +136,7 @@ class KernelEmitter:
         return FP16 if isinstance(tensor, Fp16Tensor) else FLOAT
 
     def at(self, tensor: Tensor, offset: int = 0, writes: bool = False) -> BufferRef:
-        """Where a tensor lies, from its element `offset` on."""
+        """Return the location of a tensor from its element `offset` on."""
         size = self.storage(tensor).size
         if tensor.is_static:
             assert tensor.data is not None
@@ -155,7 +155,7 @@ class KernelEmitter:
         return BufferRef(KernelPool.SCRATCH, 0, start + offset * size, nbytes, writes)
 
     def constant(self, array: np.ndarray) -> BufferRef:
-        """The place of a constant; equal contents are kept once."""
+        """Return the location of a constant; equal contents are stored once."""
         content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         key = content.tobytes()
         if key not in self._known:
@@ -166,16 +166,16 @@ class KernelEmitter:
         return BufferRef(KernelPool.CONSTANTS, 0, self._known[key], content.size, False)
 
     def weights(self, array: np.ndarray) -> tuple[BufferRef, OperandStorage]:
-        """The place of weights, and how they are stored: as fp16 where that was asked for and holds them exactly.
+        """Return the location and storage of weights: fp16 if that was requested and holds them exactly.
 
-        Preparation has rounded those that are to be fp16.
+        Preparation has already rounded the weights that are to be fp16.
         """
         if self.precision is FloatStorage.FP16 and is_exact_in_fp16(array):
             return self.constant(to_fp16(array)), FP16
         return self.constant(np.asarray(array, np.float32)), FLOAT
 
     def work(self, offset: int, nbytes: int, writes: bool = False) -> BufferRef:
-        """Bytes of the step's work space."""
+        """Return a range of bytes of the step's work space."""
         return BufferRef(KernelPool.SCRATCH, 0, self._work + offset, nbytes, writes)
 
     @property
@@ -184,7 +184,7 @@ class KernelEmitter:
         return self._constant_bytes
 
     def constants(self) -> np.ndarray:
-        """All constants in one array."""
+        """Return all constants in one array."""
         return np.concatenate(self._chunks) if self._chunks else np.zeros(0, np.uint8)
 
     def launch(
@@ -196,10 +196,10 @@ class KernelEmitter:
         local_size: Sequence[int],
         prelude: str = "",
     ) -> None:
-        """Append a launch; the global size is rounded up to whole work-groups, so kernels mind their bounds."""
+        """Append a launch; the global size is rounded up to whole work-groups, so kernels must check their bounds."""
         if not prod(global_size):
             return
-        # Functions that OpenCL C has cannot be names of kernels.
+        # Built-in functions of OpenCL C cannot be names of kernels.
         kernel = f"isthmus_{kernel}"
         group = tuple(int(n) for n in local_size)
         unit = Unit(VECTORS + prelude + draft.source(kernel, body, group), _OPTIONS)

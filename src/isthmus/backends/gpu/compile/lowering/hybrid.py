@@ -1,8 +1,8 @@
 """Products of float activations with constant 8-bit weights, as LiteRT executes them.
 
-The activations are rounded to 8 bits while the model runs, each row by its own range (a row is a whole image where the
-windows of a convolution overlap), and the rounding shows. Here rows are replaced by what their 8 bits mean, in work
-space, and the product is one of floats.
+LiteRT rounds the activations to 8 bits while the model runs, each row by its own range, and the rounding is visible in
+the results. A row is a whole image where the windows of a convolution overlap. Here each row is replaced in work space
+by its rounded values, and the product is computed in floats.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ALIGNMENT = 128
 
 
 def _rows(step: Step) -> int:
-    """How many rows have a range of their own."""
+    """Return how many rows have a range of their own."""
     x = operand(step)
     if step.op == "FullyConnected":
         return x.elements // operand(step, 1).dims[1]
@@ -34,7 +34,7 @@ def _bytes(step: Step) -> int:
 
 
 def _emit_rounded(e: KernelEmitter, x: Tensor, goal: Tensor, rows: int) -> None:
-    """Round rows of floats to 256 steps of their ranges, 0 among them."""
+    """Emit a kernel that rounds each row of floats to 256 steps of its range, one of which is 0."""
     draft, length, storage = e.draft(), x.elements // rows, e.storage(x)
     draft.memory("x", e.at(x), storage.c_type)
     draft.memory("y", e.at(goal, writes=True), "float")
@@ -68,7 +68,7 @@ def _emit_rounded(e: KernelEmitter, x: Tensor, goal: Tensor, rows: int) -> None:
 
 
 def hybrid(plain: KernelLowering) -> KernelLowering:
-    """The lowering of a product, its left operand rounded first where its weights ask for that."""
+    """Return the lowering of a product that first rounds its left operand if the weights require it."""
 
     def inner(step: Step) -> Step:
         x = operand(step)

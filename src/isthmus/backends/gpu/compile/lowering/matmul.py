@@ -1,7 +1,7 @@
-"""Lowering of MatMul and FullyConnected. Constant right matrices are packed here, others by a launch before.
+"""Lowering of MatMul and FullyConnected. Constant right matrices are packed here, others by a preceding launch.
 
-Quantized operands are multiplied as the whole numbers they are stored as, less their zero points: exact in single
-precision as long as sums stay below 2**24. What remains is one factor for each column.
+Quantized operands are multiplied as their stored integers minus their zero points. This is exact in single precision as
+long as sums stay below 2**24. One factor for each column remains to be applied.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ALIGNMENT = 128
 
 
 def reals_of(tensor: Tensor) -> np.ndarray:
-    """What a constant means."""
+    """Return the real values of a constant."""
     assert tensor.data is not None
     if tensor.dtype.is_fixed_point:
         assert tensor.quantization is not None
@@ -43,14 +43,14 @@ def reals_of(tensor: Tensor) -> np.ndarray:
 
 
 def zero_of(tensor: Tensor) -> int:
-    """The zero point of a tensor, 0 where it has none."""
+    """Return the zero point of a tensor, or 0 if it has none."""
     return tensor.quantization.zero_point if tensor.dtype.is_fixed_point and tensor.quantization is not None else 0
 
 
 def factor_links(factors: np.ndarray, output: Tensor, clamp: tuple[float, float] | None) -> list[Link]:
-    """What turns sums of whole numbers into results: a factor for each channel, and limits.
+    """Return the links that turn sums of integers into results: a factor for each channel, and limits.
 
-    A quantized result is made in steps of its own scale, the factor rounded once, as others do.
+    A quantized result is computed in units of its own scale. The factor is rounded once, as in other implementations.
     """
     if not output.dtype.is_fixed_point:
         return [_channel_factor(factors), *limit_links(clamp)]
@@ -93,7 +93,7 @@ def _aligned(nbytes: int) -> int:
 
 
 def _needs(step: Step, traits: DeviceTraits) -> tuple[int, int]:
-    """Bytes of the packed right operand and of a transposed left one in work space."""
+    """Return the bytes of work space for the packed right operand and for a transposed left one."""
     a, b = _sides(step)
     width = panel_width(traits, a.rows, b.columns)
     panels = 0
@@ -130,7 +130,7 @@ def _emit(step: Step, e: KernelEmitter) -> None:
         _emit_pack(e, y, b, width, e.work(0, panel_bytes, writes=True))
         storage = FLOAT
     if a.column_step != 1:
-        # A transposed left operand is turned first.
+        # A transposed left operand is rewritten row by row first.
         source = e.work(panel_bytes, turned_bytes)
         _emit_turn(e, x, a, e.work(panel_bytes, turned_bytes, writes=True))
         left = Left(source, FLOAT, a.rows, a.columns, a.columns)
@@ -159,7 +159,7 @@ def _emit(step: Step, e: KernelEmitter) -> None:
 
 
 def whole_biases(bias: Tensor, factors: np.ndarray) -> np.ndarray:
-    """Give a quantized bias in steps of the sums: its own numbers, unless its scales are others."""
+    """Return a quantized bias in units of the sums: its stored integers, unless its scales differ."""
     assert bias.data is not None
     assert bias.quantization is not None
     numbers = bias.data.reshape(-1).astype(np.float64) + np.array(bias.quantization.offsets, np.float64)
@@ -168,7 +168,7 @@ def whole_biases(bias: Tensor, factors: np.ndarray) -> np.ndarray:
 
 
 def _constant_matrices(y: Tensor, b: Matrices, whole_numbers: bool) -> np.ndarray:
-    """A constant right operand as [count, depth, columns]: what it means, or its numbers less the zero point."""
+    """Return a constant right operand as [count, depth, columns]: its reals, or its integers minus the zero point."""
     assert y.data is not None
     values = reals_of(y)
     if whole_numbers and y.dtype.is_fixed_point:
@@ -184,7 +184,7 @@ def _constant_matrices(y: Tensor, b: Matrices, whole_numbers: bool) -> np.ndarra
 
 
 def _emit_pack(e: KernelEmitter, y: Tensor, b: Matrices, width: int, goal: object) -> None:
-    """Write a computed right operand as panels of floats."""
+    """Emit a kernel that writes a computed right operand as panels of floats."""
     count = int(b.batch.max(initial=0)) + 1
     panels = -(-b.columns // width)
     draft = e.draft()
@@ -205,7 +205,7 @@ def _emit_pack(e: KernelEmitter, y: Tensor, b: Matrices, width: int, goal: objec
 
 
 def _emit_turn(e: KernelEmitter, x: Tensor, a: Matrices, goal: object) -> None:
-    """Write a transposed left operand row by row, as floats."""
+    """Emit a kernel that writes a transposed left operand row by row, as floats."""
     count = prod(x.dims[:-2])
     draft = e.draft()
     storage = declare_input(e, draft, x)

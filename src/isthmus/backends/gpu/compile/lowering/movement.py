@@ -1,6 +1,7 @@
 """Lowering of data movement: transposes, slices, joins, blocks, tiles and padding, nearly all as one strided walk.
 
-Elements change their storage on the way where the two ends differ: fp32 to fp16, or one quantization to another.
+Elements change their storage during the copy if source and destination differ: fp32 to fp16, or one quantization to
+another.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from isthmus.prepare.schedule import Step
 
 
 def as_moved(*operands: WalkOperand) -> tuple[WalkOperand, ...]:
-    """Operands of one quantization, or of none, as plain stored numbers: nothing is rounded on the way."""
+    """Treat operands with the same quantization, or none, as plain stored numbers, so that nothing is rounded."""
     first = operands[0]
     if all(
         (o.storage.kind, o.scale, o.zero) == (first.storage.kind, first.scale, first.zero) for o in operands
@@ -43,7 +44,7 @@ def as_moved(*operands: WalkOperand) -> tuple[WalkOperand, ...]:
 
 
 def emit_copy(e: KernelEmitter, copy: StridedCopy) -> None:
-    """Copy between two strided walks."""
+    """Emit a copy between two strided walks."""
     y = operand_of(e, "y", copy.goal, copy.goal_strides, copy.goal_start, writes=True)
     backwards = min(copy.source_strides, default=0) < 0
     x = operand_of(e, "x", copy.source, copy.source_strides, 0 if backwards else copy.source_start)
@@ -67,7 +68,7 @@ def _emit(step: Step, e: KernelEmitter) -> None:
 
 
 def emit_remap(e: KernelEmitter, goal: Tensor, source: Tensor, remap: Remap) -> None:
-    """Fill a dense tensor with runs of elements."""
+    """Emit a kernel that fills a dense tensor with runs of elements."""
     run, tables = remap.run, remap.joined(1 << 16, 2)
     outer, inner = tables if len(tables) == 2 else (np.zeros(1, np.int64), tables[0])
     draft = e.draft()
@@ -99,7 +100,7 @@ def _emit_pad(step: Step, e: KernelEmitter) -> None:
 
 
 def _emit_padded(e: KernelEmitter, goal: Tensor, source: Tensor, axes: Sequence[PaddedAxis], value: float) -> None:
-    """Fill a tensor with another and a constant around it."""
+    """Emit a kernel that fills a tensor with another one and a constant around it."""
     *outer, last = axes
     draft = e.draft()
     y, x = as_moved(operand_of(e, "y", goal, [1], writes=True), operand_of(e, "x", source, [1]))
@@ -147,7 +148,7 @@ def _emit_shape(step: Step, e: KernelEmitter) -> None:
 
 
 def refuses_movement(step: Step) -> str | None:
-    """Why the elements of a step's operands and results cannot be moved."""
+    """Return why the elements of a step's operands and results cannot be moved, or None."""
     unknown = unknown_types(step)
     if unknown is not None:
         return unknown

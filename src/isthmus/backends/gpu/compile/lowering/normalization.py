@@ -1,7 +1,7 @@
-"""Lowering of softmax and of the normalisations: statistics over rows of runs, one set of elements after the other.
+"""Lowering of softmax and of the normalisations: statistics over rows of runs, one set of elements at a time.
 
-Elements are seen as [outer, rows, groups, run]; those of one outer index and one group make a set. A work-group of a
-GPU has a set, a work-item of a CPU goes through it.
+Elements are seen as [outer, rows, groups, run]; those of one outer index and one group form a set. On a GPU a
+work-group processes a set, on a CPU a work-item does.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from isthmus.prepare.schedule import Step
 
 _GROUP = 128
 _PASSES: dict[str, tuple[list[tuple[str, str, str]], str]] = {
-    # For each pass: start, what an element u adds to s, what becomes of s (as p0, p1); then the result of u.
+    # For each pass: the initial s, how an element u updates s, and the final value (p0, p1). Then the result for u.
     "softmax": (
         [("-INFINITY", "s = fmax(s, u * beta);", "s"), ("0.0f", "s += exp(u * beta - p0);", "1.0f / s")],
         "exp(u * beta - p0) * p1",
@@ -40,7 +40,7 @@ _PASSES: dict[str, tuple[list[tuple[str, str, str]], str]] = {
 def _emit_sets(
     step: Step, e: KernelEmitter, variant: str, shape: tuple[int, int, int, int], parameter: float, affine: bool
 ) -> None:
-    """Normalise [outer, rows, groups, run]; `parameter` is what the variant calls beta."""
+    """Emit the normalisation of [outer, rows, groups, run]; `parameter` is the beta of the variant."""
     x, output = operand(step), step.outputs[0]
     if not x.elements:
         return
@@ -119,7 +119,7 @@ def _emit_softmax(step: Step, e: KernelEmitter, variant: str) -> None:
 
 
 def _span(step: Step) -> tuple[list[int], int, int]:
-    """The axes of a norm, and the first and the last of them that make a difference: those of more than one element."""
+    """Return the axes of a norm, and the first and last of them that have more than one element."""
     x = operand(step)
     axes = sorted(int(a) % x.rank for a in step.params["axes"])
     real = [a for a in axes if x.dims[a] != 1] or axes[-1:]
@@ -187,7 +187,7 @@ def _refuses(step: Step) -> str | None:
 
 
 def _refuses_axes(step: Step) -> str | None:
-    """A norm is over neighbouring axes, and over the last ones where elements have weights of their own."""
+    """Return why a norm's axes are not supported: they must be adjacent, and the last ones if there are weights."""
     unlike, x = _refuses(step), operand(step)
     if unlike is not None:
         return unlike

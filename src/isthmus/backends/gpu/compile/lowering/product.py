@@ -1,8 +1,8 @@
 """Products of rows with a packed matrix: the kernel behind matrix products, dense layers and all convolutions.
 
-Row m of the left operand is a run of memory, or a window of an image whose taps are runs of channels. The right matrix
-is packed [depth][width], its columns filled up to whole vectors. A batch is a third dimension of the launch, with a
-table of where each begins; the groups of a convolution are batches.
+Row m of the left operand is contiguous memory, or a window of an image whose taps are runs of channels. The right
+matrix is packed [depth][width], its columns padded to whole vectors. Batches are a third dimension of the launch, with
+a table of where each begins. The groups of a convolution are batches.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class Left:
     Parameters
     ----------
     zero
-        What is subtracted from stored elements of a quantized one; their scale is part of what follows.
+        The value that is subtracted from stored elements of a quantized operand; their scale is applied later.
     row_step
-        Elements between rows, where they are runs of memory.
+        Elements between rows, if rows are contiguous memory.
     window
-        Where a row is a window of an image instead.
+        The window, if a row is a window of an image instead.
     """
 
     place: BufferRef
@@ -49,7 +49,7 @@ class Left:
 
 @dataclass(frozen=True)
 class Right:
-    """The packed right operand: `columns` real ones in panels of `width`."""
+    """The packed right operand: `columns` real columns in panels of `width`."""
 
     place: BufferRef
     storage: OperandStorage
@@ -60,12 +60,12 @@ class Right:
 
 @dataclass(frozen=True)
 class ResultTarget:
-    """Where results go: element ``start + m * row_step + n``, or every few pixels of an image.
+    """The destination of results: element ``start + m * row_step + n``, or every few pixels of an image.
 
     Parameters
     ----------
     pixels
-        Elements from one result to the next along batch, depth, height and width, where rows are spread.
+        Elements from one result to the next along batch, depth, height and width, if rows are spread over an image.
     """
 
     output: Tensor
@@ -75,12 +75,12 @@ class ResultTarget:
 
 
 def panel_width(traits: DeviceTraits, rows: int, columns: int) -> int:
-    """Columns of a panel."""
+    """Return the number of columns of a panel."""
     return product_tile(traits, rows, columns, 1).panel
 
 
 def packed(matrices: np.ndarray, width: int) -> np.ndarray:
-    """Matrices [count, depth, columns] as panels [count, panel, depth, width], filled up with zeros."""
+    """Pack matrices [count, depth, columns] into panels [count, panel, depth, width], padded with zeros."""
     count, depth, columns = matrices.shape
     panels = -(-columns // width)
     padded = np.zeros((count, depth, panels * width), np.float32)
@@ -89,7 +89,7 @@ def packed(matrices: np.ndarray, width: int) -> np.ndarray:
 
 
 def padded_bias(bias: np.ndarray, columns: int, width: int) -> np.ndarray:
-    """A bias [count * columns] as [count, whole panels]."""
+    """Pad a bias [count * columns] to [count, whole panels]."""
     rows = np.asarray(bias, np.float32).reshape(-1, columns)
     return np.pad(rows, ((0, 0), (0, -columns % width)))
 
@@ -108,11 +108,12 @@ def emit_product(
     Parameters
     ----------
     before
-        What is done to sums before anything else.
+        Links that are applied to the sums before anything else.
     batches
-        For each batch where it begins, in elements: left, right, result, and the first channel; None for a single one.
+        Where each batch begins, in elements of the left operand, the right operand and the result, and its first
+        channel; None for a single batch.
     in_steps
-        Whether `before` gives a quantized result in steps of its scale.
+        Whether `before` gives a quantized result in units of its scale.
     """
     count = 1 if batches is None else len(batches)
     tile = product_tile(e.traits, left.rows, right.columns, count, left.depth)
@@ -150,7 +151,7 @@ def emit_product(
 
 
 def _is_whole(left: Left, right: Right, target: ResultTarget, tail: Epilogue, batches: np.ndarray | None) -> bool:
-    """Whether vectors of four elements of every operand are aligned, where pools are."""
+    """Return whether vectors of four elements of every operand are aligned, given that pools are."""
     window = left.window
     steps = [left.row_step] if window is None else [window.channels, window.channels // window.groups]
     steps += [right.columns, target.row_step, target.start, *(target.pixels or ())]
@@ -164,7 +165,7 @@ _WIDE = {(a, b) for a in ("f32", "f16") for b in ("f32", "f16")}
 
 
 def declare_window(draft: Draft, w: ConvWindow) -> None:
-    """Declare the numbers of a window."""
+    """Declare the parameters of a window."""
     draft.ints(
         C=w.channels // w.groups, channels=w.channels, **by_axis("", w.size), **by_axis("O", w.out),
         **by_axis("K", w.kernel), **by_axis("s", w.stride), **by_axis("d", w.dilation), **by_axis("p", w.pad),
@@ -172,7 +173,7 @@ def declare_window(draft: Draft, w: ConvWindow) -> None:
 
 
 def _taps(w: ConvWindow) -> np.ndarray:
-    """For each element of a window: its place relative to the first in depth, height, width; its element offset."""
+    """Return for each element of a window its position (depth, height, width) relative to the first, and its offset."""
     channels = w.channels // w.groups
     z, y, x, c = (axis.reshape(-1) for axis in np.meshgrid(*map(np.arange, (*w.kernel, channels)), indexing="ij"))
     z, y, x = z * w.dilation[0], y * w.dilation[1], x * w.dilation[2]

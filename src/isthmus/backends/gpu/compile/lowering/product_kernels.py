@@ -1,8 +1,8 @@
-"""The text of product kernels.
+"""The source of product kernels.
 
-On a GPU a work-group computes a tile through local memory, a work-item of it a square in registers. Where there are too
-few tiles to fill the device, work-items of a group share the depth of a thin tile and add up at the end. On a CPU, each
-work-item computes a small tile by itself, for there local memory and barriers only cost time.
+On a GPU a work-group computes a tile through local memory, and each work-item a square of it in registers. If there are
+too few tiles to fill the device, the work-items of a group share the depth of a thin tile and add their sums at the
+end. On a CPU each work-item computes a small tile alone, because local memory and barriers only cost time there.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from isthmus.backends.gpu.compile.lowering.product import Left, ResultTarget, Right
 
 _PAD = 4
-"""Floats between lines of local memory, so that they do not meet in one bank."""
+"""Floats of padding between rows of local memory, to avoid bank conflicts."""
 
 
 def _rows(left: Left, rows: str, count: int) -> list[str]:
-    """Statements that find where each of `count` rows begins in the left operand; `rows` gives row r."""
+    """Return statements that compute where each of `count` rows begins in the left operand; `rows` gives row r."""
     lines = []
     for r in range(count):
         lines.append(f"  int m{r} = min({rows.format(r=r)}, M - 1);")
@@ -36,19 +36,19 @@ def _rows(left: Left, rows: str, count: int) -> list[str]:
 
 
 def _suffix(width: int) -> str:
-    """The end of a vector type's name."""
+    """Return the suffix of a vector type's name."""
     return "" if width == 1 else str(width)
 
 
 def _depth_width(left: Left) -> int:
-    """How many elements of the depth are read at a time: four where those are neighbours, else one."""
+    """Return how many elements of the depth are read at a time: four if they are adjacent, else one."""
     window = left.window
     neighbours = left.depth % 4 == 0 and (window is None or window.channels // window.groups % 4 == 0)
     return 4 if neighbours else 1
 
 
 def _load(left: Left, r: int, k: str, width: int, aligned: bool, tap: str) -> str:
-    """An expression for `width` elements of row r from element k on, zeros outside the operand."""
+    """Return an expression for `width` elements of row r from element k on, with zeros outside the operand."""
     wide = _suffix(width)
     if left.window is None:
         return f"({k} < K ? {_left_value(left, f'at{r} + {k}', width, aligned)} : (float{wide})(0.0f))"
@@ -65,7 +65,7 @@ def _left_value(left: Left, index: str, width: int, aligned: bool) -> str:
 
 
 def _slice_memory(tile: ClTile, threads: int) -> list[str]:
-    """Local memory of all slices, each with two buffers for either operand; their sums meet there at the end."""
+    """Declare local memory for all slices: two buffers per operand each. It also holds their sums at the end."""
     bm, bn, bk = tile.rows, tile.columns, tile.depth
     if tile.slices == 1:
         return [
@@ -86,7 +86,7 @@ def _slice_memory(tile: ClTile, threads: int) -> list[str]:
 
 
 def _slice_sums(tile: ClTile, threads: int) -> list[str]:
-    """Statements that add the sums of all slices up in the first, whose work-items go on alone."""
+    """Return statements that add the sums of all slices into the first, whose work-items continue alone."""
     if tile.slices == 1:
         return []
     elements = tile.item_rows * tile.item_columns
@@ -217,7 +217,7 @@ def gpu_body(
 def _store(
     right: Right, tail: Epilogue, batched: bool, whole: bool, count: int, values: list[str], indent: str
 ) -> list[str]:
-    """Statements that finish and store `count` neighbouring sums from column n on."""
+    """Return statements that finish and store `count` adjacent sums from column n on."""
     bias = "z * NP + n" if batched else "n"
     lines = []
     scalar_values = values
@@ -242,7 +242,7 @@ def _store(
 def thin_body(
     tile: ClTile, left: Left, right: Right, target: ResultTarget, tail: Epilogue, batched: bool, whole: bool
 ) -> str:
-    """The text of a kernel whose work-items share the depth of each sum."""
+    """Return the body of a kernel whose work-items share the depth of each sum."""
     height, lanes, slices = tile.rows, tile.columns, tile.slices
     width = _depth_width(left)
     lines = [
@@ -286,7 +286,7 @@ def thin_body(
 
 
 def cpu_body(tile: ClTile, left: Left, right: Right, target: ResultTarget, tail: Epilogue, batched: bool) -> str:
-    """The text of a kernel whose work-items compute whole tiles."""
+    """Return the body of a kernel whose work-items compute whole tiles."""
     height, columns, vector = tile.rows, tile.columns, f"float{CPU_WIDTH}"
     width = _depth_width(left)
     sums = [(r, j) for r in range(height) for j in range(columns // CPU_WIDTH)]

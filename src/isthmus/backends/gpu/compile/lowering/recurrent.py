@@ -1,7 +1,7 @@
-"""Lowering of recurrent layers: one product gives the input's share of all gates, then one or two launches a step.
+"""Lowering of recurrent layers: one product for the input's share of all gates, then one or two launches per step.
 
-Gates lie one after the other, units of each padded to whole vectors. Work-items of a launch have some units each; they
-read the hidden state that the launch before has left in the sequence of results.
+Gates are stored one after the other, the units of each padded to whole vectors. Each work-item of a launch computes
+some units. It reads the hidden state that the previous launch wrote to the sequence of results.
 """
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ class VectorizedLayer(RecurrentLayer):
 
     @property
     def padded(self) -> int:
-        """Units with padding."""
+        """The number of units with padding."""
         return -(-self.units // _WIDTH) * _WIDTH
 
     @property
     def columns(self) -> int:
-        """Elements of all gates of one batch element."""
+        """The number of elements of all gates of one batch element."""
         return self.gates * self.padded
 
     def places(self) -> dict[str, int]:
-        """Offsets in the work space; "end" is its size."""
+        """Return the offsets in the work space; "end" is its size."""
         cell = self.batch * self.padded * 4
         return offsets(
             {"input_gates": self.steps * self.batch * self.columns * 4, "cell": cell, "held": cell}, _ALIGNMENT
@@ -74,7 +74,7 @@ def _layer(step: Step) -> VectorizedLayer:
 
 
 def _emit_inputs(step: Step, e: KernelEmitter, layer: VectorizedLayer) -> BufferRef:
-    """The input's share of all gates, for all steps."""
+    """Emit the input's share of all gates, for all steps."""
     x, rows = operand(step, 0), layer.steps * layer.batch
     width = panel_width(e.traits, rows, layer.columns)
     place, storage = e.weights(packed(input_weights(step, layer.padded)[None], width))
@@ -88,7 +88,7 @@ def _emit_inputs(step: Step, e: KernelEmitter, layer: VectorizedLayer) -> Buffer
 
 
 class _Steps:
-    """Writes the launches of all steps: what is the same in each, and where each begins."""
+    """A writer of the launches of all steps: what they have in common, and where each begins."""
 
     def __init__(self, step: Step, e: KernelEmitter, layer: VectorizedLayer, inputs: BufferRef, initial: int) -> None:
         self.step, self.e, self.layer, self.inputs = step, e, layer, inputs
@@ -104,23 +104,25 @@ class _Steps:
         )
 
     def load(self, name: str, index: str = "b * units + u", storage: OperandStorage = FLOAT) -> str:
-        """What memory has for the units at hand."""
+        """Return an expression that loads the values of the current units."""
         return storage.load(name, index, self.width)
 
     def store(self, name: str, value: str, storage: OperandStorage = FLOAT) -> str:
-        """The statement that stores what the units at hand have come to."""
+        """Return the statement that stores the values of the current units."""
         return storage.store(name, "b * units + u", value, self.width)
 
     def x(self, gate: int) -> str:
-        """The input's share of a gate."""
+        """Return an expression for the input's share of a gate."""
         return self.load("gates", f"b * columns + {gate} * padded + u")
 
     def time(self, number: int) -> int:
-        """Where in the sequence a step stands."""
+        """Return the position of a step in the sequence."""
         return self.layer.steps - 1 - number if int(self.step.params["direction"]) else number
 
     def draft(self, number: int, weights: BufferRef, stored: OperandStorage) -> tuple[Draft, OperandStorage]:
-        """What every launch has: gates of the input, the hidden state before, weights [units, gates * padded]."""
+        """Start a kernel with what every launch has: input gates, previous hidden state, weights [units, gates *
+        padded].
+        """
         layer, time = self.layer, self.time(number)
         row = layer.batch * layer.columns
         draft = self.e.draft()
@@ -145,7 +147,9 @@ class _Steps:
         gates: int,
         after: list[str],
     ) -> None:
-        """Sums of `gates` gates with the elements of `source`, then `after` for units from ``u`` on of batch ``b``."""
+        """Emit sums of `gates` gates over the elements of `source`, then `after` for units from ``u`` on of batch
+        ``b``.
+        """
         e, layer = self.e, self.layer
         width = gates * layer.padded
         names = [f"s{g}" for g in range(gates)]
@@ -187,7 +191,8 @@ class _Steps:
         lines = [
             f"  int u0 = get_global_id(0) * {_WIDTH}, b = get_global_id(1), k = 0;",
             f"  global const {stored.c_type} *panel = w + u0 * units * {gates};",
-            # Twice as many sums as gates, for one product takes longer than as many as there are gates.
+            # Twice as many sums as gates, because the latency of one product is longer than issuing a product for each
+            # gate.
             *(f"  {wide} {', '.join(f'{sums}{n} = 0.0f' for n in names)};" for sums in ("v", "w")),
             "  for (; k + 2 <= units; k += 2) {",
             *step("k", "v"),
@@ -215,7 +220,7 @@ class _Steps:
 
 
 def _recurrent(e: KernelEmitter, matrix: np.ndarray) -> np.ndarray:
-    """A matrix [units, gates * padded] as launches read it: so, or in panels [vector of units, unit, gate, lane]."""
+    """Arrange a matrix [units, gates * padded] for launches: on a CPU as panels [vector of units, unit, gate, lane]."""
     if e.gpu:
         return matrix
     units, padded = matrix.shape[0], -(-matrix.shape[0] // _WIDTH) * _WIDTH
@@ -227,7 +232,7 @@ def _gate(text: str) -> str:
 
 
 def _outputs(e: KernelEmitter, draft: Draft, steps: _Steps, number: int, last: Tensor | None, name: str) -> list[str]:
-    """Declare where the hidden state of a step goes; the statements that store ``h_new`` of a unit."""
+    """Declare the destination of a step's hidden state; return the statements that store ``h_new`` of a unit."""
     layer = steps.layer
     place = e.at(steps.out, steps.time(number) * layer.batch * layer.units, writes=True)
     draft.memory("out", place, steps.storage.c_type)

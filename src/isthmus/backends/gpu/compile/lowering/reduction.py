@@ -1,6 +1,6 @@
-"""Lowering of reductions. Any set of axes becomes rows, columns or a walk over what is kept and what is reduced.
+"""Lowering of reductions. Any set of axes becomes rows, columns or a walk over kept and reduced axes.
 
-Over columns, work-items have vectors of channels next to one another and share what is reduced between them.
+For columns, work-items process adjacent vectors of channels and share the reduced elements among them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _ROW_GROUP = 128
 
 
 def declare_input(e: KernelEmitter, draft: Draft, x: Tensor) -> OperandStorage:
-    """Declare an operand ``x`` with what its elements mean."""
+    """Declare an operand ``x``, with its scale and zero point if it is quantized."""
     storage = e.storage(x)
     scale, zero = 1.0, 0
     if storage.quantized:
@@ -61,7 +61,7 @@ def emit_columns(
     links: Sequence[Link],
     factor: float = 1.0,
 ) -> None:
-    """Reduce the middle of [outer, length, inner]."""
+    """Emit a reduction of the middle axis of [outer, length, inner]."""
     draft = e.draft()
     storage = declare_input(e, draft, x)
     draft.ints(outer=outer, length=length, inner=inner)
@@ -121,7 +121,7 @@ def emit_rows(
     links: Sequence[Link],
     factor: float = 1.0,
 ) -> None:
-    """Reduce each of `rows` rows of `length` elements."""
+    """Emit a reduction of each of `rows` rows of `length` elements."""
     draft = e.draft()
     storage = declare_input(e, draft, x)
     draft.ints(rows=rows, length=length)
@@ -169,7 +169,7 @@ def emit_rows(
 def _emit_walk(
     e: KernelEmitter, x: Tensor, output: Tensor, function: str, found: Reduction, links: Sequence[Link], factor: float
 ) -> None:
-    """Reduce groups of axes that take turns with others; each work-item makes one result."""
+    """Emit a reduction of axes that alternate with kept ones; each work-item computes one result."""
     draft = e.draft()
     storage = declare_input(e, draft, x)
     inner = [(found.run, 1)]

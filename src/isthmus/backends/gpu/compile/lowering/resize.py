@@ -71,7 +71,7 @@ def _emit_bilinear(step: Step, e: KernelEmitter) -> None:
 
 
 def _emit_axes(step: Step, e: KernelEmitter) -> None:
-    """One axis after the other, the results in between in two halves of the work space."""
+    """Emit one pass for each axis; intermediate results alternate between the two halves of the work space."""
     half, source, axes = intermediate_bytes(step, _ALIGNMENT), operand(step), passes(step)
     for number, axis in enumerate(axes):
         last = number == len(axes) - 1

@@ -1,6 +1,6 @@
-"""Lowering of choices by index or by order: gathers, scatters, largest and smallest elements.
+"""Lowering of selections by index or by order: gathers, scatters, largest and smallest elements.
 
-Indices come from data; each is brought into its axis before it is used, so that none reaches outside its tensor.
+Indices come from data. Each is limited to its axis before it is used, so that none reaches outside its tensor.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _emit_gather(step: Step, e: KernelEmitter) -> None:
 
 
 def _apart(draft: Draft, dims: Sequence[int], strides: Sequence[int]) -> list[str]:
-    """Statements that give ``at``, the sum of the item's indices times strides."""
+    """Return statements that compute ``at``, the sum of the item's indices times strides."""
     lines = ["  int rest = item, at = 0;"]
     for level, (size, stride) in enumerate(zip(reversed(dims), reversed(strides), strict=True)):
         draft.ints(**{f"d{level}": size, f"s{level}": stride})
@@ -98,7 +98,7 @@ def _emit_gather_elements(step: Step, e: KernelEmitter) -> None:
 
 
 def _tuple_lines(draft: Draft, sizes: Sequence[int], strides: Sequence[int]) -> list[str]:
-    """Statements that add to ``at`` what the index tuple number ``k`` says."""
+    """Return statements that add the offset of index tuple number ``k`` to ``at``."""
     lines = []
     for level, (size, stride) in enumerate(zip(sizes, strides, strict=True)):
         draft.ints(**{f"n{level}": size, f"t{level}": stride})
@@ -126,7 +126,7 @@ def _emit_gather_nd(step: Step, e: KernelEmitter) -> None:
 
 
 def _emit_scatter(step: Step, e: KernelEmitter) -> None:
-    """In the order of the indices, so that of two for one place the later stays."""
+    """Emit a scatter in the order of the indices, so that the last of several updates of one element wins."""
     x, indices, updates, output = operand(step), operand(step, 1), operand(step, 2), step.outputs[0]
     if e.at(output) != e.at(x):
         emit_copy(e, StridedCopy(output, x, [x.elements], [1], [1]))
@@ -218,7 +218,7 @@ def _emit_argument(step: Step, e: KernelEmitter, name: str) -> None:
 
 
 def _emit_top_k(step: Step, e: KernelEmitter) -> None:
-    """Each place is that of the best element after the one before it; of equal elements the first comes first."""
+    """Emit a top-k: each result is the best element after the previous one; of equal elements the first comes first."""
     x, (values, places), draft = operand(step), step.outputs, e.draft()
     if not values.elements:
         return
@@ -246,7 +246,7 @@ def _emit_top_k(step: Step, e: KernelEmitter) -> None:
         f"    {computed} best = 0;",
         "    for (int i = 0; i < length; ++i) {",
         f"      {computed} u = {source.storage.load('x', 'item * length + i')};",
-        # Not yet taken: the last one taken beats it, or is equal to it and stands before it.
+        # An element is not yet taken if the last taken one beats it, or is equal to it and comes before it.
         f"      int worse = {fixed}, equal = !worse && !({beats});",
         "      if (last >= 0 && !(worse || (equal && i > last))) continue;",
         f"      if (found >= 0) {{ {computed} kept = b; b = best; int better = {beats}; b = kept;",

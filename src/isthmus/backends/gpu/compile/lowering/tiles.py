@@ -1,4 +1,4 @@
-"""How a product is cut into tiles; `product_kernels` has the text of the kernels."""
+"""The tiling of a product; `product_kernels` has the source of the kernels."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ if TYPE_CHECKING:
     from isthmus.backends.gpu.compile.lowering.product import ResultTarget
 
 CPU_WIDTH = 8
-"""Floats that a CPU's kernels compute with at a time."""
+"""Floats that the kernels for a CPU compute with at a time."""
 
 
 @dataclass(frozen=True)
 class ClTile:
-    """How a product is cut.
+    """The tiling of a product.
 
     Parameters
     ----------
     rows, columns
-        Of a work-group's tile; on a CPU a work-group is one work-item.
+        The size of a work-group's tile; on a CPU a work-group is one work-item.
     item_rows, item_columns
-        Of a work-item's part.
+        The size of a work-item's part.
     depth
-        How much of a sum is in local memory at a time; 0 without local memory.
+        How many elements of a sum are in local memory at a time; 0 without local memory.
     slices
-        Work-items that share a sum, each with a part of its depth.
+        The number of work-items that share a sum, each with a part of its depth.
     panel
-        Columns of the packed right matrix, filled up.
+        Columns of the packed right matrix, with padding.
     """
 
     cpu: bool
@@ -43,7 +43,7 @@ class ClTile:
 
     @property
     def thin(self) -> bool:
-        """Whether it does without local memory."""
+        """Whether it is a GPU's tile without local memory."""
         return not self.cpu and self.depth == 0
 
     @property
@@ -56,7 +56,7 @@ class ClTile:
         return self.rows // self.item_rows * (self.columns // self.item_columns) * self.slices, 1, 1
 
     def items(self, rows: int, columns: int, batches: int) -> tuple[int, int, int]:
-        """Work-items of a launch: rows vary first, then columns, then batches."""
+        """Return the global size of a launch: rows, columns, batches; of thin tiles columns come first."""
         across, down = -(-columns // self.columns), -(-rows // self.rows)
         group = self.group
         if self.cpu:
@@ -67,7 +67,7 @@ class ClTile:
 
 
 def product_tile(traits: DeviceTraits, rows: int, columns: int, batches: int, depth: int = 0) -> ClTile:
-    """The tile for a product of so many rows and columns."""
+    """Return the tile for a product with this many rows and columns."""
     if traits.kind == "cpu":
         return _cpu_tile(rows, columns)
     panel = max(-(-columns // 4), 1) * 4
@@ -77,7 +77,7 @@ def product_tile(traits: DeviceTraits, rows: int, columns: int, batches: int, de
 
     fitting = [tile for tile in GPU_TILES if groups(tile) * 2 >= traits.compute_units]
     if fitting:
-        # Work-groups come in rounds, as many at a time as the device has units.
+        # Work-groups run in rounds, as many at a time as the device has compute units.
         best = min(fitting, key=lambda t: -(-groups(t) // traits.compute_units) * t.rows * t.columns / t.speed)
         return ClTile(False, best.rows, best.columns, best.item_rows, best.item_columns, best.depth, best.slices, panel)
     height = 1 if rows == 1 else 2
@@ -86,7 +86,7 @@ def product_tile(traits: DeviceTraits, rows: int, columns: int, batches: int, de
 
 @dataclass(frozen=True)
 class GpuTile:
-    """A tile of a GPU's work-group, and how fast it is per element beside the fastest, as measured on an H200."""
+    """A tile of a GPU's work-group, and its speed per element relative to the fastest, as measured on an H200."""
 
     rows: int
     columns: int
@@ -106,13 +106,13 @@ GPU_TILES = (
 
 
 def _cpu_tile(rows: int, columns: int) -> ClTile:
-    """A tile whose eight vectors of sums stay in registers, besides what they are made of."""
+    """Return a tile whose eight vectors of sums stay in registers, together with their operands."""
     height, across = min(rows, 4), CPU_WIDTH if columns <= CPU_WIDTH else 2 * CPU_WIDTH
     return ClTile(True, height, across, height, across, 0, 1, max(-(-columns // across), 1) * across)
 
 
 def batch_lines(batched: bool) -> list[str]:
-    """Statements that find the operands and the results of a batch."""
+    """Return statements that locate the operands and the results of a batch."""
     if not batched:
         return ["  const int y_first = y_start, channel = 0;"]
     return [
@@ -123,7 +123,7 @@ def batch_lines(batched: bool) -> list[str]:
 
 
 def split_row(name: str, suffix: str = "") -> str:
-    """Statements that take row `name` apart into batch, plane, line and pixel."""
+    """Return the statement that splits row `name` into batch, plane, line and pixel."""
     return (
         f"int ox{suffix} = {name} % OW, oy{suffix} = {name} / OW % OH, oz{suffix} = {name} / (OW * OH) % OD, "
         f"ob{suffix} = {name} / (OW * OH * OD);"
@@ -131,7 +131,7 @@ def split_row(name: str, suffix: str = "") -> str:
 
 
 def result_row(target: ResultTarget, m: str) -> list[str]:
-    """Statements that give ``y_at``, the first element of a row of results."""
+    """Return statements that compute ``y_at``, the first element of a row of results."""
     if target.pixels is None:
         return [f"int y_at = y_first + {m} * y_step;"]
     return [

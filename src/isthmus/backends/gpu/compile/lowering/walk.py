@@ -1,4 +1,4 @@
-"""A kernel over all elements of a result, each from the elements at its place in the operands: strided, broadcast."""
+"""A kernel that computes each element of a result from the operands' elements at the same index: strided, broadcast."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from isthmus.prepare.geometry.layout import collapse, dense_strides
 
 _GROUP = 128
 _CPU_RUN = 2048
-"""Elements that a work-item of a CPU handles."""
+"""Elements that a work-item on a CPU processes."""
 
 
 @dataclass(frozen=True)
 class WalkOperand:
-    """Memory that a walk reads or writes; strides are in elements, one for each dimension walked."""
+    """Memory that a walk reads or writes; strides are in elements, one for each dimension of the walk."""
 
     name: str
     place: BufferRef
@@ -29,13 +29,13 @@ class WalkOperand:
     scale: float = 1.0
     zero: int = 0
     start: int = 0
-    """Where the walk begins, counted from the place; only walks that go backwards need it."""
+    """The element at which the walk begins, counted from `place`; only walks that go backwards need it."""
 
 
 def operand_of(
     e: KernelEmitter, name: str, tensor: Tensor, strides: Sequence[int], offset: int = 0, writes: bool = False
 ) -> WalkOperand:
-    """A tensor in a walk, from its element `offset` on."""
+    """Return a tensor as an operand of a walk, from its element `offset` on."""
     storage = e.storage(tensor)
     scale, zero = 1.0, 0
     if storage.quantized:
@@ -45,7 +45,7 @@ def operand_of(
 
 
 def broadcast_strides(dims: Sequence[int], of: Sequence[int]) -> list[int]:
-    """Strides of a dense tensor of dimensions `of` in a walk over `dims`.
+    """Return the strides of a dense tensor of shape `of` in a walk over `dims`.
 
     >>> broadcast_strides((2, 3, 4), (3, 1))
     [0, 1, 0]
@@ -69,9 +69,9 @@ def emit_walk(
     Parameters
     ----------
     compute
-        Given a vector width and the loaded operands by name, the statements that give ``v``.
+        A function of a vector width and the loaded operands by name; it returns the statements that compute ``v``.
     draft
-        Parameters that `compute` refers to.
+        The kernel under construction, with the parameters that `compute` refers to.
     widest
         The widest vector that `compute` can handle.
     """
@@ -93,7 +93,7 @@ def emit_walk(
         draft.operand(each.name, each.place, each.storage, each.scale, each.zero)
     draft.ints(inner=inner, rows=rows, rows_each=rows_each, runs=runs, run=run, items=blocks * runs)
     draft.ints(**{f"{o.name}_start": o.start for o in everything if o.start})
-    # Dimensions, innermost first, and the steps of each operand along them.
+    # Dimensions, innermost first, and the strides of each operand along them.
     body = [
         "  int item = get_global_id(0);",
         "  if (item >= items) return;",
@@ -145,7 +145,7 @@ def _width(
 ) -> int:
     if not vectors:
         return 1
-    # Drivers for processors know no vectors above 32 bytes well.
+    # CPU drivers do not handle vectors above 32 bytes well.
     largest = max(max(o.storage.size, 4 if o.storage.real else 1) for o in everything)
     width = min(widest or 8, 4 if e.gpu else max(e.traits.vector_width, 4), 32 // largest)
     while width > inner:
@@ -158,7 +158,7 @@ def _width(
 def _aligned(
     everything: Sequence[WalkOperand], strides: Sequence[Sequence[int]], steps: Sequence[int], inner: int, width: int
 ) -> bool:
-    """Whether every vector of every operand begins at a multiple of its size, where pools do."""
+    """Return whether every vector of every operand is aligned to its size, given that pools are."""
     if inner % width:
         return False
     return all(
