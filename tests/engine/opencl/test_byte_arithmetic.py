@@ -69,3 +69,19 @@ def test_a_bias_with_a_scale_of_its_own_means_what_that_says(op: str, kind: str)
     )  # fmt: skip
     [got] = run(prepare(graph, traits(kind), FloatStorage.FP32), [x])
     assert np.array_equal(got, on_the_native_engine(graph, [x]))
+
+
+@pytest.mark.parametrize(("transposed", "is_static"), [(False, True), (True, True), (False, False), (True, False)])
+def test_a_bias_of_a_product_keeps_its_value_whatever_its_operands_are(transposed: bool, is_static: bool) -> None:
+    x, y = (RNG.integers(-9, 10, (4, 4)).astype(np.int8) for _ in range(2))
+    bias = np.arange(7, 35, 7, dtype=np.int32)
+    quantizations = [Quantization.per_tensor(scale, 0) for scale in (0.05, 0.02, 0.001)]
+    graph = graph_of(
+        "MatMul", [x, y, bias], {"transpose_in0": transposed}, statics=(1, 2) if is_static else (2,),
+        quantizations=quantizations, results=[Quantization.per_tensor(0.001, 0)],
+    )  # fmt: skip
+    given = [x] if is_static else [x, y]
+    exact = (x.T if transposed else x).astype(float) @ y * 0.001 + bias * 0.001
+    for kind in ("cpu", "tiles"):
+        [got] = run(prepare(graph, traits(kind), FloatStorage.FP32), given)
+        assert np.abs(got - np.clip(np.rint(exact / 0.001), -128, 127)).max() <= 1

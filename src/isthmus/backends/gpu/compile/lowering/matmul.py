@@ -140,7 +140,10 @@ def _emit(step: Step, e: KernelEmitter) -> None:
     links = limit_links(step.clamp)
     if whole_numbers:
         factors = np.broadcast_to(factor, (b.columns,))
-        biases = np.rint(biases / factors) if bias is not None and not bias.dtype.is_float else biases / factors
+        biases = biases / factors
+        if bias is not None and not bias.dtype.is_float and a.column_step == 1 and y.is_static and y.dtype.is_fixed_point:
+            # Both operands are stored integers, so the sums are integers of this scale.
+            biases = np.rint(biases)
         links = factor_links(factors, output, step.clamp)
     right = Right(
         place, storage, b.columns, width,
