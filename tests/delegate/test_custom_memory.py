@@ -422,7 +422,7 @@ def test_tensors_cannot_move_while_arrays_of_them_are_about(one) -> None:
     interpreter, memory = one
     interpreter.allocate_tensors()
     view = interpreter.tensor(0)()
-    refused(Code.COMMON_OPERATION_NOT_PERMITTED, "numpy views of its tensors", set_custom_allocation, interpreter, 0, memory)
+    refused(Code.COMMON_OPERATION_NOT_PERMITTED, "views of its tensors", set_custom_allocation, interpreter, 0, memory)
     del view
     set_custom_allocation(interpreter, 0, memory)
 

@@ -141,8 +141,9 @@ def _emit(step: Step, e: KernelEmitter) -> None:
     if whole_numbers:
         factors = np.broadcast_to(factor, (b.columns,))
         biases = biases / factors
-        if bias is not None and not bias.dtype.is_float and a.column_step == 1 and y.is_static and y.dtype.is_fixed_point:
-            # Both operands are stored integers, so the sums are integers of this scale.
+        are_integers = a.column_step == 1 and y.is_static and y.dtype.is_fixed_point
+        if are_integers and bias is not None and not bias.dtype.is_float:
+            # The sums of stored integers are integers of this scale.
             biases = np.rint(biases)
         links = factor_links(factors, output, step.clamp)
     right = Right(
