@@ -1,5 +1,6 @@
 """The CPU backend: the native engine in the client's own process."""
 
 BACKEND_ID = 3
+"""QNN's id of the backend."""
 INTERFACE_VERSION = (1, 1, 0)
-"""QNN's id of the backend, and the version of the backend's own interface that this is modelled on."""
+"""The version of the backend's own interface that this is modelled on."""

@@ -1,5 +1,6 @@
 """The GPU backend: OpenCL, with the client's own buffers."""
 
 BACKEND_ID = 4
+"""QNN's id of this backend."""
 INTERFACE_VERSION = (3, 15, 0)
-"""QNN's id of this backend, and the version of QNN's GPU interface that it is modelled on."""
+"""The version of QNN's GPU interface that it is modelled on."""

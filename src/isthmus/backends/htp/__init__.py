@@ -1,5 +1,6 @@
 """The HTP backend: an accelerator in its own process, with registered memory."""
 
 BACKEND_ID = 6
+"""QNN's id of the backend."""
 INTERFACE_VERSION = (5, 51, 0)
-"""QNN's id of the backend, and the version of the backend's own interface that this is modelled on."""
+"""The version of the backend's own interface that this is modelled on."""
