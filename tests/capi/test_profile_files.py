@@ -49,6 +49,39 @@ def test_a_call_is_a_line_with_its_events_and_their_parts(client: Client, tmp_pa
     assert (event["name"], event["value"], event["parts"][0]["name"]) == ("whole", 4, "part")
 
 
+def nested(levels: int) -> ctypes.Array[system.ProfileEvent]:
+    """Return an event with this many levels of sub-events below it, each the only part of the one before."""
+    events = (system.ProfileEvent * (levels + 1))()
+    for index in range(levels):
+        events[index].profileSubEventData, events[index].numSubEvents = ctypes.addressof(events[index + 1]), 1
+    return events
+
+
+def test_events_nested_too_deeply_are_refused_and_none_is_dropped(client: Client, tmp_path: Path) -> None:
+    handle = target(client, tmp_path)
+    deepest, deeper = nested(serialization.DEEPEST), nested(serialization.DEEPEST + 1)
+    client.do("systemProfileSerializeEventData", handle, call(deepest[0]), 1)
+    answer = client.systemProfileSerializeEventData(handle, call(deeper[0]), 1)
+    assert answer == Code.COMMON_INVALID_ARGUMENT
+    client.do("systemProfileFreeSerializationTarget", handle)
+    _, line = (tmp_path / "profile").read_text().splitlines()
+    assert line.count('"parts"') == len(deepest)
+
+
+def test_more_calls_than_the_maximum_are_refused_and_none_is_dropped(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serialization, "MOST", 2)
+    handle = target(client, tmp_path)
+    event, one = system.ProfileEvent(), system.ProfileData(1)
+    one.v1.profilingEvents = ctypes.addressof(event)
+    calls = (ctypes.POINTER(system.ProfileData) * 3)(*[ctypes.pointer(one)] * 3)
+    client.do("systemProfileSerializeEventData", handle, calls, 2)
+    assert client.systemProfileSerializeEventData(handle, calls, 3) == Code.COMMON_INVALID_ARGUMENT
+    client.do("systemProfileFreeSerializationTarget", handle)
+    assert len((tmp_path / "profile").read_text().splitlines()) == 1 + 2
+
+
 def test_an_event_that_is_a_part_of_itself_is_refused(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,6 +22,7 @@ _FILE, _HEADER, _EXTENDED = 1, 1, 1
 MOST = 1 << 16
 """Maximum of one call: files, calls, or events with all their sub-events."""
 DEEPEST = 8
+"""Maximum levels of sub-events below an event."""
 
 
 class ProfileFile:
@@ -52,7 +53,7 @@ def create_serialization_target(server: LibraryServer, target: int, configs: int
     if given.type != _FILE:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, "profile target", f"its type {given.type} is not a file")
     header: dict[str, Any] = {}
-    for index in range(min(count, MOST)):
+    for index in range(_bounded(count, "profile configs")):
         config = read(checked(configs), SerializationConfig, index)
         if config.type == _HEADER:
             who = config.serializationHeader
@@ -71,7 +72,7 @@ def serialize_event_data(server: LibraryServer, handle: int, data: int, count: i
     """Write the events of calls."""
     target = server.handles.get(handle, ProfileFile, Code.COMMON_INVALID_ARGUMENT, "profile target")
     lines, left = [], [MOST]
-    for each in listed_all(checked(data), ProfileData, min(count, MOST)):
+    for each in listed_all(checked(data), ProfileData, _bounded(count, "profiled calls")):
         header = each.v1.header
         lines.append(
             {
@@ -85,11 +86,20 @@ def serialize_event_data(server: LibraryServer, handle: int, data: int, count: i
     target.add(lines)
 
 
+def _bounded(count: int, what: str) -> int:
+    if count > MOST:
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"they are {count}, more than {MOST}")
+    return count
+
+
 def _events(address: int, count: int, left: list[int], depth: int = 0) -> list[dict[str, Any]]:
     """Return events with their sub-events, at most `left` in all: an event may contain itself."""
-    if not address or depth > DEEPEST:
+    if not address or not count:
         return []
-    told = []
+    if depth > DEEPEST:
+        rule = f"their parts are nested more than {DEEPEST} levels deep, or have no end"
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, "profile events", rule)
+    events = []
     for index in range(count):
         if not left[0]:
             rule = f"they are more than {MOST} with their parts, or have no end"
@@ -98,7 +108,7 @@ def _events(address: int, count: int, left: list[int], depth: int = 0) -> list[d
         event = read(address, ProfileEvent, index)
         extended = event.type == _EXTENDED
         data = event.extendedEventData.v1 if extended else event.eventData
-        told.append(
+        events.append(
             {
                 "type": _named(EventType, data.type),
                 "unit": _named(EventUnit, data.unit),
@@ -107,7 +117,7 @@ def _events(address: int, count: int, left: list[int], depth: int = 0) -> list[d
                 "parts": _events(event.profileSubEventData or 0, event.numSubEvents, left, depth + 1),
             }
         )
-    return told
+    return events
 
 
 def _named(kind: Any, number: int) -> str | int:
