@@ -240,6 +240,20 @@ def test_slices_are_written_as_the_operator_set_has_them(tmp_path, opset):
     assert same_bits(compare_onnx(data, written))
 
 
+@pytest.mark.parametrize(("opset", "by_rows"), [(12, False), (13, True)])
+def test_a_softmax_without_an_axis_goes_by_the_default_of_its_operator_set(tmp_path, opset, by_rows):
+    nodes = [
+        helper.make_node("Concat", ["x", "x", "x"], ["wide"], axis=1),
+        helper.make_node("Softmax", ["wide"], ["shares"]),
+        helper.make_node("MaxPool", ["shares"], ["y"], kernel_shape=[2, 2], strides=[2, 2]),
+    ]
+    data = tiny.save(tmp_path / "m.onnx", nodes, {"x": [1, 2, 32, 8]}, {"y": [1, 6, 16, 4]}, opset=opset).read_bytes()
+    written, _ = least(OnnxFile(data, "softmax"))
+    softmaxes = [node for node in onnx.load_model_from_string(written).graph.node if node.op_type == "Softmax"]
+    assert (len(softmaxes) > 1) is by_rows
+    assert same_bits(compare_onnx(data, written))
+
+
 def test_a_limit_that_cannot_be_kept_is_refused_with_what_holds_it_up(tmp_path):
     file = OnnxFile(wide(tmp_path / "wide.onnx").read_bytes(), "wide")
     with pytest.raises(QnnError) as caught:

@@ -39,11 +39,11 @@ def test_an_operand_is_taken_by_rows_if_it_has_any(other, static, wanted):
 
 
 @pytest.mark.parametrize(
-    ("op", "axis", "wanted"),
-    [("Softmax", 3, "a"), ("Softmax", -1, "a"), ("Softmax", 2, None), ("Softmax", -2, None), ("Softmax", 1, None)],
+    ("attributes", "wanted"),
+    [({"axis": 3}, "a"), ({"axis": -1}, "a"), ({}, "a"), ({"axis": 2}, None), ({"axis": -2}, None), ({"axis": 1}, None)],
 )
-def test_a_softmax_along_columns_is_taken_by_rows(op, axis, wanted):
-    assert sliced(op, IMAGE, axis=axis) == wanted
+def test_a_softmax_along_columns_is_taken_by_rows(attributes, wanted):
+    assert sliced("Softmax", IMAGE, **attributes) == wanted
 
 
 @pytest.mark.parametrize(("axis", "wanted"), [(1, "ab"), (3, "ab"), (-1, "ab"), (2, None), (-2, None)])

@@ -205,7 +205,7 @@ class OnnxFile:
         if not names or any(name and self._values.get(name) is None for name in (*names, proto.output[0])):
             return None
         op = f"{proto.domain}:{proto.op_type}" if proto.domain == "com.microsoft" else proto.op_type
-        if op == "Softmax" and self._opset < 13:
+        if op == "Softmax" and self._opset < 13:  # merges all axes from its axis on
             return None
         result, dims = self._dims(proto.output[0]), tuple(map(self._dims, names))
         static = tuple(name in self._static for name in names)

@@ -80,8 +80,7 @@ def _of_channels(facts: NodeFacts) -> NodeRule | None:
 
 
 def _softmax(facts: NodeFacts) -> NodeRule | None:
-    # Before opset 13, softmax merges all axes from its axis on.
-    along_columns = int(facts.attributes.get("axis", 1)) % 4 == 3
+    along_columns = int(facts.attributes.get("axis", -1)) % 4 == 3
     return _same(facts, facts.first() if facts.is_image() and along_columns else None)
 
 
