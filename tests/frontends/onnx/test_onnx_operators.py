@@ -548,6 +548,15 @@ def test_numbers_too_small_to_have_a_square_are_not_made_large_by_their_norm(p: 
     np.testing.assert_allclose(y[4], [3 / 7, 4 / 7] if p == 1 else [0.6, 0.8], rtol=1e-6)
 
 
+def test_a_log_of_summed_exponentials_of_infinities_is_an_infinity() -> None:
+    made = single("ReduceLogSumExp", (6, 3), 13, axes=[1])
+    inf, nan = np.inf, np.nan
+    x = np.float32([[-inf, -inf, -inf], [1, inf, 2], [-inf, inf, 0], [-inf, 1, 2], [100, 100, 100], [nan, inf, 0]])
+    answers = interpret(convert(made), {"x": x})["y"]
+    np.testing.assert_allclose(answers, expected(made, {"x": x})["y"], rtol=1e-6)
+    assert answers[:3, 0].tolist() == [-inf, inf, inf]
+
+
 @pytest.mark.parametrize("pads", [(5, 0), (0, 5)])
 def test_wrapping_around_more_than_once_is_refused_at_either_end(pads):
     made = single("Pad", (4,), 19, {"pads": i64(*pads)}, mode="wrap")

@@ -66,15 +66,18 @@ def _log(node: OnnxNode, x: OnnxValue) -> OnnxValue:
 
 
 def _log_sum_exp(node: OnnxNode) -> OnnxValue:
-    """Compute it after subtracting the largest element, so that no exponential overflows."""
+    """Compute it after subtracting the largest element, if that is finite, so that no exponential overflows."""
     x = node.value(0)
     axes = _axes(node, x)
     if axes is None:
         return x
     top = reduce_value(node, "ReduceMax", x, axes, True)
-    shifted = node.elementwise("ElementWiseExp", node.elementwise("ElementWiseSubtract", x, top))
+    # An infinity minus itself is NaN.
+    zero = OnnxValue(node.builder.scalar(0, top.tensor.dtype), ())
+    shift = node.elementwise("ElementWiseSelect", node.elementwise("IsInf", top), zero, top)
+    shifted = node.elementwise("ElementWiseExp", node.elementwise("ElementWiseSubtract", x, shift))
     total = _log(node, reduce_value(node, "ReduceSum", shifted, axes, True))
-    result = node.elementwise("ElementWiseAdd", total, top)
+    result = node.elementwise("ElementWiseAdd", total, shift)
     if node.attr("keepdims", 1):
         return result
     return node.builder.reshaped(result, [d for axis, d in enumerate(result.dims) if axis not in axes])
