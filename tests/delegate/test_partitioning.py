@@ -277,6 +277,14 @@ def test_one_delegate_serves_interpreter_after_interpreter(make) -> None:
             assert not delegate._state.backend._owned, "contexts end with the interpreter that has their nodes"
 
 
+@pytest.mark.parametrize("names", [("a", "a", "a"), ("t0/14", "t0", "y"), ("a", "b", "a/next"), ("a/next", "a", "y")])
+def test_names_that_tensors_share_or_that_look_made_up_do_not_mix_variables_up(names, make) -> None:
+    content, delegate = lstm(True, names), make()
+    shape = plain(content).get_input_details()[0]["shape"]
+    same(content, delegate, np.random.default_rng(4).standard_normal(shape).astype(np.float32), times=3)
+    assert delegate.taken == [(1, 1, 1)]
+
+
 @pytest.mark.parametrize("backend", ["CPU", "HTP", "LPAI"])
 @pytest.mark.parametrize("time_major", [True, False])
 def test_variable_tensors_stay_the_interpreters_and_are_reset_by_it(backend, time_major, make) -> None:

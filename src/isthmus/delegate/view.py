@@ -15,6 +15,7 @@ import numpy as np
 from isthmus.delegate import parameters, structures
 from isthmus.delegate.structures import Allocation
 from isthmus.errors import Code, QnnError
+from isthmus.frontends.tflite import next_value
 from isthmus.frontends.tflite.contents import contents
 from isthmus.frontends.tflite.entries import (
     MAX_CUSTOM_OPTIONS,
@@ -218,13 +219,14 @@ def _operator(number: int, node: structures.Node, registration: structures.Regis
 
 
 def _names(context: structures.Context) -> tuple[str, ...]:
+    """Return a name for each tensor, such that all names and all names of next values differ."""
     names: list[str] = []
     taken: set[str] = set()
     for index in range(context.tensors_size):
         name = (context.tensors[index].name or b"").decode(errors="replace") or f"tensor_{index}"
-        if name in taken:
+        while not taken.isdisjoint({name, next_value(name)}):
             name = f"{name}/{index}"
-        taken.add(name)
+        taken |= {name, next_value(name)}
         names.append(name)
     return tuple(names)
 

@@ -172,8 +172,8 @@ def test_variable_that_is_only_initialized_is_a_constant() -> None:
     np.testing.assert_array_equal(GraphRunner(graph)(np.float32([1, 2]))[0], [11, 22])
 
 
-def lstm(time_major: bool) -> bytes:
-    """A fused LSTM layer of 4 units over 5 steps of 3 features, in 2 rows."""
+def lstm(time_major: bool, names: tuple[str, str, str] = ("hidden", "cell", "result")) -> bytes:
+    """A fused LSTM layer of 4 units over 5 steps of 3 features, in 2 rows; `names` are of the last three tensors."""
     rng = np.random.default_rng(5)
     x = (5, 2, 3) if time_major else (2, 5, 3)
 
@@ -185,9 +185,9 @@ def lstm(time_major: bool) -> bytes:
         *(weights(4, 3) for _ in range(4)),
         *(weights(4, 4) for _ in range(4)),
         *(weights(4) for _ in range(4)),
-        T("f32", (2, 4), variable=True, name="hidden"),
-        T("f32", (2, 4), variable=True, name="cell"),
-        T("f32", (*x[:2], 4)),
+        T("f32", (2, 4), variable=True, name=names[0]),
+        T("f32", (2, 4), variable=True, name=names[1]),
+        T("f32", (*x[:2], 4), name=names[2]),
     ]
     inputs = [*range(9), -1, -1, -1, *range(9, 13), -1, -1, 13, 14, -1, -1, -1, -1]
     made = options("UnidirectionalSequenceLSTM", fusedActivationFunction=4, timeMajor=time_major)
