@@ -16,7 +16,7 @@
 #include "System/QnnSystemInterface.h"
 #include "rpcmem.h"
 
-enum { FRAMES = 3, MOST_TENSORS = 16 };
+enum { FRAMES = 3, MAX_TENSORS = 16 };
 static int shared;
 
 /* End with the library's own reason. */
@@ -155,7 +155,7 @@ int main(int argc, char **argv) {
   if (QnnSystemContext_getBinaryInfo(system_context, binary, size, &info, &info_size))
     return fprintf(stderr, "%s is no context binary\n", argv[1]), 1;
   const QnnSystemContext_GraphInfoV1_t *told = &info->contextBinaryInfoV1.graphs[0].graphInfoV1;
-  if (told->numGraphInputs > MOST_TENSORS || told->numGraphOutputs > MOST_TENSORS) return 1;
+  if (told->numGraphInputs > MAX_TENSORS || told->numGraphOutputs > MAX_TENSORS) return 1;
 
   Qnn_BackendHandle_t backend = NULL;
   Qnn_ContextHandle_t context = NULL;
@@ -175,8 +175,8 @@ int main(int argc, char **argv) {
   void *persistent = set_memory(graph, QNN_LPAI_GRAPH_SET_CFG_PERSISTENT_MEM, persistent_size, alignment);
   CHECK(QnnGraph_finalize(graph, NULL, NULL));
 
-  Qnn_Tensor_t inputs[MOST_TENSORS], outputs[MOST_TENSORS];
-  Buffer given[MOST_TENSORS], answered[MOST_TENSORS];
+  Qnn_Tensor_t inputs[MAX_TENSORS], outputs[MAX_TENSORS];
+  Buffer given[MAX_TENSORS], answered[MAX_TENSORS];
   for (uint32_t i = 0; i < told->numGraphInputs; i++) {
     inputs[i] = told->graphInputs[i];
     given[i] = provided(context, &inputs[i], alignment);

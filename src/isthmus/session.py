@@ -25,7 +25,7 @@ from isthmus.qnn.model_library import is_library
 from isthmus.system.lock import Lock
 from isthmus.system.shield import shielded
 
-LONGEST_SECONDS = 10**9
+MAX_SECONDS = 10**9
 """The longest time limit: about thirty years, which timers can still count."""
 
 
@@ -260,8 +260,8 @@ def time_limit(backend: qnn.Backend, seconds: float | None) -> qnn.Signal | None
     """Return a signal that ends executions after this many seconds; None for no limit."""
     if seconds is None:
         return None
-    if isinstance(seconds, bool) or not isinstance(seconds, numbers.Real) or not 1e-6 <= seconds <= LONGEST_SECONDS:
-        rule = f"must be a number of seconds from 0.000001 to {LONGEST_SECONDS}, is {seconds!r}"
+    if isinstance(seconds, bool) or not isinstance(seconds, numbers.Real) or not 1e-6 <= seconds <= MAX_SECONDS:
+        rule = f"must be a number of seconds from 0.000001 to {MAX_SECONDS}, is {seconds!r}"
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, "timeout", rule)
     return qnn.Signal(backend, round(float(seconds) * 1e6))
 

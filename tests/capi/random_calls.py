@@ -27,7 +27,7 @@ from isthmus.graph import DataType, TensorType
 CALLS = 16
 ARENA = 1 << 16
 LPAI = 12
-MOST_CODE = 40000
+MAX_CODE = 40000
 SKIPPED = {"graphExecuteAsync", "contextCreateFromBinaryListAsync", "systemDlcComposeGraphs"}
 """Functions that call back: a wild pointer to code ends any process."""
 
@@ -157,7 +157,7 @@ class Mess:
             out = ctypes.c_void_p()
             arguments[-1] = ctypes.pointer(out)
         error = interface.function(self.client.provider.table, name)(*arguments)
-        assert error < MOST_CODE, f"{name} answers {error}"
+        assert error < MAX_CODE, f"{name} answers {error}"
         if out is not None and out.value:
             self.handles.append(out.value)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from qnn_calls import Client
-from random_calls import CALLS, MOST_CODE, Mess
+from random_calls import CALLS, MAX_CODE, Mess
 
 from isthmus import cabi as interface
 from isthmus.cabi import system
@@ -65,7 +65,7 @@ def main(library: str, backend_library: str, file: str, seed: str, count: str) -
     context = backend.make("contextCreate", made, None, None)
     assert client.systemDlcCreateFromFile(None, file.encode(), ctypes.byref(dlc)) == 0
     answer = (None, 0, made, context, backend.provider, 1, ctypes.byref(graphs), ctypes.byref(found))
-    assert client.systemDlcComposeGraphs(dlc, *answer) == 0 < found.value < MOST_CODE
+    assert client.systemDlcComposeGraphs(dlc, *answer) == 0 < found.value < MAX_CODE
     backend.do("backendFree", made)
     print("composed")
 

@@ -85,7 +85,7 @@ def test_more_calls_than_the_maximum_are_refused_and_none_is_dropped(
 def test_an_event_that_is_a_part_of_itself_is_refused(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serialization, "MOST", 100)
+    monkeypatch.setattr(serialization, "MAX_EVENTS", 100)
     round_ = (system.ProfileEvent * 4)()
     for event in round_:
         event.profileSubEventData, event.numSubEvents = ctypes.addressof(round_), 4

@@ -26,7 +26,7 @@ REFUSED = {
 }
 SMALL = ["kws_qdq", "kws_fp32", "mixed_ops", "silero_vad_16k", "silero_vad_half"]
 MODELS = [key for key, model in zoo.MODELS.items() if model.kind == "onnx" and key not in REFUSED]
-LEAST_PART = 0.95
+MIN_PART = 0.95
 FEEDS = 3
 
 
@@ -98,7 +98,7 @@ def test_a_model_runs_on_the_provider_and_answers_as_the_reference(key: str, htp
         pytest.skip(str(reason))
     session = ort_provider.session(model, htp_library)
     mine, total = ort_provider.assigned(session)
-    assert mine >= LEAST_PART * total, f"{mine} of {total} nodes are the provider's"
+    assert mine >= MIN_PART * total, f"{mine} of {total} nodes are the provider's"
     names = [given.name for given in session.get_inputs()]
     for feed in feeds:
         given = {name: value for name, value in feed.items() if name in names}

@@ -29,7 +29,7 @@ from isthmus.planning import (
     solver,
 )
 
-MOST_LIVE = 5
+MAX_LIVE = 5
 PROPERTY = settings(
     max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
@@ -57,7 +57,7 @@ def problems(draw, alignments=(1,), fixed=False, gaps=False):
             None if offset is None else offset * alignment,
             pause,
         )
-        if sum(b.start < end and start < b.end for b in buffers) >= MOST_LIVE:
+        if sum(b.start < end and start < b.end for b in buffers) >= MAX_LIVE:
             continue
         try:
             buffers = list(Problem((*buffers, buffer)).buffers)

@@ -46,7 +46,7 @@ def chosen(graph: Graph) -> tuple[Work, PrecisionChoice]:
 
 def test_where_fp16_loses_little_everything_is_fp16():
     work, made = chosen(plain())
-    assert made.off < choice.LIMIT
+    assert made.off < choice.MAX_ERROR
     assert not made.fp32
     assert {t for step in work.steps for t in step.outputs} - set(work.outputs) <= made.fp16
     assert all(
@@ -58,7 +58,7 @@ def test_what_a_small_difference_is_made_of_stays_fp32():
     work, made = chosen(steep())
     everything = made.fp16 | made.fp32
     assert max(choice._worst(each.errors(everything)) for each in trial.trials(work)) > 0.1
-    assert made.off <= choice.LIMIT
+    assert made.off <= choice.MAX_ERROR
     [sum_of_both] = [step.outputs[0] for step in work.steps if step.op == "ElementWiseAdd"]
     assert sum_of_both in made.fp32
     [bounded] = [step.outputs[0] for step in work.steps if step.op == "Tanh"]
@@ -108,7 +108,7 @@ def test_inputs_of_any_shape_and_type_are_made_up():
     assert made.off is not None
 
 
-@pytest.mark.parametrize("bound", ["MOST_WORK", "MOST_BYTES"])
+@pytest.mark.parametrize("bound", ["MAX_WORK", "MAX_BYTES"])
 def test_a_graph_that_is_too_large_for_a_trial_is_fp16(monkeypatch, bound):
     monkeypatch.setattr(choice, bound, 0)
     _, made = chosen(steep())
@@ -146,7 +146,7 @@ class FakeTrial:
     def errors(self, fp16: frozenset[Tensor]) -> dict[Tensor, np.ndarray]:
         self.tried.append(len(fp16))
         off = 2.0 if len(fp16) == len(self._losses) else 1.5 if len(fp16) > self._enough else 0.5
-        return {next(iter(self._losses)): np.array([off * choice.LIMIT])}
+        return {next(iter(self._losses)): np.array([off * choice.MAX_ERROR])}
 
     def losses(self, errors: object, tensors: list[Tensor]) -> dict[Tensor, float]:
         return {tensor: self._losses[tensor] for tensor in tensors}

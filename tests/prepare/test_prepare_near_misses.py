@@ -499,7 +499,7 @@ def test_two_limits_are_one(first, then, both) -> None:
 
 
 def test_large_results_are_not_folded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(constants, "LARGEST", 16)
+    monkeypatch.setattr(constants, "MAX_BYTES", 16)
     for size, left in ((4, [ADD]), (5, [SIN, ADD])):
         b = Builder()
         y = b.op(ADD, b.input(size), b.op(SIN, floats(size)))

@@ -137,7 +137,7 @@ def test_the_work_of_the_search_is_bounded_however_many_steps_are_ready(branches
 def test_a_graph_beyond_the_longest_keeps_its_order(monkeypatch):
     flow = side_by_side(8)
     assert choose(flow)[1] > 0
-    monkeypatch.setattr(ordering, "LONGEST", len(flow.after) - 1)
+    monkeypatch.setattr(ordering, "MAX_STEPS", len(flow.after) - 1)
     assert choose(flow) == (list(range(len(flow.after))), 0)
 
 

@@ -24,7 +24,7 @@ from isthmus.prepare.tiling.fused_region import FusedRegion
 from isthmus.prepare.tiling.lower_bounds import LowerBounds
 from isthmus.prepare.tiling.region_grower import RegionGrower
 from isthmus.prepare.tiling.rematerialize import candidates
-from isthmus.prepare.tiling.search import LEAST_SHARE, LONGEST, Budget, RegionChoice, RegionSearch, share_of
+from isthmus.prepare.tiling.search import MAX_REGION_STEPS, MIN_SHARE, Budget, RegionChoice, RegionSearch, share_of
 
 
 class Proportional(NativeEngine):
@@ -203,19 +203,19 @@ def test_a_long_chain_fits_what_its_pieces_fit():
 
 
 def test_each_end_of_a_region_has_its_share_of_the_work():
-    assert share_of(8_000, [min(i, LONGEST) for i in range(1, 121)]) == LONGEST, "all that is to be looked at"
+    assert share_of(8_000, [min(i, MAX_REGION_STEPS) for i in range(1, 121)]) == MAX_REGION_STEPS
     reaches = [5] * 100 + [90] * 200
     share = share_of(8_000, reaches)
     assert 8_000 - len(reaches) < sum(min(share, reach) for reach in reaches) <= 8_000
-    assert share_of(8_000, [90] * 100_000) == LEAST_SHARE
-    assert share_of(8_000, []) == LONGEST
+    assert share_of(8_000, [90] * 100_000) == MIN_SHARE
+    assert share_of(8_000, []) == MAX_REGION_STEPS
 
 
 def test_a_search_that_leaves_out_long_regions_says_so(monkeypatch):
     graph = strip_networks.chain(24)
     assert not scheduled(graph, "50%").plan.bounded
     assert not scheduled(graph).plan.bounded
-    monkeypatch.setattr(search, "MOST_GROWTH", 24)
+    monkeypatch.setattr(search, "MAX_GROWTH", 24)
     bounded = scheduled(graph, "50%")
     assert bounded.plan.bounded
     assert bounded.scratch_bytes <= scheduled(graph).scratch_bytes // 2

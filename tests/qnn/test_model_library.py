@@ -221,7 +221,7 @@ def test_a_process_has_limits_that_it_cannot_raise(tmp_path):
     code = (
         "import resource; from isthmus.qnn import model_process as m; m.limit()\n"
         "kinds = resource.RLIMIT_CORE, resource.RLIMIT_AS, resource.RLIMIT_FSIZE\n"
-        "most = max(m.memory(), m.LEAST_MEMORY)\n"
+        "most = max(m.memory(), m.MIN_MEMORY)\n"
         "assert all(len(set(resource.getrlimit(kind))) == 1 for kind in kinds)\n"
         "print([0 <= resource.getrlimit(kind)[1] <= limit for kind, limit in zip(kinds, (0, most, m.MAX_COMPOSED))])\n"
     )

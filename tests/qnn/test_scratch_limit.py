@@ -54,9 +54,9 @@ def test_other_backends_take_a_limit(model, backend):
 
 def test_a_search_that_ends_at_its_bound_is_logged(model, monkeypatch):
     heard = []
-    for share in (search.LEAST_SHARE, 1):
-        monkeypatch.setattr(search, "LEAST_SHARE", share)
-        monkeypatch.setattr(search, "MOST_GROWTH", share)
+    for share in (search.MIN_SHARE, 1):
+        monkeypatch.setattr(search, "MIN_SHARE", share)
+        monkeypatch.setattr(search, "MAX_GROWTH", share)
         with isthmus.Session(model, scratch_limit="least", slower=5, log=Log(lambda level, text: heard.append(text))):
             assert any("left out long stretches" in text for text in heard) == (share == 1)
 

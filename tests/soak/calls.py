@@ -27,7 +27,7 @@ from isthmus.memory import rpcmem
 from isthmus.qnn import DescriptorType, MemDescriptor, gpu, htp, lpai
 
 _PAGE = 4096
-_MOST_CONTEXTS, _MOST_GRAPHS, _MOST_BUFFERS = 3, 4, 5
+_MAX_CONTEXTS, _MAX_GRAPHS, _MAX_BUFFERS = 3, 4, 5
 _DAMAGED = (
     Code.CONTEXT_CREATE_FROM_BINARY,
     Code.CONTEXT_BINARY_VERSION,
@@ -40,7 +40,7 @@ _DAMAGED = (
 
 def create_context(world: World, rng: random.Random) -> None:
     """A context, on a device of its own now and then."""
-    if len(world.live) >= _MOST_CONTEXTS:
+    if len(world.live) >= _MAX_CONTEXTS:
         return free_context(world, rng)
     device = None
     if world.kind.backend == "htp" and rng.random() < 0.15:
@@ -104,7 +104,7 @@ def refuse_wrong_context(world: World, rng: random.Random) -> None:
 
 def compose(world: World, rng: random.Random) -> None:
     """A graph, by hand or from a file, and mostly ready to run."""
-    live = [context for context in world.live if len(context.graphs) < _MOST_GRAPHS]
+    live = [context for context in world.live if len(context.graphs) < _MAX_GRAPHS]
     if not live:
         return create_context(world, rng)
     context, subject = rng.choice(live), rng.choice(world.subjects)
@@ -345,9 +345,9 @@ def _register_opencl(world: World, rng: random.Random, context: Ctx, spec: Spec)
         return MemDescriptor(dims, spec.dtype, custom, custom=gpu.GpuMemInfo(gpu.MemType.OPENCL, buffer))
 
     free = [held for held in world.buffers if held.step >= spec.nbytes and not held.handles]
-    if free and (len(world.buffers) >= _MOST_BUFFERS or rng.random() < 0.5):
+    if free and (len(world.buffers) >= _MAX_BUFFERS or rng.random() < 0.5):
         held = rng.choice(free)
-    elif len(world.buffers) >= 2 * _MOST_BUFFERS:
+    elif len(world.buffers) >= 2 * _MAX_BUFFERS:
         return
     else:
         nbytes = -(-spec.nbytes // _PAGE) * _PAGE
@@ -388,9 +388,9 @@ def _descriptor(
 
 def _buffer_for(world: World, rng: random.Random, spec: Spec) -> Held | None:
     fitting = [held for held in world.buffers if held.step >= spec.nbytes]
-    if fitting and (len(world.buffers) >= _MOST_BUFFERS or rng.random() < 0.6):
+    if fitting and (len(world.buffers) >= _MAX_BUFFERS or rng.random() < 0.6):
         return rng.choice(fitting)
-    if len(world.buffers) >= 2 * _MOST_BUFFERS:
+    if len(world.buffers) >= 2 * _MAX_BUFFERS:
         return None
     step = -(-spec.nbytes // _PAGE) * _PAGE
     got = world.call("rpcmem.alloc", lambda: rpcmem.alloc(25, 1, step * rng.choice((1, 2, 4))))
@@ -527,7 +527,7 @@ def make_binary(world: World, rng: random.Random) -> None:
 
 def restore(world: World, rng: random.Random) -> None:
     """A context out of a binary, whole or damaged."""
-    if not world.binaries or len(world.live) >= _MOST_CONTEXTS:
+    if not world.binaries or len(world.live) >= _MAX_CONTEXTS:
         return make_binary(world, rng)
     binary, known = rng.choice(world.binaries)
     if rng.random() < 0.3:

@@ -18,7 +18,7 @@ from world import Outcome, World
 from isthmus.delegate import BackendType, Options, QnnDelegate
 from isthmus.errors import Code, QnnError
 
-_MOST = 3
+_MAX = 3
 _WIDTHS = (4, 4096)
 
 
@@ -76,7 +76,7 @@ def _delegate(backend: str) -> QnnDelegate:
 
 def open_(world: InterpreterWorld, rng: random.Random) -> None:
     """An interpreter with a delegate of its own, or with another's."""
-    if len(world.opened) >= _MOST:
+    if len(world.opened) >= _MAX:
         return drop(world, rng)
     content, width, answer, resizable = rng.choice(_models())
     shared = world.opened[0].delegate if world.opened and rng.random() < 0.3 else None

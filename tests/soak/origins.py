@@ -10,7 +10,7 @@ import tracemalloc
 from pathlib import Path
 
 _FRAMES = 6
-_MOST_TOLD = 12
+_MAX_LISTED = 12
 
 
 class Origins:
@@ -32,7 +32,7 @@ class Origins:
         more.sort(key=lambda each: -each.count_diff)
         return [
             f"{each.count_diff:+} blocks, {each.size_diff:+} bytes: {_told(each.traceback)}"
-            for each in more[:_MOST_TOLD]
+            for each in more[:_MAX_LISTED]
             if each.count_diff > 0
         ]
 

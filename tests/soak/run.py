@@ -27,7 +27,7 @@ _KINDS = (
     "litert-htp",
 )  # fmt: skip
 _LAST_CALLS = 30
-_MOST = {
+_MAX = {
     "client growth": 4 << 20,
     "client heap growth": 1 << 20,
     "client blocks growth": 1000,
@@ -41,7 +41,7 @@ What they have handed out is exact: blocks for Python's objects, bytes of the C 
 """
 _WARM_UP = 250
 _TRIES = 12
-_LONGEST = 60
+_MAX_SECONDS = 60
 _SECONDS_BEYOND = 600
 """How long a round may go on after the time is up; a hang ends itself before."""
 
@@ -93,7 +93,7 @@ def soak(
             last = "\n".join(trace.read_text().splitlines()[-_LAST_CALLS:])
             end = noise.read_text()[-6000:]
             result.failure = f"round {result.round}: the process ended with {child.returncode}\n{last}\n{end}"
-        grown = {name: size for name, most in _MOST.items() if (size := result.figures.get(name) or 0) > most}
+        grown = {name: size for name, most in _MAX.items() if (size := result.figures.get(name) or 0) > most}
         if grown and not origins and not result.failure:
             result.failure = f"memory has grown: {grown}"
         return result
@@ -107,7 +107,7 @@ def smallest(result: Result, kinds: tuple[str, ...], without: tuple[str, ...], t
             return bool(soak(0, 0, kinds, without, threads, [result.round or 0], steps).failure)
         return True
 
-    steps, tries, part = list(range(_LONGEST)), 1, _LONGEST // 2
+    steps, tries, part = list(range(_MAX_SECONDS)), 1, _MAX_SECONDS // 2
     if not fails(steps):
         return None
     while part and tries < _TRIES:

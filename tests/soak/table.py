@@ -27,7 +27,7 @@ from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, TensorType
 from isthmus.memory import rpcmem
 
-_MOST_CONTEXTS, _MOST_GRAPHS = 3, 3
+_MAX_CONTEXTS, _MAX_GRAPHS = 3, 3
 _WIDTHS = (8, 4096)
 _PAGE = 4096
 _SECONDS = 120.0
@@ -145,7 +145,7 @@ def create_context(world: TableWorld, rng: random.Random) -> None:
     """A context, or the end of one."""
     if not backend(world, rng):
         return None
-    if len(world.opened) >= _MOST_CONTEXTS:
+    if len(world.opened) >= _MAX_CONTEXTS:
         return free_context(world, rng)
     made = world.make("contextCreate", world.backend, None, None)
     if made is not None:
@@ -169,7 +169,7 @@ def free_context(world: TableWorld, rng: random.Random) -> None:
 
 def compose(world: TableWorld, rng: random.Random) -> None:
     """A graph, and mostly ready to run."""
-    open_ = [context for context in world.opened if len(context.graphs) < _MOST_GRAPHS]
+    open_ = [context for context in world.opened if len(context.graphs) < _MAX_GRAPHS]
     if not open_:
         return create_context(world, rng)
     context, width, name = rng.choice(open_), rng.choice(_WIDTHS), world.fresh("twice").encode()
@@ -294,7 +294,7 @@ def register(world: TableWorld, rng: random.Random) -> None:
 def binary(world: TableWorld, rng: random.Random) -> None:
     """A context as a binary, and a context out of it, whole or damaged."""
     found = _graph(world, rng)
-    if found is None or len(world.opened) >= _MOST_CONTEXTS:
+    if found is None or len(world.opened) >= _MAX_CONTEXTS:
         return
     context, graph = found
     # A graph that was interrupted on its way cannot be told from one that is not finalized yet.

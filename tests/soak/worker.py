@@ -35,7 +35,7 @@ _STAYING = ("htp", "lpai-arm")
 """Backends that stay from one program to the next, so that growth of an accelerator is seen."""
 _WARM_UP_OVER_THERE = 12
 """Rounds before the memory of an accelerator is first looked at: it seldom lives long."""
-_LEAST_LOOKED_AT, _MOST_LOOKED_AT = 8, 12
+_MIN_LOOKED_AT, _MAX_LOOKED_AT = 8, 12
 """How many sizes at each end say how much memory there is: one alone says what its round needed."""
 _SECONDS_OF_SILENCE = 300
 
@@ -256,8 +256,8 @@ class Worker:
 
 def _growth(sizes: Sequence[int], warm_up: int) -> int | None:
     """How much more there is at the end than after the warm-up, each the median of some; None if that is too soon."""
-    some = min(_MOST_LOOKED_AT, (len(sizes) - warm_up) // 2)
-    if some < _LEAST_LOOKED_AT:
+    some = min(_MAX_LOOKED_AT, (len(sizes) - warm_up) // 2)
+    if some < _MIN_LOOKED_AT:
         return None
     middle = lambda part: sorted(part)[len(part) // 2]  # noqa: E731
     return middle(sizes[-some:]) - middle(sizes[warm_up : warm_up + some])

@@ -22,7 +22,7 @@ PARTS = (
 """Kinds of operations for networks whose tensors are mostly parts of others, joined in another order."""
 _FLOATS = frozenset(("norm", "turned"))
 """What is computed with floats alone."""
-_MOST_ELEMENTS = 60_000
+_MAX_ELEMENTS = 60_000
 _STILL = np.zeros((2, 2), np.uint32)
 _PLAIN = {"stride": [1, 1], "pad_amount": _STILL}
 
@@ -92,7 +92,7 @@ class _Builder:
     def grow(self, kind: str) -> None:
         """One operation more on the last image, if it takes it."""
         made = getattr(self, kind)(self.images[-1])
-        if max(made.dims[1:3]) >= 2 and 0 < made.elements <= _MOST_ELEMENTS:
+        if max(made.dims[1:3]) >= 2 and 0 < made.elements <= _MAX_ELEMENTS:
             self.images.append(made)
 
     # -- windows -------------------------------------------------------------------------------------------------------

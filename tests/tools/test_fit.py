@@ -69,8 +69,8 @@ def test_what_no_limit_fits_is_told(model, capsys):
 
 def test_a_search_that_ends_at_its_bound_is_told(model, capsys, monkeypatch):
     assert not json.loads(called(capsys, "fit", model, "--rounds", 1, "--json")[1])["search_bounded"]
-    monkeypatch.setattr(search, "LEAST_SHARE", 1)
-    monkeypatch.setattr(search, "MOST_GROWTH", 1)
+    monkeypatch.setattr(search, "MIN_SHARE", 1)
+    monkeypatch.setattr(search, "MAX_GROWTH", 1)
     assert "the search left out long stretches" in called(capsys, "fit", model, "--rounds", 1)[1]
     assert "search" in called(capsys, "plan", model, "--scratch-limit", "least")[1]
     assert json.loads(called(capsys, "plan", model, "--scratch-limit", "least", "--json")[1])["search_bounded"]

@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-LONGEST_TEXT = 1 << 16
+MAX_TEXT = 1 << 16
 """Maximum length of a name, path or option."""
-MOST_CONFIGS = 256
+MAX_CONFIGS = 256
 """Maximum length of a list of configs; an unterminated list is refused at this length."""
 _PAGE = 4096
 
@@ -118,7 +118,7 @@ def text(address: int) -> str | None:
     if not address:
         return None
     found = b""
-    while len(found) < LONGEST_TEXT:
+    while len(found) < MAX_TEXT:
         part = read_bytes(address + len(found), _PAGE - (address + len(found)) % _PAGE)
         end = part.find(b"\0")
         if end >= 0:
@@ -131,7 +131,7 @@ def listed(address: int, kind: type[_Kind]) -> Iterator[_Kind]:
     """Yield copies of the structures in a null-terminated list of pointers; none for a null list."""
     if not address:
         return
-    for index in range(MOST_CONFIGS):
+    for index in range(MAX_CONFIGS):
         each = read(address, ctypes.c_uint64, index).value
         if not each:
             return

@@ -20,7 +20,7 @@ from isthmus.cabi.types import (
     Tensor,
     Version,
 )
-from isthmus.capi.context import MOST_BINARY_BYTES
+from isthmus.capi.context import MAX_BINARY_BYTES
 from isthmus.capi.functions import serves
 from isthmus.capi.records import log_create, log_free, log_set_log_level
 from isthmus.capi.values import tensor_at
@@ -67,7 +67,7 @@ def system_context_get_binary_info(
     if context is None:
         return INVALID_HANDLE
     write_number(checked(out), 0)
-    if not 1 <= nbytes <= MOST_BINARY_BYTES:
+    if not 1 <= nbytes <= MAX_BINARY_BYTES:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, "context binary", f"it cannot have {nbytes} bytes")
     content = read_large(checked(binary), nbytes)
     try:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 DEFAULT_PRIORITY = 100
 _GRAPH_INIT, _CONTEXT_INIT = 0, 1
 """QNN_CONTEXT_NOTIFY_TYPE_*."""
-MOST_BINARY_BYTES = 1 << 40
+MAX_BINARY_BYTES = 1 << 40
 
 
 @dataclass
@@ -122,7 +122,7 @@ def _create(
 
 def _binary(server: LibraryServer, backend: int, address: int, nbytes: int) -> memoryview:
     """Copy the client's binary, or return a view of it if the backend uses binaries in place."""
-    if not 1 <= nbytes <= MOST_BINARY_BYTES:
+    if not 1 <= nbytes <= MAX_BINARY_BYTES:
         raise QnnError(Code.CONTEXT_INVALID_ARGUMENT, "context binary", f"it cannot have {nbytes} bytes")
     if backend_of(server, backend, Code.CONTEXT_INVALID_HANDLE).driver.keeps_binaries:
         code = Code.CONTEXT_INVALID_ARGUMENT

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from isthmus.capi.serve import LibraryServer
     from isthmus.delegate import Options, QnnDelegate
 
-MOST_SKIPPED = 1 << 16
-MOST_OPTIONS = 256
+MAX_SKIPPED = 1 << 16
+MAX_OPTIONS = 256
 _REPORT = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
 
 
@@ -116,7 +116,7 @@ def _options(address: int) -> Options:
 
 
 def _numbers(address: int, count: int) -> list[int]:
-    if count > MOST_SKIPPED:
+    if count > MAX_SKIPPED:
         raise QnnError(Code.BACKEND_INVALID_ARGUMENT, "option skip_options", f"{count} of one kind are too many")
     return [int(each) for each in read_array(address, np.int32, (count,))] if count else []
 
@@ -219,7 +219,7 @@ def clear_profiling_result(server: LibraryServer, address: int) -> int:
 def plugin_create_delegate(server: LibraryServer, keys: int, values: int, count: int, report: int) -> int:
     """Create a delegate from options as strings, as TFLite's tools and LiteRT's ``load_delegate`` pass them."""
     try:
-        if count > MOST_OPTIONS:
+        if count > MAX_OPTIONS:
             raise QnnError(Code.BACKEND_INVALID_ARGUMENT, "options", f"{count} of them are too many")
         given = {_text(keys, index): _text(values, index) for index in range(count)}
         return _made(server, _from_texts(given))

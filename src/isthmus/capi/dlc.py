@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from isthmus.capi.serve import LibraryServer
 
 INVALID_HANDLE = 30000
-MOST_CONFIGS = 4096
-MOST_BYTES = 1 << 36
+MAX_CONFIGS = 4096
+MAX_BYTES = 1 << 36
 METADATA, MODEL, PARAMS, RAW_WEIGHTS, HTP_CACHE = 1, 2, 3, 4, 7
 _RECORD_TYPES: dict[int, Callable[[str], bool]] = {
     METADATA: lambda name: name.startswith("dlc.metadata"),
@@ -168,7 +168,7 @@ def create_from_file_with_destination_dir(
 def create_from_binary(server: LibraryServer, log: int, address: int, nbytes: int, out: int) -> int | None:
     """Create a DLC from a copy of memory."""
     write_number(checked(out), 0)
-    if not 1 <= nbytes <= MOST_BYTES:
+    if not 1 <= nbytes <= MAX_BYTES:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, "DLC", f"it cannot have {nbytes} bytes")
     return _open(server, read_large(checked(address), nbytes), "DLC in memory", out)
 
@@ -330,7 +330,7 @@ def _table(interface: int) -> Any:
 
 def _configs(configs: int, count: int, names: set[str]) -> dict[str, Any]:
     """Return the configs of each graph, in the form that graphCreate takes."""
-    if count > MOST_CONFIGS:
+    if count > MAX_CONFIGS:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, "graph configs", f"{count} of them are too many")
     found: dict[str, Any] = {}
     for given in listed_all(configs, system.DlcGraphConfigInfo, count) if count else []:
@@ -338,7 +338,7 @@ def _configs(configs: int, count: int, names: set[str]) -> dict[str, Any]:
         if name not in names:
             there = ", ".join(f"'{each}'" for each in sorted(names))
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"configs of graph '{name}'", f"the DLC has {there}")
-        if given.numGraphConfigs > MOST_CONFIGS:
+        if given.numGraphConfigs > MAX_CONFIGS:
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"configs of graph '{name}'", "they are too many")
         listed = [
             read(pointer(given, "graphConfigs"), ctypes.c_uint64, index).value

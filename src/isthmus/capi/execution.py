@@ -24,7 +24,7 @@ from isthmus.qnn.binding import check_finalized
 if TYPE_CHECKING:
     from isthmus.capi.serve import LibraryServer
 
-MOST_TENSORS = 4096
+MAX_TENSORS = 4096
 _AGAIN = -1
 """The result of a repeated execution whose memory is no longer bound: the full path must be taken."""
 
@@ -33,7 +33,7 @@ def _tensors(
     server: LibraryServer, graph: ClientGraph, address: int, count: int, kind: str, io: Mapping[int, IoTensor]
 ) -> list[qnn.ClientTensor]:
     """Read the client's tensors for inputs or outputs."""
-    if count > MOST_TENSORS:
+    if count > MAX_TENSORS:
         raise QnnError(Code.GRAPH_INVALID_ARGUMENT, graph.handle.what, f"it has no {count} {kind}s")
     given = []
     for index in range(count):
@@ -144,7 +144,7 @@ def graph_release_execution_environment(server: LibraryServer, handle: int, envi
 
 
 def _environments(graph: ClientGraph, environments: int, count: int) -> list[ExecuteEnvironment]:
-    if count > MOST_TENSORS:
+    if count > MAX_TENSORS:
         raise QnnError(Code.GRAPH_INVALID_ARGUMENT, graph.handle.what, f"it has no {count} environments")
     return listed_all(checked(environments), ExecuteEnvironment, count)
 
@@ -154,7 +154,7 @@ def _planned(graph: ClientGraph, tensors: TensorSetV1) -> Iterator[tuple[int, np
     for kind, count, views in (
         ("inputs", tensors.numInputs, graph.handle.inputs), ("outputs", tensors.numOutputs, graph.handle.outputs),
     ):  # fmt: skip
-        for index in range(min(count, MOST_TENSORS)):
+        for index in range(min(count, MAX_TENSORS)):
             address = checked(pointer(tensors, kind)) + index * ctypes.sizeof(Tensor)
             known = io.get(read(address, Tensor).v1.id)
             name = "" if known is None else known.name

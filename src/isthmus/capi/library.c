@@ -316,8 +316,8 @@ static QnnHtpDevice_Infrastructure_t infrastructure = {
 /* -- executions --------------------------------------------------------------------------------------------------- */
 
 /* An execution that was made: of which graph, with which memory, and what makes it again. Looked at in the GIL. */
-enum { REMEMBERED = 32, MOST_TENSORS = 64, MOST_DIMS = 8, WORDS = 4 + MOST_DIMS / 2 };
-typedef struct { uint64_t words[2 + WORDS * MOST_TENSORS]; size_t bytes; PyObject *run; } Execution;
+enum { REMEMBERED = 32, MAX_TENSORS = 64, MAX_DIMS = 8, WORDS = 4 + MAX_DIMS / 2 };
+typedef struct { uint64_t words[2 + WORDS * MAX_TENSORS]; size_t bytes; PyObject *run; } Execution;
 static Execution executions[REMEMBERED];
 static int newest;
 
@@ -339,7 +339,7 @@ static uint64_t *described(uint64_t *words, const Qnn_Tensor_t *tensors, uint32_
     const Qnn_TensorV1_t *tensor = &tensors[i].v1; /* a beginning of both versions */
     int raw = tensor->memType == QNN_TENSORMEMTYPE_RAW;
     uint32_t dims = tensor->dimensions ? tensor->rank : 0;
-    if (dims > MOST_DIMS || (dims && !readable(tensor->dimensions, dims * sizeof(uint32_t), &pages[1]))) return NULL;
+    if (dims > MAX_DIMS || (dims && !readable(tensor->dimensions, dims * sizeof(uint32_t), &pages[1]))) return NULL;
     *words++ = (uint64_t)tensors[i].version << 48 | (uint64_t)tensor->memType << 32 | tensor->id;
     *words++ = V(raw ? tensor->clientBuf.data : tensor->memHandle);
     *words++ = raw ? tensor->clientBuf.dataSize : 0;
@@ -363,10 +363,10 @@ static E executed(Qnn_GraphHandle_t graph, const Qnn_Tensor_t *inputs, uint32_t 
                   uint32_t outputs_count, Qnn_ProfileHandle_t profile, Qnn_SignalHandle_t signal,
                   const uint64_t *values) {
   static PyObject *method;
-  uint64_t words[2 + WORDS * MOST_TENSORS];
+  uint64_t words[2 + WORDS * MAX_TENSORS];
   size_t bytes = 0;
   if (!usable()) return UNABLE(0);
-  if (!profile && !signal && inputs && outputs && (uint64_t)inputs_count + outputs_count <= MOST_TENSORS) {
+  if (!profile && !signal && inputs && outputs && (uint64_t)inputs_count + outputs_count <= MAX_TENSORS) {
     words[0] = V(graph);
     words[1] = (uint64_t)inputs_count << 32 | outputs_count;
     uintptr_t pages[2] = {0};

@@ -48,7 +48,7 @@ static void unmapping(void *context, void *memory, size_t bytes) {
 
 /* Sizes are powers of two with the header, and freed blocks wait in a list of their size; large ones are mappings. */
 typedef struct Block { size_t bytes; struct Block *next; } Block;
-enum { SMALLEST = 64, LARGEST = 1 << 18, CHUNK = 1 << 20, PAGE = 4096 };
+enum { MIN_BLOCK = 64, MAX_BLOCK = 1 << 18, CHUNK = 1 << 20, PAGE = 4096 };
 static pthread_mutex_t blocks_lock = PTHREAD_MUTEX_INITIALIZER;
 static Block *freed[8 * sizeof(size_t)];
 static char *chunk;
@@ -72,10 +72,10 @@ static Block *taken(size_t bytes) {
 
 static void *block_malloc(void *context, size_t wanted) {
   Block *block;
-  size_t bytes = SMALLEST;
+  size_t bytes = MIN_BLOCK;
   if (wanted > PTRDIFF_MAX - PAGE) return NULL;
-  while (bytes < wanted + sizeof *block && bytes <= LARGEST) bytes *= 2;
-  if (bytes > LARGEST) {
+  while (bytes < wanted + sizeof *block && bytes <= MAX_BLOCK) bytes *= 2;
+  if (bytes > MAX_BLOCK) {
     bytes = (wanted + sizeof *block + PAGE - 1) & ~(size_t)(PAGE - 1);
     block = mapping(context, bytes);
   } else {
@@ -91,7 +91,7 @@ static void *block_malloc(void *context, size_t wanted) {
 static void block_free(void *context, void *memory) {
   Block *block = (Block *)memory - 1;
   if (!memory) return;
-  if (block->bytes > LARGEST) {
+  if (block->bytes > MAX_BLOCK) {
     unmapping(context, block, block->bytes);
     return;
   }

@@ -22,8 +22,8 @@ Values = tuple[int, ...]
 Rule = Callable[["Validation", Values], None]
 BEFORE: dict[str, Rule] = {}
 AFTER: dict[str, Rule] = {}
-MOST_TENSORS = 4096
-MOST_HANDLES = MOST_EVENTS = 1 << 16
+MAX_TENSORS = 4096
+MAX_HANDLES = MAX_EVENTS = 1 << 16
 
 
 def _entered(table: dict[str, Rule], names: tuple[str, ...]) -> Callable[[Rule], Rule]:
@@ -86,7 +86,7 @@ def _binary(seen: Validation, values: Values) -> None:
 
 @_before("contextCreateFromBinaryListAsync")
 def _binaries(seen: Validation, values: Values) -> None:
-    for index in range(MOST_HANDLES):
+    for index in range(MAX_HANDLES):
         address = read(values[2], ctypes.c_uint64, index).value
         if not address:
             return
@@ -152,7 +152,7 @@ def _registered(values: Values, index: int) -> int:
 def _mem_register(seen: Validation, values: Values) -> None:
     if not values[2]:
         seen.mistake("there is no descriptor")
-    for index in range(min(values[2], MOST_HANDLES)):
+    for index in range(min(values[2], MAX_HANDLES)):
         given = read(values[1], MemDescriptor, index)
         if given.memShape.numDim > MAX_RANK:
             seen.mistake(f"descriptor {index}: its rank is {given.memShape.numDim}")
@@ -163,7 +163,7 @@ def _mem_register(seen: Validation, values: Values) -> None:
 
 @_after("memRegister")
 def _mem_registered(seen: Validation, values: Values) -> None:
-    for index in range(min(values[2], MOST_HANDLES)):
+    for index in range(min(values[2], MAX_HANDLES)):
         number = read(values[3], ctypes.c_uint64, index).value
         made = seen.objects.get(("memory handle", number))
         if made is not None:
@@ -175,7 +175,7 @@ def _mem_deregister(seen: Validation, values: Values) -> None:
     if not values[1]:
         seen.mistake("there is no handle")
     given = set()
-    for index in range(min(values[1], MOST_HANDLES)):
+    for index in range(min(values[1], MAX_HANDLES)):
         number = read(values[0], ctypes.c_uint64, index).value
         if number in given:
             seen.mistake(f"memory handle {number:#x}: it is given twice")
@@ -186,7 +186,7 @@ def _mem_deregister(seen: Validation, values: Values) -> None:
 
 @_after("memDeRegister")
 def _mem_deregistered(seen: Validation, values: Values) -> None:
-    for index in range(min(values[1], MOST_HANDLES)):
+    for index in range(min(values[1], MAX_HANDLES)):
         seen.end("memory handle", read(values[0], ctypes.c_uint64, index).value)
 
 
@@ -201,11 +201,11 @@ def _profile_level(seen: Validation, values: Values) -> None:
 
 def _note_events(seen: Validation, profile: int, events: int, count: int) -> None:
     numbers = read_array(read(events, ctypes.c_uint64).value, np.uint64, (read(count, ctypes.c_uint32).value,))
-    for number in numbers[:MOST_EVENTS].tolist():
+    for number in numbers[:MAX_EVENTS].tolist():
         # Keep the latest last; the oldest are dropped first.
         seen.events.pop(number, None)
         seen.events[number] = profile
-    while len(seen.events) > MOST_EVENTS:
+    while len(seen.events) > MAX_EVENTS:
         seen.events.pop(next(iter(seen.events)))
 
 
@@ -217,7 +217,7 @@ def _events(seen: Validation, values: Values) -> None:
 @_before("profileGetSubEvents", "profileGetEventData", "profileGetExtendedEventData")
 def _event(seen: Validation, values: Values) -> None:
     profile = seen.objects.get(("profile", seen.events.get(values[0], 0)))
-    if profile is None and len(seen.events) < MOST_EVENTS:
+    if profile is None and len(seen.events) < MAX_EVENTS:
         seen.mistake(f"event {values[0]:#x}: no profile has reported it")
     elif profile is not None and profile.ended:
         seen.mistake(f"event {values[0]:#x}: its profile was freed by {profile.ended}")
@@ -297,7 +297,7 @@ def _context_tensor_created(seen: Validation, values: Values) -> None:
 @_before("tensorUpdateGraphTensors", "tensorUpdateContextTensors")
 def _update_tensors(seen: Validation, values: Values) -> None:
     graph = seen.graph(values[0])
-    for index in range(min(values[2], MOST_TENSORS)):
+    for index in range(min(values[2], MAX_TENSORS)):
         info = tensor_at(read(values[1], ctypes.c_uint64, index).value)
         if graph is not None and graph.complete and info.id not in graph.tensors:
             seen.mistake(f"{info.what} has the id {info.id}, and {graph.what} none of that id")
@@ -367,7 +367,7 @@ def _finalized(seen: Validation, values: Values) -> None:
 @_before("graphPrepareExecutionEnvironment", "graphReleaseExecutionEnvironment")
 def _environments(seen: Validation, values: Values) -> None:
     if values[1]:
-        listed_all(values[1], ExecuteEnvironment, min(values[2], MOST_TENSORS))
+        listed_all(values[1], ExecuteEnvironment, min(values[2], MAX_TENSORS))
 
 
 # -- executions --------------------------------------------------------------------------------------------------------
@@ -386,7 +386,7 @@ def _execute(seen: Validation, values: Values) -> None:
         ("output", TensorType.APP_READ, values[3], values[4]),
     ):
         given: set[int] = set()
-        for index in range(min(count, MOST_TENSORS)):
+        for index in range(min(count, MAX_TENSORS)):
             number = _check_operand(seen, graph, kind, wanted, address, index, places)
             if number in given:
                 seen.mistake(f"{kind} {index}: the id {number} is given twice")

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from isthmus.capi.serve import LibraryServer
 
 _FILE, _HEADER, _EXTENDED = 1, 1, 1
-MOST = 1 << 16
+MAX_EVENTS = 1 << 16
 """Maximum of one call: files, calls, or events with all their sub-events."""
-DEEPEST = 8
+MAX_DEPTH = 8
 """Maximum levels of sub-events below an event."""
 
 
@@ -71,7 +71,7 @@ def create_serialization_target(server: LibraryServer, target: int, configs: int
 def serialize_event_data(server: LibraryServer, handle: int, data: int, count: int) -> None:
     """Write the events of calls."""
     target = server.handles.get(handle, ProfileFile, Code.COMMON_INVALID_ARGUMENT, "profile target")
-    lines, left = [], [MOST]
+    lines, left = [], [MAX_EVENTS]
     for each in listed_all(checked(data), ProfileData, _bounded(count, "profiled calls")):
         header = each.v1.header
         lines.append(
@@ -87,8 +87,8 @@ def serialize_event_data(server: LibraryServer, handle: int, data: int, count: i
 
 
 def _bounded(count: int, what: str) -> int:
-    if count > MOST:
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"they are {count}, more than {MOST}")
+    if count > MAX_EVENTS:
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"they are {count}, more than {MAX_EVENTS}")
     return count
 
 
@@ -96,13 +96,13 @@ def _events(address: int, count: int, left: list[int], depth: int = 0) -> list[d
     """Return events with their sub-events, at most `left` in all: an event may contain itself."""
     if not address or not count:
         return []
-    if depth > DEEPEST:
-        rule = f"their parts are nested more than {DEEPEST} levels deep, or have no end"
+    if depth > MAX_DEPTH:
+        rule = f"their parts are nested more than {MAX_DEPTH} levels deep, or have no end"
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, "profile events", rule)
     events = []
     for index in range(count):
         if not left[0]:
-            rule = f"they are more than {MOST} with their parts, or have no end"
+            rule = f"they are more than {MAX_EVENTS} with their parts, or have no end"
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, "profile events", rule)
         left[0] -= 1
         event = read(address, ProfileEvent, index)

@@ -31,8 +31,8 @@ from isthmus.log import deferred, tell
 if TYPE_CHECKING:
     from isthmus.capi.serve import LibraryServer
 
-MOST_MISTAKES = 1000
-MOST_LISTED = 1 << 16
+MAX_MISTAKES = 1000
+MAX_LISTED = 1 << 16
 _logger = logging.getLogger("isthmus.validation")
 
 
@@ -183,7 +183,7 @@ class Validation:
         if begun.mistaken:
             self.mistake("the library answers 0 all the same; another one may not")
         for index, kind, owner in CREATES.get(name, ()):
-            for each in range(min(values[2], MOST_LISTED) if name == "memRegister" else 1):
+            for each in range(min(values[2], MAX_LISTED) if name == "memRegister" else 1):
                 self._born(name, kind, values[index] + 8 * each, values[owner] if owner is not None else 0)
         for index, kind in FREES.get(name, ()):
             self.end(kind, values[index])
@@ -197,7 +197,7 @@ class Validation:
         """Report a mistake in this thread's current call."""
         begun = self._stack[-1]
         begun.mistaken = True
-        if len(self.mistakes) < MOST_MISTAKES:
+        if len(self.mistakes) < MAX_MISTAKES:
             self.mistakes.append(f"{begun.label}: {rule}")
             tell(logging.WARNING, self.mistakes[-1], logger=_logger)
 

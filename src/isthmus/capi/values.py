@@ -31,8 +31,8 @@ from isthmus.graph.datatypes import from_bfloat16
 from isthmus.graph.neutral import without_neutral
 from isthmus.graph.ops import OPERATIONS
 
-MOST_OPERANDS = 1 << 14
-MOST_BYTES = 1 << 62
+MAX_OPERANDS = 1 << 14
+MAX_BYTES = 1 << 62
 """Maximum size of a tensor in bytes, counting dimensions of 0 as 1; larger sizes do not fit C's types."""
 _UNTOLD = (0, int(DataType.UNDEFINED))
 """The data types that mean that the client has not declared one."""
@@ -142,7 +142,7 @@ def described(tensor: Tensor) -> ClientTensorInfo:
         dtype = _PACKED[fields.dtype] if packed else DataType(fields.dtype)
     except ValueError:
         raise refuse(f"its data type {fields.dtype:#x} is not known") from None
-    if math.prod(max(dim, 1) for dim in fields.dims) * dtype.itemsize > MOST_BYTES:
+    if math.prod(max(dim, 1) for dim in fields.dims) * dtype.itemsize > MAX_BYTES:
         raise refuse(f"its dimensions {list(fields.dims)} are those of no memory")
     encoding = fields.encoding
     if encoding is not None and encoding.kind not in _ENCODINGS:
@@ -238,7 +238,7 @@ def node_at(address: int, static: Callable[[int], np.ndarray | None] = lambda nu
         raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, what, f"the version {config.version} of its config is not 1")
     counts = {"parameters": op.numOfParams, "inputs": op.numOfInputs, "outputs": op.numOfOutputs}
     for noun, count in counts.items():
-        if count > MOST_OPERANDS:
+        if count > MAX_OPERANDS:
             raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, what, f"{count} {noun} are more than any operation has")
     params: dict[str, Any] = {}
     for index in range(op.numOfParams):

@@ -18,9 +18,9 @@ from isthmus.frontends.tflite.entries import MAX_OPERATORS
 from isthmus.frontends.tflite.schema import OPERATORS
 from isthmus.memory.identity import mappings
 
-MOST_TENSORS = 1 << 22
-HIGHEST_RANK = 32
-LATEST_VERSION = 1 << 12
+MAX_TENSORS = 1 << 22
+MAX_RANK = 32
+MAX_VERSION = 1 << 12
 
 
 class _Misfit(Exception):
@@ -52,7 +52,7 @@ def check(address: int) -> None:
 
 
 def _look_at_tensors(here: _Memory, context: structures.Context) -> None:
-    if not 0 < context.tensors_size <= MOST_TENSORS:
+    if not 0 < context.tensors_size <= MAX_TENSORS:
         raise _Misfit(f"there would be {context.tensors_size} tensors")
     first = _pointer(context, "tensors")
     here.readable(first, context.tensors_size * ctypes.sizeof(structures.Tensor), "the tensors")
@@ -63,7 +63,7 @@ def _look_at_tensors(here: _Memory, context: structures.Context) -> None:
             raise _Misfit(f"{what} would be of type {tensor.type}")
         if tensor.allocation_type not in Allocation._value2member_map_:
             raise _Misfit(f"the memory of {what} would be of kind {tensor.allocation_type}")
-        here.integers(tensor.dims, HIGHEST_RANK, f"the dimensions of {what}")
+        here.integers(tensor.dims, MAX_RANK, f"the dimensions of {what}")
         name = _pointer(tensor, "name")
         if name:
             here.readable(name, 1, f"the name of {what}")
@@ -85,11 +85,11 @@ def _look_at_nodes(here: _Memory, context: structures.Context, address: int) -> 
             raise _Misfit(f"it does not report what node {number} is")
         node = here.structure(structures.Node, at.value, f"node {number}")
         for side in ("inputs", "outputs"):
-            for index in here.integers(getattr(node, side), MOST_TENSORS, f"the {side} of node {number}"):
+            for index in here.integers(getattr(node, side), MAX_TENSORS, f"the {side} of node {number}"):
                 if not -1 <= index < context.tensors_size:
                     raise _Misfit(f"node {number} would have tensor {index} among its {side}")
         registration = here.structure(structures.Registration, kind.value, f"the registration of node {number}")
-        if not 0 <= registration.builtin_code < len(OPERATORS) or not 0 < registration.version < LATEST_VERSION:
+        if not 0 <= registration.builtin_code < len(OPERATORS) or not 0 < registration.version < MAX_VERSION:
             found = f"{registration.builtin_code}, version {registration.version}"
             raise _Misfit(f"node {number} would be of operator {found}")
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from isthmus.errors import Code, QnnError
 
-_LONGEST = 60
+_MAX_QUOTED = 60
 
 
 def is_int(value: object) -> bool:
@@ -20,6 +20,6 @@ def as_int(value: Any, what: str, code: Code = Code.COMMON_INVALID_ARGUMENT) -> 
     """Return a value as an int, or refuse it."""
     if not is_int(value):
         text = repr(value)
-        shown = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+        shown = text if len(text) <= _MAX_QUOTED else f"{text[: _MAX_QUOTED - 3]}..."
         raise QnnError(code, what, f"{shown} is not a whole number")
     return int(value)

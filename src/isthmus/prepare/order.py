@@ -19,10 +19,10 @@ from isthmus.prepare.storage import Block, Storage
 
 EFFORT = 6000
 """Partial orders to keep in total: the beam width times the number of steps."""
-WIDEST = 64
+MAX_BEAM = 64
 WEIGHED = 120_000
 """Total number of candidate steps to evaluate."""
-LONGEST = 8000
+MAX_STEPS = 8000
 """Graphs with more steps keep the given order."""
 
 
@@ -232,7 +232,7 @@ def choose(graph: Flow) -> tuple[list[int], int]:
     """Return an order of the steps, and the bytes by which its peak is below that of the given order."""
     count = len(graph.after)
     given = list(range(count))
-    if count > LONGEST:
+    if count > MAX_STEPS:
         return given, 0
     before, needed = peak(graph, given), _needed(graph)
     if count < 2 or before <= needed:
@@ -240,7 +240,7 @@ def choose(graph: Flow) -> tuple[list[int], int]:
     start = _State(graph)
     start.peak = max(start.peak, needed)
     beam = [start]
-    width = max(1, min(WIDEST, EFFORT // count))
+    width = max(1, min(MAX_BEAM, EFFORT // count))
     budget = WEIGHED
     for remaining in range(count, 0, -1):
         share = max(1, budget // remaining)

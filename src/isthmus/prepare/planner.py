@@ -20,7 +20,7 @@ from isthmus.prepare.refused import check_executable
 from isthmus.prepare.schedule import Place, Plan, Pool, Region, Repeat, Schedule, Step
 from isthmus.prepare.states import settle
 from isthmus.prepare.storage import Block, Storage, share
-from isthmus.prepare.tiling.orders import LONGEST, SEARCHED, WHOLE_FIRST, depth_first, whole_operands
+from isthmus.prepare.tiling.orders import MAX_STEPS, SEARCHED, WHOLE_FIRST, depth_first, whole_operands
 from isthmus.prepare.work import Work
 
 _Order = tuple[Sequence[int], int]
@@ -197,9 +197,9 @@ class Planner:
 
     def _order(self, work: Work, steps: Sequence[Step], storage: Storage, kind: str) -> _Order | None:
         """Order steps; return None if there is no order of that kind."""
-        if kind == SEARCHED and not (self.options.optimize_order and len(steps) <= order.LONGEST):
+        if kind == SEARCHED and not (self.options.optimize_order and len(steps) <= order.MAX_STEPS):
             return range(len(steps)), 0
-        if kind != SEARCHED and len(steps) > LONGEST:
+        if kind != SEARCHED and len(steps) > MAX_STEPS:
             return None
         kept = (*work.outputs, *(v for v in work.updates.values() if not v.is_static))
         flow = order.flow(steps, storage, self.work_bytes, kept, _given(work), self.engine.alignment, self.is_planned)

@@ -37,7 +37,7 @@ from isthmus.frontends.composed.entries import ComposedTensor, EncodingEntry, Gr
 RETRIEVE_RAW = 516
 """The capability that QNN's reader queries first; the result is not used here."""
 _BOOL, _FLOAT, _UINT, _INT, _UINT_64, _INT_64 = 0x0508, 0x0232, 0x0132, 0x0032, 0x0164, 0x0064
-_LARGEST = 0xFFFFFFFF
+_MAX_UINT32 = 0xFFFFFFFF
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,7 @@ def _kind(value: Scalar) -> int:
         return DATATYPE_STRING
     if isinstance(value, float):
         return _FLOAT
-    if 0 <= value <= _LARGEST:
+    if 0 <= value <= _MAX_UINT32:
         return _UINT
     if -(1 << 31) <= value < 0:
         return _INT
@@ -213,7 +213,7 @@ def tensor(entry: ComposedTensor, keeper: Any) -> Tensor:
         fields.dimensions = keeper.keep((ctypes.c_uint32 * len(entry.dims))(*entry.dims))
     fields.memType = TensorMemType.RAW
     if entry.data is not None:
-        if len(entry.data) > _LARGEST:
+        if len(entry.data) > _MAX_UINT32:
             rule = f"its {len(entry.data)} bytes are more than QNN's structures hold"
             raise QnnError(Code.TENSOR_UNSUPPORTED_TENSOR_PARAM, f"tensor '{entry.name}'", rule)
         if len(entry.data):

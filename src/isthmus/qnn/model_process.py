@@ -18,7 +18,7 @@ from isthmus.qnn.model_library import MAX_COMPOSED, MAX_MESSAGE
 from isthmus.qnn.recorder import Recorder
 from isthmus.system import isolated
 
-LEAST_MEMORY = 1 << 32
+MIN_MEMORY = 1 << 32
 """Minimum memory limit of the process, even on the smallest machine: an interpreter and its libraries reserve more than
 they use.
 """
@@ -58,7 +58,7 @@ def memory() -> int:
 
 def limit() -> None:
     """Limit the library's resources: it must not take the whole memory, fill the disk or dump core."""
-    most = max(memory(), LEAST_MEMORY)
+    most = max(memory(), MIN_MEMORY)
     for kind, value in (
         (resource.RLIMIT_CORE, 0), (resource.RLIMIT_AS, most), (resource.RLIMIT_FSIZE, min(MAX_COMPOSED, most)),
     ):  # fmt: skip

@@ -16,7 +16,7 @@ from isthmus.qnn.handle import Handle
 from isthmus.qnn.options import option, pairs
 from isthmus.system.shield import shielded
 
-_LONGEST = 10**15
+_MAX_TIMEOUT = 10**15
 """About thirty years; a longer time counts as no limit, and clocks could not wait for it."""
 
 
@@ -66,8 +66,8 @@ class Signal(Handle):
         for key, given in pairs(config, value, self._what, code):
             if option(key, SignalConfig, "config", self._what, code) is SignalConfig.ABORT:
                 self.timeout_us = None
-            elif not is_int(given) or not 1 <= given <= _LONGEST:
-                raise QnnError(code, f"timeout {given!r}", f"must be a number of microseconds from 1 to {_LONGEST}")
+            elif not is_int(given) or not 1 <= given <= _MAX_TIMEOUT:
+                raise QnnError(code, f"timeout {given!r}", f"must be a number of microseconds from 1 to {_MAX_TIMEOUT}")
             else:
                 self.timeout_us = int(given)
         self._limit.seconds = None if self.timeout_us is None else self.timeout_us / 1e6

@@ -14,7 +14,7 @@ from isthmus.report.names import shorten
 
 COLORS = (39, 208, 41, 177, 220, 203, 45, 141, 149, 212, 75, 180, 37, 105)
 """Colours of the terminal's 256-colour palette that are distinct on dark and on light backgrounds."""
-WIDEST_STEP = 6
+MAX_STEP_COLUMNS = 6
 """Maximum columns of one step: a model of three steps need not fill the screen."""
 FULL, SPARSE = 0.34, 0.12
 """Covered fractions of a cell from which it shows a block, and from which it shows a dot."""
@@ -160,7 +160,7 @@ def _unused(choices: Sequence[_Choice], start: int, used: set[_Choice]) -> _Choi
 def _scale(plan: Plan, room: int, lines: int) -> _Scale:
     begin = min(0, *(row.first for row in plan.rows))
     steps = max(len(plan.steps), *(row.last + 1 for row in plan.rows)) - begin
-    columns = steps * min(WIDEST_STEP, room // steps) if steps <= room else room
+    columns = steps * min(MAX_STEP_COLUMNS, room // steps) if steps <= room else room
     return _Scale(begin, steps, columns, lines, plan.bytes)
 
 

@@ -26,15 +26,15 @@ from isthmus.split.regions import (
 
 COUNTS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64)
 """The numbers of tiles that are tried."""
-MOST_WORK = 24_000
+MAX_WORK = 24_000
 """The maximum number of region steps to estimate for one order of the steps; this takes about a second."""
-LONGEST = 80
+MAX_REGION_STEPS = 80
 """The maximum number of steps in a region."""
 CORRECTIONS = 16
 """How often regions are chosen again because the tiles of one have more live bytes than estimated."""
 EACH = 4096
 """The cost of an instruction, in copied bytes."""
-LEAST_GAIN = 48
+MIN_GAIN = 48
 """The least memory is searched with a precision of 1 / this of the best limit so far."""
 _NEVER = 1 << 60
 
@@ -116,7 +116,7 @@ class SplitSearch:
         # Skip a step that need not be split if fewer bytes are alive on its other side.
         if live[last] <= limit and not divided[last] and entering[last] <= entering[last + 1]:
             return
-        for first in range(hot, max(self._from[last], last - LONGEST + 1) - 1, -1):
+        for first in range(hot, max(self._from[last], last - MAX_REGION_STEPS + 1) - 1, -1):
             if first <= self._impossible.get(last, -1):
                 return
             spare = live[first] <= limit and not divided[first + 1] and entering[first] >= entering[first + 1]
@@ -126,13 +126,13 @@ class SplitSearch:
     def least(self, below: int | None = None) -> tuple[int, list[SplitChoice]] | None:
         """Find the fewest live bytes and the regions for them; None if that is not clearly less than `below`."""
         best: tuple[int, list[SplitChoice]] = self.network.peak, []
-        if below is not None and best[0] >= below - below // LEAST_GAIN:
+        if below is not None and best[0] >= below - below // MIN_GAIN:
             # Another order has already reached `below`; one that does no better is detected quickly.
-            found = self._attempt(below - below // LEAST_GAIN)
+            found = self._attempt(below - below // MIN_GAIN)
             if found is None:
                 return None
             best = found
-        return least_limit(self._floor, best, lambda limit: max(limit // LEAST_GAIN, 1), self._attempt)
+        return least_limit(self._floor, best, lambda limit: max(limit // MIN_GAIN, 1), self._attempt)
 
     def _attempt(self, limit: int) -> tuple[int, list[SplitChoice]] | None:
         found = self.under(limit)
@@ -225,7 +225,7 @@ class SplitSearch:
     def _weigh(self, region: SplitRegion, choice: SplitChoice, passing: int) -> _Weighed | None:
         if choice not in self._weighed:
             weighed = None
-            if self._work < MOST_WORK:
+            if self._work < MAX_WORK:
                 self._work += len(region.rules)
                 found = region.estimate(choice.count, self.ending(region))
                 if found is not None:

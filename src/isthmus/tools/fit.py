@@ -30,7 +30,7 @@ from isthmus.tools.shapes import add_shape_argument, parse_shape
 
 LIMITS = ("75%", "50%", "35%", "25%", "20%", "16%", "13%", "10%")
 ROUND_SECONDS = 0.02
-WIDEST = 120
+MAX_COLUMNS = 120
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -163,7 +163,7 @@ def _too_little(room: int) -> str:
 
 
 def _print(report: dict[str, Any], points: Sequence[Point], chosen: Point | None) -> None:
-    columns = min(shutil.get_terminal_size((80, 24)).columns, WIDEST)
+    columns = min(shutil.get_terminal_size((80, 24)).columns, MAX_COLUMNS)
     unicode = "utf" in (sys.stdout.encoding or "").lower()
     print(f"{report['model']} on {report['backend']}, {report['threads']} thread{'s' * (report['threads'] > 1)}")
     print(draw_tradeoff(points, chosen, columns, unicode))

@@ -34,7 +34,7 @@ from isthmus.tools.models import add_dlc_argument, compose, named
 SHARED, RAW = "memhandle", "raw"
 MAX_LIST_BYTES = 1 << 28
 """The largest file that is accepted as an input list."""
-_LONGEST_NAME = 200
+_MAX_NAME = 200
 """The longest tensor name in a file name: systems allow 255 bytes, some of which are needed while a file is written."""
 
 
@@ -213,7 +213,7 @@ def file_name(tensor: str) -> str:
     ['a_b', 'a%2Fb', 'a%3Ab', '100%25']
     """
     quoted = quote(tensor, safe="").replace("~", "%7E")
-    if len(quoted) <= _LONGEST_NAME:
+    if len(quoted) <= _MAX_NAME:
         return quoted
     digest = hashlib.sha256(tensor.encode()).hexdigest()
-    return f"{quoted[: _LONGEST_NAME - len(digest) - 1]}~{digest}"
+    return f"{quoted[: _MAX_NAME - len(digest) - 1]}~{digest}"

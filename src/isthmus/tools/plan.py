@@ -26,7 +26,7 @@ from isthmus.tools.files import file_name, written_whole
 from isthmus.tools.limits import add_limit_arguments, parse_limit
 from isthmus.tools.shapes import add_shape_argument, parse_shape
 
-WIDEST = 160
+MAX_COLUMNS = 160
 FLOATS_SHOWN = 5
 """Number of float steps that are named."""
 
@@ -73,7 +73,7 @@ def main(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(report))
         return 0
-    columns = min(shutil.get_terminal_size((80, 24)).columns, WIDEST)
+    columns = min(shutil.get_terminal_size((80, 24)).columns, MAX_COLUMNS)
     print_report(report, plan, columns)
     if section is not None:
         print("\n" + "\n".join(section.lines()))

@@ -5,7 +5,7 @@
 #include "QNN/LPAI/QnnLpaiNetRunExtensions.h"
 #include "qnn_client.h"
 
-enum { ELEMENTS = 40, BYTES = ELEMENTS * 4, PADDED = 256, MOST = 32 };
+enum { ELEMENTS = 40, BYTES = ELEMENTS * 4, PADDED = 256, MAX_BUFFERS = 32 };
 
 static QNN_INTERFACE_VER_TYPE qnn;
 typedef void *(*Allocate)(Qnn_ContextHandle_t, uint32_t);
@@ -62,7 +62,7 @@ int main(int argc, char **argv) {
   REQUIRE(!allocate((Qnn_ContextHandle_t)backend, BYTES));
   x.v1.clientBuf.dataSize = y.v1.clientBuf.dataSize = BYTES;
   /* More often than there are buffers: what is freed can be allocated again. */
-  for (int round = 0; round < 2 * MOST; round++) {
+  for (int round = 0; round < 2 * MAX_BUFFERS; round++) {
     float *in = (float *)allocate(context, BYTES), *out = (float *)allocate(context, BYTES);
     if (!in || !out) {
       REQUIRE(round == 0);
@@ -82,9 +82,9 @@ int main(int argc, char **argv) {
   y.v1.clientBuf.data = aligned_alloc(128, PADDED);
   printf("own memory %llu\n", (unsigned long long)qnn.graphExecute(graph, &x, 1, &y, 1, NULL, NULL));
 
-  void *all[MOST + 1];
+  void *all[MAX_BUFFERS + 1];
   int count = 0;
-  while (count <= MOST && (all[count] = allocate(context, BYTES))) count++;
+  while (count <= MAX_BUFFERS && (all[count] = allocate(context, BYTES))) count++;
   printf("allocated %d\n", count);
   for (int i = 0; i < count; i++) release(all[i]);
   release(NULL);

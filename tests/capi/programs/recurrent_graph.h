@@ -8,7 +8,7 @@
 
 #include "QnnInterface.h"
 
-enum { TIME = 2, FEATURES = 3, UNITS = 4, MOST_INPUTS = 25 };
+enum { TIME = 2, FEATURES = 3, UNITS = 4, MAX_INPUTS = 25 };
 enum { LSTM_VALUES = 4 * UNITS * (FEATURES + UNITS + 1) + 2 * UNITS }; /* how many numbers an Lstm takes */
 
 typedef struct {
@@ -42,8 +42,8 @@ static Qnn_ErrorHandle_t compose_recurrent(const QNN_INTERFACE_VER_TYPE *qnn, Qn
                                            Qnn_GraphHandle_t *graph, Qnn_Tensor_t *x, Qnn_Tensor_t *y) {
   static uint32_t sequence[] = {TIME, 1, FEATURES}, hidden[] = {TIME, 1, UNITS}, weights[] = {UNITS, FEATURES},
                   recurrent[] = {UNITS, UNITS}, bias[] = {UNITS}, state[] = {1, 1, UNITS};
-  static char names[MOST_INPUTS][8];
-  Qnn_Tensor_t inputs[MOST_INPUTS], outputs[3];
+  static char names[MAX_INPUTS][8];
+  Qnn_Tensor_t inputs[MAX_INPUTS], outputs[3];
   uint32_t is_lstm = layer->outputs == 3, count = (uint32_t)strlen(layer->form) + 1;
   Qnn_ErrorHandle_t error = qnn->graphCreate(context, layer->op, NULL, graph);
   *x = recurrent_tensor("x", QNN_TENSOR_TYPE_APP_WRITE, 3, sequence);

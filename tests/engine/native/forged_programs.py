@@ -29,7 +29,7 @@ from isthmus.engine.native.program import OPERAND_BITS, Program
 from isthmus.engine.native.serialization import assemble, from_bytes, header_of
 from isthmus.engine.native.signatures import KERNELS
 from isthmus.engine.native.target import by_name
-from isthmus.engine.native.words import LONGEST_LIST, OffsetTable, OffsetTables
+from isthmus.engine.native.words import MAX_LIST, OffsetTable, OffsetTables
 from isthmus.frontends import load
 from isthmus.memory import window
 from isthmus.prepare.schedule import Pool
@@ -37,7 +37,7 @@ from isthmus.prepare.schedule import Pool
 MODELS = (
     "okay_nabu", "kws_qdq", "kws_fp32", "mixed_ops", "silero_vad_16k", "hand_recrop", "face_detection_short_range",
 )  # fmt: skip
-LARGEST = 1 << 28
+MAX_BYTES = 1 << 28
 """Bytes of memory that are set aside for a forgery at most."""
 SECONDS = 60
 """How long an accepted forgery of a small program may run: far longer than an honest one."""
@@ -224,7 +224,7 @@ def run(program: Program, guard: Guard, chance: random.Random) -> None:
     words.bytes[: program.words.nbytes] = program.words.view(np.uint8)
     block = GuardedBuffer(control.control_bytes(program.threads), guard)
     header = [0, block.address, words.address]
-    bases = np.array([*header, 0, *(pool.address for pool in pools), *[0] * LONGEST_LIST], np.int64)[len(header) :]
+    bases = np.array([*header, 0, *(pool.address for pool in pools), *[0] * MAX_LIST], np.int64)[len(header) :]
     for number, start, shares in program.table.tolist():
         entry = _ENTRY(found[program.kernels[number]])
         for share in range(shares):
@@ -263,7 +263,7 @@ def main(count: int, seed: int) -> None:
         if any(cache.read(kernel, by_name(program.target)) is None for kernel in program.kernels):
             outcomes["accepted, for another target"] += 1
             continue
-        if sum(_sizes(program)) > LARGEST:
+        if sum(_sizes(program)) > MAX_BYTES:
             outcomes["accepted, but too large to try"] += 1
             continue
         print(f"{number} {forgery.program.labels[:1]} {forgery.said}", flush=True)

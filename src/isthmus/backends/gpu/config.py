@@ -63,8 +63,8 @@ class GpuConfig:
         return dict(self.graphs) if chosen else {}
 
 
-_LONGEST = 7 * 24 * 3600
-_MOST_DEVICES = 255
+_MAX_SECONDS = 7 * 24 * 3600
+_MAX_DEVICES = 255
 
 
 def _names(value: Any) -> tuple[str, ...]:
@@ -76,9 +76,9 @@ def _names(value: Any) -> tuple[str, ...]:
 def _name_or_number(value: Any) -> str | int:
     if isinstance(value, str) and value:
         return value
-    if is_int(value) and 0 <= value <= _MOST_DEVICES:
+    if is_int(value) and 0 <= value <= _MAX_DEVICES:
         return int(value)
-    raise ConfigError(f"must be part of a name, or a number from 0 to {_MOST_DEVICES}, is {shown(value)}")
+    raise ConfigError(f"must be part of a name, or a number from 0 to {_MAX_DEVICES}, is {shown(value)}")
 
 
 def _object(value: Any) -> Any:
@@ -100,7 +100,7 @@ _KEYS: Table = {
         "context": Key("context", _object),
         "queue": Key("queue", _object),
         "follow_client": Key("follow_client", truth),
-        "timeout": Key("timeout", number(1, _LONGEST)),
+        "timeout": Key("timeout", number(1, _MAX_SECONDS)),
     },
 }
 _OWN = (

@@ -40,13 +40,13 @@ class HtpConfig:
         return usual if self.timeout is None else replace(usual, execution=self.timeout)
 
 
-_LONGEST = 7 * 24 * 3600
+_MAX_SECONDS = 7 * 24 * 3600
 _KEYS: Table = {
     "htp": {
         "reregistration": Key("reregistration", choice({policy.value: policy for policy in Reregistration})),
         "units": Key("units", number(0, MAX_THREADS)),
         "threads": Key("threads", number(1, MAX_THREADS)),
-        "timeout": Key("timeout", number(1, _LONGEST)),
+        "timeout": Key("timeout", number(1, _MAX_SECONDS)),
     }
 }
 

@@ -20,7 +20,7 @@ from isthmus.system import reading
 Source = str | os.PathLike[str] | Mapping[str, Any]
 MAX_BYTES = 1 << 20
 """The largest file that is accepted as a configuration."""
-_LONGEST = 240
+_MAX_QUOTED = 240
 """The longest text that a message quotes."""
 
 Check = Callable[[Any], Any]
@@ -277,7 +277,7 @@ def shown(value: Any) -> str:
 
 
 def _shortened(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+    return text if len(text) <= _MAX_QUOTED else f"{text[: _MAX_QUOTED - 3]}..."
 
 
 def _kind(value: Any) -> str:

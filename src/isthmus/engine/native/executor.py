@@ -17,7 +17,7 @@ from isthmus.engine.native import control, loader
 from isthmus.engine.native.control import ROW_WORDS
 from isthmus.engine.native.program import Program
 from isthmus.engine.native.target import by_name
-from isthmus.engine.native.words import LONGEST_LIST as MOST_CURSORS
+from isthmus.engine.native.words import MAX_LIST as MAX_CURSORS
 from isthmus.errors import Code, QnnError
 from isthmus.memory import Buffer, Window, host
 from isthmus.prepare.schedule import Pool
@@ -64,7 +64,7 @@ class Executor:
         self._control_buffer = host(control.control_bytes(program.threads), 64)
         self._control = self._control_buffer.address
         self._pools = Pool.IO + len(program.inputs) + len(program.outputs)
-        cursors = (1 + MOST_CURSORS) * bool(program.repeats or program.turns)
+        cursors = (1 + MAX_CURSORS) * bool(program.repeats or program.turns)
         # Pipelining threads have cursors of their own, so each has a whole base table of its own.
         tables = np.zeros(
             (program.threads if program.turns else 1, control.HEADER_WORDS + self._pools + cursors), np.int64

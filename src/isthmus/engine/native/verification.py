@@ -18,7 +18,7 @@ from isthmus.engine.native.signatures import KERNELS, arithmetic, parts_of
 from isthmus.engine.native.signatures.strips import changes
 from isthmus.engine.native.target import by_name
 from isthmus.engine.native.words import (
-    LONGEST_LIST,
+    MAX_LIST,
     Count,
     Memory,
     Number,
@@ -330,7 +330,7 @@ def _lines(signature: Signature) -> list[str]:
             line(f"{word.name} = _w[_at + {place}]")
             place += 1
         if isinstance(word, Count):
-            line(f"if not 0 <= {word.name} <= {LONGEST_LIST}: _within({word.name!r}, {word.name})")
+            line(f"if not 0 <= {word.name} <= {MAX_LIST}: _within({word.name!r}, {word.name})")
         elif isinstance(word, Number):
             line(f"if not {word.least} <= {word.name} <= {word.most}: _within({word.name!r}, {word.name})")
         elif isinstance(word, Numbers):

@@ -24,9 +24,9 @@ from isthmus.engine.native.program import OPERAND_BITS, Operand
 from isthmus.errors import Code, QnnError
 from isthmus.prepare.schedule import Pool
 
-LARGEST = 1 << 40
+MAX_COUNT = 1 << 40
 """The largest count; no tensor may have more bytes."""
-LONGEST_LIST = 32
+MAX_LIST = 32
 Value = int | float | Sequence[int]
 
 
@@ -71,7 +71,7 @@ class Number(Word):
     """An integer within limits."""
 
     least: int = 0
-    most: int = LARGEST
+    most: int = MAX_COUNT
 
     def encode(self, value: Any) -> list[int]:
         number = _whole(value)
@@ -85,7 +85,7 @@ def flag(name: str) -> Number:
     return Number(name, 0, 1)
 
 
-def signed(name: str, most: int = LARGEST) -> Number:
+def signed(name: str, most: int = MAX_COUNT) -> Number:
     """Return a number that may be negative."""
     return Number(name, -most, most)
 
@@ -119,7 +119,7 @@ class Numbers(Word):
 
     length: int | str
     least: int = 0
-    most: int = LARGEST
+    most: int = MAX_COUNT
 
     @property
     def many(self) -> int | str:

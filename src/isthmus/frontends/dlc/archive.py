@@ -19,7 +19,7 @@ MAX_NAME = 1024
 
 _END = struct.Struct("<4sHHHHIIH")
 _END_MAGIC = b"PK\x05\x06"
-_LONGEST_COMMENT = 0xFFFF
+_MAX_COMMENT = 0xFFFF
 _LOCATOR = struct.Struct("<4sIQI")
 _LOCATOR_MAGIC = b"PK\x06\x07"
 _END_64 = struct.Struct("<4sQHHIIQQQQ")
@@ -79,7 +79,7 @@ def read(data: memoryview, name: str) -> Archive:
 
 def _directory(data: memoryview, name: str) -> tuple[int, int, int]:
     """Return the number of entries, the start and the size of the directory."""
-    tail = bytes(data[-(_END.size + _LONGEST_COMMENT) :])
+    tail = bytes(data[-(_END.size + _MAX_COMMENT) :])
     at = len(tail)
     while (at := tail.rfind(_END_MAGIC, 0, at)) >= 0:
         # This is the end record only if its comment ends exactly at the end of the file.

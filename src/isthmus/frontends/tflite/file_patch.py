@@ -15,7 +15,7 @@ from isthmus.frontends.tflite.schema import IDENTIFIER, BufferField, ModelField,
 
 ALIGNMENT = 16
 """The alignment of a buffer's bytes in the file."""
-LARGEST = 1 << 31
+MAX_FILE_BYTES = 1 << 31
 
 _NOWHERE = 1  # writers that fill in offsets later leave this value for "no bytes outside of the flatbuffer"
 
@@ -81,7 +81,7 @@ class Front:
         self.data += bytes(-len(self.data) % ALIGNMENT)
         for at, target in self._into_old:
             self.put(at, len(self.data) + target - at)
-        if len(self.data) + len(model.file.data) >= LARGEST:
+        if len(self.data) + len(model.file.data) >= MAX_FILE_BYTES:
             model.file.refuse("it would become too large for a flatbuffer")
         content = bytearray(model.file.data)
         for at in _absolute_offsets(model):

@@ -15,7 +15,7 @@ import numpy as np
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.flatbuffer import Table
 from isthmus.frontends.tflite.entries import TfliteTensor
-from isthmus.frontends.tflite.file_patch import LARGEST, Front, check_root, old_references
+from isthmus.frontends.tflite.file_patch import MAX_FILE_BYTES, Front, check_root, old_references
 from isthmus.frontends.tflite.model import ModelFile, SubgraphEntry
 from isthmus.frontends.tflite.schema import (
     NUMPY_TYPES,
@@ -33,7 +33,7 @@ RUNTIME_PLACES = -1
 _FORMAT_VERSION = 1
 _SUBGRAPH = 0
 _OTHER_SIZES = {ElementType.RESOURCE: 4, ElementType.COMPLEX64: 8, ElementType.COMPLEX128: 16}
-_MOST_TENSORS = 100_000
+_MAX_TENSORS = 100_000
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def arena_tensors(model: ModelFile) -> list[ArenaTensor]:
                 "Convert the model with fixed shapes.",
             )
         size = _bytes(entry)
-        if size >= LARGEST:
+        if size >= MAX_FILE_BYTES:
             model.file.refuse(f"tensor '{entry.name}' has {size} bytes")
         if size:
             planned.append(ArenaTensor(index, entry.name, size, first, last))
@@ -91,7 +91,7 @@ def embed(model: ModelFile, offsets: Mapping[int, int]) -> bytes:
     words = np.full(3 + count, RUNTIME_PLACES, "<i4")
     words[:3] = _FORMAT_VERSION, _SUBGRAPH, count
     for index, offset in offsets.items():
-        if not 0 <= offset < LARGEST:
+        if not 0 <= offset < MAX_FILE_BYTES:
             raise QnnError(
                 Code.COMMON_NOT_SUPPORTED, f"tensor {index} of '{model.file.name}'", f"{offset} is not a 31-bit offset"
             )
@@ -105,8 +105,8 @@ def _subgraphs(model: ModelFile) -> list[SubgraphEntry]:
     for index in range(model.subgraph_count):
         subgraphs.append(model.subgraph(index))
         total += subgraphs[-1].tensor_count + subgraphs[-1].operator_count + 1
-        if total > _MOST_TENSORS:
-            model.file.refuse(f"it has more than {_MOST_TENSORS} tensors and operators")
+        if total > _MAX_TENSORS:
+            model.file.refuse(f"it has more than {_MAX_TENSORS} tensors and operators")
     return subgraphs
 
 

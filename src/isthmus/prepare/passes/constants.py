@@ -6,7 +6,7 @@ from isthmus.graph.evaluate import evaluate
 from isthmus.prepare.schedule import Step
 from isthmus.prepare.work import Work
 
-LARGEST = 1 << 26
+MAX_BYTES = 1 << 26
 """Results larger than this many bytes are not kept as constants."""
 
 
@@ -31,7 +31,7 @@ def is_constant(work: Work, step: Step) -> bool:
     return (
         step.clamp is None
         and all(t is None or t.is_static for t in step.inputs)
-        and sum(t.nbytes for t in step.outputs) <= LARGEST
+        and sum(t.nbytes for t in step.outputs) <= MAX_BYTES
         and not (step.op == "Reshape" and work.is_output(step.outputs[0]))
     )
 

@@ -10,7 +10,7 @@ from isthmus.errors import Code, QnnError
 from isthmus.prepare.planner import Planner
 from isthmus.prepare.schedule import Schedule
 from isthmus.prepare.tiling.candidate import Candidate, Fitted, again_at, candidate_of, is_bounded, written
-from isthmus.prepare.tiling.limit import MOST_SLOWER, SLOWER, ScratchLimit
+from isthmus.prepare.tiling.limit import MAX_SLOWER, SLOWER, ScratchLimit
 from isthmus.prepare.tiling.limit_search import LimitSearch
 from isthmus.prepare.tiling.rematerialize import Remat
 from isthmus.prepare.tiling.search import Budget, RegionChoice, RegionSearch
@@ -78,7 +78,7 @@ class _Fit:
         fewest = self._unsplit.scratch_bytes
         if made is None or not made.is_within(self._slower, self._time):
             # `least` also tries other choices, and its result fits every larger limit.
-            for cost in (SLOWER, MOST_SLOWER) if self._slower is None else (self._slower,):
+            for cost in (SLOWER, MAX_SLOWER) if self._slower is None else (self._slower,):
                 least = self.least(cost)
                 if least.scratch_bytes <= wanted:
                     return least

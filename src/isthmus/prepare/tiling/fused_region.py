@@ -29,13 +29,13 @@ BYTES_A_NANOSECOND_NEARER = 200.0
 """The rate for the time that tiles save: whole tensors that do not fit a cache come from a farther one, tiles do
 not.
 """
-MOST_WON = 0.5
+MAX_WON = 0.5
 """The maximum fraction of their cost that tiles save through caches; it is limited because the caches are not known."""
 BYTES_A_STEP = 90
 """The size of an instruction in a program."""
 _NO_SLOPE = 1e-9
 """The divisor for steps with zero bytes per row; smaller than the bytes per row of any step."""
-MOST_UNROLLED = 12
+MAX_UNROLLED = 12
 """The maximum number of tiles in a region whose tiles all differ, so that none can be repeated."""
 
 
@@ -208,7 +208,7 @@ class FusedRegion:
         more = tiles * self.instructions - (self.last - self.first + 1)
         uneven = 0.0 if self.loss is None else max(0.0, tiles * float(self.loss[rows]))
         cost = more * NANOSECONDS_A_STEP + moved / BYTES_A_NANOSECOND + uneven
-        cost = max(cost - self.won, (1 - MOST_WON) * cost)
+        cost = max(cost - self.won, (1 - MAX_WON) * cost)
         if self.threads > 1:
             # Threads share a step on a tile if that is faster, which is less often the case than for the whole step.
             shared = min(tiles, self.ramps(rows, start)) if lanes > 1 else tiles

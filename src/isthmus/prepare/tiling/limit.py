@@ -11,7 +11,7 @@ from isthmus.errors import Code, QnnError
 
 SLOWER = 0.05
 """The default fraction of a model's time that the least scratch may cost."""
-MOST_SLOWER = 10.0
+MAX_SLOWER = 10.0
 _SHARE = re.compile(r"(\d{1,3}(?:\.\d{1,6})?)\s*%")
 _SIZE = re.compile(r"(\d{1,15})\s*(|[kmg]i?b?|b)", re.IGNORECASE)
 _UNITS = {"": 1, "b": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "ki": 1024, "mi": 1024**2, "gi": 1024**3}
@@ -106,7 +106,7 @@ def _checked_slower(slower: Any) -> float | None:
         cost = float(slower)
     except (TypeError, ValueError, OverflowError):
         cost = math.nan
-    if isinstance(slower, (bool, str)) or not 0 <= cost <= MOST_SLOWER:
-        rule = f"must be a part of the model's time from 0 to {MOST_SLOWER:g}"
+    if isinstance(slower, (bool, str)) or not 0 <= cost <= MAX_SLOWER:
+        rule = f"must be a part of the model's time from 0 to {MAX_SLOWER:g}"
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"slower {slower!r}"[:200], rule)
     return cost

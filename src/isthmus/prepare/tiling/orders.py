@@ -18,7 +18,7 @@ from isthmus.prepare.schedule import Step
 SEARCHED, FIRST_OPERAND, LAST_OPERAND = "searched", "depth first", "depth first, last operand first"
 WHOLE_FIRST = "what is read as a whole first"
 ORDERS = (SEARCHED, FIRST_OPERAND, LAST_OPERAND, WHOLE_FIRST)
-LONGEST = 1500
+MAX_STEPS = 1500
 """Graphs with more steps use only the searched order."""
 
 

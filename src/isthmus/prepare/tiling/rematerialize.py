@@ -15,9 +15,9 @@ from isthmus.prepare.storage import Block
 from isthmus.prepare.tiling.search import RegionSearch
 from isthmus.prepare.work import Work
 
-LARGE, SMALLER, LONGEST, MOST = 12, 3, 7, 12
+LARGE, SMALLER, MAX_STEPS, MAX_TENSORS = 12, 3, 7, 12
 """A tensor qualifies if it has at least 1 / LARGE of the peak bytes and its source has at most 1 / SMALLER of its own.
-At most LONGEST steps are repeated for each tensor, and at most MOST tensors are rematerialized.
+At most MAX_STEPS steps are repeated for each tensor, and at most MAX_TENSORS tensors are rematerialized.
 """
 
 
@@ -70,7 +70,7 @@ def candidates(search: RegionSearch) -> list[Remat]:
                 base.size[block],
             )
         )
-    return sorted(found, key=lambda one: one.nanoseconds / one.bytes)[:MOST]
+    return sorted(found, key=lambda one: one.nanoseconds / one.bytes)[:MAX_TENSORS]
 
 
 def _by_name(search: RegionSearch, readers: list[int], tensor: Tensor) -> bool:
@@ -84,7 +84,7 @@ def _chain(search: RegionSearch, index: int) -> list[int] | None:
     block = base.result[index]
     assert block is not None
     chain = [index]
-    while len(chain) <= LONGEST:
+    while len(chain) <= MAX_STEPS:
         operands = {source: tensor for _, tensor, source in base.operands[chain[0]]}
         if search.is_barrier(chain[0]) or len(operands) != 1:
             return None

@@ -9,22 +9,22 @@ from math import inf
 from operator import sub
 
 from isthmus.prepare.schedule import Step
-from isthmus.prepare.tiling.fused_region import BYTES_A_STEP, MOST_UNROLLED, MOST_WON, NANOSECONDS_A_STEP, FusedRegion
+from isthmus.prepare.tiling.fused_region import BYTES_A_STEP, MAX_UNROLLED, MAX_WON, NANOSECONDS_A_STEP, FusedRegion
 from isthmus.prepare.tiling.lower_bounds import lower_bounds
 from isthmus.prepare.tiling.region_grower import RegionGrower
 from isthmus.prepare.tiling.region_path import cheapest_regions, least_limit
 from isthmus.prepare.tiling.step_table import WIDTH, StepTable
 from isthmus.system.shield import check
 
-LONGEST = 90
+MAX_REGION_STEPS = 90
 """The maximum number of steps in a region."""
 TABLE_SHARE = 0.09
 """The maximum growth of a program, as a fraction of the scratch that tiles save."""
 _FINEST = 100
-_BARGAINS, _LEAST_STEP = 32, 1.02
+_BARGAINS, _MIN_RATIO = 32, 1.02
 """How many limits are tried to find a program that is small enough, and the minimum ratio between successive limits."""
 _BETTER = 50
-MOST_GROWTH, LEAST_SHARE = 8_000, 16
+MAX_GROWTH, MIN_SHARE = 8_000, 16
 """The total number of steps by which regions may grow in one search, and the number guaranteed to the regions with the
 same end. In models with more steps, the length of a region is limited to its share.
 """
@@ -89,7 +89,7 @@ class RegionSearch:
         self._barriers = [self._barrier(index) for index in range(len(base.steps))]
         self._reaches = self._reached()
         self._share = share_of(
-            MOST_GROWTH, [reach for reach, modes in zip(self._reaches, self._modes, strict=True) for _ in modes]
+            MAX_GROWTH, [reach for reach, modes in zip(self._reaches, self._modes, strict=True) for _ in modes]
         )
         self._bounds = lower_bounds(base, self._reaches)
         self._least: list[list[float]] = [[*map(sub, one.alive, one.saved)] for one in self._bounds]
@@ -120,7 +120,7 @@ class RegionSearch:
         """Count for each step the maximum number of steps of a region that ends with it."""
         reaches, run = [], 0
         for barrier in self._barriers:
-            run = 0 if barrier else min(run + 1, LONGEST)
+            run = 0 if barrier else min(run + 1, MAX_REGION_STEPS)
             reaches.append(run)
         return reaches
 
@@ -160,7 +160,7 @@ class RegionSearch:
         for lanes in (1, self.threads) if self.threads > 1 and found.regular else (1,):
             fewest = -(-(self.threads if lanes == 1 else 1) // found.grain) * found.grain
             rows = found.rows(limit, lanes)
-            if rows < fewest or (not found.regular and rows * MOST_UNROLLED < found.height):
+            if rows < fewest or (not found.regular and rows * MAX_UNROLLED < found.height):
                 continue
             for even in found.even_rows(rows, fewest):
                 # A first tile that is as long as the others gives the fewest tiles, so this is a lower bound.
@@ -180,7 +180,7 @@ class RegionSearch:
         def choose(first: int, last: int, below: float) -> tuple[float, RegionChoice] | None:
             # With two tiles, each step takes at least one more instruction, and not all of that cost is regained.
             # Pipelining on several threads may gain more.
-            least_cost = _A_REGION + (last - first + 1) * NANOSECONDS_A_STEP * (1 - MOST_WON)
+            least_cost = _A_REGION + (last - first + 1) * NANOSECONDS_A_STEP * (1 - MAX_WON)
             if self.threads == 1 and least_cost >= below:
                 return None
             choice = self.cheapest(first, last, limit, below)
@@ -208,7 +208,7 @@ class RegionSearch:
         """Find the smallest limit above `least` whose program is small enough; a larger limit may have a larger
         program.
         """
-        step = max((self.peak / max(least, 1)) ** (1 / _BARGAINS), _LEAST_STEP)
+        step = max((self.peak / max(least, 1)) ** (1 / _BARGAINS), _MIN_RATIO)
         low, high = least, least
         found: tuple[int, list[RegionChoice]] | None = None
         while found is None:
@@ -251,9 +251,9 @@ def share_of(work: int, reaches: Sequence[int]) -> int:
     for done, reach in enumerate(sorted(reaches)):
         share = left // (len(reaches) - done)
         if share < reach:
-            return max(share, LEAST_SHARE)
+            return max(share, MIN_SHARE)
         left -= reach
-    return LONGEST
+    return MAX_REGION_STEPS
 
 
 def _is_wide(step: Step) -> bool:

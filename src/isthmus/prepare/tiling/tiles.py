@@ -12,7 +12,7 @@ from isthmus.prepare.tiling.region_steps import RegionSteps
 from isthmus.prepare.tiling.row_flow import RowFlow
 from isthmus.prepare.tiling.search import RegionChoice
 
-MOST_TIMES = 4096
+MAX_TIMES = 4096
 """The maximum number of tiles in one repeat."""
 
 
@@ -84,7 +84,7 @@ def longest_run(choice: RegionChoice, tiles: list[Tile]) -> tuple[int, int]:
         last = first + 1
         if keys[last] == keys[first]:
             moved = _moved(places[first], places[last])
-            while last + 1 < min(len(tiles), first + MOST_TIMES) and keys[last + 1] == keys[first]:
+            while last + 1 < min(len(tiles), first + MAX_TIMES) and keys[last + 1] == keys[first]:
                 if _moved(places[last], places[last + 1]) != moved:
                     break
                 last += 1

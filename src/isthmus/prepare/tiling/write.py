@@ -20,7 +20,7 @@ from isthmus.prepare.tiling.step_table import StepTable, in_one_run, row_bytes
 from isthmus.prepare.tiling.tiles import Tile, cut, longest_run
 
 _WORTH_REPEATING = 2
-MOST_STRIDES = 32
+MAX_STRIDES = 32
 """The maximum number of base addresses that advance in a repeat, each by its own stride."""
 
 
@@ -101,7 +101,7 @@ class _RegionWriter:
                 at, self._advances = len(steps), {}
                 self._tile(number)
                 self._moved = {}
-                if self._strides() > MOST_STRIDES:
+                if self._strides() > MAX_STRIDES:
                     number, first, times = number + 1, 0, 0
                     continue
                 threads = self._choice.lanes

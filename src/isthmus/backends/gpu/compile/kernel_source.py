@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from isthmus.backends.gpu.compile.limits import LARGEST_INDEX
+from isthmus.backends.gpu.compile.limits import MAX_INDEX
 from isthmus.backends.gpu.compile.program import Argument, BufferRef, Local
 from isthmus.backends.gpu.compile.storage import OperandStorage
 from isthmus.errors import Code, QnnError
@@ -44,7 +44,7 @@ class Draft:
     def ints(self, **values: int) -> None:
         """Declare 32-bit integers."""
         for name, value in values.items():
-            if not -LARGEST_INDEX - 1 <= value <= LARGEST_INDEX:
+            if not -MAX_INDEX - 1 <= value <= MAX_INDEX:
                 raise QnnError(Code.COMMON_NOT_SUPPORTED, f"argument {name} of a kernel", f"{value} has over 32 bits")
             self.parameters.append(f"int {name}")
             self.arguments.append(np.int32(value))

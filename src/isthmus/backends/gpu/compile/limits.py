@@ -10,9 +10,9 @@ from isthmus.backends.gpu.compile.traits import DeviceTraits
 from isthmus.errors import Code, QnnError
 from isthmus.prepare.schedule import Schedule, Step
 
-LARGEST_INDEX = 2**31 - 1
+MAX_INDEX = 2**31 - 1
 """The largest element index in kernels, which count with signed 32-bit integers."""
-MOST_RUNS = 1 << 22
+MAX_RUNS = 1 << 22
 """The largest number of entries in a table of the sources of element runs."""
 _BY_TABLE = ("BatchToSpace", "Pad", "Resize", "ResizeBilinear", "ResizeNearestNeighbor", "SpaceToBatch")
 _BY_BATCH = ("FullyConnected", "MatMul")
@@ -21,8 +21,8 @@ _BY_BATCH = ("FullyConnected", "MatMul")
 def refuses_size(step: Step) -> str | None:
     """Return why a step is too large for the engine on any device, or None."""
     for tensor in (*step.inputs, *step.outputs):
-        if tensor is not None and max(tensor.elements, *tensor.dims, 0) > LARGEST_INDEX:
-            return f"{tensor.describe()} has more than {LARGEST_INDEX:,} elements or a longer axis"
+        if tensor is not None and max(tensor.elements, *tensor.dims, 0) > MAX_INDEX:
+            return f"{tensor.describe()} has more than {MAX_INDEX:,} elements or a longer axis"
     output = step.outputs[0]
     runs = 0
     if step.op in _BY_TABLE and output.rank:
@@ -30,7 +30,7 @@ def refuses_size(step: Step) -> str | None:
         runs = output.elements // (output.dims[-1] or 1) if source.dims[-1:] == output.dims[-1:] else output.elements
     elif step.op in _BY_BATCH and output.rank > 1:
         runs = output.elements // (output.dims[-1] * output.dims[-2] or 1)
-    return None if runs <= MOST_RUNS else f"it would need a table of {runs:,} places, {MOST_RUNS:,} are possible"
+    return None if runs <= MAX_RUNS else f"it would need a table of {runs:,} places, {MAX_RUNS:,} are possible"
 
 
 def check_device(schedule: Schedule, traits: DeviceTraits) -> None:

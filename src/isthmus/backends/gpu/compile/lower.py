@@ -45,7 +45,7 @@ _FAMILIES = (
 )  # fmt: skip
 _PLAIN: Mapping[str, KernelLowering] = {op: entry for family in _FAMILIES for op, entry in family.LOWERINGS.items()}
 _TABLE: Mapping[str, KernelLowering] = {**_PLAIN, **{op: hybrid(_PLAIN[op]) for op in ("FullyConnected", "Conv2d")}}
-LONGEST_CHAIN = 6
+MAX_CHAIN = 6
 
 
 def operations() -> tuple[str, ...]:
@@ -186,7 +186,7 @@ def _groups(schedule: Schedule, e: KernelEmitter, fuse: bool) -> list[_Group]:
     groups, index = [], 0
     while index < len(steps):
         last, links = index, tuple[Link, ...]()
-        while fuse and last + 1 < len(steps) and len(links) < LONGEST_CHAIN:
+        while fuse and last + 1 < len(steps) and len(links) < MAX_CHAIN:
             more = _links_after(steps[index], steps[last], steps[last + 1], schedule, uses)
             if more is None or _is_kept(schedule, last, e):
                 break

@@ -26,7 +26,7 @@ from isthmus.prepare.geometry.resize import RESIZES, resize_params
 _STEP = 2.0**-8
 """The fraction of its value by which an element is changed to measure the effect."""
 _SAMPLES = 2
-_LARGEST_PLACE = 1 << 24
+_MAX_EXACT_INT = 1 << 24
 """The largest value up to which all integers are exact in single precision."""
 
 
@@ -70,7 +70,7 @@ def backward(
         if done.op == "PoolAvg2d":
             return _pooled(done, value, gradient)
     moves = traits.moves
-    if moves is not None and moves.picks is Picks.PLACE and value.size < _LARGEST_PLACE and value.dtype == np.float32:
+    if moves is not None and moves.picks is Picks.PLACE and value.size < _MAX_EXACT_INT and value.dtype == np.float32:
         return _moved(done, index, value, gradients)
     return _measured(done, index, value, gradients, random)
 

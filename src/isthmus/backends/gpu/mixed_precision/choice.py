@@ -22,15 +22,15 @@ from isthmus.prepare.work import Work
 
 SMALL = 4096
 """Constants of up to this many elements, such as channel factors and small filters, would lose more than they save."""
-LIMIT = 1.25e-2
+MAX_ERROR = 1.25e-2
 """The largest error of outputs in a trial, as a fraction of their largest value; on other inputs it may be a little
 larger.
 """
-LARGEST = 16384.0
+MAX_VALUE = 16384.0
 """The largest value in a trial that is trusted to stay below the maximum of fp16, 65,504."""
-MOST_WORK = 1 << 30
+MAX_WORK = 1 << 30
 """The largest number of multiplications of a graph that is tried."""
-MOST_BYTES = 1 << 27
+MAX_BYTES = 1 << 27
 """The largest size in bytes of all its results, which a trial keeps."""
 ROUNDS = 3
 """The largest number of times that a choice is tried."""
@@ -90,21 +90,21 @@ def _choice(
 
 
 def _tried(made: list[PrecisionTrial], exact: set[Tensor], groups: list[_Group]) -> PrecisionChoice:
-    large = [g for g in groups if any(_largest(trial, tensor) > LARGEST for trial in made for tensor in g.tensors)]
+    large = [g for g in groups if any(_largest(trial, tensor) > MAX_VALUE for trial in made for tensor in g.tensors)]
     others = [group for group in groups if group not in large]
     choice = _choice(exact, groups, large, None)
     errors = [trial.errors(choice.fp16) for trial in made]
     before = [_worst(each) for each in errors]
-    if max(before) <= LIMIT:
+    if max(before) <= MAX_ERROR:
         return _choice(exact, groups, large, max(before))
     shares = dict.fromkeys(others, 0.0)
     for trial, each, off in zip(made, errors, before, strict=True):
-        if off > LIMIT:
+        if off > MAX_ERROR:
             losses = trial.losses(each, [tensor for group in others for tensor in group.tensors])
             whole = sum(losses.values()) or 1.0
             for group in others:
                 # In squares of the limit, because random errors add up in squares.
-                shares[group] += sum(losses[t] for t in group.tensors) / whole * (min(off, 1.0) / LIMIT) ** 2
+                shares[group] += sum(losses[t] for t in group.tensors) / whole * (min(off, 1.0) / MAX_ERROR) ** 2
     order = sorted(others, key=lambda group: shares[group] / group.nbytes)
     allowed = 1.0
     for _ in range(ROUNDS):
@@ -112,7 +112,7 @@ def _tried(made: list[PrecisionTrial], exact: set[Tensor], groups: list[_Group])
         kept = int(np.searchsorted(reached, allowed, "right"))
         choice = _choice(exact, groups, [*large, *order[kept:]], None)
         off = max(_worst(trial.errors(choice.fp16)) for trial in made)
-        if off <= LIMIT:
+        if off <= MAX_ERROR:
             break
         allowed /= 4
     return _choice(exact, groups, [*large, *order[kept:]], off)
@@ -175,4 +175,4 @@ def _may_try(work: Work) -> bool:
         if product is not None and weights is not None:
             last = step.outputs[0].dims[-1] if step.outputs[0].rank else 1
             multiplications += step.outputs[0].elements * weights.elements // max(last, 1)
-    return multiplications <= MOST_WORK and nbytes <= MOST_BYTES
+    return multiplications <= MAX_WORK and nbytes <= MAX_BYTES

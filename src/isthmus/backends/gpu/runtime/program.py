@@ -28,7 +28,7 @@ from isthmus.system.interrupts import start
 from isthmus.system.lock import Lock
 from isthmus.system.shield import PIECE, Cancelled, check, shielded
 
-_LONGEST_LOG = 4000
+_MAX_LOG = 4000
 _BUILDERS = 4
 """The number of programs that are built at a time."""
 
@@ -166,7 +166,7 @@ def _from_source(context: ClContext, source: str, options: Sequence[str], what: 
     status = found.functions["clBuildProgram"](made, 1, device, _options(options), None, None)
     if status == numbers.BUILD_PROGRAM_FAILURE:
         log = found.text(what, "clGetProgramBuildInfo", made, context.device.handle, numbers.PROGRAM_BUILD_LOG)
-        shown = log if len(log) <= _LONGEST_LOG else f"{log[:_LONGEST_LOG]} ..."
+        shown = log if len(log) <= _MAX_LOG else f"{log[:_MAX_LOG]} ..."
         rule = f"its kernels do not build for {context.device}: {' | '.join(shown.splitlines())}"
         raise QnnError(Code.GRAPH_FINALIZE_FAILED, what, rule, "Another version of the driver may build them.")
     if status != numbers.SUCCESS:

@@ -168,7 +168,7 @@ def trigonometric(target: Target, variant: str) -> Any:
             )
             large = 0
             for i in range(count):
-                large |= np.int32(not mathematics.absolute(read(x, i)) <= mathematics.LARGEST_ANGLE)
+                large |= np.int32(not mathematics.absolute(read(x, i)) <= mathematics.MAX_ANGLE)
             if large:
                 for i in range(count):
                     write(output, i, exact(read(x, i)))
@@ -397,7 +397,7 @@ def choose(target: Target, variant: str) -> Any:
 
 
 _TWO_TO_31, _BELOW_TWO_TO_31 = f32(2.0**31), f32(2.0**31 - 128)
-_LARGEST_I32 = np.int32(2**31 - 1)
+_MAX_I32 = np.int32(2**31 - 1)
 
 
 @device
@@ -405,7 +405,7 @@ def _to_i32(x):  # type: ignore[no-untyped-def]
     """Convert a float to an integer, vectorisably: the value is first limited to the convertible range."""
     x = select(x == x, x, _ZERO)
     limited = mathematics.int_of_float(mathematics.clamp(x, -_TWO_TO_31, _BELOW_TWO_TO_31))
-    return _LARGEST_I32 if x >= _TWO_TO_31 else limited
+    return _MAX_I32 if x >= _TWO_TO_31 else limited
 
 
 def _to_small(goal: str) -> Callable:

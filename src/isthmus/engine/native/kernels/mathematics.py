@@ -273,7 +273,7 @@ def erf(x):  # type: ignore[no-untyped-def]
 _PI_HALF_HIGH = 1.5707963267341256
 _PI_HALF_LOW = math.pi / 2 - 1.5707963267341256
 _ROUNDER_64 = 1.5 * 2.0**52
-LARGEST_ANGLE = f32(1e5)
+MAX_ANGLE = f32(1e5)
 """The largest argument for which `sine` is accurate in both phases; beyond it the C library's functions are needed."""
 
 
@@ -287,7 +287,7 @@ def _low_word(typing_context: Any, value: Any) -> Any:
 
 @device
 def sine(x, phase):  # type: ignore[no-untyped-def]
-    """Return ``sin(x + phase * pi / 2)`` for ``abs(x) <= LARGEST_ANGLE``; phase 1 is the cosine."""
+    """Return ``sin(x + phase * pi / 2)`` for ``abs(x) <= MAX_ANGLE``; phase 1 is the cosine."""
     wide = np.float64(x)
     shifted = wide * (2 / math.pi) + _ROUNDER_64
     n = shifted - _ROUNDER_64

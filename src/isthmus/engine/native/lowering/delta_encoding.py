@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 from isthmus.engine.native.program import REPEAT, TURNS, VARY
 from isthmus.engine.native.signatures import KERNELS
-from isthmus.engine.native.words import LONGEST_LIST
+from isthmus.engine.native.words import MAX_LIST
 
-LONGEST = 63
+MAX_WORDS = 63
 """The largest number of words of an instruction whose words may change."""
 _A_ROW = 12
 """The size in bytes of an instruction besides its words."""
@@ -87,11 +87,11 @@ def _places(instructions: Sequence[Instruction], repeat: Collection[int]) -> dic
     found: dict[Key, tuple[int, ...]] = {}
     for key, known in forms.items():
         length = len(known[0])
-        if key in excluded or len(known) < 2 or length > LONGEST or any(len(words) != length for words in known):
+        if key in excluded or len(known) < 2 or length > MAX_WORDS or any(len(words) != length for words in known):
             continue
         places = tuple(place for place in range(length) if len({words[place] for words in known}) > 1)
         change = 8 * (2 + len(places)) + _A_ROW // _TOGETHER
-        if len(places) <= LONGEST_LIST and len(known) * change < 8 * length * (len(set(known)) - 1):
+        if len(places) <= MAX_LIST and len(known) * change < 8 * length * (len(set(known)) - 1):
             found[key] = places
     return found
 
@@ -108,7 +108,7 @@ def _with_changes(
             key = one.kernel, one.label
             if key not in places or now.get(key) == one.words:
                 continue
-            full = len(change.wanted) == LONGEST_LIST or change.words + len(places[key]) > LONGEST_LIST
+            full = len(change.wanted) == MAX_LIST or change.words + len(places[key]) > MAX_LIST
             if not change.wanted or full or key in used:
                 change, used = _Change(), set()
                 rows.append(change)

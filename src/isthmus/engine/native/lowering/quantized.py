@@ -221,14 +221,14 @@ def _covers_softmax(step: Step) -> bool:
     return _covers_one_to_one(step) and int(step.params["axis"]) in (-1, operand(step, 0).rank - 1)
 
 
-_LEAST_SCALE = 2.0**-31
+_MIN_SCALE = 2.0**-31
 """The scale of a result must be larger than this for its inverse to be an integer of 31 bits."""
 
 
 def _emit_softmax(step: Step, e: Emitter) -> None:
     x, output = operand(step, 0), step.outputs[0]
     qx, qy = quantization_of(x), quantization_of(output)
-    if e.numerics == "onnxruntime" and qy.scale > _LEAST_SCALE:
+    if e.numerics == "onnxruntime" and qy.scale > _MIN_SCALE:
         _emit_integer_softmax(step, e)
         return
     table = np.exp(-np.arange(256, dtype=np.float64) * qx.scale * float(step.params["beta"])).astype(np.float32)

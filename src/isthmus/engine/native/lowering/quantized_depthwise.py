@@ -26,9 +26,9 @@ from isthmus.prepare.schedule import Step
 _L1_SHARE = 24 << 10
 _L1_SHARE_OF_STRIP = 12 << 10
 """The share of the L1 cache for tiles of a fused region: smaller, because little memory should be alive there."""
-_MOST_OUTPUTS = 4
-_NARROWEST = 16
-_MOST_GROUPS = 64
+_MAX_OUTPUTS = 4
+_MIN_WIDTH = 16
+_MAX_GROUPS = 64
 
 _GROUPING = 0.3
 """The time for grouping the bytes of rows, relative to computing the rows."""
@@ -76,9 +76,9 @@ def _cut(step: Step, target: Target) -> _Cut:
     out_width = step.outputs[0].dims[2]
     share = _L1_SHARE if step.part is None else _L1_SHARE_OF_STRIP
     wanted = share // (column_bytes * row_groups * stride_w)
-    segment = min(max(wanted // _MOST_OUTPUTS, 2) * _MOST_OUTPUTS, out_width)
+    segment = min(max(wanted // _MAX_OUTPUTS, 2) * _MAX_OUTPUTS, out_width)
     # Tiles also read the columns of missing results.
-    pitch = (-(-segment // _MOST_OUTPUTS) * _MOST_OUTPUTS - 1) * stride_w + span
+    pitch = (-(-segment // _MAX_OUTPUTS) * _MAX_OUTPUTS - 1) * stride_w + span
     return _Cut(group_rows, row_groups, together, needed_rows, span, segment, pitch, row_groups * pitch * column_bytes)
 
 
@@ -96,15 +96,15 @@ def _work(step: Step, target: Target, threads: int) -> int:
 def _blocks(channels: int, lanes: int) -> list[tuple[int, int, int]]:
     """Return first channel, width and kind of each block. The last block may overlap an earlier one."""
     widths = block_kinds(lanes)
-    if channels < _NARROWEST:
-        return [(0, _NARROWEST, len(widths))]
+    if channels < _MIN_WIDTH:
+        return [(0, _MIN_WIDTH, len(widths))]
     blocks, start = [], 0
     for kind, width in enumerate(widths):
         while channels - start >= width:
             blocks.append((start, width, kind))
             start += width
     if start < channels:
-        blocks.append((channels - _NARROWEST, _NARROWEST, len(widths) - 1))
+        blocks.append((channels - _MIN_WIDTH, _MIN_WIDTH, len(widths) - 1))
     return blocks
 
 
@@ -190,7 +190,7 @@ def _emit(step: Step, e: Emitter) -> None:
 
 
 def _covers(step: Step) -> bool:
-    few = operand(step, 0).dims[3] <= _MOST_GROUPS
+    few = operand(step, 0).dims[3] <= _MAX_GROUPS
     return quantized_convolution.covers_convolution(step) and (few or not _multiplies_channels(step))
 
 

@@ -21,7 +21,7 @@ from isthmus.prepare.schedule import Step
 
 _HALF_BITS = 15
 _WORD_BITS = 31
-_LEAST, _MOST = 2.0**-40, 2.0**18
+_MIN_SCALE, _MAX_SCALE = 2.0**-40, 2.0**18
 """The range of scales that matter for bytes: smaller ones make every value zero, larger ones put every value out of
 range.
 
@@ -104,7 +104,7 @@ def _ratio(x: Tensor, output: Tensor) -> np.float32:
 
 def _multiplier(scale: float) -> tuple[int, int]:
     """Return a scale as a 31-bit fraction and a power of two, within the range that matters."""
-    fraction, exponent = math.frexp(min(max(scale, _LEAST), _MOST))
+    fraction, exponent = math.frexp(min(max(scale, _MIN_SCALE), _MAX_SCALE))
     whole = math.floor(fraction * (1 << _WORD_BITS) + 0.5)
     return (whole // 2, exponent + 1) if whole == 1 << _WORD_BITS else (whole, exponent)
 
@@ -144,13 +144,13 @@ def _rescaled_coarsely(x: Tensor, output: Tensor) -> np.ndarray:
 
 
 def _coarse(values: np.ndarray, scale: np.float32) -> np.ndarray:
-    bounded = np.clip(np.nan_to_num(scale), -_MOST, _MOST)
+    bounded = np.clip(np.nan_to_num(scale), -_MAX_SCALE, _MAX_SCALE)
     return (values * int(np.rint(np.float32(256) * bounded)) + 128) >> 8
 
 
 def _rescaled_in_float(x: Tensor, output: Tensor) -> np.ndarray:
     qx, qy = quantization_of(x), quantization_of(output)
-    scale = np.minimum(_in_steps(np.float32(qx.scale), output), np.float32(_MOST))
+    scale = np.minimum(_in_steps(np.float32(qx.scale), output), np.float32(_MAX_SCALE))
     return _away_from_zero(codes(x).astype(np.float32) * scale + np.float32(-qx.zero_point) * scale) + qy.zero_point
 
 

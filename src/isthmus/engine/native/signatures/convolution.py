@@ -5,7 +5,7 @@ from __future__ import annotations
 from isthmus.engine.native.signatures.matmul import TILES
 from isthmus.engine.native.words import Number, Numbers, ReadOperand, Real, Signature, WorkSpace, Write, flag
 
-_MOST = 1 << 31
+_MAX = 1 << 31
 
 
 def _crossing(size: int, out: int, kernel: int, stride: int, dilation: int, pad: int) -> int:
@@ -27,12 +27,12 @@ INDIRECT = Signature(
         Number("work_bytes"),
         Number("tile_block", 1),
         Number("batches", 1),
-        Numbers("size", 3, 1, _MOST),
-        Numbers("out", 3, 1, _MOST),
-        Numbers("kernel", 3, 1, _MOST),
-        Numbers("stride", 3, 1, _MOST),
-        Numbers("dilation", 3, 1, _MOST),
-        Numbers("pad", 3, -_MOST, _MOST),
+        Numbers("size", 3, 1, _MAX),
+        Numbers("out", 3, 1, _MAX),
+        Numbers("kernel", 3, 1, _MAX),
+        Numbers("stride", 3, 1, _MAX),
+        Numbers("dilation", 3, 1, _MAX),
+        Numbers("pad", 3, -_MAX, _MAX),
         Number("pixel"),
         Number("channels", 1),
         Number("groups", 1),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from isthmus.engine.native.words import Number, ReadOperand, Real, Signature, WorkSpace, Write, signed
 
-_MOST = 1 << 31
+_MAX = 1 << 31
 
 
 def _axis(name: str) -> tuple[Number, ...]:
@@ -12,12 +12,12 @@ def _axis(name: str) -> tuple[Number, ...]:
     weights.
     """
     return (
-        Number(f"{name}_size", 1, _MOST),
-        Number(f"{name}_out", 1, _MOST),
-        Number(f"{name}_kernel", 1, _MOST),
-        Number(f"{name}_stride", 1, _MOST),
-        Number(f"{name}_dilation", 1, _MOST),
-        signed(f"{name}_pad", _MOST),
+        Number(f"{name}_size", 1, _MAX),
+        Number(f"{name}_out", 1, _MAX),
+        Number(f"{name}_kernel", 1, _MAX),
+        Number(f"{name}_stride", 1, _MAX),
+        Number(f"{name}_dilation", 1, _MAX),
+        signed(f"{name}_pad", _MAX),
         Number(f"{name}_step"),
         Number(f"{name}_out_step"),
         Number(f"{name}_weight_step"),

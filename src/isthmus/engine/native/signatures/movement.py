@@ -6,7 +6,7 @@ from typing import Any
 
 from isthmus.engine.native.signatures.arithmetic import Reach
 from isthmus.engine.native.words import (
-    LARGEST,
+    MAX_COUNT,
     Bits,
     Count,
     Number,
@@ -21,7 +21,7 @@ from isthmus.engine.native.words import (
 )
 
 _SIZES = {str(size): {"size": size} for size in (1, 2, 4, 8)}
-_SIGNED = (-LARGEST, LARGEST)
+_SIGNED = (-MAX_COUNT, MAX_COUNT)
 # Each element is written once, so the destination must be at least as large as all of them. This bounds how long an
 # instruction runs.
 _EACH_ONCE = "goal[1] - goal[0] >= {}"

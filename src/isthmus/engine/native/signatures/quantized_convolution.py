@@ -16,7 +16,7 @@ from isthmus.engine.native.words import (
     signed,
 )
 
-_MOST = 1 << 31
+_MAX = 1 << 31
 TILES = {
     f"{rows}x{vectors}": {"tile_rows": rows, "vectors": vectors}
     for rows, vectors in ((1, 4), (8, 3), (7, 3), (14, 2), (5, 2), (10, 1))
@@ -39,29 +39,29 @@ def _words(size: int) -> tuple[Word, ...]:
         Number("work_bytes"),
         # Image rows of results, over all images.
         Number("rows", 1),
-        Number("height", 1, _MOST),
-        Number("width_in", 1, _MOST),
+        Number("height", 1, _MAX),
+        Number("width_in", 1, _MAX),
         # Bytes between neighbouring pixels, and channels of this group.
-        Number("pixel", 1, _MOST),
-        Number("channels", 1, _MOST),
-        Number("out_height", 1, _MOST),
-        Number("out_width", 1, _MOST),
-        Number("out_pixel", 1, _MOST),
-        Number("columns", 1, _MOST),
-        Number("kernel_h", 1, _MOST),
+        Number("pixel", 1, _MAX),
+        Number("channels", 1, _MAX),
+        Number("out_height", 1, _MAX),
+        Number("out_width", 1, _MAX),
+        Number("out_pixel", 1, _MAX),
+        Number("columns", 1, _MAX),
+        Number("kernel_h", 1, _MAX),
         # Input columns under a result.
-        Number("span", 1, _MOST),
-        Number("stride_h", 1, _MOST),
-        Number("stride_w", 1, _MOST),
-        Number("dilation_h", 1, _MOST),
-        signed("top", _MOST),
-        signed("left", _MOST),
+        Number("span", 1, _MAX),
+        Number("stride_h", 1, _MAX),
+        Number("stride_w", 1, _MAX),
+        Number("dilation_h", 1, _MAX),
+        signed("top", _MAX),
+        signed("left", _MAX),
         # Taps, and groups of four bytes in each.
         Number("taps", 1),
         Number("groups", 1),
         Number("panel_bytes", 1),
         # Results computed together.
-        Number("segment", 1, _MOST),
+        Number("segment", 1, _MAX),
         # 0 to read in place, else how rows are copied: 1 unchanged, 2 with the sign bit flipped, 3 and 4 widened from
         # signed and unsigned bytes minus `input_zero`.
         Number("staged", 0, 4),
@@ -104,7 +104,7 @@ CONVOLVE = Signature(
         *_words(1),
         # The byte that means 0, and the zero point of the input.
         Number("padding", 0, 255),
-        signed("input_zero", _MOST),
+        signed("input_zero", _MAX),
         *RESULT,
         # Whether threads should divide columns.
         flag("few_rows"),
@@ -119,7 +119,7 @@ CONVOLVE_TO_FLOAT = Signature(
         *_words(4),
         # Whether there is padding.
         flag("padding"),
-        signed("input_zero", _MOST),
+        signed("input_zero", _MAX),
         Number("zero", 0, 0),
         Real("least"),
         Real("most"),
@@ -128,8 +128,8 @@ CONVOLVE_TO_FLOAT = Signature(
         # Scale (f32) and origin (i32) of the quantized input, and the bytes between those of neighbouring images and of
         # neighbouring results.
         ReadOperand("scaling", "reach([images, out_width], [image_step, result_step], 8)"),
-        Number("image_step", 0, _MOST),
-        Number("result_step", 0, _MOST),
+        Number("image_step", 0, _MAX),
+        Number("result_step", 0, _MAX),
     ),
     variants=TILES,
     where=_where(12),

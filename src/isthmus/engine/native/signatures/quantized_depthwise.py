@@ -9,8 +9,8 @@ import numpy as np
 from isthmus.engine.native.signatures.quantized_binary import RESULT
 from isthmus.engine.native.words import Number, OffsetTable, ReadOperand, Signature, WorkSpace, Write, signed
 
-_MOST = 1 << 31
-_MOST_OUTPUTS = 4
+_MAX = 1 << 31
+_MAX_OUTPUTS = 4
 """The largest number of results of a row that a tile computes."""
 
 
@@ -55,25 +55,25 @@ CONVOLVE = Signature(
         WorkSpace("work", "shares * work_bytes"),
         Number("work_bytes"),
         Number("batch", 1),
-        Number("height", 1, _MOST),
-        Number("width", 1, _MOST),
-        Number("channels", 1, _MOST),
-        Number("out_height", 1, _MOST),
-        Number("out_width", 1, _MOST),
+        Number("height", 1, _MAX),
+        Number("width", 1, _MAX),
+        Number("channels", 1, _MAX),
+        Number("out_height", 1, _MAX),
+        Number("out_width", 1, _MAX),
         # Output rows that share groups, groups above each other, input rows under those output rows.
-        Number("together", 1, _MOST),
-        Number("row_groups", 1, _MOST),
-        Number("needed_rows", 1, _MOST),
-        Number("stride_h", 1, _MOST),
-        Number("stride_w", 1, _MOST),
-        Number("dilation_h", 1, _MOST),
-        signed("top", _MOST),
-        signed("left", _MOST),
+        Number("together", 1, _MAX),
+        Number("row_groups", 1, _MAX),
+        Number("needed_rows", 1, _MAX),
+        Number("stride_h", 1, _MAX),
+        Number("stride_w", 1, _MAX),
+        Number("dilation_h", 1, _MAX),
+        signed("top", _MAX),
+        signed("left", _MAX),
         # Input columns under a result.
-        Number("span", 1, _MOST),
+        Number("span", 1, _MAX),
         # Results of a row computed together, columns of work space for a row of groups, dot products for a result.
-        Number("segment", 1, _MOST),
-        Number("pitch", 1, _MOST),
+        Number("segment", 1, _MAX),
+        Number("pitch", 1, _MAX),
         Number("steps", 1),
         Number("block_count", 1),
         # Flips the sign bit of input bytes if it is 128.
@@ -88,7 +88,7 @@ CONVOLVE = Signature(
         "inside(blocks, channels, lanes)",
         "offsets.least >= 0",
         "work_bytes >= ((row_groups - 1) * pitch + (segment_width - 1) * stride_w + span) * column_bytes",
-        f"work_bytes >= ((padded(segment_width, {_MOST_OUTPUTS}) - 1) * stride_w + offsets.most + 1) * column_bytes",
+        f"work_bytes >= ((padded(segment_width, {_MAX_OUTPUTS}) - 1) * stride_w + offsets.most + 1) * column_bytes",
     ),
     functions={"inside": _inside, "weights_of": _weights},
 )

@@ -16,7 +16,7 @@ from isthmus.engine.native.words import (
 )
 
 _INT32 = 1 << 31
-_MOST = (1 << 31) - 1
+_MAX = (1 << 31) - 1
 _STORED: dict[str, dict[str, int]] = {"s8": {}, "u8": {}}
 _LIMITS: tuple[Word, ...] = (signed("least", _INT32), signed("most", _INT32))
 _ROWS: tuple[Word, ...] = (
@@ -28,12 +28,12 @@ _ROWS: tuple[Word, ...] = (
 _IMAGE: tuple[Word, ...] = (
     ReadOperand("x", "batch * height * width * channels"),
     Write("y", "batch * out_height * out_width * channels"),
-    Number("batch", 0, _MOST),
-    Number("height", 0, _MOST),
-    Number("width", 0, _MOST),
-    Number("channels", 1, _MOST),
-    Number("out_height", 1, _MOST),
-    Number("out_width", 1, _MOST),
+    Number("batch", 0, _MAX),
+    Number("height", 0, _MAX),
+    Number("width", 0, _MAX),
+    Number("channels", 1, _MAX),
+    Number("out_height", 1, _MAX),
+    Number("out_width", 1, _MAX),
 )
 
 MEAN = Signature(
@@ -58,12 +58,12 @@ AVERAGE_POOL = Signature(
     "quantized_reduction:average_pool",
     (
         *_IMAGE,
-        Number("kernel_h", 1, _MOST),
-        Number("kernel_w", 1, _MOST),
-        Number("stride_h", 1, _MOST),
-        Number("stride_w", 1, _MOST),
-        Number("top", 0, _MOST),
-        Number("left", 0, _MOST),
+        Number("kernel_h", 1, _MAX),
+        Number("kernel_w", 1, _MAX),
+        Number("stride_h", 1, _MAX),
+        Number("stride_w", 1, _MAX),
+        Number("top", 0, _MAX),
+        Number("left", 0, _MAX),
         flag("padding_counts"),
         # 32-bit sums, integers or floats.
         WorkSpace("work", "shares * channels * 4"),
@@ -73,8 +73,8 @@ AVERAGE_POOL = Signature(
         signed("zero_in", _INT32),
         signed("zero_out", _INT32),
         *_LIMITS,
-        Number("bottom", 0, _MOST),
-        Number("right", 0, _MOST),
+        Number("bottom", 0, _MAX),
+        Number("right", 0, _MAX),
     ),
     variants=_STORED,
 )
@@ -85,7 +85,7 @@ SOFTMAX = Signature(
 )
 SOFTMAX_OF_INTEGERS = Signature(
     "quantized_reduction:softmax_of_integers",
-    (*_ROWS, ReadOperand("table", "1024"), Number("factor", 0, _MOST), signed("zero", _INT32), *_LIMITS),
+    (*_ROWS, ReadOperand("table", "1024"), Number("factor", 0, _MAX), signed("zero", _INT32), *_LIMITS),
     variants=_STORED,
 )
 RESIZE_BILINEAR = Signature(

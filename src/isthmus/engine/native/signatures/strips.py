@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from isthmus.engine.native.words import (
-    LARGEST,
+    MAX_COUNT,
     Count,
     Number,
     Numbers,
@@ -23,7 +23,7 @@ from isthmus.engine.native.words import (
     signed,
 )
 
-MOST_TIMES = 4096
+MAX_TIMES = 4096
 """The largest number of repetitions; no tensor has enough rows for more tiles to be useful."""
 _INT32 = 1 << 31
 
@@ -31,18 +31,18 @@ REPEAT = Signature(
     "strips:repeat",
     (
         Number("instructions", 1),
-        Number("times", 1, MOST_TIMES),
+        Number("times", 1, MAX_TIMES),
         Number("first_cursor"),
         Count("cursors"),
         Numbers("pools", "cursors", 2),
-        Numbers("strides", "cursors", -LARGEST),
+        Numbers("strides", "cursors", -MAX_COUNT),
     ),
 )
 TURNS = Signature(
     "turns:take",
     (
         Number("instructions", 1),
-        Number("times", 1, MOST_TIMES),
+        Number("times", 1, MAX_TIMES),
         # The first cursor is the thread's arena in scratch, `lane_bytes` further for each thread.
         Number("first_cursor"),
         Number("lane_bytes"),
@@ -51,7 +51,7 @@ TURNS = Signature(
         Number("lead"),
         Count("cursors"),
         Numbers("pools", "cursors", 2),
-        Numbers("strides", "cursors", -LARGEST),
+        Numbers("strides", "cursors", -MAX_COUNT),
     ),
 )
 VARY = Signature(
