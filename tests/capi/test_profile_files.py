@@ -59,7 +59,7 @@ def nested(levels: int) -> ctypes.Array[system.ProfileEvent]:
 
 def test_events_nested_too_deeply_are_refused_and_none_is_dropped(client: Client, tmp_path: Path) -> None:
     handle = target(client, tmp_path)
-    deepest, deeper = nested(serialization.DEEPEST), nested(serialization.DEEPEST + 1)
+    deepest, deeper = nested(serialization.MAX_DEPTH), nested(serialization.MAX_DEPTH + 1)
     client.do("systemProfileSerializeEventData", handle, call(deepest[0]), 1)
     answer = client.systemProfileSerializeEventData(handle, call(deeper[0]), 1)
     assert answer == Code.COMMON_INVALID_ARGUMENT
