@@ -52,6 +52,25 @@ def test_the_fit_in_tcm_is_what_the_allocator_finds(fresh_tcm):
         assert fit.remedies == ()
 
 
+@pytest.mark.parametrize(("start", "size"), [(1, 1), (4, 4), (32, 8), (64, 4), (128, 128), (256, 4)])
+def test_a_model_fits_the_bytes_of_the_report_and_no_fewer(fresh_tcm, start, size):
+    own = {"target_env": "adsp", "start_addr_alignment": start, "size_alignment": size}
+    config = {**IN_TCM, "lpai_backend": own}
+    with qnn.Backend("lpai", config) as backend:
+        graph = counter(backend.create_context(), width=41)
+        pools(backend, graph)
+        need = describe_pools(graph.driver.graph, config).tcm.bytes
+        for missing in (1, 0):
+            hole = fresh_tcm.allocate(need - missing, 1)
+            with fresh_tcm.allocate(fresh_tcm.free_bytes, 1):
+                hole.close()
+                if missing:
+                    with pytest.raises(QnnError, match="bytes of TCM are needed in one piece"):
+                        ready(backend, graph)
+                else:
+                    ready(backend, graph)
+
+
 def test_a_model_that_does_not_fit_is_told_by_how_much_and_what_would_help():
     report = describe_pools(dense(800))
     fit = report.tcm

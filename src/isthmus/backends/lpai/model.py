@@ -21,6 +21,11 @@ from isthmus.log import Log, LogLevel
 from isthmus.memory import Buffer, Window, holds, host, tcm
 
 
+def start_alignment(alignment: BufferAlignmentReq) -> int:
+    """Return the alignment of buffers that the backend allocates: model binaries are used where they are."""
+    return max(alignment.start_addr_alignment, serialization.FORMAT.alignment)
+
+
 class ModelBinary:
     """A context binary, and its copy in TCM while graphs execute from there.
 
@@ -132,7 +137,7 @@ class Allocator:
             COMMON_PLATFORM_NOT_SUPPORTED if there is no TCM, COMMON_MEM_ALLOC if the type is unknown or the pool has
             too little left.
         """
-        start = max(self.alignment.start_addr_alignment, serialization.FORMAT.alignment)
+        start = start_alignment(self.alignment)
         if self.mem_type is LpaiMemType.DDR:
             return host(self.alignment.padded(nbytes), start)
         if self.mem_type is not LpaiMemType.TCM:

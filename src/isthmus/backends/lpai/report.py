@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from isthmus.backends.lpai.config import HARDWARE_WITH_TCM, LpaiConfig
+from isthmus.backends.lpai.model import start_alignment
 from isthmus.backends.lpai.options import BufferAlignmentReq
 from isthmus.backends.seam import native
 from isthmus.backends.seam.binary import GraphBinary, to_bytes
@@ -127,7 +128,8 @@ def describe_pools(graph: Graph, config: LpaiConfig, prepared: CompiledGraph | N
 
 def _tcm_fit(graph: Graph, prepared: CompiledGraph, io: list[int], config: LpaiConfig) -> TcmFit:
     binary = len(to_bytes([GraphBinary(prepared.program, prepared.io_offsets)], "lpai"))
-    total = _total([binary, *io], config.alignment)
+    alignment = replace(config.alignment, start_addr_alignment=start_alignment(config.alignment))
+    total = _total([binary, *io], alignment)
     without = "" if config.hw_ver in HARDWARE_WITH_TCM else config.hw_ver
     fit = TcmFit(total, total - binary - sum(io), binary, sum(io), 1 + len(io), POOL_BYTES - total, (), without)
     if fit.fits:
