@@ -165,7 +165,7 @@ def copies(quick: bool, make: Callable[..., qnn.Graph], large: str, rounds: int)
         context = backend.create_context()
         graphs = [make(context, nbytes // 4, TensorMemType.MEMHANDLE) for nbytes in sizes]
         handles = [partial(graph.execute, *shared(context, graph, buffers)) for graph in graphs]
-        # All sizes in turn, on one lane: what differs between them is the size alone.
+        # All sizes in turn, on one queue: what differs between them is the size alone.
         flat = np.median(in_turn(handles, rounds), axis=1)
         for nbytes, handle, cost in zip(sizes, handles, flat, strict=True):
             graph = make(context, nbytes // 4, TensorMemType.RAW)
@@ -247,7 +247,7 @@ def cycles(quick: bool) -> dict[str, Any]:
                 graph = other.retrieve("few of 1024 MEMHANDLE")
                 graph.execute(*raw(graph))
 
-        accelerator = context.driver.lane.accelerator  # type: ignore[attr-defined]
+        accelerator = context.driver.queue.accelerator  # type: ignore[attr-defined]
         for name, work, times in (("registrations", registration, count), ("contexts", restored, contexts)):
             for _ in range(max(times // 10, 20)):
                 work()

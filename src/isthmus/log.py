@@ -122,13 +122,13 @@ class Log:
         # A client with a callback should not also see the message on standard error, where Python prints it without a
         # handler.
         if self._callback is None or _logger.hasHandlers():
-            tell(PYTHON_LEVELS[level], text)
+            log_message(PYTHON_LEVELS[level], text)
         if self._callback is not None and level <= self.level:
             try:
                 self._callback(level, text)
             except Exception:
                 # A failing log callback must not affect the caller of the library.
-                tell(logging.ERROR, f"the log callback failed at: {text}", failed=True)
+                log_message(logging.ERROR, f"the log callback failed at: {text}", failed=True)
 
     def free(self) -> None:
         """Stop calling the callback; safe to call again."""
@@ -148,14 +148,14 @@ def to_standard_error(level: LogLevel, text: str) -> None:
         os.write(2, line.encode(errors="backslashreplace"))
 
 
-def tell(level: int, text: str, failed: bool = False, logger: logging.Logger = _logger) -> None:
+def log_message(level: int, text: str, failed: bool = False, logger: logging.Logger = _logger) -> None:
     """Pass a message to Python's logging, with the current exception if `failed`; an interrupt leaves no lock held.
 
     Up to Python 3.12 logging takes a lock and enters ``try`` afterwards. An interrupt in between leaves the lock with
     this thread, and every other thread that logs would wait forever.
     """
     if _held.messages is not None and not failed:
-        _held.messages.append(partial(tell, level, text, logger=logger))
+        _held.messages.append(partial(log_message, level, text, logger=logger))
         return
     before = [lock for lock in _locks(logger) if lock._is_owned()]
     try:

@@ -36,20 +36,20 @@ def expected(x: np.ndarray, s: np.ndarray) -> np.ndarray:
 
 
 class Site:
-    """A lane with the graph loaded and one shared buffer for each tensor."""
+    """A queue with the graph loaded and one shared buffer for each tensor."""
 
     def __init__(self, accelerator: Accelerator, content: bytes, size: int = SIZE) -> None:
         self.accelerator = accelerator
-        self.lane = Queue(accelerator)
+        self.queue = Queue(accelerator)
         with binary.ContextBinary(content) as opened:
-            self.graph = self.lane.load(opened)["gate"]
+            self.graph = self.queue.load(opened)["gate"]
         self.buffers = [rpcmem.alloc(25, 1, 4 * size) for _ in range(3)]
         self.x, self.s, self.y = (buffer.view(np.float32, (size,)) for buffer in self.buffers)
         self.slots = accelerator.register([(buffer.fd, 0, buffer.nbytes) for buffer in self.buffers])
 
     def run(self, seconds: float | None = None) -> None:
-        with self.lane.turn():
-            self.lane.execute(self.graph, self.slots, seconds)
+        with self.queue.lock():
+            self.queue.execute(self.graph, self.slots, seconds)
 
     def check(self) -> None:
         """Run on new numbers, and see that the result is right."""
@@ -59,14 +59,14 @@ class Site:
         np.testing.assert_allclose(self.y, expected(self.x, self.s), rtol=1e-5, atol=1e-6)
 
     def close(self) -> None:
-        self.lane.close()
+        self.queue.close()
         if self.accelerator.alive:
             self.accelerator.deregister(self.slots)
 
 
 def under_way(site: Site) -> bool:
     """Whether an execution has been posted and not answered."""
-    return site.lane._page.request.value != site.lane._page.response.value
+    return site.queue._page.request.value != site.queue._page.response.value
 
 
 def exists(pid: int) -> bool:

@@ -50,7 +50,7 @@ def test_it_never_loads_the_compiler(accelerator, site):
 
 def test_a_request_after_a_long_rest_wakes_it(site):
     site.run()
-    assert eventually(lambda: site.lane._page.words[doorbell.REQUEST_SLEEPER // 8])
+    assert eventually(lambda: site.queue._page.words[doorbell.REQUEST_SLEEPER // 8])
     site.x[:], site.s[:] = 1, 2
     site.run()
     np.testing.assert_allclose(site.y, expected(site.x, site.s), rtol=1e-5)
@@ -82,7 +82,7 @@ def test_many_windows_are_registered_whole_or_not_at_all(accelerator):
     assert accelerator.counts()["memory"] == before
 
 
-def test_memory_it_does_not_have_is_refused_and_the_lane_goes_on(accelerator, site):
+def test_memory_it_does_not_have_is_refused_and_the_queue_goes_on(accelerator, site):
     with rpcmem.alloc(25, 1, 16) as small:
         short = accelerator.register([(small.fd, 0, 16)])
         for slots, code in (
@@ -91,17 +91,17 @@ def test_memory_it_does_not_have_is_refused_and_the_lane_goes_on(accelerator, si
             ([site.slots[0], site.slots[1], 1 << 40], Code.MEM_INVALID_HANDLE),
             ([site.slots[0], site.slots[1], short[0]], Code.MEM_INVALID_SHAPE),
         ):
-            site.lane.enter(100)
+            site.queue.enter(100)
             with pytest.raises(QnnError) as refusal:
-                site.lane.execute(site.graph, slots)
-            site.lane.leave()
+                site.queue.execute(site.graph, slots)
+            site.queue.leave()
             assert refusal.value.code is code
         accelerator.deregister(short)
     for graph in (site.graph + 1, -2, 1 << 40):
-        site.lane.enter(100)
+        site.queue.enter(100)
         with pytest.raises(QnnError) as refusal:
-            site.lane.execute(graph, site.slots)
-        site.lane.leave()
+            site.queue.execute(graph, site.slots)
+        site.queue.leave()
         assert refusal.value.code is Code.GRAPH_INVALID_HANDLE
     site.run()
 
@@ -109,7 +109,7 @@ def test_memory_it_does_not_have_is_refused_and_the_lane_goes_on(accelerator, si
 def test_senseless_messages_are_answered_and_survived(accelerator, site):
     for call, arguments in (
         ("no such call", {}),
-        ("load", {"lane": 10**9}),
+        ("load", {"queue": 10**9}),
         ("reset", {"graph": "x"}),
         ("register", {"spans": [[0, 10]]}),
         ("close", {}),
@@ -119,7 +119,7 @@ def test_senseless_messages_are_answered_and_survived(accelerator, site):
     site.run()
 
 
-def test_lanes_run_side_by_side_from_many_threads(accelerator, content):
+def test_queues_run_side_by_side_from_many_threads(accelerator, content):
     sites = [Site(accelerator, content) for _ in range(4)]
     wrong = []
 
@@ -127,11 +127,11 @@ def test_lanes_run_side_by_side_from_many_threads(accelerator, content):
         mine = sites[seed % 4]
         x, s = np.random.default_rng(seed).standard_normal((2, SIZE)).astype(np.float32)
         for _ in range(50):
-            mine.lane.enter(100)
+            mine.queue.enter(100)
             mine.x[:], mine.s[:] = x, s
-            mine.lane.execute(mine.graph, mine.slots)
+            mine.queue.execute(mine.graph, mine.slots)
             result = mine.y.copy()
-            mine.lane.leave()
+            mine.queue.leave()
             if not np.allclose(result, expected(x, s), rtol=1e-5, atol=1e-6):
                 wrong.append(seed)
 
@@ -145,7 +145,7 @@ def test_lanes_run_side_by_side_from_many_threads(accelerator, content):
     assert not wrong
 
 
-def test_lanes_and_graphs_leave_nothing_behind(accelerator, content):
+def test_queues_and_graphs_leave_nothing_behind(accelerator, content):
     def cycle():
         made = Site(accelerator, content)
         made.run()
@@ -155,8 +155,8 @@ def test_lanes_and_graphs_leave_nothing_behind(accelerator, content):
         cycle()
     mine = descriptors()
     grown = least_growth(accelerator.counts, cycle, 30)
-    assert {name: grown[name] for name in ("descriptors", "lanes", "graphs", "memory")} == dict.fromkeys(
-        ("descriptors", "lanes", "graphs", "memory"), 0
+    assert {name: grown[name] for name in ("descriptors", "queues", "graphs", "memory")} == dict.fromkeys(
+        ("descriptors", "queues", "graphs", "memory"), 0
     )
     assert grown["mappings"] <= 3
     assert grown["resident_bytes"] <= 1 << 20
@@ -225,7 +225,7 @@ thread = threading.Thread(target=start); thread.start(); thread.join()
 other = os.fork() if sys.argv[1] == "fork" else None
 if other == 0:
     import time; time.sleep(3600); os._exit(0)
-print(accelerator.pid, other or "", accelerator.counts()["lanes"], flush=True)
+print(accelerator.pid, other or "", accelerator.counts()["queues"], flush=True)
 {"exit": lambda: None, "kill": lambda: os.kill(os.getpid(), 9), "fork": lambda: os.kill(os.getpid(), 9)}[sys.argv[1]]()
 """
 
@@ -245,13 +245,13 @@ def test_it_never_outlives_its_client(way):
             os.kill(child, signal.SIGKILL)
 
 
-def test_a_closed_lane_takes_no_call_and_asks_nothing_of_the_accelerator(accelerator, content, monkeypatch):
+def test_a_closed_queue_takes_no_call_and_asks_nothing_of_the_accelerator(accelerator, content, monkeypatch):
     site, other = Site(accelerator, content), Site(accelerator, content)
     site.close()
     asked: list[object] = []
     with monkeypatch.context() as patch:
         patch.setattr(accelerator, "answer", asked.append)
-        for call in (lambda: site.lane.reset(other.graph), lambda: site.lane.rebind(other.graph, 0), site.run):
+        for call in (lambda: site.queue.reset(other.graph), lambda: site.queue.rebind(other.graph, 0), site.run):
             with pytest.raises(QnnError, match="its context has been freed") as refusal:
                 call()
             assert refusal.value.code is Code.CONTEXT_INVALID_HANDLE
@@ -260,10 +260,10 @@ def test_a_closed_lane_takes_no_call_and_asks_nothing_of_the_accelerator(acceler
     other.close()
 
 
-def test_who_waits_for_a_lane_that_is_closed_is_told(accelerator, content):
+def test_who_waits_for_a_queue_that_is_closed_is_told(accelerator, content):
     site = Site(accelerator, content)
     site.run()
-    site.lane.enter(100)
+    site.queue.enter(100)
     codes = []
 
     def wait():
@@ -272,13 +272,13 @@ def test_who_waits_for_a_lane_that_is_closed_is_told(accelerator, content):
         except QnnError as problem:
             codes.append(problem.code)
 
-    closing = threading.Thread(target=site.lane.close)
+    closing = threading.Thread(target=site.queue.close)
     closing.start()
     assert eventually(lambda: accelerator.gate._waiting)
     waiting = threading.Thread(target=wait)
     waiting.start()
     assert eventually(lambda: len(accelerator.gate._waiting) == 2)
-    site.lane.leave()
+    site.queue.leave()
     closing.join(PATIENCE)
     waiting.join(PATIENCE)
     assert codes == [Code.CONTEXT_INVALID_HANDLE]
@@ -293,9 +293,9 @@ def test_a_damaged_program_is_refused_by_both_sides(accelerator, content, tmp_pa
     with pytest.raises(QnnError, match="checksum"):
         binary.ContextBinary(path)
     # What is not sealed may have changed after the client has looked at it.
-    with Queue(accelerator) as lane, open(path, "rb") as file:
+    with Queue(accelerator) as queue, open(path, "rb") as file:
         with pytest.raises(QnnError, match="checksum") as refusal:
-            accelerator.call("load", [file.fileno()], lane=lane._id)
+            accelerator.call("load", [file.fileno()], queue=queue._id)
         assert refusal.value.code is Code.CONTEXT_CREATE_FROM_BINARY
     assert accelerator.alive
 
@@ -307,9 +307,9 @@ def test_a_program_for_less_than_this_machine_has_is_executed(accelerator, tmp_p
 
 
 def test_a_program_for_another_machine_is_refused(accelerator, content):
-    with binary.ContextBinary(content) as opened, Queue(accelerator) as lane:
+    with binary.ContextBinary(content) as opened, Queue(accelerator) as queue:
         program = next(iter(opened.graphs.values())).program
         object.__setattr__(program, "target", "neon" if program.target.startswith(("avx", "portable")) else "avx2")
         with pytest.raises(QnnError, match="prepared for") as refusal:
-            lane.load(opened)
+            queue.load(opened)
         assert refusal.value.code is Code.COMMON_INCOMPATIBLE_BINARIES

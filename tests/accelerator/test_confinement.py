@@ -184,7 +184,7 @@ def test_it_inherits_neither_descriptors_nor_secrets(monkeypatch):
 CLIENT = """
 from isthmus.backends.accelerator import Accelerator
 with Accelerator() as accelerator:
-    print(accelerator.counts()["lanes"])
+    print(accelerator.counts()["queues"])
 """
 
 
@@ -201,12 +201,12 @@ def test_code_beside_a_model_is_not_run(tmp_path):
 
 
 def test_kernels_that_were_not_sent_are_refused_not_compiled(content, monkeypatch):
-    with Accelerator() as accelerator, Queue(accelerator) as lane, binary.ContextBinary(content) as opened:
+    with Accelerator() as accelerator, Queue(accelerator) as queue, binary.ContextBinary(content) as opened:
         with monkeypatch.context() as patch:
             patch.setattr(accelerator, "provide", lambda *_: None)
             with pytest.raises(QnnError, match="was not sent") as refusal:
-                lane.load(opened)
+                queue.load(opened)
         assert refusal.value.code is Code.COMMON_LOADING_BINARIES
-        assert lane.load(opened)
+        assert queue.load(opened)
         assert exists(accelerator.pid)
         assert accelerator.counts()["graphs"] == 1

@@ -78,10 +78,10 @@ def test_an_execution_can_be_aborted_by_another_thread(content, long_content):
         waiting = threading.Thread(target=wait)
         waiting.start()
         assert eventually(lambda: under_way(long))
-        long.lane.abort()
+        long.queue.abort()
         waiting.join(PATIENCE)
         assert codes == [Code.GRAPH_ABORTED]
-        site.lane.abort()
+        site.queue.abort()
         site.check()
         long.close()
         site.close()
@@ -107,7 +107,7 @@ def test_silence_ends_the_accelerator_and_every_wait(content):
     assert attempt(lambda _, site: refused(site.run)) is late
     assert attempt(lambda accelerator, _: refused(lambda: accelerator.call("counts"))) is gone
     assert attempt(lambda accelerator, _: refused(lambda: Queue(accelerator))) is gone
-    assert attempt(lambda _, site: site.lane.close()) is None
+    assert attempt(lambda _, site: site.queue.close()) is None
     assert attempt(lambda accelerator, _: accelerator.close()) is None
 
 
@@ -127,9 +127,9 @@ def test_closing_aborts_an_execution_that_does_not_end(long_content):
         codes = []
 
         def wait():
-            with long.lane.turn():
+            with long.queue.lock():
                 try:
-                    long.lane.execute(long.graph, long.slots)
+                    long.queue.execute(long.graph, long.slots)
                 except QnnError as problem:
                     codes.append(problem.code)
                 # What ends after the turn may take its time.
@@ -138,10 +138,10 @@ def test_closing_aborts_an_execution_that_does_not_end(long_content):
         waiting = threading.Thread(target=wait)
         waiting.start()
         assert eventually(lambda: under_way(long))
-        long.lane.close()
+        long.queue.close()
         waiting.join(PATIENCE)
         assert codes == [Code.GRAPH_ABORTED]
-        assert accelerator.counts()["lanes"] == 0
+        assert accelerator.counts()["queues"] == 0
 
 
 def test_a_turn_that_does_not_come_in_time_is_refused(content):
@@ -150,7 +150,7 @@ def test_a_turn_that_does_not_come_in_time_is_refused(content):
         entered, over = threading.Event(), threading.Event()
 
         def hold():
-            with site.lane.turn():
+            with site.queue.lock():
                 entered.set()
                 over.wait(PATIENCE)
 
@@ -158,7 +158,7 @@ def test_a_turn_that_does_not_come_in_time_is_refused(content):
         thread.start()
         assert entered.wait(PATIENCE)
         with pytest.raises(QnnError) as refusal:
-            site.lane.enter(100, 0.01)
+            site.queue.enter(100, 0.01)
         over.set()
         thread.join()
         assert refusal.value.code is Code.GRAPH_TIMED_OUT
@@ -191,20 +191,20 @@ def test_a_call_that_was_interrupted_gives_later_ones_no_time(content):
         accelerator.connection.post(interrupted)
         assert eventually(lambda: interrupted.begun)
         accelerator.connection.abandon(interrupted)
-        in_time(site.lane.close)
+        in_time(site.queue.close)
         assert not accelerator.alive
         assert not exists(accelerator.pid)
 
 
-def test_a_load_that_was_interrupted_does_not_keep_its_lane_from_closing(content):
+def test_a_load_that_was_interrupted_does_not_keep_its_queue_from_closing(content):
     with Accelerator() as accelerator:
         site = silent(accelerator, content)
-        site.lane._unsettled = interrupted = request("reset", graph=site.graph)
+        site.queue._unsettled = interrupted = request("reset", graph=site.graph)
         accelerator.connection.post(interrupted)
         assert eventually(lambda: interrupted.begun)
         accelerator.connection.abandon(interrupted)
         accelerator.deadlines = Deadlines(closing=0.3)
-        in_time(site.lane.close)
+        in_time(site.queue.close)
         assert not accelerator.alive
 
 
@@ -222,7 +222,7 @@ def test_the_deadline_of_a_call_counts_the_time_of_those_before_it_that_others_w
     assert connection.seconds_to_wait(third) == 1
 
 
-def test_a_lane_is_closed_while_others_keep_all_units_busy(content, long_content):
+def test_a_queue_is_closed_while_others_keep_all_units_busy(content, long_content):
     with Accelerator(units=1, deadlines=Deadlines(closing=PATIENCE)) as accelerator:
         site, long = Site(accelerator, content), Site(accelerator, long_content, LONG_SIZE)
         codes = []
@@ -238,7 +238,7 @@ def test_a_lane_is_closed_while_others_keep_all_units_busy(content, long_content
         assert eventually(lambda: under_way(long))
         in_time(site.close)
         assert under_way(long)
-        long.lane.abort()
+        long.queue.abort()
         waiting.join(PATIENCE)
         assert codes == [Code.GRAPH_ABORTED]
         long.close()

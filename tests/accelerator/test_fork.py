@@ -31,13 +31,13 @@ def everything(accelerator, site):
     assert accelerator.forked
     assert not accelerator.alive
     refused(site.run)
-    refused(lambda: site.lane.reset(site.graph))
+    refused(lambda: site.queue.reset(site.graph))
     refused(lambda: accelerator.call("counts"))
     refused(lambda: accelerator.register([(site.buffers[0].fd, 0, 16)]))
     refused(lambda: Queue(accelerator))
-    site.lane.abort()
+    site.queue.abort()
     accelerator.deregister(site.slots)
-    site.lane.close()
+    site.queue.close()
     accelerator.kill("not yours")
     accelerator.close()
 
@@ -58,7 +58,7 @@ def test_while_another_thread_executes(accelerator, content, long_content):
     assert in_child(lambda: everything(accelerator, long)) == 0
     assert under_way(long), "the child has not disturbed it"
     assert in_child(lambda: everything(accelerator, site)) == 0
-    long.lane.abort()
+    long.queue.abort()
     waiting.join(PATIENCE)
     assert codes == [Code.GRAPH_ABORTED]
     site.check()

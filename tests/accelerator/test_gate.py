@@ -1,4 +1,4 @@
-"""Executions enter in the order of their priority, one of a lane at a time, and as many as there are units."""
+"""Executions enter in the order of their priority, one of a queue at a time, and as many as there are units."""
 
 import threading
 import time
@@ -8,15 +8,15 @@ from support.waiting import PATIENCE
 from isthmus.backends.accelerator.gate import Gate
 
 
-def enter_later(gate, lane, priority, log, name):
+def enter_later(gate, queue, priority, log, name):
     def life():
-        gate.enter(lane, priority)
+        gate.enter(queue, priority)
         log.append(name)
-        gate.leave(lane)
+        gate.leave(queue)
 
     thread = threading.Thread(target=life)
     thread.start()
-    while len(gate._waiting) + len(log) == 0 or not any(w.lane is lane for w in gate._waiting):
+    while len(gate._waiting) + len(log) == 0 or not any(w.queue is queue for w in gate._waiting):
         time.sleep(0.001)
         if not thread.is_alive():
             break
@@ -26,25 +26,25 @@ def enter_later(gate, lane, priority, log, name):
 def test_higher_priorities_enter_first_and_equal_ones_in_order():
     gate, log = Gate(1), []
     gate.enter("first", 100)
-    lanes = [(f"lane {n}", priority) for n, priority in enumerate((0, 100, 200, 100, 150))]
-    threads = [enter_later(gate, lane, priority, log, (priority, lane)) for lane, priority in lanes]
+    queues = [(f"queue {n}", priority) for n, priority in enumerate((0, 100, 200, 100, 150))]
+    threads = [enter_later(gate, queue, priority, log, (priority, queue)) for queue, priority in queues]
     gate.leave("first")
     for thread in threads:
         thread.join()
     assert [priority for priority, _ in log] == [200, 150, 100, 100, 0]
-    assert [lane for priority, lane in log if priority == 100] == ["lane 1", "lane 3"]
+    assert [queue for priority, queue in log if priority == 100] == ["queue 1", "queue 3"]
 
 
-def test_a_busy_lane_does_not_hold_up_another():
+def test_a_busy_queue_does_not_hold_up_another():
     gate, log = Gate(2), []
     gate.enter("busy", 100)
-    blocked = enter_later(gate, "busy", 200, log, "same lane")
-    free = enter_later(gate, "other", 0, log, "other lane")
+    blocked = enter_later(gate, "busy", 200, log, "same queue")
+    free = enter_later(gate, "other", 0, log, "other queue")
     free.join()
-    assert log == ["other lane"]
+    assert log == ["other queue"]
     gate.leave("busy")
     blocked.join()
-    assert log == ["other lane", "same lane"]
+    assert log == ["other queue", "same queue"]
 
 
 def test_a_turn_that_does_not_come_in_time_is_not_had():
@@ -61,10 +61,10 @@ def test_a_turn_that_does_not_come_in_time_is_not_had():
 
 def test_a_thread_that_has_a_turn_has_it_when_it_asks_again():
     gate = Gate(1)
-    assert gate.enter("lane", 100)
-    assert gate.enter("lane", 100, 0)
-    gate.leave("lane")
-    gate.leave("lane")
+    assert gate.enter("queue", 100)
+    assert gate.enter("queue", 100, 0)
+    gate.leave("queue")
+    gate.leave("queue")
     assert gate.enter("other", 100, 0)
 
 
@@ -72,20 +72,20 @@ def test_no_more_run_than_there_are_units():
     gate, running, most = Gate(3), [], []
     lock, full = threading.Lock(), threading.Event()
 
-    def life(lane):
+    def life(queue):
         for _ in range(20):
-            gate.enter(lane, 100)
+            gate.enter(queue, 100)
             with lock:
-                running.append(lane)
+                running.append(queue)
                 most.append(len(running))
-                assert len(set(running)) == len(running), "one execution of a lane at a time"
+                assert len(set(running)) == len(running), "one execution of a queue at a time"
                 if len(running) == 3:
                     full.set()
             # The first ones stay until there are as many as can be.
             full.wait(PATIENCE)
             with lock:
-                running.remove(lane)
-            gate.leave(lane)
+                running.remove(queue)
+            gate.leave(queue)
 
     threads = [threading.Thread(target=life, args=(n % 5,)) for n in range(10)]
     for thread in threads:
@@ -95,11 +95,11 @@ def test_no_more_run_than_there_are_units():
     assert max(most) == 3
 
 
-def test_what_is_no_execution_waits_for_its_own_lane_only():
+def test_what_is_no_execution_waits_for_its_own_queue_only():
     gate = Gate(1)
     assert gate.enter("busy", 200)
     assert gate.enter("other", 0, 0, unit=False)
-    assert not in_another_thread(lambda: gate.enter("busy", 200, 0, unit=False)), "one of a lane at a time"
+    assert not in_another_thread(lambda: gate.enter("busy", 200, 0, unit=False)), "one of a queue at a time"
     assert not in_another_thread(lambda: gate.enter("third", 200, 0)), "the unit is taken"
     gate.leave("busy")
     assert in_another_thread(lambda: gate.enter("third", 200, 0)), "a turn without a unit takes none away"

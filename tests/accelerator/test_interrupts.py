@@ -47,9 +47,9 @@ def test_an_interrupted_call_shifts_no_later_answer_and_is_undone(accelerator, s
             accelerator.register([(unwanted.fd, 0, 4096)])
         os.kill(accelerator.pid, signal.SIGCONT)
         slots = accelerator.register([(wanted.fd, 0, 4000)])
-        with site.lane.turn():
+        with site.queue.lock():
             site.x[:], site.s[:] = 1, 2
-            site.lane.execute(site.graph, [site.slots[0], site.slots[1], slots[0]])
+            site.queue.execute(site.graph, [site.slots[0], site.slots[1], slots[0]])
         assert wanted.view("float32", (1000,))[0] == pytest.approx(2.7310586)
         assert not any(unwanted.array)
         accelerator.deregister(slots)
@@ -76,16 +76,16 @@ def test_a_registration_in_parts_is_undone_whole(accelerator, monkeypatch):
         assert accelerator.counts()["memory"] == before
 
 
-def test_an_interrupted_execution_is_aborted_and_the_lane_goes_on(accelerator, site, long_content):
+def test_an_interrupted_execution_is_aborted_and_the_queue_goes_on(accelerator, site, long_content):
     long = Site(accelerator, long_content, LONG_SIZE)
     pid = accelerator.pid
     with interrupted_when(lambda: under_way(long)), pytest.raises(KeyboardInterrupt):
         long.run()
     assert not under_way(long)
     with binary.ContextBinary(long_content) as opened:
-        again = long.lane.load(opened)["gate"]
-    with long.lane.turn(), pytest.raises(QnnError) as refusal:
-        long.lane.execute(again, [*long.slots[:2], 12345])
+        again = long.queue.load(opened)["gate"]
+    with long.queue.lock(), pytest.raises(QnnError) as refusal:
+        long.queue.execute(again, [*long.slots[:2], 12345])
     assert refusal.value.code is Code.MEM_INVALID_HANDLE
     site.check()
     long.close()
@@ -122,8 +122,8 @@ def test_no_execution_begins_before_an_interrupted_load_is_answered_and_undone(a
     with binary.ContextBinary(content) as opened:
         stop(accelerator.pid)
         with interrupted_when(waits_for_an_answer), pytest.raises(KeyboardInterrupt):
-            site.lane.load(opened)
-        unanswered = site.lane._unsettled
+            site.queue.load(opened)
+        unanswered = site.queue._unsettled
         assert not unanswered.answered
 
         def go_on_when_it_is_waited_for():
@@ -132,13 +132,13 @@ def test_no_execution_begins_before_an_interrupted_load_is_answered_and_undone(a
 
         going_on = threading.Thread(target=go_on_when_it_is_waited_for)
         going_on.start()
-        ring, answered = site.lane._call, []
+        ring, answered = site.queue._call, []
 
         def note_and_ring(*arguments):
             answered.append(unanswered.answered)
             ring(*arguments)
 
-        site.lane._call = note_and_ring
+        site.queue._call = note_and_ring
         site.check()
         going_on.join()
         assert answered == [True]
@@ -153,13 +153,13 @@ def test_an_interrupted_start_leaves_no_process():
     assert eventually(lambda: children() == before)
 
 
-def test_an_interrupted_opening_of_a_lane_is_undone(accelerator):
+def test_an_interrupted_opening_of_a_queue_is_undone(accelerator):
     stop(accelerator.pid)
     with interrupted_when(waits_for_an_answer), pytest.raises(KeyboardInterrupt):
         Site(accelerator, b"")
     os.kill(accelerator.pid, signal.SIGCONT)
     accelerator.counts()
-    assert accelerator.counts()["lanes"] == 0
+    assert accelerator.counts()["queues"] == 0
 
 
 def test_an_interrupted_wait_for_a_turn_leaves_the_gate_as_it_was():

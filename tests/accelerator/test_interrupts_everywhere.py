@@ -42,7 +42,7 @@ def as_before(accelerator, site):
     def held():
         # Calls are answered in order: what was undone without waiting is done when this is.
         run_pending()
-        return {name: accelerator.call("counts")[name] for name in ("lanes", "graphs", "memory")}
+        return {name: accelerator.call("counts")[name] for name in ("queues", "graphs", "memory")}
 
     before = held()
 
@@ -65,14 +65,14 @@ def test_a_turn_at_the_gate(by):
 
     def deed():
         try:
-            gate.enter("lane", 100)
+            gate.enter("queue", 100)
         finally:
-            gate.leave("lane")
+            gate.leave("queue")
 
     for where in everywhere(deed, by=by):
         # Where the end itself was interrupted, the same thread has the turn still, and ends it.
-        assert gate.enter("lane", 100, 0), where
-        gate.leave("lane")
+        assert gate.enter("queue", 100, 0), where
+        gate.leave("queue")
         entered = []
         other = threading.Thread(target=enter, args=(gate, entered))
         other.start()
@@ -87,7 +87,7 @@ def test_a_wait_at_the_gate_that_is_in_vain(by):
     gate._busy["other"] = -1, True
 
     def deed():
-        assert not gate.enter("lane", 100, 0.001)
+        assert not gate.enter("queue", 100, 0.001)
 
     for where in everywhere(deed, by=by):
         assert gate._busy == {"other": (-1, True)}, where
@@ -97,19 +97,19 @@ def test_a_wait_at_the_gate_that_is_in_vain(by):
 def test_a_turn_at_the_gate_and_a_wait_in_vain_that_are_interrupted_twice():
     gate = Gate(1)
 
-    def turn():
+    def lock():
         try:
-            gate.enter("lane", 100)
+            gate.enter("queue", 100)
         finally:
-            gate.leave("lane")
+            gate.leave("queue")
 
-    for where in twice_everywhere(turn, by=Alarm):
-        assert gate.enter("lane", 100, 0), where
-        gate.leave("lane")
+    for where in twice_everywhere(lock, by=Alarm):
+        assert gate.enter("queue", 100, 0), where
+        gate.leave("queue")
         assert not gate._busy, where
         assert not gate._waiting, where
     gate._busy["other"] = -1, True
-    for where in twice_everywhere(lambda: gate.enter("lane", 100, 0.001), by=Alarm, step=3):
+    for where in twice_everywhere(lambda: gate.enter("queue", 100, 0.001), by=Alarm, step=3):
         assert gate._busy == {"other": (-1, True)}, where
         assert not gate._waiting, where
 
@@ -133,18 +133,19 @@ def test_an_execution(accelerator, site, as_before, by):
         as_before(where)
         site.check()
 
-    assert unharmed(lambda: site.lane.in_turn(lambda: site.lane.execute(site.graph, site.slots)), check, by=by) > 10
+    run = lambda: site.queue.execute(site.graph, site.slots)  # noqa: E731
+    assert unharmed(lambda: site.queue.under_lock(run), check, by=by) > 10
 
 
-def test_a_lane_that_is_closed(accelerator, site, as_before):
+def test_a_queue_that_is_closed(accelerator, site, as_before):
     def deed():
-        lane = Queue(accelerator)
-        lane.close()
+        queue = Queue(accelerator)
+        queue.close()
 
     assert unharmed(deed, as_before, outside=PURE) > 100
 
 
-def test_a_lane_that_is_forgotten(accelerator, site, as_before):
+def test_a_queue_that_is_forgotten(accelerator, site, as_before):
     assert unharmed(lambda: Queue(accelerator), as_before, by=Alarm, outside=PURE) > 100
 
 
@@ -162,15 +163,15 @@ def test_memory_whose_slots_are_forgotten(accelerator, site, as_before):
 
 def test_graphs_that_are_loaded(accelerator, site, as_before, content):
     def deed():
-        lane = Queue(accelerator)
+        queue = Queue(accelerator)
         try:
             with binary.ContextBinary(content) as opened:
-                lane.load(opened)
+                queue.load(opened)
         finally:
             try:
-                lane.close()
+                queue.close()
             except BaseException:
-                lane.close()
+                queue.close()
                 raise
 
     unharmed(deed, as_before, outside=PURE, most=150)

@@ -1,4 +1,4 @@
-"""Whoever drops an accelerator or a lane loses it; death in any moment is told; what was loaded does not change."""
+"""Whoever drops an accelerator or a queue loses it; death in any moment is told; what was loaded does not change."""
 
 import ast
 import gc
@@ -41,16 +41,16 @@ def test_a_dropped_accelerator_takes_its_process_with_it():
     assert eventually(lambda: not any("isthmus-accelerator" in thread.name for thread in threading.enumerate()))
 
 
-def test_a_dropped_lane_is_closed_over_there(content):
+def test_a_dropped_queue_is_closed_over_there(content):
     with Accelerator() as accelerator:
-        lanes = [Queue(accelerator)]
+        queues = [Queue(accelerator)]
         with binary.ContextBinary(content) as opened:
-            lanes[0].load(opened)
+            queues[0].load(opened)
         assert accelerator.counts()["graphs"] == 1
-        with pytest.warns(ResourceWarning, match="lane was dropped"):
-            lanes.clear()
+        with pytest.warns(ResourceWarning, match="queue was dropped"):
+            queues.clear()
         counts = accelerator.counts()
-        assert (counts["lanes"], counts["graphs"]) == (0, 0)
+        assert (counts["queues"], counts["graphs"]) == (0, 0)
 
 
 def test_what_was_closed_gives_no_warning(content):
@@ -79,14 +79,14 @@ def sent(monkeypatch):
 def test_what_is_given_back_is_given_back_once(content, sent):
     with Accelerator() as accelerator:
         site = Site(accelerator, content)
-        slots, lane = list(site.slots), site.lane._id
+        slots, queue = list(site.slots), site.queue._id
         site.close()
         del site
         gc.collect()
         # An answer to this means that all before it is done.
         accelerator.counts()
     given_back = [message for message in sent if message["call"] in ("deregister", "close")]
-    assert given_back == [{"call": "close", "lane": lane}, {"call": "deregister", "slots": slots}]
+    assert given_back == [{"call": "close", "queue": queue}, {"call": "deregister", "slots": slots}]
 
 
 def test_a_call_that_was_abandoned_before_it_was_sent_is_not_made(sent):
@@ -94,7 +94,7 @@ def test_a_call_that_was_abandoned_before_it_was_sent_is_not_made(sent):
         abandoned = request("open")
         accelerator.connection.abandon(abandoned)
         accelerator.connection.post(abandoned)
-        assert accelerator.counts()["lanes"] == 0
+        assert accelerator.counts()["queues"] == 0
         assert str(abandoned.refusal).endswith("no caller waits for it any more")
     assert "open" not in [message["call"] for message in sent]
 
@@ -103,11 +103,11 @@ def test_death_between_the_last_look_and_the_ring_is_told(content):
     with Accelerator() as accelerator:
         site = Site(accelerator, content)
         site.run()
-        ring, codes = site.lane._call, []
+        ring, codes = site.queue._call, []
 
         def ring_too_late(*arguments):
             os.kill(accelerator.pid, signal.SIGKILL)
-            assert eventually(lambda: site.lane._response.value == doorbell.GONE)
+            assert eventually(lambda: site.queue._response.value == doorbell.GONE)
             ring(*arguments)
 
         def wait():
@@ -116,7 +116,7 @@ def test_death_between_the_last_look_and_the_ring_is_told(content):
             except QnnError as problem:
                 codes.append(problem.code)
 
-        site.lane._call = ring_too_late
+        site.queue._call = ring_too_late
         waiting = threading.Thread(target=wait, daemon=True)
         waiting.start()
         waiting.join(PATIENCE)
@@ -124,11 +124,11 @@ def test_death_between_the_last_look_and_the_ring_is_told(content):
         site.close()
 
 
-def test_death_that_nobody_told_the_lane_of_is_noticed_all_the_same(content):
+def test_death_that_nobody_told_the_queue_of_is_noticed_all_the_same(content):
     with Accelerator() as accelerator:
         site = Site(accelerator, content)
-        accelerator.connection.forget(site.lane._id)
-        ring, codes = site.lane._call, []
+        accelerator.connection.forget(site.queue._id)
+        ring, codes = site.queue._call, []
 
         def ring_too_late(*arguments):
             os.kill(accelerator.pid, signal.SIGKILL)
@@ -140,7 +140,7 @@ def test_death_that_nobody_told_the_lane_of_is_noticed_all_the_same(content):
             except QnnError as problem:
                 codes.append(problem.code)
 
-        site.lane._call = ring_too_late
+        site.queue._call = ring_too_late
         waiting = threading.Thread(target=wait, daemon=True)
         waiting.start()
         waiting.join(PATIENCE)
@@ -148,7 +148,7 @@ def test_death_that_nobody_told_the_lane_of_is_noticed_all_the_same(content):
         site.close()
 
 
-def test_a_lane_of_an_accelerator_that_died_is_told_when_it_is_made():
+def test_a_queue_of_an_accelerator_that_died_is_told_when_it_is_made():
     accelerator = Accelerator()
     os.kill(accelerator.pid, signal.SIGKILL)
     assert eventually(lambda: not accelerator.alive)
@@ -242,10 +242,10 @@ def wait_for_children(enough):
 def test_a_file_may_change_under_what_was_loaded_from_it(content, tmp_path, change):
     path = tmp_path / "model.bin"
     path.write_bytes(content)
-    with Accelerator() as accelerator, Queue(accelerator) as lane:
+    with Accelerator() as accelerator, Queue(accelerator) as queue:
         site = Site(accelerator, content)
         with open(path, "rb") as file:
-            [graph] = accelerator.call("load", [file.fileno()], lane=lane._id)["graphs"]
+            [graph] = accelerator.call("load", [file.fileno()], queue=queue._id)["graphs"]
         if change == "rewritten":
             path.write_bytes(bytes(len(content)))
         elif change == "cut short":
@@ -253,23 +253,23 @@ def test_a_file_may_change_under_what_was_loaded_from_it(content, tmp_path, chan
         else:
             path.unlink()
         site.x[:], site.s[:] = np.random.default_rng(0).standard_normal((2, SIZE))
-        with lane.turn():
-            lane.execute(graph, site.slots)
-            lane.reset(graph)
+        with queue.lock():
+            queue.execute(graph, site.slots)
+            queue.reset(graph)
         np.testing.assert_allclose(site.y, expected(site.x, site.s), rtol=1e-5, atol=1e-6)
         site.close()
 
 
 def test_sealed_contents_are_mapped_not_copied(content):
-    with Accelerator() as accelerator, Queue(accelerator) as lane:
+    with Accelerator() as accelerator, Queue(accelerator) as queue:
         def mapped():
             with open(f"/proc/{accelerator.pid}/maps") as maps:
                 return sum("memfd:isthmus-context" in line for line in maps)
 
         with binary.ContextBinary(content) as opened:
-            lane.load(opened)
+            queue.load(opened)
         assert mapped() == 1
-        lane.close()
+        queue.close()
         accelerator.counts()
         assert mapped() == 0
 
@@ -280,8 +280,8 @@ def test_names_of_any_length_and_many_graphs_cross(content):
     names = [f"{n} " + "\N{GREEK SMALL LETTER GAMMA}" * (2_000_000 if n == 0 else 100) for n in range(600)]
     programs = [replace(graph.program, name=name) for name in names]
     many = binary.to_bytes([replace(graph, program=program) for program in programs], "htp")
-    with Accelerator() as accelerator, Queue(accelerator) as lane, binary.ContextBinary(many) as opened:
-        numbers = lane.load(opened)
+    with Accelerator() as accelerator, Queue(accelerator) as queue, binary.ContextBinary(many) as opened:
+        numbers = queue.load(opened)
         assert set(numbers) == {program.name for program in programs}
         assert accelerator.counts()["graphs"] == 600
 
@@ -294,25 +294,25 @@ def test_a_call_that_is_too_long_is_refused_and_the_next_is_answered():
         assert accelerator.counts()["memory"] == 0
 
 
-def test_a_lane_that_the_collector_has_closed_is_not_closed_twice():
+def test_a_queue_that_the_collector_has_closed_is_not_closed_twice():
     with Accelerator() as accelerator:
-        lane = Queue(accelerator)
+        queue = Queue(accelerator)
         with pytest.warns(ResourceWarning, match="dropped without being closed"):
-            lane._ending.run()
-        lane.close()
-        assert accelerator.counts()["lanes"] == 0
+            queue._ending.run()
+        queue.close()
+        assert accelerator.counts()["queues"] == 0
 
 
 def test_an_accelerator_that_answers_nonsense_is_ended(content):
     with Accelerator() as accelerator:
         site = Site(accelerator, content)
-        ring = site.lane._call
+        ring = site.queue._call
 
         def answer(address, number, spins, span):
             ring(address, number, spins, span)
-            site.lane._status.value = 1234567
+            site.queue._status.value = 1234567
 
-        site.lane._call = answer
+        site.queue._call = answer
         with pytest.raises(QnnError, match="status 1234567") as refusal:
             site.run()
         assert refusal.value.code is Code.COMMON_SYSTEM_COMMUNICATION
@@ -392,7 +392,7 @@ def test_an_interrupt_of_the_terminal_does_not_reach_it(content, moment):
         "    isolated.environment = environment\n"
         "with Accelerator() as a:\n"
         "    interrupt()\n"
-        "    assert a.counts()['lanes'] == 0\n"
+        "    assert a.counts()['queues'] == 0\n"
         "assert seen\n"
     )
     done = subprocess.run(
@@ -405,7 +405,7 @@ def test_a_client_without_standard_streams_has_an_accelerator():
     code = (
         "import os; os.closerange(0, 2)\n"
         "from isthmus.backends.accelerator import Accelerator\n"
-        "with Accelerator() as a: assert a.counts()['lanes'] == 0\n"
+        "with Accelerator() as a: assert a.counts()['queues'] == 0\n"
     )
     done = subprocess.run([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True, timeout=PATIENCE)
     assert (done.returncode, done.stderr) == (0, "")

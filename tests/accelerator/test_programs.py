@@ -17,11 +17,11 @@ import specimens
 
 
 def test_it_loads_programs_of_every_kind_of_kernel():
-    with Accelerator() as accelerator, Queue(accelerator) as lane:
+    with Accelerator() as accelerator, Queue(accelerator) as queue:
         for number, (name, program) in enumerate(specimens.programs(threads=1)):
             graph = binary.GraphBinary(replace(program, name=f"{number} {name}"))
             with binary.ContextBinary(binary.to_bytes([graph], "htp")) as content:
-                assert lane.load(content)
+                assert queue.load(content)
 
 
 MODELS = ("okay_nabu", "kws_qdq", "efficientnet_lite0", "dtln_1", "precise_vad", "silero_vad_16k")

@@ -68,7 +68,7 @@ def test_deregistration_before_a_waiting_execution_is_told_to_it(backend):
     context = backend.create_context()
     graph = relu(context)
     graph.set_config(qnn.GraphConfig.PRIORITY, qnn.Priority.LOW)
-    lane = context.driver.lane
+    queue = context.driver.queue
     source, old, new = (rpcmem.alloc(25, 1, NBYTES) for _ in range(3))
     source.view(np.float32, (WIDTH,))[:] = 9
     x, y = registered(context, source, old)
@@ -80,13 +80,13 @@ def test_deregistration_before_a_waiting_execution_is_told_to_it(backend):
         except QnnError as problem:
             codes.append(problem.code)
 
-    lane.enter(200)
+    queue.enter(200)
     waiting, leaving = threading.Thread(target=wait), threading.Thread(target=context.mem_deregister, args=([y],))
     waiting.start()
-    assert eventually(lambda: len(lane.accelerator.gate._waiting) == 1)
+    assert eventually(lambda: len(queue.accelerator.gate._waiting) == 1)
     leaving.start()
-    assert eventually(lambda: len(lane.accelerator.gate._waiting) == 2)
-    lane.leave()
+    assert eventually(lambda: len(queue.accelerator.gate._waiting) == 2)
+    queue.leave()
     leaving.join(PATIENCE)
     registered(context, new)
     waiting.join(PATIENCE)
@@ -100,7 +100,7 @@ def test_a_context_and_a_backend_whose_accelerator_is_silent_can_be_freed(backen
     context = backend.create_context()
     relu(context)
     pid = backend.get_property(htp.ACCELERATOR_PID)
-    context.driver.lane.accelerator.deadlines = Deadlines(closing=0.3, control=0.3, grace=0.1)
+    context.driver.queue.accelerator.deadlines = Deadlines(closing=0.3, control=0.3, grace=0.1)
     stop(pid)
     context.free()
     backend.free()
@@ -113,7 +113,7 @@ def test_a_forked_child_is_refused_and_frees_nothing_of_its_parents(backend):
     buffers = [rpcmem.alloc(25, 1, NBYTES) for _ in range(2)]
     given = tensors(*registered(context, *buffers))
     graph.execute(*given)
-    with context.driver.lane.turn():
+    with context.driver.queue.lock():
         child = os.fork()
         if child == 0:
             code = 1

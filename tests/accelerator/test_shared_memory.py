@@ -33,8 +33,8 @@ def site(accelerator, content):
 
 
 def execute(site, output):
-    with site.lane.turn():
-        site.lane.execute(site.graph, [*site.slots[:2], output])
+    with site.queue.lock():
+        site.queue.execute(site.graph, [*site.slots[:2], output])
 
 
 def refused(site, output):
@@ -106,13 +106,13 @@ def test_a_request_that_waits_finds_its_memory_gone_not_another(accelerator, sit
     with rpcmem.alloc(25, 1, 4096) as old, rpcmem.alloc(25, 1, 4096) as new:
         slots = accelerator.register([(old.fd, 0, NBYTES)])
         [slot], codes = slots, []
-        site.lane.enter(100)
+        site.queue.enter(100)
         waiting = threading.Thread(target=lambda: codes.append(refused(site, slot)))
         waiting.start()
         assert eventually(lambda: bool(accelerator.gate._waiting))
         accelerator.deregister(slots)
         replacement = accelerator.register([(new.fd, 0, NBYTES)])
-        site.lane.leave()
+        site.queue.leave()
         waiting.join(PATIENCE)
         assert codes == [Code.MEM_INVALID_HANDLE]
         assert not new.array.any()
@@ -141,11 +141,11 @@ def test_memory_taken_away_during_an_execution_stays_until_it_ends(accelerator, 
     assert during["descriptors"] == before["descriptors"]
     site.y[:] = 0
     assert eventually(lambda: bool(site.y.any())), "it goes on with the memory that it was given"
-    site.lane.abort()
+    site.queue.abort()
     waiting.join(PATIENCE)
     assert ends == [Code.GRAPH_ABORTED]
     assert refused(site, site.slots[2]) is Code.MEM_INVALID_HANDLE
-    site.lane.close()
+    site.queue.close()
     assert accelerator.counts()["descriptors"] == before["descriptors"] - 5, "3 buffers, doorbell, binary"
 
 
@@ -193,7 +193,7 @@ def test_the_other_side_takes_no_descriptor_on_trust(accelerator, site, tmp_path
     end, other = socket.socketpair()
     path = os.open(tmp_path, os.O_PATH)
     for fd in (read, path, end.fileno()):
-        for call, arguments in (("register", {"spans": [[0, 16]]}), ("open", {}), ("load", {"lane": 1}),
+        for call, arguments in (("register", {"spans": [[0, 16]]}), ("open", {}), ("load", {"queue": 1}),
                                 ("kernels", {"target": "portable", "sizes": [["a:b", 8]]})):  # fmt: skip
             with pytest.raises(QnnError):
                 accelerator.call(call, [fd], **arguments)

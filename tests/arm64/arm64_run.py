@@ -32,7 +32,7 @@ LEFT_OUT = {
     "tests/engine/native/test_quantized_peers.py": "LiteRT's interpreter dies under the emulator",
     "tests/engine/native/test_quantized_hybrid.py::test_a_hybrid_layer_agrees_with_litert":
         "LiteRT's interpreter dies under the emulator",
-    "tests/accelerator/test_accelerator.py::test_lanes_and_graphs_leave_nothing_behind":
+    "tests/accelerator/test_accelerator.py::test_queues_and_graphs_leave_nothing_behind":
         "counts resident bytes, and the emulator keeps the code that it translates",
     "tests/accelerator/test_confinement.py::test_a_confined_process_is_held_by_the_kernel":
         "the emulator lets no process filter its system calls",

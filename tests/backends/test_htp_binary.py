@@ -127,7 +127,7 @@ def test_what_is_no_binary_is_refused(backend):
 def test_damaged_binaries_leave_the_backend_as_it_was(backend, content, tmp_path):
     generator = np.random.default_rng(0)
     before = backend.create_context()
-    accelerator = before.driver.lane.accelerator
+    accelerator = before.driver.queue.accelerator
     counts = accelerator.counts()
     for _ in range(20):
         damaged = bytearray(content)
@@ -137,8 +137,8 @@ def test_damaged_binaries_leave_the_backend_as_it_was(backend, content, tmp_path
                 backend.create_context_from_binary(bad)
             assert refusal.value.code in (Code.CONTEXT_CREATE_FROM_BINARY, Code.CONTEXT_BINARY_VERSION)
     after = accelerator.counts()
-    assert (after["lanes"], after["graphs"], after["descriptors"]) == (
-        counts["lanes"],
+    assert (after["queues"], after["graphs"], after["descriptors"]) == (
+        counts["queues"],
         counts["graphs"],
         counts["descriptors"],
     )
@@ -180,13 +180,13 @@ def test_many_contexts_from_one_binary_leave_nothing_behind(backend, content):
     def cycle():
         with backend.create_context_from_binary(content) as context:
             assert run(context.retrieve("double"), 1) == 2
-            return context.driver.lane.accelerator
+            return context.driver.queue.accelerator
 
     for _ in range(5):
         accelerator = cycle()
     mine = descriptors()
     grown = least_growth(accelerator.counts, cycle, 50)
-    for kind in ("descriptors", "lanes", "graphs", "memory"):
+    for kind in ("descriptors", "queues", "graphs", "memory"):
         assert grown[kind] == 0, kind
     assert grown["mappings"] <= 4
     assert grown["resident_bytes"] <= 1 << 20

@@ -123,7 +123,7 @@ def test_a_higher_priority_overtakes_those_that_wait():
             graph.execute(*raw(np.ones(DIMS, np.float32), np.zeros(DIMS, np.float32)))
             order.append(name)
 
-        gate = contexts[0].driver.lane.accelerator.gate
+        gate = contexts[0].driver.queue.accelerator.gate
         threads = [threading.Thread(target=work, args=("first", graphs[3]))]
         threads[0].start()
         assert eventually(lambda: gate._busy)
@@ -140,7 +140,7 @@ def test_a_higher_priority_overtakes_those_that_wait():
 def test_devices_have_accelerators_of_their_own(backend):
     devices = [backend.create_device() for _ in range(2)]
     contexts = [backend.create_context(device=device) for device in devices]
-    pids = {context.driver.lane.accelerator.pid for context in contexts}
+    pids = {context.driver.queue.accelerator.pid for context in contexts}
     assert len(pids) == 2
     for context in contexts:
         site = Doubler(context)
@@ -219,7 +219,7 @@ def test_a_binding_whose_graph_ends_while_it_waits_for_its_turn_is_refused(backe
     context = backend.create_context()
     graph = doubler(context)
     binding = graph.bind(*raw(np.ones(DIMS, np.float32), np.zeros(DIMS, np.float32)))
-    lane, codes = context.driver.lane, []
+    queue, codes = context.driver.queue, []
 
     def execute():
         try:
@@ -227,14 +227,14 @@ def test_a_binding_whose_graph_ends_while_it_waits_for_its_turn_is_refused(backe
         except QnnError as refusal:
             codes.append(refusal.code)
 
-    lane.enter(100)
+    queue.enter(100)
     thread = threading.Thread(target=execute)
     thread.start()
-    while not lane.accelerator.gate._waiting:
+    while not queue.accelerator.gate._waiting:
         time.sleep(0.001)
     # What the end of a context does in its own turn.
-    graph.driver.ledger.close()
-    lane.leave()
+    graph.driver.counts.close()
+    queue.leave()
     thread.join(60)
     assert codes == [Code.GRAPH_INVALID_ARGUMENT]
     context.free()

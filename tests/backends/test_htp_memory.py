@@ -338,7 +338,7 @@ def test_cycles_of_registration_leave_nothing_behind(backend):
 
     with backend.create_context() as context:
         graph = doubler(context)
-        accelerator = context.driver.lane.accelerator
+        accelerator = context.driver.queue.accelerator
         for _ in range(5):
             cycle(context, graph)
         mine = descriptors()

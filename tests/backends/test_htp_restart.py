@@ -31,7 +31,7 @@ def backend():
 
 
 def wait_for_death(context):
-    while context.driver.lane.accelerator.alive:
+    while context.driver.queue.accelerator.alive:
         time.sleep(0.001)
 
 
@@ -74,7 +74,7 @@ def test_buffers_keep_their_contents_and_recovery_is_free_create_register(backen
     site.x[:] = np.arange(16)
     site.run()
     result = site.y.copy()
-    os.kill(context.driver.lane.accelerator.pid, signal.SIGKILL)
+    os.kill(context.driver.queue.accelerator.pid, signal.SIGKILL)
     wait_for_death(context)
     with pytest.raises(QnnError):
         site.run()
@@ -303,7 +303,7 @@ def test_a_free_ends_soon_though_an_asynchronous_execution_does_not(frees):
     with qnn.Backend("htp") as backend:
         context = backend.create_context()
         graph = doubler(context)
-        accelerator = context.driver.lane.accelerator
+        accelerator = context.driver.queue.accelerator
         accelerator.deadlines = Deadlines(closing=0.2, grace=0.1)
         x = [ClientTensor("x", np.ones(DIMS, np.float32))]
         y = [ClientTensor("y", np.zeros(DIMS, np.float32))]

@@ -144,7 +144,7 @@ def backend():
 
 def registered(context: qnn.Context) -> int:
     """How many windows of memory the accelerator has."""
-    return context.driver.lane.accelerator.counts()["memory"]
+    return context.driver.queue.accelerator.counts()["memory"]
 
 
 @pytest.mark.parametrize("origin", ["composed", "binary"])

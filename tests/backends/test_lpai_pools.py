@@ -217,7 +217,7 @@ def test_a_replacement_of_scratch_waits_for_the_execution_that_runs(midway):
     other = memory.host(scratch.nbytes, 128)
     replacing = threading.Thread(target=graph.set_config, args=(lpai.SCRATCH_MEM, ddr(other)))
     replacing.start()
-    assert eventually(lambda: graph.driver._turn.is_awaited)
+    assert eventually(lambda: graph.driver._lock.is_awaited)
     assert replacing.is_alive()
     with refused(Code.COMMON_OPERATION_NOT_PERMITTED, "scratch memory of graph 'counter'"):
         scratch.close()
@@ -507,7 +507,7 @@ def test_a_replacement_that_waits_is_made_before_the_next_execution_of_a_loop(ba
     assert began.wait(PATIENCE)
     replacing = threading.Thread(target=graph.set_config, args=(lpai.SCRATCH_MEM, ddr(other)))
     replacing.start()
-    assert eventually(lambda: graph.driver._turn.is_awaited)
+    assert eventually(lambda: graph.driver._lock.is_awaited)
     go_on.set()
     worker.join()
     replacing.join()

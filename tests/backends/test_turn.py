@@ -23,30 +23,30 @@ def started(target):
     return thread
 
 
-def in_line_after(turn, last):
+def in_line_after(lock, last):
     """Wait until somebody stands in line behind the one who was the last."""
-    assert eventually(lambda: turn._last is not last)
+    assert eventually(lambda: lock._last is not last)
 
 
 def test_those_who_wait_are_called_in_the_order_of_asking():
-    turn, order, threads = FairLock(), [], []
+    lock, order, threads = FairLock(), [], []
 
     def take(number):
-        with turn:
+        with lock:
             order.append(number)
 
-    turn.acquire()
+    lock.acquire()
     for number in range(5):
-        last = turn._last
+        last = lock._last
         threads.append(started(lambda number=number: take(number)))
-        in_line_after(turn, last)
-    turn.release()
-    with turn:
+        in_line_after(lock, last)
+    lock.release()
+    with lock:
         order.append("the one who had it")
     for thread in threads:
         thread.join()
     assert order == [0, 1, 2, 3, 4, "the one who had it"]
-    assert not turn.is_taken
+    assert not lock.is_taken
 
 
 def test_one_who_stops_waiting_is_passed_over():
@@ -56,38 +56,38 @@ def test_one_who_stops_waiting_is_passed_over():
     def interrupt(number, frame):
         raise Interrupted
 
-    turn, go_on = FairLock(), threading.Event()
-    last = turn._last
+    lock, go_on = FairLock(), threading.Event()
+    last = lock._last
 
     def hold():
-        with turn:
-            in_line_after(turn, last)
+        with lock:
+            in_line_after(lock, last)
             os.kill(os.getpid(), signal.SIGUSR1)
             go_on.wait(PATIENCE)
 
     before = signal.signal(signal.SIGUSR1, interrupt)
     try:
         thread = started(hold)
-        while not turn.is_taken:
+        while not lock.is_taken:
             pass
         with pytest.raises(Interrupted):
-            turn.acquire()
+            lock.acquire()
     finally:
         signal.signal(signal.SIGUSR1, before)
     go_on.set()
     thread.join()
-    assert not turn.is_taken
-    with turn:
+    assert not lock.is_taken
+    with lock:
         pass
 
 
 @pytest.mark.parametrize("threads", [2, 4])
 def test_only_one_has_it_at_a_time(threads):
-    turn, inside, most = FairLock(), [], []
+    lock, inside, most = FairLock(), [], []
 
     def work():
         for _ in range(300):
-            with turn:
+            with lock:
                 inside.append(1)
                 most.append(len(inside))
                 inside.pop()
@@ -123,22 +123,22 @@ def until_interrupted():
 
 
 def test_an_interrupt_at_any_moment_leaves_nobody_with_the_turn(until_interrupted):
-    turn = FairLock()
+    lock = FairLock()
 
     def take():
-        with turn:
+        with lock:
             pass
 
     for _ in range(100):
         until_interrupted(take)
-        assert not turn.is_taken
+        assert not lock.is_taken
 
 
 def test_an_interrupt_at_any_moment_calls_the_next_all_the_same(until_interrupted):
-    turn, over, taken = FairLock(), threading.Event(), []
+    lock, over, taken = FairLock(), threading.Event(), []
 
     def take():
-        with turn:
+        with lock:
             pass
 
     def rival():
@@ -153,29 +153,29 @@ def test_an_interrupt_at_any_moment_calls_the_next_all_the_same(until_interrupte
     for thread in threads:
         thread.join(PATIENCE)
     assert len(taken) == 2
-    assert not turn.is_taken
-    assert not turn.is_awaited
+    assert not lock.is_taken
+    assert not lock.is_awaited
 
 
 class Line:
     """A turn that somebody has until the main thread stands in line for it, and the main thread's try to take it."""
 
     def __init__(self):
-        self.turn, self._holders = FairLock(), []
+        self.lock, self._holders = FairLock(), []
 
     def take(self):
-        taken, last = threading.Event(), self.turn._last
+        taken, last = threading.Event(), self.lock._last
 
         def hold():
-            with self.turn:
+            with self.lock:
                 taken.set()
-                eventually(lambda: self.turn._last is not last or over.is_set())
+                eventually(lambda: self.lock._last is not last or over.is_set())
 
         over = threading.Event()
         self._holders.append(started(hold))
         assert taken.wait(PATIENCE)
         try:
-            with self.turn:
+            with self.lock:
                 pass
         finally:
             over.set()
@@ -183,9 +183,9 @@ class Line:
     def check(self, where):
         while self._holders:
             self._holders.pop().join(PATIENCE)
-        assert not self.turn.is_taken, where
-        assert not self.turn.is_awaited, where
-        other = started(lambda: self.turn.acquire() or self.turn.release())
+        assert not self.lock.is_taken, where
+        assert not self.lock.is_awaited, where
+        other = started(lambda: self.lock.acquire() or self.lock.release())
         other.join(PATIENCE)
         assert not other.is_alive(), where
 
@@ -205,34 +205,34 @@ def test_a_second_interrupt_while_leaving_the_line_leaves_the_turn_to_others():
 
 @pytest.mark.parametrize("by", [Interrupt, Alarm])
 def test_two_interrupts_leave_a_turn_that_nobody_else_wants_free(by):
-    turn = FairLock()
+    lock = FairLock()
 
     def take():
-        with turn:
+        with lock:
             pass
 
     for where in twice_everywhere(take, by=by):
-        assert not turn.is_taken, where
+        assert not lock.is_taken, where
 
 
 def test_one_who_leaves_the_line_too_soon_lets_nobody_overtake():
-    turn, order = FairLock(), []
+    lock, order = FairLock(), []
 
     def take(number):
-        with turn:
+        with lock:
             order.append(number)
 
-    turn.acquire()
-    last = turn._last
+    lock.acquire()
+    last = lock._last
     first = started(lambda: take(1))
-    in_line_after(turn, last)
+    in_line_after(lock, last)
     # As one who was interrupted before those before him had left.
     gone = _Place()
-    gone.before, turn._last = turn._last, gone
+    gone.before, lock._last = lock._last, gone
     gone.kept.release()
     second = started(lambda: take(2))
-    in_line_after(turn, gone)
-    turn.release()
+    in_line_after(lock, gone)
+    lock.release()
     first.join(PATIENCE)
     second.join(PATIENCE)
     assert order == [1, 2]

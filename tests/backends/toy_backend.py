@@ -89,7 +89,7 @@ class ToyContext(ContextDriver):
 class ToyGraph(GraphDriver):
     def __init__(self, graph):
         self.graph, self.states = graph, {}
-        self.ledger = ExecutionCounts(ExecutionLock())
+        self.counts = ExecutionCounts(ExecutionLock())
 
     @property
     def info(self):
@@ -111,17 +111,17 @@ class ToyGraph(GraphDriver):
         self.states = {tensor: np.array(tensor.data) for tensor in self.graph.states}
 
     def stats(self):
-        return self.ledger.stats()
+        return self.counts.stats()
 
     def close(self):
-        with self.ledger.turn:
-            self.ledger.close()
+        with self.counts.lock:
+            self.counts.close()
 
 
 class ToyBinding(BindingBase):
     def __init__(self, graph, memories):
         self.driver = graph
-        super().__init__(f"graph '{graph.graph.name}'", memories, graph.ledger)
+        super().__init__(f"graph '{graph.graph.name}'", memories, graph.counts)
 
     def _bind(self):
         infos, inputs = self.driver.info.tensors, len(self.driver.info.inputs)

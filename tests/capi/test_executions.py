@@ -176,7 +176,7 @@ def test_memory_that_is_remembered_no_more_is_let_go(client: Client) -> None:
     backend, context = opened(client)
     graph, x, y = doubling(client, context)
     server = next(server for server in serve.servers() if graph in dict(server.handles.of_kind(ClientGraph)))
-    known = dict(server.handles.of_kind(ClientGraph))[graph].handle.driver._ledger.bindings
+    known = dict(server.handles.of_kind(ClientGraph))[graph].handle.driver._counts.bindings
     first: list[weakref.ref[Any]] = []
     kept = []
     for number in range(3 * REMEMBERED):

@@ -11,7 +11,7 @@ import pytest
 from isthmus import qnn
 from isthmus.delegate import ownership, structures
 from isthmus.delegate.block import Answering, BlockOperand, NodeBlock, functions
-from isthmus.engine.native.callback import DELEGATE_WORDS, SAID
+from isthmus.engine.native.callback import ANSWERED, DELEGATE_WORDS
 
 HANDED_ON = 41
 ERROR = structures.ERROR
@@ -58,7 +58,7 @@ def block():
     handed = []
 
     def said(answer: int, status: int) -> None:
-        ctypes.c_int64.from_address(answer).value = SAID + status
+        ctypes.c_int64.from_address(answer).value = ANSWERED + status
 
     made = answering(
         lambda context, node, answer: handed.append(node) or said(answer, HANDED_ON),
@@ -193,7 +193,7 @@ def test_a_preparation_is_handed_on_and_its_status_passed_back(block) -> None:
 
 def test_a_delegate_that_has_not_said_how_it_went_has_failed(monkeypatch) -> None:
     monkeypatch.setattr(sys, "unraisablehook", lambda problem: None)
-    answers = iter((SAID + 2, SAID))
+    answers = iter((ANSWERED + 2, ANSWERED))
 
     def prepare(context: int, delegate: int, answer: int) -> None:
         ctypes.c_int64.from_address(answer).value = next(answers)

@@ -32,7 +32,7 @@ def large_tensors_taken() -> list[dict[str, dict[str, int]]]:
     modify_graph_with_delegate(first, delegate)
     first.invoke()
     driver = delegate.partitions[0]._context.driver
-    pids = {"client": os.getpid(), "accelerator": driver.lane.accelerator.pid}
+    pids = {"client": os.getpid(), "accelerator": driver.queue.accelerator.pid}
     interpreter = plain(doubled(*LARGE))
     memories = [delegate.alloc_custom_mem(LARGE_BYTES) for _ in "xy"]
     for index, each in enumerate(memories):

@@ -43,7 +43,7 @@ def tensors(x, y):
 
 
 def bound(graph):
-    return graph.driver._ledger.bindings
+    return graph.driver._counts.bindings
 
 
 def test_a_binding_runs_as_often_as_it_is_asked_and_counts(context):

@@ -59,7 +59,7 @@ def every_lock(backend, context, graph):
     taken = contextlib.ExitStack()
     module_locks = holds.lock, resource._lock, shareable._lock, loader._lock, registry._lock
     handle_locks = [lock for handle in (backend, context, graph) for lock in (handle._owning, handle._ending)]
-    for lock in (graph.driver._turn, *module_locks, *handle_locks, context.executions._lock):
+    for lock in (graph.driver._lock, *module_locks, *handle_locks, context.executions._lock):
         taken.enter_context(lock)
     return taken
 
@@ -153,10 +153,10 @@ def test_the_thread_that_forks_in_its_turn_ends_it_in_the_child():
         graph = doubling(backend.create_context())
         allocated = graph.allocate()
         taken = os.pipe()
-        with graph.driver._turn, holds.lock:
+        with graph.driver._lock, holds.lock:
             child = os.fork()
         if child == 0:
-            os.write(taken[1], b"y" if graph.driver._turn.is_taken else b"n")
+            os.write(taken[1], b"y" if graph.driver._lock.is_taken else b"n")
             os._exit(0)
         os.waitpid(child, 0)
         assert os.read(taken[0], 1) == b"n"

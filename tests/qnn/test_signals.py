@@ -127,7 +127,7 @@ def test_a_timeout_can_be_taken_back():
 def test_an_execution_whose_turn_comes_too_late_does_not_begin(backend):
     memory = slow(backend.create_context())
     signal = Signal(backend, timeout_us=1_000_000_000)
-    turn, before = memory.binding._driver._turn, signal._limit._begun
+    lock, before = memory.binding._driver._lock, signal._limit._begun
     codes = []
 
     def execute():
@@ -136,7 +136,7 @@ def test_an_execution_whose_turn_comes_too_late_does_not_begin(backend):
         except QnnError as refusal:
             codes.append(refusal.code)
 
-    with turn:
+    with lock:
         thread = threading.Thread(target=execute)
         thread.start()
         assert eventually(lambda: signal._limit._begun != before)

@@ -205,7 +205,7 @@ class Worker:
             if accelerator is None or not accelerator.alive:
                 continue
             counts = accelerator.counts()
-            left = {name: counts[name] for name in ("lanes", "graphs", "memory") if counts[name]}
+            left = {name: counts[name] for name in ("queues", "graphs", "memory") if counts[name]}
             if left:
                 raise Failure(f"left behind in the accelerator of {kind}: {left}")
             self._over_there.extend((accelerator.pid, account.resident_bytes(accelerator.pid)))

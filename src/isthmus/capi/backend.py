@@ -57,7 +57,7 @@ def backend_create(server: LibraryServer, log: int, configs: int, out: int) -> N
     from isthmus.capi.records import log_of
 
     write_number(out, 0)
-    heard = log_of(server, log, Code.BACKEND_INVALID_ARGUMENT) if log else server.log
+    heard = log_of(server, log, Code.BACKEND_INVALID_ARGUMENT) if log else server.own_log
     config = os.environ.get(f"ISTHMUS_{server.backend_name.upper()}_CONFIG")
     for given in listed(configs, BackendConfig):
         if given.option == BackendOption.PLATFORM:
@@ -65,9 +65,9 @@ def backend_create(server: LibraryServer, log: int, configs: int, out: int) -> N
             if key == "config_file_path":
                 config = value
             else:
-                server.say(LogLevel.INFO, f"platform option '{key}' means nothing here")
+                server.log(LogLevel.INFO, f"platform option '{key}' means nothing here")
         elif given.option == BackendOption.CUSTOM:
-            server.say(LogLevel.INFO, "custom config of the back end: it means nothing here")
+            server.log(LogLevel.INFO, "custom config of the back end: it means nothing here")
         elif given.option != BackendOption.ERROR_REPORTING:
             raise QnnError(Code.BACKEND_INVALID_CONFIG, "backend", f"it has no config {given.option}")
     try:

@@ -40,7 +40,7 @@ class ClientSystemContext:
     """A client's system context, with the descriptions of binaries that it has returned."""
 
     def __init__(self) -> None:
-        self.told: list[Any] = []
+        self.descriptions: list[Any] = []
 
 
 @serves("systemContextCreate")
@@ -73,13 +73,13 @@ def system_context_get_binary_info(
     try:
         info = qnn.SystemContext().get_binary_info(content)
     except QnnError as problem:
-        server.say(LogLevel.ERROR, f"systemContextGetBinaryInfo: {problem}")
+        server.log(LogLevel.ERROR, f"systemContextGetBinaryInfo: {problem}")
         return MALFORMED_BINARY
-    told = _Told(info)
-    context.told.append(told)
-    write_number(out, ctypes.addressof(told.info))
+    described = _DescribedBinary(info)
+    context.descriptions.append(described)
+    write_number(out, ctypes.addressof(described.info))
     if size:
-        write_number(size, ctypes.sizeof(told.info))
+        write_number(size, ctypes.sizeof(described.info))
     return None
 
 
@@ -115,7 +115,7 @@ serves("systemLogSetLogLevel")(log_set_log_level)
 serves("systemLogFree")(log_free)
 
 
-class _Told:
+class _DescribedBinary:
     """The C description of a binary, in version 1, which every client reads."""
 
     def __init__(self, info: qnn.BinaryInfo) -> None:

@@ -80,7 +80,7 @@ def _read_configs(server: LibraryServer, configs: int) -> _Configs:
             enabled = frozenset(_names(pointer(given, "enableGraphs")))
         elif given.option in list(ContextOption):
             name = ContextOption(given.option).name
-            server.say(LogLevel.INFO, f"context option {name}: understood, and without effect here")
+            server.log(LogLevel.INFO, f"context option {name}: understood, and without effect here")
         else:
             raise QnnError(Code.CONTEXT_INVALID_CONFIG, "context", f"it has no config {given.option}")
     if priority is not None and priority not in list(qnn.Priority):

@@ -30,7 +30,7 @@ MAX_OPTIONS = 256
 _REPORT = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
 
 
-def _told(call: Callable[[], int]) -> int:
+def _or_zero(call: Callable[[], int]) -> int:
     """Return the result of a call, or print the error and return 0 if it fails."""
     try:
         return call()
@@ -45,7 +45,7 @@ def _told(call: Callable[[], int]) -> int:
 @serves("TfLiteQnnDelegateCreate", failure=0)
 def create(server: LibraryServer, options: int) -> int:
     """Create a delegate; return the address of TFLite's structure, or null on error."""
-    return _told(lambda: _made(server, _options(options)))
+    return _or_zero(lambda: _made(server, _options(options)))
 
 
 def _made(server: LibraryServer, options: Options) -> int:
@@ -78,7 +78,7 @@ def delete(server: LibraryServer, address: int) -> int:
         server.endings.pop(address, None)
         return 0
 
-    return _told(end)
+    return _or_zero(end)
 
 
 def _options(address: int) -> Options:
@@ -136,7 +136,7 @@ def alloc_custom_mem(server: LibraryServer, nbytes: int, alignment: int) -> int:
             raise QnnError(Code.COMMON_MEM_ALLOC, what, f"it could not be allocated, aligned to {alignment}")
         return address
 
-    return _told(allocate)
+    return _or_zero(allocate)
 
 
 @serves("TfLiteQnnDelegateFreeCustomMem", failure=0)
@@ -154,7 +154,7 @@ def free_custom_mem(server: LibraryServer, address: int) -> int:
             to_standard_error(LogLevel.INFO, text)
         return 0
 
-    return _told(free)
+    return _or_zero(free)
 
 
 # -- performance and profiling -----------------------------------------------------------------------------------------
@@ -163,13 +163,13 @@ def free_custom_mem(server: LibraryServer, address: int) -> int:
 @serves("TfLiteQnnDelegateSetPerf", failure=0)
 def set_perf(server: LibraryServer, address: int, action: int) -> int:
     """Return whether a clock vote was understood; it has no effect here."""
-    return _told(lambda: int(bool(_performance_modes(server, address)) and action in (0, 1)))
+    return _or_zero(lambda: int(bool(_performance_modes(server, address)) and action in (0, 1)))
 
 
 @serves("TfLiteQnnDelegateUpdateHtpPerfMode", failure=0)
 def update_perf_mode(server: LibraryServer, address: int, mode: int) -> int:
     """Return whether a performance mode was understood."""
-    return _told(lambda: int(mode in _performance_modes(server, address)))
+    return _or_zero(lambda: int(mode in _performance_modes(server, address)))
 
 
 def _performance_modes(server: LibraryServer, address: int) -> list[int]:
@@ -193,16 +193,16 @@ def has_capability(server: LibraryServer, capability: int) -> int:
 def get_profiling_result(server: LibraryServer, address: int, out: int) -> int:
     """Write the events so far as a JSON list; it is valid until cleared or requested again."""
 
-    def tell() -> int:
+    def write_events() -> int:
         delegate = _delegate(server, address)
         events = () if delegate.profile is None else delegate.profile.get_events()
-        told = [{"name": event.name, "value": event.value, "unit": event.unit} for event in events]
-        content = json.dumps(told).encode()
+        listed = [{"name": event.name, "value": event.value, "unit": event.unit} for event in events]
+        content = json.dumps(listed).encode()
         kept = server.kept[-address] = ctypes.create_string_buffer(content, len(content))
         write(out, ProfilingResult(ctypes.addressof(kept), len(content)))
         return 0
 
-    return _told(tell)
+    return _or_zero(write_events)
 
 
 @serves("TfLiteQnnDelegateClearProfilingResult", failure=0)

@@ -70,7 +70,7 @@ class Dlc:
         The whole file.
     records
         The entries of its archive.
-    told, graphs
+    file_graphs, graphs
         Its graphs with the file's names, and with QNN's.
     kept, texts
         Objects that clients have pointers to.
@@ -78,7 +78,7 @@ class Dlc:
 
     data: memoryview
     records: Mapping[str, memoryview]
-    told: tuple[GraphEntry, ...]
+    file_graphs: tuple[GraphEntry, ...]
     graphs: tuple[GraphEntry, ...]
     kept: list[Any] = field(default_factory=list)
     texts: dict[str, Any] = field(default_factory=dict)
@@ -122,7 +122,7 @@ def serves_dlc(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
             try:
                 return call(server, *arguments)
             except _BadHandle as problem:
-                server.say(LogLevel.ERROR, f"{name}: {problem}")
+                server.log(LogLevel.ERROR, f"{name}: {problem}")
                 return INVALID_HANDLE
 
         serves(name)(guarded)
@@ -141,7 +141,7 @@ def _open(server: LibraryServer, data: memoryview, name: str, out: int) -> int |
         graphs = tuple(translated(graph, clean_names=True) for graph in contents.graphs)
         made = Dlc(data, dlc.records(data, name), contents.graphs, graphs)
     except QnnError as problem:
-        server.say(LogLevel.ERROR, f"systemDlcCreate: {problem}")
+        server.log(LogLevel.ERROR, f"systemDlcCreate: {problem}")
         return int(Code.COMMON_MEM_ALLOC)
     write_number(out, server.handles.add(made))
     return None

@@ -51,7 +51,7 @@ def get_composable_graph_info_handles(server: LibraryServer, handle: int, out: i
     known = object_of(server, handle, Dlc, "DLC")
     write_number(checked(out), 0)
     write_number(checked(count), 0, ctypes.c_uint32)
-    numbers = [server.handles.add(_described(server, handle, known, graph), handle) for graph in known.told]
+    numbers = [server.handles.add(_described(server, handle, known, graph), handle) for graph in known.file_graphs]
     if numbers:
         write_number(out, ctypes.addressof(known.keep((ctypes.c_uint64 * len(numbers))(*numbers))))
         write_number(count, len(numbers), ctypes.c_uint32)

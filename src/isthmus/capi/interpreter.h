@@ -209,11 +209,11 @@ static int beside(const char *file, char *path) {
 
 /* A regular file, opened without waiting for anybody. */
 static FILE *opened(const char *path) {
-  struct stat told;
+  struct stat status;
   errno = 0;
   int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (descriptor < 0) return NULL;
-  FILE *file = !fstat(descriptor, &told) && S_ISREG(told.st_mode) ? fdopen(descriptor, "r") : NULL;
+  FILE *file = !fstat(descriptor, &status) && S_ISREG(status.st_mode) ? fdopen(descriptor, "r") : NULL;
   if (!file) close(descriptor);
   return file;
 }

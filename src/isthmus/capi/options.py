@@ -23,9 +23,9 @@ def settings(server: LibraryServer, noun: str, custom: int) -> dict[Any, Any]:
     """Read the custom config of a graph, a context or a device."""
     reader = server.facet.configs.get(noun)
     if reader is None:
-        server.say(LogLevel.INFO, f"a custom config of a {noun}: it means nothing here")
+        server.log(LogLevel.INFO, f"a custom config of a {noun}: it means nothing here")
         return {}
-    return reader(checked(custom), server.say)
+    return reader(checked(custom), server.log)
 
 
 def get_property(server: LibraryServer, owner: Any, given: Property) -> None:

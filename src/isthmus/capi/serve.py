@@ -36,7 +36,7 @@ from isthmus.capi.handles import Handles
 from isthmus.capi.hints import in_c
 from isthmus.capi.records import ClientLog
 from isthmus.errors import Code, QnnError
-from isthmus.log import Log, LogLevel, deferred, tell
+from isthmus.log import Log, LogLevel, deferred, log_message
 from isthmus.qnn.asynchronous import replace_thread
 
 SERVING_ALL = ("QnnSystem", "cdsprpc", "QnnTFLiteDelegate", "QnnLpaiNetRunExtensions")
@@ -46,7 +46,7 @@ _servers: dict[int, LibraryServer] = {}
 """Servers by the address of their library's `leave` function, which is unique to each library."""
 
 
-def open(library: str, say: int, notify: int, forget: int, leave: int) -> LibraryServer:
+def open(library: str, log: int, notify: int, forget: int, leave: int) -> LibraryServer:
     """Return the server of a library that has just been loaded; all threads get the same one.
 
     The library ensures that only one thread is here at a time (``interpreter.h``).
@@ -55,7 +55,7 @@ def open(library: str, say: int, notify: int, forget: int, leave: int) -> Librar
     ----------
     library
         The library's name, without ``lib`` and ``.so``.
-    say
+    log
         Address of its function that passes a text to a client's log.
     notify
         Address of its function that notifies a client of the end of an execution.
@@ -65,7 +65,7 @@ def open(library: str, say: int, notify: int, forget: int, leave: int) -> Librar
         Address of its function that stops it from calling Python again.
     """
     if leave not in _servers:
-        _servers[leave] = LibraryServer(library, say, notify, forget, leave)
+        _servers[leave] = LibraryServer(library, log, notify, forget, leave)
     return _servers[leave]
 
 
@@ -79,14 +79,14 @@ class LibraryServer:
 
     Parameters
     ----------
-    library, say, notify, forget, leave
+    library, log, notify, forget, leave
         See `open`.
     """
 
-    def __init__(self, library: str, say: int = 0, notify: int = 0, forget: int = 0, leave: int = 0) -> None:
+    def __init__(self, library: str, log: int = 0, notify: int = 0, forget: int = 0, leave: int = 0) -> None:
         self.library = library
         self.handles = Handles()
-        self.log = Log(None, LogLevel.WARN)
+        self.own_log = Log(None, LogLevel.WARN)
         """The log for messages that belong to no object of the client."""
         self.validation = validation.Validation()
         """The record of a client's calls, if they are validated."""
@@ -96,9 +96,9 @@ class LibraryServer:
         """Functions that end objects of no backend if the client has not freed them."""
         self._once: dict[object, Any] = {}
         self._failures: dict[int, str] = {}
-        self._say = ctypes.CFUNCTYPE(
+        self._call_log = ctypes.CFUNCTYPE(
             None, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_char_p, ctypes.c_char_p
-        )(say) if say else None  # fmt: skip
+        )(log) if log else None  # fmt: skip
         self._notify = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64)(notify)
         # Both are called with the GIL held, which guards what they change.
         self._forget = ctypes.PYFUNCTYPE(None)(forget) if forget else None
@@ -150,7 +150,7 @@ class LibraryServer:
             # The library raises it again in the calling code; raised here, no code would catch it.
             raise problem
         text = "".join(traceback.format_exception(type(problem), problem, problem.__traceback__))
-        tell(logging.ERROR, f"{function.name} failed:\n{text}")
+        log_message(logging.ERROR, f"{function.name} failed:\n{text}")
         return int(Code.COMMON_GENERAL)
 
     def failed(self, function: str, problem: QnnError, expected: bool = False) -> int:
@@ -158,25 +158,25 @@ class LibraryServer:
         # Do not import the facet for this: that import may be what failed.
         problem = in_c(problem, vars(self).get("facet", CFacet()).hints)
         self._failures[int(problem.code)] = f"{function}: {problem}"
-        self.say(LogLevel.VERBOSE if expected else LogLevel.ERROR, f"{function}: {problem}")
+        self.log(LogLevel.VERBOSE if expected else LogLevel.ERROR, f"{function}: {problem}")
         return int(problem.code)
 
     def reason(self, code: int) -> str | None:
         """Return why a code was last returned."""
         return self._failures.get(code)
 
-    def say(self, level: LogLevel, text: str) -> None:
+    def log(self, level: LogLevel, text: str) -> None:
         """Send a message to all logs of the client, or to Python's if it has none."""
         logs = [log for _, log in self.handles.of_kind(ClientLog)]
         for log in logs:
             log(level, text)
         if not logs:
-            self.log(level, text)
+            self.own_log(level, text)
 
     def hand(self, callback: int, level: LogLevel, nanoseconds: int, text: str) -> None:
         """Call a client's log callback as C does: with a format and its arguments."""
-        if self._say is not None:
-            self._say(callback, int(level), nanoseconds, b"%s", text.encode(errors="backslashreplace"))
+        if self._call_log is not None:
+            self._call_log(callback, int(level), nanoseconds, b"%s", text.encode(errors="backslashreplace"))
 
     def notify(self, callback: int, parameter: int, error: int) -> None:
         """Call a client's callback for the end of an execution."""
@@ -214,7 +214,7 @@ class LibraryServer:
             if self._leave is not None:
                 self._leave()
                 self._leave = None
-                self.validation.tell()
+                self.validation.print_summary()
             for number, end in reversed(list(self.endings.items())):
                 try:
                     end()

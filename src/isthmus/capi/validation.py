@@ -26,7 +26,7 @@ from isthmus.capi.functions import serves
 from isthmus.capi.protocol import CONFIGS, CREATES, FREES, HANDLES, NEEDED
 from isthmus.capi.values import ClientTensorInfo
 from isthmus.errors import QnnError
-from isthmus.log import deferred, tell
+from isthmus.log import deferred, log_message
 
 if TYPE_CHECKING:
     from isthmus.capi.serve import LibraryServer
@@ -199,7 +199,7 @@ class Validation:
         begun.mistaken = True
         if len(self.mistakes) < MAX_MISTAKES:
             self.mistakes.append(f"{begun.label}: {rule}")
-            tell(logging.WARNING, self.mistakes[-1], logger=_logger)
+            log_message(logging.WARNING, self.mistakes[-1], logger=_logger)
 
     # -- arguments -----------------------------------------------------------------------------------------------------
 
@@ -320,7 +320,7 @@ class Validation:
                 "shared_bytes": self.shared_bytes,
             }
 
-    def tell(self) -> None:
+    def print_summary(self) -> None:
         """Print a summary at the end, and write the report to the user's file."""
         report = self.report()
         if not report["calls"]:

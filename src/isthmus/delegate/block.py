@@ -48,7 +48,7 @@ def functions() -> Functions:
 class Answering:
     """Addresses of the Python functions behind the compiled ones of a node; the same for all nodes."""
 
-    otherwise: int
+    fallback: int
     prepare: int = 0
     free: int = 0
 
@@ -66,7 +66,7 @@ _blocks: weakref.WeakSet[NodeBlock] = weakref.WeakSet()
 
 
 class NodeBlock:
-    """A block at a fixed address. Until it is pointed at a program, every call goes to `otherwise`.
+    """A block at a fixed address. Until it is pointed at a program, every call goes to `fallback`.
 
     Its memory stays until `release`: an interpreter that outlives Python still frees its nodes.
     """
@@ -77,7 +77,7 @@ class NodeBlock:
         self.is_answered = False
         """Whether the interpreter's free call was answered."""
         for place, value in (
-            (callback.OTHERWISE, answering.otherwise),
+            (callback.FALLBACK, answering.fallback),
             (callback.PREPARE, answering.prepare),
             (callback.FREE, answering.free),
             (callback.OWN, ownership.OWN),
@@ -107,7 +107,7 @@ class NodeBlock:
     @property
     def is_left(self) -> bool:
         """Whether the interpreter has freed the node and no longer uses the block."""
-        return self.is_answered or bool(self._words[callback.ENDED // 8] == callback.UNHEARD)
+        return self.is_answered or bool(self._words[callback.ENDED // 8] == callback.UNANSWERED)
 
     def point(self, call: NativeCall, operands: Sequence[BlockOperand]) -> None:
         """Make calls run a program on these operands; values in other memory are copied to tensors afterwards."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from isthmus.delegate import ownership, structures
 from isthmus.delegate.block import Answering
-from isthmus.engine.native.callback import DELEGATE_WORDS, SAID
+from isthmus.engine.native.callback import ANSWERED, DELEGATE_WORDS
 from isthmus.errors import QnnError
 from isthmus.system.shield import shielded
 
@@ -81,7 +81,7 @@ def _prepare(context: int, delegate: int) -> int:
     known = delegates.get(delegate)
     if known is None:
         raise RuntimeError("the delegate has been deleted, or is not one of isthmus")
-    return SAID + known._prepare(context)
+    return ANSWERED + known._prepare(context)
 
 
 def _begin(context: int, replaced: int) -> int:
@@ -95,7 +95,7 @@ def _node(act: Callable[[Partition], None]) -> Callable[[int, int], int]:
         if block not in partitions:
             raise RuntimeError("the node was not taken over")
         act(partitions[block][1])
-        return SAID + structures.OK
+        return ANSWERED + structures.OK
 
     return deed
 
@@ -106,14 +106,14 @@ def _free(context: int, block: int, answer: int) -> None:
         # Objects that ended with Python, or were given up before, need no further end.
         known = None if sys.is_finalizing() else partitions.get(block)
         if known is None:
-            said.value = SAID
+            said.value = ANSWERED
             return
         delegate, partition = known
         delegate._give_up(partition)
         partition.block.release()
         # The block is written to until it is answered, so its entry must keep it until then. No signal handler runs
         # within one assignment.
-        said.value, partition.block.is_answered = SAID, True
+        said.value, partition.block.is_answered = ANSWERED, True
         partitions.pop(block, None)
     except BaseException as problem:
         with suppress(BaseException):

@@ -38,7 +38,7 @@ class Surroundings:
 
     backend: qnn.Backend
     settings: DelegateSettings
-    say: Callable[[LogLevel, str], None]
+    log: Callable[[LogLevel, str], None]
     profile: qnn.Profile | None
 
 
@@ -110,7 +110,7 @@ class Partition:
         # Tensors that moved to other memory may have been the last users of memory that has been freed.
         custom_memory.end_freed()
         for tensor in registered:
-            self._around.say(LogLevel.INFO, f"Tensor {tensor} is successfully registered to shared memory.")
+            self._around.log(LogLevel.INFO, f"Tensor {tensor} is successfully registered to shared memory.")
         self._note_inner()
 
     def invoke(self) -> None:
@@ -159,7 +159,7 @@ class Partition:
                 continue
             self._noted.add(place)
             text = f"Tensor {index} is inside a partition: it is not registered to shared memory, and never written."
-            self._around.say(LogLevel.WARN, text)
+            self._around.log(LogLevel.WARN, text)
 
     def _resize(self, ready: ReadyGraph) -> None:
         """Set the shapes of results that the interpreter does not know."""
@@ -222,9 +222,9 @@ class Partition:
         try:
             cache.keep(path, context.prepare_offline())
         except QnnError as refusal:
-            self._around.say(LogLevel.WARN, f"Context binary of {self.name} is not kept: {refusal}")
+            self._around.log(LogLevel.WARN, f"Context binary of {self.name} is not kept: {refusal}")
         else:
-            self._around.say(LogLevel.INFO, f"Context binary of {self.name} is kept in {path.name}")
+            self._around.log(LogLevel.INFO, f"Context binary of {self.name} is kept in {path.name}")
 
     def _restored(self, kept: Path | None) -> qnn.Graph | None:
         """Return the graph from the model cache, if it is there and valid."""
@@ -238,9 +238,9 @@ class Partition:
             self._places(graph)
         except QnnError as refusal:
             self._end()
-            self._around.say(LogLevel.WARN, f"Context binary {kept.name} is not used: {refusal}")
+            self._around.log(LogLevel.WARN, f"Context binary {kept.name} is not used: {refusal}")
             return None
-        self._around.say(LogLevel.INFO, f"Context binary of {self.name} is taken from {kept.name}")
+        self._around.log(LogLevel.INFO, f"Context binary of {self.name} is taken from {kept.name}")
         self.plan = None
         return graph
 

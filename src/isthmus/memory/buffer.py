@@ -165,9 +165,9 @@ class Buffer:
             ending.run()
         self._release()
 
-    def when_gone(self, tell: Callable[..., object], *arguments: Any) -> None:
+    def when_gone(self, callback: Callable[..., object], *arguments: Any) -> None:
         """Call a function when the buffer is closed or collected; it may run again if it is interrupted."""
-        self._endings.append(Finalizer(self, tell, *arguments))
+        self._endings.append(Finalizer(self, callback, *arguments))
 
     def _release(self) -> None:
         """Release the underlying memory."""

@@ -292,7 +292,7 @@ class Context(Handle):
     def _quiet(self) -> None:
         if not self.executions.close(self.driver.seconds_to_finish):
             # Its accelerator is stopped or never finishes, or a client callback does not return.
-            self.driver.hasten()
+            self.driver.abort_now()
             self.executions.close(self.driver.seconds_to_finish)
 
     def _release(self) -> None:

@@ -106,24 +106,24 @@ class _Composition:
 
     def _run(self, fd: int) -> str:
         """Let a child process fill a descriptor; return an error message, or an empty string."""
-        told, telling = os.pipe()
+        read_end, write_end = os.pipe()
         passed: list[int] = []
         try:
-            passed += [isolated.passable(fd), isolated.passable(telling)]
+            passed += [isolated.passable(fd), isolated.passable(write_end)]
             command = isolated.command(CHILD, str(self._path), *map(str, passed), str(os.getpid()))
             child = subprocess.Popen(
                 command, env=isolated.environment() | {"OPENBLAS_NUM_THREADS": "1"}, pass_fds=passed,
                 start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             )  # fmt: skip
         except OSError as problem:
-            os.close(told)
+            os.close(read_end)
             rule = f"its process cannot be started: {problem.strerror}"
             raise QnnError(Code.COMMON_SYSTEM, self._what, rule) from None
         except Exception:
-            os.close(told)
+            os.close(read_end)
             raise
         finally:
-            for own in (telling, *passed):
+            for own in (write_end, *passed):
                 os.close(own)
         try:
             late = not self._ends(child.pid)
@@ -131,7 +131,7 @@ class _Composition:
             # Kill its process group too, before it is reaped and the id can be reused.
             os.killpg(child.pid, signal.SIGKILL)
             status = child.wait()
-            message = _message(told)
+            message = _message(read_end)
         if late:
             return f"it has not composed its graphs within {self._seconds:g} s"
         if status < 0:

@@ -166,17 +166,17 @@ def _tensor(tensor: Tensor) -> ComposedTensor:
     """Copy a tensor's whole description."""
     name = _text(tensor.v1.name, "tensor")
     try:
-        told = tensor_fields(tensor)
-        is_static = told.type == TensorKind.STATIC
-        if is_static and (told.mem_type != TensorMemType.RAW or (told.nbytes and not told.data)):
+        given = tensor_fields(tensor)
+        is_static = given.type == TensorKind.STATIC
+        if is_static and (given.mem_type != TensorMemType.RAW or (given.nbytes and not given.data)):
             raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, f"tensor '{name}'", "a STATIC tensor needs its data")
         data = None
-        if is_static or (told.type == TensorKind.APP_READWRITE and told.mem_type == TensorMemType.RAW and told.data):
-            data = read_array(told.data, np.uint8, (told.nbytes,)).data.toreadonly()
+        if is_static or (given.type == TensorKind.APP_READWRITE and given.mem_type == TensorMemType.RAW and given.data):
+            data = read_array(given.data, np.uint8, (given.nbytes,)).data.toreadonly()
     except BadPointer as problem:
         raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, f"tensor '{name}'", str(problem)) from None
-    encoding = None if told.encoding is None else EncodingEntry(**vars(told.encoding))
-    return ComposedTensor(name, told.type, told.dtype, told.dims, encoding, data, told.mem_type)
+    encoding = None if given.encoding is None else EncodingEntry(**vars(given.encoding))
+    return ComposedTensor(name, given.type, given.dtype, given.dims, encoding, data, given.mem_type)
 
 
 def _param(param: Param) -> tuple[str, Scalar | ComposedTensor]:

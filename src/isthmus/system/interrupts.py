@@ -139,7 +139,7 @@ class Finalizer(weakref.ref):  # type: ignore[type-arg]
     ----------
     owner
         The object whose end it waits for.
-    tell, arguments
+    callback, arguments
         The function to call and its arguments; they must not refer to the owner.
     at_exit
         Whether it also runs when the interpreter exits.
@@ -153,22 +153,22 @@ class Finalizer(weakref.ref):  # type: ignore[type-arg]
     gone
     """
 
-    __slots__ = ("_arguments", "_prompt", "_tell")
-    _tell: Callable[..., object]
+    __slots__ = ("_arguments", "_callback", "_prompt")
+    _callback: Callable[..., object]
     _arguments: tuple[Any, ...]
     _prompt: weakref.ref[Any]
 
-    def __new__(cls, owner: Any, tell: Callable[..., object], *arguments: Any, at_exit: bool = False) -> Finalizer:
+    def __new__(cls, owner: Any, callback: Callable[..., object], *arguments: Any, at_exit: bool = False) -> Finalizer:
         run_pending()
         # Weakref callbacks run newest first. The finalizer's own callback only appends to a deque, which is atomic;
         # then `prompt` runs it.
         prompt = weakref.ref(owner, run_pending)
         self = super().__new__(cls, owner, _gone.append)
-        self._tell, self._arguments, self._prompt = tell, arguments, prompt
+        self._callback, self._arguments, self._prompt = callback, arguments, prompt
         (_at_exit if at_exit else _waiting).add(self)
         return self
 
-    def __init__(self, owner: Any, tell: Callable[..., object], *arguments: Any, at_exit: bool = False) -> None:
+    def __init__(self, owner: Any, callback: Callable[..., object], *arguments: Any, at_exit: bool = False) -> None:
         super().__init__(owner, _gone.append)  # type: ignore[call-arg]
 
     __hash__ = object.__hash__
@@ -184,7 +184,7 @@ class Finalizer(weakref.ref):  # type: ignore[type-arg]
     def run(self) -> None:
         """Run the finalizer, unless it has completed."""
         if self.waits:
-            self._tell(*self._arguments)
+            self._callback(*self._arguments)
             self.forget()
 
     def forget(self) -> None:
@@ -219,7 +219,7 @@ def run_pending(reference: object = None) -> None:
             except Exception:
                 ending.forget()
                 raised = None
-                _tell_of(problem, ending)
+                _report(problem, ending)
         with suppress(ValueError):
             _gone.remove(ending)
         if raised is not None:
@@ -239,7 +239,7 @@ def _is_under_way(ending: Finalizer) -> bool:
     return False
 
 
-class _Told:
+class _Reported:
     """A callback whose exception Python itself reports, under this name.
 
     Python reports it to `sys.unraisablehook`, even if a client has replaced that: it is for errors that cannot be
@@ -265,9 +265,9 @@ class _Mortal:
     """An object that can be weakly referenced."""
 
 
-def _tell_of(problem: Exception, ending: Finalizer) -> None:
-    """Report a failed finalizer through `sys.unraisablehook` (`_Told`)."""
-    _Told(problem, f"{ending._tell!r}, which is given up")
+def _report(problem: Exception, ending: Finalizer) -> None:
+    """Report a failed finalizer through `sys.unraisablehook` (`_Reported`)."""
+    _Reported(problem, f"{ending._callback!r}, which is given up")
 
 
 def warn_forgotten(text: str) -> None:
@@ -275,7 +275,7 @@ def warn_forgotten(text: str) -> None:
     try:
         warnings.warn(text, ResourceWarning, stacklevel=3)
     except ResourceWarning as problem:
-        _Told(problem, "something that was forgotten")
+        _Reported(problem, "something that was forgotten")
 
 
 @atexit.register

@@ -79,12 +79,12 @@ def contents(path: str | os.PathLike[str], most: int) -> bytes:
     OSError: [Errno 27] larger than 0 bytes: '/proc/self/environ'
     """
     with opened(path) as stream:
-        told = os.fstat(stream.fileno()).st_size
-        content = stream.read(told + 1) if told <= most else b""
+        size = os.fstat(stream.fileno()).st_size
+        content = stream.read(size + 1) if size <= most else b""
         # Some files do not report their size, and a file may grow meanwhile.
-        while told <= most and len(content) <= most and (more := stream.read(_PIECE)):
+        while size <= most and len(content) <= most and (more := stream.read(_PIECE)):
             content += more
-    if told > most or len(content) > most:
+    if size > most or len(content) > most:
         raise OSError(errno.EFBIG, f"larger than {most:,} bytes", os.fspath(path))
     return content
 

@@ -43,7 +43,7 @@ Undo = Callable[[dict[str, Any]], tuple[str, dict[str, Any]]]
 _ANSWERS: Mapping[str, Mapping[str, type]] = {
     "hello": {"pid": int, "unconfined": list},
     "register": {"slots": list},
-    "open": {"lane": int},
+    "open": {"queue": int},
     "load": {"graphs": list},
 }
 """Required fields of the replies to calls. The other side has read foreign data and is not trusted."""
@@ -303,15 +303,15 @@ class Connection:
             )
         return gone(what, self.reason)
 
-    def watch_over(self, lane: int, bell: Bell) -> None:
+    def watch_over(self, queue: int, bell: Bell) -> None:
         """Notify the bell of a queue when the process ends."""
-        self._bells[lane] = bell
+        self._bells[queue] = bell
         if not self.alive:
             bell.hang_up()
 
-    def forget(self, lane: int) -> None:
+    def forget(self, queue: int) -> None:
         """Stop notifying the bell of a queue; safe to call again."""
-        self._bells.pop(lane, None)
+        self._bells.pop(queue, None)
 
     def end(self) -> None:
         """Ask the process to end, which it does at once, even during a computation. Does not wait."""

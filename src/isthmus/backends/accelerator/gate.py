@@ -23,10 +23,10 @@ from isthmus.system.shield import check
 class _Waiter:
     precedence: int
     number: int
-    lane: object = field(compare=False)
+    queue: object = field(compare=False)
     thread: int = field(compare=False)
     unit: bool = field(compare=False)
-    turn: threading.Lock = field(compare=False, default_factory=threading.Lock)
+    lock: threading.Lock = field(compare=False, default_factory=threading.Lock)
 
 
 class Gate:
@@ -46,7 +46,7 @@ class Gate:
         self._waiting: list[_Waiter] = []
         self._numbers = itertools.count()
 
-    def enter(self, lane: object, priority: int, seconds: float | None = None, unit: bool = True) -> bool:
+    def enter(self, queue: object, priority: int, seconds: float | None = None, unit: bool = True) -> bool:
         """Wait for a queue's lock, up to a time limit; return whether it was acquired.
 
         A thread that already holds the lock was interrupted before it could release it, and keeps it.
@@ -59,23 +59,23 @@ class Gate:
         me = threading.get_ident()
         try:
             with self._lock:
-                having = self._busy.get(lane)
+                having = self._busy.get(queue)
                 if having is not None and having[0] == me:
                     return True
                 if having is None and not self._waiting and self._has(unit):
-                    self._busy[lane] = me, unit
+                    self._busy[queue] = me, unit
                     return True
-                waiter = _Waiter(-priority, next(self._numbers), lane, me, unit)
-                waiter.turn.acquire()
+                waiter = _Waiter(-priority, next(self._numbers), queue, me, unit)
+                waiter.lock.acquire()
                 self._waiting.append(waiter)
                 self._admit()
             return self._wait(waiter, math.inf if seconds is None else seconds)
         except BaseException:
             try:
-                self._withdraw(lane)
+                self._withdraw(queue)
             except BaseException:
                 # Interrupted again.
-                self._withdraw(lane)
+                self._withdraw(queue)
                 raise
             raise
 
@@ -84,40 +84,40 @@ class Gate:
         patience = Patience(seconds)
         while True:
             left = patience.left()
-            if waiter.turn.acquire(timeout=max(0.0, min(left, CHUNK))):
+            if waiter.lock.acquire(timeout=max(0.0, min(left, CHUNK))):
                 return True
             check()
             with self._lock:
                 # A thread that released a queue may have been interrupted before it did this.
                 self._admit()
-                if self._is_busy_for(waiter.thread, waiter.lane):
+                if self._is_busy_for(waiter.thread, waiter.queue):
                     return True
                 if left <= 0:
                     self._waiting.remove(waiter)
                     return False
 
-    def leave(self, lane: object) -> None:
+    def leave(self, queue: object) -> None:
         """Release the lock of a queue; safe to call again, and without holding it."""
         with self._lock:
-            if self._is_busy_for(threading.get_ident(), lane):
-                del self._busy[lane]
+            if self._is_busy_for(threading.get_ident(), queue):
+                del self._busy[queue]
             if self._waiting:
                 self._admit()
 
-    def _withdraw(self, lane: object) -> None:
+    def _withdraw(self, queue: object) -> None:
         """Stop waiting for a queue's lock, and release it."""
         me = threading.get_ident()
         with self._lock:
             self._waiting = [waiter for waiter in self._waiting if waiter.thread != me]
-        self.leave(lane)
+        self.leave(queue)
 
     def _admit(self) -> None:
         for waiter in sorted(self._waiting):
-            if waiter.lane not in self._busy and self._has(waiter.unit):
-                self._busy[waiter.lane] = waiter.thread, waiter.unit
-            if self._is_busy_for(waiter.thread, waiter.lane):
+            if waiter.queue not in self._busy and self._has(waiter.unit):
+                self._busy[waiter.queue] = waiter.thread, waiter.unit
+            if self._is_busy_for(waiter.thread, waiter.queue):
                 self._waiting.remove(waiter)
-                waiter.turn.release()
+                waiter.lock.release()
 
     def _has(self, unit: bool) -> bool:
         """Return whether a unit is free, if one is needed."""
@@ -125,7 +125,7 @@ class Gate:
             return True
         return sum(taken for _, taken in self._busy.values()) < self._units
 
-    def _is_busy_for(self, thread: int, lane: object) -> bool:
+    def _is_busy_for(self, thread: int, queue: object) -> bool:
         """Return whether this thread holds the lock of a queue."""
-        having = self._busy.get(lane)
+        having = self._busy.get(queue)
         return having is not None and having[0] == thread

@@ -17,7 +17,7 @@ from isthmus.engine.native import loader
 from isthmus.engine.native.target import Target
 from isthmus.engine.native.target import host as host_target
 from isthmus.errors import Code, QnnError
-from isthmus.log import tell
+from isthmus.log import log_message
 from isthmus.memory.shareable import shared_file
 from isthmus.system.interrupts import FileDescriptor, Finalizer, own_fd, warn_forgotten
 from isthmus.system.shield import shielded
@@ -61,7 +61,7 @@ class Accelerator:
             raise
         for right in self.unconfined:
             text = f"The accelerator process {self.pid} keeps rights that it does not need: {right}"
-            tell(logging.WARNING, text)
+            log_message(logging.WARNING, text)
 
     @property
     def alive(self) -> bool:

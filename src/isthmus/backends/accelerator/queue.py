@@ -64,7 +64,7 @@ class Queue:
         self._address, self._span = page.address, page.span
         opening = request("open", [page.fd], _closing)
         page.close()
-        self._id: int = accelerator.answer(opening)["lane"]
+        self._id: int = accelerator.answer(opening)["queue"]
         self._ending = Finalizer(self, _reclaim, self._connection, self._id)
         self._connection.watch_over(self._id, page)
 
@@ -83,7 +83,7 @@ class Queue:
         if not self._connection.forked:
             self.accelerator.gate.leave(self)
 
-    def in_turn(self, do: Callable[[], _Result], priority: int = _NORMAL, seconds: float | None = None) -> _Result:
+    def under_lock(self, do: Callable[[], _Result], priority: int = _NORMAL, seconds: float | None = None) -> _Result:
         """Call a function, other than an execution, under this queue's lock."""
         try:
             try:
@@ -97,8 +97,8 @@ class Queue:
             raise
 
     @contextmanager
-    def turn(self, priority: int = _NORMAL, seconds: float | None = None) -> Iterator[None]:
-        """Hold this queue's lock inside the block; only safe off the main thread. Elsewhere use `in_turn`."""
+    def lock(self, priority: int = _NORMAL, seconds: float | None = None) -> Iterator[None]:
+        """Hold this queue's lock inside the block; only safe off the main thread. Elsewhere use `under_lock`."""
         try:
             self.enter(priority, seconds)
             yield
@@ -178,13 +178,13 @@ class Queue:
         if page is not None and not self._connection.forked:
             page.abort.value = page.request.value
 
-    def hasten(self) -> None:
+    def abort_now(self) -> None:
         """End the running execution now: abort it, or else kill the whole accelerator."""
         if self._connection.forked or not self._connection.alive:
             return
         self.abort()
         try:
-            self.in_turn(lambda: None, seconds=self.accelerator.deadlines.grace)
+            self.under_lock(lambda: None, seconds=self.accelerator.deadlines.grace)
         except QnnError as problem:
             if problem.code is not Code.GRAPH_TIMED_OUT:
                 raise
@@ -256,8 +256,8 @@ class Queue:
                 rule = f"has {len(graph.tensors)} inputs and outputs, {doorbell.MAX_IO} are the most"
                 raise QnnError(Code.COMMON_RESOURCE_UNAVAILABLE, f"graph '{name}'", rule)
             self.accelerator.provide((*graph.program.kernels, *SERVING), target)
-        load = lambda: self._control("load", [binary.fd], _unloading, lane=self._id, pools=pools)  # noqa: E731
-        return dict(zip(binary.graphs, self.in_turn(load)["graphs"], strict=True))
+        load = lambda: self._control("load", [binary.fd], _unloading, queue=self._id, pools=pools)  # noqa: E731
+        return dict(zip(binary.graphs, self.under_lock(load)["graphs"], strict=True))
 
     def rebind(self, graph: int, scratch: int) -> None:
         """Make a graph use other scratch memory; the caller holds this queue's lock."""
@@ -298,12 +298,12 @@ class Queue:
         """
         # When a backend is collected, its queues are closed before it can free its contexts.
         if self._ending.waits and not self._connection.forked:
-            self._close_in_turn()
+            self._close_under_lock()
         self._open, self._asked, self._unsettled = False, None, None
         self._connection.forget(self._id)
         self._ending.forget()
 
-    def _close_in_turn(self) -> None:
+    def _close_under_lock(self) -> None:
         try:
             if self._turn_to_close():
                 self._close_over_there()
@@ -319,7 +319,7 @@ class Queue:
             if self._connection.alive:
                 self._settle(seconds)
                 self._open, self._asked = False, None
-                self.accelerator.call("close", lane=self._id, seconds=seconds)
+                self.accelerator.call("close", queue=self._id, seconds=seconds)
         except QnnError as problem:
             # If the process is gone, nothing is left to close; and an earlier attempt may have been interrupted late.
             if problem.code not in (Code.COMMON_SYSTEM_COMMUNICATION, Code.CONTEXT_INVALID_HANDLE):
@@ -353,16 +353,16 @@ class Queue:
 
 
 def _closing(answer: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    return "close", {"lane": answer["lane"]}
+    return "close", {"queue": answer["queue"]}
 
 
 def _unloading(answer: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     return "unload", {"graphs": answer["graphs"]}
 
 
-def _reclaim(connection: Connection, lane: int) -> None:
+def _reclaim(connection: Connection, queue: int) -> None:
     """Close a queue that was collected. Called by the garbage collector: does not wait."""
-    connection.forget(lane)
+    connection.forget(queue)
     if connection.alive and not connection.forked:
-        connection.submit("close", lane=lane)
-        warn_forgotten("a context's lane was dropped without being closed")
+        connection.submit("close", queue=queue)
+        warn_forgotten("a context's queue was dropped without being closed")

@@ -69,18 +69,18 @@ class RemoteExecutor:
 
     Parameters
     ----------
-    lane
+    queue
         The queue to run it in.
     scratch, state
         Shared memory; None if the program needs none.
     """
 
     @shielded(release=lambda executor: executor.close())
-    def __init__(self, lane: Queue, program: Program, scratch: Window | None, state: Window | None) -> None:
+    def __init__(self, queue: Queue, program: Program, scratch: Window | None, state: Window | None) -> None:
         self.program = program
-        self._staging = SharedStaging(lane.accelerator)
+        self._staging = SharedStaging(queue.accelerator)
         self._staged: frozenset[int] = frozenset()
-        self._lane = lane
+        self._queue = queue
         self._io: RemoteIo | None = None
         pools = [
             _shared_pool(f"{what} of graph '{program.name}'", window)
@@ -89,7 +89,7 @@ class RemoteExecutor:
         self._scratch, self._state = (self._registered(pool) for pool in pools)
         try:
             with ContextBinary(to_bytes([GraphBinary(program)], _MAKER)) as binary:
-                self._number = lane.load(binary, (_number(self._scratch), _number(self._state)))[program.name]
+                self._number = queue.load(binary, (_number(self._scratch), _number(self._state)))[program.name]
         except Exception:
             self.close()
             raise
@@ -100,13 +100,13 @@ class RemoteExecutor:
         replaced, scratch = self._scratch, self._registered(shared)
 
         def rebind() -> None:
-            self._lane.rebind(self._number, _number(scratch))
+            self._queue.rebind(self._number, _number(scratch))
             self._scratch = scratch
 
         try:
-            self._lane.in_turn(rebind)
+            self._queue.under_lock(rebind)
         finally:
-            self._lane.accelerator.deregister(replaced if self._scratch is scratch else scratch)
+            self._queue.accelerator.deregister(replaced if self._scratch is scratch else scratch)
 
     def bound(self, windows: Sequence[Window]) -> RemoteIo:
         """Return memory for every input and output, checked and ready to be bound at once."""
@@ -115,7 +115,7 @@ class RemoteExecutor:
             window.check(f"memory of tensor '{info.name}'", info.nbytes)
         exact = [window.part(0, info.nbytes) for info, window in zip(infos, windows, strict=True)]
         shared = {index: span for index, window in enumerate(exact) if (span := _shared(window)) is not None}
-        registered = self._lane.accelerator.register(list(shared.values()))
+        registered = self._queue.accelerator.register(list(shared.values()))
         io = RemoteIo(infos, inputs, exact, dict(zip(shared, registered, strict=True)), self._staging)
         io.registered = registered
         self._staged |= io.copied
@@ -136,33 +136,33 @@ class RemoteExecutor:
         assert io is not None
         try:
             try:
-                self._lane.enter(_NORMAL)
-                self._lane.execute(self._number, io.slots, seconds, io.copies_in, io.copies_out)
+                self._queue.enter(_NORMAL)
+                self._queue.execute(self._number, io.slots, seconds, io.copies_in, io.copies_out)
             finally:
-                self._lane.leave()
+                self._queue.leave()
         except BaseException:
-            # Like `Queue.in_turn`, without the cost of its calls.
-            self._lane.leave()
+            # Like `Queue.under_lock`, without the cost of its calls.
+            self._queue.leave()
             raise
 
     def abort(self) -> None:
         """Abort the current run, if any."""
-        self._lane.abort()
+        self._queue.abort()
 
     def reset(self) -> None:
         """Write the initial state into state memory."""
-        self._lane.in_turn(lambda: self._lane.reset(self._number))
+        self._queue.under_lock(lambda: self._queue.reset(self._number))
 
     def close(self) -> None:
         """Deregister the memory; safe to call again."""
         for slots in (self._scratch, self._state):
-            self._lane.accelerator.deregister(slots)
+            self._queue.accelerator.deregister(slots)
         self._io = None
         self._staging.close()
 
     def _registered(self, pool: _Shared | None) -> Slots:
         """Register a pool and return its slots: one, or none for no pool."""
-        return self._lane.accelerator.register([] if pool is None else [pool])
+        return self._queue.accelerator.register([] if pool is None else [pool])
 
 
 def _number(slots: Slots) -> int:

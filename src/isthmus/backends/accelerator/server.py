@@ -45,10 +45,10 @@ class _Graph:
 
 
 @dataclass(eq=False)
-class _Lane:
+class _Queue:
     page: np.ndarray
     scratch: Buffer
-    block: np.ndarray = field(default_factory=lambda: np.zeros(doorbell.LANE_BYTES // 8, np.int64))
+    block: np.ndarray = field(default_factory=lambda: np.zeros(doorbell.QUEUE_BYTES // 8, np.int64))
     graphs: list[_Graph] = field(default_factory=list)
     thread: threading.Thread | None = None
 
@@ -99,8 +99,8 @@ class AcceleratorServer:
         self._made: _Service | None = None
         self._graphs: dict[int, _Graph] = {}
         self._free_numbers = list(range(MAX_GRAPHS - 1, -1, -1))
-        self._lanes: dict[int, _Lane] = {}
-        self._next_lane = 0
+        self._queues: dict[int, _Queue] = {}
+        self._next_queue = 0
         loader.use_only_what_is_given()
 
     def run(self) -> None:
@@ -151,10 +151,10 @@ class AcceleratorServer:
 
     def _quiet(self) -> Quiet:
         """Return a function that tells whether the executions that run now have ended."""
-        under_way = [(lane, lane.entered) for lane in self._lanes.values() if lane.entered != lane.left]
+        under_way = [(queue, queue.entered) for queue in self._queues.values() if queue.entered != queue.left]
 
         def over() -> bool:
-            return all(lane.left >= number for lane, number in under_way)
+            return all(queue.left >= number for queue, number in under_way)
 
         return over
 
@@ -195,24 +195,24 @@ class AcceleratorServer:
         if os.fstat(fds[0]).st_size < doorbell.PAGE_BYTES:
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, "doorbell", "it is too short")
         page = np.frombuffer(mmap.mmap(fds[0], doorbell.PAGE_BYTES), np.int64)
-        lane = _Lane(page, host(0))
-        arguments = page.ctypes.data, service.block.ctypes.data, doorbell.IDLE_SPINS, lane.block.ctypes.data
-        lane.thread = threading.Thread(target=service.serve, args=arguments, daemon=True)
+        queue = _Queue(page, host(0))
+        arguments = page.ctypes.data, service.block.ctypes.data, doorbell.IDLE_SPINS, queue.block.ctypes.data
+        queue.thread = threading.Thread(target=service.serve, args=arguments, daemon=True)
         try:
-            lane.thread.start()
+            queue.thread.start()
         except RuntimeError as problem:
             rule = f"the system starts no more threads: {problem}"
             raise QnnError(Code.COMMON_RESOURCE_UNAVAILABLE, "accelerator", rule) from None
-        self._next_lane += 1
-        self._lanes[self._next_lane] = lane
-        return {"lane": self._next_lane}
+        self._next_queue += 1
+        self._queues[self._next_queue] = queue
+        return {"queue": self._next_queue}
 
-    def _load(self, fds: list[int], lane: int, pools: list[int] | None = None) -> dict[str, Any]:
+    def _load(self, fds: list[int], queue: int, pools: list[int] | None = None) -> dict[str, Any]:
         """Load a binary and return the numbers of its graphs, in order.
 
         `pools` are the client's own scratch and state memory, for its only graph.
         """
-        here = self._lane(lane)
+        here = self._queue(queue)
         # Sealed contents were checked by the client; others may have changed since and are checked here, in a copy.
         graphs = binary.read(_immutable(fds[0]), verify=not binary.is_sealed(fds[0])).graphs
         if len(graphs) > len(self._free_numbers):
@@ -259,9 +259,9 @@ class AcceleratorServer:
         """Unload graphs that are not being executed."""
         for number in graphs:
             graph = self._graph(number)
-            for lane in self._lanes.values():
-                if graph in lane.graphs:
-                    lane.graphs.remove(graph)
+            for queue in self._queues.values():
+                if graph in queue.graphs:
+                    queue.graphs.remove(graph)
             self._forget(graph)
         return {}
 
@@ -273,16 +273,16 @@ class AcceleratorServer:
         self._graph(graph).executor.bind_scratch(self._service.memory.window(scratch))
         return {}
 
-    def _close(self, fds: list[int], lane: int) -> dict[str, Any]:
+    def _close(self, fds: list[int], queue: int) -> dict[str, Any]:
         """Close a queue that the client no longer uses."""
-        ended = self._lane(lane)
+        ended = self._queue(queue)
         assert ended.thread is not None
         if ended.thread.is_alive():
             self._service.end(ended.page.ctypes.data, 0, 0, 0)
             ended.thread.join(_SECONDS_TO_END)
             if ended.thread.is_alive():
-                raise QnnError(Code.COMMON_OPERATION_NOT_PERMITTED, f"lane {lane}", "it is still in use")
-        del self._lanes[lane]
+                raise QnnError(Code.COMMON_OPERATION_NOT_PERMITTED, f"queue {queue}", "it is still in use")
+        del self._queues[queue]
         for graph in ended.graphs:
             self._forget(graph)
         self._service.memory.release()
@@ -290,12 +290,12 @@ class AcceleratorServer:
 
     def _counts(self, fds: list[int]) -> dict[str, Any]:
         memory = 0 if self._made is None else len(self._made.memory)
-        return {"lanes": len(self._lanes), "graphs": len(self._graphs), "memory": memory}
+        return {"queues": len(self._queues), "graphs": len(self._graphs), "memory": memory}
 
-    def _lane(self, number: int) -> _Lane:
-        if number not in self._lanes:
-            raise QnnError(Code.CONTEXT_INVALID_HANDLE, f"lane {number} of the accelerator", "there is none")
-        return self._lanes[number]
+    def _queue(self, number: int) -> _Queue:
+        if number not in self._queues:
+            raise QnnError(Code.CONTEXT_INVALID_HANDLE, f"queue {number} of the accelerator", "there is none")
+        return self._queues[number]
 
     def _graph(self, number: int) -> _Graph:
         if number not in self._graphs:

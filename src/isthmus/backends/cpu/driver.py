@@ -91,8 +91,8 @@ class CpuGraphDriver(NativeGraphDriver):
     def __init__(self, graph: Graph, prepared: CompiledGraph | None = None) -> None:
         super().__init__(graph, prepared)
         # A binding may be closed while another one of the graph executes.
-        self._turn = ExecutionLock()
-        self._ledger = ExecutionCounts(self._turn)
+        self._lock = ExecutionLock()
+        self._counts = ExecutionCounts(self._lock)
         self._executor: Executor | None = None
         self._buffers: list[Buffer] = []
         self._own: list[Window] = []
@@ -116,7 +116,7 @@ class CpuGraphDriver(NativeGraphDriver):
         self.finalized = True
 
     def bind(self, memories: Memories) -> CpuBinding:
-        return CpuBinding(self, memories, self._ledger)
+        return CpuBinding(self, memories, self._counts)
 
     def place(self, index: int) -> Window | None:
         return self._own[index] if self._own else None
@@ -128,7 +128,7 @@ class CpuGraphDriver(NativeGraphDriver):
         return self._executor
 
     def native_call(self) -> NativeCall:
-        with self._turn:
+        with self._lock:
             executor = self.executor()
             self.bound = None
             return NativeCall(
@@ -136,15 +136,15 @@ class CpuGraphDriver(NativeGraphDriver):
             )
 
     def reset(self) -> None:
-        with self._turn:
+        with self._lock:
             self.executor().reset()
 
     def stats(self) -> GraphStats:
-        return self._ledger.stats()
+        return self._counts.stats()
 
     def close(self) -> None:
-        with self._turn:
-            self._ledger.close()
+        with self._lock:
+            self._counts.close()
             if self._executor is not None:
                 self._executor.close()
                 self._executor = self.bound = None
@@ -162,11 +162,11 @@ def _not_bound() -> int:
 class CpuBinding(BindingBase):
     """Memory for a graph on the CPU: all of it is used in place."""
 
-    def __init__(self, graph: CpuGraphDriver, memories: Memories, ledger: ExecutionCounts) -> None:
+    def __init__(self, graph: CpuGraphDriver, memories: Memories, counts: ExecutionCounts) -> None:
         self._graph = graph
         self._io: BoundIo | None = None
         self._native: Callable[[], int] = _not_bound
-        super().__init__(graph.what, memories, ledger)
+        super().__init__(graph.what, memories, counts)
 
     def _basis(self) -> object:
         return self._graph.executor()

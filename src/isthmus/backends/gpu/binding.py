@@ -45,7 +45,7 @@ class GpuBinding(BindingBase):
         self._copies_out: list[Copy] = []
         self._sides: list[HostSide] = []
         self._raw = ""
-        super().__init__(graph.what, memories, graph.ledger)
+        super().__init__(graph.what, memories, graph.counts)
 
     def _basis(self) -> object:
         return self._graph.loaded()
@@ -83,7 +83,7 @@ class GpuBinding(BindingBase):
             behind += last
         # Checks that may refuse go first, before anything is enqueued.
         ahead.sort(key=lambda command: command.kind is not commands.CommandKind.UNMAPPED)
-        graph.ledger.total.staging_execute_bytes += staging.reserved - before
+        graph.counts.total.staging_execute_bytes += staging.reserved - before
         self._use([*ahead, *loaded.launches(places), *behind], loaded)
         named = [(info.name, window) for info, window in zip(infos, windows, strict=True)]
         return traffic(infos, inputs, kinds), named
@@ -177,7 +177,7 @@ class GpuBinding(BindingBase):
                 limit.check(self._what)
             return self._timed_within(limit, lambda made, limits: made.timed(limits))
 
-        return self._in_turn(run)
+        return self._run_under_lock(run)
 
     def _timed_within(
         self,
@@ -210,13 +210,13 @@ class GpuBinding(BindingBase):
                 raise QnnError(Code.GRAPH_INVALID_TENSOR, which, rule, hint)
             return self._commands.enqueue(event.checked(wait_for, self._commands.context, self._what))
 
-        return self._in_turn(run)
+        return self._run_under_lock(run)
 
-    def hurry(self) -> None:
+    def abort_now(self) -> None:
         """Wait only a grace period longer for an execution in progress; may be called from any thread."""
         made = self._commands
         if made is not None:
-            made.hurry()
+            made.abort_now()
 
     def _forget(self) -> None:
         if self._commands is not None:

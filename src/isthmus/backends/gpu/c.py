@@ -8,7 +8,7 @@ from typing import Any
 
 from isthmus.backends.gpu import BACKEND_ID, INTERFACE_VERSION, options
 from isthmus.backends.gpu.options import GRAPH_OPTIONS, GpuGraphOption, GpuMemType
-from isthmus.backends.seam.facets import CFacet, Say
+from isthmus.backends.seam.facets import CFacet, LogFunction
 from isthmus.cabi.client import read
 
 
@@ -36,7 +36,7 @@ def _memory(address: int) -> options.GpuMemInfo:
     return options.GpuMemInfo(kind, given.buffer)
 
 
-def _graph(address: int, say: Say) -> dict[Any, Any]:
+def _graph(address: int, log: LogFunction) -> dict[Any, Any]:
     config = read(address, GpuGraphConfig)
     return {option: getattr(config, _field(option)) for option in GRAPH_OPTIONS}
 

@@ -192,7 +192,7 @@ class GpuContext(ContextDriver):
         try:
             for graph in graphs:
                 made.append(graph.made_on(here))
-            _in_turns([graph for graph in graphs if graph.has_state], partial(self._go, graphs, made, here))
+            _under_locks([graph for graph in graphs if graph.has_state], partial(self._go, graphs, made, here))
         finally:
             if self.opencl is not here:
                 for side in made:
@@ -203,7 +203,7 @@ class GpuContext(ContextDriver):
         """Switch this context and all its graphs to `here` atomically, unless an execution has left state meanwhile."""
         if any(graph.has_history for graph in graphs):
             return
-        left: list[Callable[[], object]] = [partial(graph.ledger.in_turn, graph.side.close) for graph in graphs]
+        left: list[Callable[[], object]] = [partial(graph.counts.under_lock, graph.side.close) for graph in graphs]
         left.append(self.memory.close)
         if self._followed is not None:
             left.append(self._followed.close)
@@ -255,10 +255,10 @@ class GpuContext(ContextDriver):
         self._graphs.clear()
 
 
-def _in_turns(graphs: Sequence[GpuGraphDriver], do: Callable[[], None]) -> None:
+def _under_locks(graphs: Sequence[GpuGraphDriver], do: Callable[[], None]) -> None:
     """Call `do` while none of `graphs` executes; recursive, because only ``with`` takes an execution lock."""
     if graphs:
-        graphs[0].ledger.in_turn(partial(_in_turns, graphs[1:], do))
+        graphs[0].counts.under_lock(partial(_under_locks, graphs[1:], do))
     else:
         do()
 

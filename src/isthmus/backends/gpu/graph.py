@@ -59,8 +59,8 @@ class GpuGraphDriver(GraphDriver):
         self._is_restored = program is not None
         self._closed = False
         self._preparing = threading.Lock()
-        self._turn = ExecutionLock()
-        self.ledger = ExecutionCounts(self._turn)
+        self._lock = ExecutionLock()
+        self.counts = ExecutionCounts(self._lock)
 
     @property
     def what(self) -> str:
@@ -122,7 +122,7 @@ class GpuGraphDriver(GraphDriver):
             context.opencl.check(self.what)
             program, side = self.program, self.side
             self.side = replace(side, loaded=self._load(context.opencl, program, side.staging))
-        self.ledger.total.staging_prepare_bytes = side.staging.reserved
+        self.counts.total.staging_prepare_bytes = side.staging.reserved
         self.finalized = True
 
     def _load(self, here: ClContext, program: KernelProgram, staging: DeviceStaging) -> DeviceProgram:
@@ -181,19 +181,19 @@ class GpuGraphDriver(GraphDriver):
         return GpuBinding(self, memories)
 
     def reset(self) -> None:
-        with self._turn:
+        with self._lock:
             self.loaded().reset()
 
     def stats(self) -> GraphStats:
-        return self.ledger.stats()
+        return self.counts.stats()
 
     def close(self) -> None:
         # An execution that waits for the device must not block this call for ever.
-        for binding in list(self.ledger.bindings):
+        for binding in list(self.counts.bindings):
             if isinstance(binding, GpuBinding):
-                binding.hurry()
-        with self._turn:
-            self.ledger.close()
+                binding.abort_now()
+        with self._lock:
+            self.counts.close()
             side = self.side
             side.close()
             # A client may keep handles and bindings long after it has freed them.

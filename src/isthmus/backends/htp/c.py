@@ -14,7 +14,7 @@ from typing import Any
 
 from isthmus.backends.htp import BACKEND_ID, INTERFACE_VERSION
 from isthmus.backends.htp.options import HtpDescriptor, HtpMemType
-from isthmus.backends.seam.facets import CFacet, Say, option_of
+from isthmus.backends.seam.facets import CFacet, LogFunction, option_of
 from isthmus.cabi.client import read
 from isthmus.cabi.types import UNDEFINED
 from isthmus.errors import Code
@@ -203,37 +203,37 @@ def _memory(address: int) -> HtpDescriptor:
     return HtpDescriptor(given.size, place.fd, place.offset, kind)
 
 
-def _graph(address: int, say: Say) -> dict[Any, Any]:
+def _graph(address: int, log: LogFunction) -> dict[Any, Any]:
     config = read(address, HtpGraphConfig)
     if config.option not in list(HtpGraphOption) and config.option != UNDEFINED:
         # HTP's own library accepts graph options with any number.
-        return _ignored("graph", config.option, say)
+        return _ignored("graph", config.option, log)
     option = option_of(HtpGraphOption, config.option, "HTP graph", Code.GRAPH_INVALID_ARGUMENT)
     value = _GRAPH_VALUES.get(option, lambda c: c.foldReluActivationIntoConvOff)(config)
-    return _logged(f"graph option {option.name} = {value}", say)
+    return _logged(f"graph option {option.name} = {value}", log)
 
 
-def _context(address: int, say: Say) -> dict[Any, Any]:
+def _context(address: int, log: LogFunction) -> dict[Any, Any]:
     number = read(address, c_uint32).value  # QnnHtpContext_CustomConfig_t begins with its option
     if number in _UNNAMED_CONTEXT_OPTIONS:
-        return _ignored("context", number, say)
+        return _ignored("context", number, log)
     option = option_of(HtpContextOption, number, "HTP context", Code.CONTEXT_INVALID_CONFIG)
-    return _logged(f"context option {option.name}", say)
+    return _logged(f"context option {option.name}", log)
 
 
-def _device(address: int, say: Say) -> dict[Any, Any]:
+def _device(address: int, log: LogFunction) -> dict[Any, Any]:
     config = read(address, HtpDeviceConfig)
     option = option_of(HtpDeviceOption, config.option, "HTP device", Code.DEVICE_INVALID_CONFIG)
-    return _logged(f"device option {option.name} = {_DEVICE_VALUES[option](config)}", say)
+    return _logged(f"device option {option.name} = {_DEVICE_VALUES[option](config)}", log)
 
 
-def _logged(option: str, say: Say) -> dict[Any, Any]:
-    say(LogLevel.INFO, f"HTP {option}: understood, and without effect here")
+def _logged(option: str, log: LogFunction) -> dict[Any, Any]:
+    log(LogLevel.INFO, f"HTP {option}: understood, and without effect here")
     return {}
 
 
-def _ignored(noun: str, option: int, say: Say) -> dict[Any, Any]:
-    say(LogLevel.WARN, f"HTP {noun} option {option} is not known here, and ignored")
+def _ignored(noun: str, option: int, log: LogFunction) -> dict[Any, Any]:
+    log(LogLevel.WARN, f"HTP {noun} option {option} is not known here, and ignored")
     return {}
 
 

@@ -84,16 +84,16 @@ class HtpContext(ContextDriver):
 
     configs = HtpContextConfigOption
 
-    def __init__(self, config: HtpConfig, lane: Queue) -> None:
+    def __init__(self, config: HtpConfig, queue: Queue) -> None:
         self.config = config
-        self.lane = lane
-        self.memory = HtpMemory(self.lane, config.reregistration)
+        self.queue = queue
+        self.memory = HtpMemory(self.queue, config.reregistration)
         self._graphs: list[HtpGraphDriver] = []
 
     def check(self, what: str) -> None:
         """Refuse use after the accelerator has died."""
-        if not self.lane.accelerator.alive:
-            raise self.lane.accelerator.gone(what)
+        if not self.queue.accelerator.alive:
+            raise self.queue.accelerator.gone(what)
 
     def get_config(self, option: IntEnum) -> Any:
         assert option is HtpContextConfigOption.REREGISTRATION
@@ -124,7 +124,7 @@ class HtpContext(ContextDriver):
     def restore(self, binary: Source) -> Sequence[HtpGraphDriver]:
         with ContextBinary(binary, "htp") as content:
             found = [(native.outline(entry), native.restored(entry)) for entry in content.graphs.values()]
-            numbers = self.lane.load(content)
+            numbers = self.queue.load(content)
         for graph, prepared in found:
             self._graphs.append(HtpGraphDriver(self, graph, prepared))
             self._graphs[-1].loaded(numbers[graph.name])
@@ -132,13 +132,13 @@ class HtpContext(ContextDriver):
 
     @property
     def seconds_to_finish(self) -> float:
-        return self.lane.accelerator.deadlines.closing
+        return self.queue.accelerator.deadlines.closing
 
-    def hasten(self) -> None:
-        self.lane.hasten()
+    def abort_now(self) -> None:
+        self.queue.abort_now()
 
     def close(self) -> None:
-        self.lane.close()
+        self.queue.close()
         for graph in self._graphs:
             graph.close()
         self.memory.close()

@@ -22,24 +22,24 @@ if TYPE_CHECKING:
     from isthmus.backends.htp.driver import HtpContext
 
 
-class LaneTurn:
+class QueueLock:
     """A graph's execution lock: that of its context's queue, taken with the graph's current priority."""
 
-    def __init__(self, lane: Queue, priority: int) -> None:
-        self._lane, self.priority = lane, priority
+    def __init__(self, queue: Queue, priority: int) -> None:
+        self._queue, self.priority = queue, priority
 
     def __enter__(self) -> None:
         try:
-            self._lane.enter(self.priority)
+            self._queue.enter(self.priority)
         except BaseException:
-            self._lane.leave()
+            self._queue.leave()
             raise
 
     def __exit__(self, *exception: object) -> None:
-        self._lane.leave()
+        self._queue.leave()
 
-    def forsake(self) -> None:
-        self._lane.leave()
+    def release_if_held(self) -> None:
+        self._queue.leave()
 
 
 class HtpGraphDriver(NativeGraphDriver):
@@ -49,19 +49,19 @@ class HtpGraphDriver(NativeGraphDriver):
         super().__init__(graph, prepared, context.config.threads)
         self.context = context
         # It holds the priority, not the graph: that would be a reference cycle.
-        self.turn = LaneTurn(context.lane, GraphDriver.priority)
-        self.ledger = ExecutionCounts(self.turn)
-        self.staging = SharedStaging(context.lane.accelerator)
+        self.lock = QueueLock(context.queue, GraphDriver.priority)
+        self.counts = ExecutionCounts(self.lock)
+        self.staging = SharedStaging(context.queue.accelerator)
         self.number = -1
         """Its number in the accelerator."""
 
     @property  # type: ignore[override]
     def priority(self) -> int:
-        return self.turn.priority
+        return self.lock.priority
 
     @priority.setter
     def priority(self, priority: int) -> None:
-        self.turn.priority = priority
+        self.lock.priority = priority
 
     def finalize(self) -> None:
         self.context.check(self.what)
@@ -69,7 +69,7 @@ class HtpGraphDriver(NativeGraphDriver):
         self._reserve()
         try:
             with ContextBinary(to_bytes([binary], "htp")) as content:
-                self.loaded(self.context.lane.load(content)[self.graph.name])
+                self.loaded(self.context.queue.load(content)[self.graph.name])
         except Exception:
             self.staging.close()
             raise
@@ -78,7 +78,7 @@ class HtpGraphDriver(NativeGraphDriver):
         """Record that the accelerator has loaded the graph."""
         self.number = number
         self._reserve()
-        self.ledger.total.staging_prepare_bytes = self.staging.nbytes
+        self.counts.total.staging_prepare_bytes = self.staging.nbytes
         self.finalized = True
 
     def _reserve(self) -> None:
@@ -87,22 +87,22 @@ class HtpGraphDriver(NativeGraphDriver):
         self.staging.reserve(self.info.tensors, raw)
 
     def bind(self, memories: Memories) -> HtpBinding:
-        return HtpBinding(self, memories, self.ledger)
+        return HtpBinding(self, memories, self.counts)
 
     def reset(self) -> None:
         self.context.check(self.what)
-        self.ledger.in_turn(lambda: self.context.lane.reset(self.number))
+        self.counts.under_lock(lambda: self.context.queue.reset(self.number))
 
     def stats(self) -> GraphStats:
-        return self.ledger.stats()
+        return self.counts.stats()
 
     def close(self) -> None:
         # The queue is closed, and a thread that still holds its lock releases it soon; in a forked process no thread
         # holds it.
-        if self.context.lane.accelerator.forked:
-            self.ledger.close()
+        if self.context.queue.accelerator.forked:
+            self.counts.close()
         else:
-            self.context.lane.in_turn(self.ledger.close)
+            self.context.queue.under_lock(self.counts.close)
         self.staging.close()
         super().close()
 
@@ -110,11 +110,11 @@ class HtpGraphDriver(NativeGraphDriver):
 class HtpBinding(BindingBase):
     """Memory for a graph in the accelerator: registered memory by its slot there, raw memory by a copy."""
 
-    def __init__(self, graph: HtpGraphDriver, memories: Memories, ledger: ExecutionCounts) -> None:
+    def __init__(self, graph: HtpGraphDriver, memories: Memories, counts: ExecutionCounts) -> None:
         self._graph = graph
-        self._lane = graph.context.lane
+        self._queue = graph.context.queue
         self._begun = 0.0
-        super().__init__(graph.what, memories, ledger)
+        super().__init__(graph.what, memories, counts)
 
     def _basis(self) -> object:
         self._graph.context.check(self._what)
@@ -136,22 +136,22 @@ class HtpBinding(BindingBase):
         }
         before = graph.staging.nbytes
         self._io = io = RemoteIo(infos, inputs, windows, known, graph.staging)
-        graph.ledger.total.staging_execute_bytes += graph.staging.nbytes - before
+        graph.counts.total.staging_execute_bytes += graph.staging.nbytes - before
         kinds = [None if index in io.copied else "shared" for index in range(len(infos))]
         return traffic(infos, inputs, kinds), [(info.name, window) for info, window in zip(infos, windows, strict=True)]
 
     def close(self) -> None:
-        if not self._lane.accelerator.forked:
+        if not self._queue.accelerator.forked:
             super().close()
 
     def _run_within(self, limit: ExecutionDeadline) -> None:
-        with limit.watched(self._lane.abort):
+        with limit.watched(self._queue.abort):
             self._run(limit.left)
 
     def _run(self, seconds: float | None = None) -> None:
         io = self._io
-        self._lane.execute(self._graph.number, io.slots, seconds, io.copies_in, io.copies_out)
+        self._queue.execute(self._graph.number, io.slots, seconds, io.copies_in, io.copies_out)
         if self._begun:
-            total = self._graph.ledger.total
+            total = self._graph.counts.total
             total.first_execution_us = total.first_execution_us or (time.perf_counter() - self._begun) * 1e6
             self._begun = 0.0

@@ -75,15 +75,15 @@ class HtpMemory(RegistrationTable[HtpRegistration]):
 
     Parameters
     ----------
-    lane
+    queue
         The queue of the accelerator that needs to see it.
     policy
         What to do about a location that is already registered.
     """
 
-    def __init__(self, lane: Queue, policy: Reregistration) -> None:
+    def __init__(self, queue: Queue, policy: Reregistration) -> None:
         super().__init__()
-        self._lane = lane
+        self._queue = queue
         self.policy = policy
 
     def _entry(self, what: str, descriptor: MemDescriptor) -> HtpRegistration:
@@ -94,7 +94,7 @@ class HtpMemory(RegistrationTable[HtpRegistration]):
         return made
 
     def _share(self, entries: Sequence[HtpRegistration]) -> None:
-        slots = self._lane.accelerator.register([entry.part.shared for entry in entries])
+        slots = self._queue.accelerator.register([entry.part.shared for entry in entries])
         for entry, slot in zip(entries, slots, strict=True):
             entry.slot, entry.slots = slot, slots
 
@@ -115,8 +115,8 @@ class HtpMemory(RegistrationTable[HtpRegistration]):
 
     def _forget(self, registration: HtpRegistration) -> None:
         """Deregister the memory from the accelerator, after a running execution."""
-        if registration.slot >= 0 and self._lane.accelerator.alive:
-            self._lane.in_turn(lambda: self._lane.accelerator.deregister([registration.slot]))
+        if registration.slot >= 0 and self._queue.accelerator.alive:
+            self._queue.under_lock(lambda: self._queue.accelerator.deregister([registration.slot]))
             registration.slot = -1
         super()._forget(registration)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from isthmus.backends.lpai import BACKEND_ID, INTERFACE_VERSION, options
 from isthmus.backends.lpai.options import LpaiContextOption, LpaiGraphOption
-from isthmus.backends.seam.facets import CFacet, Say, option_of
+from isthmus.backends.seam.facets import CFacet, LogFunction, option_of
 from isthmus.cabi.client import checked, pointer, read, text, write, write_number
 from isthmus.errors import Code, QnnError
 from isthmus.log import LogLevel
@@ -79,7 +79,7 @@ _GRAPH_VALUES: dict[IntEnum, tuple[type[ctypes.Structure], Callable[[Any], Any]]
 }
 
 
-def _graph(address: int, say: Say) -> dict[Any, Any]:
+def _graph(address: int, log: LogFunction) -> dict[Any, Any]:
     config = read(address, LpaiCustom)
     option = option_of(LpaiGraphOption, config.option, "LPAI graph", Code.GRAPH_INVALID_ARGUMENT)
     if option is LpaiGraphOption.RESET_STATE:
@@ -88,14 +88,14 @@ def _graph(address: int, say: Say) -> dict[Any, Any]:
     return {option: value(read(config.value or 0, kind))}
 
 
-def _context(address: int, say: Say) -> dict[Any, Any]:
+def _context(address: int, log: LogFunction) -> dict[Any, Any]:
     given = read(address, LpaiCustom)
     option = option_of(LpaiContextOption, given.option, "LPAI context", Code.CONTEXT_INVALID_CONFIG)
     if option is LpaiContextOption.MODEL_BUFFER_MEM_TYPE:
         return {option: read(given.value or 0, c_uint32).value}
     named = text(given.value or 0)
     if named is not None:
-        say(LogLevel.INFO, f"graph '{named}' is to run in an island: so do all of its context")
+        log(LogLevel.INFO, f"graph '{named}' is to run in an island: so do all of its context")
     return {option: True}
 
 

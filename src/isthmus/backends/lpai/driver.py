@@ -106,7 +106,7 @@ class LpaiContext(ContextDriver):
 
     def __init__(self, backend: LpaiBackend) -> None:
         self.backend = backend
-        self.turn = FairLock()
+        self.lock = FairLock()
         self._settings: dict[LpaiContextOption, Any] = {
             LpaiContextOption.MODEL_BUFFER_MEM_TYPE: backend.config.mem_type,
             LpaiContextOption.ENABLE_ISLAND: False,
@@ -114,7 +114,7 @@ class LpaiContext(ContextDriver):
         self._graphs: list[LpaiGraphDriver] = []
         self._shared = SharedBuffers(backend.remote)
         self._opening = threading.Lock()
-        self._lane: Queue | None = None
+        self._queue: Queue | None = None
         self._closed = False
 
     @property
@@ -203,24 +203,24 @@ class LpaiContext(ContextDriver):
         with self._opening:
             if self._closed:
                 raise QnnError(Code.CONTEXT_INVALID_HANDLE, "LPAI context", "it has been freed")
-            if self._lane is None:
-                self._lane = self.backend.device.open_queue()
-        return RemoteExecutor(self._lane, program, scratch, persistent)
+            if self._queue is None:
+                self._queue = self.backend.device.open_queue()
+        return RemoteExecutor(self._queue, program, scratch, persistent)
 
     @property
     def seconds_to_finish(self) -> float | None:
-        return None if self._lane is None else self._lane.accelerator.deadlines.closing
+        return None if self._queue is None else self._queue.accelerator.deadlines.closing
 
-    def hasten(self) -> None:
-        if self._lane is not None:
-            self._lane.hasten()
+    def abort_now(self) -> None:
+        if self._queue is not None:
+            self._queue.abort_now()
 
     def close(self) -> None:
         with self._opening:
             self._closed = True
         # First: this ends a stuck execution and so releases the execution lock that the graphs wait for.
-        if self._lane is not None:
-            self._lane.close()
+        if self._queue is not None:
+            self._queue.close()
         for graph in self._graphs:
             graph.close()
         self._shared.close()

@@ -68,13 +68,13 @@ class LpaiGraphDriver(NativeGraphDriver):
             "until it is replaced or the context is freed",
             LpaiGraphOption.SCRATCH_MEM,
             self.what,
-            group=context.turn,
+            group=context.lock,
         )
         self._persistent = GraphPool(
             "persistent memory", "until its context is freed", LpaiGraphOption.PERSISTENT_MEM, self.what
         )
-        self._turn = context.turn
-        self._ledger = ExecutionCounts(self._turn)
+        self._lock = context.lock
+        self._counts = ExecutionCounts(self._lock)
         self._model: LpaiModel | None = None
         self._executor: Executor | RemoteExecutor | None = None
         self.bound: LpaiBinding | None = None
@@ -188,7 +188,7 @@ class LpaiGraphDriver(NativeGraphDriver):
         """Set a pool of the graph, after a running execution; the previous memory is held until the change is final."""
         self._structure(memory, Mem)
         required = self.required(pool)
-        with self._turn:
+        with self._lock:
             if pool is self._persistent and self.finalized:
                 raise QnnError(
                     Code.GRAPH_FINALIZED,
@@ -210,7 +210,7 @@ class LpaiGraphDriver(NativeGraphDriver):
             pool.present = taken
 
         def undo() -> None:
-            with self._turn:
+            with self._lock:
                 if pool.present is taken:
                     if self._executor is not None:
                         self._bring(before)
@@ -253,7 +253,7 @@ class LpaiGraphDriver(NativeGraphDriver):
 
     def finalize(self) -> None:
         program = self.program
-        with self._turn:
+        with self._lock:
             if self.finalized:
                 raise QnnError(Code.GRAPH_FINALIZED, self.what, "it is finalized already")
             scratch, persistent = self._provided(self._scratch), self._provided(self._persistent)
@@ -294,7 +294,7 @@ class LpaiGraphDriver(NativeGraphDriver):
         return scratch.part(offsets[index], self.info.tensors[index].nbytes)
 
     def bind(self, memories: Memories) -> LpaiBinding:
-        return LpaiBinding(self, memories, self._ledger)
+        return LpaiBinding(self, memories, self._counts)
 
     def checked_io(self, index: int, memory: TensorMemory | None) -> tuple[Window, str]:
         """Return the memory of an input or output, checked, and its kind."""
@@ -315,18 +315,18 @@ class LpaiGraphDriver(NativeGraphDriver):
         return window, "raw" if memory.registration is None else "shared"
 
     def reset(self) -> None:
-        with self._turn:
+        with self._lock:
             self.executor().reset()
 
     def stats(self) -> GraphStats:
-        stats = self._ledger.stats()
+        stats = self._counts.stats()
         executor = self._executor
         staging = executor.staging_bytes if isinstance(executor, RemoteExecutor) else 0
         return replace(stats, staging_execute_bytes=staging)
 
     def close(self) -> None:
-        with self._turn:
-            self._ledger.close()
+        with self._lock:
+            self._counts.close()
             if self._executor is not None:
                 self._executor.close()
                 self._executor = self.bound = self._brought = None
@@ -350,11 +350,11 @@ class LpaiBinding(BindingBase):
 
     judges_pools = True
 
-    def __init__(self, graph: LpaiGraphDriver, memories: Memories, ledger: ExecutionCounts) -> None:
+    def __init__(self, graph: LpaiGraphDriver, memories: Memories, counts: ExecutionCounts) -> None:
         self._graph = graph
         self._io: BoundIo | RemoteIo | None = None
         self._native: Callable[[], int | None] = _not_bound
-        super().__init__(graph.what, memories, ledger)
+        super().__init__(graph.what, memories, counts)
 
     def _bind(self) -> tuple[Traffic, list[tuple[str, Window]]]:
         graph, infos, inputs = self._graph, self._graph.info.tensors, len(self._graph.info.inputs)

@@ -22,12 +22,12 @@ from isthmus.memory import Window, holds
 _Result = TypeVar("_Result")
 
 
-class Turn(Protocol):
+class LockLike(Protocol):
     """What serializes executions: a lock, or a queue of an accelerator.
 
     Take it by ``with`` only: between the return of an `acquire` and the ``try`` after it, a signal handler may raise,
     and the lock would be held forever. If its release is not a single C call, a handler may also raise before that. So
-    after an exception call `forsake`.
+    after an exception call `release_if_held`.
     """
 
     def __enter__(self) -> Any:
@@ -36,7 +36,7 @@ class Turn(Protocol):
     def __exit__(self, *exception: Any) -> Any:
         """Release the lock."""
 
-    def forsake(self) -> None:
+    def release_if_held(self) -> None:
         """Release the lock if this thread still holds it."""
 
 
@@ -45,12 +45,12 @@ class ExecutionCounts:
 
     Parameters
     ----------
-    turn
+    lock
         The graph's execution lock.
     """
 
-    def __init__(self, turn: Turn) -> None:
-        self.turn = turn
+    def __init__(self, lock: LockLike) -> None:
+        self.lock = lock
         self.total = GraphStats()
         # Weak references: a binding that an interrupt took from its caller is collected; its counts stay here.
         self.bindings: weakref.WeakSet[BindingBase] = weakref.WeakSet()
@@ -58,13 +58,13 @@ class ExecutionCounts:
         self.abandoned: deque[BindingBase] = deque()
         """Bindings without an owner, to be ended under the lock the next time it is taken."""
 
-    def in_turn(self, do: Callable[[], _Result]) -> _Result:
+    def under_lock(self, do: Callable[[], _Result]) -> _Result:
         """Call a function under the execution lock."""
         try:
-            with self.turn:
+            with self.lock:
                 return do()
         except BaseException:
-            self.turn.forsake()
+            self.lock.release_if_held()
             raise
 
     def sweep(self) -> None:
@@ -74,7 +74,7 @@ class ExecutionCounts:
 
     def stats(self) -> GraphStats:
         """Return the statistics so far."""
-        return self.in_turn(self._stats)
+        return self.under_lock(self._stats)
 
     def _stats(self) -> GraphStats:
         self.sweep()
@@ -120,25 +120,25 @@ class BindingBase(DriverBinding):
         The graph, for messages.
     memories
         The client's memory.
-    ledger
+    counts
         Where executions are counted.
     """
 
     judges_pools = False
     """Whether `_bind` itself refuses memory that belongs to a pool, because it knows its own pools."""
 
-    def __init__(self, what: str, memories: Memories, ledger: ExecutionCounts) -> None:
+    def __init__(self, what: str, memories: Memories, counts: ExecutionCounts) -> None:
         self.memories: tuple[TensorMemory | None, ...] = tuple(memories)
         self._what = what
-        self._turn = ledger.turn
-        self._ledger = ledger
+        self._lock = counts.lock
+        self._graph_counts = counts
         self._epoch = -1
         self._running = False
         self._counts = _Counts(self)
         self._uses: list[holds.Hold] = []
         self._windows: Sequence[tuple[str, Window]] = ()
         self._made_from: object | None = None
-        ledger.in_turn(self._renew)
+        counts.under_lock(self._renew)
 
     @abstractmethod
     def _bind(self) -> tuple[Traffic, Sequence[tuple[str, Window]]]:
@@ -161,7 +161,7 @@ class BindingBase(DriverBinding):
 
     def execute(self, limit: ExecutionDeadline | None = None) -> None:
         try:
-            with self._turn:
+            with self._lock:
                 try:
                     # First, so that anyone who claims this memory from now on finds it in use.
                     self._running = True
@@ -177,10 +177,10 @@ class BindingBase(DriverBinding):
                 finally:
                     self._running = False
         except BaseException:
-            self._turn.forsake()
+            self._lock.release_if_held()
             raise
 
-    def _in_turn(self, run: Callable[[], _Result]) -> _Result:
+    def _run_under_lock(self, run: Callable[[], _Result]) -> _Result:
         """Run once in another way than `execute`, with the same checks and counts."""
 
         def checked() -> _Result:
@@ -194,35 +194,35 @@ class BindingBase(DriverBinding):
             finally:
                 self._running = False
 
-        return self._ledger.in_turn(checked)
+        return self._graph_counts.under_lock(checked)
 
     @property
     def stats(self) -> GraphStats:
-        return self._ledger.in_turn(self._stats)
+        return self._graph_counts.under_lock(self._stats)
 
     def _stats(self) -> GraphStats:
-        self._ledger.settle()
+        self._graph_counts.settle()
         return replace(self._counts.own, in_place_bytes=dict(self._counts.own.in_place_bytes))
 
     def close(self) -> None:
         self.closed = True
-        self._ledger.in_turn(self.end)
+        self._graph_counts.under_lock(self.end)
 
     def abandon(self) -> None:
         self._release_uses()
-        # An ended binding must not be queued: it and the ledger would keep each other alive. One whose close was
+        # An ended binding must not be queued: it and the counts would keep each other alive. One whose close was
         # interrupted has not ended.
-        if self in self._ledger.bindings:
-            self._ledger.abandoned.append(self)
+        if self in self._graph_counts.bindings:
+            self._graph_counts.abandoned.append(self)
 
     def end(self) -> None:
         """Close the binding; the caller holds the execution lock."""
-        self._ledger.settle()
+        self._graph_counts.settle()
         self._release_uses()
         self._epoch, self._made_from = -1, None
         self._forget()
         # Last: if this is interrupted before, it is repeated.
-        self._ledger.bindings.discard(self)
+        self._graph_counts.bindings.discard(self)
 
     def _forget(self) -> None:
         """Release what `_bind` has made; the caller holds the execution lock. Safe to call again."""
@@ -233,8 +233,8 @@ class BindingBase(DriverBinding):
         self._epoch = -1
         if self.closed:
             raise QnnError(Code.GRAPH_INVALID_ARGUMENT, f"binding of {self._what}", "it is closed")
-        self._ledger.sweep()
-        self._ledger.settle()
+        self._graph_counts.sweep()
+        self._graph_counts.settle()
         for memory in self.memories:
             if memory is not None:
                 memory.check_there(f"memory of {self._what}")
@@ -250,9 +250,9 @@ class BindingBase(DriverBinding):
         self._made_from = None
         traffic, self._windows = self._bind()
         self._counts.traffic = traffic
-        self._ledger.bindings.add(self)
-        if self._counts not in self._ledger.counts:
-            self._ledger.counts.append(self._counts)
+        self._graph_counts.bindings.add(self)
+        if self._counts not in self._graph_counts.counts:
+            self._graph_counts.counts.append(self._counts)
         self._release_uses()
         alive = weakref.ref(self)
 

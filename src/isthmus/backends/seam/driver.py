@@ -362,11 +362,11 @@ class ContextDriver(Configurable, ABC):
     def seconds_to_finish(self) -> float | None:
         """Seconds that a running asynchronous execution may take when its context is freed; None for no limit.
 
-        A backend with a limit also implements `hasten`.
+        A backend with a limit also implements `abort_now`.
         """
         return None
 
-    def hasten(self) -> None:
+    def abort_now(self) -> None:
         """End the running execution, by force if necessary; its caller gets an error."""
 
     @abstractmethod

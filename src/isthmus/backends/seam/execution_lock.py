@@ -13,7 +13,7 @@ from isthmus.system.lock import Lock
 class ExecutionLock(Lock):  # type: ignore[misc]
     """A lock for executions: the system lock's own calls take and release it, which no signal handler can split."""
 
-    def forsake(self) -> None:
+    def release_if_held(self) -> None:
         """Do nothing: its ``with`` has released it."""
 
 

@@ -12,8 +12,8 @@ from isthmus.errors import Code, QnnError
 from isthmus.log import LogLevel
 from isthmus.memory import Buffer
 
-Say = Callable[[LogLevel, str], None]
-ConfigReader = Callable[[int, Say], dict[Any, Any]]
+LogFunction = Callable[[LogLevel, str], None]
+ConfigReader = Callable[[int, LogFunction], dict[Any, Any]]
 """Reads a custom config at an address, with the client's log; returns the settings that it means."""
 
 

@@ -5,9 +5,9 @@ memory. So a callback looks up each address when it is called. All words have 64
 """
 
 READY = 0
-"""Nonzero while the program may run. If it is zero, and after a run that failed, the callback calls `OTHERWISE`."""
-OTHERWISE = 8
-"""A C function ``void (context, node, answer)`` that is called when the program cannot run; see `SAID`."""
+"""Nonzero while the program may run. If it is zero, and after a run that failed, the callback calls `FALLBACK`."""
+FALLBACK = 8
+"""A C function ``void (context, node, answer)`` that is called when the program cannot run; see `ANSWERED`."""
 RUN, CONTROL, THREADS = 16, 24, 32
 """The executor's entry, the program's control block, and its number of threads."""
 IO = 40
@@ -21,13 +21,13 @@ COPIES, COPY_COUNT = 72, 80
 RUNS = 88
 """The number of completed runs."""
 PREPARE, FREE = 96, 104
-"""Functions like `OTHERWISE`: one for preparing the node, and ``void (context, block, answer)`` for freeing it."""
+"""Functions like `FALLBACK`: one for preparing the node, and ``void (context, block, answer)`` for freeing it."""
 ENDED = 112
-"""`FREEING` once the runtime frees the node; `UNHEARD` if the call that reports this has returned without an answer.
+"""`FREEING` once the runtime frees the node; `UNANSWERED` if the call that reports this has returned without an answer.
 
 Between the two, that call is in progress and owns the block. After it, nothing outside Python refers to the block.
 """
-FREEING, UNHEARD = 1, 2
+FREEING, UNANSWERED = 1, 2
 OWN = 120
 """The address of a word that is zero in any process that does not own the block. Nothing runs or is called there."""
 BLOCK_BYTES = 128
@@ -36,13 +36,13 @@ FOR_DELEGATE, FOR_BEGIN, FOR_OWN = 0, 8, 16
 """The words of a delegate: the function that prepares it, the function that makes a node, and an address like `OWN`."""
 DELEGATE_WORDS = 3
 
-SAID = 1
+ANSWERED = 1
 """The difference between the value written to `answer` and the status that the runtime gets.
 
 The functions are Python functions, and a signal handler may raise as soon as one begins. Then it writes no status, and
 its return value is arbitrary. So the status is returned through `answer`, which is set to 0 before the call.
 """
-UNSAID = 1
+NO_ANSWER = 1
 """The status if the function wrote none: TFLite's kTfLiteError."""
 
 # A row of either table: the offsets of a tensor's address and size among the tensors, the required number of bytes, and

@@ -50,4 +50,4 @@ memory.
 # Words in which the server records the state of one queue, for itself.
 ENTERED, LEFT = 0, 64
 """The last request that looked up its memory, and the last one that has released it."""
-LANE_BYTES = 128
+QUEUE_BYTES = 128

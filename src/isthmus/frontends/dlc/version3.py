@@ -170,8 +170,8 @@ _LISTS: Mapping[Kind, tuple[int, type]] = {
 
 def _shapes(layer: NodeEntry) -> list[tuple[int, ...]]:
     """Return the dimensions of a layer's outputs, as far as the layer states them."""
-    told: Any = layer.extras.get("OutputDims")
-    lists = list(told.values()) if isinstance(told, dict) else [told]
+    dims: Any = layer.extras.get("OutputDims")
+    lists = list(dims.values()) if isinstance(dims, dict) else [dims]
     return [tuple(dims) for dims in lists if isinstance(dims, list) and all(_is_size(d) for d in dims)]
 
 

@@ -78,7 +78,7 @@ def _ignore(text: str) -> None:
     """Discard a message; this is the default log callback."""
 
 
-def devices(tell: Callable[[str], object] = _ignore) -> list[ClDevice]:
+def devices(log: Callable[[str], object] = _ignore) -> list[ClDevice]:
     """Return all devices of all platforms. A device that fails to answer a query is left out and reported."""
     own_library()
     known = []
@@ -86,13 +86,13 @@ def devices(tell: Callable[[str], object] = _ignore) -> list[ClDevice]:
         try:
             handles = device_handles(platform)
         except QnnError as problem:
-            tell(f"A platform of OpenCL is left out: {problem.rule}")
+            log(f"A platform of OpenCL is left out: {problem.rule}")
             continue
         for handle in handles:
             try:
                 known.append(describe(handle))
             except QnnError as problem:
-                tell(f"A device of OpenCL is left out: {problem.rule}")
+                log(f"A device of OpenCL is left out: {problem.rule}")
     return known
 
 
@@ -141,7 +141,7 @@ def describe(handle: int) -> ClDevice:
 
 
 def choose(
-    platform: str | None = None, device: str | int | None = None, tell: Callable[[str], object] = _ignore
+    platform: str | None = None, device: str | int | None = None, log: Callable[[str], object] = _ignore
 ) -> ClDevice:
     """Return the device to use.
 
@@ -151,7 +151,7 @@ def choose(
         Part of its platform's name; upper and lower case are the same.
     device
         Part of its name, or its number in the list that remains; ``ISTHMUS_OPENCL_DEVICE`` is used if it is None.
-    tell
+    log
         The function that receives messages about devices that are left out because they do not answer.
 
     Raises
@@ -159,12 +159,12 @@ def choose(
     QnnError
         DEVICE_HARDWARE_UNAVAILABLE if there is none; the error lists all devices.
     """
-    told: list[str] = []
-    known = devices(told.append)
-    for text in told:
-        tell(text)
+    messages: list[str] = []
+    known = devices(messages.append)
+    for text in messages:
+        log(text)
     if not known:
-        rule = "OpenCL finds no device: " + ("; ".join(told) if told else "no driver is installed")
+        rule = "OpenCL finds no device: " + ("; ".join(messages) if messages else "no driver is installed")
         raise QnnError(Code.DEVICE_HARDWARE_UNAVAILABLE, "backend 'gpu'", rule, REMEDY)
     if device is None:
         device = os.environ.get(VARIABLE) or None

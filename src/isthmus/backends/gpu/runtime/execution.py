@@ -216,7 +216,7 @@ class Commands:
             table.rows[-1, CommandRow.EVENT] = self._event_address
             self._use(self._table)
 
-    def hurry(self) -> None:
+    def abort_now(self) -> None:
         """Wait at most GRACE seconds longer for the execution in progress; called from another thread."""
         self._latest = time.monotonic() + GRACE
 

@@ -16,17 +16,19 @@ from numba.extending import intrinsic
 
 from isthmus.compiled.instructions import atomic_add, atomic_load, atomic_store
 from isthmus.engine.native.callback import (
+    ANSWERED,
     CONTROL,
     COPIES,
     COPY_COUNT,
     ENDED,
+    FALLBACK,
     FOR_BEGIN,
     FOR_DELEGATE,
     FOR_OWN,
     FREE,
     FREEING,
     IO,
-    OTHERWISE,
+    NO_ANSWER,
     OWN,
     PREPARE,
     READY,
@@ -39,11 +41,9 @@ from isthmus.engine.native.callback import (
     ROWS,
     RUN,
     RUNS,
-    SAID,
     TENSORS,
     THREADS,
-    UNHEARD,
-    UNSAID,
+    UNANSWERED,
 )
 from isthmus.engine.native.control import FAULT
 from isthmus.engine.native.kernels.base import I64, copy_bytes, device, generated, load_i64, store_i64
@@ -69,7 +69,7 @@ def _ask(typing_context: Any, function: Any, context: Any, subject: Any) -> Any:
 def _status(function, context, subject):  # type: ignore[no-untyped-def]
     """Return the status that a Python function reports, or an error if it reports none."""
     answer = _ask(function, context, subject)
-    return UNSAID if answer == 0 else answer - SAID
+    return NO_ANSWER if answer == 0 else answer - ANSWERED
 
 
 @device
@@ -90,7 +90,7 @@ def invoke(target: Target, variant: str) -> Any:
     def run_on_tensors(context, node, unused, also_unused):  # type: ignore[no-untyped-def]
         block = load_i64(node + where, 0)
         if block == 0 or not _is_own(block + OWN):
-            return UNSAID
+            return NO_ANSWER
         tensors = load_i64(context + load_i64(block + TENSORS, 0), 0)
         ready = atomic_load(block + READY)
         if ready != 0:
@@ -103,11 +103,11 @@ def invoke(target: Target, variant: str) -> Any:
                 store_i64(io, i, source if source != 0 else address)
                 row += ROW_LENGTH
         if ready == 0:
-            return _status(load_i64(block + OTHERWISE, 0), context, node)
+            return _status(load_i64(block + FALLBACK, 0), context, node)
         control = load_i64(block + CONTROL, 0)
         call_kernel(load_i64(block + RUN, 0), control, 0, 0, load_i64(block + THREADS, 0))
         if load_i64(control + FAULT, 0) != 0:
-            return _status(load_i64(block + OTHERWISE, 0), context, node)
+            return _status(load_i64(block + FALLBACK, 0), context, node)
         row = load_i64(block + COPIES, 0)
         for _ in range(load_i64(block + COPY_COUNT, 0)):
             address = load_i64(tensors + load_i64(row + ROW_DATA, 0), 0)
@@ -131,7 +131,7 @@ def prepare(target: Target, variant: str) -> Any:
     def prepare_node(context, node, unused, also_unused):  # type: ignore[no-untyped-def]
         block = load_i64(node + where, 0)
         if block == 0 or not _is_own(block + OWN):
-            return UNSAID
+            return NO_ANSWER
         atomic_store(block + READY, 0)
         return _status(load_i64(block + PREPARE, 0), context, node)
 
@@ -151,7 +151,7 @@ def free(target: Target, variant: str) -> Any:
             function = load_i64(block + FREE, 0)
             atomic_store(block + ENDED, FREEING)
             if _ask(function, context, block) == 0:
-                atomic_store(block + ENDED, UNHEARD)
+                atomic_store(block + ENDED, UNANSWERED)
         return 0
 
     return free_node
@@ -169,7 +169,7 @@ def apply(target: Target, variant: str) -> Any:
     def apply_delegate(context, delegate, unused, also_unused):  # type: ignore[no-untyped-def]
         words = load_i64(delegate + where, 0)
         if not _is_own(words + FOR_OWN):
-            return UNSAID
+            return NO_ANSWER
         return _status(load_i64(words + FOR_DELEGATE, 0), context, delegate)
 
     return apply_delegate

@@ -213,7 +213,7 @@ def serve(target: Target, variant: str) -> Any:
     post, await_change = _post(target), _await_change(target)
 
     @device
-    def serve_until_ended(page, service, spins, lane):  # type: ignore[no-untyped-def]
+    def serve_until_ended(page, service, spins, queue):  # type: ignore[no-untyped-def]
         done = atomic_load(page + RESPONSE)
         ended = False
         while not ended:
@@ -229,7 +229,7 @@ def serve(target: Target, variant: str) -> Any:
                 status = _NO_GRAPH
             else:
                 # Written before the tables are read: entries removed from now on stay valid until LEFT is written.
-                atomic_store(lane + ENTERED, done)
+                atomic_store(queue + ENTERED, done)
                 graph = load_i64(service + GRAPHS, 0) + number * GRAPH_ROW
                 control = load_i64(graph + GRAPH_CONTROL, 0)
                 status = _NO_GRAPH if control == 0 else _bind(page, graph, service)
@@ -240,7 +240,7 @@ def serve(target: Target, variant: str) -> Any:
                         status = _OUTSIDE
                     if atomic_load(page + ABORT) == done:
                         status = _ABORTED
-                atomic_store(lane + LEFT, done)
+                atomic_store(queue + LEFT, done)
             atomic_store(page + STATUS, status)
             post(page + RESPONSE, page + RESPONSE_SLEEPER, done)
 
