@@ -68,7 +68,7 @@ class Row:
         """The row as text."""
         old, new = self.before.program, self.after.program
         assert self.after.plan is not None
-        strips = sum(len(region.strips) for region in self.after.plan.regions)
+        strips = sum(len(region.tiles) for region in self.after.plan.regions)
         return (
             f"{self.key:34}{self.limit:>7}{old.scratch_bytes:>11,}{new.scratch_bytes:>11,}{self.left:>7.1%}"
             f"{self.milliseconds:>9.3f}{self.ratio:>8.3f}{len(old.table):>6}{len(new.table):>6}"

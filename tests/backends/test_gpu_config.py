@@ -347,7 +347,7 @@ def test_a_repository_that_cannot_be_written_is_refused(tmp_path):
 
 def test_a_limit_on_scratch_is_refused_with_the_reason(tmp_path):
     model = tiny.convolution(tmp_path / "model.onnx")
-    with pytest.raises(QnnError, match="computing in strips, and kernels on a device compute whole tensors") as refused:
+    with pytest.raises(QnnError, match="computing in tiles, but kernels on a device compute whole tensors") as refused:
         Session(model, "gpu", scratch_limit="50%")
     assert refused.value.code is Code.GRAPH_INVALID_ARGUMENT
     assert main(["plan", str(model), "--backend", "gpu", "--scratch-limit", "50%"]) == 2

@@ -335,13 +335,13 @@ def test_every_row_is_computed_once_and_read_when_it_is_there(seed):
         return
     for region in split.plan.regions:
         done = [0] * len(region.steps)
-        for strip in region.strips:
+        for strip in region.tiles:
             for entry in strip:
                 assert entry.rows[0] == done[entry.step] < entry.rows[1]
                 assert entry.source[0] < entry.source[1]
                 done[entry.step] = entry.rows[1]
         first, times = region.repeated
-        bodies = {tuple((e.step, e.rows[1] - e.rows[0]) for e in s) for s in region.strips[first : first + times]}
+        bodies = {tuple((e.step, e.rows[1] - e.rows[0]) for e in s) for s in region.tiles[first : first + times]}
         assert len(bodies) <= 1
     covered = [step for repeat in split.repeats for step in range(repeat.first, repeat.last + 1)]
     assert len(covered) == len(set(covered))
@@ -351,7 +351,7 @@ def test_strips_are_as_high_as_there_are_threads():
     split = scheduled(strip_networks.squeezed(False), "30%", threads=3)
     (region,) = split.plan.regions
     first, _ = region.repeated
-    assert all(entry.rows[1] - entry.rows[0] >= 3 for entry in region.strips[first])
+    assert all(entry.rows[1] - entry.rows[0] >= 3 for entry in region.tiles[first])
 
 
 def gated():
@@ -381,7 +381,7 @@ def test_what_a_mean_is_taken_of_is_computed_again_rather_than_kept():
     graph, wide = gated()
     whole = scheduled(graph)
     split = scheduled(graph, "20%")
-    assert split.plan.again == (wide.name,)
+    assert split.plan.rematerialized == (wide.name,)
     assert split.scratch_bytes <= whole.scratch_bytes // 5
     assert wide.nbytes > split.scratch_bytes
 

@@ -31,8 +31,8 @@ PLACES = {
 }  # fmt: skip
 
 
-def repeat(advances=None, threads: int = 2, times: int = 9, lane=(0, 128)) -> Repeat:
-    return Repeat(0, 3, times, {X: 64, Y: 64} if advances is None else advances, threads, lane)
+def repeat(advances=None, threads: int = 2, times: int = 9, arena=(0, 128)) -> Repeat:
+    return Repeat(0, 3, times, {X: 64, Y: 64} if advances is None else advances, threads, arena)
 
 
 def test_a_turn_waits_for_what_the_turn_before_keeps_for_it():
@@ -41,7 +41,7 @@ def test_a_turn_waits_for_what_the_turn_before_keeps_for_it():
 
 
 def test_tensors_outside_the_lanes_are_waited_for_until_nobody_reads_them():
-    assert awaited(TURN, repeat(lane=(0, 64)), PLACES) == (2, 3, 2, 3)
+    assert awaited(TURN, repeat(arena=(0, 64)), PLACES) == (2, 3, 2, 3)
 
 
 @pytest.mark.parametrize(("move", "first"), [(64, 1), (63, 3), (32, 3), (0, 3), (-64, 1), (-63, 3)])
@@ -117,14 +117,14 @@ def test_each_thread_has_a_lane_with_room_for_all_that_a_turn_makes():
     spaces = [0, 192, 0, 0]
     arenas = thread_arenas(repeat(threads=3), own, life, spaces, 64, 1000)
     layout = lay_out(Demand(TURN, blocks, life, spaces, [arenas]), 64, 1000)
-    ((begin, lane),) = layout.arenas
+    ((begin, arena),) = layout.arenas
     # A, B and a work space of 192 bytes are there at once.
-    assert lane == 320
+    assert arena == 320
     assert layout.plan.bytes == 3 * 320 + 64
-    assert {begin <= layout.blocks[block] < begin + lane for block in own} == {True}
-    assert begin <= layout.work[1] <= begin + lane - 192
+    assert {begin <= layout.blocks[block] < begin + arena for block in own} == {True}
+    assert begin <= layout.work[1] <= begin + arena - 192
     kept = layout.blocks[storage.block(KEPT)]
-    assert kept + 64 <= begin or kept >= begin + 3 * lane
+    assert kept + 64 <= begin or kept >= begin + 3 * arena
 
 
 def test_lanes_share_no_cache_line():

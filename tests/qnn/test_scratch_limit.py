@@ -58,7 +58,7 @@ def test_a_search_that_ends_at_its_bound_is_logged(model, monkeypatch):
         monkeypatch.setattr(search, "MIN_SHARE", share)
         monkeypatch.setattr(search, "MAX_GROWTH", share)
         with isthmus.Session(model, scratch_limit="least", slower=5, log=Log(lambda level, text: heard.append(text))):
-            assert any("left out long stretches" in text for text in heard) == (share == 1)
+            assert any("left out long regions" in text for text in heard) == (share == 1)
 
 
 def test_a_limit_that_nothing_fits_leaves_no_session(model):

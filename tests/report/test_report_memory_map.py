@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from isthmus.prepare.schedule import Plan, PlanRow, Region
 from isthmus.report import draw, tabulate
-from isthmus.report.memory_map import _GUTTER, _UNICODE, _blocks, _peak_line, _Scale, _strips
+from isthmus.report.memory_map import _GUTTER, _UNICODE, _blocks, _peak_line, _Scale, _tiles
 
 
 def plan(*rows: PlanRow, steps: int | None = None) -> Plan:
@@ -51,11 +51,11 @@ def test_the_peak_is_marked_over_its_step_and_in_the_legend():
 
 def test_how_many_strips_there_are_stands_where_their_steps_leave_room_for_it():
     """A step is a column wide: five have room for the number between two marks, four have not."""
-    strips = tuple(() for _ in range(12))
-    regions = [Region((), (), strips, (0, 0), first, last, 0, 0) for first, last in ((0, 4), (6, 9), (11, 11))]
+    tiles = tuple(() for _ in range(12))
+    regions = [Region((), (), tiles, (0, 0), first, last, 0, 0) for first, last in ((0, 4), (6, 9), (11, 11))]
     whole = replace(plan(PlanRow("a", 64, 0, 11, 0)), regions=tuple(regions))
-    (line,) = _strips(whole, _Scale(0, 12, 12, 4, 64), _UNICODE)
-    assert line.removeprefix(f"{'strips':>{_GUTTER}}  ") == "═×12═ ════ ═"
+    (line,) = _tiles(whole, _Scale(0, 12, 12, 4, 64), _UNICODE)
+    assert line.removeprefix(f"{'tiles':>{_GUTTER}}  ") == "═×12═ ════ ═"
 
 
 def test_colours_show_the_same_blocks_with_twice_the_lines():

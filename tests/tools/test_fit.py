@@ -71,7 +71,7 @@ def test_a_search_that_ends_at_its_bound_is_told(model, capsys, monkeypatch):
     assert not json.loads(called(capsys, "fit", model, "--rounds", 1, "--json")[1])["search_bounded"]
     monkeypatch.setattr(search, "MIN_SHARE", 1)
     monkeypatch.setattr(search, "MAX_GROWTH", 1)
-    assert "the search left out long stretches" in called(capsys, "fit", model, "--rounds", 1)[1]
+    assert "the search left out long regions" in called(capsys, "fit", model, "--rounds", 1)[1]
     assert "search" in called(capsys, "plan", model, "--scratch-limit", "least")[1]
     assert json.loads(called(capsys, "plan", model, "--scratch-limit", "least", "--json")[1])["search_bounded"]
 
@@ -91,7 +91,7 @@ def test_a_plan_within_a_limit_shows_its_strips(model, capsys):
     status, out, _ = called(capsys, "plan", model, "--scratch-limit", "30%", "--json")
     report = json.loads(out)
     assert status == 0
-    assert report["regions"][0]["strips"] > 2
+    assert report["regions"][0]["tiles"] > 2
     status, out, _ = called(capsys, "plan", model, "--scratch-limit", "30%")
     assert "carried between" in out
     assert "\n    strips " in out

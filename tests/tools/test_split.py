@@ -59,7 +59,7 @@ def test_the_command_tells_what_is_alive_and_checks_the_bits(model, tmp_path, ca
     report = json.loads(capsys.readouterr().out)
     assert report["live_bytes_after"] <= report["live_bytes_before"] // 2
     assert report["same_bits"] == {"as written": True, "optimized": True}
-    assert report["runs"][0]["strips"] > 1
+    assert report["runs"][0]["tiles"] > 1
     assert report["file_bytes_after"] == out.stat().st_size
 
 

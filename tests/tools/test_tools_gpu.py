@@ -59,11 +59,11 @@ def test_a_plan_tells_what_is_kept_as_halves(model, tmp_path, capsys):
         config.write_text(json.dumps({"precision_mode": precision}))
         assert main(["plan", str(model), "--backend", "gpu", "--config", str(config), "--json"]) == 0
         reports[precision] = json.loads(capsys.readouterr().out)
-    assert reports["fp32"]["half_bytes"] == 0
-    assert reports["fp16"]["half_bytes"] > 0
+    assert reports["fp32"]["fp16_bytes"] == 0
+    assert reports["fp16"]["fp16_bytes"] > 0
     assert reports["fp16"]["scratch_bytes"] < reports["fp32"]["scratch_bytes"]
     assert main(["plan", str(model), "--backend", "gpu", "--config", str(config)]) == 0
-    assert "bytes of halves" in capsys.readouterr().out
+    assert "bytes of fp16 tensors" in capsys.readouterr().out
 
 
 def test_net_run_takes_the_library_and_the_tools_configuration(model, tmp_path, capsys):

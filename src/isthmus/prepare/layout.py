@@ -179,7 +179,7 @@ def _buffers(
             where, at = f"{number} {names[-1]} from {layer.low}", one.offset + layer.low
             buffers.append(PlannerBuffer(where, layer.first, layer.last + 1, layer.high - layer.low, alignment, at))
     for number, arenas in enumerate(demand.arenas):
-        names.append(f"strips of {arenas.threads} threads")
+        names.append(f"tiles of {arenas.threads} threads")
         size = arenas.threads * arenas.bytes
         buffers.append(PlannerBuffer(f"arenas {number}", arenas.first, arenas.last + 1, size, alignment))
     return names, buffers

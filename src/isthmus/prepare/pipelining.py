@@ -63,15 +63,15 @@ def _accesses(steps: Sequence[Step], repeat: Repeat, places: Mapping[Tensor, Pla
             if operand is None or operand.is_static:
                 continue
             place, stride = places[operand], repeat.advances.get(operand, 0)
-            if not stride and _in_lane(place, repeat):
+            if not stride and _in_arena(place, repeat):
                 continue
             yield place.pool, _Access(number, writes, place.offset, place.offset + operand.nbytes, stride)
 
 
-def _in_lane(place: Place, repeat: Repeat) -> bool:
-    if repeat.lane is None or place.pool != Pool.SCRATCH:
+def _in_arena(place: Place, repeat: Repeat) -> bool:
+    if repeat.arena is None or place.pool != Pool.SCRATCH:
         return False
-    offset, bytes_ = repeat.lane
+    offset, bytes_ = repeat.arena
     return offset <= place.offset < offset + bytes_
 
 

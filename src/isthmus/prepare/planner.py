@@ -293,7 +293,7 @@ def _facts(arrangement: Arrangement, life: Life, places: Mapping[Tensor, Place],
         plan,
         order_saved_bytes=arrangement.order_saved,
         aliased_bytes=sum(sum(t.nbytes for t in b.members) - b.size for b in arrangement.storage.blocks() if b in life),
-        half_bytes=half,
+        fp16_bytes=half,
         float_bytes=sum(t.nbytes for t in floats) - half,
     )
 
@@ -304,6 +304,6 @@ def _pipelined(
     """Set the arenas of shared repeats, and for each step what the previous iteration must have completed."""
     found = {repeat.first: repeat for repeat in repeats}
     for repeat, arena in zip(_shared(repeats), layout.arenas, strict=True):
-        placed = replace(repeat, lane=arena)
+        placed = replace(repeat, arena=arena)
         found[repeat.first] = replace(placed, awaited=awaited(steps, placed, places))
     return tuple(found.values())

@@ -88,7 +88,7 @@ class Repeat:
         locations of the first iteration.
     threads
         How many threads may execute iterations at once.
-    lane
+    arena
         Offset and size in scratch of the first thread's arena, which holds the blocks that an iteration uses alone; the
         other threads' arenas follow it. None if one thread executes all iterations.
     awaited
@@ -101,7 +101,7 @@ class Repeat:
     times: int
     advances: Mapping[Tensor, int]
     threads: int = 1
-    lane: tuple[int, int] | None = None
+    arena: tuple[int, int] | None = None
     awaited: tuple[int, ...] = ()
 
 
@@ -124,7 +124,7 @@ class Region:
         The whole steps in order, as operation and name; the name is that of the node that has this result.
     axes
         For each step, the axis of its result along which it is tiled.
-    strips
+    tiles
         For each tile, its rows of each step in execution order; steps are indices into `steps`. For a mean, the rows
         are those of its operand.
     repeated
@@ -140,7 +140,7 @@ class Region:
 
     steps: tuple[tuple[str, str], ...]
     axes: tuple[int, ...]
-    strips: tuple[tuple[StepRows, ...], ...]
+    tiles: tuple[tuple[StepRows, ...], ...]
     repeated: tuple[int, int]
     first: int
     last: int
@@ -199,12 +199,12 @@ class Plan:
         Time spent on the layout.
     regions
         The fused regions that are computed in tiles.
-    again
+    rematerialized
         Names of rematerialized tensors, which are computed a second time rather than kept.
     bounded
         Whether the search for tiles left out long fused regions, because the model has more steps than the search may
         examine. With these regions, less scratch might be needed.
-    half_bytes, float_bytes
+    fp16_bytes, float_bytes
         Bytes of float tensors in scratch that are stored as fp16, and of those that are not; each tensor counts
         separately.
     in_float
@@ -224,9 +224,9 @@ class Plan:
     aliased_bytes: int = 0
     seconds: float = 0.0
     regions: tuple[Region, ...] = ()
-    again: tuple[str, ...] = ()
+    rematerialized: tuple[str, ...] = ()
     bounded: bool = False
-    half_bytes: int = 0
+    fp16_bytes: int = 0
     float_bytes: int = 0
     in_float: tuple[tuple[str, str], ...] = ()
 

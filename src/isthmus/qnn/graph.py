@@ -195,7 +195,7 @@ class QnnGraph(Handle):
             self.driver.finalize()
         plan = self.driver.plan
         if plan is not None and plan.bounded:
-            text = "the search for strips left out long stretches: there are too many steps to look at all"
+            text = "the search for tiles left out long regions: the graph has too many steps to try all"
             self.context.backend.log(LogLevel.INFO, f"{self._what}: {text}")
         if profile is not None:
             profile.add(ProfilingEvent("finalize", (time.perf_counter() - begin) * 1e6, "us"))

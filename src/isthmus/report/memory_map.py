@@ -37,7 +37,7 @@ class _Marks:
     corner: str
     tick: str
     ellipsis: str
-    strip: str
+    tile: str
     times: str
 
 
@@ -115,7 +115,7 @@ def draw(
     labels = _labels(plan.bytes, lines)
     out += [f"{label:>{_GUTTER}} {marks.rail}{line}" for label, line in zip(labels, picture, strict=True)]
     out += _axis(scale, marks)
-    out += _strips(plan, scale, marks)
+    out += _tiles(plan, scale, marks)
     out += ["", *_legend(plan, blocks, columns, legend, color, marks)]
     return "\n".join(line.rstrip() for line in out)
 
@@ -281,18 +281,18 @@ def _axis(scale: _Scale, marks: _Marks) -> list[str]:
     return [f"{'':{_GUTTER}} {marks.corner}{''.join(rail)}", f"{'step':>{_GUTTER}}  {''.join(numbers)}"]
 
 
-def _strips(plan: Plan, scale: _Scale, marks: _Marks) -> list[str]:
+def _tiles(plan: Plan, scale: _Scale, marks: _Marks) -> list[str]:
     """Return a line that shows which steps are tiled, and the number of tiles: equal tiles are drawn once."""
     if not plan.regions:
         return []
     line = [" "] * scale.columns
     for region in plan.regions:
         first, last = scale.column(region.first), scale.column(region.last)
-        line[first : last + 1] = marks.strip * (last + 1 - first)
-        text = f"{marks.times}{len(region.strips)}"
+        line[first : last + 1] = marks.tile * (last + 1 - first)
+        text = f"{marks.times}{len(region.tiles)}"
         if len(text) + 2 <= last + 1 - first:
             line[first + 1 : first + 1 + len(text)] = text
-    return [f"{'strips':>{_GUTTER}}  {''.join(line)}"]
+    return [f"{'tiles':>{_GUTTER}}  {''.join(line)}"]
 
 
 def _round_numbers() -> Iterator[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-BOUNDED = "left out long stretches, since there are many steps: strips might do better"
+BOUNDED = "left out long regions because there are many steps: more tiles might need less"
 """The message for a tiling search that has reached its bound of work."""
 
 

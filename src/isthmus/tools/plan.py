@@ -121,14 +121,14 @@ def describe(model: Path, backend: str, prepared: PlanReport, seconds: float) ->
         "unshared_bytes": plan.unshared_bytes,
         "order_saved_bytes": plan.order_saved_bytes,
         "aliased_bytes": plan.aliased_bytes,
-        "half_bytes": plan.half_bytes,
+        "fp16_bytes": plan.fp16_bytes,
         "float_bytes": plan.float_bytes,
         "in_float": [{"op": op, "name": name} for op, name in plan.in_float],
         "peak": peak,
         "regions": [
             {
                 "steps": [name for _, name in region.steps],
-                "strips": len(region.strips),
+                "tiles": len(region.tiles),
                 "repeated": region.repeated[1],
                 "carried_bytes": region.carried_bytes,
                 "first": region.first,
@@ -136,7 +136,7 @@ def describe(model: Path, backend: str, prepared: PlanReport, seconds: float) ->
             }
             for region in plan.regions
         ],
-        "computed_again": list(plan.again),
+        "rematerialized": list(plan.rematerialized),
         "search_bounded": plan.bounded,
         "plan_seconds": plan.seconds,
         "seconds": seconds,
@@ -172,10 +172,10 @@ def print_report(report: Mapping[str, Any], plan: Plan, columns: int) -> None:
     print("  saved on the way:")
     print(f"  {'':10}{report['order_saved_bytes']:>13,}  live bytes at the peak, by the order of operations")
     print(f"  {'':10}{report['aliased_bytes']:>13,}  bytes by tensors that share memory")
-    if report["half_bytes"]:
+    if report["fp16_bytes"]:
         print("  floats in scratch, each tensor by itself:")
-        print(f"  {'':10}{report['half_bytes']:>13,}  bytes of halves")
-        print(f"  {'':10}{report['float_bytes']:>13,}  bytes that stay floats, for halves would lose too much")
+        print(f"  {'':10}{report['fp16_bytes']:>13,}  bytes of fp16 tensors")
+        print(f"  {'':10}{report['float_bytes']:>13,}  bytes that stay float32: fp16 would be too inexact")
     shown = [(step["op"], shorten([step["name"]], max(columns - 70, 16))[0]) for step in report["in_float"]]
     lines = [f"{op} {name} has no integer kernel for its operands" for op, name in shown[:FLOATS_SHOWN]]
     if len(shown) > FLOATS_SHOWN:
@@ -183,11 +183,11 @@ def print_report(report: Mapping[str, Any], plan: Plan, columns: int) -> None:
     for line in lines:
         print(f"  in float  {'':>13}  {line}")
     for region in report["regions"]:
-        steps, strips, ends = len(region["steps"]), region["strips"], (region["steps"][0], region["steps"][-1])
+        steps, tiles, ends = len(region["steps"]), region["tiles"], (region["steps"][0], region["steps"][-1])
         names = " to ".join(shorten(list(dict.fromkeys(ends)), max((columns - 60) // 2, 12)))
-        print(f"  strips    {region['carried_bytes']:>13,}  carried between {strips} strips of {steps} steps, {names}")
-    for name in report["computed_again"]:
-        print(f"  again     {'':>13}  {shorten([name], max(columns - 50, 16))[0]} is computed twice rather than kept")
+        print(f"  tiles     {region['carried_bytes']:>13,}  carried between {tiles} tiles of {steps} steps, {names}")
+    for name in report["rematerialized"]:
+        print(f"  remat     {'':>13}  {shorten([name], max(columns - 50, 16))[0]} is computed twice rather than kept")
     if report["search_bounded"]:
         print(f"  search    {'':>13}  {BOUNDED}")
     if "embedded" in report:

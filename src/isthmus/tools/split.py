@@ -100,7 +100,7 @@ def describe(
         "file_bytes_after": after_bytes,
         "holding": found.holding,
         "runs": [
-            {"first": names[run.first], "last": names[run.last], "steps": run.last - run.first + 1, "strips": run.count}
+            {"first": names[run.first], "last": names[run.last], "steps": run.last - run.first + 1, "tiles": run.count}
             for run in found.regions
         ],
     }
@@ -110,16 +110,16 @@ def print_report(report: dict[str, Any]) -> None:
     """Print the description as text."""
     before, after = report["live_bytes_before"], report["live_bytes_after"]
     share = f" ({after / before:.0%})" if before else ""
-    print(f"{report['model']} in strips: {report['out']}")
+    print(f"{report['model']} in tiles: {report['out']}")
     print(f"  alive     {before:>13,}  bytes at most before, {after:,} now{share}")
     print(f"  nodes     {report['operations_before']:>13,}  before, {report['operations_after']:,} now")
     print(f"  file      {report['file_bytes_before']:>13,}  bytes before, {report['file_bytes_after']:,} now")
     for name, dims in report["fixed_shapes"].items():
         print_line(f"  fixed     {'':>13}  {name} at {dims}, some of which the model leaves open (--shape)")
     for run in report["runs"]:
-        print_line(f"  strips    {run['strips']:>13,}  of {run['steps']} steps, {run['first']} to {run['last']}")
+        print_line(f"  tiles     {run['tiles']:>13,}  of {run['steps']} steps, {run['first']} to {run['last']}")
     if not report["runs"]:
-        print("  nothing is split: no strips have less alive")
+        print("  nothing is split: no tiling needs less memory")
     print_line(f"  peak      {'':>13}  '{report['holding']}' has the most alive")
     if "embedded" in report:
         plan = report["embedded"]

@@ -211,7 +211,7 @@ def _sizes(program: Program) -> list[int]:
 
 def run(program: Program, guard: Guard, chance: random.Random) -> None:
     """Execute a program once: every pool and tensor flush with a guard page, every share of an instruction in turn."""
-    if program.turns:
+    if program.pipelines:
         _run_by_turns(program, guard)
         return
     found = loader.addresses(program.kernels, by_name(program.target))

@@ -178,7 +178,7 @@ def programs(target: Target | None = None, threads: int = 2) -> Iterator[tuple[s
         yield name, _lowered(step, target or host(), threads, numerics)
     # One thread repeats strips, several take turns at it.
     for name, bytes_, several in (
-        ("strips of floats", False, 1), ("strips of bytes", True, 1), ("turns of floats", False, threads)
+        ("tiles of floats", False, 1), ("tiles of bytes", True, 1), ("pipelined floats", False, threads)
     ):  # fmt: skip
         graph = strip_networks.squeezed(bytes_)
         yield name, native.prepare(graph, several, target, limit=ScratchLimit.of("30%")).program

@@ -10,7 +10,7 @@ from kernel_reads import Access, Index, reads
 
 from isthmus.engine.native.compiler import _device_function
 from isthmus.engine.native.lowering import elementwise
-from isthmus.engine.native.program import TURNS
+from isthmus.engine.native.program import PIPELINE
 from isthmus.engine.native.signatures import KERNELS, SIGNATURES, arithmetic, parts_of
 from isthmus.engine.native.signatures.convolution import _crossing
 from isthmus.engine.native.target import TARGETS, by_name
@@ -20,7 +20,7 @@ from isthmus.engine.native.words import Bits, Count, Memory, Number, Numbers, Of
 BY_NAME = {f"{s.kernel} {next(iter(s.variants))}".strip(): s for s in SIGNATURES}
 NOT_READ = {
     "matmul:vector": {"rows", "a_row", "c_row", "tile_block", "depth_block"},
-    "strips:repeat": {"instructions", "times"},
+    "tiles:repeat": {"instructions", "times"},
 }
 """Words that a kernel has only in common with another, or for the executor."""
 READ_FOR_NOTHING = {"quantized_convolution:convolve_to_float": {"least", "most"}}
@@ -102,7 +102,7 @@ def test_each_declared_kernel_has_a_specimen_that_every_target_finds_safe():
                 verify(program)
                 seen |= {KERNELS[kernel] for kernel in program.kernels}
                 assert program.kernels, name
-            missing = [s.kernel for s in SIGNATURES if s not in seen and (threads > 1 or s.kernel != TURNS)]
+            missing = [s.kernel for s in SIGNATURES if s not in seen and (threads > 1 or s.kernel != PIPELINE)]
             assert missing in ([], ["movement:interleave"]), f"{target.name}: no specimen of {missing}"
 
 

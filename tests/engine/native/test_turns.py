@@ -15,7 +15,7 @@ from isthmus.backends.seam import native
 from isthmus.engine.native.program import Operand, Program
 from isthmus.engine.native.serialization import from_bytes, to_bytes
 from isthmus.engine.native.signatures import KERNELS
-from isthmus.engine.native.signatures.strips import TURNS
+from isthmus.engine.native.signatures.tiles import PIPELINE
 from isthmus.engine.native.verification import Unsafe, verify
 from isthmus.errors import QnnError
 from isthmus.prepare.schedule import Pool
@@ -29,7 +29,7 @@ def by_turns(bytes_: bool = False, threads: int = 2) -> Program:
     graph = strip_networks.squeezed(bytes_)
     for limit in ("40%", "50%", "60%", "70%"):
         program = native.prepare(graph, threads, limit=ScratchLimit.of(limit)).program
-        if program.turns:
+        if program.pipelines:
             return program
     raise AssertionError("no limit makes threads take turns")
 
@@ -89,19 +89,19 @@ def test_profiles_run_the_instructions_of_a_turn_one_by_one(expected):
 
 def test_what_a_turn_makes_for_itself_is_in_a_lane_of_its_thread():
     program = by_turns(threads=2)
-    (turns,) = program.turns
+    (turns,) = program.pipelines
     words = program.words.tolist()
-    values, _ = TURNS.decode(words, int(program.table[turns, 1]))
+    values, _ = PIPELINE.decode(words, int(program.table[turns, 1]))
     body = range(turns + 1, turns + 1 + values["instructions"])
-    lanes = [
+    offsets = [
         operand.offset
         for index in body
         for operand in operands(program, index)
         if operand.pool == values["first_cursor"]
     ]
-    assert len(lanes) > 4
-    assert max(lanes) - min(lanes) < values["lane_bytes"]
-    assert min(lanes) + 2 * values["lane_bytes"] <= program.scratch_bytes
+    assert len(offsets) > 4
+    assert max(offsets) - min(offsets) < values["arena_bytes"]
+    assert min(offsets) + 2 * values["arena_bytes"] <= program.scratch_bytes
     assert all(program.table[index, 2] == 1 for index in body)
     # The next turn may begin long before this one ends.
     assert values["lead"] < values["instructions"] // 2
@@ -122,10 +122,10 @@ def forged(program: Program, place: int, value: int) -> Program:
 
 def test_turns_in_lanes_that_are_too_narrow_are_refused():
     program = by_turns()
-    (turns,) = program.turns
-    place = int(program.table[turns, 1]) + TURNS.place.lane_bytes
+    (turns,) = program.pipelines
+    place = int(program.table[turns, 1]) + PIPELINE.place.arena_bytes
     verify(program)
-    with pytest.raises(Unsafe, match=r"bytes of lanes that have"):
+    with pytest.raises(Unsafe, match=r"bytes of arenas that have"):
         verify(forged(program, place, int(program.words[place]) // 2))
     with pytest.raises(Unsafe, match="SCRATCH"):
         verify(forged(program, place, program.scratch_bytes))
@@ -134,8 +134,8 @@ def test_turns_in_lanes_that_are_too_narrow_are_refused():
 def test_turns_that_write_into_the_lane_of_another_are_refused():
     # Its convolutions have work space too.
     program = native.prepare(strip_networks.chain(6), 2, limit=ScratchLimit.of("60%")).program
-    turns = program.turns[0]
-    values, _ = TURNS.decode(program.words.tolist(), int(program.table[turns, 1]))
+    turns = program.pipelines[0]
+    values, _ = PIPELINE.decode(program.words.tolist(), int(program.table[turns, 1]))
     refused = []
     for place, word in enumerate(program.words.tolist()):
         if Operand(word).pool == values["first_cursor"]:
@@ -150,10 +150,10 @@ def test_turns_that_write_into_the_lane_of_another_are_refused():
 
 def test_an_instruction_of_a_turn_is_not_shared():
     program = by_turns()
-    (turns,) = program.turns
+    (turns,) = program.pipelines
     table = program.table.copy()
     table[turns + 1, 2] = 2
-    with pytest.raises(Unsafe, match="whose turn it is"):
+    with pytest.raises(Unsafe, match="inside a pipelined repetition"):
         verify(replace(program, table=table))
     table = program.table.copy()
     table[turns, 2] = 1
@@ -164,7 +164,7 @@ def test_an_instruction_of_a_turn_is_not_shared():
 def test_turns_on_more_threads_than_a_program_has_are_refused():
     program = by_turns()
     table = program.table.copy()
-    table[program.turns[0], 2] = 3
+    table[program.pipelines[0], 2] = 3
     with pytest.raises(QnnError, match="more shares than there are threads"):
         from_bytes(to_bytes(replace(program, table=table)))
 
@@ -172,7 +172,7 @@ def test_turns_on_more_threads_than_a_program_has_are_refused():
 def test_one_thread_repeats_strips_without_turns():
     program = native.prepare(strip_networks.squeezed(False), 1, limit=ScratchLimit.of("30%")).program
     assert program.repeats
-    assert not program.turns
+    assert not program.pipelines
     assert np.all(program.table[:, 2] == 1)
 
 
@@ -181,12 +181,12 @@ def test_a_lane_has_the_work_space_of_one_thread():
     one, several = (
         native.prepare(strip_networks.chain(6), threads, limit=ScratchLimit.of("60%")) for threads in (1, 2)
     )
-    assert several.program.turns
+    assert several.program.pipelines
     assert several.program.scratch_bytes < 1.5 * one.program.scratch_bytes
 
 
 def test_the_estimate_of_a_stretch_counts_all_lanes():
     split = native.prepare(strip_networks.squeezed(False), 4, limit=ScratchLimit.of("40%"))
-    assert split.program.turns
+    assert split.program.pipelines
     (region,) = split.plan.regions
     assert split.plan.bytes * 0.7 < region.peak_bytes < split.plan.bytes * 1.5

@@ -14,7 +14,7 @@ from isthmus.engine.native.describe import describe
 from isthmus.engine.native.program import VARY, Operand
 from isthmus.engine.native.serialization import assemble, from_bytes, header_of, to_bytes
 from isthmus.engine.native.signatures import KERNELS
-from isthmus.engine.native.signatures.strips import changes
+from isthmus.engine.native.signatures.tiles import changes
 from isthmus.engine.native.verification import Unsafe, verify
 from isthmus.frontends import load
 from isthmus.prepare.schedule import Pool
@@ -212,7 +212,7 @@ def repeating(program):
 
 
 def test_a_repetition_is_of_instructions_that_are_there(honest):
-    program = honest["strips of floats"]
+    program = honest["tiles of floats"]
     first, _ = repeating(program)
     refused(changed(program, first, instructions=len(program.table)), "which there are not")
     refused(changed(program, first, times=1 << 20), "'times' is")
@@ -220,7 +220,7 @@ def test_a_repetition_is_of_instructions_that_are_there(honest):
 
 
 def test_what_repeats_others_is_not_repeated(honest):
-    program = honest["strips of floats"]
+    program = honest["tiles of floats"]
     first, _ = repeating(program)
     start = int(program.table[first, 1])
     end = int(program.table[first + 1, 1])
@@ -232,9 +232,9 @@ def test_what_repeats_others_is_not_repeated(honest):
 
 
 def test_all_places_of_a_cursor_are_in_its_pool(honest):
-    program = honest["strips of floats"]
+    program = honest["tiles of floats"]
     first, _ = repeating(program)
-    signature = KERNELS["strips:repeat"]
+    signature = KERNELS["tiles:repeat"]
     start = int(program.table[first, 1])
     values, _ = signature.decode(program.words.tolist(), start)
     strides = start + signature.at["pools"] + values["cursors"]
@@ -250,7 +250,7 @@ def test_all_places_of_a_cursor_are_in_its_pool(honest):
 
 
 def test_a_cursor_is_known_where_it_is_moved_only(honest):
-    program = honest["strips of bytes"]
+    program = honest["tiles of bytes"]
     first, cursor = repeating(program)
     index = next(index for index in range(first) if index not in program.varies)
     number = int(program.table[index, 0])
@@ -260,7 +260,7 @@ def test_a_cursor_is_known_where_it_is_moved_only(honest):
 
 
 def test_inputs_are_not_written_through_a_cursor(honest):
-    program = honest["strips of floats"]
+    program = honest["tiles of floats"]
     first, cursor = repeating(program)
     for index in range(first + 1, len(program.table)):
         number, start, _ = program.table[index].tolist()
@@ -290,7 +290,7 @@ def with_word(program, place, value):
     return replace(program, words=words)
 
 
-@pytest.mark.parametrize("name", ["strips of bytes", "strips of floats"])
+@pytest.mark.parametrize("name", ["tiles of bytes", "tiles of floats"])
 def test_words_that_are_changed_are_held_to_what_they_are_changed_to(honest, name):
     program = honest[name]
     _, start, said = varying(program)
@@ -301,7 +301,7 @@ def test_words_that_are_changed_are_held_to_what_they_are_changed_to(honest, nam
 
 
 def test_only_words_of_one_instruction_are_changed_and_always_the_same(honest):
-    program = honest["strips of bytes"]
+    program = honest["tiles of bytes"]
     _, start, said = varying(program)
     first, mask = start + 1, start + 1 + len(said["firsts"])
     refused(with_word(program, mask, said["masks"][0] | 1 << 62), "more or fewer words")
@@ -318,7 +318,7 @@ def test_only_words_of_one_instruction_are_changed_and_always_the_same(honest):
 
 
 def test_an_instruction_is_changed_before_it_is_used(honest):
-    program = honest["strips of bytes"]
+    program = honest["tiles of bytes"]
     index, _, said = varying(program)
     rows = program.table.tolist()
     used = next(i for i, row in enumerate(rows) if row[1] == said["firsts"][0])
@@ -328,7 +328,7 @@ def test_an_instruction_is_changed_before_it_is_used(honest):
 
 
 def test_what_changes_others_is_neither_repeated_nor_shared_nor_changed(honest):
-    program = honest["strips of bytes"]
+    program = honest["tiles of bytes"]
     index, start, _ = varying(program)
     table = program.table.copy()
     table[index, 2] = 2

@@ -97,7 +97,7 @@ class GpuReport:
 def refuse_limit(graph: Graph, limit: ScratchLimit | None) -> None:
     """Refuse a limit on scratch."""
     if limit is not None:
-        rule = "a limit on scratch is kept by computing in strips, and kernels on a device compute whole tensors"
+        rule = "a limit on scratch is kept by computing in tiles, but kernels on a device compute whole tensors"
         hint = "Without a limit it is planned as small as whole tensors allow; the CPU backend takes one."
         raise QnnError(Code.GRAPH_INVALID_ARGUMENT, f"graph '{graph.name}'", rule, hint)
 

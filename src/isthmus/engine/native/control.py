@@ -18,7 +18,7 @@ SLEEPERS = 192
 WAKE = 256
 """The futex word that sleeping workers wait on; it counts up when they are woken."""
 STOP = 264
-NEXT_TURN = 320
+NEXT_ITERATION = 320
 """The next iteration to take when threads pipeline a repetition."""
 BODY, ABORT, ABORT_NUMBER = 384, 392, 400
 """For pipelining: the address of the first repeated row, the address of a word (or 0), and the number that is written

@@ -11,7 +11,7 @@ from isthmus.prepare.schedule import Step
 
 WORTH_SHARING = 8_000.0
 """The time in nanoseconds below which distributing shares costs more than it saves."""
-WORTH_SHARING_OF_STRIPS = 50.0
+WORTH_SHARING_OF_TILES = 50.0
 """The time in nanoseconds that several threads must save with an instruction of a tile. Distributing the instruction
 costs more than that, but the instructions before and after it are shared: one thread alone would have to fetch the
 bytes that others wrote.
@@ -82,7 +82,7 @@ def is_shared(step: Step) -> bool:
 
 def is_worth_sharing(step: Step, threads: int) -> bool:
     """Return whether threads share a step of a tile when tiles are not pipelined."""
-    return estimated(step) * (1 - 1 / threads) > WORTH_SHARING_OF_STRIPS
+    return estimated(step) * (1 - 1 / threads) > WORTH_SHARING_OF_TILES
 
 
 def estimated(step: Step) -> float:

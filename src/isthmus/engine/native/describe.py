@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from isthmus.engine.native.program import Operand, Program
 from isthmus.engine.native.signatures import KERNELS
-from isthmus.engine.native.signatures.strips import changes
+from isthmus.engine.native.signatures.tiles import changes
 from isthmus.prepare.schedule import Pool
 
 

@@ -64,10 +64,10 @@ class Executor:
         self._control_buffer = host(control.control_bytes(program.threads), 64)
         self._control = self._control_buffer.address
         self._pools = Pool.IO + len(program.inputs) + len(program.outputs)
-        cursors = (1 + MAX_CURSORS) * bool(program.repeats or program.turns)
+        cursors = (1 + MAX_CURSORS) * bool(program.repeats or program.pipelines)
         # Pipelining threads have cursors of their own, so each has a whole base table of its own.
         tables = np.zeros(
-            (program.threads if program.turns else 1, control.HEADER_WORDS + self._pools + cursors), np.int64
+            (program.threads if program.pipelines else 1, control.HEADER_WORDS + self._pools + cursors), np.int64
         )
         self._bases = tables[0, control.HEADER_WORDS :]
         self._bases[Pool.CONSTANT] = constants
@@ -175,7 +175,7 @@ class Executor:
         for before in self.program.varies:
             if before < index:
                 self._call(before)
-        for repeat in (*self.program.repeats, *self.program.turns):
+        for repeat in (*self.program.repeats, *self.program.pipelines):
             if repeat < index <= repeat + self.program.words[self.program.table[repeat, 1]]:
                 self.step(repeat)
         self._call(index)
@@ -200,8 +200,8 @@ class Executor:
             table[:, 2] = program.table[:, 2]
         for repeat in program.repeats:
             table[repeat, 2] = -self._words[program.table[repeat, 1]]
-        for turns in program.turns:
-            table[turns, 2] |= self._words[program.table[turns, 1]] << control.SKIP_BITS
+        for pipeline in program.pipelines:
+            table[pipeline, 2] |= self._words[program.table[pipeline, 1]] << control.SKIP_BITS
         return table
 
 

@@ -70,8 +70,8 @@ def _entry(step: Step) -> Lowering | None:
     """
     table = _PLAIN
     tensors = (*step.inputs, *step.outputs)
-    if quantized.is_mean_of_strip(step):
-        return quantized.MEAN_OF_STRIP
+    if quantized.is_mean_of_tile(step):
+        return quantized.MEAN_OF_TILE
     if step.op not in _AS_STORED and any(t is not None and t.dtype.is_fixed_point for t in tensors):
         covers, entry = quantized.QUANTIZED.get(step.op, (None, None))
         if covers is not None and entry is not None and covers(step):
@@ -182,7 +182,7 @@ def lower(schedule: Schedule, target: Target, threads: int) -> Program:
     """Lower a schedule to a program."""
     emitter = Emitter(target, threads, schedule.places, schedule.numerics, bool(schedule.plan.regions))
     repeats = {repeat.first: repeat for repeat in schedule.repeats}
-    by_strips = {index for region in schedule.plan.regions for index in range(region.first, region.last + 1)}
+    by_tiles = {index for region in schedule.plan.regions for index in range(region.first, region.last + 1)}
     repeat: Repeat | None = None
     for index, (step, work) in enumerate(zip(schedule.steps, schedule.work, strict=True)):
         check()
@@ -190,7 +190,7 @@ def lower(schedule: Schedule, target: Target, threads: int) -> Program:
             repeat = repeats[index]
             emitter.begin_repeat(repeat, schedule.cursor_pool)
         by_turns = repeat is not None and repeat.threads > 1
-        shared = is_worth_sharing(step, threads) if index in by_strips else is_shared(step)
+        shared = is_worth_sharing(step, threads) if index in by_tiles else is_shared(step)
         emitter.begin(step, work, threads if shared and not by_turns else 1)
         lowering_of(step).emit(step, emitter)
         if repeat is not None and index == repeat.last:

@@ -36,11 +36,11 @@ class Operand(int):
 
 
 ABSENT = Operand(0)
-REPEAT = "strips:repeat"
+REPEAT = "tiles:repeat"
 """The kernel whose instruction repeats the instructions after it."""
-TURNS = "turns:take"
+PIPELINE = "pipelining:take"
 """The same, with iterations pipelined on several threads."""
-VARY = "strips:vary"
+VARY = "tiles:vary"
 """The kernel whose instruction changes words of others."""
 
 NARROW = np.dtype(np.int32)
@@ -93,9 +93,9 @@ class Program:
         return self._of(REPEAT)
 
     @cached_property
-    def turns(self) -> list[int]:
+    def pipelines(self) -> list[int]:
         """The instructions that repeat those after them on several threads."""
-        return self._of(TURNS)
+        return self._of(PIPELINE)
 
     @cached_property
     def varies(self) -> list[int]:

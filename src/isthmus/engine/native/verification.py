@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.engine.native.program import OPERAND_BITS, REPEAT, TURNS, VARY, Program
+from isthmus.engine.native.program import OPERAND_BITS, PIPELINE, REPEAT, VARY, Program
 from isthmus.engine.native.signatures import KERNELS, arithmetic, parts_of
-from isthmus.engine.native.signatures.strips import changes
+from isthmus.engine.native.signatures.tiles import changes
 from isthmus.engine.native.target import by_name
 from isthmus.engine.native.words import (
     MAX_LIST,
@@ -54,7 +54,7 @@ def verify(program: Program, io_offsets: Sequence[int] = ()) -> None:
         raise Unsafe(problem.rule) from None
     checks = [(_check_of(KERNELS[kernel]), parts_of(kernel)) for kernel in program.kernels]
     memory = _Memory(program, io_offsets)
-    words, position, end, by_turns = program.words.tolist(), 0, -1, False
+    words, position, end, pipelining = program.words.tolist(), 0, -1, False
     known: set[tuple[int, int]] = set()
     changed = _Changed(words)
     for index, (number, start, shares) in enumerate(program.table.tolist()):
@@ -62,8 +62,8 @@ def verify(program: Program, io_offsets: Sequence[int] = ()) -> None:
         if start != position and (number, start) not in known:
             raise Unsafe(f"instruction {index} begins neither where those before it end nor as one of them")
         check, parts = checks[number]
-        turns = program.kernels[number] == TURNS
-        repeats = turns or program.kernels[number] == REPEAT
+        pipelined = program.kernels[number] == PIPELINE
+        repeats = pipelined or program.kernels[number] == REPEAT
         if repeats and index <= end:
             raise Unsafe(f"instruction {index} repeats others, and is itself repeated")
         varies = program.kernels[number] == VARY
@@ -71,8 +71,8 @@ def verify(program: Program, io_offsets: Sequence[int] = ()) -> None:
             raise Unsafe(f"instruction {index} changes others, and is itself repeated or shared")
         if index > end:
             _end_repeat(memory, index)
-        elif by_turns and shares != 1:
-            raise Unsafe(f"instruction {index} is shared, and executed by a thread whose turn it is")
+        elif pipelining and shares != 1:
+            raise Unsafe(f"instruction {index} is shared, inside a pipelined repetition")
         try:
             changed.begin(start, repeats or varies)
             after = check(words, start, shares, target.lanes, parts, memory)
@@ -91,9 +91,9 @@ def verify(program: Program, io_offsets: Sequence[int] = ()) -> None:
             raise Unsafe(f"instruction {index}: {problem}") from None
         if repeats:
             end = index + words[start]
-            if end >= len(program.table) or (shares != 1) != turns:
+            if end >= len(program.table) or (shares != 1) != pipelined:
                 raise Unsafe(f"instruction {index} repeats {words[start]} that follow it, which there are not")
-            by_turns = turns
+            pipelining = pipelined
             memory.begin_repeat(index, words[start:after], shares)
     _end_repeat(memory, len(program.table))
     if position != len(words):
@@ -176,27 +176,27 @@ class _Memory:
         self._first_output = Pool.IO + len(program.inputs)
         self._tables: dict[tuple[int, int, int, str], Entries] = {}
         self._cursors: list[tuple[int, int]] = []
-        self._lanes: _Lanes | None = None
+        self._arenas: _Arenas | None = None
         # Valid tables do not overlap. Reading all constants at most a few times bounds the cost of checking a program.
         self._unread = _READINGS * self._constants.nbytes
 
     def begin_repeat(self, index: int, words: list[int], threads: int) -> None:
         """Record the cursors of an instruction that repeats others on this many threads."""
-        values, _ = KERNELS[REPEAT if threads == 1 else TURNS].decode(words)
+        values, _ = KERNELS[REPEAT if threads == 1 else PIPELINE].decode(words)
         if values["first_cursor"] != len(self._sizes) or any(pool >= len(self._sizes) for pool in values["pools"]):
             raise Unsafe(f"instruction {index} has cursors that are pools, or in no pool")
         reaches = [(values["times"] - 1) * stride for stride in values["strides"]]
         self._cursors = list(zip(values["pools"], reaches, strict=True))
         if threads > 1:
-            self._lanes = _Lanes(threads, values["lane_bytes"])
-            self._cursors.insert(0, (Pool.SCRATCH, (threads - 1) * values["lane_bytes"]))
+            self._arenas = _Arenas(threads, values["arena_bytes"])
+            self._cursors.insert(0, (Pool.SCRATCH, (threads - 1) * values["arena_bytes"]))
 
     def end_repeat(self) -> None:
         """Remove the cursors, and check the threads' arenas."""
         self._cursors = []
-        if self._lanes is not None:
-            self._lanes.check()
-            self._lanes = None
+        if self._arenas is not None:
+            self._arenas.check()
+            self._arenas = None
 
     def read(self, name: str, word: int, extent: Any) -> Span:
         """Check an operand that is read and return its span; for one that advances, over all iterations."""
@@ -213,16 +213,16 @@ class _Memory:
                 f"'{name}' takes bytes {offset + low} to {offset + high} of {_pool_name(pool)},"
                 f" which has {self._sizes[pool]}"
             )
-        if self._lanes is not None and named == len(self._sizes):
+        if self._arenas is not None and named == len(self._sizes):
             # Every thread has its own arena, which no other thread accesses.
-            self._lanes.inside.append(taken)
+            self._arenas.inside.append(taken)
             return named, *taken
         return pool, offset + low, offset + high
 
     def work(self, name: str, word: int, extent: Any) -> Span:
         """Check work space and return its span; nothing else may write it while an instruction uses it."""
         span = self.write(name, word, extent)
-        if self._lanes is not None and span[0] != len(self._sizes) and span[1] < span[2]:
+        if self._arenas is not None and span[0] != len(self._sizes) and span[1] < span[2]:
             raise Unsafe(f"'{name}' is work space of several threads at once")
         return span
 
@@ -234,8 +234,8 @@ class _Memory:
         if self._io_offsets and Pool.IO <= span[0] < len(self._sizes):
             offset = self._io_offsets[span[0] - Pool.IO]
             span = Pool.SCRATCH, offset + span[1], offset + span[2]
-        if self._lanes is not None and span[0] == Pool.SCRATCH:
-            self._lanes.outside.append(span[1:])
+        if self._arenas is not None and span[0] == Pool.SCRATCH:
+            self._arenas.outside.append(span[1:])
         return span
 
     def table(self, name: str, word: int, rows: int, columns: int, kind: str) -> Entries:
@@ -261,7 +261,7 @@ class _Memory:
         return known
 
 
-class _Lanes:
+class _Arenas:
     """The scratch accesses of pipelining threads: each has its own arena, which the others must not write."""
 
     def __init__(self, threads: int, nbytes: int) -> None:
@@ -277,9 +277,9 @@ class _Lanes:
             return
         low, high = min(low for low, _ in self.inside), max(high for _, high in self.inside)
         if high - low > self._bytes:
-            raise Unsafe(f"its turns use {high - low} bytes of lanes that have {self._bytes}")
-        lanes = [(low + thread * self._bytes, high + thread * self._bytes) for thread in range(self._threads)]
-        if any(begin < their_end and theirs < end for begin, end in lanes for theirs, their_end in self.outside):
+            raise Unsafe(f"its iterations use {high - low} bytes of arenas that have {self._bytes}")
+        arenas = [(low + thread * self._bytes, high + thread * self._bytes) for thread in range(self._threads)]
+        if any(begin < their_end and theirs < end for begin, end in arenas for theirs, their_end in self.outside):
             raise Unsafe("its tiles write into arenas that may belong to another thread")
 
 

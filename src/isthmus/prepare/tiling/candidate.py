@@ -25,7 +25,7 @@ class Candidate:
     planner: Planner
     work: Work
     searches: list[RegionSearch]
-    again: tuple[Remat, ...] = ()
+    remats: tuple[Remat, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Fitted:
         return slower is None or self.share(time) <= slower
 
 
-def candidate_of(planner: Planner, work: Work, again: tuple[Remat, ...] = ()) -> Candidate:
+def candidate_of(planner: Planner, work: Work, remats: tuple[Remat, ...] = ()) -> Candidate:
     """Set up the searches of a rewritten graph: one for each distinct order."""
     searches: list[RegionSearch] = []
     seen: list[list[tuple[str, str]]] = []
@@ -62,8 +62,8 @@ def candidate_of(planner: Planner, work: Work, again: tuple[Remat, ...] = ()) ->
             continue
         seen.append(names)
         base = StepTable(arrangement, *profile(twin, planner), planner)
-        searches.append(RegionSearch(base, kind, sum(one.nanoseconds for one in again)))
-    return Candidate(planner, work, searches, again)
+        searches.append(RegionSearch(base, kind, sum(one.nanoseconds for one in remats)))
+    return Candidate(planner, work, searches, remats)
 
 
 def again_at(plain: Candidate, nanoseconds: float, than: tuple[Remat, ...]) -> list[Candidate]:
@@ -91,6 +91,6 @@ def written(place: Candidate, search: RegionSearch, chosen: list[RegionChoice]) 
         return None
     arrangement = replace(arrangement, steps=tiled.steps, overlaid=tiled.overlaid, alike=tiled.alike)
     made = planner.place(arrangement, tiled.repeats, tiled.regions)
-    names = tuple(one.chain[-1] for one in place.again)
-    made = replace(made, plan=replace(made.plan, again=names)) if names else made
+    names = tuple(one.chain[-1] for one in place.remats)
+    made = replace(made, plan=replace(made.plan, rematerialized=names)) if names else made
     return Fitted(made, search.cost(chosen))

@@ -93,7 +93,7 @@ class _Fit:
         ways = [LimitSearch([self._plain], self._unsplit.scratch_bytes)]
         made = ways[0].quickly(wanted)
         for share in AGAIN:
-            others = self._again(share * self._time, ways[-1].places[-1].again) if made is None else []
+            others = self._again(share * self._time, ways[-1].places[-1].remats) if made is None else []
             if others:
                 ways.append(LimitSearch([self._plain, *others], self._unsplit.scratch_bytes))
                 made = ways[-1].quickly(wanted)

@@ -152,13 +152,13 @@ class FusedRegion:
         steep = self.lines[1] > 0
         return self.lines[1, steep], self.lines[2, steep]
 
-    def rows(self, limit: int, lanes: int = 1) -> int:
-        """Return the most rows of a tile, with `lanes` tiles at once, that keep within `limit` live bytes; 0 if none
+    def rows(self, limit: int, arenas: int = 1) -> int:
+        """Return the most rows of a tile, with `arenas` tiles at once, that keep within `limit` live bytes; 0 if none
         do.
         """
         if limit < self.least:
             return 0
-        most = max(0, (((limit - self.floor) // lanes - self.lines[0]) / self._slopes).min())
+        most = max(0, (((limit - self.floor) // arenas - self.lines[0]) / self._slopes).min())
         return int(min(most, self.height)) // self.grain * self.grain
 
     def even_rows(self, most: int, fewest: int) -> list[int]:
@@ -201,7 +201,7 @@ class FusedRegion:
             return int(short)
         return 1 + ceil(max(0.0, self.ahead - max(start, 0)) / rows) + short
 
-    def nanoseconds(self, rows: int, start: int, lanes: int = 1) -> float:
+    def nanoseconds(self, rows: int, start: int, arenas: int = 1) -> float:
         """Estimate the extra time compared with whole steps."""
         tiles = self.tile_count(rows, start)
         moved = (tiles - 1) * self.copied[0] + self.copied[1] * self.height
@@ -211,18 +211,18 @@ class FusedRegion:
         cost = max(cost - self.won, (1 - MAX_WON) * cost)
         if self.threads > 1:
             # Threads share a step on a tile if that is faster, which is less often the case than for the whole step.
-            shared = min(tiles, self.ramps(rows, start)) if lanes > 1 else tiles
+            shared = min(tiles, self.ramps(rows, start)) if arenas > 1 else tiles
             part = shared / tiles
             of_tiles = np.minimum(part * self.time, part * self.time / self.threads + shared * self.sharing)
-            a_turn = (cost + float(self.time.sum())) / tiles + self.carried / BYTES_A_NANOSECOND_FROM_OTHERS
+            an_iteration = (cost + float(self.time.sum())) / tiles + self.carried / BYTES_A_NANOSECOND_FROM_OTHERS
             cost = cost * part + float(of_tiles.sum() - self.together.sum())
-            cost += a_turn * self._one_after_the_other(tiles - shared, lanes)
+            cost += an_iteration * self._one_after_the_other(tiles - shared, arenas)
         return cost
 
-    def _one_after_the_other(self, turns: int, lanes: int) -> float:
-        """Return how many successive iterations take as long as `turns` iterations on several threads."""
-        if not turns:
+    def _one_after_the_other(self, iterations: int, arenas: int) -> float:
+        """Return how many successive iterations take as long as `iterations` iterations on several threads."""
+        if not iterations:
             return 0.0
         # An iteration waits until the previous one has kept its halo, and some threads execute one more iteration.
         behind = BEHIND / self.instructions if self.carried else 0.0
-        return max(ceil(turns / lanes), 1 + (turns - 1) * behind)
+        return max(ceil(iterations / arenas), 1 + (iterations - 1) * behind)

@@ -130,7 +130,7 @@ class LimitSearch:
         if found is None:
             return None
         candidate, search, choices = found
-        key = candidate, search, *((id(one.region), one.rows, one.start, one.lanes) for one in choices)
+        key = candidate, search, *((id(one.region), one.rows, one.start, one.arenas) for one in choices)
         if key not in self._fitted:
             self._fitted[key] = written(*found)
         return self._fitted[key]

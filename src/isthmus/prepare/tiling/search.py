@@ -40,12 +40,12 @@ class RegionChoice:
     region: FusedRegion
     rows: int
     start: int
-    lanes: int = 1
+    arenas: int = 1
 
     @cached_property
     def nanoseconds(self) -> float:
         """The extra time compared with whole steps."""
-        return self.region.nanoseconds(self.rows, self.start, self.lanes)
+        return self.region.nanoseconds(self.rows, self.start, self.arenas)
 
     @cached_property
     def cost(self) -> float:
@@ -157,16 +157,16 @@ class RegionSearch:
     def _choices(self, found: FusedRegion, limit: int, below: float) -> Iterator[RegionChoice]:
         """Yield tiles of a region that are within a limit, skipping some that cost at least `below`."""
         # Either threads share the steps of a tile, or each computes a different tile.
-        for lanes in (1, self.threads) if self.threads > 1 and found.regular else (1,):
-            fewest = -(-(self.threads if lanes == 1 else 1) // found.grain) * found.grain
-            rows = found.rows(limit, lanes)
+        for arenas in (1, self.threads) if self.threads > 1 and found.regular else (1,):
+            fewest = -(-(self.threads if arenas == 1 else 1) // found.grain) * found.grain
+            rows = found.rows(limit, arenas)
             if rows < fewest or (not found.regular and rows * MAX_UNROLLED < found.height):
                 continue
             for even in found.even_rows(rows, fewest):
                 # A first tile that is as long as the others gives the fewest tiles, so this is a lower bound.
-                if lanes == 1 and found.nanoseconds(even, even) + _A_REGION >= below:
+                if arenas == 1 and found.nanoseconds(even, even) + _A_REGION >= below:
                     continue
-                choice = RegionChoice(found, even, found.start(limit, even), lanes)
+                choice = RegionChoice(found, even, found.start(limit, even), arenas)
                 if found.tile_count(even, choice.start) > 1:
                     yield choice
 

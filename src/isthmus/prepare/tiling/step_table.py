@@ -303,13 +303,13 @@ class StepTable:
         few = max(1, height // 8)
         if found is None or height <= few:
             return float(whole), 0.0
-        part = shape_of_strip(step, found, axis, (0, few))
+        part = shape_of_tile(step, found, axis, (0, few))
         small = aligned(self.engine.work_bytes(part, self.engine.threads), self.alignment)
         slope = max(0.0, (whole - small) / (height - few))
         return small - slope * few, slope
 
 
-def shape_of_strip(step: Step, found: RowMap, axis: int, rows: tuple[int, int]) -> Step:
+def shape_of_tile(step: Step, found: RowMap, axis: int, rows: tuple[int, int]) -> Step:
     """Return a step with the shapes of some of its rows, for properties that depend only on shapes."""
     low, high = found.need(*rows)
     inputs = list(step.inputs)
@@ -323,7 +323,7 @@ def shape_of_strip(step: Step, found: RowMap, axis: int, rows: tuple[int, int]) 
     return Step(step.op, step.name, inputs, [result], found.params(rows, (low, high)), step.clamp, part)
 
 
-def cut(tensor: Tensor, axis: int, rows: int, name: str = "strip") -> Tensor:
+def cut(tensor: Tensor, axis: int, rows: int, name: str = "tile") -> Tensor:
     """Return a tensor with the shape of some rows of another."""
     dims = (*tensor.dims[:axis], rows, *tensor.dims[axis + 1 :])
     return Tensor(name, TensorType.NATIVE, tensor.dtype, dims, tensor.quantization)

@@ -104,7 +104,7 @@ class _RegionWriter:
                 if self._strides() > MAX_STRIDES:
                     number, first, times = number + 1, 0, 0
                     continue
-                threads = self._choice.lanes
+                threads = self._choice.arenas
                 self._written.repeats.append(Repeat(at, len(steps) - 1, times, self._advances, threads))
                 repeated = self._done.pop()
                 number += times
@@ -127,11 +127,11 @@ class _RegionWriter:
 
     def _region(self, begin: int, repeated: tuple[int, int]) -> Region:
         region = self._choice.region
-        peak = self._choice.lanes * (region.lines[0] + region.lines[1] * self._choice.rows).max()
+        peak = self._choice.arenas * (region.lines[0] + region.lines[1] * self._choice.rows).max()
         return Region(
             steps=tuple((step.op, step.name) for step in self._whole.steps),
             axes=tuple(inner.axis for inner in region.inner),
-            strips=tuple(tile.entries for tile in self._tiles),
+            tiles=tuple(tile.entries for tile in self._tiles),
             repeated=repeated,
             first=begin,
             last=len(self._written.steps) - 1,
@@ -153,12 +153,12 @@ class _RegionWriter:
         for entry in tile.entries:
             begin = len(steps)
             self._compute(entry, held)
-            if self._choice.lanes > 1 and entry.step in tile.kept:
+            if self._choice.arenas > 1 and entry.step in tile.kept:
                 # Keep them as soon as they are available, since another thread is about to read them.
                 self._keep(entry.step, held[entry.step], tile.kept[entry.step])
             for k, user in last_use.items():
                 if user == entry.step and k in held:
-                    if self._choice.lanes == 1 or k not in tile.kept:
+                    if self._choice.arenas == 1 or k not in tile.kept:
                         self._keep(k, held[k], tile.kept.get(k))
                     del held[k]
             for index in range(begin, len(steps)):

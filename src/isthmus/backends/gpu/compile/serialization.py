@@ -37,7 +37,7 @@ _NUMBERS = frozenset(
     np.dtype(name).str for name in ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
 )
 """The element types that arrays of parameters may have, as numpy writes them."""
-_OF_STRIPS = frozenset(("regions", "again", "bounded"))
+_OF_TILES = frozenset(("regions", "rematerialized", "bounded"))
 """The fields of a plan that concern tiling; files do not contain them."""
 
 
@@ -90,7 +90,7 @@ def to_bytes(program: KernelProgram) -> bytes:
         **{name: getattr(schedule, name) for name in ("scratch_bytes", "state_bytes", "alignment", "numerics")},
         "state_offsets": list(schedule.state_offsets),
         # This engine computes whole steps only.
-        "plan": {name: value for name, value in asdict(schedule.plan).items() if name not in _OF_STRIPS},
+        "plan": {name: value for name, value in asdict(schedule.plan).items() if name not in _OF_TILES},
     }  # fmt: skip
     return assemble(header, contents)
 
@@ -310,5 +310,5 @@ def _plan(fields: dict[str, Any]) -> Plan:
         status=str(fields["status"]), peak_step=int(fields["peak_step"]),
         peak_live=tuple(map(str, fields["peak_live"])), rows=rows,
         steps=tuple((str(op), str(name)) for op, name in fields["steps"]), seconds=float(fields["seconds"]),
-        regions=(), again=(), bounded=False, in_float=(), **numbers,
+        regions=(), rematerialized=(), bounded=False, in_float=(), **numbers,
     )  # fmt: skip

@@ -24,7 +24,7 @@ from isthmus.engine.native.control import (
     DONE,
     FAULT,
     LINE,
-    NEXT_TURN,
+    NEXT_ITERATION,
     PROGRESS,
     ROW_BITS,
     ROW_WORDS,
@@ -89,14 +89,14 @@ def _take_shares(control):  # type: ignore[no-untyped-def]
 
 
 @device
-def _begin_turns(control, body, abort, number, threads):  # type: ignore[no-untyped-def]
+def _begin_pipeline(control, body, abort, number, threads):  # type: ignore[no-untyped-def]
     """Initialize what pipelining threads share, while no thread computes."""
     store_i64(control + BODY, 0, body)
     store_i64(control + ABORT, 0, abort)
     store_i64(control + ABORT_NUMBER, 0, number)
     for thread in range(threads):
         atomic_store(control + PROGRESS + LINE * thread, 0)
-    atomic_store(control + NEXT_TURN, 0)
+    atomic_store(control + NEXT_ITERATION, 0)
 
 
 @generated
@@ -111,16 +111,16 @@ def run(target: Target, variant: str) -> Any:
     @device
     def run_program(control, abort, number, nt):  # type: ignore[no-untyped-def]
         table, count, bases = load_i64(control + TABLE, 0), load_i64(control + COUNT, 0), load_i64(control + BASES, 0)
-        repeat, last, turn = table, -1, 0
+        repeat, last, left = table, -1, 0
         store_i64(control + FAULT, 0, 0)
         i = -1
         while True:
-            if i == last and turn > 0:
-                turn -= 1
-                if turn > 0:
+            if i == last and left > 0:
+                left -= 1
+                if left > 0:
                     # Cursors move while no thread computes: all shares of the last instruction are finished.
                     times = load_i64(load_i64(repeat, 1), 1)
-                    call_kernel(load_i64(repeat, 0), load_i64(repeat, 1), bases, times - turn, times)
+                    call_kernel(load_i64(repeat, 0), load_i64(repeat, 1), bases, times - left, times)
                     i += load_i64(repeat, 2)
             i += 1
             if i >= count or (abort != 0 and atomic_load(abort) == number):
@@ -132,14 +132,14 @@ def run(target: Target, variant: str) -> Any:
                 continue
             if shares < 0:
                 # This many of the following instructions are executed as often as the second word says.
-                repeat, last, turn = row, i - shares, load_i64(load_i64(row, 1), 1)
-                call_kernel(load_i64(row, 0), load_i64(row, 1), bases, 0, turn)
+                repeat, last, left = row, i - shares, load_i64(load_i64(row, 1), 1)
+                call_kernel(load_i64(row, 0), load_i64(row, 1), bases, 0, left)
                 continue
             skip = shares >> SKIP_BITS
             if skip > 0:
                 # This many of the following instructions are executed by the shares of this one: by pipelining threads.
                 shares = _shares(row)
-                _begin_turns(control, row + 8 * ROW_WORDS, abort, number, shares)
+                _begin_pipeline(control, row + 8 * ROW_WORDS, abort, number, shares)
             atomic_store(control + DONE, 0)
             shared = (atomic_load(control + TICKET) >> (SHARE_BITS + ROW_BITS)) + 1
             shared &= (1 << COUNT_BITS) - 1

@@ -26,7 +26,7 @@ from isthmus.prepare.schedule import Step
 _LONG_RUN = 32
 _LIST_BYTES = 64 << 10
 _COPY_BYTES = 256 << 10
-_LESS_FOR_STRIPS = 4
+_LESS_FOR_TILES = 4
 """The divisor of `_LIST_BYTES` and `_COPY_BYTES` for tiles of a fused region, where little memory should be alive."""
 
 
@@ -57,7 +57,7 @@ class ConvBlocking:
         list_bytes = (taps + 1) * tile.rows * 8
         copy_bytes = window.depth * 4 if whole_rows and crossing else 0
         row_bytes = window.channels * 4 * math.prod(window.stride)
-        less = 1 if window.whole is None else _LESS_FOR_STRIPS
+        less = 1 if window.whole is None else _LESS_FOR_TILES
         block = min(
             tile.block(window.depth, filters, row_bytes, target),
             max(1, _LIST_BYTES // less // list_bytes),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from isthmus.engine.native.program import REPEAT, TURNS, VARY
+from isthmus.engine.native.program import PIPELINE, REPEAT, VARY
 from isthmus.engine.native.signatures import KERNELS
 from isthmus.engine.native.words import MAX_LIST
 
@@ -52,7 +52,7 @@ class Varied:
 
 def varied(instructions: Sequence[Instruction], kernels: dict[str, int]) -> Varied:
     """Return the table of instructions; `kernels` numbers their names, and the changing kernel is added to it."""
-    repeat = {kernels.get(REPEAT, -1), kernels.get(TURNS, -1)}
+    repeat = {kernels.get(REPEAT, -1), kernels.get(PIPELINE, -1)}
     places = _places(instructions, repeat)
     rows = _with_changes(instructions, repeat, places)
     if any(isinstance(row, _Change) for row in rows):

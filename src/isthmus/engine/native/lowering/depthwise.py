@@ -61,10 +61,10 @@ def _is_upright(window: ConvWindow) -> bool:
     return rows >= TILE and (columns < TILE or (window.kernel[2] == 1 and window.kernel[1] > 1))
 
 
-def _variant(axis: Axis, strip: bool) -> str:
+def _variant(axis: Axis, tiled: bool) -> str:
     special = axis.dilation == 1 and (axis.kernel, axis.stride) in SPECIAL
     # A whole image that is this narrow is small.
-    for tile in TILES if strip else TILES[:1]:
+    for tile in TILES if tiled else TILES[:1]:
         if special and axis.out >= tile:
             return f"{tile}x{axis.kernel}s{axis.stride}"
     return f"{TILE if axis.out >= TILE else 1}"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from isthmus.engine.native.lowering.delta_encoding import Instruction, varied
-from isthmus.engine.native.program import ABSENT, REPEAT, TURNS, Operand
+from isthmus.engine.native.program import ABSENT, PIPELINE, REPEAT, Operand
 from isthmus.engine.native.signatures import KERNELS
 from isthmus.engine.native.target import Target
 from isthmus.engine.native.words import Value
@@ -66,7 +66,7 @@ class Emitter:
         threads: int,
         places: Mapping[Tensor, Place],
         numerics: str = "exact",
-        by_strips: bool = False,
+        by_tiles: bool = False,
     ) -> None:
         self.target = target
         self.threads = threads
@@ -79,14 +79,14 @@ class Emitter:
         self._chunks: list[np.ndarray] = []
         self._constant_bytes = 0
         self._known: dict[tuple[int, bytes], int] = {}
-        self._by_strips = by_strips
+        self._by_tiles = by_tiles
         self._step: Step | None = None
         self._work = 0
         self._shares = 1
         self._advances: Mapping[Tensor, int] = {}
         self._cursors: dict[tuple[int, int], int] = {}
         self._repeat = 0
-        self._lane: tuple[int, int, int] | None = None
+        self._arena: tuple[int, int, int] | None = None
         self._begun: list[int] = []
 
     def begin(self, step: Step, work_offset: int, shares: int = 1) -> None:
@@ -100,15 +100,14 @@ class Emitter:
         moves = dict.fromkeys((self._places[tensor].pool, stride) for tensor, stride in repeat.advances.items())
         lists = {"pools": [pool for pool, _ in moves], "strides": [stride for _, stride in moves]}
         self._step, self._shares = None, repeat.threads
-        if repeat.lane is None:
+        if repeat.arena is None:
             self.emit(REPEAT, instructions=1, times=repeat.times, first_cursor=first_cursor, **lists)
         else:
-            offset, bytes_ = repeat.lane
+            offset, bytes_ = repeat.arena
             # One thread runs an iteration, so its instructions and work space are laid out for one thread.
-            self._lane, self.threads = (first_cursor, offset, offset + bytes_), 1
-            self.emit(
-                TURNS, instructions=1, times=repeat.times, first_cursor=first_cursor, lane_bytes=bytes_, lead=0, **lists
-            )  # fmt: skip
+            self._arena, self.threads = (first_cursor, offset, offset + bytes_), 1
+            own = {"arena_bytes": bytes_, "lead": 0}
+            self.emit(PIPELINE, instructions=1, times=repeat.times, first_cursor=first_cursor, **own, **lists)
             first_cursor += 1
         self._cursors = {move: first_cursor + number for number, move in enumerate(moves)}
 
@@ -118,15 +117,15 @@ class Emitter:
         ends = [*self._begun[1:], len(self.table)]
         signature, instructions = KERNELS[list(self.kernels)[number]], len(self.table) - self._repeat - 1
         self.words[begin + signature.place.instructions] = instructions
-        if self._lane is not None:
+        if self._arena is not None:
             lead = max(ends[after] - 1 - self._begun[step] for step, after in enumerate(repeat.awaited))
             self.words[begin + signature.place.lead] = min(lead, instructions)
             self.threads = repeat.threads
-        self._advances, self._cursors, self._lane = {}, {}, None
+        self._advances, self._cursors, self._arena = {}, {}, None
 
     def end(self) -> None:
         """Let instructions of tiles share words."""
-        if not self._by_strips:
+        if not self._by_tiles:
             return
         starts = sorted({begin for _, begin, _ in self.table})
         ends = dict(zip(starts, [*starts[1:], len(self.words)], strict=True))
@@ -174,8 +173,8 @@ class Emitter:
 
     def _in_lane(self, place: Place, offset: int) -> Operand:
         """Return the operand word of a location that does not advance, which may be in each thread's arena."""
-        if self._lane is not None and place.pool == Pool.SCRATCH:
-            cursor, low, high = self._lane
+        if self._arena is not None and place.pool == Pool.SCRATCH:
+            cursor, low, high = self._arena
             if low <= place.offset < high:
                 return Operand.at(cursor, place.offset + offset)
         return Operand.at(place.pool, place.offset + offset)

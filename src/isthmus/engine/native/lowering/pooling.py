@@ -6,7 +6,7 @@ from math import prod
 
 from isthmus.engine.native.lowering.elementwise import clamp_in_place, without_clamp
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
-from isthmus.engine.native.lowering.reduction import emit_mean_of_strip, stored_kind, without_stored_kind
+from isthmus.engine.native.lowering.reduction import emit_mean_of_tile, stored_kind, without_stored_kind
 from isthmus.prepare.geometry.layout import operand
 from isthmus.prepare.geometry.windows import POOLS, ConvWindow, pool_window
 from isthmus.prepare.schedule import Step
@@ -14,7 +14,7 @@ from isthmus.prepare.schedule import Step
 
 def _emit_pool(step: Step, e: Emitter, name: str) -> None:
     if step.part is not None and step.part.pixels:
-        emit_mean_of_strip(step, e)
+        emit_mean_of_tile(step, e)
         return
     x, output = operand(step), step.outputs[0]
     kind = stored_kind(step)

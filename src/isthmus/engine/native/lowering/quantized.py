@@ -172,25 +172,25 @@ def _rounding_of_mean(step: Step, e: Emitter, qx: Quantization, count: int) -> d
     return {"scale": scale, "offset": offset, "bias": float(bias), "zero": zero, "least": least, "most": most}
 
 
-def is_mean_of_strip(step: Step) -> bool:
+def is_mean_of_tile(step: Step) -> bool:
     """Return whether a step is a mean over all pixels of bytes that are added up tile by tile."""
     fixed = any(t is not None and t.dtype.is_fixed_point for t in (*step.inputs, *step.outputs))
     return fixed and step.part is not None and step.part.pixels > 0
 
 
-def _emit_mean_of_strip(step: Step, e: Emitter) -> None:
+def _emit_mean_of_tile(step: Step, e: Emitter) -> None:
     """Add the pixels of a tile to sums; compute the mean from the sums of all tiles."""
     x, output, part = operand(step, 0), step.outputs[0], step.part
     assert part is not None
     channels = output.dims[-1]
     if x.dtype is not DataType.INT_32:
         e.emit(
-            f"strips:add_bytes.{STORED[x.dtype]}", sums=e.at(output), x=e.at(x), pixels=x.elements // channels,
+            f"tiles:add_bytes.{STORED[x.dtype]}", sums=e.at(output), x=e.at(x), pixels=x.elements // channels,
             channels=channels, goes_on=int(part.source_first > 0),
         )  # fmt: skip
         return
     e.emit(
-        f"strips:mean_of_sums.{STORED[output.dtype]}", sums=e.at(x), y=e.at(output), channels=channels,
+        f"tiles:mean_of_sums.{STORED[output.dtype]}", sums=e.at(x), y=e.at(output), channels=channels,
         **_rounding_of_mean(step, e, quantization_of(x), part.pixels),
     )  # fmt: skip
 
@@ -274,7 +274,7 @@ def _neighbours(size: int, out: int, align_corners: bool, half_pixel_centers: bo
     return np.stack([before, np.minimum(before + 1, size - 1), weight.astype(np.int32)], axis=1)
 
 
-def _strip_of_neighbours(step: Step, axis: int, *modes: bool) -> np.ndarray:
+def _tile_of_neighbours(step: Step, axis: int, *modes: bool) -> np.ndarray:
     """Return the same for a step; for a tile, its rows of the whole table, counted from its first row."""
     x, output, part = operand(step, 0), step.outputs[0], step.part
     if part is None or part.axis != axis:
@@ -287,7 +287,7 @@ def _strip_of_neighbours(step: Step, axis: int, *modes: bool) -> np.ndarray:
 def _emit_resize(step: Step, e: Emitter) -> None:
     x, output = operand(step, 0), step.outputs[0]
     modes = bool(step.params["align_corners"]), bool(step.params["half_pixel_centers"])
-    rows, columns = (e.constant(_strip_of_neighbours(step, axis, *modes)) for axis in (1, 2))
+    rows, columns = (e.constant(_tile_of_neighbours(step, axis, *modes)) for axis in (1, 2))
     batch, height, width, channels = x.dims
     e.emit(
         f"quantized_reduction:resize_bilinear.{STORED[output.dtype]}", x=e.at(x), y=e.at(output), batch=batch,
@@ -323,8 +323,8 @@ def _always(step: Step) -> bool:
     return True
 
 
-MEAN_OF_STRIP = Lowering(_emit_mean_of_strip)
-"""The lowering of the steps that `is_mean_of_strip` selects."""
+MEAN_OF_TILE = Lowering(_emit_mean_of_tile)
+"""The lowering of the steps that `is_mean_of_tile` selects."""
 QUANTIZED: dict[str, tuple[Covers, Lowering]] = {
     **quantized_convolution.QUANTIZED,
     **quantized_depthwise.QUANTIZED,

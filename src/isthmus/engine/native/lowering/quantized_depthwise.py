@@ -24,7 +24,7 @@ from isthmus.prepare.geometry.layout import operand
 from isthmus.prepare.schedule import Step
 
 _L1_SHARE = 24 << 10
-_L1_SHARE_OF_STRIP = 12 << 10
+_L1_SHARE_OF_TILE = 12 << 10
 """The share of the L1 cache for tiles of a fused region: smaller, because little memory should be alive there."""
 _MAX_OUTPUTS = 4
 _MIN_WIDTH = 16
@@ -74,7 +74,7 @@ def _cut(step: Step, target: Target) -> _Cut:
     span = (kernel_w - 1) * dilation_w + 1
     column_bytes = 4 * target.vector_bytes
     out_width = step.outputs[0].dims[2]
-    share = _L1_SHARE if step.part is None else _L1_SHARE_OF_STRIP
+    share = _L1_SHARE if step.part is None else _L1_SHARE_OF_TILE
     wanted = share // (column_bytes * row_groups * stride_w)
     segment = min(max(wanted // _MAX_OUTPUTS, 2) * _MAX_OUTPUTS, out_width)
     # Tiles also read the columns of missing results.

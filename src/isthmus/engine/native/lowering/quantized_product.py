@@ -22,7 +22,7 @@ _TILES = {
 _LATENCY = 5
 _FEW_ROWS = 3
 _L1_SHARE = 16 << 10
-_L1_SHARE_OF_STRIP = 8 << 10
+_L1_SHARE_OF_TILE = 8 << 10
 """The share of the L1 cache for tiles of a fused region: smaller, because little memory should be alive there."""
 ROW_FORMS = {"vnni": "u8", "avxvnni": "u8", "sdot": "s8", "none": "s16"}
 """The form of elements that each kind of dot product needs; for 16-bit ones the zero point is subtracted."""
@@ -178,7 +178,7 @@ def cut(product: QuantizedProduct, form: int, target: Target, threads: int) -> P
     contiguous = product.pixel == product.channels or product.run_pixels == 1
     in_place = form == 0 and product.stays_inside and contiguous and run % 4 == 0 and product.out_width >= rows
     under_result = product.kernel[0] * product.stride[1] * product.channels * size
-    share = _L1_SHARE_OF_STRIP if product.whole_width else _L1_SHARE
+    share = _L1_SHARE_OF_TILE if product.whole_width else _L1_SHARE
     # Input under both ends of a segment is copied twice, so a tile's rows, which would give short segments, are divided
     # less. Tiles with very few rows keep short segments to save memory.
     parts = threads if product.whole_width and product.kernel[0] > 1 and product.rows >= _FEW_ROWS else 4 * threads

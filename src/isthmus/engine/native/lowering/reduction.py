@@ -34,14 +34,14 @@ def without_stored_kind(step: Step) -> str | None:
     return None if x.dtype in _STORED else without_kind(x)
 
 
-def emit_mean_of_strip(step: Step, e: Emitter) -> None:
+def emit_mean_of_tile(step: Step, e: Emitter) -> None:
     """Add the pixels of a tile to the sums of earlier tiles; the last tile turns the sums into means."""
     x, output, part = operand(step), step.outputs[0], step.part
     assert part is not None
     channels = output.dims[-1]
     ends = part.source_first + x.dims[part.source_axis] == part.source_height
     e.emit(
-        "strips:add_rows", sums=e.at(output), x=e.at(x), pixels=x.elements // channels, channels=channels,
+        "tiles:add_rows", sums=e.at(output), x=e.at(x), pixels=x.elements // channels, channels=channels,
         goes_on=int(part.source_first > 0), factor=1.0 / part.pixels if ends else 1.0,
     )  # fmt: skip
     clamp_in_place(step, e)
@@ -49,7 +49,7 @@ def emit_mean_of_strip(step: Step, e: Emitter) -> None:
 
 def _emit_reduce(step: Step, e: Emitter, name: str) -> None:
     if step.part is not None and step.part.pixels:
-        emit_mean_of_strip(step, e)
+        emit_mean_of_tile(step, e)
         return
     x, output = operand(step), step.outputs[0]
     function = "sum" if name == "mean" else name

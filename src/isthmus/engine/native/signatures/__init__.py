@@ -24,14 +24,14 @@ from isthmus.engine.native.signatures import (
     reduction,
     resize,
     selection,
-    strips,
+    tiles,
 )
 from isthmus.engine.native.words import Signature
 
 _FAMILIES = (
     convolution, depthwise, detection, elementwise, integer_matmul, matmul, movement, normalization, pooling,
     quantized_binary, quantized_convolution, quantized_depthwise, quantized_elementwise, quantized_hybrid,
-    quantized_reduction, recurrent, reduction, resize, selection, strips,
+    quantized_reduction, recurrent, reduction, resize, selection, tiles,
 )  # fmt: skip
 SIGNATURES: tuple[Signature, ...] = tuple(s for family in _FAMILIES for s in family.SIGNATURES)
 """All signatures."""

@@ -18,28 +18,28 @@ from isthmus.engine.native.control import (
     CONTROL,
     HEADER_WORDS,
     LINE,
-    NEXT_TURN,
+    NEXT_ITERATION,
     PROGRESS,
     ROW_WORDS,
 )
 from isthmus.engine.native.kernels.atomics import architecture, pause_of
 from isthmus.engine.native.kernels.base import device, generated, load_i64, store_i64, word
 from isthmus.engine.native.kernels.executor import SPINS_BEFORE_YIELD, call_kernel
-from isthmus.engine.native.signatures.strips import TURNS
+from isthmus.engine.native.signatures.tiles import PIPELINE
 from isthmus.engine.native.target import Target
 from isthmus.prepare.schedule import Pool
 
-_WORDS = TURNS.place
+_WORDS = PIPELINE.place
 _SCRATCH = int(Pool.SCRATCH)
 
 
 @device
-def _point(p, b, turn):  # type: ignore[no-untyped-def]
+def _point(p, b, iteration):  # type: ignore[no-untyped-def]
     """Point the cursors of a thread at their positions in an iteration."""
     first, cursors = word(p, _WORDS.first_cursor) + 1, word(p, _WORDS.cursors)
     for i in range(cursors):
         pool, stride = word(p, _WORDS.pools + i), word(p, _WORDS.pools + cursors + i)
-        store_i64(b, first + i, load_i64(b, pool) + turn * stride)
+        store_i64(b, first + i, load_i64(b, pool) + iteration * stride)
 
 
 @generated
@@ -50,12 +50,12 @@ def take(target: Target, variant: str) -> Any:
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
         instructions, times, lead = word(p, _WORDS.instructions), word(p, _WORDS.times), word(p, _WORDS.lead)
-        lane = word(p, _WORDS.first_cursor)
+        arena = word(p, _WORDS.first_cursor)
         own = b + 8 * tid * load_i64(b, BASE_WORDS)
         if tid > 0:
-            for i in range(-HEADER_WORDS, lane):
+            for i in range(-HEADER_WORDS, arena):
                 store_i64(own, i, load_i64(b, i))
-        store_i64(own, lane, load_i64(own, _SCRATCH) + tid * word(p, _WORDS.lane_bytes))
+        store_i64(own, arena, load_i64(own, _SCRATCH) + tid * word(p, _WORDS.arena_bytes))
         if nt == 1:
             _point(p, own, 0)
             return
@@ -66,18 +66,18 @@ def take(target: Target, variant: str) -> Any:
             load_i64(control + ABORT_NUMBER, 0),
         )
         while True:
-            turn = atomic_add(control + NEXT_TURN, 1)
-            if turn >= times:
+            iteration = atomic_add(control + NEXT_ITERATION, 1)
+            if iteration >= times:
                 return
-            _point(p, own, turn)
+            _point(p, own, iteration)
             # The word is reused by an iteration that cannot begin before this one has ended.
-            here = control + PROGRESS + LINE * (turn % nt)
-            before = control + PROGRESS + LINE * ((turn + nt - 1) % nt)
+            here = control + PROGRESS + LINE * (iteration % nt)
+            before = control + PROGRESS + LINE * ((iteration + nt - 1) % nt)
             done = 0
             for i in range(instructions):
-                wanted = (turn - 1) * instructions + min(i + 1 + lead, instructions)
+                wanted = (iteration - 1) * instructions + min(i + 1 + lead, instructions)
                 spins = 0
-                while turn > 0 and done < wanted:
+                while iteration > 0 and done < wanted:
                     done = atomic_load(before)
                     if done < wanted:
                         pause()
@@ -90,6 +90,6 @@ def take(target: Target, variant: str) -> Any:
                 if abort == 0 or atomic_load(abort) != number:
                     row = body + 8 * ROW_WORDS * i
                     call_kernel(load_i64(row, 0), load_i64(row, 1), own, 0, 1)
-                atomic_store(here, turn * instructions + i + 1)
+                atomic_store(here, iteration * instructions + i + 1)
 
     return kernel

@@ -1,7 +1,7 @@
-"""Signatures of the kernels in `kernels.strips`, which tiling needs besides the kernels of whole steps.
+"""Signatures of the kernels in `kernels.tiles`, which tiling needs besides the kernels of whole steps.
 
 Some instructions control others. The instructions after `REPEAT` are executed several times. Cursors are pools that
-advance: an operand in a cursor is in another pool, one stride further each time. The instructions after `TURNS` are
+advance: an operand in a cursor is in another pool, one stride further each time. The instructions after `PIPELINE` are
 repeated too, pipelined on several threads: each thread takes one iteration after the other, with an iteration's own
 data in the thread's arena. `VARY` writes the words that differ between the instructions of different tiles.
 """
@@ -28,7 +28,7 @@ MAX_TIMES = 4096
 _INT32 = 1 << 31
 
 REPEAT = Signature(
-    "strips:repeat",
+    "tiles:repeat",
     (
         Number("instructions", 1),
         Number("times", 1, MAX_TIMES),
@@ -38,14 +38,14 @@ REPEAT = Signature(
         Numbers("strides", "cursors", -MAX_COUNT),
     ),
 )
-TURNS = Signature(
-    "turns:take",
+PIPELINE = Signature(
+    "pipelining:take",
     (
         Number("instructions", 1),
         Number("times", 1, MAX_TIMES),
-        # The first cursor is the thread's arena in scratch, `lane_bytes` further for each thread.
+        # The first cursor is the thread's arena in scratch, `arena_bytes` further for each thread.
         Number("first_cursor"),
-        Number("lane_bytes"),
+        Number("arena_bytes"),
         # How many instructions an iteration must be ahead of the next one, beyond the one that the next is about to
         # execute.
         Number("lead"),
@@ -55,7 +55,7 @@ TURNS = Signature(
     ),
 )
 VARY = Signature(
-    "strips:vary",
+    "tiles:vary",
     (
         Count("targets"),
         # The offset of each changed instruction's words, and a bit mask of the words that change.
@@ -67,7 +67,7 @@ VARY = Signature(
     ),
 )
 ADD_ROWS = Signature(
-    "strips:add_rows",
+    "tiles:add_rows",
     (
         Write("sums", "channels * 4"),
         ReadOperand("x", "pixels * channels * 4"),
@@ -78,7 +78,7 @@ ADD_ROWS = Signature(
     ),
 )
 ADD_BYTES = Signature(
-    "strips:add_bytes",
+    "tiles:add_bytes",
     (
         Write("sums", "channels * 4"),
         ReadOperand("x", "pixels * channels"),
@@ -89,7 +89,7 @@ ADD_BYTES = Signature(
     variants={"s8": {}, "u8": {}},
 )
 MEAN_OF_SUMS = Signature(
-    "strips:mean_of_sums",
+    "tiles:mean_of_sums",
     (
         ReadOperand("sums", "channels * 4"),
         Write("y", "channels"),
@@ -118,4 +118,4 @@ def changes(words: Sequence[int], start: int) -> dict[int, dict[int, int]]:
     }
 
 
-SIGNATURES = (REPEAT, TURNS, VARY, ADD_ROWS, ADD_BYTES, MEAN_OF_SUMS)
+SIGNATURES = (REPEAT, PIPELINE, VARY, ADD_ROWS, ADD_BYTES, MEAN_OF_SUMS)

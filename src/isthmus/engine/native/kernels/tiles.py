@@ -26,7 +26,7 @@ from isthmus.engine.native.kernels.base import (
 )
 from isthmus.engine.native.kernels.mathematics import f32
 from isthmus.engine.native.kernels.quantized_elementwise import READ, STORED, WRITE
-from isthmus.engine.native.signatures.strips import ADD_BYTES, ADD_ROWS, MEAN_OF_SUMS, REPEAT, VARY
+from isthmus.engine.native.signatures.tiles import ADD_BYTES, ADD_ROWS, MEAN_OF_SUMS, REPEAT, VARY
 from isthmus.engine.native.target import Target
 
 _BLOCK = 128
@@ -35,15 +35,15 @@ _BLOCK = 128
 
 @generated
 def repeat(target: Target, variant: str) -> Any:
-    """Point all cursors at their positions in iteration `turn`. The executor does the repeating."""
+    """Point all cursors at their positions in iteration `iteration`. The executor does the repeating."""
     words = REPEAT.place
 
     @device
-    def kernel(p, b, turn, times):  # type: ignore[no-untyped-def]
+    def kernel(p, b, iteration, times):  # type: ignore[no-untyped-def]
         first, cursors = word(p, words.first_cursor), word(p, words.cursors)
         for i in range(cursors):
             pool, stride = word(p, words.pools + i), word(p, words.pools + cursors + i)
-            store_i64(b, first + i, load_i64(b, pool) + turn * stride)
+            store_i64(b, first + i, load_i64(b, pool) + iteration * stride)
 
     return kernel
 
