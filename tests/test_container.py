@@ -118,11 +118,11 @@ def test_a_size_that_is_none_is_refused(size):
 @pytest.mark.parametrize(
     ("sizes", "rule"),
     [
-        ({"first": 3, "last": 1 << 40}, "section 'last' lies outside it"),
-        ({"first": 3, "last": 2}, "section 'last' lies outside it"),
+        ({"first": 3, "last": 1 << 40}, "section 'last' is outside it"),
+        ({"first": 3, "last": 2}, "section 'last' is outside it"),
         ({"first": 2, "last": 1}, "there are bytes before section 'last' that belong to nothing"),
-        ({"first": 3}, "there are bytes at its end that belong to nothing"),
-        ({}, "there are bytes at its end that belong to nothing"),
+        ({"first": 3}, "there are unused bytes at its end"),
+        ({}, "there are unused bytes at its end"),
     ],
 )
 def test_every_byte_belongs_to_a_section_or_is_zero(sizes, rule):

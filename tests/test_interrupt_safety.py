@@ -298,6 +298,6 @@ def test_a_thread_that_python_cannot_set_up_is_no_wait_without_end(monkeypatch: 
     over = threading.Event()
     thread = threading.Thread(target=int)
     monkeypatch.setattr(thread, "start", lambda: over.wait(PATIENCE))
-    with pytest.raises(RuntimeError, match="has not begun within"):
+    with pytest.raises(RuntimeError, match="did not start within"):
         start(thread)
     over.set()

@@ -102,6 +102,17 @@ _ESCAPED = {number: repr(chr(number))[1:-1] for number in (*range(32), 127, 0x85
 """Escapes of characters that end a line or control a terminal."""
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun.
+
+    Examples
+    --------
+    >>> counted(1, "graph"), counted(2, "graph")
+    ('1 graph', '2 graphs')
+    """
+    return f"{number} {noun}{'s' * (number != 1)}"
+
+
 def one_line(text: str) -> str:
     """Escape a text from a file, such as a name, so that it neither ends a line nor controls a terminal.
 

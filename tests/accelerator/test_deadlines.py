@@ -249,7 +249,7 @@ def test_a_process_that_does_not_start_in_time_is_refused(monkeypatch):
 
     def slow(*_, **__):
         over.wait(PATIENCE)
-        raise OSError("no caller waits for it any more")
+        raise OSError("its caller no longer waits for it")
 
     monkeypatch.setattr("subprocess.Popen", slow)
     with pytest.raises(QnnError, match=r"did not start within 0\.01 s") as refusal:

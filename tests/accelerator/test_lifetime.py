@@ -95,7 +95,7 @@ def test_a_call_that_was_abandoned_before_it_was_sent_is_not_made(sent):
         accelerator.connection.abandon(abandoned)
         accelerator.connection.post(abandoned)
         assert accelerator.counts()["queues"] == 0
-        assert str(abandoned.refusal).endswith("no caller waits for it any more")
+        assert str(abandoned.refusal).endswith("its caller no longer waits for it")
     assert "open" not in [message["call"] for message in sent]
 
 

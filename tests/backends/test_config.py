@@ -97,7 +97,7 @@ def test_contents_that_cannot_be_meant_are_refused(tmp_path, content, rule):
 
 
 def test_a_number_of_thousands_of_digits_in_a_dictionary_is_refused(tmp_path):
-    with refused("key 'part.size': must be a whole number from 1 to 64, is a number of 16610 bits"):
+    with refused("key 'part.size': must be an integer from 1 to 64, is a number of 16610 bits"):
         settings({"part": {"size": 10**5000}}, TABLE)
 
 
@@ -133,7 +133,7 @@ def test_a_dictionary_inside_itself_is_refused():
         settings(circle, TABLE)
     value = {"part": {}}
     value["part"]["size"] = value
-    with refused("must be a whole number"):
+    with refused("must be an integer"):
         settings(value, TABLE)
 
 

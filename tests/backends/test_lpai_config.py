@@ -94,7 +94,7 @@ def execute(key, value):
         (execute("fsp", 1), "lpai_graph.execute.fsp", "known are fps, ftrt_ratio, client_type"),
         ({"lpai_graph": [1]}, "lpai_graph", r"must be an object with any of prepare, execute, is \[1\]"),
         ({"lpai_backend": "x86"}, "lpai_backend", 'must be an object .*, is "x86"'),
-        (execute("fps", "30"), "lpai_graph.execute.fps", 'whole number from 1 to 4294967295, is "30"'),
+        (execute("fps", "30"), "lpai_graph.execute.fps", 'integer from 1 to 4294967295, is "30"'),
         (execute("fps", True), "lpai_graph.execute.fps", "is true"),
         (execute("fps", 1.5), "lpai_graph.execute.fps", "is 1.5"),
         (execute("fps", 0), "lpai_graph.execute.fps", "from 1 to 4294967295, is 0"),

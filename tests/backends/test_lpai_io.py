@@ -279,7 +279,7 @@ def test_registering_is_atomic_and_deregistering_is_not(shared):
     fd, _ = shared
     with running() as graph:
         context = graph.context
-        with refused(Code.MEM_INVALID_SHAPE, "descriptor 1: bytes 4000 to 4160 lie outside a buffer of 4096"):
+        with refused(Code.MEM_INVALID_SHAPE, "descriptor 1: bytes 4000 to 4160 are outside a buffer of 4096"):
             context.mem_register([descriptor(fd), descriptor(fd, 4000)])
         [x] = context.mem_register([descriptor(fd)])
         with refused(Code.MEM_ALREADY_REGISTERED, r"descriptor 0: offset 0 .* as handle 2 \(FLOAT_32\[1, 40\]\)"):
@@ -370,7 +370,7 @@ def test_a_registered_buffer_is_not_freed_before_it_is_deregistered():
 
 @pytest.mark.parametrize("dims", [(1, -1, 257), (0,), (1, 40.0), (True, 40), "40", 40, ("1", "40")])
 def test_dimensions_that_are_none_are_refused(shared, dims):
-    with running() as graph, refused(Code.MEM_INVALID_SHAPE, "must be positive whole numbers"):
+    with running() as graph, refused(Code.MEM_INVALID_SHAPE, "must be positive integers"):
         graph.context.mem_register([descriptor(shared[0], dims=dims)])
 
 

@@ -48,7 +48,7 @@ def test_memory_that_just_suffices_is_taken_whole(buffer) -> None:
 
 
 def test_tcm_is_no_place_for_a_pool(fresh_tcm) -> None:
-    with fresh_tcm.allocate(256, 64) as made, pytest.raises(QnnError, match="must be in DDR, lies in TCM"):
+    with fresh_tcm.allocate(256, 64) as made, pytest.raises(QnnError, match="must be in DDR, is in TCM"):
         pool_window("scratch", Mem(LpaiMemType.DDR, 64, made.address), 8, ALIGNMENT)
 
 

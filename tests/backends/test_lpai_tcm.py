@@ -165,7 +165,7 @@ def test_pools_cannot_lie_in_tcm(fresh_pool):
         graph = counter(backend.create_context())
         scratch, _ = pools(backend, graph)
         fast = fresh_pool.allocate(max(scratch.nbytes, 128), 128)
-        with refused(Code.GRAPH_INVALID_ARGUMENT, "scratch memory .*must be in DDR, lies in TCM"):
+        with refused(Code.GRAPH_INVALID_ARGUMENT, "scratch memory .*must be in DDR, is in TCM"):
             graph.set_config(lpai.SCRATCH_MEM, lpai.Mem(lpai.MemType.DDR, fast.nbytes, fast))
         fast.close()
         ready(backend, graph)
@@ -357,7 +357,7 @@ def test_memory_that_straddles_the_end_of_tcm_is_neither_a_pool_nor_io(fresh_poo
         assert fresh_pool.touches(memory.window(end - 1, nbytes=1))
         assert not fresh_pool.touches(memory.window(end, nbytes=1))
         start = (end - 1) // 128 * 128
-        with refused(Code.GRAPH_INVALID_ARGUMENT, "scratch memory .*must be in DDR, lies in TCM"):
+        with refused(Code.GRAPH_INVALID_ARGUMENT, "scratch memory .*must be in DDR, is in TCM"):
             graph.set_config(lpai.SCRATCH_MEM, lpai.Mem(lpai.MemType.DDR, 4096, start))
         with refused(Code.GRAPH_INVALID_TENSOR, "memory types cannot be mixed"):
             graph.execute([], [ClientTensor("y", start, nbytes=256)])

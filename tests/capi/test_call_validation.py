@@ -28,7 +28,7 @@ MISTAKES = [
     r"call 20 (graphExecute): output 'y' of graph",
     r"call 21 (graphCreate): argument 4 is null",
     r"call 23 (logFree): backend",
-    r"call 23 (logFree): the library answers 0 all the same; another one may not",
+    r"call 23 (logFree): this library returns 0 anyway; another one may not",
     r"call 25 (contextFree): context",
     r"call 26 (graphExecute): graph",
     r"call 27 (contextFree): context",

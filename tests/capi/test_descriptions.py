@@ -273,5 +273,5 @@ def test_the_answers_are_those_of_the_vendors_library(htp: Client) -> None:
 def test_the_chip_of_a_device_is_read_where_clients_put_it(htp: Client, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(10, "isthmus"):
         device = htp.make("deviceCreate", None, chip(htp, 69))
-    assert "HTP device option SOC = 69: understood" in caplog.text
+    assert "HTP device option SOC = 69: accepted" in caplog.text
     htp.do("deviceFree", device)

@@ -72,13 +72,13 @@ def test_defaults_are_those_of_the_header() -> None:
 
 def test_the_backend_type_is_mandatory() -> None:
     for given in (None, Options()):
-        with pytest.raises(QnnError, match="it is mandatory, and not set") as caught:
+        with pytest.raises(QnnError, match="it is mandatory but not set") as caught:
             QnnDelegate(given)
         assert caught.value.code is Code.BACKEND_INVALID_ARGUMENT
 
 
 def test_a_backend_that_is_not_there_is_refused() -> None:
-    with pytest.raises(QnnError, match="DSP: there is none here") as caught:
+    with pytest.raises(QnnError, match="DSP: not available here") as caught:
         QnnDelegate(Options(BackendType.DSP))
     assert caught.value.code is Code.BACKEND_NOT_SUPPORTED
 

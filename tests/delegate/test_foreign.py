@@ -96,10 +96,10 @@ def test_another_tflite_whose_tensors_have_more_fields_is_refused(kind):
         (lambda made: setattr(made.context, "tensors_size", 0), "0 tensors"),
         (lambda made: setattr(made.tensors[1], "type", 99), "tensor 1 would be of type 99"),
         (lambda made: setattr(made.tensors[2], "allocation_type", 77), "kind 77"),
-        (lambda made: setattr(made.tensors[0], "dims", 8), "the dimensions of tensor 0 would lie at 0x8"),
+        (lambda made: setattr(made.tensors[0], "dims", 8), "the dimensions of tensor 0 would be at 0x8"),
         (lambda made: setattr(made.tensors[0], "dims", made.array(*range(99))), "would be 99 numbers"),
         (lambda made: setattr(made.nodes[0], "inputs", made.array(COUNT)), "would have tensor"),
-        (lambda made: setattr(made.nodes[1], "outputs", 16), "the outputs of node 1 would lie at 0x10"),
+        (lambda made: setattr(made.nodes[1], "outputs", 16), "the outputs of node 1 would be at 0x10"),
         (lambda made: setattr(made.registrations[0], "builtin_code", 1 << 20), "operator 1048576"),
         (lambda made: setattr(made.registrations[1], "version", 0), "version 0"),
         (lambda made: made.arrays.__setitem__(0, (ctypes.c_int * 1)(-4)), "-4"),
@@ -113,7 +113,7 @@ def test_structures_that_make_no_sense_are_refused_with_what_was_found(change, m
 
 @pytest.mark.parametrize("address", [0, 8, 1 << 46])
 def test_a_context_where_there_is_no_memory_is_refused(address):
-    with pytest.raises(QnnError, match="a context would lie at"):
+    with pytest.raises(QnnError, match="a context would be at"):
         foreign.check(address)
 
 

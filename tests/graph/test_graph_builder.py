@@ -72,7 +72,7 @@ def test_a_finalized_graph_cannot_be_changed_6024(graph: Graph, x: Tensor) -> No
 def test_a_node_may_not_read_what_is_not_written_yet_so_there_are_no_cycles(graph: Graph, x: Tensor) -> None:
     a = graph.create_tensor("a", TensorType.NATIVE, F32, x.dims)
     b = graph.create_tensor("b", TensorType.NATIVE, F32, x.dims)
-    with refusal(Code.GRAPH_UNCONNECTED_NODE, "node 'first'", "'b' has not been written"):
+    with refusal(Code.GRAPH_UNCONNECTED_NODE, "node 'first'", "'b' is not written"):
         graph.add_node("first", "ElementWiseAdd", [x, b], [a])
     with refusal(Code.GRAPH_UNCONNECTED_NODE, "node 'itself'"):
         graph.add_node("itself", "Relu", [a], [a])

@@ -268,7 +268,7 @@ def test_an_index_outside_is_refused() -> None:
     )
     graph.emit("Gather", [x, places], {"axis": 0})
     [node] = graph.nodes
-    with pytest.raises(QnnError, match="must lie within 4"):
+    with pytest.raises(QnnError, match="must be within 4"):
         evaluate("Gather", node.inputs, [rand(4), np.int32([4])], node.params, node.outputs)
 
 

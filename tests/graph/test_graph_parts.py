@@ -61,7 +61,7 @@ def test_the_numbers_of_a_parameter_have_one_type() -> None:
         ({"dtype": DataType.UNDEFINED}, "undefined"),
         ({"dims": (1,) * (MAX_RANK + 1)}, "rank 9 is above"),
         ({"dims": (2, -1)}, "must not be negative"),
-        ({"dims": (2.5,)}, "whole numbers"),
+        ({"dims": (2.5,)}, "integers"),
         ({"dims": (MAX_BYTES // 4 + 1,)}, "above the limit"),
         ({"type": 99}, "type 99 is none of TensorType"),
         ({"dtype": 99}, "dtype 99 is none of DataType"),

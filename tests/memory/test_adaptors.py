@@ -95,7 +95,7 @@ def test_what_is_refused_below_a_limit_takes_nothing_of_it():
         limited.allocate(100)
     limited.allocate(100).close()
     for senseless in (None, "1", 1.5):
-        with pytest.raises(QnnError, match="is not a whole number"):
+        with pytest.raises(QnnError, match="is not an integer"):
             limited.allocate(senseless)
 
 

@@ -29,7 +29,7 @@ class Place:
 
 
 def feeds_for(subject: Subject, rng: random.Random) -> dict[str, np.ndarray]:
-    """Random inputs: whole numbers, so that sums of floats are exact."""
+    """Random inputs: integers, so that sums of floats are exact."""
     generator = np.random.default_rng(rng.randrange(1 << 30))
     return {s.name: generator.integers(-99, 99, s.dims).astype(s.dtype.numpy) for s in subject.inputs}
 

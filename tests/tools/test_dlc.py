@@ -48,7 +48,7 @@ def test_the_library_that_reads_dlcs_may_be_named_beside_it(folder):
 def test_dlcs_become_a_context_binary_that_is_run(folder, kind, capsys):
     assert main(["context-binary-generator", "--dlc_path", "two.dlc,one.dlc", "--backend", "libQnnHtp.so",
                  "--binary_file", "all", "--input_output_tensor_mem_type", kind]) == 0  # fmt: skip
-    assert "3 graph(s) for htp" in capsys.readouterr().out
+    assert "3 graphs for htp" in capsys.readouterr().out
     info = qnn.SystemContext().get_binary_info(folder / "output" / "all.bin")
     assert [graph.name for graph in info.graphs] == ["first", "second", "net"]
     assert {tensor.mem_type.name.lower() for graph in info.graphs for tensor in graph.tensors} == {kind}

@@ -134,7 +134,7 @@ def test_a_plain_name_is_the_name_of_its_file(name):
     ("content", "words"),
     [
         ("", "lists no inference"),
-        ("in0.raw in1.raw\n", "2 file(s) for 1 input(s)"),
+        ("in0.raw in1.raw\n", "2 files for 1 input"),
         ("z:=in0.raw\n", "no input 'z'"),
         ("missing.raw\n", "cannot be read"),
         ("model.onnx\n", "tensor 'x' needs 768"),

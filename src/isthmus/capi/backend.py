@@ -65,9 +65,9 @@ def backend_create(server: LibraryServer, log: int, configs: int, out: int) -> N
             if key == "config_file_path":
                 config = value
             else:
-                server.log(LogLevel.INFO, f"platform option '{key}' means nothing here")
+                server.log(LogLevel.INFO, f"platform option '{key}' has no effect here")
         elif given.option == BackendOption.CUSTOM:
-            server.log(LogLevel.INFO, "custom config of the back end: it means nothing here")
+            server.log(LogLevel.INFO, "custom config of the back end: it has no effect here")
         elif given.option != BackendOption.ERROR_REPORTING:
             raise QnnError(Code.BACKEND_INVALID_CONFIG, "backend", f"it has no config {given.option}")
     try:

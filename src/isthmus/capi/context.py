@@ -80,7 +80,7 @@ def _read_configs(server: LibraryServer, configs: int) -> _Configs:
             enabled = frozenset(_names(pointer(given, "enableGraphs")))
         elif given.option in list(ContextOption):
             name = ContextOption(given.option).name
-            server.log(LogLevel.INFO, f"context option {name}: understood, and without effect here")
+            server.log(LogLevel.INFO, f"context option {name}: accepted, but without effect here")
         else:
             raise QnnError(Code.CONTEXT_INVALID_CONFIG, "context", f"it has no config {given.option}")
     if priority is not None and priority not in list(qnn.Priority):
@@ -176,7 +176,7 @@ def context_create_from_binary_list_async(
         raise QnnError(Code.CONTEXT_INVALID_ARGUMENT, "list of binaries", "it is empty")
     for each in wanted:
         if each.version != 1 or not each.v1.notifyFunc:
-            rule = "its version must be 1, and it must say whom to notify"
+            rule = "its version must be 1, and it needs a callback to notify"
             raise QnnError(Code.CONTEXT_INVALID_ARGUMENT, "binary of a list", rule)
     for each in wanted:
         out = ctypes.c_uint64()

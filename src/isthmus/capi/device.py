@@ -59,7 +59,7 @@ def _note(server: LibraryServer, configs: int) -> None:
         if given.option == objects.DeviceOption.CUSTOM:
             options.settings(server, "device", given.customConfig or 0)
         elif given.option == objects.DeviceOption.PLATFORM_INFO:
-            server.log(LogLevel.INFO, "the platform of a device: understood, and without effect here")
+            server.log(LogLevel.INFO, "the platform of a device: accepted, but without effect here")
         else:
             raise QnnError(Code.DEVICE_INVALID_CONFIG, "device", f"it has no config {given.option}")
 
@@ -153,7 +153,7 @@ def set_power_config(server: LibraryServer, number: int, configs: int) -> None:
         name = known.get(option.value)
         if name is None:
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, "power config", f"there is no option {option.value}")
-        server.log(LogLevel.VERBOSE, f"power option {name}: understood, and without effect here")
+        server.log(LogLevel.VERBOSE, f"power option {name}: accepted, but without effect here")
 
 
 @serves("setMemoryConfig")

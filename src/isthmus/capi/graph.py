@@ -96,7 +96,7 @@ def _set_configs(server: LibraryServer, graph: ClientGraph, configs: int) -> Non
             profile = given.profileHandle or 0
         elif given.option in list(GraphOption):
             name = GraphOption(given.option).name
-            server.log(LogLevel.INFO, f"graph option {name}: understood, and without effect here")
+            server.log(LogLevel.INFO, f"graph option {name}: accepted, but without effect here")
         else:
             raise QnnError(Code.GRAPH_INVALID_ARGUMENT, "graph", f"it has no config {given.option}")
     if settings:

@@ -23,7 +23,7 @@ def settings(server: LibraryServer, noun: str, custom: int) -> dict[Any, Any]:
     """Read the custom config of a graph, a context or a device."""
     reader = server.facet.configs.get(noun)
     if reader is None:
-        server.log(LogLevel.INFO, f"a custom config of a {noun}: it means nothing here")
+        server.log(LogLevel.INFO, f"a custom config of a {noun}: it has no effect here")
         return {}
     return reader(checked(custom), server.log)
 

@@ -199,7 +199,7 @@ def profile_set_config(server: LibraryServer, handle: int, configs: int) -> None
             most = given.numMaxEvents
         elif given.option in list(ProfileOption):
             name = ProfileOption(given.option).name
-            server.log(LogLevel.INFO, f"profile option {name}: understood, and without effect here")
+            server.log(LogLevel.INFO, f"profile option {name}: accepted, but without effect here")
         else:
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, "profile", f"it has no config {given.option}")
     profile.most = most
@@ -277,7 +277,7 @@ def _configure(server: LibraryServer, signal: qnn.Signal, configs: int) -> None:
         elif given.option == SignalOption.TIMEOUT:
             wanted.append((qnn.SignalConfig.TIMEOUT, given.timeoutDurationUs))
         elif given.option == SignalOption.CUSTOM:
-            server.log(LogLevel.INFO, "a custom config of a signal: it means nothing here")
+            server.log(LogLevel.INFO, "a custom config of a signal: it has no effect here")
         else:
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, "signal", f"it has no config {given.option}")
     for config in wanted:

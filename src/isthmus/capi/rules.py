@@ -49,7 +49,7 @@ def _after(*names: str) -> Callable[[Rule], Rule]:
 def _backend_free(seen: Validation, values: Values) -> None:
     for kind in ("context", "profile", "signal"):
         for each in seen.living(kind, values[0]):
-            seen.mistake(f"{each.what} of it has not been freed ({each.born})")
+            seen.mistake(f"{each.what} of it is not freed ({each.born})")
 
 
 @_before("deviceFree")

@@ -181,7 +181,7 @@ class Validation:
             call.errors[error] += 1
             return
         if begun.mistaken:
-            self.mistake("the library answers 0 all the same; another one may not")
+            self.mistake("this library returns 0 anyway; another one may not")
         for index, kind, owner in CREATES.get(name, ()):
             for each in range(min(values[2], MAX_LISTED) if name == "memRegister" else 1):
                 self._born(name, kind, values[index] + 8 * each, values[owner] if owner is not None else 0)

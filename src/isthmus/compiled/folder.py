@@ -97,7 +97,7 @@ class Folder:
             temporary = tempfile.TemporaryDirectory(prefix="isthmus-", ignore_cleanup_errors=True)
         except OSError:
             raise instead from None
-        print(f"isthmus: {instead} {what} are compiled for this process alone.", file=sys.stderr, flush=True)
+        print(f"isthmus: {instead} {what} are compiled only for this process.", file=sys.stderr, flush=True)
         with temporary as path:
             yield cls(Path(path))
 

@@ -116,7 +116,7 @@ class _Memory:
                 assert address is not None
                 return address
             index += 1
-        raise _Misfit(f"{what} would lie at {address or 0:#x}, where there is no memory")
+        raise _Misfit(f"{what} would be at {address or 0:#x}, where there is no memory")
 
     def structure(self, kind: Any, address: int | None, what: str) -> Any:
         """View the structure at an address."""

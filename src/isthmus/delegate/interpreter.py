@@ -116,7 +116,7 @@ def set_custom_allocation(
     if tensor.allocation_type not in _TAKES_MEMORY:
         kind = Allocation(tensor.allocation_type)
         reason = {Allocation.DYNAMIC: "dynamic", Allocation.MMAP_RO: "a constant"}.get(kind, f"of kind {kind.name}")
-        rule = f"the tensor is {reason}, which cannot lie in memory of the client's"
+        rule = f"the tensor is {reason}, which cannot use the client's memory"
         raise QnnError(Code.COMMON_OPERATION_NOT_PERMITTED, what, rule)
     if nbytes < tensor.bytes:
         raise QnnError(Code.MEM_INVALID_SHAPE, what, f"it has {nbytes} bytes, the tensor takes {tensor.bytes}")

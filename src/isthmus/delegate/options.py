@@ -227,8 +227,8 @@ def _backend(options: Options) -> BackendEntry:
         known = ", ".join(name.upper() for name in backend_types())
         if kind is BackendType.UNDEFINED:
             hint = f"Set backend_type to one of {known}."
-            raise _refusal("option backend_type", "it is mandatory, and not set", hint)
-        rule = f"there is none here; there are {known}"
+            raise _refusal("option backend_type", "it is mandatory but not set", hint)
+        rule = f"not available here; available are {known}"
         raise QnnError(Code.BACKEND_NOT_SUPPORTED, f"backend type {kind.name}", rule)
     if options.library_path is not None:
         library = _text(options.library_path, "library_path")
@@ -244,7 +244,7 @@ def _cache(options: Options) -> tuple[Path, str] | None:
     if options.cache_dir is None and options.model_token is None:
         return None
     if options.cache_dir is None or options.model_token is None:
-        raise _refusal("options cache_dir and model_token", "they are given together or not at all")
+        raise _refusal("options cache_dir and model_token", "set both or neither")
     token = options.model_token
     if not isinstance(token, str) or not token or len(token) > 128 or not set(token) <= _TOKEN:
         rule = f"must be 1 to 128 letters, digits, '-', '_' or '.', is {token!r}"

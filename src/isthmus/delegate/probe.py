@@ -213,7 +213,7 @@ class ProbeTrial:
 def _readable(address: int | None, nbytes: int, what: str) -> None:
     found = covering(address, nbytes) if address else []
     if not found or not all(mapping.readable for mapping in found):
-        raise _Doubt(f"{what} would lie at {address or 0:#x}, where there is no memory")
+        raise _Doubt(f"{what} would be at {address or 0:#x}, where there is no memory")
 
 
 def _at(kind: Any, address: int | None, what: str) -> Any:

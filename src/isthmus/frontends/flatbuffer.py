@@ -57,7 +57,7 @@ class File:
     def check(self, at: int, size: int, what: str, align: int = 1) -> None:
         """Refuse a range that is not entirely inside the file or not aligned."""
         if at < 0 or size < 0 or at + size > len(self.data):
-            self.refuse(f"{what} of {size} bytes lies outside the file", at)
+            self.refuse(f"{what} of {size} bytes is outside the file", at)
         if at % align:
             self.refuse(f"{what} is not aligned to {align} bytes", at)
 
@@ -117,7 +117,7 @@ class Table:
         if offset == 0:
             return None
         if offset < _OFFSET or offset + size > self.size:
-            self.file.refuse(f"field {field} of {self.what} lies outside its table", self.start)
+            self.file.refuse(f"field {field} of {self.what} is outside its table", self.start)
         return self.start + offset
 
     def room(self, field: int) -> int:
@@ -242,6 +242,6 @@ class Tables:
     def _gather(self, data: np.ndarray, places: np.ndarray, element: np.dtype) -> np.ndarray:
         """Read scalars at many offsets of the file."""
         if len(places) and (places.min() < 0 or places.max() + element.itemsize > len(data)):
-            self.file.refuse(f"a {self.what} lies outside the file")
+            self.file.refuse(f"a {self.what} is outside the file")
         found = data[places[:, None] + np.arange(element.itemsize)]
         return np.ascontiguousarray(found).view(element).reshape(-1).astype(element.newbyteorder("="))

@@ -54,6 +54,6 @@ class ModelSource:
         if len(graphs) > 1:
             names = ", ".join(f"'{one.name}'" for one in graphs)
             rule = f"it holds {len(graphs)} graphs: {names}"
-            hint = "Say which of them is meant."
+            hint = "Specify which one."
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"model file '{self.path}'", rule, hint)
         return graphs[0]

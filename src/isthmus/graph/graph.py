@@ -341,7 +341,7 @@ class Graph:
             raise QnnError(
                 Code.GRAPH_UNCONNECTED_NODE,
                 what,
-                f"in[{index}] '{tensor.name}' has not been written by an earlier node",
+                f"in[{index}] '{tensor.name}' is not written by an earlier node",
                 "Add nodes in the order of their data; a cycle has no such order.",
             )
 

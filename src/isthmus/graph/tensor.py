@@ -51,7 +51,7 @@ class Tensor:
         try:
             self.dims = tuple(operator.index(d) for d in self.dims)
         except TypeError:
-            rule = f"dimensions {self.dims} must be whole numbers"
+            rule = f"dimensions {self.dims} must be integers"
             raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, f"tensor '{self.name}'", rule) from None
         for name, kind in (("type", TensorType), ("dtype", DataType), ("mem_type", TensorMemType)):
             try:

@@ -26,7 +26,7 @@ _POINTERS: tuple[type, ...] = (
     ctypes._Pointer, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_wchar_p, ctypes.py_object, CFuncPtr,
 )  # fmt: skip
 _PRIVATE_OWNERS = (bytes, bytearray, _array.array)
-_POINTER_HINT = "Pass the address as a whole number together with a size, or the array that the pointer points to."
+_POINTER_HINT = "Pass the address as an integer together with a size, or the array that the pointer points to."
 
 Adopter = Callable[[Any], Buffer | None]
 _adopters: list[list[Adopter]] = []
@@ -146,7 +146,7 @@ def _at_address(address: int, nbytes: int | None, writable: bool, refuse: _Refus
     if address < 0:
         raise refuse(f"its address {address} is negative")
     if address + nbytes > 1 << ADDRESS_BITS:
-        raise refuse(f"{nbytes} bytes at {address:#x} lie beyond the address space")
+        raise refuse(f"{nbytes} bytes at {address:#x} are beyond the address space")
     return Window(ClientBuffer(None, address, nbytes, _mapped(address, nbytes, writable, refuse)), 0, nbytes)
 
 
@@ -156,7 +156,7 @@ def _mapped(address: int, nbytes: int, writable: bool, refuse: _Refuse) -> tuple
     try:
         found = covering(address, max(nbytes, 1))
     except OSError as problem:
-        what, rule = f"{nbytes} bytes at {address:#x}", f"the memory there is not known: {problem.strerror}"
+        what, rule = f"{nbytes} bytes at {address:#x}", f"the memory there is unknown: {problem.strerror}"
         raise QnnError(Code.COMMON_SYSTEM, what, rule) from None
     if not found:
         raise refuse(f"{nbytes} bytes at {address:#x} are not memory of this process")

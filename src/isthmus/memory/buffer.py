@@ -80,7 +80,7 @@ class Buffer:
         """Its address in this process."""
         self.check_open()
         if self._address is None:
-            raise QnnError(Code.COMMON_INVALID_ARGUMENT, self.what, "it lies in memory that the host does not see")
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, self.what, "it is in memory that the host cannot access")
         return self._address
 
     @property
@@ -101,11 +101,11 @@ class Buffer:
         except TypeError as problem:
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, str(problem)) from None
         if dtype.hasobject:
-            raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, "Python objects cannot lie in a buffer")
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, "Python objects cannot be stored in a buffer")
         dims = tuple(as_int(dim, what) for dim in shape)
         start, count = as_int(offset, what), math.prod(dims) * dtype.itemsize
         if start < 0 or any(dim < 0 for dim in dims) or start + count > self.nbytes:
-            raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"lies outside a {self.what}")
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"is outside a {self.what}")
         return self.array[start : start + count].view(dtype).reshape(dims)
 
     def window(self, offset: int = 0, nbytes: int | None = None) -> Window:

@@ -21,5 +21,5 @@ def as_int(value: Any, what: str, code: Code = Code.COMMON_INVALID_ARGUMENT) -> 
     if not is_int(value):
         text = repr(value)
         shown = text if len(text) <= _MAX_QUOTED else f"{text[: _MAX_QUOTED - 3]}..."
-        raise QnnError(code, what, f"{shown} is not a whole number")
+        raise QnnError(code, what, f"{shown} is not an integer")
     return int(value)

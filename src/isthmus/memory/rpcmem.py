@@ -92,7 +92,7 @@ def alloc(heap_id: int, flags: int, size: int) -> RpcBuffer:
 def alloc2(heap_id: int, flags: int, size: int) -> RpcBuffer:
     """Allocate shared memory of any size (rpcmem_alloc2)."""
     if not (is_int(heap_id) and is_int(flags)) or heap_id < 0 or not 0 <= flags < 1 << 32:
-        rule = f"heap id {heap_id!r} and flags {flags!r} must be whole numbers, not negative"
+        rule = f"heap id {heap_id!r} and flags {flags!r} must be integers and not negative"
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"rpcmem allocation of {size!r} bytes", rule)
     buffer = current("rpcmem").fulfil(RpcmemRequest(size, mmap.PAGESIZE, int(heap_id), int(flags)))
     if not isinstance(buffer, RpcBuffer):
@@ -128,7 +128,7 @@ class Rpcmem(MemoryResource):
         what = f"rpcmem allocation of {request.nbytes!r} bytes"
         nbytes = as_int(request.nbytes, what, Code.COMMON_MEM_ALLOC)
         if nbytes < 1:
-            raise QnnError(Code.COMMON_MEM_ALLOC, what, "the size must be a positive whole number")
+            raise QnnError(Code.COMMON_MEM_ALLOC, what, "the size must be a positive integer")
         if as_int(request.alignment, what) > mmap.PAGESIZE:
             rule = f"shared memory is aligned to {mmap.PAGESIZE}, not {request.alignment}"
             raise QnnError(Code.COMMON_MEM_ALLOC, what, rule)

@@ -154,7 +154,7 @@ def mapped_window(shared: SharedFd, what: str, untouched: bool = False, file: Sh
     for number in (shared.offset, shared.nbytes):
         as_int(number, what, Code.MEM_INVALID_ARGUMENT)
     if shared.offset < 0 or shared.nbytes < 0 or shared.offset + shared.nbytes > file.nbytes:
-        rule = f"bytes {shared.offset} to {shared.offset + shared.nbytes} lie outside a buffer of {file.nbytes} bytes"
+        rule = f"bytes {shared.offset} to {shared.offset + shared.nbytes} are outside a buffer of {file.nbytes} bytes"
         raise QnnError(Code.MEM_INVALID_SHAPE, what, rule)
     mapping = mapping_of(file.identity)
     # A file may have grown since it was mapped.

@@ -34,7 +34,7 @@ class Window:
     def __post_init__(self) -> None:
         if self.offset < 0 or self.nbytes < 0 or self.offset + self.nbytes > self.buffer.nbytes:
             what = f"bytes {self.offset} to {self.offset + self.nbytes}"
-            raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"they lie outside a {self.buffer.what}")
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"they are outside a {self.buffer.what}")
 
     @property
     def address(self) -> int:
@@ -50,7 +50,7 @@ class Window:
         """Return a window within this window."""
         if offset < 0 or nbytes < 0 or offset + nbytes > self.nbytes:
             what = f"bytes {offset} to {offset + nbytes}"
-            raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"they lie outside a window of {self.nbytes} bytes")
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"they are outside a window of {self.nbytes} bytes")
         return Window(self.buffer, self.offset + offset, nbytes)
 
     def view(self, dtype: Any, dims: tuple[int, ...]) -> np.ndarray:

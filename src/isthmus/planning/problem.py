@@ -100,7 +100,7 @@ class PlannerBuffer:
         for gap in self.gaps:
             if gap.start <= reached or gap.end >= self.end:
                 raise PlanningError(
-                    f"{name}gap {gap.start}-{gap.end} must lie inside the lifetime {self.start}-{self.end}, "
+                    f"{name}gap {gap.start}-{gap.end} must be inside the lifetime {self.start}-{self.end}, "
                     "after the gap before it"
                 )
             reached = gap.end
@@ -185,7 +185,7 @@ class Problem:
 
 def _whole(what: str, value: int, least: int, most: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise PlanningError(f"{what} must be a whole number, not {value!r}")
+        raise PlanningError(f"{what} must be an integer, not {value!r}")
     if value < least:
         raise PlanningError(f"{what} {value} is {'negative' if least == 0 else f'below {least}'}")
     if value > most:

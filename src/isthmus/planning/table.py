@@ -158,7 +158,7 @@ def _gap(text: str) -> Gap:
 def _number(what: str, text: str) -> int:
     digits = text[1:] if text[:1] in "+-" else text
     if not (digits.isascii() and digits.isdecimal()):
-        raise PlanningError(f"{what} {text!r} is not a whole number" if text else f"{what} is empty")
+        raise PlanningError(f"{what} {text!r} is not an integer" if text else f"{what} is empty")
     if len(digits) > 30:
         raise PlanningError(f"{what} {text[:12]}... is far too large")
     return int(text)

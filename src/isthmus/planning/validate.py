@@ -44,11 +44,11 @@ def check(problem: Problem, offsets: Sequence[int]) -> int:
     events: list[tuple[int, int, int]] = []
     for index, (buffer, offset) in enumerate(zip(problem.buffers, offsets, strict=True)):
         if offset < 0:
-            raise PlanningError(f"buffer {buffer.id!r} lies at the negative offset {offset}", index)
+            raise PlanningError(f"buffer {buffer.id!r} is at the negative offset {offset}", index)
         if offset % buffer.alignment:
             raise PlanningError(f"buffer {buffer.id!r} at {offset} is not aligned to {buffer.alignment}", index)
         if buffer.offset is not None and offset != buffer.offset:
-            raise PlanningError(f"buffer {buffer.id!r} is fixed at {buffer.offset} but lies at {offset}", index)
+            raise PlanningError(f"buffer {buffer.id!r} is fixed at {buffer.offset} but is at {offset}", index)
         top = offset + buffer.size
         if problem.capacity is not None and top > problem.capacity:
             raise PlanningError(f"buffer {buffer.id!r} ends at {top}, above capacity {problem.capacity}", index)

@@ -375,7 +375,7 @@ class QnnGraph(Handle):
                 Code.GRAPH_FINALIZED,
                 self._what,
                 "it is complete and cannot be changed",
-                "To ask for a size or to finalize ends composition.",
+                "Querying a size or finalizing ends composition.",
             )
 
     def _views(self, start: int, infos: Sequence[ir.TensorInfo]) -> Mapping[str, np.ndarray]:

@@ -46,5 +46,5 @@ def checked(what: str, descriptor: Any) -> MemDescriptor:
     if isinstance(descriptor.dims, Iterable):
         dims = tuple(descriptor.dims)
     if not all(is_int(dim) and dim >= 1 for dim in dims):
-        raise QnnError(Code.MEM_INVALID_SHAPE, what, f"dimensions {descriptor.dims!r} must be positive whole numbers")
+        raise QnnError(Code.MEM_INVALID_SHAPE, what, f"dimensions {descriptor.dims!r} must be positive integers")
     return replace(descriptor, dims=tuple(int(dim) for dim in dims), dtype=dtype, mem_type=kind)

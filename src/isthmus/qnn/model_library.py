@@ -133,7 +133,7 @@ class _Composition:
             status = child.wait()
             message = _message(read_end)
         if late:
-            return f"it has not composed its graphs within {self._seconds:g} s"
+            return f"it did not compose its graphs within {self._seconds:g} s"
         if status < 0:
             return f"it ended its process by {_signal(-status)} while it composed its graphs"
         return message or f"its process ended with {status}" if status else ""

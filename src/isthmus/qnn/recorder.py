@@ -103,7 +103,7 @@ class Recorder:
     def _graphCreate(self, context: int, name: bytes, configs: Any, out: Any) -> None:
         text = _text(name, "graph")
         if any(recording.name == text for recording in self._graphs.values()):
-            raise QnnError(Code.GRAPH_INVALID_NAME, f"graph '{text}'", "there is one of that name")
+            raise QnnError(Code.GRAPH_INVALID_NAME, f"graph '{text}'", "that name is taken")
         self._handle += 16
         self._graphs[self._handle] = Recording(text)
         out[0] = self._handle

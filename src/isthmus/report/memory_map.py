@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from string import ascii_lowercase, ascii_uppercase, digits
 from typing import TypeVar
 
+from isthmus.errors import counted
 from isthmus.prepare.schedule import Plan, PlanRow
 from isthmus.report.names import shorten
 
@@ -324,6 +325,6 @@ def _legend(
         yield f" {letter}{block.row.bytes:>{amounts},}  {span:<{steps}}  {mark}  {name}"
     rest = [block for block in blocks if block not in shown]
     if rest:
-        blocks_left = f"{len(rest)} smaller block{'s' * (len(rest) > 1)}"
+        blocks_left = counted(len(rest), "smaller block")
         yield f"{'':4}{sum(block.row.bytes for block in rest):>{amounts},}  in {blocks_left}"
     yield f"{'':4}{marks.peak} live at the peak"

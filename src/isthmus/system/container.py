@@ -113,13 +113,13 @@ class ContainerFormat:
         for name, nbytes in sizes:
             start = end + -end % self.alignment
             if start + nbytes > total:
-                raise self.refusal(f"section '{name}' lies outside it")
+                raise self.refusal(f"section '{name}' is outside it")
             if any(view[end:start]):
                 raise self.refusal(f"there are bytes before section '{name}' that belong to nothing")
             end = start + nbytes
             sections[name] = view[start:end]
         if end != total:
-            raise self.refusal("there are bytes at its end that belong to nothing")
+            raise self.refusal("there are unused bytes at its end")
         return header, sections
 
     def refusal(self, rule: str, code: Code | None = None) -> QnnError:

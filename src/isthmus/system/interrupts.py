@@ -125,7 +125,7 @@ def _await_start(begun: _thread.LockType, alive: weakref.ref[Any]) -> None:
             raise _NotBegun("a new thread has ended before it began")
         left -= _A_WAIT
         if left <= 0:
-            raise _NotBegun(f"a new thread has not begun within {_SECONDS_TO_START:g} s")
+            raise _NotBegun(f"a new thread did not start within {_SECONDS_TO_START:g} s")
 
 
 class Finalizer(weakref.ref):  # type: ignore[type-arg]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from isthmus import qnn
 from isthmus.backends.seam import registry
-from isthmus.errors import Code, QnnError
+from isthmus.errors import Code, QnnError, counted
 from isthmus.tools.files import written_whole
 from isthmus.tools.library import add_backend_arguments, backend_config
 from isthmus.tools.models import add_dlc_argument, compose, named
@@ -61,7 +61,7 @@ def main(options: argparse.Namespace) -> int:
         graphs = list(context.graphs.values())
         kinds = dict.fromkeys(info.mem_type.name.lower() for graph in graphs for info in graph.info.tensors)
     write(path, content)
-    print(f"{path}: {len(content):,} bytes, {len(graphs)} graph(s) for {entry.name}, {' and '.join(kinds)}")
+    print(f"{path}: {len(content):,} bytes, {counted(len(graphs), 'graph')} for {entry.name}, {' and '.join(kinds)}")
     return 0
 
 

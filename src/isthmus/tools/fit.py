@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from isthmus.backends.seam import registry
-from isthmus.errors import Code, QnnError
+from isthmus.errors import Code, QnnError, counted
 from isthmus.memory.tcm import POOL_BYTES
 from isthmus.prepare.tiling import SLOWER, ScratchLimit
 from isthmus.report.tradeoff import BOUNDED, Point, choose, draw_tradeoff
@@ -165,7 +165,7 @@ def _too_little(room: int) -> str:
 def _print(report: dict[str, Any], points: Sequence[Point], chosen: Point | None) -> None:
     columns = min(shutil.get_terminal_size((80, 24)).columns, MAX_COLUMNS)
     unicode = "utf" in (sys.stdout.encoding or "").lower()
-    print(f"{report['model']} on {report['backend']}, {report['threads']} thread{'s' * (report['threads'] > 1)}")
+    print(f"{report['model']} on {report['backend']}, {counted(report['threads'], 'thread')}")
     print(draw_tradeoff(points, chosen, columns, unicode))
     if report["held_up"]:
         print(f"below that: {report['held_up']}")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from isthmus import frontends, qnn
-from isthmus.errors import Code, QnnError
+from isthmus.errors import Code, QnnError, counted
 from isthmus.graph import BinaryInfo, GraphInfo, TensorInfo
 from isthmus.qnn.system import UNKNOWN_FORMAT
 from isthmus.system import reading
@@ -96,7 +96,7 @@ def print_report(report: Mapping[str, Any]) -> None:
     """Print the description as text."""
     graphs = report["graphs"]
     print_line(
-        f"{report['file']}: {len(graphs)} graph{'s' * (len(graphs) != 1)} for {report['backend']}, "
+        f"{report['file']}: {counted(len(graphs), 'graph')} for {report['backend']}, "
         f"{report['bytes']:,} bytes, format {report['version']}, made by {report['producer']}"
     )
     for graph in graphs:

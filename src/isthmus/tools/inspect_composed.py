@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from isthmus.errors import counted
 from isthmus.frontends import dlc
 from isthmus.frontends.composed.entries import ComposedTensor, EncodingEntry, GraphEntry
 from isthmus.frontends.dlc.contents import DlcContents
@@ -83,7 +84,7 @@ def print_report(report: Mapping[str, Any]) -> None:
     graphs = report["graphs"]
     kind = f"DLC of version {report['version']}" if report["format"] == "dlc" else report["format"]
     made = f", made by {report['producer']}" if report.get("producer") else ""
-    count = f"{len(graphs)} graph{'s' * (len(graphs) != 1)}"
+    count = counted(len(graphs), "graph")
     print_line(f"{report['file']}: {kind}, {count}, {report['bytes']:,} bytes{made}")
     for name in report.get("caches", ()):
         size = report["entries"][name]

@@ -23,7 +23,7 @@ import numpy as np
 
 from isthmus import qnn
 from isthmus.backends.seam import registry
-from isthmus.errors import Code, QnnError
+from isthmus.errors import Code, QnnError, counted
 from isthmus.graph import TensorInfo
 from isthmus.session import time_limit
 from isthmus.system import reading
@@ -88,7 +88,7 @@ def main(options: argparse.Namespace) -> int:
                 raise QnnError(
                     Code.COMMON_INVALID_ARGUMENT,
                     f"--input_list {options.input_list}",
-                    f"names {len(lists)} file(s), the context has {len(graphs)} graph(s)",
+                    f"names {counted(len(lists), 'file')}, the context has {counted(len(graphs), 'graph')}",
                 )
             first = 0
             for graph, path in zip(graphs, lists, strict=True):
@@ -127,7 +127,7 @@ def _run_list(
             write(options.output_dir / f"Result_{number}" / f"{file_name(name)}.raw", content.tobytes())
     count, stats = len(wanted.inferences), graph.stats
     print(
-        f"graph '{graph.name}': {count} inference(s), {seconds / count * 1e3:.3f} ms each, "
+        f"graph '{graph.name}': {counted(count, 'inference')}, {seconds / count * 1e3:.3f} ms each, "
         f"{stats.copied_bytes:,} bytes copied; results in {options.output_dir}/Result_{first}"
         + (f" to Result_{first + count - 1}" if count > 1 else "")
     )
@@ -160,7 +160,7 @@ def _files(what: str, entries: Sequence[str], names: Sequence[str], folder: Path
         return QnnError(Code.COMMON_INVALID_ARGUMENT, what, rule, f"The inputs are {', '.join(map(repr, names))}.")
 
     if len(entries) != len(names):
-        raise refuse(f"it has {len(entries)} file(s) for {len(names)} input(s)")
+        raise refuse(f"it has {counted(len(entries), 'file')} for {counted(len(names), 'input')}")
     files = {}
     for position, entry in enumerate(entries):
         name, assigned, text = entry.rpartition(":=")

@@ -14,7 +14,7 @@ from typing import Any
 
 from isthmus.backends.seam import registry
 from isthmus.backends.seam.entry import PlanReport
-from isthmus.errors import Code, QnnError
+from isthmus.errors import Code, QnnError, counted
 from isthmus.frontends import LIBRARY_MAGIC, ModelSource, contents, load_all
 from isthmus.graph import Graph
 from isthmus.log import Log
@@ -156,7 +156,7 @@ def print_report(report: Mapping[str, Any], plan: Plan, columns: int) -> None:
         "feasible": f"not proved: at least {report['lower_bound']:,} are needed",
     }[report["status"]]
     inside = any(row.first < 0 or row.last >= len(plan.steps) for row in plan.rows)
-    threads = f"{report['threads']} thread{'s' * (report['threads'] > 1)}"
+    threads = counted(report["threads"], "thread")
     print(f"{report['model']} on {report['backend']} ({report['target']}, {threads}), {report['steps']} steps")
     for name, note in (
         ("scratch", proof),

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from isthmus.backends.seam import registry
-from isthmus.errors import Code, QnnError, one_line
+from isthmus.errors import Code, QnnError, counted, one_line
 from isthmus.qnn import GraphConfig
 from isthmus.session import Session
 from isthmus.system import reading
@@ -165,7 +165,8 @@ def describe(session: Session, latencies: list[float], load_seconds: float) -> d
 
 def print_report(report: Mapping[str, Any], results: Mapping[str, np.ndarray]) -> None:
     """Print the description as text."""
-    print(f"{report['model']} on {report['backend']} ({report['target']}, {report['threads']} thread(s))")
+    threads, runs = counted(report["threads"], "thread"), counted(report["runs"], "run")
+    print(f"{report['model']} on {report['backend']} ({report['target']}, {threads})")
     for kind in ("inputs", "outputs"):
         for name, tensor in report[kind].items():
             print_line(f"  {kind[:-1]:7} {name}: {tensor['dtype']}{tensor['shape']}")
@@ -175,7 +176,7 @@ def print_report(report: Mapping[str, Any], results: Mapping[str, np.ndarray]) -
     )
     latency = report["latency_ms"]
     print(
-        f"  time    p50 {latency['p50']:.3f} ms  p99 {latency['p99']:.3f} ms over {report['runs']} run(s), "
+        f"  time    p50 {latency['p50']:.3f} ms  p99 {latency['p99']:.3f} ms over {runs}, "
         f"{report['steps']} steps; loaded in {report['load_seconds']:.2f} s"
     )
     print(

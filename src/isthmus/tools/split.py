@@ -60,7 +60,7 @@ def main(options: argparse.Namespace) -> int:
         file = OnnxFile(data, model.name, model.parent, shapes)
         fixed = {name: list(dims) for name, dims in file.fixed.items()}
         if file.external and out.resolve().parent != model.resolve().parent:
-            rule = f"weights of '{model.name}' lie in files beside it"
+            rule = f"weights of '{model.name}' are in files beside it"
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"'{out}'", rule, "Write the split file beside them too.")
     found = split(file.network, _bytes(limit, file.network.peak), f"'{model.name}' under {options.scratch_limit}")
     written = file.written(found.network, found.instructions)

@@ -164,7 +164,7 @@ def test_where_nothing_can_be_kept_kernels_are_compiled_for_this_process(tmp_pat
     code = loader.objects([KERNEL], host())[KERNEL]
     said = capfd.readouterr().err
     assert "cache of compiled code /proc/nowhere: cannot be written: No such file or directory" in said
-    assert "Kernels are compiled for this process alone." in said
+    assert "Kernels are compiled only for this process." in said
     assert list(temporary.iterdir()) == []
     assert loader.objects([KERNEL], host())[KERNEL] == code
     assert capfd.readouterr().err == ""

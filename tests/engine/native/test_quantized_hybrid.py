@@ -1,4 +1,4 @@
-"""Products of floats with 8-bit weights: activations are rounded by their own range, sums are whole numbers."""
+"""Products of floats with 8-bit weights: activations are rounded by their own range, sums are integers."""
 
 from __future__ import annotations
 

@@ -84,10 +84,10 @@ def test_a_walk_backwards_may_not_leave_the_front(honest):
 
 def test_constants_and_inputs_are_not_written(honest, tmp_path):
     spacious = replace(honest["unary"], constants=np.zeros(4096, np.uint8))
-    refused(changed(spacious, output=Operand.at(Pool.CONSTANT, 0)), "'output' is written, but lies in the constants")
+    refused(changed(spacious, output=Operand.at(Pool.CONSTANT, 0)), "'output' is written, but is in the constants")
     gate = native.prepare(load(tiny.gate(tmp_path / "gate.onnx"))).program
     verify(changed(gate, output=Operand.at(Pool.IO + 2, 0)))
-    refused(changed(gate, output=Operand.at(Pool.IO + 1, 0)), "'output' is written, but lies in pool 5")
+    refused(changed(gate, output=Operand.at(Pool.IO + 1, 0)), "'output' is written, but is in pool 5")
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_words_belong_to_one_instruction_or_to_several_that_are_the_same(honest)
     program = honest["lstm"]
     table = program.table.copy()
     table[1, 1] -= 1
-    refused(replace(program, table=table), "begins neither where those before it end nor as one of them")
+    refused(replace(program, table=table), "neither begins where the one before it ends nor equals an earlier one")
     again = np.concatenate([program.table, program.table[:1]])
     verify(replace(program, table=again, labels=(*program.labels, program.labels[0])))
     another = next(row for row in program.table[1:] if row[0] != program.table[0, 0]).copy()
@@ -214,7 +214,7 @@ def repeating(program):
 def test_a_repetition_is_of_instructions_that_are_there(honest):
     program = honest["tiles of floats"]
     first, _ = repeating(program)
-    refused(changed(program, first, instructions=len(program.table)), "which there are not")
+    refused(changed(program, first, instructions=len(program.table)), "but fewer follow")
     refused(changed(program, first, times=1 << 20), "'times' is")
     refused(changed(program, first, first_cursor=Pool.SCRATCH), "cursors that are pools")
 
@@ -272,7 +272,7 @@ def test_inputs_are_not_written_through_a_cursor(honest):
         result = next(name for name in ("result", "y", "c", "destination", "output") if name in at)
         # A smaller result, so that it would fit there.
         few = changed(program, index, rows=1, **{result: read})
-        refused(few, "is written, but lies in")
+        refused(few, "is written, but is in")
         return
     raise AssertionError("no instruction reads an input through a cursor")
 

@@ -89,7 +89,7 @@ def run(program: KernelProgram, inputs: Sequence[np.ndarray | None]) -> list[np.
 def assert_close(
     got: Sequence[np.ndarray], wanted: Sequence[np.ndarray], tolerance: float, where: str, steps: int = 0
 ) -> None:
-    """Floats within a part of the largest value, NaN and infinities where they were; whole numbers within `steps`."""
+    """Floats within a part of the largest value, NaN and infinities where they were; integers within `steps`."""
     for index, (a, b) in enumerate(zip(got, wanted, strict=True)):
         title = f"out[{index}] {where}"
         assert (a.shape, a.dtype) == (b.shape, b.dtype), title

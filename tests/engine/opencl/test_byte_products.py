@@ -1,4 +1,4 @@
-"""Products of bytes are exact: the whole numbers that integer arithmetic gives."""
+"""Products of bytes are exact: the integers that integer arithmetic gives."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def heavy() -> Graph:
 
 
 def wide(whole_numbers: bool) -> Graph:
-    """What lies between its operations is the largest that it has: floats, and whole numbers too if asked for."""
+    """What lies between its operations is the largest that it has: floats, and integers too if asked for."""
     graph = Graph("wide")
     x = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (N,))
     many = graph.emit("Tile", [x], {"multiples": [8]})[0]
@@ -43,7 +43,7 @@ def prepared(graph: Graph, most: int, precision: FloatStorage) -> KernelProgram:
 
 
 @pytest.mark.parametrize("precision", FloatStorage)
-@pytest.mark.parametrize("which", ["constants", "scratch", "scratch with whole numbers"])
+@pytest.mark.parametrize("which", ["constants", "scratch", "scratch with integers"])
 def test_the_largest_pool_must_be_one_that_the_device_allocates(which: str, precision: FloatStorage) -> None:
     graph = heavy() if which == "constants" else wide(which.endswith("numbers"))
     free = prepared(graph, 1 << 40, precision)

@@ -65,7 +65,7 @@ def test_a_directory_without_end_is_refused():
 
 @pytest.mark.parametrize(
     ("offset", "value", "rule"),
-    [(48, 1 << 60, "lies outside the file"), (40, 1 << 60, "lies outside the file"), (48, 3, "directory is broken")],
+    [(48, 1 << 60, "is outside the file"), (40, 1 << 60, "is outside the file"), (48, 3, "directory is broken")],
     ids=["start", "size", "place"],
 )
 def test_a_directory_elsewhere_is_refused(offset, value, rule):

@@ -152,8 +152,8 @@ REFUSED: list[tuple[ModelProto, str]] = [
     (model([node("Tile", "x r", "y")], {"x": floats(2), "r": (I64, (1,))}, "y"), "input 1 is not a constant"),
     (one("Add", (2, 3)), "input 1 is missing"),
     # Indices.
-    (one("Gather", (4,), {"i": i64(4)}), "indices 4 to 4 do not lie within 4"),
-    (one("Gather", (4,), {"i": i64(-5, 3)}), "indices -5 to 3 do not lie within 4"),
+    (one("Gather", (4,), {"i": i64(4)}), "indices 4 to 4 are not within 4"),
+    (one("Gather", (4,), {"i": i64(-5, 3)}), "indices -5 to 3 are not within 4"),
     (one("GatherND", (4, 5), {"i": i64(4, 0).reshape(1, 2)}), "outside dimensions"),
     (one("GatherND", (4, 5), {"i": i64(3, -6).reshape(1, 2)}), "outside dimensions"),
     (one("ScatterND", (4,), {"i": i64(0).reshape(1, 1), "u": zeros(1)}, 18, reduction="mean"), "reduction 'mean'"),

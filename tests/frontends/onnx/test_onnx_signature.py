@@ -44,7 +44,7 @@ def test_inputs_keep_their_order_and_types() -> None:
         ({"a": (4,)}, "rank 2"),
         ({"a": (-1, 3)}, "from 0 to 2147483647"),
         ({"a": (1 << 31, 3)}, "from 0 to 2147483647"),
-        ({"a": (1.5, 3)}, "whole number"),
+        ({"a": (1.5, 3)}, "integer"),
         ({"a": (4, 3), "b": (5, 1)}, "is 4 in another"),
     ],
 )

@@ -59,7 +59,7 @@ def gone(what: str, reason: str = "") -> QnnError:
     return QnnError(
         Code.COMMON_SYSTEM_COMMUNICATION,
         what,
-        f"the accelerator process has ended{because}, and with it all that lived there",
+        f"the accelerator process has ended{because}, and everything in it is lost",
         "Free the context, create it again and register its memory again.",
     )
 
@@ -191,7 +191,7 @@ class Connection:
         if isinstance(failure, OSError):
             raise refused_by_the_system(failure, "accelerator process", "cannot be started", Code.COMMON_SYSTEM)
         if isinstance(failure, MemoryError):
-            raise QnnError(Code.COMMON_MEM_ALLOC, "accelerator process", "there is no memory to start it with")
+            raise QnnError(Code.COMMON_MEM_ALLOC, "accelerator process", "there is not enough memory to start it")
         if failure is not None:
             raise _no_thread(failure) if isinstance(failure, RuntimeError) else failure
 
@@ -251,7 +251,7 @@ class Connection:
         if request.begun or request.answered:
             return True
         if request.abandoned:
-            rule = "no caller waits for it any more"
+            rule = "its caller no longer waits for it"
             request.settle(None, QnnError(Code.COMMON_GENERAL, f"call '{request.name}'", rule))
             return True
         try:

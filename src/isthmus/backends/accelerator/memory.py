@@ -74,7 +74,7 @@ class SharedMemory:
         """Map a window and return its slot."""
         file = _shared_file(fd)
         if offset < 0 or nbytes < 0 or offset + nbytes > file.nbytes:
-            rule = f"bytes {offset} to {offset + nbytes} lie outside a buffer of {file.nbytes} bytes"
+            rule = f"bytes {offset} to {offset + nbytes} are outside a buffer of {file.nbytes} bytes"
             raise QnnError(Code.MEM_INVALID_SHAPE, "shared buffer", rule)
         if not self._unused and self._next == MAX_SLOTS:
             raise QnnError(Code.COMMON_RESOURCE_UNAVAILABLE, "shared buffer", f"{MAX_SLOTS} are registered already")

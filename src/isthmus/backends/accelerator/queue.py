@@ -75,7 +75,7 @@ class Queue:
         if self._connection.forked:
             raise self.accelerator.gone("execution")
         if not self.accelerator.gate.enter(self, priority, seconds, unit):
-            raise QnnError(Code.GRAPH_TIMED_OUT, "execution", f"its turn has not come within {seconds:g} s")
+            raise QnnError(Code.GRAPH_TIMED_OUT, "execution", f"it waited in the queue for more than {seconds:g} s")
 
     def leave(self) -> None:
         """Release the lock; safe to call again."""
@@ -204,7 +204,7 @@ class Queue:
                 raise self.accelerator.gone("execution")
             left = patience.left()
             if left <= 0:
-                rule = "it has not ended in time and was aborted"
+                rule = "it did not end in time and was aborted"
                 raise QnnError(Code.GRAPH_TIMED_OUT, "execution", rule)
             self._page.wait(number, left)
 

@@ -146,7 +146,7 @@ class AcceleratorServer:
     @property
     def _service(self) -> _Service:
         if self._made is None:
-            raise QnnError(Code.COMMON_INVALID_ARGUMENT, "accelerator", "it has not been sent any kernels")
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, "accelerator", "it has received no kernels")
         return self._made
 
     def _quiet(self) -> Quiet:
@@ -294,19 +294,19 @@ class AcceleratorServer:
 
     def _queue(self, number: int) -> _Queue:
         if number not in self._queues:
-            raise QnnError(Code.CONTEXT_INVALID_HANDLE, f"queue {number} of the accelerator", "there is none")
+            raise QnnError(Code.CONTEXT_INVALID_HANDLE, f"queue {number} of the accelerator", "unknown queue")
         return self._queues[number]
 
     def _graph(self, number: int) -> _Graph:
         if number not in self._graphs:
-            raise QnnError(Code.GRAPH_INVALID_HANDLE, f"graph {number} of the accelerator", "there is none")
+            raise QnnError(Code.GRAPH_INVALID_HANDLE, f"graph {number} of the accelerator", "unknown graph")
         return self._graphs[number]
 
 
 def _refusal(problem: Exception) -> QnnError:
     """Convert any error of a call to a `QnnError`."""
     if isinstance(problem, MemoryError):
-        return QnnError(Code.COMMON_MEM_ALLOC, "accelerator", "it has no more memory")
+        return QnnError(Code.COMMON_MEM_ALLOC, "accelerator", "it is out of memory")
     if isinstance(problem, OSError):
         problem = refused_by_the_system(problem, "accelerator", "the system refuses")
     if isinstance(problem, QnnError):
@@ -319,7 +319,7 @@ def _immutable(fd: int) -> mmap.mmap | memoryview:
     try:
         nbytes = os.fstat(fd).st_size
         if nbytes == 0:
-            raise QnnError(Code.CONTEXT_CREATE_FROM_BINARY, "contents of a descriptor", "there are none")
+            raise QnnError(Code.CONTEXT_CREATE_FROM_BINARY, "contents of a descriptor", "it is empty")
         if binary.is_sealed(fd):
             return mmap.mmap(fd, nbytes, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE, prot=mmap.PROT_READ)
         copy = host(nbytes, binary.FORMAT.alignment).array

@@ -206,7 +206,7 @@ class GpuBinding(BindingBase):
             if self._raw or self._shared:
                 which = f"tensor '{self._raw}' of {self._what}" if self._raw else self._what
                 rule = "its memory is the host's, which would have to wait"
-                hint = "wait_for goes with registered OpenCL buffers alone."
+                hint = "wait_for requires registered OpenCL buffers."
                 raise QnnError(Code.GRAPH_INVALID_TENSOR, which, rule, hint)
             return self._commands.enqueue(event.checked(wait_for, self._commands.context, self._what))
 

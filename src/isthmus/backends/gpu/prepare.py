@@ -17,7 +17,7 @@ from isthmus.backends.gpu.options import GpuGraphOption, PrecisionMode
 from isthmus.backends.gpu.runtime.context import ClContext
 from isthmus.backends.gpu.runtime.device import ClDevice, choose
 from isthmus.backends.seam.entry import PlanReport
-from isthmus.errors import Code, QnnError
+from isthmus.errors import Code, QnnError, counted
 from isthmus.graph import DataType, Graph
 from isthmus.prepare.tiling import ScratchLimit
 
@@ -88,7 +88,7 @@ class GpuReport:
         shares = "works in the host's memory" if device.unified else "has memory of its own"
         return [
             f"  device    {device.name}, {device.platform_name}, driver {device.driver}; it {shares}",
-            f"  launches  {len(program.launches):>13,}  of kernels from {len(program.units)} source(s), "
+            f"  launches  {len(program.launches):>13,}  of kernels from {counted(len(program.units), 'source')}, "
             f"floats kept as {program.precision.value}",
             f"  buffers   {device.alignment:>13,}  bytes their offsets are a multiple of",
         ]

@@ -228,12 +228,12 @@ def _device(address: int, log: LogFunction) -> dict[Any, Any]:
 
 
 def _logged(option: str, log: LogFunction) -> dict[Any, Any]:
-    log(LogLevel.INFO, f"HTP {option}: understood, and without effect here")
+    log(LogLevel.INFO, f"HTP {option}: accepted, but without effect here")
     return {}
 
 
 def _ignored(noun: str, option: int, log: LogFunction) -> dict[Any, Any]:
-    log(LogLevel.WARN, f"HTP {noun} option {option} is not known here, and ignored")
+    log(LogLevel.WARN, f"HTP {noun} option {option} is unknown here and ignored")
     return {}
 
 

@@ -151,13 +151,13 @@ def _shared_part(what: str, descriptor: MemDescriptor) -> SharedPart:
         )
     for name, value in (("offset", custom.offset), ("size", custom.size)):
         if not is_int(value) or not 0 <= value <= _MAX_OFFSET:
-            raise QnnError(Code.MEM_INVALID_ARGUMENT, what, f"{name} {value!r} must be a whole number of 64 bits")
+            raise QnnError(Code.MEM_INVALID_ARGUMENT, what, f"{name} {value!r} must be an integer of 64 bits")
     offset, size, nbytes = int(custom.offset), int(custom.size), descriptor.nbytes
     file = shared_file(custom.fd, what)
     if size > file.nbytes:
         raise QnnError(Code.MEM_MAPPING, what, f"its buffer is said to have {size} bytes, it has {file.nbytes}")
     if offset + nbytes > size:
-        rule = f"bytes {offset} to {offset + nbytes} lie outside a buffer of {size} bytes"
+        rule = f"bytes {offset} to {offset + nbytes} are outside a buffer of {size} bytes"
         raise QnnError(Code.MEM_INVALID_SHAPE, what, rule)
     if offset % descriptor.dtype.itemsize:
         rule = f"offset {offset} is not a multiple of {descriptor.dtype.itemsize}, the size of an element"

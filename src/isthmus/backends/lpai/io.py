@@ -38,7 +38,7 @@ class LpaiIo(IoPolicy):
         assert isinstance(graph, LpaiGraphDriver)
         in_tcm = graph.context.mem_type is LpaiMemType.TCM
         if in_tcm and kind == "memhandle":
-            rule = "TCM has no file descriptor to register it by, and the model binary lies there"
+            rule = "TCM, where the model binary is, has no file descriptor to register it by"
             raise QnnError(Code.GRAPH_INVALID_TENSOR, f"memory handles for {graph.what}", rule, 'Take io "raw".')
         memories: list[TensorMemory | None] = []
         buffers: list[Buffer] = []

@@ -174,7 +174,7 @@ class MemInfo:
 def _whole(name: str, value: Any, least: int) -> int:
     if not is_int(value) or not least <= value <= UINT32_MAX:
         raise QnnError(
-            Code.GRAPH_INVALID_ARGUMENT, f"{name}={value!r}", f"must be a whole number, {least} to {UINT32_MAX}"
+            Code.GRAPH_INVALID_ARGUMENT, f"{name}={value!r}", f"must be an integer, {least} to {UINT32_MAX}"
         )
     return int(value)
 

@@ -25,7 +25,7 @@ def pool_window(what: str, memory: Mem, required: int, alignment: BufferAlignmen
         given = memory.mem_type.name if isinstance(memory.mem_type, LpaiMemType) else repr(memory.mem_type)
         raise refuse(f"must be in DDR, is given as {given}", _IN_DDR)
     if not is_int(memory.size) or not 0 <= memory.size <= UINT32_MAX:
-        raise refuse(f"size {memory.size!r} must be a whole number of at most 32 bits")
+        raise refuse(f"size {memory.size!r} must be an integer of at most 32 bits")
     size, start, step = int(memory.size), alignment.start_addr_alignment, alignment.size_alignment
     if memory.addr is None or (is_int(memory.addr) and memory.addr == 0):
         if required == 0 and size == 0:
@@ -38,7 +38,7 @@ def pool_window(what: str, memory: Mem, required: int, alignment: BufferAlignmen
     if size < required:
         raise refuse(f"has {size} bytes, {required} are needed")
     if tcm.pool().touches(found):
-        raise refuse("must be in DDR, lies in TCM", _IN_DDR)
+        raise refuse("must be in DDR, is in TCM", _IN_DDR)
     return found
 
 
@@ -60,7 +60,7 @@ def io_window(what: str, given: Window, nbytes: int, alignment: BufferAlignmentR
         raise refuse(
             f"its buffer has {given.nbytes} bytes, neither the tensor's {nbytes} nor "
             f"a multiple of {alignment.size_alignment}",
-            f"Round it up to {alignment.padded(given.nbytes)}, or say how much of it is meant.",
+            f"Round it up to {alignment.padded(given.nbytes)}, or pass the size of the part to use.",
         )
     padded, room = alignment.padded(nbytes), given.buffer.nbytes - given.offset
     if given.buffer.is_allocation and room < padded:

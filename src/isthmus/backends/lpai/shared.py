@@ -32,7 +32,7 @@ class SharedBuffers(RegistrationTable[TableEntry]):
         if not isinstance(info, MemInfo):
             raise QnnError(Code.MEM_INVALID_ARGUMENT, what, f"its custom structure must be a MemInfo, is {info!r}")
         if not is_int(info.offset) or not 0 <= info.offset <= UINT32_MAX:
-            rule = f"offset {info.offset!r} must be a whole number of 32 bits"
+            rule = f"offset {info.offset!r} must be an integer of 32 bits"
             raise QnnError(Code.MEM_INVALID_ARGUMENT, what, rule)
         fd = int(info.fd) if is_int(info.fd) else info.fd
         file = shared_file(fd, what)

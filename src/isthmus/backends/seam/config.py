@@ -226,7 +226,7 @@ def number(least: int, most: int) -> Check:
 
     def check(value: Any) -> int:
         if not is_int(value) or not least <= value <= most:
-            raise ConfigError(f"must be a whole number from {least} to {most}, is {shown(value)}")
+            raise ConfigError(f"must be an integer from {least} to {most}, is {shown(value)}")
         return int(value)
 
     return check

@@ -350,7 +350,7 @@ class GraphDriver(Configurable, ABC):
     def set_scratch_limit(self, limit: ScratchLimit | None) -> Change:
         """Limit the graph's scratch, before the graph is finalized."""
         if limit is not None:
-            rule = "this backend knows no limit on scratch"
+            rule = "this backend does not support a limit on scratch"
             raise QnnError(Code.GRAPH_INVALID_ARGUMENT, f"graph '{self.graph.name}'", rule)
         return Change()
 

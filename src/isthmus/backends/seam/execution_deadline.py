@@ -67,7 +67,7 @@ class ExecutionDeadline:
 
     def timed_out(self, what: str) -> QnnError:
         """Return the error of an execution that took too long."""
-        rule = f"it has not ended within {self.seconds:g} s and was aborted"
+        rule = f"it did not end within {self.seconds:g} s and was aborted"
         return QnnError(Code.GRAPH_TIMED_OUT, what, rule, _HINT)
 
 

@@ -108,7 +108,7 @@ def restored(
     if threads is not None and program.threads != threads:
         raise refuse(f"it was prepared for {program.threads} threads, this backend runs {threads}")
     if binary.io_offsets and not io_in_scratch:
-        raise refuse("its inputs and outputs lie in scratch, which this backend does not know")
+        raise refuse("its inputs and outputs are in scratch, which this backend does not support")
     if alignment % program.alignment:
         raise refuse(f"its pools must start at multiples of {program.alignment}, the backend asks for {alignment} only")
     return CompiledGraph(program, None, binary.io_offsets)

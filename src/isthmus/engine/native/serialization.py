@@ -86,7 +86,7 @@ def from_bytes(content: bytes | memoryview, verify: bool = True, io_offsets: Seq
         raise FORMAT.malformed(problem) from None
     _check(program)
     if len(io_offsets) not in (0, len(program.inputs) + len(program.outputs)):
-        raise FORMAT.refusal("it has not as many inputs and outputs as there are offsets")
+        raise FORMAT.refusal("its number of offsets differs from its number of inputs and outputs")
     _check_kernels(program, declarations)
     try:
         verify_instructions(program, io_offsets)
@@ -116,9 +116,9 @@ def _check_kernels(program: Program, declarations: list[str]) -> None:
 def _check(program: Program) -> None:
     kernels, starts, shares = program.table.T
     if len(program.table) and (kernels.min() < 0 or kernels.max() >= len(program.kernels)):
-        raise FORMAT.refusal("an instruction names a kernel that is not there")
+        raise FORMAT.refusal("an instruction names a missing kernel")
     if len(program.table) and (starts.min() < 0 or starts.max() > len(program.words)):
-        raise FORMAT.refusal("an instruction's words lie outside the program")
+        raise FORMAT.refusal("an instruction's words are outside the program")
     if len(program.table) and (shares.min() < 1 or shares.max() > program.threads):
         raise FORMAT.refusal("an instruction is split into more shares than there are threads")
     if len(program.labels) != len(program.table) or len(program.state_offsets) != len(program.states):
@@ -132,7 +132,7 @@ def _check(program: Program) -> None:
             raise FORMAT.refusal("two of its tensors have the same name")
     for info, offset in zip(program.states, program.state_offsets, strict=True):
         if offset < 0 or offset + info.nbytes > program.state_bytes:
-            raise FORMAT.refusal(f"state '{info.name}' lies outside state memory")
+            raise FORMAT.refusal(f"state '{info.name}' is outside state memory")
 
 
 def _tensor_to_json(info: TensorInfo) -> dict[str, Any]:

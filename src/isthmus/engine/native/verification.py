@@ -60,7 +60,7 @@ def verify(program: Program, io_offsets: Sequence[int] = ()) -> None:
     for index, (number, start, shares) in enumerate(program.table.tolist()):
         # Equal instructions share the words of the first one.
         if start != position and (number, start) not in known:
-            raise Unsafe(f"instruction {index} begins neither where those before it end nor as one of them")
+            raise Unsafe(f"instruction {index} neither begins where the one before it ends nor equals an earlier one")
         check, parts = checks[number]
         pipelined = program.kernels[number] == PIPELINE
         repeats = pipelined or program.kernels[number] == REPEAT
@@ -92,7 +92,7 @@ def verify(program: Program, io_offsets: Sequence[int] = ()) -> None:
         if repeats:
             end = index + words[start]
             if end >= len(program.table) or (shares != 1) != pipelined:
-                raise Unsafe(f"instruction {index} repeats {words[start]} that follow it, which there are not")
+                raise Unsafe(f"instruction {index} repeats {words[start]} that follow it, but fewer follow")
             pipelining = pipelined
             memory.begin_repeat(index, words[start:after], shares)
     _end_repeat(memory, len(program.table))
@@ -230,7 +230,7 @@ class _Memory:
         """Check an operand that is written and return its span."""
         span = self.read(name, word, extent)
         if span[0] == Pool.CONSTANT or Pool.IO <= span[0] < self._first_output:
-            raise Unsafe(f"'{name}' is written, but lies in {_pool_name(span[0])}")
+            raise Unsafe(f"'{name}' is written, but is in {_pool_name(span[0])}")
         if self._io_offsets and Pool.IO <= span[0] < len(self._sizes):
             offset = self._io_offsets[span[0] - Pool.IO]
             span = Pool.SCRATCH, offset + span[1], offset + span[2]

@@ -38,7 +38,7 @@ def _whole(value: Any) -> int:
     if value.__class__ is int:
         return value
     if isinstance(value, (float, np.floating, Operand)) or not isinstance(value, (int, np.integer)):
-        raise IllTypedWord(f"is {value!r}, not a whole number")
+        raise IllTypedWord(f"is {value!r}, not an integer")
     return int(value)
 
 
@@ -177,7 +177,7 @@ class Write(Memory):
     def encode(self, value: Any) -> list[int]:
         encoded = super().encode(value)
         if value.pool == Pool.CONSTANT:
-            raise IllTypedWord("is written, but lies among the constants")
+            raise IllTypedWord("is written, but is among the constants")
         return encoded
 
 

@@ -56,7 +56,7 @@ class Copies:
         held = memoryview(data.obj).nbytes
         copied = self._copied.get(id(data.obj), 0) + nbytes
         if copied > MAX_GROWTH * held:
-            rule = f"with it {copied:,} bytes are copied out of {held:,}: tensors lie in one another"
+            rule = f"with it {copied:,} bytes are copied out of {held:,}: tensors overlap"
             raise QnnError(Code.COMMON_LOADING_BINARIES, what, rule, "The file is damaged.")
         self._copied[id(data.obj)] = copied
 

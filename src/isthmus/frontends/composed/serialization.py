@@ -68,7 +68,7 @@ def read(data: memoryview, what: str) -> list[GraphEntry]:
         header, sections = FORMAT.unpack(data)
         return [_graph(graph, sections) for graph in header["graphs"]]
     except (*MALFORMED, QnnError) as problem:
-        rule = f"the graphs that it answers are not well-formed: {getattr(problem, 'rule', problem)}"
+        rule = f"the graphs that it returned are not well-formed: {getattr(problem, 'rule', problem)}"
         raise QnnError(FORMAT.damaged, what, rule) from None
 
 

@@ -66,7 +66,7 @@ def read(data: memoryview, name: str) -> Archive:
     if count > MAX_ENTRIES:
         refuse(name, f"its directory has {count} entries, above the limit of {MAX_ENTRIES}")
     if start + size > len(data):
-        refuse(name, f"its directory of {size} bytes at byte {start} lies outside the file of {len(data)} bytes")
+        refuse(name, f"its directory of {size} bytes at byte {start} is outside the file of {len(data)} bytes")
     entries: dict[str, memoryview] = {}
     at, end = start, start + size
     for _ in range(count):
@@ -124,7 +124,7 @@ def _entry(data: memoryview, name: str, at: int, end: int) -> tuple[str, memoryv
         refuse(name, f"entry '{entry}' is not at byte {local}")
     begin = local + _LOCAL.size + sum(_LOCAL.unpack_from(data, local)[-2:])
     if begin + size > len(data):
-        refuse(name, f"entry '{entry}' of {size} bytes at byte {begin} lies outside the file of {len(data)} bytes")
+        refuse(name, f"entry '{entry}' of {size} bytes at byte {begin} is outside the file of {len(data)} bytes")
     return entry, data[begin : begin + size], following
 
 

@@ -168,7 +168,7 @@ class Data:
             return memoryview(b"") if content is None else content
         start, length = place.integer(PlaceField.OFFSET, "u64"), place.integer(PlaceField.LENGTH, "u64")
         if start + length > len(self._raw):
-            rule = f"a tensor's bytes {start} to {start + length} lie outside the {len(self._raw)} there are"
+            rule = f"a tensor's bytes {start} to {start + length} are outside the {len(self._raw)} there are"
             tensor.file.refuse(rule)
         return self._raw[start : start + length]
 

@@ -19,7 +19,7 @@ def _indices(node: OnnxNode, index: int, size: int) -> OnnxValue:
     if known is None:
         return _integers(node, value)
     if known.size and not (-size <= known.min() and known.max() < size):
-        node.refuse(f"indices {known.min()} to {known.max()} do not lie within {size} elements")
+        node.refuse(f"indices {known.min()} to {known.max()} are not within {size} elements")
     return node.builder.literal(np.where(known < 0, known + size, known).astype(np.int32))
 
 
@@ -66,7 +66,7 @@ def _positions(node: OnnxNode, index: int, dims: tuple[int, ...], batch: int) ->
     if known is not None and known.ndim:
         sizes = np.array(dims[batch : batch + known.shape[-1]], np.int64)
         if known.size and ((known < -sizes) | (known >= sizes)).any():
-            node.refuse(f"indices lie outside dimensions {list(dims)}")
+            node.refuse(f"indices are outside dimensions {list(dims)}")
         value = node.builder.literal(np.where(known < 0, known + sizes, known).astype(np.int32))
     return node.builder.materialized(value)
 

@@ -87,7 +87,7 @@ def _bind(value: Any, given: Sequence[int], symbols: dict[str, int]) -> None:
     if value.type.tensor_type.HasField("shape") and len(given) != len(dims):
         raise QnnError(Code.GRAPH_INVALID_ARGUMENT, what, f"the model declares rank {len(dims)}: {declared}")
     if any(int(size) != size or not 0 <= size < _MAX_DIM for size in given):
-        rule = f"each dimension must be a whole number from 0 to {_MAX_DIM - 1}"
+        rule = f"each dimension must be an integer from 0 to {_MAX_DIM - 1}"
         raise QnnError(Code.GRAPH_INVALID_ARGUMENT, what, rule)
     for dim, size in zip(dims, given, strict=False):
         if dim.HasField("dim_value") and dim.dim_value >= 0 and dim.dim_value != size:

@@ -86,13 +86,13 @@ def _external(tensor: Any, folder: Path | None, what: str, nbytes: int) -> bytes
     location = entries.get("location", "")
     if folder is None:
         raise refuse(
-            f"its data lies in an external file '{location}'", "Load the model by its path, not from bytes."
+            f"its data is in an external file '{location}'", "Load the model by its path, not from bytes."
         )
     try:
         base = folder.resolve()
         path = (base / location).resolve()
         if not location or "\0" in location or not path.is_relative_to(base):
-            raise refuse(f"external data '{location}' lies outside the model's folder")
+            raise refuse(f"external data '{location}' is outside the model's folder")
         offset = int(entries.get("offset", 0))
         length = int(entries.get("length", nbytes))
         if length != nbytes:
@@ -100,7 +100,7 @@ def _external(tensor: Any, folder: Path | None, what: str, nbytes: int) -> bytes
         with reading.opened(path) as file:
             size = os.fstat(file.fileno()).st_size
             if offset < 0 or offset + length > size:
-                raise refuse(f"external data at {offset}..{offset + length} lies outside '{location}' of {size} bytes")
+                raise refuse(f"external data at {offset}..{offset + length} is outside '{location}' of {size} bytes")
             file.seek(offset)
             return file.read(length)
     except (OSError, ValueError, RuntimeError) as error:

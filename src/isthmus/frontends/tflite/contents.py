@@ -113,7 +113,7 @@ def _densify(what: str, entry: TfliteTensor, sparsity: TfliteSparsity, data: mem
         index[blocked] = index[blocked] * dimensions[level].size + by_dimension[rank + block]
     for axis, (positions, size) in enumerate(zip(index, entry.shape, strict=True)):
         if positions.size and (positions.min() < 0 or positions.max() >= size):
-            raise refuse(f"a stored index lies outside dimension {axis} of size {size}")
+            raise refuse(f"a stored index is outside dimension {axis} of size {size}")
     dense = np.zeros(entry.shape, dtype)
     dense[tuple(index)] = values
     return dense

@@ -26,7 +26,7 @@ def scalars(data: bytes) -> dict[str, int | float | bool]:
 
 def _scalars(data: bytes) -> dict[str, int | float | bool]:
     if len(data) < 3:
-        raise ValueError("there are none")
+        raise ValueError("they are empty")
     packed, width = data[-2], data[-1]
     if packed >> 2 != _MAP:
         raise ValueError("they are not a map")

@@ -72,7 +72,7 @@ def _slice(site: OperatorContext) -> list[Tensor]:
     for begin, size, dim in zip(begins, sizes, x.dims, strict=True):
         end = dim if size == -1 else begin + size
         if not 0 <= begin <= end <= dim:
-            site.refuse(f"begin {begins} and size {sizes} do not lie in {list(x.dims)}")
+            site.refuse(f"begin {begins} and size {sizes} are not in {list(x.dims)}")
         ranges.append((begin, end, 1))
     return _sliced(site, x, ranges, None)
 

@@ -20,7 +20,7 @@ def within(indices: np.ndarray, size: int | np.ndarray, from_end: bool = True) -
     """Check indices into `size` elements; negative ones may count from the end."""
     indices = indices.astype(np.int64)
     if ((indices < -np.asarray(size) * from_end) | (indices >= size)).any():
-        raise QnnError(Code.GRAPH_INVALID_ARGUMENT, "indices", f"they must lie within {np.asarray(size).tolist()}")
+        raise QnnError(Code.GRAPH_INVALID_ARGUMENT, "indices", f"they must be within {np.asarray(size).tolist()}")
     return np.where(indices < 0, indices + size, indices)
 
 

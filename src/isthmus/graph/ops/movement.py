@@ -112,7 +112,7 @@ def _strided_slice(call: Call) -> list[Dims]:
             end = highest if stride > 0 else lowest
         if not (lowest <= begin <= highest and lowest <= end <= highest):
             call.refuse(
-                f"range {begin}:{end}:{stride} of axis {axis} must lie in {lowest}..{highest} ({list(dims)})"
+                f"range {begin}:{end}:{stride} of axis {axis} must be in {lowest}..{highest} ({list(dims)})"
             )
         ranges[axis] = begin, end, stride
         count = max(0, -((begin - end) // stride))
@@ -167,7 +167,7 @@ def _check_elements(call: Call, axis: int) -> None:
     if len(dims) != len(indices) or any(
         i > d for a, (d, i) in enumerate(zip(dims, indices, strict=True)) if a != axis
     ):
-        call.refuse(f"indices {list(indices)} must have the rank of in[0] {list(dims)} and lie within it")
+        call.refuse(f"indices {list(indices)} must have the rank of in[0] {list(dims)} and be within it")
     _check_indices(call, 1, dims[axis])
 
 

@@ -166,7 +166,7 @@ def _schedule(header: dict[str, Any], sections: dict[str, memoryview]) -> Schedu
     places = {}
     for tensor, fields in zip(tensors, header["tensors"], strict=True):
         if (fields["place"] is None) != tensor.is_static:
-            raise ValueError(f"tensor '{tensor.name}' has no place, or one that it should not have")
+            raise ValueError(f"tensor '{tensor.name}' needs a place unless it is a constant")
         if fields["place"] is not None:
             places[tensor] = _place(tensor, fields["place"], size, groups, alignment)
     steps = tuple(_step(fields, tensors) for fields in header["steps"])
@@ -178,7 +178,7 @@ def _schedule(header: dict[str, Any], sections: dict[str, memoryview]) -> Schedu
         raise ValueError("a work space is not aligned")
     for tensor, offset in zip(groups["states"], offsets, strict=True):
         if offset + tensor.nbytes > size["state_bytes"]:
-            raise ValueError(f"state '{tensor.name}' lies outside state memory")
+            raise ValueError(f"state '{tensor.name}' is outside state memory")
     if size["state_bytes"] > sum(-(-tensor.nbytes // alignment) * alignment for tensor in groups["states"]):
         raise ValueError("its state memory is larger than its states")
     for step in steps:
@@ -223,7 +223,7 @@ def _tensor(fields: dict[str, Any], sections: dict[str, memoryview]) -> Tensor:
     dims = tuple(as_size(d, MAX_BYTES) for d in fields["dims"])
     fp16 = fields["fp16"]
     if type(fp16) is not bool or (fp16 and (dtype, kind) not in _FP16_KINDS):
-        raise ValueError(f"'{fields['name']}' is no tensor that can be fp16")
+        raise ValueError(f"'{fields['name']}' cannot be stored as fp16")
     stored = np.dtype(np.float16 if fp16 else dtype.numpy)
     nbytes = math.prod(dims) * stored.itemsize
     data = None
@@ -254,9 +254,9 @@ def _place(
     else:
         room = ends[as_size(pool - Pool.IO, len(ends) - 1)].nbytes
     if offset + tensor.nbytes > room or offset % tensor.itemsize:
-        raise ValueError(f"tensor '{tensor.name}' lies outside its memory")
+        raise ValueError(f"tensor '{tensor.name}' is outside its memory")
     if tensor in ends and (pool < Pool.IO or ends[pool - Pool.IO] is not tensor or offset):
-        raise ValueError(f"'{tensor.name}' does not lie in memory of its own")
+        raise ValueError(f"'{tensor.name}' shares its memory with other tensors")
     return Place(pool, offset)
 
 

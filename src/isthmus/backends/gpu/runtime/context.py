@@ -90,7 +90,7 @@ class ClContext:
             rule = "it belongs to another context than the one given"
             raise QnnError(Code.BACKEND_INCONSISTENT_CONFIG, what, rule)
         if number(numbers.QUEUE_PROPERTIES, c_uint64) & numbers.QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE:
-            raise QnnError(code, what, "it runs commands out of order", "Give an in-order queue, or its context alone.")
+            raise QnnError(code, what, "it runs commands out of order", "Give an in-order queue, or only its context.")
         device = describe(number(numbers.QUEUE_DEVICE, c_void_p))
         return cls(device, Owned.keep(what, "Context", owner), Owned.keep(what, "CommandQueue", taken), False)
 

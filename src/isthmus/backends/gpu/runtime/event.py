@@ -77,7 +77,7 @@ class ClEvent(Owned):
         self._context.check(self._what)
         ended, failed = self._waited(_seconds(seconds, self._what))
         if not ended:
-            raise QnnError(Code.GRAPH_TIMED_OUT, self._what, f"it has not ended within {float(seconds):g} s")
+            raise QnnError(Code.GRAPH_TIMED_OUT, self._what, f"it did not end within {float(seconds):g} s")
         if failed:
             self._context.lose(refusal(failed, self._what, "an execution").rule)
             raise self._context.loss(self._what)

@@ -249,9 +249,9 @@ class Commands:
         if self.context.lost is not None:
             raise self.context.loss(self.what)
         if now >= begun + self.patience:
-            self._lose(f"an execution has not ended within {self.patience:g} s")
+            self._lose(f"an execution did not end within {self.patience:g} s")
         if now >= self._latest:
-            self._lose(f"an execution has not ended {GRACE:g} s after it was to")
+            self._lose(f"an execution did not end within {GRACE:g} s after it was aborted")
 
     def _wait_within(self, limits: RunLimits) -> int:
         begun = time.monotonic()
@@ -343,7 +343,7 @@ class Commands:
         """Wait until everything that was enqueued has ended, before an error is reported."""
         self._forget_event()
         if self.context.lost is None and not self._catch_up(GRACE):
-            self.context.lose(f"what was enqueued has not ended within {GRACE:g} s")
+            self.context.lose(f"what was enqueued did not end within {GRACE:g} s")
             _lost.append(self._keeps)
 
     def _forget_event(self) -> None:

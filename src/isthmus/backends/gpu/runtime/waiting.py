@@ -184,7 +184,7 @@ def map_buffer(context: ClContext, memory: int, nbytes: int, what: str, cell: An
         check(status.value, what, "clEnqueueMapBuffer")
         functions["clFlush"](context.queue)
         if not block.wait(context.patience):
-            context.lose(f"memory has not been mapped within {context.patience:g} s")
+            context.lose(f"memory was not mapped within {context.patience:g} s")
         elif block.words[CommandWord.EVENT]:
             failed = int(block.words[CommandWord.STATUS]) or state(block.words)
             context.lose(refusal(failed, what, "clEnqueueMapBuffer").rule)
