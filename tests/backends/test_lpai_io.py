@@ -318,7 +318,7 @@ def test_pipes_and_files_are_no_shared_memory(tmp_path):
     with running() as graph, open(tmp_path / "file", "w+b") as file:
         file.truncate(4096)
         for fd in (read, file.fileno()):
-            with refused(Code.MEM_INVALID_ARGUMENT, "no shared memory"):
+            with refused(Code.MEM_INVALID_ARGUMENT, "not shared memory"):
                 graph.context.mem_register([descriptor(fd)])
     os.close(read)
     os.close(write)

@@ -569,7 +569,7 @@ def test_memory_that_is_freed_and_replaced_ends_when_no_tensor_has_it(make) -> N
     delegate = make("HTP")
     interpreter, [first] = shared(doubled(*SHAPE), delegate, 0)
     delegate.free_custom_mem(first)
-    refused(Code.COMMON_INVALID_ARGUMENT, "no address of custom", set_custom_allocation, interpreter, 1, first)
+    refused(Code.COMMON_INVALID_ARGUMENT, "not an address of custom", set_custom_allocation, interpreter, 1, first)
     other = delegate.alloc_custom_mem(NBYTES)
     set_custom_allocation(interpreter, 0, other)
     interpreter.allocate_tensors()
@@ -641,7 +641,7 @@ def test_freed_memory_is_no_memory_for_a_tensor(make) -> None:
     memory = delegate.alloc_custom_mem(NBYTES)
     delegate.free_custom_mem(memory)
     interpreter = plain(doubled(*SHAPE))
-    refused(Code.COMMON_INVALID_ARGUMENT, "no address of custom", set_custom_allocation, interpreter, 0, memory)
+    refused(Code.COMMON_INVALID_ARGUMENT, "not an address of custom", set_custom_allocation, interpreter, 0, memory)
 
 
 def test_a_delegate_is_not_applied_before_tensors_in_custom_memory_are_allocated(make) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,14 +18,13 @@ from isthmus.engine.native.target import host
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Graph, Tensor, TensorType
 from isthmus.prepare import Planner, PlanOptions, Schedule, Step
+from isthmus.prepare.planner import Arrangement
+from isthmus.prepare.schedule import Region, Repeat
 from isthmus.prepare.tiling import ScratchLimit, fit, search
-from isthmus.prepare.tiling import candidate as place
-from isthmus.prepare.tiling import limit_search as way
-from isthmus.prepare.tiling.candidate import Fitted
+from isthmus.prepare.tiling.candidate import candidate_of
 from isthmus.prepare.tiling.fused_region import FusedRegion
 from isthmus.prepare.tiling.lower_bounds import LowerBounds
 from isthmus.prepare.tiling.region_grower import RegionGrower
-from isthmus.prepare.tiling.rematerialize import candidates
 from isthmus.prepare.tiling.search import MAX_REGION_STEPS, MIN_SHARE, Budget, RegionChoice, RegionSearch, share_of
 
 
@@ -223,49 +224,50 @@ def test_a_search_that_leaves_out_long_regions_says_so(monkeypatch):
         scheduled(graph, 4096)
 
 
-def test_a_plan_that_is_much_larger_than_was_estimated_ends_the_search(monkeypatch):
-    graph = strip_networks.squeezed(False)
-    whole = scheduled(graph).scratch_bytes
-    for module in (fit, way):
-        monkeypatch.setattr(module, "written", lambda *chosen: Fitted(Huge(scheduled(graph), whole), 0.0))
+class Underestimated(Planner):
+    """A planner whose tiled plans all take three times the bytes of whole tensors."""
+
+    def place(
+        self, arrangement: Arrangement, repeats: Sequence[Repeat] = (), regions: Sequence[Region] = ()
+    ) -> Schedule:
+        made = super().place(arrangement, repeats, regions)
+        return replace(made, scratch_bytes=3 * self.schedule().scratch_bytes) if regions else made
+
+
+def test_a_plan_that_is_much_larger_than_was_estimated_ends_the_search():
+    planner = Underestimated(strip_networks.squeezed(False), PlanOptions(), Proportional(host(), 1))
     with pytest.raises(QnnError, match="holds it up") as refused:
-        scheduled(graph, "50%")
-    assert needed_by(refused.value) == whole, "that much can be had"
+        fit.schedule_within(planner, ScratchLimit.of("50%", 10.0))
+    assert needed_by(refused.value) == planner.schedule().scratch_bytes, "that much can be had"
 
 
-class Huge:
-    """A schedule that takes more than the whole model does."""
-
-    def __init__(self, like: Schedule, bytes_: int) -> None:
-        self.scratch_bytes, self.plan, self.steps = 3 * bytes_, like.plan, like.steps
-
-
-class Narrow(RegionSearch):
-    """A search in which the programs for some limits alone are small enough."""
-
-    def __init__(self, low: int, high: int) -> None:
-        self.base = SimpleNamespace(live=[100_000], alignment=64)
-        self._small, self.tried = range(low, high), 0
-
-    def solve(self, limit):
-        self.tried += 1
-        return []
-
-    def affordable(self, chosen, limit, budget):
-        return limit in self._small
+def searches(graph: Graph) -> list[RegionSearch]:
+    """The searches for tiles of a graph, one for each order of its steps."""
+    planner = Planner(graph, PlanOptions(), Proportional(host(), 1))
+    return candidate_of(planner, planner.rewrite()).searches
 
 
-@pytest.mark.parametrize("low", [10_100, 23_400, 61_000])
-def test_the_least_limit_with_a_small_program_is_found_in_a_narrow_gap(low):
-    search_ = Narrow(low, low + low // 10)
-    found = search_.bargain(10_000, Budget(1.0))
-    assert found is not None
-    assert low <= found[0] <= low + 64
-    assert search_.tried <= 45
-    assert Narrow(0, 0).bargain(10_000, Budget(1.0)) is None
+def test_the_least_limit_with_a_small_program_is_found():
+    """No limit slightly below the one that is found has a small program."""
+    budget, found = Budget(10.0), 0
+    for search_ in searches(strip_networks.squeezed(False)) + searches(strip_networks.chain(24)):
+        least = search_.least(budget)
+        assert least is not None
+        bargain = search_.bargain(least[0], budget)
+        if search_.affordable(least[1], least[0], budget) or bargain is None:
+            continue
+        limit, chosen = bargain
+        assert least[0] < limit < search_.peak
+        assert search_.affordable(chosen, limit, budget)
+        below = limit - search_.base.alignment
+        assert not search_.affordable(search_.solve(below), below, budget)
+        found += 1
+    assert found
 
 
 def test_what_two_readers_want_at_other_rates_or_along_other_axes_is_taken_whole():
+    """On the method itself: the random networks give the same bits without the comparison of rates."""
+
     def wanted(*asked):
         ending = SimpleNamespace(_wanted={}, _base=SimpleNamespace(end={"x": 3}), _last=5, _sources={})
         for each in asked:
@@ -283,16 +285,16 @@ def test_what_two_readers_want_at_other_rates_or_along_other_axes_is_taken_whole
     assert wanted((1, 2, 10, 4), (None, 2, 10, 4), (1, 2, 10, 4)) is None
 
 
-def test_a_program_stays_small_unless_a_budget_says_otherwise():
-    search_ = Narrow(0, 0)
-    search_.spent, search_.time = 0.0, 100.0
-    choices = {size: [SimpleNamespace(nanoseconds=10.0, table_bytes=size)] for size in (0, 10**6)}
-    for size, slower, small, wanted in (
-        (0, 0.1, True, True), (0, 0.09, True, False), (10**6, 0.1, True, False), (10**6, 0.1, False, True),
-    ):  # fmt: skip
-        assert RegionSearch.affordable(search_, choices[size], 50_000, Budget(slower, small)) is wanted
-    assert not RegionSearch.affordable(search_, choices[10**6], 50_000, Budget(1.0)), "nothing was said"
-    assert not RegionSearch.affordable(search_, None, 50_000, Budget(1.0))
+def test_what_costs_too_much_time_or_program_is_not_affordable():
+    search_ = searches(strip_networks.squeezed(False))[0]
+    found = search_.least(Budget(10.0))
+    assert found is not None
+    limit, chosen = found
+    share = search_.cost(chosen) / search_.time
+    assert search_.affordable(chosen, limit, Budget(share * 1.01, small_program=False))
+    assert not search_.affordable(chosen, limit, Budget(share * 0.99, small_program=False))
+    assert not search_.affordable(chosen, search_.peak, Budget(10.0)), "a program that saves nothing must not grow"
+    assert not search_.affordable(None, limit, Budget(10.0))
 
 
 def test_a_limit_that_costs_more_than_it_may_is_refused():
@@ -495,24 +497,3 @@ def test_what_the_search_leaves_out_would_not_have_been_cheaper(monkeypatch, see
             scheduled(graph, "least", None, io_in_scratch=not seeds)
     assert None in solved
     assert any(solved)
-
-
-def test_what_is_computed_again_is_a_twelfth_of_all_and_three_times_its_source(monkeypatch):
-    searches = []
-    monkeypatch.setattr(place, "candidates", lambda search: searches.append(search) or [])
-    graph, wide = gated()
-    with pytest.raises(QnnError):
-        scheduled(graph, "20%")
-    search = searches[0]
-    base = search.base
-    (found,) = candidates(search)
-    assert found.chain == (wide.name,)
-    for bytes_, kept in ((found.bytes * 12, [found]), (found.bytes * 12 + 1, [])):
-        monkeypatch.setattr(RegionSearch, "peak", bytes_)
-        assert candidates(search) == kept
-    monkeypatch.undo()
-    (step,) = (index for index, one in enumerate(base.steps) if one.outputs[0].name == wide.name)
-    source = base.operands[step][0][2]
-    for bytes_, length in ((found.bytes // 3, 1), (found.bytes // 3 + 1, 2)):
-        monkeypatch.setitem(base.size, source, bytes_)
-        assert [len(one.chain) for one in candidates(search)] == [length]

@@ -525,7 +525,7 @@ def scales(count: int):
         (change(0, subgraphs=[]), "it has no subgraph"),
         (change(1, inputs=[0, 3]), "name tensor 3, subgraph 0 has 3"),
         (change(1, inputs=[0, -2]), "name tensor -2"),
-        (change(1, inputs=[0, -1]), "the inputs name tensor -1 which is no tensor"),
+        (change(1, inputs=[0, -1]), "the inputs name tensor -1 which is not a tensor"),
         (change(1, inputs=[0, 0]), "more than once"),
         (change(2, shape=[1] * 9), "has rank 9, above 8"),
         (change(2, shape=[2, -2]), "has the dimension -2"),

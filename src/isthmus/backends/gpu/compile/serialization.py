@@ -302,7 +302,7 @@ def _plan(fields: dict[str, Any]) -> Plan:
             "unshared_bytes",
             "order_saved_bytes",
             "aliased_bytes",
-            "half_bytes",
+            "fp16_bytes",
             "float_bytes",
         )
     }
