@@ -8,7 +8,7 @@ from prepare_interpreter import Builder
 from support.plans import scheduled
 
 from isthmus.backends.gpu.mixed_precision import Fp16Tensor, PrecisionChoice, choice, choose, store_as_fp16, trial
-from isthmus.graph import DataType, Graph, Tensor, TensorType
+from isthmus.graph import DataType, Graph, Tensor
 from isthmus.prepare.planner import rewritten
 from isthmus.prepare.work import Work
 
@@ -136,30 +136,32 @@ def test_a_constant_that_is_stored_as_fp16_has_values_that_fp16_holds():
         assert np.array_equal(tensor.data, tensor.data.astype(np.float16))
 
 
-class FakeTrial:
-    """A trial whose errors depend on how many of some tensors are fp16, and whose losses are given."""
+class StrictTrial:
+    """A trial whose outputs are near enough only if so many tensors or more are fp32, each with a loss of its own."""
 
-    def __init__(self, losses: dict[Tensor, float], enough: int) -> None:
-        self.values = {tensor: np.ones(1, np.float32) for tensor in losses}
-        self._losses, self._enough, self.tried = losses, enough, []
+    def __init__(self, work: Work, fp32: int) -> None:
+        self.values = {t: np.ones(1, np.float32) for step in work.steps for t in (*step.inputs, *step.outputs) if t}
+        self.losses_by_tensor: dict[Tensor, float] = {}
+        self._fp32, self._all = fp32, 0
 
     def errors(self, fp16: frozenset[Tensor]) -> dict[Tensor, np.ndarray]:
-        self.tried.append(len(fp16))
-        off = 2.0 if len(fp16) == len(self._losses) else 1.5 if len(fp16) > self._enough else 0.5
-        return {next(iter(self._losses)): np.array([off * choice.MAX_ERROR])}
+        self._all = max(self._all, len(fp16))
+        near = self._all - len(fp16) >= self._fp32
+        return {next(iter(self.values)): np.array([(0.5 if near else 2.0) * choice.MAX_ERROR])}
 
     def losses(self, errors: object, tensors: list[Tensor]) -> dict[Tensor, float]:
-        return {tensor: self._losses[tensor] for tensor in tensors}
+        self.losses_by_tensor = {tensor: tensor.nbytes * 8.0**-place for place, tensor in enumerate(tensors)}
+        return self.losses_by_tensor
 
 
-@pytest.mark.parametrize(("enough", "tried"), [(4, [5, 4]), (3, [5, 4, 3]), (0, [5, 4, 3, 1])])
-def test_what_may_be_lost_is_quartered_until_outputs_are_near_enough(enough, tried):
-    """Four times the square of the limit is lost, a part by each tensor; what is kept may add up to 1 at first."""
-    shares = (0.05, 0.08, 0.08, 0.09, 3.7)
-    tensors = [Tensor(f"t{i}", TensorType.NATIVE, DataType.FLOAT_32, (64,)) for i in range(len(shares))]
-    fake = FakeTrial(dict(zip(tensors, shares, strict=True)), enough)
-    groups = [choice._Group((tensor,)) for tensor in reversed(tensors)]
-    found = choice._tried([fake], set(), groups)
-    assert fake.tried == tried
-    assert found.fp16 == set(tensors[: tried[-1]])
-    assert found.fp32 == set(tensors[tried[-1] :])
+@pytest.mark.parametrize("needed", [1, 2, 3])
+def test_those_that_lose_most_are_fp32_until_outputs_are_near_enough(monkeypatch, needed):
+    work = rewritten(steep())
+    strict = StrictTrial(work, needed)
+    monkeypatch.setattr(choice, "trials", lambda work: [strict])
+    made = choose(work)
+    assert made.off < choice.MAX_ERROR
+    lost = {tensor: loss / tensor.nbytes for tensor, loss in strict.losses_by_tensor.items()}
+    assert len(made.fp32) >= needed
+    assert min(lost[t] for t in made.fp32) > max(lost[t] for t in lost if t in made.fp16)
+    assert made.fp16 >= lost.keys() - made.fp32
