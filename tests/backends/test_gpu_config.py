@@ -315,7 +315,7 @@ def test_kernels_are_kept_in_the_repository_and_found_there(tmp_path):
             assert context.get_property(qnn.gpu.KERNEL_REPO_DIR) == str(folder)
             doubled(context)
             counts = context.driver.repository
-            assert (counts.found, counts.built) == ((0, 1) if config else (1, 0))
+            assert (counts.hits, counts.builds) == ((0, 1) if config else (1, 0))
     assert len(binaries(folder)) == 1
 
 
@@ -328,7 +328,7 @@ def test_an_invalidated_repository_is_built_again(tmp_path):
         context = backend.create_context({qnn.gpu.INVALIDATE_KERNEL_REPO: True})
         assert context.get_property(qnn.gpu.INVALIDATE_KERNEL_REPO) is True
         doubled(context)
-        assert (context.driver.repository.found, context.driver.repository.built) == (0, 1)
+        assert (context.driver.repository.hits, context.driver.repository.builds) == (0, 1)
         assert (folder / name).stat().st_mtime_ns > before
 
 

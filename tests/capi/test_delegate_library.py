@@ -25,12 +25,12 @@ def test_what_profiling_told_ends_with_the_delegate() -> None:
             server.TfLiteQnnDelegateGetProfilingResult(made, ctypes.addressof(result))
             place, nbytes = (getattr(result, name) for name, *_ in ProfilingResult._fields_)
             assert json.loads(ctypes.string_at(place, nbytes)) == []
-        assert len(server.kept) == 2
+        assert len(server.client_objects) == 2
         if clear:
             server.TfLiteQnnDelegateClearProfilingResult(made)
-            assert len(server.kept) == 1
+            assert len(server.client_objects) == 1
         server.TfLiteQnnDelegateDelete(made)
-        assert (server.kept, server.endings) == ({}, {})
+        assert (server.client_objects, server.endings) == ({}, {})
 
 
 def test_the_defaults_in_c_are_those_of_python(libraries: Path) -> None:

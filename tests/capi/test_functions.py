@@ -85,7 +85,7 @@ def test_asking_often_keeps_no_more(client: Client) -> None:
             client.do("errorGetVerboseMessage", Code.GRAPH_INVALID_HANDLE, ctypes.byref(text))
             client.do("errorFreeVerboseMessage", text)
             assert client.reason(Code.GRAPH_INVALID_HANDLE)
-        sizes.append((len(server.kept), len(server._once), len(server.handles.of_kind(object))))
+        sizes.append((len(server.client_objects), len(server._once), len(server.handles.of_kind(object))))
     assert sizes[0] == sizes[1] == sizes[2]
     client.do("backendFree", backend)
 

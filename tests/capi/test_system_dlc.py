@@ -407,7 +407,7 @@ def test_a_dlc_is_saved_whole_or_the_file_is_as_it_was(reader: Client, file: Pat
 def test_names_that_were_told_are_kept_once_and_end_with_the_dlc(tmp_path: Path) -> None:
     server, out, count, graphs, tensor = LibraryServer("QnnSystem"), c_uint64(), c_uint32(), c_uint64(), c_uint64()
     ours: list[weakref.ref] = []
-    kept = (len(server._once), len(server.kept))
+    kept = (len(server._once), len(server.client_objects))
     for number in range(3):
         path = tmp_path / f"{number}.dlc"
         path.write_bytes(dlc_write.dlc([dlc_graphs.convolution(f"graph{number}")]))
@@ -432,7 +432,7 @@ def test_names_that_were_told_are_kept_once_and_end_with_the_dlc(tmp_path: Path)
         del known
         assert server.systemDlcFree(handle) == 0
     gc.collect()
-    assert (len(server._once), len(server.kept)) == kept
+    assert (len(server._once), len(server.client_objects)) == kept
     assert [made() for made in ours] == [None] * 9
 
 

@@ -32,7 +32,7 @@ def files(repository):
 def built(context, repository, source=SOURCE, options=("-DVALUE=1",)):
     again = Repository(repository.folder, repository.is_valid)
     build(context, source, options, again, "test").close()
-    return again.found, again.built
+    return again.hits, again.builds
 
 
 def test_a_program_is_built_once_and_found_afterwards(context, repository):
@@ -45,7 +45,7 @@ def test_a_program_that_was_found_has_its_kernels(context, repository):
     built(context, repository)
     program = build(context, SOURCE, ("-DVALUE=1",), repository, "test")
     kernel(program, "one", "test").close()
-    assert repository.found == 1
+    assert repository.hits == 1
 
 
 def test_other_source_options_or_driver_is_another_file(context, repository):

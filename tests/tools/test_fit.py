@@ -94,7 +94,7 @@ def test_a_plan_within_a_limit_shows_its_strips(model, capsys):
     assert report["regions"][0]["tiles"] > 2
     status, out, _ = called(capsys, "plan", model, "--scratch-limit", "30%")
     assert "carried between" in out
-    assert "\n    strips " in out
+    assert "\n     tiles " in out
     status, _, err = called(capsys, "plan", model, "--scratch-limit", "1")
     assert status == 2
     assert "holds it up" in err

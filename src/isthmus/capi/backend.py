@@ -213,7 +213,7 @@ def error_get_verbose_message(server: LibraryServer, error: int, out: int) -> No
 @serves("errorFreeVerboseMessage")
 def error_free_verbose_message(server: LibraryServer, message: int) -> None:
     """Free a message."""
-    if server.kept.pop(message, None) is None:
+    if server.client_objects.pop(message, None) is None:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"message at {message:#x}", "it does not belong to this library")
 
 

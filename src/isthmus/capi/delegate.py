@@ -53,7 +53,7 @@ def _made(server: LibraryServer, options: Options) -> int:
 
     made = QnnDelegate(options)
     address = made._get_native_delegate_pointer()
-    server.kept[address] = made
+    server.client_objects[address] = made
     server.endings[address] = made.end
     return address
 
@@ -61,7 +61,7 @@ def _made(server: LibraryServer, options: Options) -> int:
 def _delegate(server: LibraryServer, address: int) -> QnnDelegate:
     from isthmus.delegate import QnnDelegate
 
-    made = server.kept.get(address)
+    made = server.client_objects.get(address)
     if not isinstance(made, QnnDelegate):
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"delegate at {address:#x}", "it is unknown, or was deleted")
     return made
@@ -73,8 +73,8 @@ def delete(server: LibraryServer, address: int) -> int:
 
     def end() -> int:
         _delegate(server, address).close()
-        del server.kept[address]
-        server.kept.pop(-address, None)
+        del server.client_objects[address]
+        server.client_objects.pop(-address, None)
         server.endings.pop(address, None)
         return 0
 
@@ -198,7 +198,7 @@ def get_profiling_result(server: LibraryServer, address: int, out: int) -> int:
         events = () if delegate.profile is None else delegate.profile.get_events()
         listed = [{"name": event.name, "value": event.value, "unit": event.unit} for event in events]
         content = json.dumps(listed).encode()
-        kept = server.kept[-address] = ctypes.create_string_buffer(content, len(content))
+        kept = server.client_objects[-address] = ctypes.create_string_buffer(content, len(content))
         write(out, ProfilingResult(ctypes.addressof(kept), len(content)))
         return 0
 
@@ -208,7 +208,7 @@ def get_profiling_result(server: LibraryServer, address: int, out: int) -> int:
 @serves("TfLiteQnnDelegateClearProfilingResult", failure=0)
 def clear_profiling_result(server: LibraryServer, address: int) -> int:
     """Free the profiling result."""
-    server.kept.pop(-address, None)
+    server.client_objects.pop(-address, None)
     return 0
 
 

@@ -107,10 +107,10 @@ def _platform(server: LibraryServer) -> objects.PlatformInfo:
 @serves("deviceFreePlatformInfo", Code.COMMON_INVALID_ARGUMENT)
 def device_free_platform_info(server: LibraryServer, log: int, info: int) -> None:
     """Free a platform description."""
-    if not isinstance(server.kept.get(info), objects.PlatformInfo):
+    if not isinstance(server.client_objects.get(info), objects.PlatformInfo):
         what = f"platform information at {info:#x}"
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, "it does not belong to this library")
-    del server.kept[info]
+    del server.client_objects[info]
 
 
 @serves("deviceGetInfo", Code.COMMON_INVALID_ARGUMENT)
@@ -128,18 +128,18 @@ def create_power_config_id(server: LibraryServer, device: int, core: int, out: i
     """Create an id for votes."""
     number = next(_ids)
     write_number(out, number, ctypes.c_uint32)
-    server.kept[-number] = PowerConfigId()
+    server.client_objects[-number] = PowerConfigId()
 
 
 @serves("destroyPowerConfigId")
 def destroy_power_config_id(server: LibraryServer, number: int) -> None:
     """Destroy an id."""
     _power(server, number)
-    del server.kept[-number]
+    del server.client_objects[-number]
 
 
 def _power(server: LibraryServer, number: int) -> None:
-    if not isinstance(server.kept.get(-number), PowerConfigId):
+    if not isinstance(server.client_objects.get(-number), PowerConfigId):
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"power config id {number}", "unknown handle")
 
 

@@ -72,7 +72,7 @@ class Dlc:
         The entries of its archive.
     file_graphs, graphs
         Its graphs with the file's names, and with QNN's.
-    kept, texts
+    client_objects, texts
         Objects that clients have pointers to.
     """
 
@@ -80,12 +80,12 @@ class Dlc:
     records: Mapping[str, memoryview]
     file_graphs: tuple[GraphEntry, ...]
     graphs: tuple[GraphEntry, ...]
-    kept: list[Any] = field(default_factory=list)
+    client_objects: list[Any] = field(default_factory=list)
     texts: dict[str, Any] = field(default_factory=dict)
 
     def keep(self, thing: Any) -> Any:
         """Keep an object alive as long as this DLC."""
-        self.kept.append(thing)
+        self.client_objects.append(thing)
         return thing
 
     def keep_text(self, value: str) -> int:

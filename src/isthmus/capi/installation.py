@@ -58,11 +58,11 @@ def install(folder: str | os.PathLike[str]) -> list[Path]:
     return made
 
 
-def folder_of(given: object) -> Path:
+def folder_of(folder: object) -> Path:
     """Return a user's argument as the path of a folder."""
-    text = os.fspath(given) if isinstance(given, (str, os.PathLike)) else None
+    text = os.fspath(folder) if isinstance(folder, (str, os.PathLike)) else None
     if not isinstance(text, str) or not text or "\0" in text:
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"folder {given!r}", "must be the path of a folder")
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"folder {folder!r}", "must be the path of a folder")
     return Path(text)
 
 

@@ -49,19 +49,19 @@ def _after(*names: str) -> Callable[[Rule], Rule]:
 def _backend_free(seen: Validation, values: Values) -> None:
     for kind in ("context", "profile", "signal"):
         for each in seen.living(kind, values[0]):
-            seen.mistake(f"{each.what} of it is not freed ({each.born})")
+            seen.mistake(f"{each.what} of it is not freed ({each.created_by})")
 
 
 @_before("deviceFree")
 def _device_free(seen: Validation, values: Values) -> None:
     for each in seen.living("context"):
-        seen.mistake(f"{each.what} may still use this device ({each.born})")
+        seen.mistake(f"{each.what} may still use this device ({each.created_by})")
 
 
 @_before("logFree")
 def _log_free(seen: Validation, values: Values) -> None:
     for each in seen.living("backend"):
-        seen.mistake(f"{each.what} still uses this log handle ({each.born})")
+        seen.mistake(f"{each.what} still uses this log handle ({each.created_by})")
 
 
 @_before("logCreate", "logSetLogLevel")
@@ -128,7 +128,7 @@ def _get_binary(seen: Validation, values: Values) -> None:
 @_before("contextFree")
 def _context_free(seen: Validation, values: Values) -> None:
     for each in seen.living("memory handle", values[0]):
-        seen.mistake(f"{each.what} of it is registered still ({each.born})")
+        seen.mistake(f"{each.what} of it is registered still ({each.created_by})")
 
 
 # -- memory ------------------------------------------------------------------------------------------------------------
@@ -219,8 +219,8 @@ def _event(seen: Validation, values: Values) -> None:
     profile = seen.objects.get(("profile", seen.events.get(values[0], 0)))
     if profile is None and len(seen.events) < MAX_EVENTS:
         seen.mistake(f"event {values[0]:#x}: no profile has reported it")
-    elif profile is not None and profile.ended:
-        seen.mistake(f"event {values[0]:#x}: its profile was freed by {profile.ended}")
+    elif profile is not None and profile.freed_by:
+        seen.mistake(f"event {values[0]:#x}: its profile was freed by {profile.freed_by}")
     elif values[1]:
         read_bytes(values[1], ctypes.sizeof(EventData) if len(values) == 2 else 8)
 
@@ -236,7 +236,7 @@ def _sub_events(seen: Validation, values: Values) -> None:
 
 def _open_graph(seen: Validation, number: int) -> Object | None:
     graph = seen.graph(number)
-    if graph is not None and graph.finalized and not graph.ended:
+    if graph is not None and graph.finalized and not graph.freed_by:
         seen.mistake(f"{graph.what}: it is finalized and cannot be changed")
     return graph
 
@@ -248,7 +248,7 @@ def _graph_create(seen: Validation, values: Values) -> None:
         seen.mistake("a graph must have a name")
     for each in seen.living("graph", values[0]):
         if name and each.name == name:
-            seen.mistake(f"graph '{name}': {each.what} of the context has that name ({each.born})")
+            seen.mistake(f"graph '{name}': {each.what} of the context has that name ({each.created_by})")
 
 
 @_after("graphCreate")

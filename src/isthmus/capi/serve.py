@@ -90,7 +90,7 @@ class LibraryServer:
         """The log for messages that belong to no object of the client."""
         self.validation = validation.Validation()
         """The record of a client's calls, if they are validated."""
-        self.kept: dict[int, Any] = {}
+        self.client_objects: dict[int, Any] = {}
         """Objects that clients have pointers to, by address."""
         self.endings: dict[int, Callable[[], object]] = {}
         """Functions that end objects of no backend if the client has not freed them."""
@@ -190,7 +190,7 @@ class LibraryServer:
     def keep(self, thing: Any) -> int:
         """Keep a ctypes value alive, and return its address."""
         address = ctypes.addressof(thing)
-        self.kept[address] = thing
+        self.client_objects[address] = thing
         return address
 
     def keep_text(self, text: str) -> int:

@@ -46,7 +46,7 @@ class Object:
 
     Parameters
     ----------
-    born, ended
+    created_by, freed_by
         The calls that created and freed it.
     owner
         The handle of its owner: a context for graphs and memory handles, a backend for the others.
@@ -62,9 +62,9 @@ class Object:
 
     kind: str
     handle: int
-    born: str
+    created_by: str
     owner: int = 0
-    ended: str = ""
+    freed_by: str = ""
     finalized: bool = False
     tensors: dict[int, ClientTensorInfo] = field(default_factory=dict)
     complete: bool = True
@@ -184,7 +184,7 @@ class Validation:
             self.mistake("this library returns 0 anyway; another one may not")
         for index, kind, owner in CREATES.get(name, ()):
             for each in range(min(values[2], MAX_LISTED) if name == "memRegister" else 1):
-                self._born(name, kind, values[index] + 8 * each, values[owner] if owner is not None else 0)
+                self._create(name, kind, values[index] + 8 * each, values[owner] if owner is not None else 0)
         for index, kind in FREES.get(name, ()):
             self.end(kind, values[index])
         try:
@@ -242,16 +242,16 @@ class Validation:
                 kind, number, "a callback", finalized=kind == "graph", complete=False
             )
         if known is None:
-            others = [each.kind for each in self.objects.values() if each.handle == number and not each.ended]
+            others = [each.kind for each in self.objects.values() if each.handle == number and not each.freed_by]
             more = f"; a {others[0]} has that number" if others else ""
             self.mistake(f"{kind} {number:#x}: no call has made it{more}")
-        elif known.ended:
-            self.mistake(f"{known.what}: it was freed by {known.ended}")
+        elif known.freed_by:
+            self.mistake(f"{known.what}: it was freed by {known.freed_by}")
         else:
             return known
         return None
 
-    def _born(self, name: str, kind: str, address: int, owner: int) -> None:
+    def _create(self, name: str, kind: str, address: int, owner: int) -> None:
         try:
             number = read(address, ctypes.c_uint64).value
         except BadPointer:
@@ -262,7 +262,7 @@ class Validation:
         if number:
             known = self.objects.get((kind, number))
             # A graph may be retrieved more than once.
-            if known is None or known.ended:
+            if known is None or known.freed_by:
                 retrieved = name == "graphRetrieve"
                 self.objects[kind, number] = Object(
                     kind, number, self._stack[-1].label, owner, finalized=retrieved, complete=not retrieved
@@ -271,11 +271,11 @@ class Validation:
     def end(self, kind: str, number: int) -> None:
         """Record that an object has ended, and everything it owns."""
         known = self.objects.get((kind, number))
-        if known is None or known.ended:
+        if known is None or known.freed_by:
             return
-        known.ended = self._stack[-1].label
+        known.freed_by = self._stack[-1].label
         for each in list(self.objects.values()):
-            if each.owner == number and each.owners_kind == kind and not each.ended:
+            if each.owner == number and each.owners_kind == kind and not each.freed_by:
                 self.end(each.kind, each.handle)
 
     def living(self, kind: str, owner: int | None = None) -> list[Object]:
@@ -283,7 +283,7 @@ class Validation:
         return [
             each
             for each in self.objects.values()
-            if each.kind == kind and not each.ended and (owner is None or each.owner == owner)
+            if each.kind == kind and not each.freed_by and (owner is None or each.owner == owner)
         ]
 
     def graph(self, number: int) -> Object | None:
@@ -296,14 +296,14 @@ class Validation:
         """Return what was never freed, except objects that would be freed with their owner."""
         with self._lock:
             return [
-                f"{each.what} of {each.born} was never freed"
+                f"{each.what} of {each.created_by} was never freed"
                 for each in self.objects.values()
-                if not each.ended and each.kind != "graph" and not self._has_living_owner(each)
+                if not each.freed_by and each.kind != "graph" and not self._has_living_owner(each)
             ]
 
     def _has_living_owner(self, each: Object) -> bool:
         owner = self.objects.get((each.owners_kind, each.owner))
-        return owner is not None and not owner.ended
+        return owner is not None and not owner.freed_by
 
     def report(self) -> dict[str, Any]:
         """Return the whole record as plain data."""

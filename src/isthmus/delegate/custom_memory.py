@@ -155,7 +155,7 @@ def find(address: int) -> CustomMemory | None:
     return None
 
 
-def use(interpreter: Any, wanted: Use) -> None:
+def use(interpreter: Any, entry: Use) -> None:
     """Record that a tensor will use this memory; its earlier use stays on record until `settle`.
 
     Raises
@@ -168,18 +168,18 @@ def use(interpreter: Any, wanted: Use) -> None:
         # finalizers.
         Finalizer(interpreter, end_freed)
     with _lock:
-        if wanted.memory in _freed or wanted.memory.buffer.is_closed:
-            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"custom memory at {wanted.address:#x}", "it has been freed")
-        _uses[interpreter] = (*_uses.get(interpreter, ()), wanted)
+        if entry.memory in _freed or entry.memory.buffer.is_closed:
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"custom memory at {entry.address:#x}", "it has been freed")
+        _uses[interpreter] = (*_uses.get(interpreter, ()), entry)
 
 
-def settle(interpreter: Any, wanted: Use, lies_there: bool) -> None:
+def settle(interpreter: Any, entry: Use, in_use: bool) -> None:
     """Record that a tensor now uses this memory and no other, or that it does not use it."""
     with _lock:
-        place = wanted.context, wanted.tensor
-        before = (known for known in _uses.get(interpreter, ()) if known is not wanted)
-        if lies_there:
-            _uses[interpreter] = (*(known for known in before if (known.context, known.tensor) != place), wanted)
+        place = entry.context, entry.tensor
+        before = (known for known in _uses.get(interpreter, ()) if known is not entry)
+        if in_use:
+            _uses[interpreter] = (*(known for known in before if (known.context, known.tensor) != place), entry)
         else:
             _uses[interpreter] = tuple(before)
     end_freed()

@@ -15,7 +15,7 @@ from isthmus.delegate import callbacks, custom_memory, foreign, probe, structure
 from isthmus.delegate.block import NodeBlock, functions
 from isthmus.delegate.custom_memory import CustomMemory
 from isthmus.delegate.options import DelegateLogLevel, DelegateSettings, Options, Profiling, checked
-from isthmus.delegate.partition import Partition, Surroundings, added, check_memory
+from isthmus.delegate.partition import Partition, PartitionEnvironment, added, check_memory
 from isthmus.delegate.structures import DEFAULT_TENSOR_ALIGNMENT, Allocation
 from isthmus.delegate.survey import NodeSet, Survey, settle, survey
 from isthmus.errors import Code, QnnError
@@ -65,9 +65,9 @@ class _Taking:
     """The nodes that a delegate takes over during preparation, and the partitions created so far."""
 
     nodes: view.Nodes
-    found: Survey
+    survey: Survey
     parts: list[NodeSet]
-    made: list[Partition] = field(default_factory=list)
+    partitions: list[Partition] = field(default_factory=list)
 
 
 class QnnDelegate:
@@ -121,7 +121,7 @@ class QnnDelegate:
         self.delegations: deque[Delegation] = deque(maxlen=REMEMBERED)
         """The results of the latest subgraphs that it was applied to, in order."""
         self._lock = Lock()
-        self._around = Surroundings(backend, settings, self._log, self.profile)
+        self._environment = PartitionEnvironment(backend, settings, self._log, self.profile)
         self._taking: _Taking | None = None
         self._registration = structures.Registration(
             init=functions().begin,
@@ -257,21 +257,21 @@ class QnnDelegate:
         taking = self._taking
         assert taking is not None
         nodes, part = taking.nodes, _part(params)
-        number = next((n for n, each in enumerate(taking.parts) if each.nodes == part.nodes), len(taking.made))
+        number = next((n for n, each in enumerate(taking.parts) if each.nodes == part.nodes), len(taking.partitions))
         constants = {index for index in part.inputs if nodes.is_constant(index)}
-        known = frozenset(taking.found.known()) & frozenset(part.inputs) - constants
-        partition = Partition(self._around, nodes, part, number, known, NodeBlock(callbacks.NODE))
+        known = frozenset(taking.survey.known()) & frozenset(part.inputs) - constants
+        partition = Partition(self._environment, nodes, part, number, known, NodeBlock(callbacks.NODE))
         callbacks.partitions[partition.block.address] = self, partition
         self._state.partitions.append(partition)
-        taking.made.append(partition)
+        taking.partitions.append(partition)
         return partition
 
     def _confirm(self, taking: _Taking) -> None:
         """Check that the interpreter has received every node's block: an interrupt may have prevented it."""
         had = view.user_data(taking.nodes.context)
-        for partition in taking.made:
+        for partition in taking.partitions:
             partition.is_held = partition.block.address in had
-        if sum(partition.is_held for partition in taking.made) < len(taking.parts):
+        if sum(partition.is_held for partition in taking.partitions) < len(taking.parts):
             raise QnnError(Code.COMMON_GENERAL, "delegate", "not all of its nodes were taken over")
 
     def _lost(self, partition: Partition) -> bool:

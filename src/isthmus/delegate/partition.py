@@ -33,7 +33,7 @@ MAX_THREADS = 64
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class PartitionEnvironment:
     """The state that partitions share: their backend and the delegate's settings."""
 
     backend: qnn.Backend
@@ -47,31 +47,39 @@ class Partition:
 
     Parameters
     ----------
+    environment
+        The state that the delegate's partitions share.
     nodes
         The subgraph that contains it.
     part
         The nodes that it replaces.
     number
         Its number within the subgraph.
-    known
+    constant_inputs
         Inputs that outside nodes compute from constants and shapes alone, so that they need not be passed in.
     block
         The block by which the interpreter knows it.
     """
 
     def __init__(
-        self, around: Surroundings, nodes: Nodes, part: NodeSet, number: int, known: frozenset[int], block: NodeBlock
+        self,
+        environment: PartitionEnvironment,
+        nodes: Nodes,
+        part: NodeSet,
+        number: int,
+        constant_inputs: frozenset[int],
+        block: NodeBlock,
     ) -> None:
         self.nodes = nodes
         self.part = part
         self.name = f"subgraph_{nodes.index}_partition_{number}"
         self.block = block
-        self._around = around
-        self._known = known
+        self._environment = environment
+        self._constant_inputs = constant_inputs
         wanted = frozenset(part.nodes)
         self._operators = [operator for operator in nodes.operators if operator.index in wanted]
         read = [index for index in part.inputs if index >= 0 and not nodes.is_constant(index)]
-        self._read = [index for index in read if index not in known]
+        self._read = [index for index in read if index not in constant_inputs]
         self._kept = [index for index in self._read if nodes.tensor(index).is_variable]
         made = {index for operator in self._operators for index in operator.outputs}
         self._inner = sorted(made.difference(part.outputs))
@@ -94,7 +102,7 @@ class Partition:
         """Prepare for the tensors' current shapes and memory, and report the shapes of results."""
         self.block.stop()
         shared = self._shared()
-        shapes = tuple(self.nodes.dims(index) for index in (*self._read, *sorted(self._known)))
+        shapes = tuple(self.nodes.dims(index) for index in (*self._read, *sorted(self._constant_inputs)))
         if shapes != self._shapes:
             self._end()
             self._make(frozenset(shared))
@@ -110,7 +118,7 @@ class Partition:
         # Tensors that moved to other memory may have been the last users of memory that has been freed.
         custom_memory.end_freed()
         for tensor in registered:
-            self._around.log(LogLevel.INFO, f"Tensor {tensor} is successfully registered to shared memory.")
+            self._environment.log(LogLevel.INFO, f"Tensor {tensor} is successfully registered to shared memory.")
         self._note_inner()
 
     def invoke(self) -> None:
@@ -140,7 +148,7 @@ class Partition:
 
     def _shared(self) -> dict[int, CustomMemory]:
         """Return the inputs and outputs that are in custom memory, after checking that memory."""
-        check_memory(self.nodes, self._around.settings)
+        check_memory(self.nodes, self._environment.settings)
         found = {}
         for index in (*self._read, *self.part.outputs):
             tensor = self.nodes.tensor(index)
@@ -159,7 +167,7 @@ class Partition:
                 continue
             self._noted.add(place)
             text = f"Tensor {index} is inside a partition: it is not registered to shared memory, and never written."
-            self._around.log(LogLevel.WARN, text)
+            self._environment.log(LogLevel.WARN, text)
 
     def _resize(self, ready: ReadyGraph) -> None:
         """Set the shapes of results that the interpreter does not know."""
@@ -186,20 +194,20 @@ class Partition:
             raise
 
     def _known_values(self) -> dict[int, np.ndarray]:
-        if not self._known:
+        if not self._constant_inputs:
             return {}
         values = survey(self.nodes).known()
-        missing = sorted(self._known - values.keys())
+        missing = sorted(self._constant_inputs - values.keys())
         if missing:
             rule = f"tensor {missing[0]} no longer follows from constants and shapes alone"
             raise QnnError(Code.GRAPH_INVALID_TENSOR, f"partition '{self.name}'", rule)
-        return {index: values[index] for index in self._known}
+        return {index: values[index] for index in self._constant_inputs}
 
     def _composed(self, model: NodesModel, shared: frozenset[int], kept: Path | None) -> qnn.Graph:
         """Compose the graph from the interpreter's nodes, and store its binary if there is a cache."""
         composed = tflite.convert(model)
         self._hint(composed, shared)
-        self._context = context = self._around.backend.create_context()
+        self._context = context = self._environment.backend.create_context()
         graph = context.add_graph(composed)
         threads = self._threads()
         if threads > 1:
@@ -211,7 +219,7 @@ class Partition:
 
     def _kept_in(self, model: NodesModel, shared: frozenset[int]) -> Path | None:
         """Return the path of its binary in the model cache; None without a cache."""
-        settings = self._around.settings
+        settings = self._environment.settings
         if settings.cache is None:
             return None
         more = (settings.backend, sorted(settings.config.items()), sorted(shared), self._threads())
@@ -222,9 +230,9 @@ class Partition:
         try:
             cache.keep(path, context.prepare_offline())
         except QnnError as refusal:
-            self._around.log(LogLevel.WARN, f"Context binary of {self.name} is not kept: {refusal}")
+            self._environment.log(LogLevel.WARN, f"Context binary of {self.name} is not kept: {refusal}")
         else:
-            self._around.log(LogLevel.INFO, f"Context binary of {self.name} is kept in {path.name}")
+            self._environment.log(LogLevel.INFO, f"Context binary of {self.name} is kept in {path.name}")
 
     def _restored(self, kept: Path | None) -> qnn.Graph | None:
         """Return the graph from the model cache, if it is there and valid."""
@@ -233,14 +241,14 @@ class Partition:
         try:
             if not cache.is_there(kept):
                 return None
-            self._context = context = self._around.backend.create_context_from_binary(kept)
+            self._context = context = self._environment.backend.create_context_from_binary(kept)
             graph = context.retrieve(self.name)
             self._places(graph)
         except QnnError as refusal:
             self._end()
-            self._around.log(LogLevel.WARN, f"Context binary {kept.name} is not used: {refusal}")
+            self._environment.log(LogLevel.WARN, f"Context binary {kept.name} is not used: {refusal}")
             return None
-        self._around.log(LogLevel.INFO, f"Context binary of {self.name} is taken from {kept.name}")
+        self._environment.log(LogLevel.INFO, f"Context binary of {self.name} is taken from {kept.name}")
         self.plan = None
         return graph
 
@@ -252,7 +260,7 @@ class Partition:
                     tensor.mem_type = TensorMemType.MEMHANDLE
 
     def _threads(self) -> int:
-        if not self._around.settings.facet.threads:
+        if not self._environment.settings.facet.threads:
             return 1
         return max(1, min(self.nodes.structure.recommended_num_threads, MAX_THREADS))
 
@@ -279,15 +287,15 @@ class Partition:
         return QnnError(Code.COMMON_INCOMPATIBLE_BINARIES, f"graph '{self.name}'", rule)
 
     def _made_runner(self, ready: ReadyGraph) -> Runner:
-        around, graph = self._around, ready.graph
-        if around.settings.priority is not None:
-            graph.set_config(qnn.GraphConfig.PRIORITY, qnn.Priority(around.settings.priority))
-        if not around.settings.facet.takes_client_memory:
-            return CopyRunner(ready, graph.allocate(), around.profile)
+        environment, graph = self._environment, ready.graph
+        if environment.settings.priority is not None:
+            graph.set_config(qnn.GraphConfig.PRIORITY, qnn.Priority(environment.settings.priority))
+        if not environment.settings.facet.takes_client_memory:
+            return CopyRunner(ready, graph.allocate(), environment.profile)
         if not graph.finalized:
-            graph.finalize(around.profile)
-        call = graph.driver.native_call() if around.profile is None else None
-        return BoundRunner(ready, around.profile) if call is None else NativeRunner(ready, call, self.block)
+            graph.finalize(environment.profile)
+        call = graph.driver.native_call() if environment.profile is None else None
+        return BoundRunner(ready, environment.profile) if call is None else NativeRunner(ready, call, self.block)
 
     def _end(self) -> None:
         """End the graph. Safe to call again; after an interrupt, another call continues."""

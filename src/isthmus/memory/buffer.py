@@ -217,19 +217,19 @@ class PartBuffer(Buffer):
 _Part = TypeVar("_Part", bound=PartBuffer)
 
 
-def part_of(parent: Buffer, offset: int, nbytes: int, kind: str, made: type[_Part]) -> _Part:
+def part_of(parent: Buffer, offset: int, nbytes: int, kind: str, cls: type[_Part]) -> _Part:
     """Return a part of a buffer as a buffer of its own, of a subclass of `PartBuffer`."""
     exporting: Any = _exporting
-    part = exporting(made, nbytes).from_buffer(parent, offset)
+    part = exporting(cls, nbytes).from_buffer(parent, offset)
     part.parent, part.offset = parent, offset
     part._describe(kind, nbytes, parent.address + offset, parent.identity, parent.position + offset)
     return part
 
 
 @lru_cache(maxsize=256)
-def _exporting(made: type[PartBuffer], nbytes: int) -> Any:
+def _exporting(cls: type[PartBuffer], nbytes: int) -> Any:
     # A ctypes array is the other type that exports memory and can be subclassed; its size is part of the type.
-    return type(made.__name__, (made, ctypes.c_ubyte * nbytes), {"__module__": made.__module__})
+    return type(cls.__name__, (cls, ctypes.c_ubyte * nbytes), {"__module__": cls.__module__})
 
 
 class ClientBuffer(Buffer):

@@ -59,12 +59,12 @@ class TcmPool(MemoryResource):
         self._lock = Lock()
         self._pages: HostBuffer | None = None
         self._memory: Buffer | None = None
-        self._given: list[weakref.ref[TcmBuffer]] = []
+        self._allocations: list[weakref.ref[TcmBuffer]] = []
 
     @property
     def _spans(self) -> list[tuple[int, int]]:
         """Offsets and sizes of the live buffers. Closed or collected ones drop out by themselves."""
-        there = [buffer for given in self._given if (buffer := given()) is not None]
+        there = [buffer for given in self._allocations if (buffer := given()) is not None]
         return sorted((buffer.offset, buffer.nbytes) for buffer in there if not buffer.is_closed)
 
     @property
@@ -113,7 +113,7 @@ class TcmPool(MemoryResource):
                 )
             log(LogLevel.INFO, f"Allocate size {nbytes} from tcm pool 0")
             buffer = part_of(memory, offset, nbytes, "tcm", TcmBuffer)
-            self._given = [*(given for given in self._given if given() is not None), weakref.ref(buffer)]
+            self._allocations = [*(given for given in self._allocations if given() is not None), weakref.ref(buffer)]
             return buffer
 
     def touches(self, window: Window) -> bool:

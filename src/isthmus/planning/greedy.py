@@ -45,7 +45,7 @@ def first_fit(
     problem: Problem,
     order: Sequence[int],
     conflicts: Sequence[Sequence[int]],
-    given: Mapping[int, int] | None = None,
+    known_offsets: Mapping[int, int] | None = None,
     deadline: float = math.inf,
 ) -> tuple[int, ...] | None:
     """Place buffers in the given order, each at the lowest offset that is free for its whole lifetime.
@@ -58,7 +58,7 @@ def first_fit(
         Indices of all buffers, or of those that are neither fixed nor given.
     conflicts
         For each buffer, those it must not overlap.
-    given
+    known_offsets
         Offsets that are already decided.
     deadline
         A time of `time.perf_counter`; once it has passed, the function returns None.
@@ -76,7 +76,7 @@ def first_fit(
             if not done[other]:
                 insort(taken[other], span)
 
-    for index, offset in (given or {}).items():
+    for index, offset in (known_offsets or {}).items():
         put(index, offset)
     for index, buffer in enumerate(buffers):
         if buffer.offset is not None and not done[index]:

@@ -21,18 +21,18 @@ class Life:
         self,
         steps: Sequence[Step],
         storage: Storage,
-        given: Iterable[Tensor] = (),
-        kept: Iterable[Tensor] = (),
+        inputs: Iterable[Tensor] = (),
+        outputs: Iterable[Tensor] = (),
         repeats: Iterable[Repeat] = (),
     ) -> None:
         self._spans: dict[Block, tuple[int, int]] = {}
-        for tensor in given:
+        for tensor in inputs:
             self._touch(storage.block(tensor), BEFORE)
         for index, step in enumerate(steps):
             for operand in (*step.inputs, *step.outputs):
                 if operand is not None and not operand.is_static:
                     self._touch(storage.block(operand), index)
-        for tensor in kept:
+        for tensor in outputs:
             self._touch(storage.block(tensor), len(steps))
         for repeat in repeats:
             self._last_through(repeat, steps, storage)

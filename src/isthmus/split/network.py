@@ -27,14 +27,14 @@ class SplitValue:
     ----------
     rows
         The number of its rows; 0 if it has none.
-    counted
+    is_counted
         Whether the whole tensor counts as memory; inputs and outputs may belong to the caller.
     """
 
     name: str
     bytes: int
     rows: int
-    counted: bool = True
+    is_counted: bool = True
 
     def bytes_of(self, rows: int) -> int:
         """Return the bytes of a number of rows."""
@@ -93,7 +93,7 @@ class Network:
 
     Parameters
     ----------
-    given, kept
+    initial, final
         The values that exist before the first step, and those that must exist after the last.
     fixed
         Whether steps have effects beyond their operands, so that their order must not change.
@@ -101,14 +101,14 @@ class Network:
 
     steps: tuple[SplitStep, ...]
     values: Mapping[Key, SplitValue]
-    given: tuple[Key, ...]
-    kept: frozenset[Key]
+    initial: tuple[Key, ...]
+    final: frozenset[Key]
     fixed: bool = False
 
     @cached_property
     def begin(self) -> dict[Key, int]:
         """The step that computes each value; -1 for given values."""
-        begin: dict[Key, int] = dict.fromkeys(self.given, -1)
+        begin: dict[Key, int] = dict.fromkeys(self.initial, -1)
         for index, step in enumerate(self.steps):
             begin.update(dict.fromkeys(step.outputs, index))
         return begin
@@ -119,13 +119,13 @@ class Network:
         end = dict(self.begin)
         for index, step in enumerate(self.steps):
             end.update(dict.fromkeys(step.inputs, index))
-        end.update(dict.fromkeys(self.kept, len(self.steps)))
+        end.update(dict.fromkeys(self.final, len(self.steps)))
         return end
 
     def size(self, key: Key) -> int:
         """Return the bytes of a whole value; 0 if they are not counted."""
         value = self.values[key]
-        return value.bytes if value.counted else 0
+        return value.bytes if value.is_counted else 0
 
     @cached_property
     def live(self) -> list[int]:
@@ -174,7 +174,7 @@ def depth_first(network: Network, late: bool) -> list[int]:
     for number, group in enumerate(groups):
         writers = {network.begin[key] for index in group for key in network.steps[index].inputs}
         after.append({group_of[index] for index in writers if index >= 0} - {number})
-    kept = [group_of[network.begin[key]] for key in network.kept if network.begin[key] >= 0]
+    kept = [group_of[network.begin[key]] for key in network.final if network.begin[key] >= 0]
     roots = [*sorted(kept), *range(len(groups))]
     order = post_order(roots, after, lambda _, other: -other if late else other)
     return [index for number in order for index in groups[number]]

@@ -148,7 +148,7 @@ class SplitSearch:
             instructions += tiles
             at = one.last + 1
         instructions += map(self._whole, range(at, len(network.steps)))
-        most, where = most_alive(instructions, self._pieces(network.given), self._pieces(network.kept))
+        most, where = most_alive(instructions, self._pieces(network.initial), self._pieces(network.final))
         return instructions, most, _name(network, instructions[where]) if instructions else ""
 
     def _pieces(self, keys: Iterable[Key]) -> tuple[Piece, ...]:

@@ -54,7 +54,7 @@ class Queue:
         self.accelerator = accelerator
         self._connection = accelerator.connection
         self._open = True
-        self._asked: tuple[int, Sequence[int]] | None = None
+        self._last_request: tuple[int, Sequence[int]] | None = None
         self._number = 0
         self._unsettled: Request | None = None
         if not accelerator.alive:
@@ -130,11 +130,11 @@ class Queue:
             GRAPH_TIMED_OUT if it took too long, GRAPH_ABORTED after `abort`, MEM_INVALID_HANDLE for memory that is no
             longer registered, COMMON_SYSTEM_COMMUNICATION if the accelerator has ended.
         """
-        asked = self._asked
+        asked = self._last_request
         if asked is None or asked[0] != graph or asked[1] is not slots:
             self._check_open()
             self._settle()
-            self._asked = None
+            self._last_request = None
             if len(slots) > doorbell.MAX_IO:
                 rule = f"{len(slots)} inputs and outputs were given, {doorbell.MAX_IO} are the most"
                 raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"graph {graph} of the accelerator", rule)
@@ -142,7 +142,7 @@ class Queue:
             words[doorbell.GRAPH // 8] = graph
             first = doorbell.SLOTS // 8
             words[first : first + len(slots)] = slots
-            self._asked = (graph, slots)
+            self._last_request = (graph, slots)
         # From here on the code is optimised for speed.
         number = self._number
         if self._response.value != number or not self._connection.alive:
@@ -273,7 +273,7 @@ class Queue:
         """Make a call that changes what this queue's executions use. None of them may start before the reply."""
         self._check_open()
         self._settle()
-        self._asked = None
+        self._last_request = None
         self._unsettled = asked = request(name, fds, undo, **arguments)
         try:
             return self.accelerator.answer(asked)
@@ -299,7 +299,7 @@ class Queue:
         # When a backend is collected, its queues are closed before it can free its contexts.
         if self._ending.waits and not self._connection.forked:
             self._close_under_lock()
-        self._open, self._asked, self._unsettled = False, None, None
+        self._open, self._last_request, self._unsettled = False, None, None
         self._connection.forget(self._id)
         self._ending.forget()
 
@@ -318,7 +318,7 @@ class Queue:
         try:
             if self._connection.alive:
                 self._settle(seconds)
-                self._open, self._asked = False, None
+                self._open, self._last_request = False, None
                 self.accelerator.call("close", queue=self._id, seconds=seconds)
         except QnnError as problem:
             # If the process is gone, nothing is left to close; and an earlier attempt may have been interrupted late.
@@ -332,7 +332,7 @@ class Queue:
         gate, deadlines = self.accelerator.gate, self.accelerator.deadlines
         if gate.enter(self, _NORMAL, deadlines.closing, unit=False):
             return True
-        self._open, self._asked = False, None
+        self._open, self._last_request = False, None
         self.abort()
         if gate.enter(self, _NORMAL, deadlines.grace, unit=False):
             return True

@@ -33,9 +33,9 @@ class SharedStaging:
         """Number of bytes reserved now."""
         return sum(buffer.nbytes for buffer in self._buffers)
 
-    def reserve(self, tensors: Sequence[TensorInfo], wanted: Sequence[int]) -> None:
+    def reserve(self, tensors: Sequence[TensorInfo], indices: Sequence[int]) -> None:
         """Reserve staging memory for the wanted tensors that have none."""
-        missing = [index for index in wanted if index not in self._places]
+        missing = [index for index in indices if index not in self._places]
         if not missing:
             return
         offsets, total = pack(tensors[index].nbytes for index in missing)

@@ -96,7 +96,7 @@ class CpuGraphDriver(NativeGraphDriver):
         self._executor: Executor | None = None
         self._buffers: list[Buffer] = []
         self._own: list[Window] = []
-        self.bound: CpuBinding | None = None
+        self.current_binding: CpuBinding | None = None
         """The binding whose memory the executor currently has."""
 
     def finalize(self) -> None:
@@ -130,7 +130,7 @@ class CpuGraphDriver(NativeGraphDriver):
     def native_call(self) -> NativeCall:
         with self._lock:
             executor = self.executor()
-            self.bound = None
+            self.current_binding = None
             return NativeCall(
                 executor.entry, executor.control, executor.io_addresses, self.threads, executor, executor.check
             )
@@ -147,7 +147,7 @@ class CpuGraphDriver(NativeGraphDriver):
             self._counts.close()
             if self._executor is not None:
                 self._executor.close()
-                self._executor = self.bound = None
+                self._executor = self.current_binding = None
             for buffer in self._buffers:
                 buffer.close()
             self._buffers, self._own = [], []
@@ -184,12 +184,12 @@ class CpuBinding(BindingBase):
             windows.append(window.part(0, info.nbytes))
         check_apart(graph.what, infos, len(graph.info.inputs), windows)
         self._io = BoundIo(graph.program, windows)
-        graph.bound = None
+        graph.current_binding = None
         names = [info.name for info in infos]
         return Traffic(in_place={"raw": graph.info.io_bytes}), list(zip(names, windows, strict=True))
 
     def _run(self) -> None:
-        if self._graph.bound is not self:
+        if self._graph.current_binding is not self:
             self._take_over()
         if self._native():
             self._graph.executor().check(self._what)
@@ -197,8 +197,8 @@ class CpuBinding(BindingBase):
     def _forget(self) -> None:
         # The native call keeps alive all that it touches; an ended binding is rebuilt before it runs.
         self._native, self._io = _not_bound, None
-        if self._graph.bound is self:
-            self._graph.bound = None
+        if self._graph.current_binding is self:
+            self._graph.current_binding = None
 
     def _run_within(self, limit: ExecutionDeadline) -> None:
         self._take_over()
@@ -207,9 +207,9 @@ class CpuBinding(BindingBase):
     def _take_over(self) -> None:
         assert self._io is not None
         # Unbound until the new binding is complete: an interrupt may come in between.
-        self._graph.bound = None
+        self._graph.current_binding = None
         self._graph.executor().bind_all_io(self._io)
-        self._graph.bound = self
+        self._graph.current_binding = self
 
 
 def _read_config(config: Any, log: Log) -> None:

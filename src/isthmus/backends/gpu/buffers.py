@@ -242,7 +242,7 @@ def pin_pages(context: ClContext, address: int, nbytes: int) -> Owned | None:
         return None
 
 
-def adopt_buffer(context: ClContext, given: Any, what: str) -> OpenClBuffer:
+def adopt_buffer(context: ClContext, source: Any, what: str) -> OpenClBuffer:
     """Wrap a client's buffer, given as a pyopencl object or as its handle.
 
     Raises
@@ -251,7 +251,7 @@ def adopt_buffer(context: ClContext, given: Any, what: str) -> OpenClBuffer:
         MEM_INVALID_ARGUMENT if it is not an OpenCL buffer or belongs to another context; MEM_INVALID_HANDLE if it was
         released.
     """
-    facts = _facts(given, what)
+    facts = _facts(source, what)
     if facts.context != context.handle:
         raise QnnError(
             Code.MEM_INVALID_ARGUMENT, what, "its OpenCL buffer belongs to another context than the backend works in",
@@ -260,29 +260,29 @@ def adopt_buffer(context: ClContext, given: Any, what: str) -> OpenClBuffer:
     return OpenClBuffer(context, Owned.keep(what, "MemoryObject", facts.handle), facts)
 
 
-def context_of(given: Any, what: str) -> int:
+def context_of(source: Any, what: str) -> int:
     """Return the handle of the OpenCL context of a client's buffer; errors are those of `adopt_buffer`."""
-    return _facts(given, what).context
+    return _facts(source, what).context
 
 
-def _facts(given: Any, what: str) -> MemoryFacts:
+def _facts(source: Any, what: str) -> MemoryFacts:
     code = Code.MEM_INVALID_ARGUMENT
-    if isinstance(given, Buffer) and not isinstance(given, OpenClBuffer):
-        raise QnnError(code, what, f"a {given.what} is not an OpenCL buffer")
-    if isinstance(given, OpenClBuffer):
-        given.check_open()
-        given = given.handle
-    facts = MemoryFacts(handle_of(given, "MemoryObject", what, code, Code.MEM_INVALID_HANDLE), what)
+    if isinstance(source, Buffer) and not isinstance(source, OpenClBuffer):
+        raise QnnError(code, what, f"a {source.what} is not an OpenCL buffer")
+    if isinstance(source, OpenClBuffer):
+        source.check_open()
+        source = source.handle
+    facts = MemoryFacts(handle_of(source, "MemoryObject", what, code, Code.MEM_INVALID_HANDLE), what)
     if not facts.is_buffer:
         raise QnnError(code, what, "its memory object is an image", "Give a buffer.")
     return facts
 
 
-def adopt_pyopencl(context: ClContext, given: Any) -> OpenClBuffer | None:
+def adopt_pyopencl(context: ClContext, source: Any) -> OpenClBuffer | None:
     """Wrap a pyopencl buffer that a client passed as memory; return None for anything else and for other contexts."""
-    if not type(given).__module__.startswith("pyopencl") or not hasattr(given, "int_ptr"):
+    if not type(source).__module__.startswith("pyopencl") or not hasattr(source, "int_ptr"):
         return None
     try:
-        return adopt_buffer(context, given, "OpenCL buffer")
+        return adopt_buffer(context, source, "OpenCL buffer")
     except QnnError:
         return None

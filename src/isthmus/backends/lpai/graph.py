@@ -77,9 +77,9 @@ class LpaiGraphDriver(NativeGraphDriver):
         self._counts = ExecutionCounts(self._lock)
         self._model: LpaiModel | None = None
         self._executor: Executor | RemoteExecutor | None = None
-        self.bound: LpaiBinding | None = None
+        self.current_binding: LpaiBinding | None = None
         """The binding whose memory the executor currently has."""
-        self._brought: PoolMemory | None = None
+        self._executor_scratch: PoolMemory | None = None
         """The scratch that the executor currently has; None if that is unknown because of an interrupt."""
 
     @property
@@ -227,14 +227,14 @@ class LpaiGraphDriver(NativeGraphDriver):
 
     def bring_scratch(self) -> None:
         """Ensure that the executor has the scratch that is set; it has another if setting it was interrupted."""
-        if self._brought is not self._scratch.present:
+        if self._executor_scratch is not self._scratch.present:
             self._bring(self._scratch.present)
 
     def _bring(self, scratch: PoolMemory) -> None:
         executor = self.executor()
-        self.bound = self._brought = None
+        self.current_binding = self._executor_scratch = None
         executor.bind_scratch(scratch.window)
-        self._brought = scratch
+        self._executor_scratch = scratch
 
     def _provided(self, pool: GraphPool) -> Window | None:
         """Return the window of a pool, checked again against what the graph needs now."""
@@ -267,7 +267,7 @@ class LpaiGraphDriver(NativeGraphDriver):
                     executor.close()
                 model.close()
                 raise
-            self._executor, self._model, self._brought = executor, model, self._scratch.present
+            self._executor, self._model, self._executor_scratch = executor, model, self._scratch.present
             self.inputs_survive = bool(model.io) or not self.prepared().io_offsets
             self.finalized = True
 
@@ -329,7 +329,7 @@ class LpaiGraphDriver(NativeGraphDriver):
             self._counts.close()
             if self._executor is not None:
                 self._executor.close()
-                self._executor = self.bound = self._brought = None
+                self._executor = self.current_binding = self._executor_scratch = None
             if self._model is not None:
                 self._model.close()
                 self._model = None
@@ -377,7 +377,7 @@ class LpaiBinding(BindingBase):
         return traffic(infos, inputs, kinds), [(name, window) for name, window in named if window is not None]
 
     def _run(self) -> None:
-        if self._graph.bound is not self:
+        if self._graph.current_binding is not self:
             self._take_over()
         if self._native():
             executor = self._graph.executor()
@@ -395,10 +395,10 @@ class LpaiBinding(BindingBase):
 
     def _take_over(self) -> None:
         # Unbound until the new binding is complete: an interrupt may come in between.
-        self._graph.bound = None
+        self._graph.current_binding = None
         self._graph.bring_scratch()
         self._graph.executor().bind_all_io(self._io)  # type: ignore[arg-type]
-        self._graph.bound = self
+        self._graph.current_binding = self
 
     def _forget(self) -> None:
         self._forget_io()
@@ -406,8 +406,8 @@ class LpaiBinding(BindingBase):
         self._native = _not_bound
 
     def _forget_io(self) -> None:
-        if self._graph.bound is self:
-            self._graph.bound = None
+        if self._graph.current_binding is self:
+            self._graph.current_binding = None
         if isinstance(self._io, RemoteIo):
             self._io.close()
         self._io = None

@@ -42,7 +42,7 @@ def pool_window(what: str, memory: Mem, required: int, alignment: BufferAlignmen
     return found
 
 
-def io_window(what: str, given: Window, nbytes: int, alignment: BufferAlignmentReq, in_tcm: bool) -> Window:
+def io_window(what: str, source: Window, nbytes: int, alignment: BufferAlignmentReq, in_tcm: bool) -> Window:
     """Return the bytes of a client's buffer that a tensor takes; refuse a buffer that cannot hold it.
 
     An allocation must have room for the tensor's size rounded up to the size alignment. For a view or a pointer only
@@ -53,27 +53,27 @@ def io_window(what: str, given: Window, nbytes: int, alignment: BufferAlignmentR
     def refuse(rule: str, hint: str = "") -> QnnError:
         return QnnError(Code.GRAPH_INVALID_TENSOR, what, rule, hint)
 
-    if given.nbytes < nbytes:
-        raise refuse(f"its buffer has {given.nbytes} bytes, {nbytes} are needed")
-    _check_start(refuse, "its buffer starts", given.address, alignment.start_addr_alignment)
-    if given.nbytes != nbytes and given.nbytes % alignment.size_alignment:
+    if source.nbytes < nbytes:
+        raise refuse(f"its buffer has {source.nbytes} bytes, {nbytes} are needed")
+    _check_start(refuse, "its buffer starts", source.address, alignment.start_addr_alignment)
+    if source.nbytes != nbytes and source.nbytes % alignment.size_alignment:
         raise refuse(
-            f"its buffer has {given.nbytes} bytes, neither the tensor's {nbytes} nor "
+            f"its buffer has {source.nbytes} bytes, neither the tensor's {nbytes} nor "
             f"a multiple of {alignment.size_alignment}",
-            f"Round it up to {alignment.padded(given.nbytes)}, or pass the size of the part to use.",
+            f"Round it up to {alignment.padded(source.nbytes)}, or pass the size of the part to use.",
         )
-    padded, room = alignment.padded(nbytes), given.buffer.nbytes - given.offset
-    if given.buffer.is_allocation and room < padded:
+    padded, room = alignment.padded(nbytes), source.buffer.nbytes - source.offset
+    if source.buffer.is_allocation and room < padded:
         raise refuse(
             f"its buffer has {room} bytes, {padded} are needed: the tensor's {nbytes} as a multiple of "
             f"{alignment.size_alignment}",
             f"Allocate {padded} bytes.",
         )
     pool = tcm.pool()
-    if not pool.encloses(given) if in_tcm else pool.touches(given):
+    if not pool.encloses(source) if in_tcm else pool.touches(source):
         place, other = ("TCM", "DDR") if in_tcm else ("DDR", "TCM")
         raise refuse(f"its buffer is in {other}, the model binary in {place}; memory types cannot be mixed")
-    return given.part(0, nbytes)
+    return source.part(0, nbytes)
 
 
 def _check_start(refuse: Callable[[str, str], QnnError], subject: str, address: int, alignment: int) -> None:

@@ -441,10 +441,10 @@ class BackendDriver(Configurable, ABC):
         """Release everything; safe to call again. Most backends hold nothing outside their contexts."""
 
 
-def check_apart(graph: str, tensors: Sequence[TensorInfo], inputs: int, given: Sequence[Window | None]) -> None:
+def check_apart(graph: str, tensors: Sequence[TensorInfo], inputs: int, windows: Sequence[Window | None]) -> None:
     """Refuse an output buffer that overlaps another buffer of the client; inputs may share one."""
-    for index, window in enumerate(given):
-        for earlier, other in enumerate(given[:index] if index >= inputs else ()):
+    for index, window in enumerate(windows):
+        for earlier, other in enumerate(windows[:index] if index >= inputs else ()):
             if window is not None and other is not None and holds.overlap(window, other):
                 raise QnnError(
                     Code.GRAPH_INVALID_TENSOR,

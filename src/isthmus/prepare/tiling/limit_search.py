@@ -38,37 +38,37 @@ class LimitSearch:
         self._found: dict[int, Chosen | None] = {}
         self._fitted: dict[tuple[object, ...], Fitted | None] = {}
 
-    def quickly(self, wanted: int) -> Fitted | None:
+    def quickly(self, limit: int) -> Fitted | None:
         """Find a schedule within a limit in a few attempts."""
-        number = self._number(wanted)
+        number = self._number(limit)
         for _ in range(ATTEMPTS):
             if self._chosen(number) is None:
                 break
             fitted = self._at(number)
-            if fitted is not None and fitted.bytes <= wanted:
+            if fitted is not None and fitted.bytes <= limit:
                 return fitted
-            over = 0 if fitted is None else fitted.bytes - wanted
+            over = 0 if fitted is None else fitted.bytes - limit
             number = max(number + 1, self._number(max(self._target(number) - over, 0)))
         return None
 
-    def thoroughly(self, wanted: int) -> Fitted | None:
-        """Find a schedule within a limit among all choices estimated at about `wanted` bytes."""
-        number, missing = self._number(int(wanted * ABOVE) + self._slack), 0
+    def thoroughly(self, limit: int) -> Fitted | None:
+        """Find a schedule within a limit among all choices estimated at about `limit` bytes."""
+        number, missing = self._number(int(limit * ABOVE) + self._slack), 0
         while missing < GIVE_UP and self._target(number):
             fitted = self._at(number)
-            if fitted is not None and fitted.bytes <= wanted:
+            if fitted is not None and fitted.bytes <= limit:
                 return fitted
             missing = missing + 1 if self._chosen(number) is None else 0
             number += 1
         return None
 
-    def widely(self, wanted: int) -> Fitted | None:
+    def widely(self, limit: int) -> Fitted | None:
         """Find a schedule within a limit that was estimated at far more, as can happen with small tensors."""
-        number, steps = self._number(int(wanted * ABOVE) + self._slack) - 1, 0
+        number, steps = self._number(int(limit * ABOVE) + self._slack) - 1, 0
         while number > 0 and steps < WIDELY:
             known = len(self._fitted)
             fitted = self._at(number)
-            if fitted is not None and fitted.bytes <= wanted:
+            if fitted is not None and fitted.bytes <= limit:
                 return fitted
             if len(self._fitted) > known:
                 steps += self._steps if fitted is None else len(fitted.schedule.steps)

@@ -14,7 +14,7 @@ from isthmus.errors import Code, QnnError
 from isthmus.system.interrupts import own_fd
 
 
-def handle_of(given: Any, kind: str, what: str, code: Code, gone: Code | None = None) -> int:
+def handle_of(source: Any, kind: str, what: str, code: Code, gone: Code | None = None) -> int:
     """Return the handle that a client passes as a number or as a pyopencl object.
 
     A handle is an address, and OpenCL must not be asked about one that is not its object or was released. Every object
@@ -30,12 +30,12 @@ def handle_of(given: Any, kind: str, what: str, code: Code, gone: Code | None = 
     code, gone
         The code for something that is not a handle at all, and for a number that is not the handle of a living object.
     """
-    kinds = type(given).__mro__
+    kinds = type(source).__mro__
     if kinds[0].__module__.startswith("pyopencl") and kind not in {one.__name__ for one in kinds}:
-        raise QnnError(gone or code, what, f"{given!r} is no {kind}")
-    handle = given if isinstance(given, int) else _index(given)
-    if handle < 0 or isinstance(given, bool):
-        raise QnnError(code, what, f"{given!r} is neither an object of OpenCL nor its handle")
+        raise QnnError(gone or code, what, f"{source!r} is no {kind}")
+    handle = source if isinstance(source, int) else _index(source)
+    if handle < 0 or isinstance(source, bool):
+        raise QnnError(code, what, f"{source!r} is neither an object of OpenCL nor its handle")
     known = platforms()
     if kinds_of(handle) - {kind} or handle in known or any(_is_device(handle, platform) for platform in known):
         raise QnnError(gone or code, what, f"{handle:#x} is an object of OpenCL, but no {kind}")
@@ -45,15 +45,15 @@ def handle_of(given: Any, kind: str, what: str, code: Code, gone: Code | None = 
     return handle
 
 
-def _index(given: Any) -> int:
+def _index(source: Any) -> int:
     """Return the handle of a client's object, or -1 if it has none."""
     try:
-        return operator.index(getattr(given, "int_ptr", given))
+        return operator.index(getattr(source, "int_ptr", source))
     except QnnError:
         raise
     except Exception as problem:
         # pyopencl objects raise pyopencl's own errors; any other error comes from a signal handler.
-        if type(given).__module__.startswith("pyopencl") and not type(problem).__module__.startswith("pyopencl"):
+        if type(source).__module__.startswith("pyopencl") and not type(problem).__module__.startswith("pyopencl"):
             raise
         return -1
 

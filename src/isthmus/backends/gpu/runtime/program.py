@@ -50,15 +50,15 @@ class Repository:
     folder: Folder = field(default_factory=Folder.of_user)
     is_valid: bool = True
     is_required: bool = False
-    found: int = 0
-    built: int = 0
+    hits: int = 0
+    builds: int = 0
     _lock: Any = field(default_factory=Lock, repr=False)
 
     def count(self, *, is_found: bool) -> None:
         """Count a program that was found here or had to be built."""
         with self._lock:
-            self.found += is_found
-            self.built += not is_found
+            self.hits += is_found
+            self.builds += not is_found
 
     def check(self) -> None:
         """Refuse a folder that nothing can be stored in."""
