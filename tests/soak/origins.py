@@ -31,7 +31,7 @@ class Origins:
         more = _snapshot().compare_to(self._before, "traceback")
         more.sort(key=lambda each: -each.count_diff)
         return [
-            f"{each.count_diff:+} blocks, {each.size_diff:+} bytes: {_told(each.traceback)}"
+            f"{each.count_diff:+} blocks, {each.size_diff:+} bytes: {_described(each.traceback)}"
             for each in more[:_MAX_LISTED]
             if each.count_diff > 0
         ]
@@ -42,6 +42,6 @@ def _snapshot() -> tracemalloc.Snapshot:
     return tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(False, tracemalloc.__file__)])
 
 
-def _told(calls: tracemalloc.Traceback) -> str:
+def _described(calls: tracemalloc.Traceback) -> str:
     """The calls, innermost first."""
     return " < ".join(f"{'/'.join(Path(call.filename).parts[-2:])}:{call.lineno}" for call in reversed(calls))

@@ -101,7 +101,7 @@ def _binaries(seen: Validation, values: Values) -> None:
 
 
 @_after("contextCreateFromBinaryListAsync")
-def _told_by_callback(seen: Validation, values: Values) -> None:
+def _announced_by_callback(seen: Validation, values: Values) -> None:
     seen.adopts = True
 
 

@@ -158,11 +158,11 @@ def hang_up(target: Target, variant: str) -> Any:
     futex = FUTEX[architecture(target)]
 
     @device
-    def tell_client(page, a, b, c):  # type: ignore[no-untyped-def]
+    def notify_client(page, a, b, c):  # type: ignore[no-untyped-def]
         atomic_store(page + RESPONSE, GONE)
         system_call(futex, page + RESPONSE, _FUTEX_WAKE, 1 << 30, 0)
 
-    return tell_client
+    return notify_client
 
 
 @generated
