@@ -258,8 +258,8 @@ def not_offered(watched: Watched, backend: int, context: int) -> None:
         ),
         (
             left_behind,
-            [r"profile 0x.* of it lives still \(call \d+ \(profileCreate\)\)",
-             r"signal 0x.* of it lives still \(call \d+ \(signalCreate\)\)"],
+            [r"profile 0x.* of it is not freed \(call \d+ \(profileCreate\)\)",
+             r"signal 0x.* of it is not freed \(call \d+ \(signalCreate\)\)"],
         ),
         (
             not_offered,

@@ -49,7 +49,7 @@ def test_without_a_folder_to_keep_it_the_search_serves_this_process(fresh, tmp_p
     machine.load()
     said = capfd.readouterr().err
     assert "/proc/nowhere" in said
-    assert "for this process alone" in said
+    assert "only for this process" in said
     assert list(temporary.iterdir()) == []
 
 

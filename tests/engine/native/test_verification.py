@@ -153,7 +153,7 @@ def test_words_belong_to_one_instruction_or_to_several_that_are_the_same(honest)
     another = next(row for row in program.table[1:] if row[0] != program.table[0, 0]).copy()
     another[1] = 0
     wrong = replace(program, table=np.concatenate([program.table, another[None]]), labels=(*program.labels, ""))
-    refused(wrong, "nor as one of them")
+    refused(wrong, "nor equals an earlier one")
     refused(replace(program, words=np.append(program.words, 0)), "words that belong to no instruction")
     refused(replace(program, words=program.words[:-1]), "too few words")
 
