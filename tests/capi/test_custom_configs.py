@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from qnn_calls import Client, opened
 
 from isthmus.backends.gpu import c as gpu_c
 from isthmus.backends.htp import c as htp_c
 from isthmus.backends.lpai import c as lpai_c
+from isthmus.cabi import objects
 from isthmus.cabi.types import UNDEFINED
 from isthmus.capi import options
 from isthmus.capi.serve import LibraryServer
@@ -64,47 +68,61 @@ def test_a_config_of_the_gpu_is_read_field_by_field() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("noun", "option"),
-    [
-        ("graph", 16),
-        ("graph", 1000),
-        ("context", 26),
-    ],
-)
+@pytest.fixture(scope="module")
+def opened_htp(libraries: Path) -> Iterator[tuple[Client, int, int]]:
+    """A client of HTP with a backend and a context."""
+    client = Client(libraries / "libQnnHtp.so")
+    backend, context = opened(client)
+    yield client, backend, context
+    client.do("contextFree", context, None)
+    client.do("backendFree", backend)
+
+
+def created_with(opened_htp: tuple[Client, int, int], noun: str, option: int) -> str:
+    """Create a graph or a context of HTP with one custom config and free it; why it was refused, if it was."""
+    client, backend, context = opened_htp
+    custom = filled(htp_c.HtpGraphConfig, option=option)
+    config = (objects.GraphConfig if noun == "graph" else objects.ContextConfig)(0)
+    config.customConfig = ctypes.addressof(custom)
+    listed = (ctypes.POINTER(type(config)) * 2)(ctypes.pointer(config))
+    out = ctypes.c_void_p()
+    if noun == "graph":
+        error = client.graphCreate(context, f"graph {option}".encode(), listed, ctypes.byref(out))
+    else:
+        error = client.contextCreate(backend, None, listed, ctypes.byref(out))
+        if not error:
+            client.do("contextFree", out, None)
+    return client.reason(error) if error else ""
+
+
+@pytest.mark.parametrize(("noun", "option"), [("graph", 16), ("graph", 1000), ("context", 26)])
 def test_an_option_of_htp_without_a_name_is_ignored_with_a_warning(
-    caplog: pytest.LogCaptureFixture, noun: str, option: int
+    caplog: pytest.LogCaptureFixture, opened_htp: tuple[Client, int, int], noun: str, option: int
 ) -> None:
-    given = filled(htp_c.HtpGraphConfig, option=option)
-    assert options.settings(LibraryServer("QnnHtp"), noun, ctypes.addressof(given)) == {}
+    assert created_with(opened_htp, noun, option) == ""
     assert f"HTP {noun} option {option} is unknown here and ignored" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("noun", "option"),
-    [("graph", UNDEFINED), ("context", UNDEFINED), ("context", 14)],
-)
-def test_an_option_that_htp_has_not_is_refused(noun: str, option: int) -> None:
-    given = filled(htp_c.HtpGraphConfig, option=option)
-    with pytest.raises(QnnError, match=f"it has no option {option}"):
-        options.settings(LibraryServer("QnnHtp"), noun, ctypes.addressof(given))
+@pytest.mark.parametrize(("noun", "option"), [("graph", UNDEFINED), ("context", UNDEFINED), ("context", 14)])
+def test_an_option_that_htp_has_not_is_refused(
+    opened_htp: tuple[Client, int, int], noun: str, option: int
+) -> None:
+    assert f"it has no option {option}" in created_with(opened_htp, noun, option)
 
 
 @pytest.mark.parametrize("option", htp_c.HtpGraphOption)
 def test_an_option_of_an_htp_graph_is_understood_and_said(
-    caplog: pytest.LogCaptureFixture, option: htp_c.HtpGraphOption
+    caplog: pytest.LogCaptureFixture, opened_htp: tuple[Client, int, int], option: htp_c.HtpGraphOption
 ) -> None:
-    given = filled(htp_c.HtpGraphConfig, option=option)
     with caplog.at_level(10, "isthmus"):
-        assert options.settings(LibraryServer("QnnHtp"), "graph", ctypes.addressof(given)) == {}
+        assert created_with(opened_htp, "graph", option) == ""
     assert f"HTP graph option {option.name} = " in caplog.text
 
 
 @pytest.mark.parametrize("option", htp_c.HtpContextOption)
 def test_an_option_of_an_htp_context_is_understood_and_said(
-    caplog: pytest.LogCaptureFixture, option: htp_c.HtpContextOption
+    caplog: pytest.LogCaptureFixture, opened_htp: tuple[Client, int, int], option: htp_c.HtpContextOption
 ) -> None:
-    given = ctypes.c_uint32(option)
     with caplog.at_level(10, "isthmus"):
-        assert options.settings(LibraryServer("QnnHtp"), "context", ctypes.addressof(given)) == {}
+        assert created_with(opened_htp, "context", option) == ""
     assert f"HTP context option {option.name}: accepted" in caplog.text
