@@ -81,6 +81,7 @@ def tensor_fields(tensor: Tensor) -> TensorFields:
     QnnError
         TENSOR_INVALID_TENSOR_PARAM or TENSOR_UNSUPPORTED_TENSOR_PARAM if it cannot be read.
     """
+    # Version 1 has the same fields as the first ones of version 2.
     fields = tensor.v2
     name = text(pointer(fields, "name")) or ""
     what = f"tensor '{name}'"

@@ -210,7 +210,10 @@ def _operation(name: str, params: Sequence[str]) -> Iterator[str]:
 
 
 def operations() -> str:
-    """Write the names of operations, of their parameters, and of these parameters' values."""
+    """Write the header with the names of operations, of their parameters, and of these parameters' values.
+
+    It has QNN's names only: our own parameters are left out, and what we do not implement is added.
+    """
     named = {
         name: [param.name for param in op.params if not param.is_own]
         for name, op in OPERATIONS.items()

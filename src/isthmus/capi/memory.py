@@ -69,6 +69,7 @@ def mem_deregister(server: LibraryServer, handles: int, count: int) -> None:
         rule = f"{count} handles: there must be 1 to {MAX_DESCRIPTORS}"
         raise QnnError(Code.MEM_INVALID_ARGUMENT, "memory handles", rule)
     numbers = [read(checked(handles), ctypes.c_uint64, index).value for index in range(count)]
+    # The library's cached executions hold the memory that they use; it can be freed only without them.
     server.forget_executions()
     refused: QnnError | None = None
     for number in numbers:

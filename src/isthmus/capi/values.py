@@ -63,6 +63,8 @@ class ClientTensorInfo:
         How many bytes the client declares.
     bits
         How many bits of each element are significant, if fewer than the type has.
+    packed
+        Whether the client's contents have two 4-bit elements per byte; `dtype` is then the type they are unpacked to.
     """
 
     id: int

@@ -69,10 +69,16 @@ class NodeBlock:
     """A block at a fixed address. Until it is pointed at a program, every call goes to `fallback`.
 
     Its memory stays until `release`: an interpreter that outlives Python still frees its nodes.
+
+    Parameters
+    ----------
+    answering
+        The Python functions to call.
     """
 
     def __init__(self, answering: Answering) -> None:
         self._words = np.zeros(callback.BLOCK_BYTES // 8, np.int64)
+        # What the words refer to, and so must live as long.
         self._kept: tuple[object, ...] = ()
         self.is_answered = False
         """Whether the interpreter's free call was answered."""
@@ -85,6 +91,7 @@ class NodeBlock:
         ):
             self._set(place, value)
         _blocks.add(self)
+        # One more reference, so that the memory is not freed with this object; `release` drops it.
         self._stays = False
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._words))
         self._stays = True

@@ -204,7 +204,17 @@ class Partition:
         return {index: values[index] for index in self._constant_inputs}
 
     def _composed(self, model: NodesModel, shared: frozenset[int], kept: Path | None) -> qnn.Graph:
-        """Compose the graph from the interpreter's nodes, and store its binary if there is a cache."""
+        """Compose the graph from the interpreter's nodes, and store its binary if there is a cache.
+
+        Parameters
+        ----------
+        model
+            The nodes, as a model that the TFLite frontend reads.
+        shared
+            Numbers of the interpreter's tensors that are in custom memory.
+        kept
+            The path of the binary in the cache; None without a cache.
+        """
         composed = tflite.convert(model)
         self._hint(composed, shared)
         self._context = context = self._environment.backend.create_context()

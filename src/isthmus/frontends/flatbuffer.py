@@ -69,7 +69,7 @@ class File:
     def follow(self, at: int, what: str) -> int:
         """Return the position that the offset stored at `at` points to."""
         target = at + int(self.scalar(at, _U32, f"the offset of {what}"))
-        self.check(target, _OFFSET, what, _OFFSET)
+        self.check(target, _OFFSET, what, align=_OFFSET)
         return target
 
     def root(self, identifier: bytes) -> Table:

@@ -274,6 +274,7 @@ _RANGES = {"u32": (0, 2**32 - 1), "i32": (-(2**31), 2**31 - 1)}
 
 
 def _coerce(kind: str, value: Any) -> Any:
+    """Return a parameter's value as Python's or numpy's type for its kind; raise a ValueError if it is not of it."""
     if kind.endswith("[]"):
         return _coerce_array(kind[:-2], np.asarray(value))
     number = np.asarray(value).reshape(()).item()
@@ -294,6 +295,10 @@ def _coerce(kind: str, value: Any) -> Any:
 
 
 def _coerce_array(kind: str, array: np.ndarray) -> np.ndarray:
+    """Return a parameter's array as float32, or as int64 after checking that all elements are in the range of `kind`.
+
+    Raises a ValueError with the kind if one is not.
+    """
     if kind == "f32":
         return array.astype(np.float32)
     if array.size == 0:

@@ -233,6 +233,7 @@ class Library:
         """Allocate memory, or raise an OSError."""
         memory: list[int] = []
         try:
+            # The address is stored by the same C call that allocates. Between two calls an interrupt could lose it.
             memory.extend(filter(None, map(self._library.rpcmem_alloc2, (heap_id,), (flags,), (size,))))
             if not memory:
                 raise OSError("rpcmem_alloc2 answers NULL")

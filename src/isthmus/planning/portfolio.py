@@ -147,6 +147,19 @@ def _join(before: Answer, now: Answer, limits: SearchBudget) -> Answer:
 class _Race:
     """Attempts that run in parallel: the one with the lowest number that has a result wins, and later ones are
     abandoned.
+
+    Parameters
+    ----------
+    plan
+        The attempts in order: the turn of each, which is its number among all attempts at this component, and the nodes
+        that it may examine.
+    code
+        The search, interpreted or compiled.
+
+    Attributes
+    ----------
+    winner
+        The place in `plan` of the best attempt so far that has a result; beyond the plan without one, -1 to stop all.
     """
 
     def __init__(
@@ -196,10 +209,12 @@ class _Race:
                 self.winner = -1
 
     def _attempt(self, place: int) -> None:
+        """Run one attempt, a slice at a time, until it has a result, loses, or reaches a limit."""
         if place >= self.winner or self.limits.reached():
             return
         turn, share = self.plan[place]
         compiled = self.code is not advance
+        # The attempt before it in its chain knows which buffers were hard to place.
         blame = self.task.blame.get(turn - LANES, [])
         search = Attempt(self.task, self.capacity, turn, share, blame, machine=compiled)
         while place < self.winner and search.nodes < share and not self.limits.reached():

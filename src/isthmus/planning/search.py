@@ -140,9 +140,10 @@ def note(s: State, top: int, kind: int, x: int, a: int, b: int) -> int:
 
 
 def raised(s: State, x: int, lowest: int) -> int:
-    """Return the lowest offset of a buffer that may not stay on its floor; `FAR` if nothing can raise it.
+    """Return the reach of a skipped buffer: the lowest offset that it can have if it may not be on its floor.
 
-    No buffer that is still to be placed goes below `lowest`.
+    Then some conflicting buffer y, not placed yet, is in its way, and it is above y. The result is `FAR` if there is no
+    such y. No buffer that is still to be placed goes below `lowest`.
     """
     size, conflict_first, conflict, floor = s.size, s.conflict_first, s.conflict, s.floor
     reach, placed = s.reach, s.placed

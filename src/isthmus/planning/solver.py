@@ -101,7 +101,24 @@ class _Hard:
 
 
 class _Planner:
-    """One call of `solve`: the best layout and the best bound so far, and the remaining budget."""
+    """One call of `solve`: the best layout and the best bound so far, and the remaining budget.
+
+    Parameters
+    ----------
+    problem, timeout, node_limit, threads, whole
+        The arguments of `solve`.
+
+    Attributes
+    ----------
+    spent
+        The nodes that the exact search has examined so far.
+    bound
+        A peak that no layout can go below.
+    peak, offsets
+        The best layout so far; infinite and None before there is one.
+    greedy
+        The peak of the first fast layout; None if none was completed.
+    """
 
     def __init__(
         self, problem: Problem, timeout: float | None, node_limit: int | None, threads: int, whole: bool
@@ -118,7 +135,7 @@ class _Planner:
         self.greedy: int | None = None
 
     def finished(self) -> bool:
-        """Return whether the problem is decided."""
+        """Return whether the problem is decided: nothing is left to find or to prove."""
         capacity = self.problem.capacity
         if capacity is not None:
             return self.peak <= capacity or self.bound > capacity
@@ -188,7 +205,11 @@ class _Planner:
         raise AssertionError
 
     def minimise(self) -> str:
-        """Raise the lower bound and lower the peak until they meet."""
+        """Raise the lower bound and lower the peak until they meet; return "proof", or the limit that was reached.
+
+        Goals between the two are tried by bisection. A goal that the attempts of a round do not decide counts as not
+        attainable for the rest of that round: `open_below` is the lowest peak that is still worth trying in it.
+        """
         for effort in count():
             # Half of a round is spent on the bound. The rest approaches the peak from below, more closely each round.
             goal = open_below = self.bound
@@ -256,6 +277,7 @@ class _Planner:
         return True
 
     def _assemble(self) -> None:
+        """Combine the layouts of all components, and place the easy buffers, which always fit, around them."""
         unit = self.unit
         given = {i: at * unit for i, at in self.parts.settled.items()}
         for hard in self.hard:

@@ -27,7 +27,15 @@ def may_overwrite(step: Step, operand: Tensor | None) -> bool:
 def write_in_place(
     steps: Sequence[Step], storage: Storage, life: Life, overlaid: Sequence[Overlaid] = ()
 ) -> int:  # fmt: skip
-    """Write results over operands that are no longer needed; return the bytes saved."""
+    """Write results over operands that are no longer needed; return the bytes saved.
+
+    Parameters
+    ----------
+    life
+        The lifetimes of blocks, which are extended.
+    overlaid
+        The results that overwrite an operand of another size; the extents of their blocks change over time.
+    """
     saved = 0
     for index, step in enumerate(steps):
         for operand in step.inputs:
@@ -48,6 +56,9 @@ def write_in_place(
 
 
 def _free(step: Step, operand: Tensor, index: int, storage: Storage, life: Life) -> bool:
+    """Return whether a result may take over an operand's block: nothing needs that afterwards, and the step itself
+    reads nothing in it that the result would overwrite too early.
+    """
     result = step.outputs[0]
     mine, low, high = storage.span(operand)
     theirs = storage.block(result)

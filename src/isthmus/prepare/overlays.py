@@ -119,7 +119,10 @@ def _layers(storage: Storage, life: Life, block: Block, chain: list[Overlaid], a
 
 
 def _lowest(layers: list[OverlaySpan], placed: list[OverlayBlock], alignment: int) -> int:
-    """Return the lowest offset at which the spans overlap none of the blocks placed before."""
+    """Return the lowest offset at which a block lies above all blocks placed before that are in use at the same time.
+
+    Each of its layers only has to be above those of the others' layers that are in use together with it.
+    """
     offset = 0
     for other in placed:
         for mine in layers:

@@ -75,25 +75,34 @@ class _Touches:
 def _write_directly(
     steps: list[Step], storage: Storage, touched: _Touches, state: Tensor, value: Tensor, offset: int
 ) -> bool:
+    """Move a state's new value to the state's memory, at this offset of its pool; return False if it must be copied.
+
+    The new value may be written there once nothing reads the old one any more.
+    """
     if value.is_static or not storage.fills_block(value):
         return False
     block, old = storage.block(value), storage.block(state)
-    first, last = touched.first_write(block), touched.last_read(old)
-    if first is None or last > first:
+    first_write, last_read = touched.first_write(block), touched.last_read(old)
+    if first_write is None or last_read > first_write:
         return False
-    if last == first and not _overwrites(steps[first], storage, state, value):
+    if last_read == first_write and not _overwrites(steps[first_write], storage, state, value):
         return False
+    # A block's lowest byte has the coordinate `low`, which need not be 0.
     block.pool, block.base = Pool.STATE, offset - block.low
     return True
 
 
 def _overwrites(step: Step, storage: Storage, state: Tensor, value: Tensor) -> bool:
-    """Return whether the step that reads the old value may overwrite it with the new one, element by element."""
+    """Return whether the step that computes the new value may write it over the old one, element by element.
+
+    Every input that shares memory with the old value must then be exactly that value.
+    """
     old = storage.span(state)
+    old_block = old[0]
     if len(step.outputs) != 1 or storage.span(step.outputs[0]) != storage.span(value):
         return False
     return all(
         storage.span(t) == old and may_overwrite(step, t)
         for t in step.inputs
-        if t is not None and not t.is_static and storage.block(t) is old[0]
+        if t is not None and not t.is_static and storage.block(t) is old_block
     )

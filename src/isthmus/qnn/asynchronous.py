@@ -121,7 +121,8 @@ class ExecutionQueue:
     def close(self, seconds: float | None = None) -> bool:
         """Finish the running execution and cancel the others. Safe to call again, also from an execution's callback.
 
-        A callback never waits for an execution thread, because the callback running there may be waiting for this one.
+        A callback never waits for an execution thread, its own or another context's. Two callbacks that free each
+        other's context would wait forever.
 
         Parameters
         ----------
@@ -160,7 +161,19 @@ class ExecutionQueue:
 
 @dataclass(eq=False)
 class _Task:
-    """A waiting execution: its function, and its entry in the count."""
+    """A waiting execution.
+
+    Parameters
+    ----------
+    execution
+        The future that the client has.
+    run
+        The function that executes.
+    place
+        Its entry in the queue's count of waiting executions: its graph, removed when it is no longer counted.
+    leave
+        Removes that entry.
+    """
 
     execution: Execution
     run: Callable[[], object]
@@ -168,7 +181,9 @@ class _Task:
     leave: Callable[[list[object]], None]
 
     def work(self) -> None:
-        """Run it. It leaves the count first, so a caller that is notified of its end can submit another."""
+        """Run it. It is removed from the count before its end is announced, so that a client that waits for the end
+        can submit another at once.
+        """
         if not self.execution.set_running_or_notify_cancel():
             self.leave(self.place)
             return

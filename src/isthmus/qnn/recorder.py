@@ -126,7 +126,7 @@ class Recorder:
                     rule = f"its tensor {tensor.v1.id} was not created in graph '{recording.name}'"
                     raise QnnError(Code.GRAPH_INVALID_TENSOR, f"node '{name}'", rule)
                 if known is not None and tensor.v1.memType == TensorMemType.MEMHANDLE:
-                    # The hint may come with the tensor or with a node.
+                    # A client may announce registered memory when it creates a tensor, or later with a node.
                     recording.tensors[tensor.v1.id] = replace(known, mem_type=int(TensorMemType.MEMHANDLE))
                 found.append("" if known is None else known.name)
             return tuple(found)

@@ -268,7 +268,7 @@ class _TileWriter:
         return result
 
     def _hold(self, k: int, result: Piece) -> None:
-        """Join new rows with the halo of the previous tile."""
+        """Keep the new rows of step k's result for its readers, joined with the halo of the previous tile."""
         before = self._held.get(k)
         if before is not None and before.rows[1] == result.rows[0]:
             both = self._piece(result.value, (before.rows[0], result.rows[1]))

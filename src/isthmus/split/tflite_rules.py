@@ -153,6 +153,7 @@ def _pool(facts: OperatorFacts) -> OperatorRule | None:
 
 
 def _pad(facts: OperatorFacts) -> OperatorRule | None:
+    """Pad by rows: a tile gets only the rows of padding that lie in it, so its constant of amounts is replaced."""
     amounts = facts.numbers(1) if len(facts.keys) > 1 else None
     if not facts.is_one_image or amounts is None or amounts.shape != (4, 2) or amounts.min() < 0:
         return None

@@ -176,12 +176,13 @@ class AcceleratorServer:
         return {}
 
     def _register(self, fds: list[int], spans: list[list[int]]) -> dict[str, Any]:
+        """Map a span (offset, bytes) of each file; reply with the slots by which executions name this memory."""
         slots: list[int] = []
         try:
             for fd, (offset, nbytes) in zip(fds, spans, strict=True):
                 slots.append(self._service.memory.register(fd, offset, nbytes))
         except Exception:
-            self._deregister([], slots)
+            self._deregister(fds=[], slots=slots)
             raise
         return {"slots": slots}
 

@@ -209,6 +209,8 @@ def _graph(address: int, log: LogFunction) -> dict[Any, Any]:
         # HTP's own library accepts graph options with any number.
         return _ignored("graph", config.option, log)
     option = option_of(HtpGraphOption, config.option, "HTP graph", Code.GRAPH_INVALID_ARGUMENT)
+    # Values are members of a union. Most of the other ones are flags, and so at the same place as this one; the log
+    # shows all of them as flags.
     value = _GRAPH_VALUES.get(option, lambda c: c.foldReluActivationIntoConvOff)(config)
     return _logged(f"graph option {option.name} = {value}", log)
 

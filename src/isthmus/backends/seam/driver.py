@@ -336,7 +336,10 @@ class GraphDriver(Configurable, ABC):
         return 1
 
     def set_threads(self, threads: int) -> Change:
-        """Set the number of threads of executions, before the graph is finalized."""
+        """Set the number of threads of executions, before the graph is finalized; return how to keep or undo it.
+
+        A backend that can use threads overrides this.
+        """
         if threads != 1:
             rule = "this backend runs a graph on one thread"
             raise QnnError(Code.GRAPH_INVALID_ARGUMENT, f"threads={threads} of graph '{self.graph.name}'", rule)
@@ -348,7 +351,10 @@ class GraphDriver(Configurable, ABC):
         return None
 
     def set_scratch_limit(self, limit: ScratchLimit | None) -> Change:
-        """Limit the graph's scratch, before the graph is finalized."""
+        """Limit the graph's scratch, before the graph is finalized; return how to keep or undo it.
+
+        A backend that can limit scratch overrides this.
+        """
         if limit is not None:
             rule = "this backend does not support a limit on scratch"
             raise QnnError(Code.GRAPH_INVALID_ARGUMENT, f"graph '{self.graph.name}'", rule)

@@ -255,6 +255,11 @@ def _tensor(model: Reading, table: Table, data: Mapping[str, memoryview]) -> Com
 
 
 def _encoding(model: Reading, table: Table) -> EncodingEntry | None:
+    """Read a quantization: one scale and offset, or one for each element along an axis; None if there is none.
+
+    Encodings that begin with BW also have a bit width. Of other kinds only the kind is returned.
+    """
+    # Tables are counted, because a damaged file may refer to one of them any number of times.
     model.count()
     if not table.integer(QuantizationField.DEFINED, "u8"):
         return None

@@ -177,29 +177,33 @@ class OnnxBuilder:
     # --- how a tensor is stored ---------------------------------------------------------------------------------
 
     def arrange(self, tensor: Tensor, order: Sequence[int], dims: Sequence[int] | None = None) -> Tensor:
-        """Return the tensor with its axes in this order, then reshaped to `dims`, with as few nodes as possible."""
+        """Return the tensor with its axes in this order, then reshaped to `dims`, with as few nodes as possible.
+
+        A tensor that was rearranged in the same way before is used again. The dequantized form of a constant is
+        rearranged before it is dequantized, so that it still has a constant source.
+        """
         order = tuple(order)
-        moved = tuple(tensor.dims[a] for a in order)
-        dims = moved if dims is None else tuple(dims)
+        moved_dims = tuple(tensor.dims[a] for a in order)
+        dims = moved_dims if dims is None else tuple(dims)
         if dims == tensor.dims and keeps_order(tensor.dims, order):
             return tensor
         key = (tensor.name, order, dims)
         if key not in self._rearranged:
             source = self._dequantized.get(tensor.name)
-            if source is not None and (dims == moved or not _per_channel(source)):
+            if source is not None and (dims == moved_dims or not _per_channel(source)):
                 result = self.dequantize(self.arrange(source, order, dims))
             elif keeps_order(tensor.dims, order):
-                result = self._seen_as(tensor, dims, order if dims == moved else None)
+                result = self._seen_as(tensor, dims, order if dims == moved_dims else None)
             else:
                 quantization = _moved(tensor.quantization, order)
                 result = self.one("Transpose", [tensor], {"perm": list(order)}, quantizations=[quantization])
-                if dims != moved:
+                if dims != moved_dims:
                     result = self._seen_as(result, dims, None)
             self._rearranged[key] = result
         return self._rearranged[key]
 
     def _seen_as(self, tensor: Tensor, dims: tuple[int, ...], order: Perm | None) -> Tensor:
-        """Emit a Reshape; a per-channel quantization follows its axis."""
+        """Emit a Reshape. A per-channel quantization follows its axis if `order` says where that goes."""
         quantization = tensor.quantization
         axis = None if quantization is None else quantization.axis
         if quantization is None or axis is None:

@@ -14,6 +14,7 @@ def finished(work: Graph, outputs: Sequence[tuple[str, Tensor]]) -> Graph:
     is copied.
     """
     graph = Graph(work.name)
+    # Round 8-bit results as ONNX Runtime does.
     graph.numerics = "onnxruntime"
     tensors: dict[str, Tensor] = {}
     for tensor in work.inputs:

@@ -35,6 +35,22 @@ class OnnxScope:
     """The values known at one level of nested graphs. None marks the result of an unsupported node.
 
     A subgraph sees its parent's values. A function does not: it has its own arguments, attributes and operator sets.
+
+    Parameters
+    ----------
+    opsets
+        Versions of the operator sets, by domain.
+    attributes
+        Attributes of the function call, to which nodes of the function may refer; empty outside functions.
+    parent
+        The scope around a subgraph.
+    depth
+        The number of scopes around it.
+
+    Attributes
+    ----------
+    absent
+        Names of a function's arguments that its caller leaves out.
     """
 
     def __init__(
@@ -139,6 +155,7 @@ class Importer:
     def _declare_inputs(
         self, graph: Any, scope: OnnxScope, shapes: Mapping[str, Sequence[int]], constants: Mapping[str, Any]
     ) -> None:
+        """Define the graph's inputs: those with a value in `constants` as constants, all others as inputs."""
         bound = bound_arrays(graph, constants)
         for name, array in bound.items():
             tensor = self.builder.constant(array, name=name)

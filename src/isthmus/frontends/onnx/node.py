@@ -120,7 +120,7 @@ class OnnxNode:
     def emit(
         self, op: str, inputs: Sequence[Tensor | None], params: dict[str, Any] | None = None, **more: Any
     ) -> Tensor:
-        """Add an operation with one output."""
+        """Add an operation with one output; `more` are further arguments of `OnnxBuilder.emit`."""
         return self.builder.one(op, inputs, params, **more)
 
     def elementwise(

@@ -46,6 +46,7 @@ def _group_normalization(node: OnnxNode) -> OnnxValue:
     for index in (1, 2):
         value = node.value(index)
         if value.dims == (groups,) and groups != channels:
+            # Before operator set 21, scale and bias have one element for each group. Repeat it for each channel.
             column = node.builder.reshaped(value, (groups, 1)).tensor
             wide = node.emit("Tile", [column], {"multiples": [1, channels // groups]})
             value = node.unmoved(node.builder.arrange(wide, (0, 1), (channels,)))

@@ -17,7 +17,17 @@ from isthmus.graph import Tensor
 
 
 def _pool(node: OnnxNode, x: OnnxValue, op: str, windows: Windows, more: dict[str, Any], **output: Any) -> OnnxValue:
-    """Emit a pooling operation; one spatial axis is treated as an image of height 1."""
+    """Emit a pooling operation; one spatial axis is treated as an image of height 1.
+
+    Parameters
+    ----------
+    op
+        The operation's name without the number of axes: "PoolMax" for PoolMax2d.
+    more
+        Parameters in addition to those of the windows.
+    output
+        Further arguments of `OnnxNode.emit`, on the output.
+    """
     tensor = node.builder.channel_last(x)
     spatial = windows.spatial
     kernel, strides, pads = list(windows.kernel), list(windows.strides), list(windows.pads)

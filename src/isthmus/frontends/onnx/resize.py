@@ -103,6 +103,7 @@ def _matrix(node: OnnxNode, axis: ResizedAxis, coordinates: np.ndarray, interpol
 def _along_axis(
     node: OnnxNode, x: OnnxValue, index: int, axis: ResizedAxis, mode: str, interpolation: int
 ) -> OnnxValue:
+    """Resize one axis, number `index` in ONNX's order: by a gather if nearest, else by a product with a matrix."""
     coordinates = _coordinates(node, mode, axis)
     place = x.perm[index]
     if interpolation == NEAREST:
@@ -113,6 +114,7 @@ def _along_axis(
         return OnnxValue(node.emit("Gather", [x.tensor, node.builder.constant(indices)], {"axis": place}), x.perm)
     if axis.size * axis.out > 1 << 24:
         node.unsupported(f"resizing an axis of {axis.size} to {axis.out} in this mode")
+    # A matrix product works along the last axis, so this one is moved there.
     perm = tuple(x.rank - 1 if p == place else p - (p > place) for p in x.perm)
     matrix = node.builder.constant(_matrix(node, axis, coordinates, interpolation))
     tensor = node.builder.stored(x, perm)

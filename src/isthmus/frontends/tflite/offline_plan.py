@@ -100,7 +100,10 @@ def embed(model: ModelFile, offsets: Mapping[int, int]) -> bytes:
 
 
 def _subgraphs(model: ModelFile) -> list[SubgraphEntry]:
-    """Return all subgraphs, the main one first; refuse too many tensors and operators (many may share one table)."""
+    """Return all subgraphs, the main one first. Refuse a file with too many tensors and operators.
+
+    The size of the file does not limit their number: a damaged file may refer to one table many times.
+    """
     subgraphs, total = [], 0
     for index in range(model.subgraph_count):
         subgraphs.append(model.subgraph(index))

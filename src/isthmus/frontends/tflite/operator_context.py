@@ -131,7 +131,7 @@ class OperatorContext:
         return tensor.data
 
     def integers(self, index: int) -> list[int]:
-        """Return a constant operand as a flat list of integers."""
+        """Return a constant operand, such as axes or sizes, as a flat list of integers. A long one is refused."""
         value = self.value(index)
         if value.dtype.kind not in "iu":
             self.refuse(f"input {index} must hold integers, holds {value.dtype}")

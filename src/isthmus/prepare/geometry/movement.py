@@ -107,7 +107,7 @@ def _reversed(step: Step) -> list[StridedCopy]:
 
 
 def _blocks(step: Step) -> list[StridedCopy]:
-    """Copy between an image and its blocks: each offset within a block is a strided subset of the image.
+    """Copy between an image and its blocks: each offset within a block is a strided subset of the image, and one batch.
 
     Padding and crops shift the start of such a subset on both sides.
     """
@@ -117,20 +117,20 @@ def _blocks(step: Step) -> list[StridedCopy]:
     (n, _, _, c), (bh, bw) = image.dims, (int(v) for v in step.params["block_size"])
     edges = np.asarray(step.params["pad_amount" if to_batch else "crops"]).reshape(2, 2)
     of_image, of_batches = dense_strides(image.dims), dense_strides(batches.dims)
-    walk, found = [of_image[0], of_image[1] * bh, of_image[2] * bw, 1], []
+    subset_strides, found = [of_image[0], of_image[1] * bh, of_image[2] * bw, 1], []
     for i in range(bh):
         for j in range(bw):
-            (y0, y, rows), (x0, at, columns) = (
+            (batch_y, image_y, rows), (batch_x, image_x, columns) = (
                 _part(offset, block, int(edges[axis, 0]), image.dims[1 + axis], batches.dims[1 + axis])
                 for axis, (offset, block) in enumerate(((i, bh), (j, bw)))
             )
-            in_image = y * of_image[1] + at * of_image[2]
-            in_batches = (i * bw + j) * n * of_batches[0] + y0 * of_batches[1] + x0 * of_batches[2]
+            in_image = image_y * of_image[1] + image_x * of_image[2]
+            in_batches = (i * bw + j) * n * of_batches[0] + batch_y * of_batches[1] + batch_x * of_batches[2]
             dims = (n, rows, columns, c)
             found.append(
-                StridedCopy(output, x, dims, of_batches, walk, in_batches, in_image)
+                StridedCopy(output, x, dims, of_batches, subset_strides, in_batches, in_image)
                 if to_batch
-                else StridedCopy(output, x, dims, walk, of_batches, in_image, in_batches)
+                else StridedCopy(output, x, dims, subset_strides, of_batches, in_image, in_batches)
             )
     return found
 

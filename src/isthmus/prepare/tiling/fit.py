@@ -124,38 +124,47 @@ def _affordable(made: Fitted, slower: float | None, time: float, wanted: int) ->
     return made.schedule
 
 
-def _least(places: Sequence[Candidate], slower: float, unsplit: Schedule) -> Schedule:
-    """Find the schedule with the least scratch among candidates."""
+def _least(candidates: Sequence[Candidate], slower: float, unsplit: Schedule) -> Schedule:
+    """Find the schedule with the least scratch among candidates; the whole tensors' one, `unsplit`, if none has less.
+
+    Regions are chosen by estimates. So the choice with the least estimate is written as a schedule, and chosen again,
+    with a larger limit, if its program is too large for the bytes that it really saves.
+
+    Parameters
+    ----------
+    slower
+        The fraction of the model's time that tiling may cost.
+    """
     budget = Budget(slower)
     best: tuple[int, Candidate, RegionSearch, list[RegionChoice]] | None = None
-    for place in places:
-        for search in place.searches:
+    for candidate in candidates:
+        for search in candidate.searches:
             found = search.least(budget, None if best is None else min(best[0], search.peak))
             if found is not None:
-                best = found[0], place, search, found[1]
+                best = found[0], candidate, search, found[1]
     if best is None:
         return unsplit
-    bytes_, place, search, chosen = best
-    cheapest: tuple[int, list[RegionChoice]] | None = bytes_, chosen
+    bytes_, candidate, search, chosen = best
+    to_write: tuple[int, list[RegionChoice]] | None = bytes_, chosen
     if not search.affordable(chosen, bytes_, budget):
-        cheapest = search.bargain(bytes_, budget)
+        to_write = search.bargain(bytes_, budget)
     for _ in range(2):
-        closest = None if cheapest is None else _closest(place, search, *cheapest, budget)
+        closest = None if to_write is None else _closest(candidate, search, *to_write, budget)
         if closest is None or closest[0].bytes >= unsplit.scratch_bytes:
             break
         made, chosen = closest
         if search.is_small(chosen, unsplit.scratch_bytes - made.bytes):
             return made.schedule
         # The plan is larger than estimated, and its program is too large for the bytes saved.
-        cheapest = search.bargain(made.bytes, budget)
-    return LimitSearch(places, unsplit.scratch_bytes).least(bytes_, slower) or unsplit
+        to_write = search.bargain(made.bytes, budget)
+    return LimitSearch(candidates, unsplit.scratch_bytes).least(bytes_, slower) or unsplit
 
 
 def _closest(
-    place: Candidate, search: RegionSearch, limit: int, chosen: list[RegionChoice], budget: Budget
+    candidate: Candidate, search: RegionSearch, limit: int, chosen: list[RegionChoice], budget: Budget
 ) -> tuple[Fitted, list[RegionChoice]] | None:
-    """Write a choice; if its plan is much larger than estimated, try limits in between and return the best."""
-    made = written(place, search, chosen)
+    """Write a choice as a schedule; if that is much larger than estimated, try larger limits and return the best."""
+    made = written(candidate, search, chosen)
     if made is None:
         return None
     best = made, chosen
@@ -165,45 +174,46 @@ def _closest(
             break
         other = search.solve(limit)
         if other is not None and search.affordable(other, limit, budget):
-            made = written(place, search, other)
+            made = written(candidate, search, other)
             best = best if made is None or made.bytes >= best[0].bytes else (made, other)
     return best
 
 
 def _refused(ways: Sequence[LimitSearch], wanted: int, fewest: int) -> QnnError:
     """Return the error for a limit that cannot be met; it names the smallest limit that can."""
-    places = ways[-1].places
+    candidates = ways[-1].places
     best: tuple[int, RegionSearch] | None = None
-    for place in places:
-        for search in place.searches:
+    for candidate in candidates:
+        for search in candidate.searches:
             found = search.least(UNLIMITED, None if best is None else min(best[0], search.peak))
             if found is not None:
                 best = found[0], search
-    search = places[0].searches[0] if best is None else best[1]
+    search = candidates[0].searches[0] if best is None else best[1]
     lowest = search.peak if best is None else best[0]
     needed = min(fewest, ways[-1].needed(max(lowest, wanted)))
     for way in ways:
         needed = way.fewest(needed)
     op, name = _held_up(ways[-1], search, wanted)
-    looked = ", as far as was looked" if is_bounded(places) else ""
+    looked = ", as far as was looked" if is_bounded(candidates) else ""
     return QnnError(
         Code.COMMON_MEM_ALLOC,
-        f"graph '{places[0].planner.graph.name}'",
+        f"graph '{candidates[0].planner.graph.name}'",
         f"its scratch cannot be brought to {wanted:,} bytes: step '{name}' ({op}) holds it up; {needed:,} bytes "
         f"are needed, {needed - wanted:,} more{looked}",
         f"Allow {needed:,} bytes, or ask for 'least'.",
     )
 
 
-def _held_up(way: LimitSearch, search: RegionSearch, wanted: int) -> tuple[str, str]:
-    """Find the operation and name of the step that does not fit a limit."""
+def _held_up(limit_search: LimitSearch, search: RegionSearch, wanted: int) -> tuple[str, str]:
+    """Find the step to blame for a limit that cannot be met; return its operation and name, for a message."""
     steps = {(step.op, step.name): step for step in search.base.steps}
     step = search.base.steps[-1]
     made = None
     if search.solve(wanted) is None:
+        # All steps before this one can be computed within the limit.
         step = search.base.steps[search.reached]
     else:
-        made = way.at(wanted)
+        made = limit_search.at(wanted)
     if made is not None:
         # It was estimated to fit, but more bytes are alive. Report the model's step nearest to the peak.
         plan = made.schedule.plan

@@ -180,7 +180,11 @@ def lower(
 
 
 def _groups(schedule: Schedule, e: KernelEmitter, fuse: bool) -> list[_Group]:
-    """Return the steps in order, each with the following element-wise steps that become part of it."""
+    """Return the steps in order, each with the following element-wise steps that become part of it.
+
+    A step is added as long as it can be (`_links_after`), nothing else needs the intermediate result in memory
+    (`_is_kept`), and the kernel may already write the step's output (`_may_write`).
+    """
     steps = schedule.steps
     uses = Counter(t for step in steps for t in step.inputs if t is not None)
     groups, index = [], 0

@@ -26,6 +26,7 @@ from isthmus.prepare.geometry.resize import RESIZES, resize_params
 _STEP = 2.0**-8
 """The fraction of its value by which an element is changed to measure the effect."""
 _SAMPLES = 2
+"""Random changes whose effects are averaged."""
 _MAX_EXACT_INT = 1 << 24
 """The largest value up to which all integers are exact in single precision."""
 
@@ -107,6 +108,10 @@ def _moved(done: Computed, index: int, value: np.ndarray, gradients: Sequence[np
 
 
 def _convolution(done: Computed, index: int, gradient: np.ndarray) -> np.ndarray | None:
+    """Return the gradient of a convolution's image: each tap spreads the results' gradients over its input pixels.
+
+    None for the other operands, whose gradients are measured.
+    """
     if index:
         return None
     x, weights = done.arrays[0], done.arrays[1]
@@ -126,6 +131,7 @@ def _convolution(done: Computed, index: int, gradient: np.ndarray) -> np.ndarray
 
 
 def _transposed(done: Computed, index: int, gradient: np.ndarray) -> np.ndarray | None:
+    """Return the gradient of a transposed convolution's image; None for the other operands."""
     if index:
         return None
     x, weights = done.arrays[0], done.arrays[1]
@@ -220,13 +226,16 @@ def _pooled(done: Computed, value: np.ndarray, gradient: np.ndarray) -> np.ndarr
 def _measured(
     done: Computed, index: int, value: np.ndarray, gradients: Sequence[np.ndarray | None], random: np.random.Generator
 ) -> np.ndarray:
-    """Return a gradient of the measured magnitude with random signs."""
+    """Return a gradient of the measured magnitude with random signs.
+
+    The mean square of the effect of unit noise is the sum of the gradient's squares; all elements get an equal share.
+    """
     size = _STEP * (float(np.sqrt(np.mean(np.square(value, dtype=np.float64)))) or 1.0)
     power = 0.0
     for _ in range(_SAMPLES):
         noise = random.standard_normal(value.shape, np.float32)
         results = zip(done.again(index, value + np.float32(size) * noise), done.results, gradients, strict=True)
-        worth = sum(float(np.vdot(np.nan_to_num(a - b), g)) for a, b, g in results if g is not None)
-        power += (worth / size) ** 2 / _SAMPLES
+        effect = sum(float(np.vdot(np.nan_to_num(a - b), g)) for a, b, g in results if g is not None)
+        power += (effect / size) ** 2 / _SAMPLES
     signs = random.integers(0, 2, value.shape).astype(np.float32) * 2 - 1
     return signs * np.float32(np.sqrt(power / value.size))

@@ -26,7 +26,8 @@ from isthmus.compiled.folder import Folder, Unavailable
 from isthmus.errors import Code, QnnError
 from isthmus.system.interrupts import start
 from isthmus.system.lock import Lock
-from isthmus.system.shield import PIECE, Cancelled, check, shielded
+from isthmus.system.shield import PIECE, Cancelled, shielded
+from isthmus.system.shield import check as check_interrupted
 
 _MAX_LOG = 4000
 _BUILDERS = 4
@@ -95,11 +96,12 @@ def build_each(
     waiting, made, problems = deque(enumerate(sources)), dict[int, Owned](), list[BaseException]()
 
     def work() -> None:
+        # Until nothing is waiting, which `popleft` reports by an IndexError.
         with suppress(IndexError):
             while not problems:
                 number, (source, options) = waiting.popleft()
                 try:
-                    check()
+                    check_interrupted()
                     made[number] = build(context, source, options, repository, what)
                 except Exception as problem:
                     problems.append(problem)
@@ -115,7 +117,7 @@ def build_each(
         while builder.is_alive():
             builder.join(PIECE)
             try:
-                check()
+                check_interrupted()
             except Cancelled as cancelled:
                 problems.append(cancelled)
     if problems:

@@ -92,14 +92,16 @@ def _store_tile(
 
 
 def _separate_tile(target: Target, tile: int) -> Callable:
-    """Return a tile for any kernel: a list names, for each kernel element, the input of each output.
+    """Return a tile for any kernel: its outputs share nothing, and a list has their inputs' addresses.
 
-    The third argument is the number of kernel columns.
+    The list has, for each kernel row and column, the address of the input of each output. It is the first argument; the
+    third one is the number of kernel columns, and the second one is not used. All others are those of `_PARAMETERS`.
     """
 
     def emit(
         code: VectorCode,
-        addresses: Any, _: Any, inner: Any, count: Any, weights: Any, w_outer: Any, w_inner: Any, bias: Any,
+        addresses: Any, _: Any, kernel_columns: Any, kernel_rows: Any, weights: Any, w_outer: Any, w_inner: Any,
+        bias: Any,
         y: Any, y_inner: Any, begin: Any, channels: Any, least: Any, most: Any,
     ) -> None:  # fmt: skip
         low, high = code.splat(least), code.splat(most)
@@ -107,16 +109,16 @@ def _separate_tile(target: Target, tile: int) -> Callable:
         def block(shift: Any, load: Callable, store: Callable) -> None:
             shift = code.plus(shift, begin)
             first = code.load(code.plus(bias, shift))
-            rows = code.loop(count, [addresses, code.plus(weights, shift), *[first] * tile])
-            here, factors, *sums = rows.values
-            taps = code.loop(inner, [here, factors, *sums])
-            here, factor_place, *sums = taps.values
-            factor = code.load(factor_place)
+            rows = code.loop(kernel_rows, [addresses, code.plus(weights, shift), *[first] * tile])
+            entry, row_weights, *sums = rows.values
+            columns = code.loop(kernel_columns, [entry, row_weights, *sums])
+            entry, weight_place, *sums = columns.values
+            weight = code.load(weight_place)
             for t in range(tile):
-                place = code.plus(code.load(here, I64, 8 * t), shift)
-                sums[t] = code.fma(load(place), factor, sums[t])
-            here, _, *sums = taps.end([code.plus(here, 8 * tile), code.plus(factor_place, w_inner), *sums])
-            sums = rows.end([here, code.plus(factors, w_outer), *sums])[2:]
+                place = code.plus(code.load(entry, I64, 8 * t), shift)
+                sums[t] = code.fma(load(place), weight, sums[t])
+            entry, _, *sums = columns.end([code.plus(entry, 8 * tile), code.plus(weight_place, w_inner), *sums])
+            sums = rows.end([entry, code.plus(row_weights, w_outer), *sums])[2:]
             _store_tile(code, sums, code.plus(y, shift), y_inner, low, high, store)
 
         _over_channels(code, channels, block)

@@ -209,7 +209,12 @@ def _bind(page: int, graph: int, service: int) -> int:
 
 @generated
 def serve(target: Target, variant: str) -> Any:
-    """Serve requests until one ends the service. Arguments: page, service block, spins, queue block."""
+    """Serve requests of one client until one ends the service.
+
+    Arguments: the page shared with the client, the service block (tables of all graphs and memory), the spins before
+    sleeping, and the queue block. In the queue block, the number of a request is written as ENTERED before it runs and
+    as LEFT after it, so that the accelerator knows which executions are in progress.
+    """
     post, await_change = _post(target), _await_change(target)
 
     @device

@@ -143,7 +143,10 @@ def columns(target: Target, variant: str) -> Any:
 
 @generated
 def running_sum(target: Target, variant: str) -> Any:
-    """Compute running sums along a middle axis. Variant: the kind."""
+    """Compute running sums along a middle axis, of `length` elements. Variant: the kind of number.
+
+    Each of the `inner` elements after that axis has its own sums; `exclusive` ones leave out the element itself.
+    """
     words = RUNNING_SUM.place
     load, store, size = getattr(base, f"load_{variant}"), getattr(base, f"store_{variant}"), SIZES[variant]
     zero, convert = _NUMPY[variant](0), _NUMPY[variant]

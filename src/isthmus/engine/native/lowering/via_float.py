@@ -45,9 +45,14 @@ def through_float(plain: Lowering) -> Lowering:
     def twins(
         step: Step, contents: bool = True
     ) -> tuple[Step, list[tuple[Tensor, Tensor]], list[tuple[Tensor, Tensor]]]:
+        """Return the step on float tensors, and the pairs (fixed point, float) of its inputs and of its outputs.
+
+        Without `contents`, constants are not dequantized; this is enough to ask what the step needs.
+        """
         made: dict[int, Tensor] = {}
 
         def twin(tensor: Tensor | None) -> Tensor | None:
+            """Return the float tensor that replaces a fixed-point one, the same each time; any other tensor itself."""
             if tensor is None or not tensor.dtype.is_fixed_point:
                 return tensor
             if id(tensor) not in made:

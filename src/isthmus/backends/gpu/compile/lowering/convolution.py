@@ -147,6 +147,7 @@ def _refuses(step: Step) -> str | None:
         return "weights and bias must be constants"
     if weights.dtype.is_fixed_point and weights.quantization is not None:
         axis = weights.quantization.axis
+        # The last axis is that of the filters; in a grouped transposed convolution, that of the filters of one group.
         if axis is not None and (
             axis != weights.rank - 1 or (step.op.startswith("Transpose") and step.params["group"] != 1)
         ):

@@ -188,7 +188,10 @@ def _constant_matrices(y: Tensor, b: Matrices, whole_numbers: bool) -> np.ndarra
 
 
 def _emit_pack(e: KernelEmitter, y: Tensor, b: Matrices, width: int, goal: object) -> None:
-    """Emit a kernel that writes a computed right operand as panels of floats."""
+    """Emit a kernel that writes a computed right operand as panels of floats, `width` columns each, to `goal`.
+
+    In the kernel, ``x`` is the operand and ``y`` the panels. The last panel is filled up with zeros.
+    """
     count = int(b.batch.max(initial=0)) + 1
     panels = -(-b.columns // width)
     draft = e.draft()
