@@ -324,7 +324,7 @@ def test_an_instruction_is_changed_before_it_is_used(honest):
     used = next(i for i, row in enumerate(rows) if row[1] == said["firsts"][0])
     # Used once more before: by what the last run left in it.
     early = np.array([*rows[:index], rows[used], *rows[index:]])
-    refused(replace(program, table=early, labels=("", *program.labels)), "begins neither|used as it is")
+    refused(replace(program, table=early, labels=("", *program.labels)), "neither begins|used as it is")
 
 
 def test_what_changes_others_is_neither_repeated_nor_shared_nor_changed(honest):
