@@ -71,7 +71,7 @@ def test_events_nested_too_deeply_are_refused_and_none_is_dropped(client: Client
 def test_more_calls_than_the_maximum_are_refused_and_none_is_dropped(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serialization, "MOST", 2)
+    monkeypatch.setattr(serialization, "MAX_EVENTS", 2)
     handle = target(client, tmp_path)
     event, one = system.ProfileEvent(), system.ProfileData(1)
     one.v1.profilingEvents = ctypes.addressof(event)
