@@ -287,7 +287,7 @@ def test_a_storm_of_signals_loses_nothing():
     storm(10)
     gc.collect()
     before = account()
-    assert storm(300) > 30
+    assert storm(300) > 3, "how many depends on the speed of the calls"
     gc.collect()
     assert not left(before)
 
@@ -297,6 +297,6 @@ def test_a_long_storm_of_signals_loses_nothing():
     storm(10)
     gc.collect()
     before = account()
-    assert storm(15_000) > 1500
+    assert storm(15_000) > 150, "how many depends on the speed of the calls"
     gc.collect()
     assert not left(before)
