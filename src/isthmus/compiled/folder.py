@@ -1,4 +1,4 @@
-"""The folder of compiled code. Its files are executed, so nobody else may have been able to write them.
+"""The folder of compiled code. Its files are executed, so no other user may be able to write them.
 
 A folder that belongs to another user or that others may write is refused, and so is anything but a regular file of
 ours. Silently compiling again would be wrong, as the next process would meet the same. Checks are made on open

@@ -160,7 +160,7 @@ class Channel:
         return bytes(content)
 
     def shut(self) -> None:
-        """Shut the socket down for both sides, whoever else has a descriptor of it; safe to call again."""
+        """Shut the socket down for both sides, even if others have a descriptor of it; safe to call again."""
         # The socket may be closed, or shut down by the other side.
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
