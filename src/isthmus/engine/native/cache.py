@@ -33,25 +33,25 @@ def symbol(kernel: str) -> str:
 
 @remembered
 def _sources(module: str) -> frozenset[str]:
-    """Return the names of a kernel module and of the kernel modules, signatures, instructions and layouts it
-    imports.
+    """Return the source files on which a kernel module depends: itself and, recursively, what it imports of kernels,
+    signatures, instructions and layouts. They are paths relative to the kernels' folder, without ``.py``.
     """
-    found = {module}
+    sources = {module}
     tree = ast.parse((_KERNELS / f"{module}.py").read_bytes())
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module:
             prefix, _, rest = node.module.partition("isthmus.engine.native.kernels")
             if prefix == "" and rest.startswith("."):
-                found |= _sources(rest[1:])
+                sources |= _sources(rest[1:])
             elif prefix == rest == "":
-                found = found.union(*(_sources(name.name) for name in node.names))
+                sources = sources.union(*(_sources(name.name) for name in node.names))
             elif node.module.startswith(_SIGNATURES):
-                found.add(f"../signatures/{node.module.removeprefix(_SIGNATURES)}")
+                sources.add(f"../signatures/{node.module.removeprefix(_SIGNATURES)}")
             elif node.module == _INSTRUCTIONS:
-                found.add("../../../compiled/instructions")
+                sources.add("../../../compiled/instructions")
             elif node.module == _CONTROL:
-                found.add("../control")
-    return frozenset(found)
+                sources.add("../control")
+    return frozenset(sources)
 
 
 @remembered
@@ -61,12 +61,13 @@ def _file_hash(path: Path) -> bytes:
 
 @remembered
 def _toolchain() -> bytes:
+    """Return a hash of the compiler: numba, LLVM and the module that calls them."""
     return toolchain() + _file_hash(Path(__file__).with_name("compiler.py"))
 
 
 def _layouts(kernel: str) -> bytes:
-    """Return what a kernel takes from outside its folder: its signature, or, if it has none, shared layouts and
-    codes.
+    """Return the facts from outside its folder that a kernel's code contains: its signature; or, for kernels without
+    one, which are not called by programs, the layouts of shared memory and the error codes.
     """
     if kernel in KERNELS:
         return repr((KERNELS[kernel].digest, layout())).encode()
@@ -91,6 +92,7 @@ def key(kernel: str, target: Target) -> str:
 
 
 def _name(kernel: str, target: Target) -> str:
+    """Return the name of a kernel's file; it changes with everything that the code depends on."""
     return f"{symbol(kernel)[8:]}-{target.name}-{key(kernel, target)[:24]}.o"
 
 

@@ -7,7 +7,10 @@ memory. So a callback looks up each address when it is called. All words have 64
 READY = 0
 """Nonzero while the program may run. If it is zero, and after a run that failed, the callback calls `FALLBACK`."""
 FALLBACK = 8
-"""A C function ``void (context, node, answer)`` that is called when the program cannot run; see `ANSWERED`."""
+"""A C function ``void (context, node, answer)`` that is called when the program cannot run; see `ANSWERED`.
+
+`answer` is the address of a word for the status.
+"""
 RUN, CONTROL, THREADS = 16, 24, 32
 """The executor's entry, the program's control block, and its number of threads."""
 IO = 40

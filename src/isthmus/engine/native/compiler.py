@@ -28,6 +28,7 @@ _ALLOWED_EXTERNALS = frozenset(
 
 
 def _device_function(kernel: str, target: Target) -> Any:
+    """Return the numba function of a kernel, which some modules generate for a target and a variant."""
     module_name, _, rest = kernel.partition(":")
     function_name, _, variant = rest.partition(".")
     module = importlib.import_module(f"isthmus.engine.native.kernels.{module_name}")
@@ -36,7 +37,9 @@ def _device_function(kernel: str, target: Target) -> Any:
 
 
 def compile_kernel(kernel: str, target: Target, assembly: bool = False) -> bytes | str:
-    """Return the object file of a kernel: a C function of four i64, which returns an i64 if the kernel does."""
+    """Return the object file of a kernel, or its assembly text. It is a C function of four i64, which returns an i64 if
+    the kernel does.
+    """
     with objects.front_end():
         function = _device_function(kernel, target)
         text, name = objects.intermediate(function)

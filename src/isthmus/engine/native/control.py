@@ -1,4 +1,7 @@
-"""The layout of the control block that a run's threads share: byte offsets, hot words a cache line apart."""
+"""The layout of the control block that a run's threads share: byte offsets of 64-bit words.
+
+Words that threads write often are a cache line apart. An executor writes the addresses; kernels use the rest.
+"""
 
 TABLE, COUNT, BASES = 0, 8, 16
 """Address of the table, number of its rows, address of the base table."""
@@ -9,15 +12,19 @@ number of following rows that its shares execute.
 """
 SKIP_BITS = 32
 TICKET = 64
-"""The instruction being shared, in one word: a count of shared instructions, this one's row, the next share to take."""
+"""The instruction being shared, in one word: a count of shared instructions, this one's row, the next share to take.
+
+A thread takes a share by adding 1 to the word. The count tells workers that another instruction is being shared.
+"""
 SHARE_BITS, ROW_BITS, COUNT_BITS = 8, 32, 23
 DONE = 128
-"""The number of its shares that are finished."""
+"""The number of finished shares of the instruction in `TICKET`."""
 SLEEPERS = 192
 """The number of sleeping workers."""
 WAKE = 256
 """The futex word that sleeping workers wait on; it counts up when they are woken."""
 STOP = 264
+"""Nonzero once the workers must end."""
 NEXT_ITERATION = 320
 """The next iteration to take when threads pipeline a repetition."""
 BODY, ABORT, ABORT_NUMBER = 384, 392, 400
@@ -33,6 +40,7 @@ PROGRESS = 448
 it.
 """
 LINE = 64
+"""The size of a cache line in bytes."""
 
 
 def control_bytes(threads: int) -> int:
@@ -40,9 +48,10 @@ def control_bytes(threads: int) -> int:
     return PROGRESS + LINE * threads
 
 
-# Words before the addresses of the pools, at negative indices.
+# Words of a base table before the addresses of the pools, at negative indices.
 WORDS, CONTROL, BASE_WORDS = -1, -2, -3
 """The address of the program's words, the address of the control block, and the number of words in a thread's base
 table.
 """
 HEADER_WORDS = 3
+"""The number of these words."""

@@ -24,6 +24,7 @@ differently.
 
 _PRODUCTS_PER_NANOSECOND = 25.0
 _BYTES_PER_NANOSECOND = 8.0
+"""The rates of the rough estimate, `nanoseconds`, for all steps."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,11 @@ _BY_ROWS = frozenset(
     ("Softmax", "LogSoftmax", "LayerNorm", "RmsNorm", "InstanceNorm", "GroupNorm", "Resize", "ResizeBilinear",
      "ResizeNearestNeighbor")
 )  # fmt: skip
+"""Operations that have the rates of "rows": they take longest for each byte."""
 _LANES = 16
-_A_STEP = 60.0
+"""The number of 32-bit lanes of a vector on the machine where the rates were measured."""
+_STEP_NANOSECONDS = 60.0
+"""The time of a step besides its products and bytes."""
 
 
 def products(step: Step) -> int:
@@ -64,13 +68,14 @@ def products(step: Step) -> int:
     if traits.product in (ProductKind.MATRIX, ProductKind.INTEGERS):
         return result.elements * x.dims[-2 if step.params.get("transpose_in0") else -1]
     if traits.gates:
+        # Each gate of a recurrent layer multiplies the input and the hidden state of every step.
         hidden = weights.dims[0]
         return traits.gates * math.prod(x.dims[:-1]) * hidden * (hidden + x.dims[-1])
     return 0
 
 
 def nanoseconds(step: Step) -> float:
-    """Return a rough estimate of a step's time in nanoseconds."""
+    """Return a rough estimate of a step's time in nanoseconds, for deciding whether threads share a whole step."""
     nbytes = sum(t.nbytes for t in (*step.inputs, *step.outputs) if t is not None)
     return products(step) / _PRODUCTS_PER_NANOSECOND + nbytes / _BYTES_PER_NANOSECOND
 
@@ -89,18 +94,18 @@ def estimated(step: Step) -> float:
     """Return a step's estimated time in nanoseconds, accurate enough for weighing the cost of tiling."""
     source, traits = step.inputs[0] if step.inputs else None, OPERATIONS[step.op].traits
     rates = _FIXED_POINT if source is not None and source.dtype.is_fixed_point else _FLOATS
-    formed = float(products(step))
-    if formed:
+    multiplications = float(products(step))
+    if multiplications:
         # Vectors hold neighbouring results. The unused lanes of a last vector take as long as the others.
         columns = max(step.outputs[0].dims[-1], 1)
-        formed *= -(-columns // _LANES) * _LANES / columns
+        multiplications *= -(-columns // _LANES) * _LANES / columns
     if traits.product is ProductKind.DEPTH_WISE:
         rate = rates["depth-wise"]
-    elif formed:
+    elif multiplications:
         rate = rates["product"]
     elif traits.element_wise:
         rate = rates["elements"]
     else:
         rate = rates["rows" if step.op in _BY_ROWS else "other"]
     nbytes = sum(t.nbytes for t in (*step.inputs, *step.outputs) if t is not None)
-    return formed / rate.products + nbytes / rate.bytes + _A_STEP
+    return multiplications / rate.products + nbytes / rate.bytes + _STEP_NANOSECONDS

@@ -15,11 +15,12 @@ def describe(program: Program, index: int) -> str:
     number, start, shares = (int(n) for n in program.table[index])
     kernel = program.kernels[number]
     program_words = program.words.tolist()
+    # Earlier instructions may have changed its words.
     for before in program.varies:
         if before < index:
             for changed in changes(program_words, int(program.table[before, 1])).values():
-                for place, value in changed.items():
-                    program_words[place] = value
+                for changed_index, value in changed.items():
+                    program_words[changed_index] = value
     values, _ = KERNELS[kernel].decode(program_words, start)
     words = ", ".join(f"{name}={_text(program, value)}" for name, value in values.items())
     split = "" if shares == 1 else f" in {shares} shares"
@@ -27,14 +28,16 @@ def describe(program: Program, index: int) -> str:
 
 
 def _text(program: Program, value: object) -> str:
+    """Return the decoded value of a word as text."""
     if isinstance(value, Operand):
-        return _place(program, value)
+        return _operand_text(program, value)
     if isinstance(value, Sequence):
         return f"[{', '.join(_text(program, each) for each in value)}]"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _place(program: Program, operand: Operand) -> str:
+def _operand_text(program: Program, operand: Operand) -> str:
+    """Return where an operand is: a pool, tensor or cursor, and the byte offset in it."""
     if operand == 0:
         return "none"
     tensors = (*program.inputs, *program.outputs)

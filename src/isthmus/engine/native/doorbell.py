@@ -35,6 +35,7 @@ WORKING_SPINS = 80_000
 
 # The server's own words, which no other process sees.
 RUN, GRAPHS, GRAPH_COUNT, MEMORY, MEMORY_COUNT = 0, 8, 16, 24, 32
+"""The address of the executor's entry, and the addresses and numbers of rows of the tables below."""
 SERVICE_BYTES = 64
 # A row of the table at GRAPHS: control block, threads, the number of inputs and outputs, the address of their sizes.
 GRAPH_CONTROL, GRAPH_THREADS, GRAPH_IO, GRAPH_SIZES = 0, 8, 16, 24

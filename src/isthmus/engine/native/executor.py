@@ -23,14 +23,24 @@ from isthmus.memory import Buffer, Window, host
 from isthmus.prepare.schedule import Pool
 from isthmus.system.interrupts import Finalizer, start
 
-_ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
-_RUN = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 4)
+_KERNEL_TYPE = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
+"""The C type of kernels."""
+_RUN_TYPE = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 4)
+"""The C type of ``executor:run``, which returns a status."""
 KERNELS = ("executor:run", "executor:work", "executor:stop")
 """The kernels that every program needs besides its own."""
 
 
 class BoundIo:
-    """Memory for every input and output of a program, checked and ready to be bound at once."""
+    """Memory for every input and output of a program, checked and ready to be bound at once.
+
+    Attributes
+    ----------
+    addresses
+        The address of each input, then of each output.
+    windows
+        The windows by pool number; an executor keeps them, and so their memory, while they are bound.
+    """
 
     def __init__(self, program: Program, windows: Sequence[Window]) -> None:
         for info, window in zip((*program.inputs, *program.outputs), windows, strict=True):
@@ -65,7 +75,8 @@ class Executor:
         self._control = self._control_buffer.address
         self._pools = Pool.IO + len(program.inputs) + len(program.outputs)
         cursors = (1 + MAX_CURSORS) * bool(program.repeats or program.pipelines)
-        # Pipelining threads have cursors of their own, so each has a whole base table of its own.
+        # A base table holds the address of each pool and cursor, by number, after a header (see `control`). Pipelining
+        # threads have cursors of their own, so each has a base table of its own, which it fills from the first.
         tables = np.zeros(
             (program.threads if program.pipelines else 1, control.HEADER_WORDS + self._pools + cursors), np.int64
         )
@@ -79,6 +90,7 @@ class Executor:
         words[control.TABLE // 8] = self._table.ctypes.data
         words[control.COUNT // 8] = len(self._table)
         words[control.BASES // 8] = self._bases.ctypes.data
+        # The bound windows by pool number, which keeps their memory alive.
         self._kept: dict[int, Window] = {}
         self.bind_scratch(scratch)
         self.bind_state(state)
@@ -91,7 +103,7 @@ class Executor:
         for index, window in enumerate(io):
             if window is not None:
                 self.bind_io(index, window)
-        run = _RUN(self._code["executor:run"])
+        run = _RUN_TYPE(self._code["executor:run"])
         # A reference to the call keeps all memory alive that the call uses. So it stays safe after the executor is
         # closed or collected.
         owners = (self._control_buffer.array, self._table, self._bases, self._words, self._constants, self._kept)
@@ -171,7 +183,10 @@ class Executor:
             ctypes.memmove(int(self._bases[Pool.STATE]), initial.ctypes.data, initial.nbytes)
 
     def step(self, index: int) -> None:
-        """Run one instruction alone on the calling thread, for profiles; a repeated one as in its first iteration."""
+        """Run one instruction alone on the calling thread, for profiles; a repeated one as in its first iteration.
+
+        The instructions that change its words or set its cursors are run before it.
+        """
         for before in self.program.varies:
             if before < index:
                 self._call(before)
@@ -181,17 +196,19 @@ class Executor:
         self._call(index)
 
     def _call(self, index: int) -> None:
-        _ENTRY(int(self._table[index, 0]))(int(self._table[index, 1]), self._bases.ctypes.data, 0, 1)
+        """Call the kernel of one instruction as if it had a single thread."""
+        _KERNEL_TYPE(int(self._table[index, 0]))(int(self._table[index, 1]), self._bases.ctypes.data, 0, 1)
 
     def close(self) -> None:
         """Stop the threads; safe to call again."""
         self._ending.run()
 
     def _native_table(self) -> np.ndarray:
+        """Return the program's table with addresses of kernels and instructions (see `control.ROW_WORDS`)."""
         program = self.program
         # If instructions change others, each executor needs its own copy of the words.
-        own = np.array if program.varies else np.ascontiguousarray
-        self._words = own(program.words, np.int64)
+        copy_words = np.array if program.varies else np.ascontiguousarray
+        self._words = copy_words(program.words, np.int64)
         table = np.empty((len(program.table), ROW_WORDS), np.int64)
         code = np.array([self._code[name] for name in program.kernels], np.int64)
         if len(table):
@@ -206,7 +223,7 @@ class Executor:
 
 
 def _aligned(constants: np.ndarray) -> tuple[np.ndarray | Buffer, int]:
-    """Return the constants, copied if they are not aligned for kernels, and their address."""
+    """Return the owner of the constants' memory and their address; they are copied if they are not aligned."""
     if constants.ctypes.data % 64 == 0:
         return constants, constants.ctypes.data
     buffer = host(constants.nbytes, 64)
@@ -228,12 +245,12 @@ class _Workers:
     """
 
     def __init__(self, code: dict[str, int], address: int, threads: int, owners: tuple[object, ...]) -> None:
-        self._call = address, threads
-        self._work, self._stop = _ENTRY(code["executor:work"]), _ENTRY(code["executor:stop"])
+        self._control, self._thread_count = address, threads
+        self._work, self._stop = _KERNEL_TYPE(code["executor:work"]), _KERNEL_TYPE(code["executor:stop"])
         # Each thread keeps the memory that it uses alive, whatever else is collected.
         self._work.owners = self._stop.owners = owners  # type: ignore[attr-defined]
         self._threads = [
-            threading.Thread(target=_live, args=(self._work, address, tid, threads), name=f"isthmus-{tid}", daemon=True)
+            threading.Thread(target=_work, args=(self._work, address, tid, threads), name=f"isthmus-{tid}", daemon=True)
             for tid in range(1, threads)
         ]
 
@@ -250,12 +267,12 @@ class _Workers:
     def stop(self) -> None:
         """Stop the threads and wait for them; a thread that has not begun yet ends at once. Safe to call again."""
         if self._threads:
-            address, threads = self._call
-            self._stop(address, 0, 0, threads)
+            self._stop(self._control, 0, 0, self._thread_count)
             for thread in self._threads:
                 if thread.ident is not None:
                     thread.join()
 
 
-def _live(work: Callable[..., None], address: int, tid: int, threads: int) -> None:
+def _work(work: Callable[..., None], address: int, tid: int, threads: int) -> None:
+    """Run the native loop of one thread until it is stopped; `address` is that of the control block."""
     work(address, 0, tid, threads)

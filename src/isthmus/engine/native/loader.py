@@ -19,10 +19,15 @@ from isthmus.system.lock import Lock
 _COMPILER = "isthmus.engine.native.compiler"
 
 _lock = Lock()
+"""Guards the tables below, whose keys are a kernel's name and a target's name."""
 _addresses: dict[tuple[str, str], int] = {}
+"""The address of each kernel that is loaded."""
 _ensured: set[tuple[str, str]] = set()
+"""The kernels that are known to be in the cache."""
 _images: dict[str, Image] = {}
+"""The loaded code for each target, by its name."""
 _only_given = False
+"""Whether this process uses only code that another process sent."""
 _unkept: dict[tuple[str, str], bytes] = {}
 """Code that was compiled for this process alone, because no folder could store it."""
 
@@ -67,6 +72,7 @@ def use_only_what_is_given() -> None:
 
 
 def _objects(kernels: Sequence[str], target: Target) -> dict[str, bytes]:
+    """Return the object code of each kernel, from the cache or compiled now."""
     if _only_given:
         rule = "its code was not sent to this process, which compiles none"
         raise QnnError(Code.COMMON_LOADING_BINARIES, f"kernel '{kernels[0]}'", rule)
@@ -77,6 +83,7 @@ def _objects(kernels: Sequence[str], target: Target) -> dict[str, bytes]:
 
 
 def _kept_objects(kernels: Sequence[str], target: Target) -> dict[str, bytes]:
+    """Return object code from the cache, after compiling what it lacks."""
     objects: dict[str, bytes] = {}
     # The second attempt covers sources that were edited while the compiler read them.
     for _ in range(2):
@@ -120,12 +127,13 @@ def prepare_to_load() -> None:
 
 
 def _load(objects: dict[str, bytes], target: Target) -> None:
+    """Load object code into this process and record the addresses of its kernels."""
     # A kernel has the same symbol on every target, so each target has its own image.
     if target.name not in _images:
         _images[target.name] = Image()
     symbols = {kernel: cache.symbol(kernel) for kernel in objects}
-    found = _images[target.name].add(objects.values(), symbols.values())
-    _addresses.update(((kernel, target.name), found[symbol]) for kernel, symbol in symbols.items())
+    addresses_of_symbols = _images[target.name].add(objects.values(), symbols.values())
+    _addresses.update(((kernel, target.name), addresses_of_symbols[symbol]) for kernel, symbol in symbols.items())
 
 
 def compile_into_cache(kernels: Sequence[str], target: Target) -> None:

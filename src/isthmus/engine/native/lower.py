@@ -50,8 +50,9 @@ _FAMILIES = (
     resize, selection,
 )  # fmt: skip
 _PLAIN: Mapping[str, Lowering] = {op: entry for family in _FAMILIES for op, entry in family.LOWERINGS.items()}
+"""The lowering of each operation on tensors that are not quantized."""
 _AS_STORED = frozenset(("Cast",))
-"""Operations on stored elements, whatever their quantization."""
+"""Operations that use stored elements as plain numbers, whatever their quantization."""
 _COMPUTED = frozenset(("ScatterElements", "ScatterNd"))
 """Movements that may compute with what they move; their kernels support plain types only."""
 _MOVED: Mapping[str, Lowering] = {
@@ -60,10 +61,11 @@ _MOVED: Mapping[str, Lowering] = {
 }
 """Operations that select or order stored elements. Any type works once quantizations agree."""
 _THROUGH_FLOAT: Mapping[str, Lowering] = {op: through_float(entry) for op, entry in _PLAIN.items()}
+"""Operations on fixed-point tensors, computed in float."""
 
 
 def _entry(step: Step) -> Lowering | None:
-    """Return the lowering of a step.
+    """Return the lowering of a step; None if there is none for its operation.
 
     A step on fixed-point tensors uses its 8-bit kernel if that covers the step. Otherwise it moves stored elements, or
     is computed in float.
@@ -99,8 +101,12 @@ def refusal(step: Step) -> str | None:
     return "the CPU engine does not execute this operation" if entry is None else entry.refuses(step)
 
 
-def _sums_go_on(step: Step, axis: int) -> bool:
-    """Return whether a mean over all pixels can be split; float sums only if pixels are added four at a time."""
+def _can_split_mean(step: Step, axis: int) -> bool:
+    """Return whether a mean over all pixels has the same bits if its sums are computed tile by tile.
+
+    Sums of integers are exact. Float sums depend on the order of additions. The kernel adds four pixels at a time, so
+    the pixels of each row, and with them those of each tile, must be a multiple of four.
+    """
     source = step.inputs[0]
     assert source is not None
     if source.dtype.is_fixed_point:
@@ -168,7 +174,7 @@ class NativeEngine(EngineModel):
         if any(t.quantization is not None and t.quantization.axis is not None for t in tensors):
             return False
         if step.op == "ReduceMean" or (step.op == "PoolAvg2d" and prod(step.outputs[0].dims[1:-1]) == 1):
-            return _sums_go_on(step, axis)
+            return _can_split_mean(step, axis)
         return not is_hybrid(step) or quantized_hybrid.is_product_of_rows(step)
 
     def is_shared(self, step: Step) -> bool:
@@ -183,15 +189,17 @@ def lower(schedule: Schedule, target: Target, threads: int) -> Program:
     emitter = Emitter(target, threads, schedule.places, schedule.numerics, bool(schedule.plan.regions))
     repeats = {repeat.first: repeat for repeat in schedule.repeats}
     by_tiles = {index for region in schedule.plan.regions for index in range(region.first, region.last + 1)}
+    # The repetition that the current step belongs to.
     repeat: Repeat | None = None
     for index, (step, work) in enumerate(zip(schedule.steps, schedule.work, strict=True)):
         check()
         if index in repeats:
             repeat = repeats[index]
             emitter.begin_repeat(repeat, schedule.cursor_pool)
-        by_turns = repeat is not None and repeat.threads > 1
+        # Each thread runs whole iterations of a pipelined repetition, so their instructions are not shared.
+        pipelined = repeat is not None and repeat.threads > 1
         shared = is_worth_sharing(step, threads) if index in by_tiles else is_shared(step)
-        emitter.begin(step, work, threads if shared and not by_turns else 1)
+        emitter.begin(step, work, threads if shared and not pipelined else 1)
         lowering_of(step).emit(step, emitter)
         if repeat is not None and index == repeat.last:
             emitter.end_repeat(repeat)

@@ -37,14 +37,14 @@ class Operand(int):
 
 ABSENT = Operand(0)
 REPEAT = "tiles:repeat"
-"""The kernel whose instruction repeats the instructions after it."""
+"""The kernel whose instruction repeats the instructions after it, one iteration at a time."""
 PIPELINE = "pipelining:take"
-"""The same, with iterations pipelined on several threads."""
+"""The same, with several iterations in progress at a time, each on a thread of its own."""
 VARY = "tiles:vary"
-"""The kernel whose instruction changes words of others."""
+"""The kernel whose instruction changes words of later ones, so that instructions of several tiles share their words."""
 
 NARROW = np.dtype(np.int32)
-"""The type of the numbers in the table of a tiled program, which has many rows; other tables have 64-bit numbers."""
+"""The type of the numbers in the table of a tiled program, which has many rows; any other table has 64-bit numbers."""
 
 
 @dataclass(frozen=True)
@@ -58,17 +58,20 @@ class Program:
     kernels
         Names of the kernels; `table` refers to them by index.
     table
-        One row per instruction: kernel number, index of its first word in `words`, number of shares.
+        One row per instruction: kernel number, index of its first word in `words`, number of shares into which
+        threads divide it.
     words
-        The instructions' operands and parameters.
+        The instructions' operands and parameters, encoded by the kernels' signatures.
     labels
-        One label per instruction, for profiles.
+        One label per instruction, for profiles and errors: operation and name of its step.
     constants
         All constants, packed for the kernels; their address must be aligned to 64.
     state_initial
         The contents of state memory before the first execution.
     state_offsets
         The offset of each state in state memory.
+    alignment
+        The required alignment of the addresses of scratch and state, in bytes.
     """
 
     name: str
@@ -89,20 +92,20 @@ class Program:
 
     @cached_property
     def repeats(self) -> list[int]:
-        """The instructions that repeat those after them."""
-        return self._of(REPEAT)
+        """The indices of the instructions that repeat those after them, one iteration at a time."""
+        return self._instructions_of(REPEAT)
 
     @cached_property
     def pipelines(self) -> list[int]:
-        """The instructions that repeat those after them on several threads."""
-        return self._of(PIPELINE)
+        """The indices of the instructions that repeat those after them, with iterations pipelined on threads."""
+        return self._instructions_of(PIPELINE)
 
     @cached_property
     def varies(self) -> list[int]:
-        """The instructions that change words of others."""
-        return self._of(VARY)
+        """The indices of the instructions that change words of others."""
+        return self._instructions_of(VARY)
 
-    def _of(self, kernel: str) -> list[int]:
+    def _instructions_of(self, kernel: str) -> list[int]:
         number = self.kernels.index(kernel) if kernel in self.kernels else -1
         return [int(index) for index in np.flatnonzero(self.table[:, 0] == number)]
 

@@ -28,7 +28,9 @@ FORMAT = ContainerFormat(
 place.
 """
 _ARRAYS: dict[str, Any] = {"table": np.int64, "words": np.int64, "constants": np.uint8, "state_initial": np.uint8}
+"""The arrays of a program, each a section of the container, and the types of their elements."""
 _TENSORS = ("inputs", "outputs", "states")
+"""The fields of a program that hold descriptions of tensors."""
 _SHOWN = 80  # characters shown of an unknown name
 MAX_THREADS = 64
 MAX_ALIGNMENT = 1 << 16
@@ -51,7 +53,7 @@ def header_of(program: Program) -> dict[str, Any]:
 
 
 def assemble(header: dict[str, Any], contents: Mapping[str, np.ndarray]) -> bytes:
-    """Return a header and arrays as bytes with a valid checksum, without checking their contents."""
+    """Return a program's header and arrays as bytes with a valid checksum, without checking their contents."""
     arrays = {name: np.ascontiguousarray(contents[name], dtype) for name, dtype in _ARRAYS.items()}
     if contents["table"].dtype == NARROW:
         arrays["table"] = np.ascontiguousarray(contents["table"])
@@ -72,15 +74,17 @@ def from_bytes(content: bytes | memoryview, verify: bool = True, io_offsets: Seq
     header, sections = FORMAT.unpack(content, verify)
     try:
         dtypes = dict(_ARRAYS)
+        # The table's size tells how wide its numbers are: it has three for each label.
         if len(sections["table"]) == 3 * NARROW.itemsize * len(header["labels"]):
             dtypes["table"] = NARROW
         arrays = {name: np.frombuffer(sections[name], dtype) for name, dtype in dtypes.items()}
-        parts: dict[str, Any] = {**arrays, "table": arrays["table"].reshape(-1, 3)}
-        parts |= {kind: tuple(_tensor_from_json(info) for info in header[kind]) for kind in _TENSORS}
-        parts |= {name: str(header[name]) for name in ("name", "target")}
-        parts |= {name: int(header[name]) for name in ("threads", "scratch_bytes", "alignment")}
-        parts |= {name: tuple(map(str, header[name])) for name in ("kernels", "labels")}
-        program = Program(state_offsets=tuple(map(int, header["state_offsets"])), **parts)
+        fields: dict[str, Any] = {**arrays, "table": arrays["table"].reshape(-1, 3)}
+        fields |= {kind: tuple(_tensor_from_json(info) for info in header[kind]) for kind in _TENSORS}
+        fields |= {name: str(header[name]) for name in ("name", "target")}
+        fields |= {name: int(header[name]) for name in ("threads", "scratch_bytes", "alignment")}
+        fields |= {name: tuple(map(str, header[name])) for name in ("kernels", "labels")}
+        program = Program(state_offsets=tuple(map(int, header["state_offsets"])), **fields)
+        # The digests of the kernels' signatures when the program was made.
         declarations = [str(digest) for digest in header["declarations"]]
     except MALFORMED as problem:
         raise FORMAT.malformed(problem) from None
@@ -114,6 +118,7 @@ def _check_kernels(program: Program, declarations: list[str]) -> None:
 
 
 def _check(program: Program) -> None:
+    """Raise an error unless indices, sizes, lengths and names are valid; instructions are checked by `verify`."""
     kernels, starts, shares = program.table.T
     if len(program.table) and (kernels.min() < 0 or kernels.max() >= len(program.kernels)):
         raise FORMAT.refusal("an instruction names a missing kernel")

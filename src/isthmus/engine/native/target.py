@@ -57,7 +57,8 @@ class Target:
 
 _X86 = "x86_64-unknown-linux-gnu"
 _ARM = "aarch64-unknown-linux-gnu"
-# All features that LLVM may use for a processor name are required, because a virtual machine can hide any of them.
+# The needs of targets. All features that LLVM may use for a processor name are required, because a virtual machine can
+# hide any of them.
 _AVX2 = ("avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe")
 _AVX512 = (*_AVX2, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 _ICE_LAKE = (*_AVX512, "avx512vnni", "avx512vbmi", "avx512vbmi2", "avx512bitalg", "avx512ifma", "avx512vpopcntdq")

@@ -35,7 +35,9 @@ from isthmus.prepare.schedule import Pool
 _OFFSET = (1 << OPERAND_BITS) - 1
 _KINDS: dict[str, np.dtype] = {"i32": np.dtype("<i4"), "i64": np.dtype("<i8")}
 _READINGS = 4
+"""How often the tables of a program may read all constants together, which limits the time of the check."""
 Span = tuple[int, int, int]
+"""The bytes that an operand uses: a pool, the first byte, and the byte after the last one."""
 
 
 class Unsafe(Exception):
@@ -54,9 +56,12 @@ def verify(program: Program, io_offsets: Sequence[int] = ()) -> None:
         raise Unsafe(problem.rule) from None
     checks = [(_check_of(KERNELS[kernel]), parts_of(kernel)) for kernel in program.kernels]
     memory = _Memory(program, io_offsets)
-    words, position, end, pipelining = program.words.tolist(), 0, -1, False
+    words = program.words.tolist()
+    # The first word that no instruction has used so far; the last instruction that is being repeated (-1: none yet),
+    # and whether it is pipelined.
+    position, end, pipelining = 0, -1, False
     known: set[tuple[int, int]] = set()
-    changed = _Changed(words)
+    changed = _ChangedWords(words)
     for index, (number, start, shares) in enumerate(program.table.tolist()):
         # Equal instructions share the words of the first one.
         if start != position and (number, start) not in known:
@@ -102,27 +107,36 @@ def verify(program: Program, io_offsets: Sequence[int] = ()) -> None:
 
 
 def _end_repeat(memory: _Memory, index: int) -> None:
-    """End a repetition before an instruction."""
+    """End the repetition, if there is one, that the instruction with this index does not belong to."""
     try:
         memory.end_repeat()
     except Unsafe as problem:
         raise Unsafe(f"before instruction {index}: {problem}") from None
 
 
-class _Changed:
-    """The words that instructions change, checked against the instructions that own them.
+class _ChangedWords:
+    """The words that `VARY` instructions change, checked against the instructions that own them.
 
     An instruction that is ever changed is changed before its first use, and always at the same words. So its effect
     does not depend on what was executed before, in this run or the last one.
+
+    Instructions are identified by the index of their first word.
+
+    Parameters
+    ----------
+    words
+        The program's words; `begin` changes them as the run would.
     """
 
     def __init__(self, words: list[int]) -> None:
         self._words = words
+        # For each changed instruction, its current words by index.
         self._now: dict[int, dict[int, int]] = {}
+        # For each instruction that was checked, the index after its last word.
         self._ends: dict[int, int] = {}
 
     def change(self, start: int) -> None:
-        """Record the changes of the instruction at this word."""
+        """Record what the `VARY` instruction at this word changes."""
         values, _ = KERNELS[VARY].decode(self._words, start)
         if sum(mask.bit_count() for mask in values["masks"]) != len(values["values"]):
             raise Unsafe("it has more or fewer words than it changes")
@@ -136,22 +150,22 @@ class _Changed:
             self._now[first] = new
 
     def begin(self, start: int, special: bool) -> None:
-        """Put the current words of an instruction in place."""
+        """Write the current words of an instruction before it is checked; those of a `special` one may not change."""
         new = self._now.get(start)
         if new is None:
             return
         if special or max(new) >= len(self._words):
             raise Unsafe("its words may not be changed")
-        for place, value in new.items():
-            self._words[place] = value
+        for index, value in new.items():
+            self._words[index] = value
 
     def end(self, start: int, after: int) -> None:
-        """Check that the changed words belong to the instruction."""
+        """Check that the changed words belong to the instruction, which ends before the word `after`."""
         if self._ends.setdefault(start, after) != after or max(self._now.get(start, {}), default=start) >= after:
             raise Unsafe("words are changed that are not its own")
 
     def finish(self) -> None:
-        """Check that everything changed was an instruction."""
+        """Check that every changed instruction is one of the program."""
         if not self._now.keys() <= self._ends.keys():
             raise Unsafe("it changes words that no instruction begins with")
 
@@ -166,19 +180,30 @@ class Entries:
 
 
 class _Memory:
-    """The pools of a program, and the bytes that operands may use in them."""
+    """The pools of a program, and the bytes that operands may use in them.
+
+    Parameters
+    ----------
+    io_offsets
+        The offset of each input, then of each output, in scratch, if that is where they may be.
+    """
 
     def __init__(self, program: Program, io_offsets: Sequence[int] = ()) -> None:
         self._io_offsets = io_offsets
         self._constants = np.ascontiguousarray(program.constants)
         tensors = [info.nbytes for info in (*program.inputs, *program.outputs)]
+        # The size of each pool in bytes, by its number. No operand may be in pool 0.
         self._sizes = [-1, self._constants.nbytes, program.scratch_bytes, program.state_bytes, *tensors]
         self._first_output = Pool.IO + len(program.inputs)
         self._tables: dict[tuple[int, int, int, str], Entries] = {}
+        # While instructions are repeated, their operands may also be in cursors, which are numbered after the pools.
+        # For each cursor: its pool, and how many bytes it has advanced (or, if negative, gone back) in the last
+        # iteration.
         self._cursors: list[tuple[int, int]] = []
+        # While they are repeated by pipelining: the scratch that its threads access.
         self._arenas: _Arenas | None = None
         # Valid tables do not overlap. Reading all constants at most a few times bounds the cost of checking a program.
-        self._unread = _READINGS * self._constants.nbytes
+        self._readable_bytes = _READINGS * self._constants.nbytes
 
     def begin_repeat(self, index: int, words: list[int], threads: int) -> None:
         """Record the cursors of an instruction that repeats others on this many threads."""
@@ -189,6 +214,7 @@ class _Memory:
         self._cursors = list(zip(values["pools"], reaches, strict=True))
         if threads > 1:
             self._arenas = _Arenas(threads, values["arena_bytes"])
+            # The first cursor of pipelining threads is their arena.
             self._cursors.insert(0, (Pool.SCRATCH, (threads - 1) * values["arena_bytes"]))
 
     def end_repeat(self) -> None:
@@ -199,9 +225,18 @@ class _Memory:
             self._arenas = None
 
     def read(self, name: str, word: int, extent: Any) -> Span:
-        """Check an operand that is read and return its span; for one that advances, over all iterations."""
+        """Check an operand that is read and return its span; for one that advances, over all iterations.
+
+        Parameters
+        ----------
+        name, word
+            The operand's name, for errors, and its value.
+        extent
+            The number of bytes from its offset on; or a pair: how far before and how far after it.
+        """
         pool, offset = word >> OPERAND_BITS, word & _OFFSET
         low, high = extent if extent.__class__ is tuple else (0, extent)
+        # The operand as the instruction names it; a cursor is then replaced by its pool.
         named, taken = pool, (offset + low, offset + high)
         if len(self._sizes) <= pool < len(self._sizes) + len(self._cursors):
             pool, moved = self._cursors[pool - len(self._sizes)]
@@ -227,7 +262,7 @@ class _Memory:
         return span
 
     def write(self, name: str, word: int, extent: Any) -> Span:
-        """Check an operand that is written and return its span."""
+        """Check an operand that is written and return its span: in scratch, if an output may be there."""
         span = self.read(name, word, extent)
         if span[0] == Pool.CONSTANT or Pool.IO <= span[0] < self._first_output:
             raise Unsafe(f"'{name}' is written, but is in {_pool_name(span[0])}")
@@ -239,7 +274,7 @@ class _Memory:
         return span
 
     def table(self, name: str, word: int, rows: int, columns: int, kind: str) -> Entries:
-        """Check a table and return its entries."""
+        """Check a constant table of `kind` (a key of `_KINDS`) and return its entries."""
         key = word, rows, columns, kind
         known = self._tables.get(key)
         if known is not None:
@@ -248,8 +283,8 @@ class _Memory:
         pool, offset, _ = self.read(name, word, rows * columns * size)
         if pool != Pool.CONSTANT:
             raise Unsafe(f"'{name}' names memory, but is not a constant")
-        self._unread -= rows * columns * size
-        if self._unread < 0:
+        self._readable_bytes -= rows * columns * size
+        if self._readable_bytes < 0:
             raise Unsafe("its tables overlap too often")
         entries = np.frombuffer(self._constants.data, _KINDS[kind], rows * columns, offset).reshape(rows, columns)
         if rows:
@@ -262,7 +297,13 @@ class _Memory:
 
 
 class _Arenas:
-    """The scratch accesses of pipelining threads: each has its own arena, which the others must not write."""
+    """The scratch accesses of pipelining threads: each has its own arena, which the others must not write.
+
+    Parameters
+    ----------
+    threads, nbytes
+        The number of threads, and the size of an arena.
+    """
 
     def __init__(self, threads: int, nbytes: int) -> None:
         self._threads, self._bytes = threads, nbytes
@@ -279,7 +320,7 @@ class _Arenas:
         if high - low > self._bytes:
             raise Unsafe(f"its iterations use {high - low} bytes of arenas that have {self._bytes}")
         arenas = [(low + thread * self._bytes, high + thread * self._bytes) for thread in range(self._threads)]
-        if any(begin < their_end and theirs < end for begin, end in arenas for theirs, their_end in self.outside):
+        if any(first < end and begin < last for begin, end in arenas for first, last in self.outside):
             raise Unsafe("its tiles write into arenas that may belong to another thread")
 
 
@@ -287,30 +328,42 @@ def _pool_name(pool: int) -> str:
     return "the constants" if pool == Pool.CONSTANT else f"pool {Pool(pool).name if pool < Pool.IO else pool}"
 
 
-def _apart(name: str, work: Span, other: Span) -> None:
+def _check_apart(name: str, work: Span, other: Span) -> None:
+    """Raise `Unsafe` if the written operand `name` has bytes in common with work space, which may hold addresses."""
     if work[0] == other[0] and work[1] < other[2] and other[1] < work[2]:
         raise Unsafe(f"'{name}' is written into work space")
 
 
-def _within(name: str, value: Any) -> None:
+def _refuse_value(name: str, value: Any) -> None:
+    """Refuse the value of a word."""
     raise Unsafe(f"'{name}' is {value}")
 
 
-def _refuse(rule: str) -> None:
+def _refuse_rule(rule: str) -> None:
+    """Refuse an instruction that breaks a rule of its signature."""
     raise Unsafe(f"it must be that {rule}")
 
 
 @cache
 def _check_of(signature: Signature) -> Callable[..., int]:
-    """Return the function that checks one instruction and returns the offset of the next one."""
+    """Return a function that checks one instruction of a kernel and returns the index of the word after it.
+
+    Its parameters are the program's words, the index of the first word of the instruction, its number of shares, the
+    target's number of lanes, the numbers that the kernel's variant stands for, and the program's memory.
+    """
     namespace: dict[str, Any] = {name: getattr(arithmetic, name) for name in arithmetic.__all__}
-    namespace |= {"_apart": _apart, "_within": _within, "_refuse": _refuse, **signature.functions}
+    namespace |= {"_check_apart": _check_apart, "_refuse_value": _refuse_value, "_refuse_rule": _refuse_rule}
+    namespace |= signature.functions
     exec("\n".join(_lines(signature)), namespace)
     return namespace["_check"]
 
 
 def _lines(signature: Signature) -> list[str]:
-    """Return the source of that function, from the signature alone: nothing in it comes from a program."""
+    """Return the source of the function of `_check_of`, from the signature alone: nothing in it comes from a program.
+
+    Words, numbers of the variant and names of `where` are local variables there, so that extents and rules can use
+    them. The function's own names begin with an underscore.
+    """
     lines = ["def _check(_w, _at, shares, lanes, _parts, _memory):"]
 
     def line(text: str) -> None:
@@ -318,37 +371,38 @@ def _lines(signature: Signature) -> list[str]:
 
     for part in sorted({part for parts in signature.variants.values() for part in parts}):
         line(f"{part} = _parts[{part!r}]")
-    place = 0
+    # The index of a word, relative to `_at`, to which the lengths of lists of variable length are added.
+    index = 0
     for word in signature.words:
         if isinstance(word, (Numbers, OffsetTables)):
-            line(f"{word.name} = _w[_at + {place} : _at + {place} + {word.length}]")
+            line(f"{word.name} = _w[_at + {index} : _at + {index} + {word.length}]")
             if isinstance(word.length, str):
                 line(f"_at += {word.length}")
             else:
-                place += word.length
+                index += word.length
         else:
-            line(f"{word.name} = _w[_at + {place}]")
-            place += 1
+            line(f"{word.name} = _w[_at + {index}]")
+            index += 1
         if isinstance(word, Count):
-            line(f"if not 0 <= {word.name} <= {MAX_LIST}: _within({word.name!r}, {word.name})")
+            line(f"if not 0 <= {word.name} <= {MAX_LIST}: _refuse_value({word.name!r}, {word.name})")
         elif isinstance(word, Number):
-            line(f"if not {word.least} <= {word.name} <= {word.most}: _within({word.name!r}, {word.name})")
+            line(f"if not {word.least} <= {word.name} <= {word.most}: _refuse_value({word.name!r}, {word.name})")
         elif isinstance(word, Numbers):
             limits = f"{word.least} <= min({word.name}) and max({word.name}) <= {word.most}"
-            line(f"if {word.name} and not ({limits}): _within({word.name!r}, {word.name})")
-    line(f"_at += {place}")
+            line(f"if {word.name} and not ({limits}): _refuse_value({word.name!r}, {word.name})")
+    line(f"_at += {index}")
     line("if _at > len(_w): raise IndexError")
     for word in signature.words:
         if isinstance(word, OffsetTable):
-            found = f"_memory.table({word.name!r}, {word.name}, {word.extent}, {word.columns}, {word.kind!r})"
-            line(f"{word.name} = {found}" + _unless_absent(word, "None"))
+            entries = f"_memory.table({word.name!r}, {word.name}, {word.extent}, {word.columns}, {word.kind!r})"
+            line(f"{word.name} = {entries}" + _unless_absent(word, "None"))
         elif isinstance(word, OffsetTables):
-            found = f"_memory.table({word.name!r}, _table, _rows, 1, 'i64')"
-            line(f"{word.name} = [{found} for _table, _rows in zip({word.name}, {word.rows})]")
+            entries = f"_memory.table({word.name!r}, _table, _rows, 1, 'i64')"
+            line(f"{word.name} = [{entries} for _table, _rows in zip({word.name}, {word.rows})]")
     for name, text in signature.where.items():
         line(f"{name} = {text}")
     for rule in signature.rules:
-        line(f"if not ({rule}): _refuse({rule!r})")
+        line(f"if not ({rule}): _refuse_rule({rule!r})")
     written, work = [], []
     for word in signature.words:
         if isinstance(word, Memory) and not isinstance(word, OffsetTable):
@@ -361,10 +415,11 @@ def _lines(signature: Signature) -> list[str]:
                 written.append(word.name)
     for name in work:
         for other in written:
-            line(f"_apart({other!r}, _span_{name}, _span_{other})")
+            line(f"_check_apart({other!r}, _span_{name}, _span_{other})")
     line("return _at")
     return lines
 
 
 def _unless_absent(word: Memory, nothing: str) -> str:
+    """Return the end of a conditional expression whose value is `nothing` if the operand may be and is absent."""
     return f" if {word.name} or not ({word.absent}) else {nothing}" if word.absent else ""

@@ -27,14 +27,17 @@ from isthmus.prepare.schedule import Pool
 MAX_COUNT = 1 << 40
 """The largest count; no tensor may have more bytes."""
 MAX_LIST = 32
+"""The largest number of entries in a list of an instruction."""
 Value = int | float | Sequence[int]
+"""The value of a word before it is encoded; operands are integers too."""
 
 
 class IllTypedWord(Exception):
     """The error for a word that does not match its declaration."""
 
 
-def _whole(value: Any) -> int:
+def _integer(value: Any) -> int:
+    """Return a value as an int; operands and floats are refused, so that they are not taken for numbers by mistake."""
     if value.__class__ is int:
         return value
     if isinstance(value, (float, np.floating, Operand)) or not isinstance(value, (int, np.integer)):
@@ -44,7 +47,7 @@ def _whole(value: Any) -> int:
 
 @dataclass(frozen=True)
 class Word:
-    """One word of an instruction, or several with one name."""
+    """The declaration of one word of an instruction, or of several with one name."""
 
     name: str
 
@@ -55,26 +58,26 @@ class Word:
 
     def encode(self, value: Any) -> list[int]:
         """Return the words that encode a value."""
-        return [_whole(value)]
+        return [_integer(value)]
 
     def decode(self, words: Sequence[int]) -> Any:
         """Return the value that words encode."""
         return int(words[0])
 
     def meaning(self) -> tuple[Any, ...]:
-        """Return what must not change while encoded instructions exist; limits may change."""
+        """Return the facts that decide how a stored instruction is read, for `Signature.digest`; limits may change."""
         return type(self).__name__, self.name
 
 
 @dataclass(frozen=True)
 class Number(Word):
-    """An integer within limits."""
+    """An integer from `least` to `most`."""
 
     least: int = 0
     most: int = MAX_COUNT
 
     def encode(self, value: Any) -> list[int]:
-        number = _whole(value)
+        number = _integer(value)
         if not self.least <= number <= self.most:
             raise IllTypedWord(f"is {number}, not from {self.least} to {self.most}")
         return [number]
@@ -97,7 +100,7 @@ class Bits(Word):
 
 @dataclass(frozen=True)
 class Real(Word):
-    """A float, as the bits of a double."""
+    """A float, stored as the 64 bits of a double."""
 
     def encode(self, value: Any) -> list[int]:
         if not isinstance(value, (float, np.floating)):
@@ -110,7 +113,7 @@ class Real(Word):
 
 @dataclass(frozen=True)
 class Count(Word):
-    """The length of each list that refers to it."""
+    """The length of each list that refers to it by name; it is encoded before them."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +129,7 @@ class Numbers(Word):
         return self.length
 
     def encode(self, value: Any) -> list[int]:
-        numbers = [_whole(number) for number in value]
+        numbers = [_integer(number) for number in value]
         if any(not self.least <= number <= self.most for number in numbers):
             raise IllTypedWord(f"is {numbers}, not all from {self.least} to {self.most}")
         return numbers
@@ -146,8 +149,9 @@ class Memory(Word):
     ----------
     extent
         The number of bytes accessed from the offset on; or a pair: how far before it (at most 0) and how far after it.
+        It is a Python expression over the names of other words, of the variant's numbers and of `Signature.where`.
     absent
-        A condition under which the operand may be absent; the word is then 0.
+        An expression for when the operand may be absent; the word is then 0. Empty if it is always needed.
     """
 
     extent: str
@@ -190,10 +194,19 @@ class WorkSpace(Write):
 
 @dataclass(frozen=True)
 class OffsetTable(Memory):
-    """A constant whose entries determine which memory is accessed: offsets or indices. `extent` is the number of rows.
+    """A constant whose entries determine which memory is accessed: offsets or indices.
 
     In extents and rules, its name has `least` and `most`: the limits of its entries, as lists if it has several
     columns.
+
+    Parameters
+    ----------
+    extent
+        The number of rows, where other operands have a number of bytes.
+    kind
+        The type of an entry, ``i32`` or ``i64``.
+    columns
+        The number of entries in a row.
     """
 
     kind: str = "i64"
@@ -221,8 +234,8 @@ class OffsetTables(Word):
         return self.length
 
     def encode(self, value: Any) -> list[int]:
-        one = OffsetTable(self.name, self.rows)
-        return [word for operand in value for word in one.encode(operand)]
+        single = OffsetTable(self.name, self.rows)
+        return [word for operand in value for word in single.encode(operand)]
 
     def decode(self, words: Sequence[int]) -> list[Operand]:
         return [Operand(word) for word in words]
@@ -242,9 +255,10 @@ class Signature:
     words
         The words in the order of the instruction.
     variants
-        The existing variants, and the numbers that each stands for in extents and rules.
+        The existing variants, and the values of names that extents and rules use: for ``f32``, for example, a size
+        of 4.
     where
-        Named expressions that several extents need, as text.
+        Expressions by name, as text; extents and rules may use the names.
     rules
         Other conditions under which the kernel stays within its operands and terminates.
     functions
@@ -261,28 +275,28 @@ class Signature:
     @cached_property
     def at(self) -> dict[str, int]:
         """The index of each word, up to the first list of variable length."""
-        places: dict[str, int] = {}
-        place = 0
+        indices: dict[str, int] = {}
+        index = 0
         for word in self.words:
-            places[word.name] = place
+            indices[word.name] = index
             if isinstance(word.many, str):
                 break
-            place += word.many
-        return places
+            index += word.many
+        return indices
 
     @cached_property
     def place(self) -> Any:
-        """The same as attributes, a form that kernels can use as constants."""
+        """`at` as a named tuple, a form that kernels can use as constants."""
         return namedtuple("Place", self.at)(**self.at)
 
     @cached_property
     def _counted(self) -> dict[str, str]:
-        """For each count, the first list of that length."""
+        """For the name of each count, the name of the first list with that length."""
         return {word.many: word.name for word in reversed(self.words) if isinstance(word.many, str)}
 
     @cached_property
     def digest(self) -> str:
-        """A short hash of the meaning and the order of the words."""
+        """A short hash of the meaning and order of the words; programs hold it, so that a changed kernel is noticed."""
         meaning = self.kernel, [word.meaning() for word in self.words], sorted(self.where.items())
         return hashlib.sha256(repr((meaning, layout())).encode()).hexdigest()[:16]
 
@@ -295,6 +309,7 @@ class Signature:
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, str(problem)) from None
 
     def _encode(self, values: dict[str, Value]) -> list[int]:
+        """Encode the values, which are removed one by one: any that remain have no word."""
         words: list[int] = []
         counts: dict[str, int] = {}
         for word in self.words:
@@ -329,5 +344,5 @@ class Signature:
 
 
 def layout() -> tuple[Any, ...]:
-    """Return how instructions refer to memory: what kernels and programs depend on besides the words themselves."""
+    """Return how operands are encoded: the position of a pool's number in a word, and the numbers of the pools."""
     return OPERAND_BITS, tuple((pool.name, int(pool)) for pool in Pool)

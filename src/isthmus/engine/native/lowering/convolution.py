@@ -24,15 +24,27 @@ from isthmus.prepare.geometry.windows import ConvWindow, triple, window_of
 from isthmus.prepare.schedule import Step
 
 _LONG_RUN = 32
+"""The channels from which the runs of single taps are long enough."""
 _LIST_BYTES = 64 << 10
 _COPY_BYTES = 256 << 10
+"""The largest sizes of a thread's lists of addresses and of its copies of windows."""
 _LESS_FOR_TILES = 4
 """The divisor of `_LIST_BYTES` and `_COPY_BYTES` for tiles of a fused region, where little memory should be alive."""
 
 
 @dataclass(frozen=True)
 class ConvBlocking:
-    """The blocking of a convolution: tile, tiles in a block, whether a tap is a whole row, work space of a thread."""
+    """The blocking of a convolution whose kernel reads taps through lists of addresses.
+
+    Parameters
+    ----------
+    block
+        The number of tiles for which lists are made at a time.
+    whole_rows
+        Whether a tap is a whole row of the kernel; else it is one pixel.
+    work_bytes
+        The size of a thread's work space, for lists and for copies of windows that cross an edge of the input.
+    """
 
     tile: PanelTile
     block: int
@@ -57,14 +69,15 @@ class ConvBlocking:
         list_bytes = (taps + 1) * tile.rows * 8
         copy_bytes = window.depth * 4 if whole_rows and crossing else 0
         row_bytes = window.channels * 4 * math.prod(window.stride)
-        less = 1 if window.whole is None else _LESS_FOR_TILES
+        divisor = 1 if window.whole is None else _LESS_FOR_TILES
         block = min(
             tile.block(window.depth, filters, row_bytes, target),
-            max(1, _LIST_BYTES // less // list_bytes),
-            max(1, _COPY_BYTES // less // max(1, copy_bytes * tile.rows)),
+            max(1, _LIST_BYTES // divisor // list_bytes),
+            max(1, _COPY_BYTES // divisor // max(1, copy_bytes * tile.rows)),
             -(-window.pixels // tile.rows),
         )
         pixels = block * tile.rows
+        # At most `crossing` windows of each output row that the block touches.
         copies = min(pixels, crossing * ((pixels - 2) // window.out[2] + 2)) if copy_bytes else 0
         return ConvBlocking(tile, block, whole_rows, -(-(block * list_bytes + copies * copy_bytes) // 64) * 64)
 
@@ -95,8 +108,10 @@ def _emit_window(
     e: Emitter, window: ConvWindow, weights: np.ndarray, bias: np.ndarray | None, source: Operand, result: Operand,
     steps: tuple[int, int, int, int], clamp: tuple[float, float] | None,
 ) -> None:  # fmt: skip
-    """Emit a convolution by address lists; `steps` are the bytes between batches, planes, rows and pixels of the
-    result.
+    """Emit a convolution by address lists.
+
+    `steps` are the bytes between batches, planes, rows and pixels of the result, which need not be dense: a phase of a
+    transposed convolution writes only some pixels.
     """
     cut, groups = ConvBlocking.of(window, e.target), window.groups
     width = cut.tile.width(e.target)
@@ -140,6 +155,7 @@ def _emit_window(
 
 
 def _result_steps(out: tuple[int, ...], filters: int) -> tuple[int, int, int, int]:
+    """Return the bytes between batches, planes, rows and pixels of a dense result."""
     pixel = filters * 4
     return math.prod(out) * pixel, out[1] * out[2] * pixel, out[2] * pixel, pixel
 
@@ -162,6 +178,7 @@ def _emit(step: Step, e: Emitter) -> None:
 
 
 def _as_product(window: ConvWindow, target: Target) -> MatrixProduct:
+    """Return a convolution without overlapping windows as the product of its pixels and its weights."""
     one = np.zeros(1, np.int64)
     left = Matrices(one, window.pixels, window.depth, window.depth, 1)
     right = Matrices(one, window.depth, window.filters, window.filters, 1)
@@ -189,6 +206,7 @@ def _effort(step: Step, axis: int, target: Target) -> Effort | None:
 
 
 def _emit_transposed(step: Step, e: Emitter) -> None:
+    """Emit a plain convolution for each phase of the stride, with the taps of the kernel that this phase uses."""
     source, result, weights = step.inputs[0], step.outputs[0], _weights(step).data
     assert source is not None
     assert weights is not None
@@ -201,6 +219,7 @@ def _emit_transposed(step: Step, e: Emitter) -> None:
     batch, plane, row, pixel = _result_steps(triple(result.dims[1:-1]), filters)
     stride = triple(step.params["stride"])
     for phase in phases(step):
+        # Without taps, a phase writes only the bias; its window then has a kernel of zeros.
         if all(phase.kernel_index):
             taps = plain[np.ix_(*phase.kernel_index)]
         else:

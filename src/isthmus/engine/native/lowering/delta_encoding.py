@@ -21,11 +21,12 @@ _TOGETHER = 4
 """The assumed number of instructions that one other instruction changes; there may be more."""
 
 Key = tuple[int, str]
+"""Kernel and label, which the instructions of one step have in common in all tiles."""
 
 
 @dataclass(frozen=True)
 class Instruction:
-    """One row of a table, with its words."""
+    """One row of a program's table, with its words in place of their index."""
 
     kernel: int
     words: tuple[int, ...]
@@ -35,7 +36,15 @@ class Instruction:
 
 @dataclass
 class _Change:
-    """An instruction that changes others: the key and the new words of each."""
+    """An instruction that changes others.
+
+    Attributes
+    ----------
+    wanted
+        For each changed instruction, all words that it has afterwards.
+    words
+        How many words change in all of them.
+    """
 
     wanted: dict[Key, tuple[int, ...]] = field(default_factory=dict)
     words: int = 0
@@ -43,7 +52,7 @@ class _Change:
 
 @dataclass(frozen=True)
 class Varied:
-    """A table and its words, in which some instructions change others."""
+    """The table, words and labels of a `Program` in which some instructions change others."""
 
     table: list[tuple[int, int, int]]
     words: list[int]
@@ -53,57 +62,63 @@ class Varied:
 def varied(instructions: Sequence[Instruction], kernels: dict[str, int]) -> Varied:
     """Return the table of instructions; `kernels` numbers their names, and the changing kernel is added to it."""
     repeat = {kernels.get(REPEAT, -1), kernels.get(PIPELINE, -1)}
-    places = _places(instructions, repeat)
+    places = _changing_words(instructions, repeat)
     rows = _with_changes(instructions, repeat, places)
     if any(isinstance(row, _Change) for row in rows):
         kernels.setdefault(VARY, len(kernels))
     return _laid_out(rows, kernels.get(VARY, -1), places)
 
 
-def _uses(instructions: Sequence[Instruction], repeat: Collection[int]) -> Iterator[Sequence[Instruction]]:
-    """Yield the instructions in order, those of a repetition together."""
+def _grouped(instructions: Sequence[Instruction], repeat: Collection[int]) -> Iterator[Sequence[Instruction]]:
+    """Yield the instructions in order, those of a repetition together; `repeat` has the repeating kernels' numbers."""
     at = 0
     while at < len(instructions):
+        # The first word of a repeating instruction is the number of those that it repeats.
         end = at + 1 + (instructions[at].words[0] if instructions[at].kernel in repeat else 0)
         yield instructions[at:end]
         at = end
 
 
-def _places(instructions: Sequence[Instruction], repeat: Collection[int]) -> dict[Key, tuple[int, ...]]:
+def _changing_words(instructions: Sequence[Instruction], repeat: Collection[int]) -> dict[Key, tuple[int, ...]]:
     """Return the indices of the words that change, for each instruction where that makes the program smaller."""
+    # The words of each instruction in the order of tiles, without immediate repetitions.
     forms: dict[Key, list[tuple[int, ...]]] = {}
     excluded: set[Key] = set()
-    for together in _uses(instructions, repeat):
-        here: dict[Key, tuple[int, ...]] = {}
+    for together in _grouped(instructions, repeat):
+        group: dict[Key, tuple[int, ...]] = {}
         for one in together:
             key = one.kernel, one.label
             # Within a repetition, no instruction between two others could change the second.
-            if one.kernel in repeat or here.setdefault(key, one.words) != one.words:
+            if one.kernel in repeat or group.setdefault(key, one.words) != one.words:
                 excluded.add(key)
-        for key, words in here.items():
+        for key, words in group.items():
             known = forms.setdefault(key, [])
             if not known or known[-1] != words:
                 known.append(words)
-    found: dict[Key, tuple[int, ...]] = {}
+    changing: dict[Key, tuple[int, ...]] = {}
     for key, known in forms.items():
         length = len(known[0])
         if key in excluded or len(known) < 2 or length > MAX_WORDS or any(len(words) != length for words in known):
             continue
         places = tuple(place for place in range(length) if len({words[place] for words in known}) > 1)
+        # A change costs two words, the new words and a part of a row; it saves all words of a form but the first.
         change = 8 * (2 + len(places)) + _A_ROW // _TOGETHER
         if len(places) <= MAX_LIST and len(known) * change < 8 * length * (len(set(known)) - 1):
-            found[key] = places
-    return found
+            changing[key] = places
+    return changing
 
 
 def _with_changes(
     instructions: Sequence[Instruction], repeat: Collection[int], places: dict[Key, tuple[int, ...]]
 ) -> list[Instruction | _Change]:
-    """Return the instructions with changes before them; one change serves as many instructions as it can precede."""
+    """Return the instructions with changes before them; one change serves as many instructions as it can precede.
+
+    It cannot precede an instruction that was used since, with the words that it had before.
+    """
     now: dict[Key, tuple[int, ...]] = {}
     rows: list[Instruction | _Change] = []
     change, used = _Change(), set[Key]()
-    for together in _uses(instructions, repeat):
+    for together in _grouped(instructions, repeat):
         for one in together:
             key = one.kernel, one.label
             if key not in places or now.get(key) == one.words:
@@ -120,6 +135,11 @@ def _with_changes(
 
 
 def _laid_out(rows: list[Instruction | _Change], vary: int, places: dict[Key, tuple[int, ...]]) -> Varied:
+    """Return the rows as a table: instructions with equal or changing words use those of the first one.
+
+    `vary` is the number of the changing kernel, `places` has the indices of the words that change.
+    """
+    # First the index of each instruction's words, since a change may refer to instructions after it; then the words.
     starts: dict[Key | tuple[int, tuple[int, ...]], int] = {}
     begins: list[int] = []
     end = 0

@@ -22,7 +22,17 @@ _SHORT_TILE, _A_SINGLE_ONE = 1.5, 2.7
 
 @dataclass(frozen=True)
 class Axis:
-    """One spatial axis of the window, with the bytes between elements in the input and the output."""
+    """One spatial axis of the window, with the words that the kernel has for it.
+
+    Parameters
+    ----------
+    size, out, kernel
+        The number of elements along it in the input, in the output and in the window.
+    pad
+        The number of zeros before the input.
+    step, out_step, weight_step
+        The bytes between neighbouring elements of the input, the output and the weights.
+    """
 
     size: int
     out: int
@@ -42,8 +52,9 @@ def is_depth_wise(window: ConvWindow) -> bool:
 
 
 def _axes(window: ConvWindow, target: Target) -> tuple[Axis, Axis]:
-    """Return the outer axis and the axis that tiles run along, which is the one with more to share."""
+    """Return the outer axis, and the inner one, along which a tile's outputs are neighbours (see `_is_upright`)."""
     pixel, padded = window.channels * 4, -(-window.channels // target.lanes) * target.lanes * 4
+    # For height and width: `step`, `out_step` and `weight_step`.
     steps = {1: (window.size[2] * pixel, window.out[2] * pixel, window.kernel[2] * padded), 2: (pixel, pixel, padded)}
     height, width = (
         Axis(
@@ -56,21 +67,25 @@ def _axes(window: ConvWindow, target: Target) -> tuple[Axis, Axis]:
 
 
 def _is_upright(window: ConvWindow) -> bool:
-    """Return whether tiles run along the height."""
+    """Return whether tiles run along the height: if rows are too short, or windows overlap only vertically."""
     _, rows, columns = window.whole or window.out
     return rows >= TILE and (columns < TILE or (window.kernel[2] == 1 and window.kernel[1] > 1))
 
 
-def _variant(axis: Axis, tiled: bool) -> str:
+def _variant(axis: Axis, part_of_image: bool) -> str:
+    """Return the kernel's variant for the axis that tiles run along: with the largest tile that fits, and, if there is
+    one, for this kernel width and stride.
+    """
     special = axis.dilation == 1 and (axis.kernel, axis.stride) in SPECIAL
-    # A whole image that is this narrow is small.
-    for tile in TILES if tiled else TILES[:1]:
+    # Short tiles are for narrow parts of large images. A whole image that is this narrow is small, so they do not pay.
+    for tile in TILES if part_of_image else TILES[:1]:
         if special and axis.out >= tile:
             return f"{tile}x{axis.kernel}s{axis.stride}"
     return f"{TILE if axis.out >= TILE else 1}"
 
 
 def _list_bytes(window: ConvWindow, target: Target) -> int:
+    """Return the size of a thread's list of addresses: those of the inputs of a tile, for each kernel row."""
     outer, inner = _axes(window, target)
     return -(-outer.kernel * (inner.kernel * TILE + TILE) * 8 // 64) * 64
 
@@ -81,7 +96,10 @@ def depth_wise_work(window: ConvWindow, target: Target, threads: int) -> int:
 
 
 def depth_wise_effort(window: ConvWindow, along_width: bool) -> Effort | None:
-    """Return the cost of tiles of a fused region that divide the axis along which the kernel's tiles run."""
+    """Return the cost of tiles of a fused region that divide the axis along which the kernel's tiles run.
+
+    It is None, in proportion to rows, if they divide the other axis. `along_width` says which one they divide.
+    """
     if _is_upright(window) == along_width:
         return None
 
@@ -96,7 +114,7 @@ def emit_depth_wise(
     e: Emitter, window: ConvWindow, weights: np.ndarray, bias: np.ndarray | None, source: Operand, result: Operand,
     clamp: tuple[float, float] | None,
 ) -> None:  # fmt: skip
-    """Emit the convolution."""
+    """Emit the convolution. The bias comes before the weights, and channels are padded to whole vectors."""
     channels, lanes = window.channels, e.target.lanes
     padded = -(-channels // lanes) * lanes
     packed = np.zeros((1 + window.kernel[1] * window.kernel[2], padded), np.float32)

@@ -11,9 +11,11 @@ from isthmus.prepare.geometry.layout import operand
 from isthmus.prepare.schedule import Step
 
 _MAX_PLACES = 1 << 31
+"""The kernel encodes a box and a class together in 32 bits."""
 
 
 def _work(step: Step, target: Target, threads: int) -> int:
+    """Return the size of the work space; the kernel's signature says what it holds."""
     count = operand(step, 0).dims[1]
     return 28 * count + 8 * (int(step.params["max_detections"]) + int(step.params["detections_per_class"]))
 

@@ -1,4 +1,4 @@
-"""The tools of lowerings: operand words for tensors, constants and work space, and instructions."""
+"""The tools of lowerings: operands for tensors, constants and work space, and instructions."""
 
 from __future__ import annotations
 
@@ -19,17 +19,21 @@ from isthmus.prepare.engine_model import Effort
 from isthmus.prepare.schedule import Place, Pool, Repeat, Step
 
 CONSTANT_ALIGNMENT = 64
+"""The alignment of constants that kernels read as vectors, in bytes."""
+
+
+# The defaults of a `Lowering`: no work space, nothing refused, cost in proportion to rows.
 
 
 def _no_work(step: Step, target: Target, threads: int) -> int:
     return 0
 
 
-def _nothing(step: Step) -> str | None:
+def _refuses_nothing(step: Step) -> str | None:
     return None
 
 
-def _in_proportion(step: Step, axis: int, target: Target) -> Effort | None:
+def _proportional_effort(step: Step, axis: int, target: Target) -> Effort | None:
     return None
 
 
@@ -42,23 +46,43 @@ class Lowering:
     emit
         Emits the instructions of a step that is not refused.
     work
-        The scratch that a step needs besides its tensors.
+        The bytes of scratch that a step needs besides its tensors if this many threads share it.
     refuses
         Why a step cannot be executed, or None. It depends on types, shapes, parameters and on which operands are
         constants, never on their contents.
     effort
-        The cost of tiles of a step, by their number of rows along an axis of its result: missing rows of a kernel's
-        tile cost as much as the others. None if the cost is proportional.
+        The cost of tiles of a step, by their number of rows along an axis of its result. It is not proportional if the
+        kernel computes several rows together: those that are missing in the last group cost as much as the others. None
+        if the cost is proportional.
     """
 
     emit: Callable[[Step, Emitter], None]
     work: Callable[[Step, Target, int], int] = _no_work
-    refuses: Callable[[Step], str | None] = _nothing
-    effort: Callable[[Step, int, Target], Effort | None] = _in_proportion
+    refuses: Callable[[Step], str | None] = _refuses_nothing
+    effort: Callable[[Step, int, Target], Effort | None] = _proportional_effort
 
 
 class Emitter:
-    """A collector of the instructions and constants of a program under construction."""
+    """A collector of the instructions and constants of a program under construction.
+
+    Parameters
+    ----------
+    threads
+        The number of threads for which work space is laid out.
+    places
+        The location of every tensor that is not a constant.
+    numerics
+        The rounding mode of 8-bit results (see `Schedule`).
+    by_tiles
+        Whether the program has fused regions, whose instructions then share words (see `delta_encoding`).
+
+    Attributes
+    ----------
+    kernels
+        The numbers of the kernels by name.
+    table, words, labels
+        As in `Program`.
+    """
 
     def __init__(
         self,
@@ -76,27 +100,35 @@ class Emitter:
         self.words: list[int] = []
         self.labels: list[str] = []
         self._places = dict(places)
+        # The constants in order, their total size, and the offset of each by its size and contents.
         self._chunks: list[np.ndarray] = []
         self._constant_bytes = 0
-        self._known: dict[tuple[int, bytes], int] = {}
+        self._constant_offsets: dict[tuple[int, bytes], int] = {}
         self._by_tiles = by_tiles
+        # The current step, the offset of its work space in scratch, and the shares of its instructions.
         self._step: Step | None = None
         self._work = 0
         self._shares = 1
+        # The current repetition: by how many bytes tensors advance, the cursor for each pool and stride, the index of
+        # the repeating instruction, the first instruction of each repeated step; and, if it is pipelined, the cursor of
+        # the threads' arenas with the begin and end of the first arena in scratch.
         self._advances: Mapping[Tensor, int] = {}
         self._cursors: dict[tuple[int, int], int] = {}
         self._repeat = 0
+        self._first_instructions: list[int] = []
         self._arena: tuple[int, int, int] | None = None
-        self._begun: list[int] = []
 
     def begin(self, step: Step, work_offset: int, shares: int = 1) -> None:
-        """Start a step's instructions, with the offset of its work space in scratch and its number of threads."""
+        """Start a step's instructions, each in this many shares; its work space is at `work_offset` in scratch."""
         self._step, self._work, self._shares = step, work_offset, shares
-        self._begun.append(len(self.table))
+        self._first_instructions.append(len(self.table))
 
     def begin_repeat(self, repeat: Repeat, first_cursor: int) -> None:
-        """Repeat the instructions up to `end_repeat`, with tensors that advance each time."""
-        self._advances, self._repeat, self._begun = repeat.advances, len(self.table), []
+        """Repeat the instructions up to `end_repeat`, with tensors that advance each time.
+
+        The number of instructions and the lead are not known yet; `end_repeat` writes them.
+        """
+        self._advances, self._repeat, self._first_instructions = repeat.advances, len(self.table), []
         moves = dict.fromkeys((self._places[tensor].pool, stride) for tensor, stride in repeat.advances.items())
         lists = {"pools": [pool for pool, _ in moves], "strides": [stride for _, stride in moves]}
         self._step, self._shares = None, repeat.threads
@@ -106,25 +138,28 @@ class Emitter:
             offset, bytes_ = repeat.arena
             # One thread runs an iteration, so its instructions and work space are laid out for one thread.
             self._arena, self.threads = (first_cursor, offset, offset + bytes_), 1
-            own = {"arena_bytes": bytes_, "lead": 0}
-            self.emit(PIPELINE, instructions=1, times=repeat.times, first_cursor=first_cursor, **own, **lists)
+            pipelining = {"arena_bytes": bytes_, "lead": 0}
+            self.emit(PIPELINE, instructions=1, times=repeat.times, first_cursor=first_cursor, **pipelining, **lists)
             first_cursor += 1
         self._cursors = {move: first_cursor + number for number, move in enumerate(moves)}
 
     def end_repeat(self, repeat: Repeat) -> None:
-        """End the repetition."""
+        """End the repetition: write how many instructions it repeats, and how far iterations must stay apart."""
         number, begin, _ = self.table[self._repeat]
-        ends = [*self._begun[1:], len(self.table)]
+        ends = [*self._first_instructions[1:], len(self.table)]
         signature, instructions = KERNELS[list(self.kernels)[number]], len(self.table) - self._repeat - 1
         self.words[begin + signature.place.instructions] = instructions
         if self._arena is not None:
-            lead = max(ends[after] - 1 - self._begun[step] for step, after in enumerate(repeat.awaited))
+            # A step waits until the iteration before has executed the last instruction of the step that it awaits.
+            lead = max(
+                ends[after] - 1 - self._first_instructions[step] for step, after in enumerate(repeat.awaited)
+            )
             self.words[begin + signature.place.lead] = min(lead, instructions)
             self.threads = repeat.threads
         self._advances, self._cursors, self._arena = {}, {}, None
 
     def end(self) -> None:
-        """Let instructions of tiles share words."""
+        """Let the instructions of one step in several tiles share words, after all were emitted."""
         if not self._by_tiles:
             return
         starts = sorted({begin for _, begin, _ in self.table})
@@ -133,8 +168,8 @@ class Emitter:
             Instruction(kernel, tuple(self.words[begin : ends[begin]]), shares, label)
             for (kernel, begin, shares), label in zip(self.table, self.labels, strict=True)
         ]
-        found = varied(instructions, self.kernels)
-        self.table, self.words, self.labels = found.table, found.words, found.labels
+        shared = varied(instructions, self.kernels)
+        self.table, self.words, self.labels = shared.table, shared.words, shared.labels
 
     @contextmanager
     def nested(self, step: Step, offset: int) -> Iterator[None]:
@@ -159,7 +194,7 @@ class Emitter:
         self.words += encoded
 
     def at(self, tensor: Tensor | None, offset: int = 0) -> Operand:
-        """Return the operand word of a tensor (plus a byte offset), or of an absent one."""
+        """Return the operand of a tensor, or of a byte offset in it; `ABSENT` for None."""
         if tensor is None:
             return ABSENT
         if tensor.is_static:
@@ -168,11 +203,11 @@ class Emitter:
         place = self._places[tensor]
         stride = self._advances.get(tensor)
         if stride is None:
-            return self._in_lane(place, offset)
+            return self._operand_at(place, offset)
         return Operand.at(self._cursors[place.pool, stride], place.offset + offset)
 
-    def _in_lane(self, place: Place, offset: int) -> Operand:
-        """Return the operand word of a location that does not advance, which may be in each thread's arena."""
+    def _operand_at(self, place: Place, offset: int) -> Operand:
+        """Return the operand of a location that does not advance; in the threads' arenas it is relative to a cursor."""
         if self._arena is not None and place.pool == Pool.SCRATCH:
             cursor, low, high = self._arena
             if low <= place.offset < high:
@@ -180,19 +215,19 @@ class Emitter:
         return Operand.at(place.pool, place.offset + offset)
 
     def constant(self, array: np.ndarray, alignment: int = CONSTANT_ALIGNMENT) -> Operand:
-        """Return the operand word of a constant; equal contents are stored once."""
+        """Return the operand of a constant; equal contents are stored once."""
         content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         key = (content.size, content.tobytes())
-        if key not in self._known:
-            self._known[key] = self._constant_bytes
+        if key not in self._constant_offsets:
+            self._constant_offsets[key] = self._constant_bytes
             padded = -(-content.size // alignment) * alignment
             self._chunks.append(np.concatenate([content, np.zeros(padded - content.size, np.uint8)]))
             self._constant_bytes += padded
-        return Operand.at(Pool.CONSTANT, self._known[key])
+        return Operand.at(Pool.CONSTANT, self._constant_offsets[key])
 
     def work(self, offset: int = 0) -> Operand:
-        """Return the operand word of the step's work space."""
-        return self._in_lane(Place(Pool.SCRATCH, self._work), offset)
+        """Return the operand of the step's work space, or of a byte offset in it."""
+        return self._operand_at(Place(Pool.SCRATCH, self._work), offset)
 
     def constants(self) -> np.ndarray:
         """Return all constants in one array."""

@@ -27,7 +27,11 @@ def pair(step: Step, name: str) -> tuple[int, int]:
 
 
 def signed_result(step: Step, output: Tensor) -> dict[str, int]:
-    """Return zero point, least and most of a result as signed bytes, and the flip that makes its own bytes of those."""
+    """Return the words `zero`, `least`, `most` and `flip` of instructions with 8-bit results.
+
+    Kernels compute results as signed bytes: `zero` is their zero point, `least` and `most` limit them. `flip` is 128 if
+    the result is unsigned; flipping that bit of the signed byte gives the unsigned one.
+    """
     shift = 0 if output.dtype is DataType.SFIXED_POINT_8 else 128
     least, most = stored_limits(step, output)
     zero = quantization_of(output).zero_point - shift
@@ -55,20 +59,20 @@ def without_zero_points(weights: Tensor) -> np.ndarray:
 def byte_parts(numbers: np.ndarray) -> list[np.ndarray]:
     """Split integers into signed bytes that add up to them: one array if they fit, else several."""
     parts: list[np.ndarray] = []
-    rest = numbers
-    while not parts or rest.any():
-        parts.append(np.clip(rest, -128, 127).astype(np.int8))
-        rest = rest - parts[-1]
+    remainder = numbers
+    while not parts or remainder.any():
+        parts.append(np.clip(remainder, -128, 127).astype(np.int8))
+        remainder = remainder - parts[-1]
     return parts
 
 
 def weight_scales(weights: Tensor, columns: int) -> np.ndarray:
-    """Return the scale of each column of results."""
+    """Return the scale of the weights for each column of results: one for all, or one each."""
     return np.broadcast_to(np.array(quantization_of(weights).scales, np.float32), (columns,))
 
 
 def _units(x: Tensor, weights: Tensor, columns: int) -> np.ndarray:
-    """Return the real value of one unit of the sums, for each column of results."""
+    """Return the real value of 1 in the integer sums of a product, for each column of results."""
     return quantization_of(x).scale * weight_scales(weights, columns).astype(np.float64)
 
 
@@ -81,7 +85,7 @@ def _is_in_reals(bias: Tensor, units: np.ndarray) -> bool:
 
 
 def bias_of(step: Step, columns: int) -> np.ndarray:
-    """Return the bias of a product in units of its sums."""
+    """Return the bias of a product as integers in units of its sums (see `_units`); zeros if it has none."""
     bias, x, weights = (step.inputs[i] if len(step.inputs) > i else None for i in (2, 0, 1))
     if bias is None:
         return np.zeros(columns, np.int64)
@@ -104,12 +108,14 @@ def _rounded(bias: Tensor, units: np.ndarray) -> np.ndarray:
 def sums_fit(step: Step, columns: int, depth: int) -> bool:
     """Return whether the scaled sums of a product fit 32 bits, so that rounding them cannot overflow.
 
-    The sums themselves wrap around, as in other runtimes: biases of channels that hardly vary may be enormous.
+    `depth` is the number of products in a sum. The sums themselves wrap around, as in other runtimes: biases of
+    channels that hardly vary may be enormous.
     """
     x, weights = step.inputs[0], step.inputs[1]
     assert x is not None
     assert weights is not None
     scales = quantization_of(x).scale * weight_scales(weights, columns) / quantization_of(step.outputs[0]).scale
+    # The largest magnitude of a weight without its zero point.
     widest = 128 if centred_weights(weights) is not None else 255
     largest = np.minimum(depth * 255 * widest + np.abs(bias_of(step, columns)), 1 << 31)
     return bool((largest * scales < (1 << 31) - 256).all())
@@ -125,6 +131,7 @@ def bias_fits(step: Step, columns: int) -> bool:
     units = _units(x, weights, columns)
     if not _is_in_reals(bias, units):
         return True
+    # A bias rounded to units is off by at most half a unit.
     fine = units <= quantization_of(step.outputs[0]).scale
     return bool((fine & (np.abs(_rounded(bias, units)) < 1 << 31)).all())
 
@@ -147,13 +154,20 @@ def nearest(reals: np.ndarray, output: Tensor) -> np.ndarray:
 
 
 def emit_lookup(e: Emitter, source: Tensor, target: Operand, stored: np.ndarray, step: Step, output: Tensor) -> None:
-    """Map each byte of `source` to the stored value in its row of a table, limited like the output."""
+    """Map each byte of `source` to one of the 256 values `stored`, limited as the step limits its output.
+
+    The result is at `target`, in the type of `output`.
+    """
     table = np.clip(stored, *stored_limits(step, output)).astype(output.dtype.numpy)
     e.emit("quantized_elementwise:lookup", x=e.at(source), y=target, count=source.elements, table=e.constant(table))
 
 
 def _scales(tensor: Tensor) -> tuple[int, int, int, np.ndarray, np.ndarray]:
-    """Return the outer, axis and inner extents around a tensor's scales, the scales and the zero points."""
+    """Return how a tensor's scales apply to its elements, and the scales and the zero points.
+
+    The first three numbers are the elements before, along and after the axis that has a scale for each position. If one
+    scale is for all, they are 1, 1 and the number of elements.
+    """
     quantization = quantization_of(tensor)
     scales = np.array(quantization.scales, np.float32)
     zeros = -np.array(quantization.offsets, np.int64).astype(np.int32)

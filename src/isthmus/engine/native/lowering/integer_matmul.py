@@ -23,6 +23,7 @@ def _zero_points(step: Step, index: int, e: Emitter) -> tuple[Operand, int]:
 
 
 def _batch_strides(tensor: Tensor, batch: tuple[int, ...]) -> list[int]:
+    """Return the bytes between a tensor's matrices along each dimension of the batch; 0 where it is broadcast."""
     own = (1,) * (len(batch) + 2 - tensor.rank) + tensor.dims
     strides = dense_strides(own)[: len(batch)]
     return [0 if size == 1 else stride for size, stride in zip(own, strides, strict=False)]

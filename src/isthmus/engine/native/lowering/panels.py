@@ -12,11 +12,14 @@ import numpy as np
 
 from isthmus.engine.native.target import Target
 
+# Bytes of the caches for: a small packed matrix, the rows that it is multiplied by, a part of a panel, and the rows that
+# a large packed matrix is multiplied by.
 _L1_SHARE = 24 << 10
 _L1_ROWS = 8 << 10
 _L1_PANEL = 40 << 10
 _L2_SHARE = 512 << 10
 _LATENCY = 4
+"""The cycles until a product can be added to; a tile with fewer products waits for them."""
 
 
 @dataclass(frozen=True)
@@ -47,23 +50,26 @@ class PanelTile:
         """Return how many tiles to multiply by one panel before the next panel.
 
         If all panels fit the L1 cache, it is few enough that the rows fit too; else as many as fit the L2 cache.
+        `row_bytes` is the size of a row of the left matrix.
         """
         few = self.matrix_bytes(depth, columns, target) <= _L1_SHARE
         return max(1, (_L1_ROWS if few else _L2_SHARE) // max(1, self.rows * row_bytes))
 
     def depth_block(self, depth: int, piece: int, target: Target) -> int:
-        """Return how many pieces of the depth to sum at a time, so that this part of a panel stays in the L1 cache."""
-        whole = -(-depth // piece)
+        """Return how many pieces of the depth to sum at a time, so that this part of a panel stays in the L1 cache.
+
+        `piece` is the depth that cannot be divided: 1, or the channels of a tap.
+        """
+        pieces = -(-depth // piece)
         fitting = max(1, _L1_PANEL // (piece * self.width(target) * 4))
         # Even parts: storing and loading the sums of a short last part costs as much as for a full one.
-        return -(-whole // -(-whole // fitting))
-
+        return -(-pieces // -(-pieces // fitting))
 
     def effort(self, rows: np.ndarray) -> np.ndarray:
         """Return how many rows are computed for this many rows: the last ones take half a tile or a whole one."""
         half = max(1, self.rows // 2)
-        rest = rows % self.rows
-        return rows - rest + np.where(rest > half, self.rows, np.where(rest > 0, half, 0))
+        last = rows % self.rows
+        return rows - last + np.where(last > half, self.rows, np.where(last > 0, half, 0))
 
 
 _TILES: dict[int, tuple[PanelTile, ...]] = {
@@ -73,6 +79,7 @@ _TILES: dict[int, tuple[PanelTile, ...]] = {
 }
 """Tiles by the size of a vector register in bytes, preferred ones first."""
 _FEW_REGISTERS = (PanelTile(4, 2), PanelTile(8, 1))
+"""Tiles for x86 with 128-bit vectors, which has only 16 registers."""
 
 
 def choose_tile(rows: int, columns: int, target: Target) -> PanelTile:
@@ -81,10 +88,14 @@ def choose_tile(rows: int, columns: int, target: Target) -> PanelTile:
     vectors = -(-columns // target.lanes)
 
     def cost(tile: PanelTile) -> float:
-        whole, rest = divmod(rows, tile.rows)
+        """Return an estimate of the cycles for each unit of depth: two products or two loads per cycle.
+
+        All rows but the last few are in full tiles; the last ones take half a tile or a full one.
+        """
+        full, last = divmod(rows, tile.rows)
         half = max(1, tile.rows // 2)
-        heights = [tile.rows] * min(whole, 1) + ([half if rest <= half else tile.rows] if rest else [])
-        counts = [whole] * min(whole, 1) + ([1] if rest else [])
+        heights = [tile.rows] * min(full, 1) + ([half if last <= half else tile.rows] if last else [])
+        counts = [full] * min(full, 1) + ([1] if last else [])
         steps = 0.0
         for height, count in zip(heights, counts, strict=True):
             products, loads = height * tile.vectors, height + tile.vectors

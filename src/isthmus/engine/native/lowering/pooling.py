@@ -13,6 +13,7 @@ from isthmus.prepare.schedule import Step
 
 
 def _emit_pool(step: Step, e: Emitter, name: str) -> None:
+    """Emit a pooling by `name`: max, avg or l2."""
     if step.part is not None and step.part.pixels:
         emit_mean_of_tile(step, e)
         return
@@ -40,6 +41,7 @@ def _refuses_pool(step: Step, name: str) -> str | None:
 
 
 def _emit_global(step: Step, e: Emitter, w: ConvWindow, function: str, kind: str) -> None:
+    """Emit the pooling of a whole image as a reduction of its pixels."""
     area, pixel_bytes = prod(w.size), w.channels * operand(step).dtype.itemsize
     e.emit(
         f"reduction:columns.{function}_{kind}", output=e.at(step.outputs[0]), x=e.at(operand(step)),

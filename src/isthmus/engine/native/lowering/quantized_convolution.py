@@ -39,8 +39,8 @@ from isthmus.prepare.schedule import Step
 
 
 def _form(x: Tensor, target: Target) -> int:
-    """Return the number of the form into which the kernel converts rows for the target; 0 if no conversion is
-    needed.
+    """Return how the kernel converts elements of rows for the target: 0 not at all, 2 by flipping the sign bit, 3 and 4
+    to 16 bits from signed and from unsigned bytes.
     """
     signed, wanted = x.dtype is DataType.SFIXED_POINT_8, ROW_FORMS[target.dot]
     if wanted == "s16":
@@ -58,7 +58,7 @@ def _origin(x: Tensor, target: Target) -> int:
 
 
 def work_of(step: Step, target: Target, threads: int) -> int:
-    """Return the scratch for rows that cannot be read in place."""
+    """Return the bytes of scratch for rows that cannot be read in place."""
     return cut(product_of(step), _form(operand(step, 0), target), target, threads).work_bytes * threads
 
 
@@ -66,6 +66,7 @@ def effort(step: Step, axis: int, target: Target) -> Effort | None:
     """Return the cost of tiles: kernel tiles run along image rows, or along all pixels if windows are single pixels."""
     product = product_of(step)
     tiles = tiles_like(cut(product, _form(operand(step, 0), target), target, 1).vectors, target)
+    # The results of a kernel tile's row that one row of the divided axis has.
     if product.rows == 1:
         along = product.out_width // step.outputs[0].dims[axis]
     elif axis == step.outputs[0].rank - 2:
@@ -85,7 +86,7 @@ def emit(step: Step, e: Emitter) -> None:
     matrix, bias = matrix_of(step, product, without_zero_points(operand(step, 1))), bias_of(step, total)
     parts = byte_parts(matrix) if plan.size == 1 else [matrix]
     matrix, taps = np.concatenate(parts), product.taps * len(parts)
-    places = e.constant(np.tile(offsets(product, plan), len(parts)))
+    tap_offsets = e.constant(np.tile(offsets(product, plan), len(parts)))
     columns = plan.vectors * e.target.lanes
     panel_bytes = columns * (8 + 4 * taps * plan.groups)
     # Threads divide columns rather than rows if the weights are the larger operand.
@@ -99,14 +100,14 @@ def emit(step: Step, e: Emitter) -> None:
             f"quantized_convolution:convolve.{plan.rows}x{plan.vectors}",
             x=e.at(x, group * product.channels), y=e.at(output, group * product.columns),
             weights=e.constant(panels(weights, heads, columns, e.target.lanes, 4 // plan.size)),
-            offsets=places, work=e.work(), work_bytes=plan.work_bytes,
+            offsets=tap_offsets, work=e.work(), work_bytes=plan.work_bytes,
             **geometry_words(product, plan, taps, panel_bytes), padding=origin & 0xFF, input_zero=qx.zero_point,
             **signed_result(step, output), few_rows=favour_columns,
         )  # fmt: skip
 
 
 def _covers_weights(step: Step, *column_axes: int | None) -> bool:
-    """Return whether a step multiplies bytes by constant bytes, scaled by tensor or along one of the axes.
+    """Return whether a step multiplies bytes by constant bytes, which have one scale or one along one of these axes.
 
     Steps without elements are left to the lowering through float, which knows whether there is nothing to do.
     """

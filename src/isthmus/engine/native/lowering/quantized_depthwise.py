@@ -1,4 +1,8 @@
-"""Lowering of 8-bit depthwise convolutions: channels are divided into blocks, weights packed in groups of rows."""
+"""Lowering of 8-bit depthwise convolutions: channels are divided into blocks, weights packed in groups of rows.
+
+A dot product adds up a group: bytes of one channel and column from neighbouring rows. The kernel first collects the
+groups of input rows in work space.
+"""
 
 from __future__ import annotations
 
@@ -24,18 +28,22 @@ from isthmus.prepare.geometry.layout import operand
 from isthmus.prepare.schedule import Step
 
 _L1_SHARE = 24 << 10
+"""The share of the L1 cache for groups, in bytes."""
 _L1_SHARE_OF_TILE = 12 << 10
 """The share of the L1 cache for tiles of a fused region: smaller, because little memory should be alive there."""
 _MAX_OUTPUTS = 4
+"""The number of neighbouring results of a row that the kernel computes in one tile."""
 _MIN_WIDTH = 16
+"""The channels of the narrowest block."""
 _MAX_GROUPS = 64
+"""The largest number of input channels with several filters each, since each channel is an instruction of its own."""
 
 _GROUPING = 0.3
 """The time for grouping the bytes of rows, relative to computing the rows."""
 
 
 @dataclass(frozen=True)
-class _Cut:
+class _Blocking:
     """The blocking of a convolution for a target.
 
     Parameters
@@ -43,15 +51,19 @@ class _Cut:
     group_rows
         The number of input rows in a group.
     row_groups
-        The number of groups above each other.
+        The number of groups above each other, for all rows of the kernel.
     together
         The number of output rows that share groups.
     needed_rows
         The number of input rows under those output rows.
+    span
+        The number of input columns under a result.
     segment
         The number of results of a row that are computed together.
     pitch
         The columns of work space for a row of groups.
+    work_bytes
+        The size of a thread's work space.
     """
 
     group_rows: int
@@ -64,22 +76,25 @@ class _Cut:
     work_bytes: int
 
 
-def _cut(step: Step, target: Target) -> _Cut:
+def _cut(step: Step, target: Target) -> _Blocking:
     kernel_h, kernel_w = operand(step, 1).dims[:2]
     (stride_h, stride_w), (dilation_h, dilation_w) = pair(step, "stride"), pair(step, "dilation")
     group_rows = 2 if target.dot == "none" else 4
     row_groups = -(-kernel_h // group_rows)
+    # Groups may have more rows than the kernel. The rest serves output rows further down.
     together = 1 if dilation_h > 1 else (group_rows * row_groups - kernel_h) // stride_h + 1
     needed_rows = (together - 1) * stride_h + kernel_h
     span = (kernel_w - 1) * dilation_w + 1
     column_bytes = 4 * target.vector_bytes
     out_width = step.outputs[0].dims[2]
     share = _L1_SHARE if step.part is None else _L1_SHARE_OF_TILE
+    # The results of a row whose groups fit that share.
     wanted = share // (column_bytes * row_groups * stride_w)
     segment = min(max(wanted // _MAX_OUTPUTS, 2) * _MAX_OUTPUTS, out_width)
     # Tiles also read the columns of missing results.
     pitch = (-(-segment // _MAX_OUTPUTS) * _MAX_OUTPUTS - 1) * stride_w + span
-    return _Cut(group_rows, row_groups, together, needed_rows, span, segment, pitch, row_groups * pitch * column_bytes)
+    work_bytes = row_groups * pitch * column_bytes
+    return _Blocking(group_rows, row_groups, together, needed_rows, span, segment, pitch, work_bytes)
 
 
 def _multiplies_channels(step: Step) -> bool:
@@ -94,7 +109,10 @@ def _work(step: Step, target: Target, threads: int) -> int:
 
 
 def _blocks(channels: int, lanes: int) -> list[tuple[int, int, int]]:
-    """Return first channel, width and kind of each block. The last block may overlap an earlier one."""
+    """Return first channel, width and kind (see `block_kinds`) of each block, the widest blocks first.
+
+    The last block may overlap an earlier one, which then computes the same results.
+    """
     widths = block_kinds(lanes)
     if channels < _MIN_WIDTH:
         return [(0, _MIN_WIDTH, len(widths))]
@@ -108,12 +126,13 @@ def _blocks(channels: int, lanes: int) -> list[tuple[int, int, int]]:
     return blocks
 
 
-def _grouped(weights: np.ndarray, cut: _Cut, stride_h: int) -> np.ndarray:
+def _grouped(weights: np.ndarray, cut: _Blocking, stride_h: int) -> np.ndarray:
     """Arrange weights as [rows together, row groups, kernel width, channels, rows of a group]."""
     kernel_h, kernel_w, channels = weights.shape
+    # An output row reads the shared groups from its own first row on; its weights for other rows are zero.
     result = np.zeros((cut.together, cut.row_groups * cut.group_rows, kernel_w, channels), weights.dtype)
-    for u in range(cut.together):
-        result[u, u * stride_h : u * stride_h + kernel_h] = weights
+    for row in range(cut.together):
+        result[row, row * stride_h : row * stride_h + kernel_h] = weights
     shaped = result.reshape(cut.together, cut.row_groups, cut.group_rows, kernel_w, channels)
     return shaped.transpose(0, 1, 3, 4, 2)
 
@@ -136,6 +155,7 @@ def _emit(step: Step, e: Emitter) -> None:
     (top, _), (left, _) = np.asarray(step.params["pad_amount"]).reshape(2, 2).tolist()
     cut = _cut(step, e.target)
     signed, wants_signed = x.dtype is DataType.SFIXED_POINT_8, e.target.dot == "sdot"
+    # The element that means 0, in the form in which the target multiplies it. The bias includes its products.
     origin = qx.zero_point + (0 if signed == wants_signed else 128 if signed else -128)
     centred = without_zero_points(weights).reshape(kernel_h, kernel_w, channels)
     bias = bias_of(step, channels) - origin * centred.sum((0, 1), dtype=np.int64)
@@ -143,9 +163,11 @@ def _emit(step: Step, e: Emitter) -> None:
     # Nine-bit weights are the sum of two bytes; each step then occurs twice (see `quantized_convolution`).
     pieces = byte_parts(centred) if cut.group_rows == 4 else [centred]
     grouped = np.concatenate([_grouped(piece, cut, stride[0]) for piece in pieces], axis=1)
+    # The packed blocks, the row of each in the table, and their size so far.
     parts, table, packed = [], [], 0
     for start, block, kind in _blocks(channels, e.target.lanes):
         order = start + _order(block)
+        # With fewer channels than a block has, the others repeat the last one with weights of zero.
         exists = order < channels
         order = np.minimum(order, channels - 1)
         head = np.stack([bias[order].astype(np.int32), scales[order].astype(np.float32).view(np.int32)])
@@ -190,6 +212,7 @@ def _emit(step: Step, e: Emitter) -> None:
 
 
 def _covers(step: Step) -> bool:
+    """Return whether the 8-bit kernels support a step."""
     few = operand(step, 0).dims[3] <= _MAX_GROUPS
     return quantized_convolution.covers_convolution(step) and (few or not _multiplies_channels(step))
 

@@ -31,16 +31,21 @@ from isthmus.prepare.geometry.layout import operand
 from isthmus.prepare.schedule import Step
 
 _SCALING_BYTES = 8
+"""The size of what a quantized row is scaled by: its scale (f32) and the value that means 0 (i32)."""
 
 
 @dataclass(frozen=True)
-class _Cut:
+class _HybridBlocking:
     """The blocking of a hybrid product.
 
     Parameters
     ----------
     product
         The product; its extents along a pixel are bytes of quantized elements.
+    plan
+        The blocking of the product.
+    size
+        The size in bytes of a quantized element.
     ranges, length
         The number of rows that are quantized by their own range, and the elements of each.
     pitch
@@ -48,7 +53,7 @@ class _Cut:
     scaling
         The offset of the rows' scales in work space.
     staging
-        The offset of the threads' work space.
+        The offset of the threads' own work space, in which the product copies rows.
     """
 
     product: QuantizedProduct
@@ -69,9 +74,10 @@ def is_product_of_rows(step: Step) -> bool:
     return product.kernel == product.stride == (1, 1) and product.stays_inside
 
 
-def _cut(step: Step, target: Target, threads: int) -> _Cut:
+def _cut(step: Step, target: Target, threads: int) -> _HybridBlocking:
     x, product = operand(step, 0), product_of(step)
     size = 2 if ROW_FORMS[target.dot] == "s16" else 1
+    # Either each pixel is a row with a range of its own, padded to whole groups of four bytes; or each image is.
     if is_product_of_rows(step):
         ranges, pitch = product.width, -(-product.pixel * size // 4) * 4
         channels = pitch if product.groups == 1 else product.channels * size
@@ -82,20 +88,20 @@ def _cut(step: Step, target: Target, threads: int) -> _Cut:
     scaling = -(-ranges * pitch // 64) * 64
     staging = scaling + -(-ranges * _SCALING_BYTES // 64) * 64
     plan = cut(product, 0, target, threads)
-    return _Cut(product, plan, size, ranges, x.elements // ranges, pitch, scaling, staging)
+    return _HybridBlocking(product, plan, size, ranges, x.elements // ranges, pitch, scaling, staging)
 
 
 def _work(step: Step, target: Target, threads: int) -> int:
-    made = _cut(step, target, threads)
-    return made.staging + made.plan.work_bytes * threads
+    blocking = _cut(step, target, threads)
+    return blocking.staging + blocking.plan.work_bytes * threads
 
 
 def _emit(step: Step, e: Emitter) -> None:
-    output, made = step.outputs[0], _cut(step, e.target, e.threads)
-    product, plan, form = made.product, made.plan, ROW_FORMS[e.target.dot]
+    output, blocking = step.outputs[0], _cut(step, e.target, e.threads)
+    product, plan, form = blocking.product, blocking.plan, ROW_FORMS[e.target.dot]
     e.emit(
-        f"quantized_hybrid:quantize_rows.{form}", x=e.at(operand(step, 0)), rows=made.ranges, length=made.length,
-        y=e.work(), pitch=made.pitch, scaling=e.work(made.scaling),
+        f"quantized_hybrid:quantize_rows.{form}", x=e.at(operand(step, 0)), rows=blocking.ranges,
+        length=blocking.length, y=e.work(), pitch=blocking.pitch, scaling=e.work(blocking.scaling),
     )  # fmt: skip
     total = product.columns * product.groups
     matrix = matrix_of(step, product, without_zero_points(operand(step, 1)))
@@ -115,11 +121,11 @@ def _emit(step: Step, e: Emitter) -> None:
         e.emit(
             f"quantized_convolution:convolve_to_float.{plan.rows}x{plan.vectors}",
             x=e.work(group * product.channels), y=e.at(output, 4 * group * product.columns),
-            weights=e.constant(panels(weights, heads, columns, e.target.lanes, 4 // made.size)),
-            offsets=e.constant(offsets(product, plan)), work=e.work(made.staging), work_bytes=plan.work_bytes,
+            weights=e.constant(panels(weights, heads, columns, e.target.lanes, 4 // blocking.size)),
+            offsets=e.constant(offsets(product, plan)), work=e.work(blocking.staging), work_bytes=plan.work_bytes,
             **geometry_words(out_product, plan, product.taps, panel_bytes),
             padding=int(form != "s16"), input_zero=0, zero=0, least=least, most=most, flip=0,
-            few_rows=int(matrix.size > made.ranges * made.length), scaling=e.work(made.scaling),
+            few_rows=int(matrix.size > blocking.ranges * blocking.length), scaling=e.work(blocking.scaling),
             image_step=0 if by_row else _SCALING_BYTES, result_step=_SCALING_BYTES if by_row else 0,
         )  # fmt: skip
 

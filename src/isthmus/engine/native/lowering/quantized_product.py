@@ -20,24 +20,37 @@ _TILES = {
 }
 """Rows by vectors of results that a tile keeps in registers, by the target's number of lanes."""
 _LATENCY = 5
+"""The cycles until a dot product can be added to; a tile with fewer products waits for them."""
 _FEW_ROWS = 3
 _L1_SHARE = 16 << 10
+"""The share of the L1 cache for the input rows under a segment, in bytes."""
 _L1_SHARE_OF_TILE = 8 << 10
 """The share of the L1 cache for tiles of a fused region: smaller, because little memory should be alive there."""
 ROW_FORMS = {"vnni": "u8", "avxvnni": "u8", "sdot": "s8", "none": "s16"}
-"""The form of elements that each kind of dot product needs; for 16-bit ones the zero point is subtracted."""
+"""The type of elements that each kind of dot product multiplies; of 16-bit ones the zero point is subtracted."""
 
 
 @dataclass(frozen=True)
 class QuantizedProduct:
-    """A convolution, or a matrix product expressed as one; extents are of one group of channels.
+    """A convolution, or a matrix product expressed as one: a row of the left matrix is a pixel.
 
     Parameters
     ----------
     rows
         The number of image rows of results, over all images.
+    height, width, out_height, out_width
+        The size of an image of inputs and of results, in pixels.
     pixel, out_pixel
-        The number of bytes between neighbouring pixels.
+        The number of elements between neighbouring pixels of inputs and of results, which are bytes unless `in_bytes`
+        was applied.
+    channels, columns
+        The number of input channels and of filters in one group.
+    kernel, stride, dilation
+        Pairs for height and width.
+    top, left
+        The rows and columns of padding.
+    groups
+        The number of groups of channels.
     whole_width
         For a tile of a fused region, the output width of the whole step, which determines the kernel's tile; else 0.
     """
@@ -115,22 +128,30 @@ def product_of(step: Step) -> QuantizedProduct:
 
 
 def in_bytes(product: QuantizedProduct, size: int) -> QuantizedProduct:
-    """Return the same product with elements of another size: extents along a pixel count bytes."""
+    """Return the product for input elements of `size` bytes, with `pixel` and `channels` in bytes."""
     return replace(product, pixel=product.pixel * size, channels=product.channels * size)
 
 
 @dataclass(frozen=True)
 class ProductBlocking:
-    """The blocking of a product for a target: the tile, how rows are read, the segment, and derived sizes.
+    """The blocking of a product for a target.
 
     Parameters
     ----------
+    rows, vectors
+        The tile: results of a row (pixels) by vectors of columns.
     staged
         0 to read rows in place, else the number of the form into which they are copied.
     size
         The size in bytes of an element as it is multiplied.
     groups
         The number of groups of four bytes in a tap.
+    segment
+        The number of results of a row that are computed before the next ones; their input is copied at a time.
+    pitch
+        The number of bytes between copied rows.
+    work_bytes
+        The size of a thread's work space, which holds the copied rows.
     """
 
     rows: int
@@ -149,24 +170,32 @@ def tiles_like(vectors: int, target: Target) -> list[int]:
 
 
 def _tile(product: QuantizedProduct, groups: int, target: Target) -> tuple[int, int]:
-    """Return the fastest tile for a product. Weights of a fused region's tile are packed as for the whole step."""
+    """Return rows and vectors of the fastest tile for a product; `groups` is the number of groups in a tap.
+
+    Weights of a fused region's tile are packed as for the whole step, so only the number of rows may differ.
+    """
     vectors = -(-product.columns // target.lanes)
 
     def cost(tile: tuple[int, int]) -> float:
+        """Return an estimate of the cycles: two dot products or loads per cycle, then storing the results."""
         rows, width = tile
-        whole, rest = divmod(vectors, width)
+        full_panels, last_vectors = divmod(vectors, width)
         total = 0.0
-        for count, v in ((whole, width), (1, rest)):
-            if count and v:
-                group = max(rows * v / 2, (rows + v) / 2, _LATENCY)
-                total += count * (product.taps * groups * group + 4 * rows * v + 20)
+        for panels, panel_vectors in ((full_panels, width), (1, last_vectors)):
+            if panels and panel_vectors:
+                group = max(rows * panel_vectors / 2, (rows + panel_vectors) / 2, _LATENCY)
+                total += panels * (product.taps * groups * group + 4 * rows * panel_vectors + 20)
         return -(-(product.whole_width or product.out_width) // rows) * total
 
-    found = min(_TILES[target.lanes], key=cost)
+    fastest = min(_TILES[target.lanes], key=cost)
     if not product.whole_width:
-        return found
-    best = min(tiles_like(found[1], target), key=lambda rows: (-(-product.out_width // rows) * rows, rows != found[0]))
-    return best, found[1]
+        return fastest
+    # The fewest computed rows, and among equals the fastest tile.
+    rows = min(
+        tiles_like(fastest[1], target),
+        key=lambda rows: (-(-product.out_width // rows) * rows, rows != fastest[0]),
+    )
+    return rows, fastest[1]
 
 
 def cut(product: QuantizedProduct, form: int, target: Target, threads: int) -> ProductBlocking:
@@ -177,6 +206,7 @@ def cut(product: QuantizedProduct, form: int, target: Target, threads: int) -> P
     rows, vectors = _tile(product, groups, target)
     contiguous = product.pixel == product.channels or product.run_pixels == 1
     in_place = form == 0 and product.stays_inside and contiguous and run % 4 == 0 and product.out_width >= rows
+    # Bytes of input rows that a result adds to those of the result before it.
     under_result = product.kernel[0] * product.stride[1] * product.channels * size
     share = _L1_SHARE_OF_TILE if product.whole_width else _L1_SHARE
     # Input under both ends of a segment is copied twice, so a tile's rows, which would give short segments, are divided
@@ -188,6 +218,7 @@ def cut(product: QuantizedProduct, form: int, target: Target, threads: int) -> P
         return ProductBlocking(rows, vectors, 0, size, groups, segment, 0, 0)
 
     def row_bytes(results: int) -> int:
+        """Return the size of a copied row under this many results."""
         return ((results - 1) * product.stride[1] + product.span) * product.channels * size
 
     pitch = -(-row_bytes(segment) // 4) * 4
@@ -197,9 +228,18 @@ def cut(product: QuantizedProduct, form: int, target: Target, threads: int) -> P
 
 
 def panels(matrix: np.ndarray, heads: Sequence[np.ndarray], columns: int, lanes: int, per_group: int) -> np.ndarray:
-    """Return panels of `columns` columns: the heads (4 bytes per column each), then the groups of each tap.
+    """Pack weights into panels of `columns` columns; the last one may be narrower.
 
-    The last panel may be narrower.
+    A panel begins with the heads. Then it has, for each tap and each group of the depth, the weights of all columns.
+
+    Parameters
+    ----------
+    matrix
+        Weights as [taps, depth, columns].
+    heads
+        Arrays with 4 bytes for each column, such as bias and scale.
+    per_group
+        The number of weights in a group of four bytes.
     """
     taps, depth, width = matrix.shape
     groups = -(-depth // per_group)
@@ -219,7 +259,7 @@ def panels(matrix: np.ndarray, heads: Sequence[np.ndarray], columns: int, lanes:
 
 
 def matrix_of(step: Step, product: QuantizedProduct, centred: np.ndarray) -> np.ndarray:
-    """Return weights without zero points as [taps, depth, columns], with all groups of columns side by side."""
+    """Return the weights of a step (`centred`: without zero points) as [taps, depth, columns of all groups]."""
     if step.op == "FullyConnected":
         return centred.T[None]
     if step.op == "MatMul":
@@ -240,7 +280,7 @@ def offsets(product: QuantizedProduct, plan: ProductBlocking) -> np.ndarray:
 
 
 def geometry_words(product: QuantizedProduct, plan: ProductBlocking, taps: int, panel_bytes: int) -> dict[str, int]:
-    """Return the operands of the instruction from `rows` to `distance`, for this many taps."""
+    """Return the words of the instruction from `rows` to `distance` (see the signature), for this many taps."""
     distance = product.stride[1] * (product.channels * plan.size if plan.staged else product.pixel)
     return {
         "rows": product.rows,

@@ -38,14 +38,20 @@ every step.
 
 @dataclass(frozen=True)
 class PanelledLayer(RecurrentLayer):
-    """A recurrent layer and the panels of its units."""
+    """A recurrent layer whose units are divided into panels.
+
+    Parameters
+    ----------
+    vectors, lanes
+        The vectors of a panel, and the units of a vector.
+    """
 
     vectors: int
     lanes: int
 
     @staticmethod
     def of(step: Step, target: Target) -> PanelledLayer:
-        """Divide the layer of a step into the widest panels with little padding."""
+        """Divide the layer of a step into the widest panels that add at most one part in 16 of padding."""
         layer = recurrent_layer(step)
         blocks = -(-layer.units // target.lanes)
         vectors = next(v for v in (4, 2, 1) if -(-blocks // v) * v * 16 <= blocks * 17)
@@ -74,7 +80,7 @@ class PanelledLayer(RecurrentLayer):
         return MatrixProduct.of(left, Matrices(one, self.inputs, columns, columns, 1), target)
 
     def places(self) -> dict[str, int]:
-        """Return the offsets in the work space; "end" is its size."""
+        """Return the offsets of buffers in the work space by name; "end" is its size."""
         sizes = {
             "input_gates": self.steps * self.batch * self.gate_bytes,
             "gates": self.batch * self.gate_bytes,
@@ -90,6 +96,7 @@ def _refuses_lstm(step: Step) -> str | None:
 
 
 def _emit_inputs(step: Step, e: Emitter, layer: PanelledLayer) -> None:
+    """Emit the product that computes the input's part of all gates, for all steps at once, into work space."""
     product = layer.input_product(e.target)
     matrix, bias = input_weights(step, layer.padded), input_biases(step, layer.padded)
     panels = e.constant(pack_panels(matrix, bias, product.tile.width(e.target)))
@@ -97,7 +104,16 @@ def _emit_inputs(step: Step, e: Emitter, layer: PanelledLayer) -> None:
 
 
 def _emit_steps(e: Emitter, kernel: str, words: dict[str, int | float], layer: PanelledLayer, phases: int) -> None:
-    """Emit all steps as one instruction, or one for each step and phase if threads share them."""
+    """Emit all time steps as one instruction, or one for each step and phase if threads share them.
+
+    Parameters
+    ----------
+    words
+        The words that all instructions have in common.
+    phases
+        A bit mask of the phases of a step. Phase 2 needs all results of phase 1: an LSTM's projection, or a GRU's new
+        state if the reset comes before the product.
+    """
 
     def emit(first: int, count: int, phase: int) -> None:
         e.emit(kernel, **words, first=first, count=count, phases=phase)
@@ -112,15 +128,18 @@ def _emit_steps(e: Emitter, kernel: str, words: dict[str, int | float], layer: P
 
 
 def _outputs(step: Step, e: Emitter, count: int) -> list[Operand]:
+    """Return the operands of `count` outputs; those that the step does not have are absent."""
     return [e.at(step.outputs[i]) if i < len(step.outputs) else ABSENT for i in range(count)]
 
 
 def _initial(step: Step, e: Emitter, index: int, elements: int) -> Operand:
+    """Return the operand of an initial state, which is zero if that input is missing."""
     tensor = optional(step, index)
     return e.constant(np.zeros(elements, np.float32)) if tensor is None else e.at(tensor)
 
 
 def _emit_lstm(step: Step, e: Emitter) -> None:
+    """Emit an Lstm. The numbers are indices of its inputs in QNN's definition."""
     layer = PanelledLayer.of(step, e.target)
     width = layer.width
     recurrent = gate_matrix(step, (4, 5, 6, 17)[: layer.gates], layer.padded)
@@ -160,21 +179,22 @@ def _emit_lstm(step: Step, e: Emitter) -> None:
 
 
 def _emit_gru(step: Step, e: Emitter) -> None:
+    """Emit a Gru. If its reset gate is applied before the product, the new state needs a product of its own."""
     layer = PanelledLayer.of(step, e.target)
     padded, width, units = layer.padded, layer.width, layer.units
     linear = bool(step.params["linear_before_reset"])
     _emit_inputs(step, e, layer)
     if linear:
-        direct = pack_panels(gate_matrix(step, (4, 5, 6), padded), gate_biases(step, ((), (), (12,)), padded), width)
-        new = ABSENT
+        panels = pack_panels(gate_matrix(step, (4, 5, 6), padded), gate_biases(step, ((), (), (12,)), padded), width)
+        new_panels = ABSENT
     else:
-        direct = pack_panels(gate_matrix(step, (4, 5), padded), None, width)
-        new = e.constant(pack_panels(gate_matrix(step, (6,), padded), None, width))
+        panels = pack_panels(gate_matrix(step, (4, 5), padded), None, width)
+        new_panels = e.constant(pack_panels(gate_matrix(step, (6,), padded), None, width))
     places = layer.places()
     out, last = _outputs(step, e, 2)
     words: dict[str, int | float] = {
         "input_gates": e.work(places["input_gates"]),
-        "panels": e.constant(direct),
+        "panels": e.constant(panels),
         "initial": _initial(step, e, 13, layer.batch * units),
         "gates": e.work(places["gates"]),
         "out": out,
@@ -184,7 +204,7 @@ def _emit_gru(step: Step, e: Emitter) -> None:
         "units": units,
         "reverse": int(step.params["direction"]),
         "reset_hidden": e.work(places["hidden"]),
-        "new_panels": new,
+        "new_panels": new_panels,
     }
     _emit_steps(e, f"recurrent:gru.{'l' if linear else ''}{layer.vectors}", words, layer, 1 if linear else 3)
 

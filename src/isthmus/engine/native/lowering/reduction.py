@@ -11,7 +11,8 @@ from isthmus.prepare.geometry.layout import operand
 from isthmus.prepare.geometry.reduction import REDUCTIONS, around, reduction
 from isthmus.prepare.schedule import Step
 
-# Quantization preserves order, so extremes of stored values are extremes of the reals.
+# The kinds of kernels that compare bytes. Quantization preserves order, so extremes of stored values are extremes of
+# the reals.
 _STORED = {
     DataType.SFIXED_POINT_8: "i8",
     DataType.UFIXED_POINT_8: "u8",
@@ -21,13 +22,18 @@ _STORED = {
 
 
 def stored_kind(step: Step) -> str:
-    """Return the kind of in[0] for comparing operations; fixed point works if the output's quantization is equal."""
+    """Return the kernels' name of the type of in[0] for operations that only compare elements; see
+    `without_stored_kind`.
+    """
     x = operand(step)
     return _STORED.get(x.dtype) or kind_of(x)
 
 
 def without_stored_kind(step: Step) -> str | None:
-    """Return why operations that only compare cannot use in[0] as it is stored, or None."""
+    """Return why operations that only compare elements cannot use in[0] as it is stored, or None.
+
+    An output of the same elements must be quantized like in[0].
+    """
     x, output = operand(step), step.outputs[0]
     if x.dtype in _STORED and output.dtype.is_fixed_point and output.quantization != x.quantization:
         return f"'{x.name}' and '{output.name}' are quantized differently"
@@ -39,6 +45,7 @@ def emit_mean_of_tile(step: Step, e: Emitter) -> None:
     x, output, part = operand(step), step.outputs[0], step.part
     assert part is not None
     channels = output.dims[-1]
+    # Whether this is the last tile.
     ends = part.source_first + x.dims[part.source_axis] == part.source_height
     e.emit(
         "tiles:add_rows", sums=e.at(output), x=e.at(x), pixels=x.elements // channels, channels=channels,
@@ -48,6 +55,7 @@ def emit_mean_of_tile(step: Step, e: Emitter) -> None:
 
 
 def _emit_reduce(step: Step, e: Emitter, name: str) -> None:
+    """Emit a reduction by `name`: sum, prod, mean, max or min."""
     if step.part is not None and step.part.pixels:
         emit_mean_of_tile(step, e)
         return
@@ -56,23 +64,23 @@ def _emit_reduce(step: Step, e: Emitter, name: str) -> None:
     kind = stored_kind(step) if function in ("max", "min") else kind_of(x)
     if not output.elements:
         return
-    found, size = reduction(step), x.dtype.itemsize
+    axes, size = reduction(step), x.dtype.itemsize
     walk: dict[str, Value] = {
-        "factor": 1.0 / found.count if name == "mean" else 1.0,
-        "kept": [length for length, _ in found.kept],
-        "kept_strides": [stride * size for _, stride in found.kept],
-        "reduced": [length for length, _ in found.reduced],
-        "reduced_strides": [stride * size for _, stride in found.reduced],
+        "factor": 1.0 / axes.count if name == "mean" else 1.0,
+        "kept": [length for length, _ in axes.kept],
+        "kept_strides": [stride * size for _, stride in axes.kept],
+        "reduced": [length for length, _ in axes.reduced],
+        "reduced_strides": [stride * size for _, stride in axes.reduced],
     }
-    if found.reduces_run:
+    if axes.reduces_run:
         e.emit(
             f"reduction:rows.{function}_{kind}", output=e.at(output), x=e.at(x), outputs=output.elements,
-            run=found.run, runs=found.runs, **walk,
+            run=axes.run, runs=axes.runs, **walk,
         )  # fmt: skip
     else:
         e.emit(
             f"reduction:columns.{function}_{kind}", output=e.at(output), x=e.at(x),
-            outer_outputs=output.elements // found.run, inner=found.run, elements=found.runs, **walk,
+            outer_outputs=output.elements // axes.run, inner=axes.run, elements=axes.runs, **walk,
         )  # fmt: skip
     clamp_in_place(step, e)
 

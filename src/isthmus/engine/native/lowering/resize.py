@@ -53,6 +53,7 @@ def _refuses_sampling(step: Step) -> str | None:
 def _emit_bilinear(step: Step, e: Emitter) -> None:
     x, output = operand(step), step.outputs[0]
     batch, height, width, channels = x.dims
+    # For rows, then for columns: the byte offsets before and after each, and the weights of the latter.
     tables = []
     for places, weights in bilinear(step):
         tables += [*(e.constant(places[:, tap] * 4) for tap in (0, 1)), e.constant(weights)]

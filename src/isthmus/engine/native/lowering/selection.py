@@ -17,6 +17,7 @@ from isthmus.prepare.schedule import Step
 _INDEX_KINDS = {DataType.INT_32: "i32", DataType.UINT_32: "u32", DataType.INT_64: "i64"}
 _REDUCTIONS = {NONE: "none", ADD: "add", MUL: "mul", MAX: "max", MIN: "min"}
 _ORDERED = ("f32", "i32", "i64", "i8", "u8")
+"""The kinds of elements for which kernels find extremes."""
 
 
 def _index_kind(tensor: Tensor) -> str:
@@ -29,6 +30,7 @@ def _from_end(step: Step) -> int:
 
 
 def _no_index(tensor: Tensor) -> str | None:
+    """Return why a tensor cannot hold indices, or None."""
     if tensor.dtype in _INDEX_KINDS:
         return None
     return f"indices {tensor.describe()} must be 32-bit integers or INT_64"
@@ -55,9 +57,12 @@ def _emit_gather(step: Step, e: Emitter) -> None:
 
 
 def _element_walk(step: Step, x: Tensor, indices: Tensor) -> dict[str, int | Sequence[int]]:
-    """Return the operands for the axis and its stride, the dimensions of the indices, and the other strides of `x`."""
+    """Return the words with which kernels visit one element of `x` for each index, which replaces its position on the
+    axis; lists are innermost first.
+    """
     axis, size = int(step.params["axis"]) % x.rank, x.dtype.itemsize
     strides = [s * size for s in dense_strides(x.dims)]
+    # An element's position on the axis comes from its index.
     others = [0 if i == axis else s for i, s in enumerate(strides)]
     return {
         "elements": indices.elements,
@@ -99,16 +104,16 @@ _BY_SIZE = {1: "u8", 4: "i32", 8: "i64"}
 
 def _refuses_scatter(step: Step) -> str | None:
     x, indices, updates = operand(step), operand(step, 1), operand(step, 2)
-    unlike = differing(step, x, updates, step.outputs[0]) or _no_index(indices)
-    if unlike is not None or (step.params["reduction"] == NONE and x.dtype.itemsize in _BY_SIZE):
-        return unlike
+    reason = differing(step, x, updates, step.outputs[0]) or _no_index(indices)
+    if reason is not None or (step.params["reduction"] == NONE and x.dtype.itemsize in _BY_SIZE):
+        return reason
     if x.dtype in KINDS and kind_of(x) not in ("f32", "i32", "i64"):
         return f"scattering into {x.describe()} is not supported"
     return without_kind(x)
 
 
 def _begin_scatter(step: Step, e: Emitter) -> str | None:
-    """Copy the input and return the kernel variant; None if there is nothing to scatter."""
+    """Copy the input to the output and return the kernel variant for the updates; None if there are none."""
     x, indices, updates, output = operand(step), operand(step, 1), operand(step, 2), step.outputs[0]
     reduction = _REDUCTIONS[int(step.params["reduction"])]
     if reduction == "none" and x.dtype.itemsize in _BY_SIZE:
@@ -160,13 +165,13 @@ def _emit_one_hot(step: Step, e: Emitter) -> None:
 def _emit_reverse_sequence(step: Step, e: Emitter) -> None:
     x, lengths, output = operand(step), operand(step, 1), step.outputs[0]
     batch, time = (int(step.params[name]) % x.rank for name in ("batch_axis", "time_axis"))
-    one, two = sorted((batch, time))
+    first, second = sorted((batch, time))
     if x.elements:
         e.emit(
             f"selection:reverse_sequence.{_index_kind(lengths)}", output=e.at(output), x=e.at(x),
-            lengths=e.at(lengths), outer_count=prod(x.dims[:one]), first=x.dims[one],
-            middle=prod(x.dims[one + 1 : two]), second=x.dims[two],
-            length=prod(x.dims[two + 1 :]) * x.dtype.itemsize, time_first=int(time == one),
+            lengths=e.at(lengths), outer_count=prod(x.dims[:first]), first=x.dims[first],
+            middle=prod(x.dims[first + 1 : second]), second=x.dims[second],
+            length=prod(x.dims[second + 1 :]) * x.dtype.itemsize, time_first=int(time == first),
         )  # fmt: skip
 
 
@@ -178,6 +183,7 @@ def _refuses_order(step: Step) -> str | None:
 
 
 def _emit_argument(step: Step, e: Emitter, name: str) -> None:
+    """Emit the index of the largest (`name` is max) or smallest (min) element along an axis."""
     x, output = operand(step), step.outputs[0]
     if not output.elements:
         return
@@ -189,13 +195,13 @@ def _emit_argument(step: Step, e: Emitter, name: str) -> None:
 
 
 def _emit_top_k(step: Step, e: Emitter) -> None:
-    x, (values, places) = operand(step), step.outputs
+    x, (values, indices) = operand(step), step.outputs
     if not values.elements:
         return
     name = "max" if step.params["largest"] else "min"
     e.emit(
-        f"selection:top_k.{name}_{stored_kind(step)}_{_index_kind(places)}", values=e.at(values),
-        indices=e.at(places), x=e.at(x), rows=prod(x.dims[:-1]), length=x.dims[-1], k=int(step.params["k"]),
+        f"selection:top_k.{name}_{stored_kind(step)}_{_index_kind(indices)}", values=e.at(values),
+        indices=e.at(indices), x=e.at(x), rows=prod(x.dims[:-1]), length=x.dims[-1], k=int(step.params["k"]),
     )  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from isthmus.prepare.schedule import Step
 
 _HALF_BITS = 15
 _WORD_BITS = 31
+"""The fractional bits of LiteRT's 16-bit and 32-bit multipliers."""
 _MIN_SCALE, _MAX_SCALE = 2.0**-40, 2.0**18
 """The range of scales that matter for bytes: smaller ones make every value zero, larger ones put every value out of
 range.
@@ -30,7 +31,10 @@ The ratio of two scales may be anything up to infinity, but integers can only be
 
 
 def converted_codes(x: Tensor, output: Tensor, numerics: str) -> np.ndarray:
-    """Return all stored values of one tensor in the quantization of another, not yet limited."""
+    """Return, for all 256 stored values of `x`, the values in the quantization of `output`, not yet limited to its type.
+
+    `numerics` is the rounding mode of the graph; with "litert", the result depends on the signs of the types.
+    """
     if numerics != "litert":
         return nearest(real_codes(x), output)
     if x.dtype is not output.dtype:
@@ -39,7 +43,7 @@ def converted_codes(x: Tensor, output: Tensor, numerics: str) -> np.ndarray:
 
 
 def function_codes(step: Step, numerics: str) -> np.ndarray:
-    """Return a function's results for all stored values of in[0], as stored values that are not yet limited."""
+    """Return a function's results for all stored values of in[0], as stored values not yet limited to the type."""
     x, output = step.inputs[0], step.outputs[0]
     assert x is not None
     if step.op == "Convert":
@@ -56,6 +60,7 @@ def function_codes(step: Step, numerics: str) -> np.ndarray:
 
 
 def _slope(step: Step) -> np.float32:
+    """Return the factor of negative numbers in a Prelu, as a real."""
     slope = step.inputs[1]
     assert slope is not None
     assert slope.data is not None
@@ -95,18 +100,20 @@ def _in_steps(reals: Any, output: Tensor) -> Any:
 
 
 def _centred_codes(x: Tensor) -> np.ndarray:
+    """Return all stored values minus the zero point."""
     return codes(x).astype(np.int64) - quantization_of(x).zero_point
 
 
 def _ratio(x: Tensor, output: Tensor) -> np.float32:
+    """Return the factor from steps of the input to steps of the output."""
     return np.float32(quantization_of(x).scale) / np.float32(quantization_of(output).scale)
 
 
 def _multiplier(scale: float) -> tuple[int, int]:
     """Return a scale as a 31-bit fraction and a power of two, within the range that matters."""
     fraction, exponent = math.frexp(min(max(scale, _MIN_SCALE), _MAX_SCALE))
-    whole = math.floor(fraction * (1 << _WORD_BITS) + 0.5)
-    return (whole // 2, exponent + 1) if whole == 1 << _WORD_BITS else (whole, exponent)
+    factor = math.floor(fraction * (1 << _WORD_BITS) + 0.5)
+    return (factor // 2, exponent + 1) if factor == 1 << _WORD_BITS else (factor, exponent)
 
 
 def _high_product(values: np.ndarray, factor: int, bits: int) -> np.ndarray:
@@ -125,11 +132,13 @@ def _halved(values: np.ndarray, exponent: int) -> np.ndarray:
 
 
 def _rescaled_twice_rounded(values: np.ndarray, scale: float) -> np.ndarray:
+    """Multiply by a scale as LiteRT does in 32 bits: by a fraction, then by a power of two, rounding each time."""
     factor, exponent = _multiplier(scale)
     return _halved(_high_product(values << max(exponent, 0), factor, _WORD_BITS), -exponent)
 
 
 def _rescaled_across_signs(x: Tensor, output: Tensor) -> np.ndarray:
+    """Convert between signed and unsigned bytes: by a fraction, then by a power of two, rounded half up."""
     factor, exponent = _multiplier(
         float(np.float32(quantization_of(x).scale)) / float(np.float32(quantization_of(output).scale))
     )
@@ -144,17 +153,20 @@ def _rescaled_coarsely(x: Tensor, output: Tensor) -> np.ndarray:
 
 
 def _coarse(values: np.ndarray, scale: np.float32) -> np.ndarray:
+    """Multiply by a scale that is rounded to 8 fractional bits."""
     bounded = np.clip(np.nan_to_num(scale), -_MAX_SCALE, _MAX_SCALE)
     return (values * int(np.rint(np.float32(256) * bounded)) + 128) >> 8
 
 
 def _rescaled_in_float(x: Tensor, output: Tensor) -> np.ndarray:
+    """Rescale in float, in LiteRT's order of operations, rounded half away from zero."""
     qx, qy = quantization_of(x), quantization_of(output)
     scale = np.minimum(_in_steps(np.float32(qx.scale), output), np.float32(_MAX_SCALE))
     return _away_from_zero(codes(x).astype(np.float32) * scale + np.float32(-qx.zero_point) * scale) + qy.zero_point
 
 
 def _rectified(x: Tensor, output: Tensor, low: float, high: float) -> np.ndarray:
+    """Rescale and limit to a range of reals, which may be infinite at either end."""
     quantization = quantization_of(output)
     stored = _rescaled_twice_rounded(_centred_codes(x), float(_ratio(x, output))) + quantization.zero_point
     least, most = (
@@ -186,11 +198,15 @@ def _half_multiplier(scale: float) -> tuple[int, int]:
 
 
 def _saturated(values: np.ndarray) -> np.ndarray:
+    """Limit to 16 bits."""
     return np.clip(values, -(1 << _HALF_BITS), (1 << _HALF_BITS) - 1)
 
 
 def _hard_swish(step: Step, x: Tensor, output: Tensor) -> np.ndarray:
-    """Compute in 16 bits: the input times ``relu6(x + 3) / 6`` as a fraction of 32768."""
+    """Compute in 16 bits: the input times a gate, ``relu6(x + 3) / 6`` as a fraction of 32768.
+
+    The order of shifts, roundings and saturations is LiteRT's.
+    """
     fine_scale = np.float32(1 / 128) * np.float32(quantization_of(x).scale)
     factor, exponent = _half_multiplier(float(fine_scale) / float(np.float32(quantization_of(output).scale)))
     gate_factor, gate_exponent = _half_multiplier(float(fine_scale / (np.float32(3) / np.float32(32768))))

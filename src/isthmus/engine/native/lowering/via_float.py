@@ -25,11 +25,15 @@ _ALIGNMENT = 64
 
 
 def _padded(nbytes: int) -> int:
+    """Return the bytes of work space that a temporary of this size takes."""
     return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
 
 
 def _real_twin(tensor: Tensor, contents: bool = True) -> Tensor:
-    """Return the float tensor that replaces a fixed-point one; a constant without contents repeats one number."""
+    """Return the float tensor that replaces a fixed-point one.
+
+    If `contents` is False, a constant gets the value 1 everywhere, without the time and memory for its real contents.
+    """
     if tensor.is_static:
         assert tensor.data is not None
         data = np.broadcast_to(np.float32(1), tensor.dims)
@@ -49,20 +53,25 @@ def through_float(plain: Lowering) -> Lowering:
 
         Without `contents`, constants are not dequantized; this is enough to ask what the step needs.
         """
-        made: dict[int, Tensor] = {}
+        # The float tensors by the identity of those that they replace.
+        float_tensors: dict[int, Tensor] = {}
 
         def twin(tensor: Tensor | None) -> Tensor | None:
             """Return the float tensor that replaces a fixed-point one, the same each time; any other tensor itself."""
             if tensor is None or not tensor.dtype.is_fixed_point:
                 return tensor
-            if id(tensor) not in made:
-                made[id(tensor)] = _real_twin(tensor, contents)
-            return made[id(tensor)]
+            if id(tensor) not in float_tensors:
+                float_tensors[id(tensor)] = _real_twin(tensor, contents)
+            return float_tensors[id(tensor)]
 
         inputs = [twin(t) for t in step.inputs]
         outputs = [t if not t.dtype.is_fixed_point else _real_twin(t) for t in step.outputs]
         inner = Step(step.op, step.name, inputs, outputs, step.params, step.clamp, step.part)
-        before = {id(t): (t, made[id(t)]) for t in step.inputs if t is not None and id(t) in made and not t.is_static}
+        before = {
+            id(t): (t, float_tensors[id(t)])
+            for t in step.inputs
+            if t is not None and id(t) in float_tensors and not t.is_static
+        }
         after = [(t, o) for t, o in zip(step.outputs, outputs, strict=True) if t is not o]
         return inner, list(before.values()), after
 
@@ -92,10 +101,14 @@ def through_float(plain: Lowering) -> Lowering:
 
 
 def moved(plain: Lowering) -> Lowering:
-    """Return a lowering that moves stored elements, after converting 8-bit inputs to the output's quantization."""
+    """Return a lowering that moves stored elements.
+
+    If quantizations differ, 8-bit inputs are converted to the output's by a table; other steps are computed in float.
+    """
     detour = through_float(plain)
 
     def differing(step: Step) -> list[Tensor]:
+        """Return the inputs that are quantized differently from the output."""
         output = step.outputs[0]
         return [
             t
@@ -107,18 +120,22 @@ def moved(plain: Lowering) -> Lowering:
 
     def converted(step: Step) -> tuple[Step, list[tuple[Tensor, Tensor]]]:
         """Return the movement of converted tensors, and a pair of each replaced tensor and its replacement."""
-        output, made = step.outputs[0], {}
+        output, replacements = step.outputs[0], {}
         for tensor in differing(step):
-            made[id(tensor)] = Tensor(tensor.name, TensorType.NATIVE, output.dtype, tensor.dims, output.quantization)
-        inputs = [made.get(id(t), t) for t in step.inputs]
+            replacements[id(tensor)] = Tensor(
+                tensor.name, TensorType.NATIVE, output.dtype, tensor.dims, output.quantization
+            )
+        inputs = [replacements.get(id(t), t) for t in step.inputs]
         inner = Step(step.op, step.name, inputs, step.outputs, step.params, part=step.part)
-        return inner, [(tensor, made[id(tensor)]) for tensor in differing(step)]
+        return inner, [(tensor, replacements[id(tensor)]) for tensor in differing(step)]
 
     def by_table(step: Step) -> bool:
+        """Return whether tables can convert all differing inputs, and the result can then be moved."""
         eight_bit = all(map(is_eight_bit, (*differing(step), *step.outputs)))
         return step.clamp is None and eight_bit and plain.refuses(converted(step)[0]) is None
 
     def direct(step: Step) -> bool:
+        """Return whether stored elements can be moved as they are."""
         return step.clamp is None and not differing(step) and plain.refuses(step) is None
 
     def work(step: Step, target: Target, threads: int) -> int:
