@@ -195,6 +195,7 @@ def _work(step: Step, target: Target, threads: int) -> int:
 
 
 def _effort(step: Step, axis: int, target: Target) -> Effort | None:
+    """Return the cost of tiles; the kernel's tiles run over all pixels."""
     window = window_of(step)
     if window.pixels == 0:
         return None
@@ -219,7 +220,7 @@ def _emit_transposed(step: Step, e: Emitter) -> None:
     batch, plane, row, pixel = _result_steps(triple(result.dims[1:-1]), filters)
     stride = triple(step.params["stride"])
     for phase in phases(step):
-        # Without taps, a phase writes only the bias; its window then has a kernel of zeros.
+        # A phase without taps writes only the bias: its window has one tap, far outside the input.
         if all(phase.kernel_index):
             taps = plain[np.ix_(*phase.kernel_index)]
         else:

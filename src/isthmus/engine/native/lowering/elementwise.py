@@ -20,7 +20,9 @@ from isthmus.prepare.schedule import Step
 # A power with one of these constant exponents is a plain function.
 _POWERS = {2.0: "square", 0.5: "sqrt", -0.5: "rsqrt", -1.0: "reciprocal"}
 _SHORT_ROW = 64
+"""Constant rows with fewer elements than this are repeated."""
 _LONG_ROW = 512
+"""The approximate number of elements of a repeated row."""
 
 
 def kind_of(tensor: Tensor) -> str:
@@ -45,6 +47,7 @@ def without_clamp(step: Step) -> str | None:
 
 
 def _stored_type(tensor: Tensor) -> DataType:
+    """Return the plain type of a tensor's stored elements."""
     return DataType.of(tensor.dtype.numpy) if tensor.dtype.is_fixed_point else tensor.dtype
 
 
@@ -75,6 +78,7 @@ def _emit_unary(step: Step, e: Emitter, function: Operation) -> None:
 
 
 def _emit_clamp(step: Step, e: Emitter, low: float, high: float) -> None:
+    """Limit elements to a range, and further to the step's fused activation."""
     x, output = operand(step, 0), step.outputs[0]
     if kind_of(x) != "f32":
         _emit_integer_clamp(step, e, low, high)
@@ -85,15 +89,16 @@ def _emit_clamp(step: Step, e: Emitter, low: float, high: float) -> None:
 
 
 def _emit_integer_clamp(step: Step, e: Emitter, low: float, high: float) -> None:
+    """Limit integers by the maximum with the lower limit, then the minimum with the upper one, if they are finite."""
     x, output = operand(step, 0), step.outputs[0]
     kind = kind_of(x)
     source = e.at(x)
     for name, limit in (("maximum", low), ("minimum", high)):
         if np.isfinite(limit):
             bounds = np.iinfo(x.dtype.numpy)
-            still = e.constant(np.array([min(max(int(limit), bounds.min), bounds.max)], x.dtype.numpy))
+            fixed = e.constant(np.array([min(max(int(limit), bounds.min), bounds.max)], x.dtype.numpy))
             e.emit(
-                f"elementwise:binary.{name}_{kind}", output=e.at(output), left=source, right=still,
+                f"elementwise:binary.{name}_{kind}", output=e.at(output), left=source, right=fixed,
                 elements=x.elements, inner=max(x.elements, 1), mode=2, low=0.0, high=0.0, dims=[], left_strides=[],
                 right_strides=[],
             )  # fmt: skip
@@ -103,9 +108,11 @@ def _emit_integer_clamp(step: Step, e: Emitter, low: float, high: float) -> None
 def rows(
     out_dims: Sequence[int], operands: Sequence[Tensor], sizes: Sequence[int]
 ) -> tuple[int, list[int], list[list[int]], list[int]]:
-    """Return broadcasting as rows: row length, outer dimensions, outer byte strides and step in a row of each operand.
+    """Return broadcasting as rows along which each operand advances or stays.
 
-    Outer dimensions are listed innermost first.
+    `sizes` has the bytes of an element of each operand. The result has four parts: the length of a row; the outer
+    dimensions, innermost first; for each operand, its byte strides along these; and for each operand, its step from one
+    element of a row to the next (0 or 1).
     """
     strides = []
     for tensor in operands:
@@ -126,25 +133,27 @@ def _emit_binary(step: Step, e: Emitter, function: Operation) -> None:
         return
     low, high = step.clamp or (-inf, inf)
     inner, dims, (left_strides, right_strides), steps = rows(output.dims, (left, right), [left.dtype.itemsize] * 2)
-    places = [e.at(left), e.at(right)]
+    locations = [e.at(left), e.at(right)]
     # A short constant row is repeated, because a loop over a few elements is mostly overhead.
     for index, tensor in enumerate((left, right)):
         if tensor.is_static and tensor.elements == inner < _SHORT_ROW and len(dims) == 1 and steps == [1, 1]:
             repeats = _LONG_ROW // inner
-            places[index] = e.constant(np.tile(np.asarray(tensor.data).reshape(-1), repeats))
+            locations[index] = e.constant(np.tile(np.asarray(tensor.data).reshape(-1), repeats))
             strides = [left_strides, right_strides]
             strides[1 - index][0] *= repeats
             inner, dims = inner * repeats, [-(-dims[0] // repeats)]
             break
+    # In a row, both operands advance (0), or only the right one (1) or the left one (2).
     mode = {(1, 1): 0, (0, 1): 1, (1, 0): 2, (0, 0): 0}[steps[0], steps[1]]
     e.emit(
-        f"elementwise:binary.{name}_{kind}", output=e.at(output), left=places[0], right=places[1],
+        f"elementwise:binary.{name}_{kind}", output=e.at(output), left=locations[0], right=locations[1],
         elements=output.elements, inner=max(inner, 1), mode=mode, low=float(low), high=float(high), dims=dims,
         left_strides=left_strides, right_strides=right_strides,
     )  # fmt: skip
 
 
 def _emit_power(step: Step, e: Emitter, exponent: float) -> None:
+    """Emit a power with a constant exponent, as a function of one element."""
     x, output = operand(step, 0), step.outputs[0]
     name = _POWERS.get(exponent, "power")
     _emit_function(e, f"{name}_f32", e.at(output), e.at(x), x.elements, exponent)
@@ -179,7 +188,7 @@ def _emit_relu_min_max(step: Step, e: Emitter) -> None:
 
 
 def _refuses_function(step: Step, function: Operation) -> str | None:
-    """Return why no kernel exists: types, mixed operand types, or an activation of results other than floats."""
+    """Return why no kernel exists, or None: for types, mixed types, or an activation of results other than floats."""
     operands = [operand(step, index) for index in range(function.inputs[0])]
     unknown = without_kind(operands[0])
     if unknown is not None:
@@ -213,13 +222,14 @@ def _refuses_cast(step: Step) -> str | None:
     return without_clamp(step)
 
 
+# Functions whose kernels have other operands than those of one or two elements.
 _SPECIAL: dict[str, Lowering] = {
     "ReluMinMax": Lowering(_emit_relu_min_max, refuses=_refuses_clamp),
     "ElementWiseSelect": Lowering(_emit_select, refuses=_refuses_select),
 }
 
 
-def _by_table(function: Operation) -> Lowering:
+def _lowering_of(function: Operation) -> Lowering:
     """Return the lowering of an elementwise function, from its entry in the table of operations."""
     limits = function.traits.limits
     if limits is not None:
@@ -228,14 +238,17 @@ def _by_table(function: Operation) -> Lowering:
     return Lowering(lambda step, e: emit(step, e, function), refuses=lambda step: _refuses_function(step, function))
 
 
-_FUNCTIONS: dict[str, Lowering] = {name: _SPECIAL.get(name) or _by_table(f) for name, f in FUNCTIONS.items()}
+_FUNCTIONS: dict[str, Lowering] = {name: _SPECIAL.get(name) or _lowering_of(f) for name, f in FUNCTIONS.items()}
 
 
-def _picked(step: Step) -> Lowering:
+def _numbered_lowering(step: Step) -> Lowering:
+    """Return the lowering of the function that a step selects by a number in its parameter ``operation``."""
     return _FUNCTIONS[numbered(step.op, step.params["operation"]).name]
 
 
-_NUMBERED = Lowering(lambda step, e: _picked(step).emit(step, e), refuses=lambda step: _picked(step).refuses(step))
+_NUMBERED = Lowering(
+    lambda step, e: _numbered_lowering(step).emit(step, e), refuses=lambda step: _numbered_lowering(step).refuses(step)
+)
 _ENTRIES: dict[str, Lowering] = {
     **{name: entry for name, entry in _FUNCTIONS.items() if name in OPERATIONS},
     **dict.fromkeys(NUMBERED, _NUMBERED),

@@ -19,7 +19,17 @@ from isthmus.prepare.schedule import Step
 
 @dataclass(frozen=True)
 class MatrixProduct:
-    """A batch of products: the operands as matrices, their blocking, and the number of right matrices."""
+    """A batch of products.
+
+    Parameters
+    ----------
+    left, right
+        The operands as matrices, with the matrix that each batch uses.
+    rights
+        The number of different right matrices.
+    tile
+        The kernel's tile, for which right matrices are packed into panels.
+    """
 
     left: Matrices
     right: Matrices
@@ -57,6 +67,7 @@ class MatrixProduct:
 
 
 def _product(step: Step, target: Target) -> MatrixProduct:
+    """Return the product that a step computes."""
     left, right = _operand(step, 0), _operand(step, 1)
     if step.op == "FullyConnected":
         units, features = right.dims
@@ -83,7 +94,8 @@ def _bias(step: Step) -> Tensor | None:
     return step.inputs[2] if len(step.inputs) > 2 else None
 
 
-def _packed_here(step: Step) -> bool:
+def _is_packed_now(step: Step) -> bool:
+    """Return whether the right matrix can be packed when the program is made: it and the bias are constants."""
     bias = _bias(step)
     return _operand(step, 1).is_static and (bias is None or bias.is_static)
 
@@ -92,11 +104,12 @@ def emit_product(
     e: Emitter, product: MatrixProduct, left: Operand, panels: Operand, result: Operand,
     clamp: tuple[float, float] | None
 ) -> None:
-    """Emit the multiplication of a left operand by panels."""
+    """Emit the multiplication of a left operand by panels; each panel begins with the bias."""
     a, b, tile = product.left, product.right, product.tile
     batches = a.batch.size
     table = ABSENT
     least, most = limits(clamp)
+    # For each batch, the byte offsets of its left matrix, its panels and its result.
     if batches > 1:
         offsets = np.stack(
             [
@@ -136,18 +149,20 @@ def _emit(step: Step, e: Emitter) -> None:
     product = _product(step, e.target)
     b = product.right
     width = product.tile.width(e.target)
-    if _packed_here(step):
+    if _is_packed_now(step):
         assert right.data is not None
         matrices = right.data.reshape(-1, *right.dims[-2:])
+        # `transpose_in1`, or FullyConnected, whose weights are [columns, depth].
         if b.row_step == 1 and b.column_step != 1:
             matrices = matrices.swapaxes(1, 2)
         matrices = matrices.reshape(-1, b.rows, b.columns)
         values = None if bias is None else bias.data
         panels = e.constant(np.concatenate([pack_panels(m, values, width) for m in matrices]))
-    elif _one_by_one(step, product):
+    elif _packs_one_by_one(step, product):
         _emit_one_by_one(step, e, product)
         return
     else:
+        # The byte offsets of each right matrix and of its panels.
         numbers = np.arange(product.rights, dtype=np.int64)
         table = np.stack([numbers * (b.elements * 4), numbers * product.panel_bytes(e.target)], axis=1)
         panels = e.work()
@@ -159,12 +174,13 @@ def _emit(step: Step, e: Emitter) -> None:
     emit_product(e, product, e.at(left), panels, e.at(out), step.clamp)
 
 
-def _one_by_one(step: Step, product: MatrixProduct) -> bool:
+def _packs_one_by_one(step: Step, product: MatrixProduct) -> bool:
     """Return whether right matrices are packed one at a time, so that a tile does not need memory for all of them."""
     return step.part is not None and product.rights > 1
 
 
 def _emit_one_by_one(step: Step, e: Emitter, product: MatrixProduct) -> None:
+    """Emit, for each right matrix, its packing and then the products of all batches that use it."""
     left, right, bias, out = _operand(step, 0), _operand(step, 1), _bias(step), step.outputs[0]
     a, b = product.left, product.right
     one = np.zeros(1, np.int64)
@@ -193,10 +209,10 @@ def _refuses(step: Step) -> str | None:
 
 
 def _work(step: Step, target: Target, threads: int) -> int:
-    if _packed_here(step):
+    if _is_packed_now(step):
         return 0
     product = _product(step, target)
-    return (1 if _one_by_one(step, product) else product.rights) * product.panel_bytes(target)
+    return (1 if _packs_one_by_one(step, product) else product.rights) * product.panel_bytes(target)
 
 
 def _effort(step: Step, axis: int, target: Target) -> Effort | None:

@@ -22,8 +22,11 @@ from isthmus.prepare.geometry.movement import (
 from isthmus.prepare.schedule import Step
 
 _WIDER = (2, 4, 8)
+"""The sizes in bytes of elements that a short run may become."""
 _INTERLEAVED = (2, 3, 4)
+"""The numbers of rows that kernels interleave."""
 _LONG_ENOUGH = 8
+"""The elements of a row from which interleaving is faster than transposing."""
 
 
 def differing(step: Step, *tensors: Tensor) -> str | None:
@@ -56,9 +59,10 @@ def emit_copy(
     source_strides: Sequence[int],
     size: int,
 ) -> None:
-    """Copy elements of `size` bytes with strides, which are in elements; operands are already at the start."""
+    """Copy elements of `size` bytes from `source` to `goal`, which are the first elements; strides are in elements."""
     if not prod(dims):
         return
+    # Strides to the destination and from the source.
     sizes, (to, frm) = collapse(dims, [goal_strides, source_strides])
     # A short dense run is copied as one wider element.
     if len(sizes) > 1 and to[-1] == frm[-1] == 1 and size * sizes[-1] in _WIDER:
@@ -67,6 +71,7 @@ def emit_copy(
             sizes, to, frm = sizes[:-1], [s // run for s in to[:-1]], [s // run for s in frm[:-1]]
             size *= run
     to, frm = [s * size for s in to], [s * size for s in frm]
+    # The axis along which the source is dense. If it is not the destination's, the copy is a transpose.
     axis = next((i for i in range(len(sizes) - 1) if frm[i] == size), None)
     if to[-1] == size and frm[-1] != size and axis is not None:
         _emit_transpose(e, goal, source, sizes, to, frm, size, axis)
@@ -81,11 +86,14 @@ def emit_copy(
 def _emit_transpose(
     e: Emitter, goal: Operand, source: Operand, sizes: list[int], to: list[int], frm: list[int], size: int, axis: int
 ) -> None:
-    """Emit a transpose; the destination is dense along its last axis, the source along `axis`."""
+    """Emit a transpose; the destination is dense along its last axis, the source along `axis`.
+
+    `to` and `frm` are byte strides along the axes with these sizes. If one side has few rows, they are interleaved.
+    """
     rows, columns = sizes[axis], sizes[-1]
-    rest = [i for i in range(len(sizes) - 1) if i != axis]
-    if len(rest) <= 1:
-        outer = [(sizes[i], to[i], frm[i]) for i in rest] or [(1, 0, 0)]
+    others = [i for i in range(len(sizes) - 1) if i != axis]
+    if len(others) <= 1:
+        outer = [(sizes[i], to[i], frm[i]) for i in others] or [(1, 0, 0)]
         count, to_outer, from_outer = outer[0]
         if columns in _INTERLEAVED and to[axis] == columns * size and rows >= _LONG_ENOUGH:
             e.emit(
@@ -99,7 +107,7 @@ def _emit_transpose(
                 batches=count, dense_stride=from_outer, rows_stride=to_outer,
             )  # fmt: skip
             return
-    lists = [[each[i] for i in reversed(rest)] for each in (sizes, to, frm)]
+    lists = [[each[i] for i in reversed(others)] for each in (sizes, to, frm)]
     e.emit(
         f"movement:transpose.{size}", destination=goal, source=source, rows=rows, columns=columns,
         to_stride=to[axis], from_stride=frm[-1], dims=lists[0], to_strides=lists[1], from_strides=lists[2],
@@ -107,7 +115,10 @@ def _emit_transpose(
 
 
 def emit_remap(e: Emitter, goal: Operand, source: Operand, remap: Remap, size: int) -> None:
-    """Emit a copy that fills a dense tensor with runs of elements of `size` bytes."""
+    """Emit a copy that fills a dense tensor with runs of elements of `size` bytes, from offsets in tables.
+
+    A short inner table is merged with the next one while the result has at most 4096 entries.
+    """
     *outer, inner = (table * size for table in remap.joined(4096))
     length = remap.run * size
     variant = str(length) if length in (1, 2, 4, 8) else "run"

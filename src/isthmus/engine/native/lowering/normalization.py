@@ -17,7 +17,9 @@ from isthmus.prepare.geometry.layout import operand
 from isthmus.prepare.schedule import Step
 
 _SHORT_ROW = 64
+"""Constant rows with fewer elements than this are repeated."""
 _LONG_ROW = 512
+"""The approximate number of elements of a repeated row."""
 
 
 def _work(step: Step, target: Target, threads: int) -> int:
@@ -35,15 +37,18 @@ def _span(step: Step) -> tuple[list[int], int, int]:
     """Return the axes of a norm, and the first and last of them that have more than one element."""
     x = operand(step)
     axes = sorted(int(a) % x.rank for a in step.params["axes"])
-    real = [a for a in axes if x.dims[a] != 1] or axes[-1:]
-    return axes, real[0], real[-1]
+    longer = [a for a in axes if x.dims[a] != 1] or axes[-1:]
+    return axes, longer[0], longer[-1]
 
 
 def _refuses_axes(step: Step) -> str | None:
-    """Return a reason unless axes are neighbours, and the last ones if elements have their own weights."""
-    unlike, x = _refuses(step), operand(step)
-    if unlike is not None:
-        return unlike
+    """Return why a norm over axes cannot be executed, or None.
+
+    The axes must be neighbours. If elements have scales of their own, they must be the last ones.
+    """
+    reason, x = _refuses(step), operand(step)
+    if reason is not None:
+        return reason
     axes, first, last = _span(step)
     if any(x.dims[a] != 1 and a not in axes for a in range(first, last + 1)):
         return f"the axes {axes} of {x.describe()} must be neighbours"
@@ -78,7 +83,7 @@ def _emit_softmax(step: Step, e: Emitter, variant: str) -> None:
 
 
 def _affine(step: Step, e: Emitter, count: int) -> tuple[Operand, Operand]:
-    """Return the operands of the scales and offsets; missing ones become ones and zeros."""
+    """Return the operands of `count` scales and offsets; missing ones become ones and zeros."""
     scales = step.inputs[1] if len(step.inputs) > 1 else None
     offsets = step.inputs[2] if len(step.inputs) > 2 else None
     return (
@@ -88,6 +93,11 @@ def _affine(step: Step, e: Emitter, count: int) -> tuple[Operand, Operand]:
 
 
 def _emit_norm_rows(step: Step, e: Emitter, variant: str, outer: int, rows: int, groups: int, run: int) -> None:
+    """Emit a norm over dense memory.
+
+    Elements are seen as [outer, rows, groups, run]; those of one group over all rows are normalized together. The
+    variant is moments (mean and variance), mean, rms or l2.
+    """
     x, output = operand(step), step.outputs[0]
     if x.elements:
         scales, offsets = _affine(step, e, groups * run)
@@ -99,6 +109,9 @@ def _emit_norm_rows(step: Step, e: Emitter, variant: str, outer: int, rows: int,
 
 
 def _emit_norm_columns(step: Step, e: Emitter, variant: str, outer: int, rows: int, columns: int) -> None:
+    """Emit a norm of each column of elements that are seen as [outer, rows, columns]; variants as in
+    `_emit_norm_rows`.
+    """
     x, output = operand(step), step.outputs[0]
     if x.elements:
         scales, offsets = _affine(step, e, columns)
@@ -110,7 +123,7 @@ def _emit_norm_columns(step: Step, e: Emitter, variant: str, outer: int, rows: i
 
 
 def _emit_axes_norm(step: Step, e: Emitter, variant: str) -> None:
-    """Emit a norm over neighbouring axes, the last ones or others."""
+    """Emit a norm over neighbouring axes: over rows if they are the last ones, else over columns."""
     x = operand(step)
     _, first, last = _span(step)
     outer, length, inner = prod(x.dims[:first]), prod(x.dims[first : last + 1]), prod(x.dims[last + 1 :])
@@ -143,9 +156,8 @@ def _emit_batchnorm(step: Step, e: Emitter) -> None:
     x, output = operand(step), step.outputs[0]
     channels = x.dims[-1]
     scales, offsets = _affine(step, e, channels)
-    given = [t for t in step.inputs[1:] if t is not None]
     # Short constant rows are repeated, because a loop over a few elements is mostly overhead.
-    if 0 < channels < _SHORT_ROW and all(t.is_static for t in given):
+    if 0 < channels < _SHORT_ROW and all(t.is_static for t in step.inputs[1:] if t is not None):
         repeats = _LONG_ROW // channels
         arrays = [np.ones(channels, np.float32), np.zeros(channels, np.float32)]
         for index, tensor in enumerate(step.inputs[1:]):

@@ -12,8 +12,8 @@ import numpy as np
 
 from isthmus.engine.native.target import Target
 
-# Bytes of the caches for: a small packed matrix, the rows that it is multiplied by, a part of a panel, and the rows that
-# a large packed matrix is multiplied by.
+# Bytes of the caches for a small packed matrix, for the rows that are multiplied by it, for a part of a panel, and for
+# the rows that are multiplied by a large packed matrix.
 _L1_SHARE = 24 << 10
 _L1_ROWS = 8 << 10
 _L1_PANEL = 40 << 10

@@ -28,6 +28,7 @@ from isthmus.prepare.geometry.layout import operand
 from isthmus.prepare.schedule import Step
 
 Covers = Callable[[Step], bool]
+"""A test of whether an 8-bit lowering supports a step."""
 
 
 # -- functions of one element ------------------------------------------------------------------------------------------
@@ -54,7 +55,12 @@ def _emit_function(step: Step, e: Emitter) -> None:
 
 
 def _modes(output: Tensor, dims: list[tuple[int, ...]]) -> tuple[int, list[bool]]:
-    """Return the first axis of the longest tail on which each operand moves or is fixed; and which operands move."""
+    """Return how the axes are divided into runs: the first axis of a run, and whether each operand moves in a run.
+
+    A run is the longest tail of axes on which an operand either moves with the output or stays at one element. `dims`
+    are the operands' dimensions, with as many axes as the output.
+    """
+    # For each operand, whether it moves; None while all axes have one element.
     modes: list[bool | None] = [None, None]
     axis = output.rank
     while axis > 0:
@@ -69,14 +75,15 @@ def _modes(output: Tensor, dims: list[tuple[int, ...]]) -> tuple[int, list[bool]
 
 
 def _emit_runs(kernel: str, step: Step, e: Emitter, parameters: Callable[[int, int], dict[str, int | float]]) -> None:
-    """Emit one instruction over runs; an operand that is fixed within a run comes second.
+    """Emit one instruction over runs (see `_modes`); an operand that is fixed within a run comes second.
 
-    `parameters` returns the last operands, given the indices of the first and the second operand.
+    `parameters` returns the words that only this kernel has, given the indices of the first and the second operand.
     """
     operands, output = [operand(step, 0), operand(step, 1)], step.outputs[0]
     rank = output.rank
     dims = [(1,) * (rank - t.rank) + t.dims for t in operands]
     axis, moves = _modes(output, dims)
+    # For each operand, the offset of each run.
     offsets = []
     for shape in dims:
         tail = math.prod(shape[axis:])
@@ -96,22 +103,22 @@ def _sum_of(step: Step) -> WeightedSum | None:
 
 
 def _emit_add(step: Step, e: Emitter) -> None:
-    found = _sum_of(step)
-    assert found is not None
+    weighted = _sum_of(step)
+    assert weighted is not None
 
     def parameters(first: int, second: int) -> dict[str, int | float]:
-        factors = {"a_factor": found.factors[first], "b_factor": found.factors[second]}
-        return {**factors, "bias": found.bias, "shift": found.shift}
+        factors = {"a_factor": weighted.factors[first], "b_factor": weighted.factors[second]}
+        return {**factors, "bias": weighted.bias, "shift": weighted.shift}
 
     _emit_runs("add", step, e, parameters)
 
 
 def _emit_multiply(step: Step, e: Emitter) -> None:
-    found = byte_product(step)
-    assert found is not None
+    product = byte_product(step)
+    assert product is not None
 
     def parameters(first: int, second: int) -> dict[str, int | float]:
-        return {"a_zero": found.zeros[first], "b_zero": found.zeros[second], "scale": float(found.scale)}
+        return {"a_zero": product.zeros[first], "b_zero": product.zeros[second], "scale": float(product.scale)}
 
     _emit_runs("multiply", step, e, parameters)
 
@@ -119,26 +126,27 @@ def _emit_multiply(step: Step, e: Emitter) -> None:
 # -- many elements into one --------------------------------------------------------------------------------------------
 
 
-def _covers_one_to_one(step: Step) -> bool:
+def _covers_one_type(step: Step) -> bool:
+    """Return whether input and output are bytes of the same type."""
     x, output = step.inputs[0], step.outputs[0]
     return is_eight_bit(x) and is_eight_bit(output) and operand(step, 0).dtype is output.dtype
 
 
 def _mean_extents(step: Step) -> tuple[int, int, int] | None:
-    """Return the outer, reduced and inner extents, or None if the reduced axes are not neighbours."""
+    """Return the elements before, along and after the reduced axes; None if these are not neighbours."""
     dims = operand(step, 0).dims
     axes = sorted({int(a) % len(dims) for a in np.asarray(step.params["axes"]).reshape(-1)} or set(range(len(dims))))
     if axes != list(range(axes[0], axes[-1] + 1)):
         return None
-
     return math.prod(dims[: axes[0]]), math.prod(dims[axes[0] : axes[-1] + 1]), math.prod(dims[axes[-1] + 1 :])
 
 
 def _covers_mean(step: Step) -> bool:
-    return _covers_one_to_one(step) and _mean_extents(step) is not None
+    return _covers_one_type(step) and _mean_extents(step) is not None
 
 
 def _mean_work(step: Step, target: Target, threads: int) -> int:
+    """Return the bytes for a 32-bit sum of each inner element, for each thread."""
     extents = _mean_extents(step)
     assert extents is not None
     return 4 * extents[2] * threads
@@ -157,7 +165,10 @@ def _emit_mean(step: Step, e: Emitter) -> None:
 
 
 def _rounding_of_mean(step: Step, e: Emitter, qx: Quantization, count: int) -> dict[str, int | float]:
-    """Return the parameters that turn sums of this many stored values into a mean."""
+    """Return the words that turn sums of `count` stored values into a mean.
+
+    `qx` is the quantization of these values.
+    """
     output = step.outputs[0]
     qy = quantization_of(output)
     ratio = np.float32(qx.scale) / np.float32(qy.scale)
@@ -179,7 +190,7 @@ def is_mean_of_tile(step: Step) -> bool:
 
 
 def _emit_mean_of_tile(step: Step, e: Emitter) -> None:
-    """Add the pixels of a tile to sums; compute the mean from the sums of all tiles."""
+    """Add the pixels of a tile to sums; or, for the last step, whose input are these sums, compute the mean."""
     x, output, part = operand(step, 0), step.outputs[0], step.part
     assert part is not None
     channels = output.dims[-1]
@@ -196,6 +207,7 @@ def _emit_mean_of_tile(step: Step, e: Emitter) -> None:
 
 
 def _pool_work(step: Step, target: Target, threads: int) -> int:
+    """Return the bytes for a 32-bit sum of each channel, for each thread."""
     return 4 * operand(step, 0).dims[3] * threads
 
 
@@ -218,7 +230,7 @@ def _emit_average_pool(step: Step, e: Emitter) -> None:
 
 
 def _covers_softmax(step: Step) -> bool:
-    return _covers_one_to_one(step) and int(step.params["axis"]) in (-1, operand(step, 0).rank - 1)
+    return _covers_one_type(step) and int(step.params["axis"]) in (-1, operand(step, 0).rank - 1)
 
 
 _MIN_SCALE = 2.0**-31
@@ -231,6 +243,7 @@ def _emit_softmax(step: Step, e: Emitter) -> None:
     if e.numerics == "onnxruntime" and qy.scale > _MIN_SCALE:
         _emit_integer_softmax(step, e)
         return
+    # The exponential of how far a stored value is below the largest one of its row.
     table = np.exp(-np.arange(256, dtype=np.float64) * qx.scale * float(step.params["beta"])).astype(np.float32)
     length = x.dims[-1]
     least, most = stored_limits(step, output)
@@ -242,7 +255,10 @@ def _emit_softmax(step: Step, e: Emitter) -> None:
 
 
 def _emit_integer_softmax(step: Step, e: Emitter) -> None:
-    """Emit an integer softmax: exponentials have up to 23 bits, so that sums fit 32; the factor is truncated."""
+    """Emit a softmax in ONNX Runtime's integer arithmetic.
+
+    Exponentials have up to 23 bits, so that sums fit 32. The inverse of the output's scale is truncated.
+    """
     x, output = operand(step, 0), step.outputs[0]
     qx, qy = quantization_of(x), quantization_of(output)
     length = x.dims[-1]
@@ -258,24 +274,30 @@ def _emit_integer_softmax(step: Step, e: Emitter) -> None:
 
 
 def _covers_resize(step: Step) -> bool:
-    same = quantization_of(operand(step, 0)) == quantization_of(step.outputs[0]) if _covers_one_to_one(step) else False
-    return same and step.clamp is None
+    if not _covers_one_type(step) or step.clamp is not None:
+        return False
+    return quantization_of(operand(step, 0)) == quantization_of(step.outputs[0])
 
 
 def _neighbours(size: int, out: int, align_corners: bool, half_pixel_centers: bool) -> np.ndarray:
-    """Return, for each output index, the input indices before and after it, and the latter's weight in 11 bits."""
+    """Return, for each output index, the input indices before and after it, and the latter's weight in 11 bits.
+
+    `size` and `out` are the lengths of the axis in the input and the output.
+    """
     corner = int(align_corners and out > 1)
     scale = np.float32(size - corner) / np.float32(out - corner)
-    place = np.arange(out, dtype=np.float32) * scale
+    position = np.arange(out, dtype=np.float32) * scale
     if half_pixel_centers:
-        place = np.clip(place + (np.float32(0.5) * scale - np.float32(0.5)), np.float32(0), np.float32(size - 1))
-    before = np.minimum(place.astype(np.int32), size - 1)
-    weight = np.rint((place - before.astype(np.float32)) * np.float32(1 << 11))
+        position = np.clip(position + (np.float32(0.5) * scale - np.float32(0.5)), np.float32(0), np.float32(size - 1))
+    before = np.minimum(position.astype(np.int32), size - 1)
+    weight = np.rint((position - before.astype(np.float32)) * np.float32(1 << 11))
     return np.stack([before, np.minimum(before + 1, size - 1), weight.astype(np.int32)], axis=1)
 
 
 def _tile_of_neighbours(step: Step, axis: int, *modes: bool) -> np.ndarray:
-    """Return the same for a step; for a tile, its rows of the whole table, counted from its first row."""
+    """Return `_neighbours` along an axis of a step; for a tile, its rows of the whole table, with input indices
+    counted from the first available row. `modes` are the last parameters of `_neighbours`.
+    """
     x, output, part = operand(step, 0), step.outputs[0], step.part
     if part is None or part.axis != axis:
         return _neighbours(x.dims[axis], output.dims[axis], *modes)
@@ -316,6 +338,7 @@ def _refuses_quantize(step: Step) -> str | None:
 
 
 def _not_float(tensor: Tensor) -> str | None:
+    """Return why a tensor cannot hold the reals of a conversion, or None."""
     return None if tensor.dtype is DataType.FLOAT_32 else f"{tensor.describe()} must be float32"
 
 
@@ -333,7 +356,7 @@ QUANTIZED: dict[str, tuple[Covers, Lowering]] = {
     "ElementWiseSubtract": (lambda step: _sum_of(step) is not None, Lowering(_emit_add)),
     "ElementWiseMultiply": (lambda step: byte_product(step) is not None, Lowering(_emit_multiply)),
     "ReduceMean": (_covers_mean, Lowering(_emit_mean, _mean_work)),
-    "PoolAvg2d": (_covers_one_to_one, Lowering(_emit_average_pool, _pool_work)),
+    "PoolAvg2d": (_covers_one_type, Lowering(_emit_average_pool, _pool_work)),
     "ResizeBilinear": (_covers_resize, Lowering(_emit_resize)),
     "Softmax": (_covers_softmax, Lowering(_emit_softmax)),
     "Dequantize": (_always, Lowering(_emit_dequantize, refuses=_refuses_dequantize)),

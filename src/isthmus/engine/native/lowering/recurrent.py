@@ -51,7 +51,7 @@ class PanelledLayer(RecurrentLayer):
 
     @staticmethod
     def of(step: Step, target: Target) -> PanelledLayer:
-        """Divide the layer of a step into the widest panels that add at most one part in 16 of padding."""
+        """Divide the layer of a step into the widest panels that add at most a sixteenth of padding."""
         layer = recurrent_layer(step)
         blocks = -(-layer.units // target.lanes)
         vectors = next(v for v in (4, 2, 1) if -(-blocks // v) * v * 16 <= blocks * 17)

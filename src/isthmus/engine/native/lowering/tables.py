@@ -31,7 +31,7 @@ The ratio of two scales may be anything up to infinity, but integers can only be
 
 
 def converted_codes(x: Tensor, output: Tensor, numerics: str) -> np.ndarray:
-    """Return, for all 256 stored values of `x`, the values in the quantization of `output`, not yet limited to its type.
+    """Return all 256 stored values of `x` in the quantization of `output`, not yet limited to its type.
 
     `numerics` is the rounding mode of the graph; with "litert", the result depends on the signs of the types.
     """

@@ -44,5 +44,5 @@ KERNELS: Mapping[str, Signature] = {
 
 
 def parts_of(kernel: str) -> Mapping[str, int]:
-    """Return the numbers that a kernel's variant stands for in its signature."""
+    """Return the numbers that a kernel's variant stands for in its signature (see `Signature.variants`)."""
     return KERNELS[kernel].variants[kernel.partition(".")[2]]

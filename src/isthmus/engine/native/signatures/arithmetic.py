@@ -1,6 +1,4 @@
-"""Helpers with which signatures compute extents. A reach is a pair: how far before an operand's start, and how far
-after it.
-"""
+"""Helpers with which signatures compute extents, which they contain as text."""
 
 from __future__ import annotations
 
@@ -10,6 +8,7 @@ from math import prod as product
 __all__ = ["Reach", "ceil", "outer", "padded", "product", "reach", "sum_of", "walk"]
 
 Reach = tuple[int, int]
+"""How many bytes before an operand's start (at most 0), and how many after it, are accessed."""
 
 
 def ceil(count: int, by: int) -> int:
@@ -18,12 +17,12 @@ def ceil(count: int, by: int) -> int:
 
 
 def padded(count: int, to: int) -> int:
-    """Return the count, rounded up to whole pieces."""
+    """Return the count, rounded up to a multiple of `to`."""
     return -(-count // to) * to
 
 
 def reach(counts: Sequence[int], strides: Sequence[int], size: int) -> Reach:
-    """Return the reach of elements of `size` bytes at all combinations of strides.
+    """Return the reach of elements of `size` bytes at all indices below `counts`, at sums of index times stride.
 
     >>> reach([3, 2], [-4, 100], 4)
     (-8, 104)
@@ -43,24 +42,36 @@ def reach(counts: Sequence[int], strides: Sequence[int], size: int) -> Reach:
 def outer(rows: int, dims: Sequence[int], strides: Sequence[int]) -> Reach:
     """Return the smallest and largest offset of the first `rows` combinations of indices, innermost dimension first.
 
-    The outermost dimension takes what the others leave of a row's number, as in the kernels.
+    The last dimension is not limited to its size: as in the kernels, its index is the row's number divided by the sizes
+    of all others.
     """
     low = high = 0
-    rest = max(rows - 1, 0)
+    remaining = max(rows - 1, 0)
     for number, (size, stride) in enumerate(zip(dims, strides, strict=True), 1):
-        last = (rest if number == len(dims) else min(rest, size - 1)) * stride
-        rest //= size
+        last = (remaining if number == len(dims) else min(remaining, size - 1)) * stride
+        remaining //= size
         low, high = min(low, low + last), max(high, high + last)
     return low, high
 
 
 def walk(elements: int, inner: int, dims: Sequence[int], strides: Sequence[int], step: int, size: int) -> Reach:
-    """Return the reach of an operand over rows of `inner` elements; the last row may be short."""
+    """Return the reach of an operand over rows of `inner` elements; the last row may be short.
+
+    Parameters
+    ----------
+    elements
+        The number of elements in all rows.
+    dims, strides
+        The outer dimensions, innermost first, and the operand's bytes between rows along each.
+    step, size
+        The bytes between neighbouring elements of a row, and those of an element.
+    """
     if not elements:
         return 0, 0
     rows = -(-elements // inner)
     low, high = outer(rows, dims, strides)
     across = (min(inner, elements) - 1) * step
+    # With one outer dimension, a short last row is taken into account: it may end before the row above it does.
     if rows > 1 and len(dims) == 1 and strides[0] >= 0 and step >= 0:
         last = (elements - (rows - 1) * inner - 1) * step
         return 0, max((rows - 2) * strides[0] + across, (rows - 1) * strides[0] + last) + size

@@ -8,8 +8,8 @@ _MAX = 1 << 31
 
 
 def _axis(name: str) -> tuple[Number, ...]:
-    """Return the words of an axis: its sizes, and the bytes between elements of the input, the result and the
-    weights.
+    """Return the words of a spatial axis, outer or inner: its sizes, and the bytes between elements of the input, the
+    result and the weights (``step``, ``out_step`` and ``weight_step``).
     """
     return (
         Number(f"{name}_size", 1, _MAX),

@@ -63,6 +63,7 @@ _OTHERWISE = ("ElementWiseSelect", "ReluMinMax", "ElementWiseSin", "ElementWiseC
 
 
 def _by_kernel(operands: int) -> dict[str, tuple[str, ...]]:
+    """Return the kinds that each function of this many elements accepts, by the name of its kernel."""
     return {
         kernel_of(name): KINDS_OF[name]
         for name, function in FUNCTIONS.items()
@@ -77,13 +78,15 @@ BINARY_KINDS: dict[str, tuple[str, ...]] = _by_kernel(2)
 _TO_BOOL = frozenset(
     kernel_of(name) for name, f in FUNCTIONS.items() if DataType.BOOL_8 in (f.output_types.get(0), f.input_types[0][0])
 )
+"""The kernels whose results are booleans."""
 
 
 def _functions(kinds: dict[str, tuple[str, ...]], to_bool: Collection[str]) -> dict[str, dict[str, int]]:
+    """Return the variants, one for each function and kind, with the sizes of elements of operands and results."""
     return {
         f"{name}_{kind}": {"size": SIZES[kind], "out_size": 1 if name in to_bool else SIZES[kind]}
-        for name, of in kinds.items()
-        for kind in of
+        for name, kinds_of_function in kinds.items()
+        for kind in kinds_of_function
     }
 
 

@@ -28,7 +28,10 @@ _EACH_ONCE = "goal[1] - goal[0] >= {}"
 
 
 def _interleaving(direction: str) -> Signature:
-    """Return the signature for interleaving rows into a dense run, or separating them again."""
+    """Return the signature for interleaving rows into a dense run ("join"), or separating them again ("part").
+
+    The first word is the dense run in both directions, so only which of the two is written differs.
+    """
     dense_type, rows_type = (Write, ReadOperand) if direction == "join" else (ReadOperand, Write)
     dense: Word = dense_type("dense", "dense_reach")
     rows: Word = rows_type("rows", "rows_reach")
@@ -59,7 +62,7 @@ def _interleaving(direction: str) -> Signature:
 
 
 def _remapped(table: Any, tables: list[Any], length: int) -> Reach:
-    """Return the reach of reads at sums of table entries."""
+    """Return the reach of reads of `length` bytes at sums of one entry from each table."""
     every = [table, *tables]
     return sum(t.least for t in every), sum(t.most for t in every) + length
 

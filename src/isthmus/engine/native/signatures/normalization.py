@@ -11,6 +11,7 @@ _SOFTMAXES: dict[str, dict[str, int]] = {"plain": {}, "log": {}}
 
 
 def _both(extent: str) -> tuple[Word, Word]:
+    """Return the words of the output and the input, which have the same size."""
     return Write("output", extent), ReadOperand("x", extent)
 
 

@@ -6,7 +6,10 @@ from isthmus.engine.native.words import Number, Numbers, ReadOperand, Signature,
 
 
 def _fits(axis: list[int]) -> bool:
-    """Return whether no window along an axis has a negative number of positions inside the input."""
+    """Return whether every window along an axis begins in the input or at its end, and does not end before it.
+
+    The kernel would otherwise compute a negative number of positions. `axis` has the six numbers of `POOL`.
+    """
     size, out, window, stride, before, _ = axis
     return out >= 1 and stride >= 1 and window >= before and (out - 1) * stride - before <= size
 

@@ -72,6 +72,7 @@ def _words(size: int) -> tuple[Word, ...]:
 
 
 def _where(head: int) -> dict[str, str]:
+    """Return the named expressions; panels begin with `head` bytes for each column."""
     return {
         "width": "vectors * lanes",
         "panels": "ceil(columns, width)",

@@ -15,12 +15,18 @@ _MAX_OUTPUTS = 4
 
 
 def block_kinds(lanes: int) -> tuple[int, ...]:
-    """Return the widths of blocks of channels, by kind. One more kind is for fewer channels than the narrowest."""
+    """Return the number of channels in a block of each kind, for vectors of this many lanes, the widest first.
+
+    One more kind, with the next number, is for fewer channels than the narrowest has.
+    """
     return tuple(4 * n for n in (16, 8, 4) if n <= lanes)
 
 
 def _inside(blocks: Any, channels: int, lanes: int) -> bool:
-    """Return whether the kind of each block exists and the block is within the channels."""
+    """Return whether the kind of each block exists and the block is within the channels.
+
+    A row of `blocks` is the first channel, the kind and the offset of the weights.
+    """
     widths = np.array([*block_kinds(lanes), 1])
     start, kind = blocks.entries[:, 0], blocks.entries[:, 1]
     if kind.min() < 0 or kind.max() >= len(widths) or start.min() < 0:

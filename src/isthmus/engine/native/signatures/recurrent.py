@@ -8,7 +8,15 @@ _WIDTH = {"width": "vectors * lanes", "padded_units": "padded(units, width)"}
 
 
 def _shared(gates: str, recurrent_gates: str, features: str) -> tuple[Word, ...]:
-    """Return the words of both layers, given the numbers of gates and the features that a step passes on."""
+    """Return the words that LSTM and GRU have in common; the parameters are expressions.
+
+    Parameters
+    ----------
+    gates, recurrent_gates
+        The number of gates, and of those that `panels` multiplies by the state of the step before.
+    features
+        The number of features that a step passes on to the next one.
+    """
     return (
         ReadOperand("input_gates", f"steps * batch * {gates} * padded_units * 4"),
         ReadOperand("panels", f"{recurrent_gates} * padded_units * ({features} + 1) * 4"),

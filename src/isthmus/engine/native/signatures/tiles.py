@@ -106,14 +106,15 @@ MEAN_OF_SUMS = Signature(
 
 
 def changes(words: Sequence[int], start: int) -> dict[int, dict[int, int]]:
-    """Return the changes of a `VARY` instruction: by each changed instruction's offset, new words by offset.
+    """Return the changes of the `VARY` instruction at a word: for the first word of each changed instruction, its new
+    values by index. All indices are those of a program's words.
 
-    If the numbers of values and places differ, the surplus is ignored.
+    If there are more values than bits in the masks, or fewer, the surplus is ignored.
     """
     values, _ = VARY.decode(words, start)
-    left = iter(values["values"])
+    new_values = iter(values["values"])
     return {
-        first: dict(zip((first + bit for bit in range(mask.bit_length()) if mask >> bit & 1), left, strict=False))
+        first: dict(zip((first + bit for bit in range(mask.bit_length()) if mask >> bit & 1), new_values, strict=False))
         for first, mask in zip(values["firsts"], values["masks"], strict=True)
     }
 
