@@ -50,11 +50,13 @@ def _tag(builder: Any, instruction: Any, own: str, other: str) -> Any:
 
 
 def _element(builder: Any, llvm_type: ir.Type, base: Any, index: Any) -> Any:
+    """Return a pointer to an element of an array at an address."""
     # LLVM's vectoriser understands a pointer with an index, but not a computed address.
     return builder.gep(builder.inttoptr(base, llvm_type.as_pointer()), [index])
 
 
 def _load(llvm_type: ir.Type, numba_type: Any, streaming: bool) -> Callable:
+    """Return ``load(base address, index)``; `streaming` makes it one of the `read_*` below."""
     @intrinsic
     def load(typing_context: Any, base: Any, index: Any) -> Any:
         def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -67,12 +69,13 @@ def _load(llvm_type: ir.Type, numba_type: Any, streaming: bool) -> Callable:
 
 
 def _store(llvm_type: ir.Type, numba_type: Any, streaming: bool) -> Callable:
+    """Return ``store(base address, index, value)``; `streaming` makes it one of the `write_*` below."""
     @intrinsic
     def store(typing_context: Any, base: Any, index: Any, value: Any) -> Any:
         def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            done = builder.store(args[2], _element(builder, llvm_type, args[0], args[1]), align=1)
+            instruction = builder.store(args[2], _element(builder, llvm_type, args[0], args[1]), align=1)
             if streaming:
-                _tag(builder, done, "write", "read")
+                _tag(builder, instruction, "write", "read")
             return context.get_dummy_value()
 
         return types.void(types.int64, types.int64, numba_type), emit
@@ -80,8 +83,8 @@ def _store(llvm_type: ir.Type, numba_type: Any, streaming: bool) -> Callable:
     return store
 
 
-# Accesses are (base address, element index). Activations may lie at any address a client chose, so no access promises
-# more than byte alignment.
+# Accesses are (base address, element index). Activations may be at any address that a client chose, so no access
+# promises more than byte alignment.
 #   load_* / store_*  may be mixed freely.
 #   read_* / write_*  promise that the kernel never reads, in this way, what it wrote at another index: so loops over
 #                     them vectorise, in place too.
@@ -147,7 +150,10 @@ def real(p: int, k: int) -> float:
 
 @device
 def address(p: int, b: int, k: int) -> int:
-    """Return the address of the operand in word `k`; 0 if the operand is absent."""
+    """Return the address of the operand in word `k`: that of its pool in the base table `b`, plus its offset.
+
+    It is 0 if the operand is absent, since pool 0 has address 0.
+    """
     operand = load_i64(p, k)
     return load_i64(b, operand >> OPERAND_BITS) + (operand & ((1 << OPERAND_BITS) - 1))
 

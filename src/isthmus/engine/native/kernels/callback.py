@@ -55,7 +55,7 @@ from isthmus.engine.native.target import Target
 def _ask(typing_context: Any, function: Any, context: Any, subject: Any) -> Any:
     """Call a C function ``void (void*, void*, int64_t*)``; return what it writes to its last argument, or 0."""
 
-    def emit(own: Any, builder: Any, signature: Any, args: Any) -> Any:
+    def emit(compiler_context: Any, builder: Any, signature: Any, args: Any) -> Any:
         answer = cgutils.alloca_once(builder, I64)
         builder.store(I64(0), answer)
         kind = ir.FunctionType(ir.VoidType(), [I64] * 3)
@@ -67,15 +67,20 @@ def _ask(typing_context: Any, function: Any, context: Any, subject: Any) -> Any:
 
 @device
 def _status(function, context, subject):  # type: ignore[no-untyped-def]
-    """Return the status that a Python function reports, or an error if it reports none."""
+    """Return the status that a Python function reports about its `subject` (a node or delegate), or an error if it
+    reports none.
+    """
     answer = _ask(function, context, subject)
     return NO_ANSWER if answer == 0 else answer - ANSWERED
 
 
 @device
-def _is_own(place):  # type: ignore[no-untyped-def]
-    """Return whether this process owns the block or delegate, and is not a fork of the owner."""
-    return load_i64(load_i64(place, 0), 0) != 0
+def _is_own(pointer):  # type: ignore[no-untyped-def]
+    """Return whether this process owns the block or delegate, and is not a fork of the owner.
+
+    `pointer` is the address of its word `OWN` or `FOR_OWN`, which holds the address of a word that is zero in a fork.
+    """
+    return load_i64(load_i64(pointer, 0), 0) != 0
 
 
 @generated
@@ -84,16 +89,17 @@ def invoke(target: Target, variant: str) -> Any:
 
     The variant is the offset of the block's address in a node.
     """
-    where = int(variant)
+    offset = int(variant)
 
     @device
     def run_on_tensors(context, node, unused, also_unused):  # type: ignore[no-untyped-def]
-        block = load_i64(node + where, 0)
+        block = load_i64(node + offset, 0)
         if block == 0 or not _is_own(block + OWN):
             return NO_ANSWER
         tensors = load_i64(context + load_i64(block + TENSORS, 0), 0)
         ready = atomic_load(block + READY)
         if ready != 0:
+            # The program is pointed at each tensor, which must exist and have the expected size.
             row, io = load_i64(block + ROWS, 0), load_i64(block + IO, 0)
             for i in range(load_i64(block + ROW_COUNT, 0)):
                 address, nbytes = load_i64(tensors + load_i64(row + ROW_DATA, 0), 0), load_i64(row + ROW_BYTES, 0)
@@ -125,11 +131,11 @@ def prepare(target: Target, variant: str) -> Any:
 
     The program does not run until this has completed.
     """
-    where = int(variant)
+    offset = int(variant)
 
     @device
     def prepare_node(context, node, unused, also_unused):  # type: ignore[no-untyped-def]
-        block = load_i64(node + where, 0)
+        block = load_i64(node + offset, 0)
         if block == 0 or not _is_own(block + OWN):
             return NO_ANSWER
         atomic_store(block + READY, 0)
@@ -163,11 +169,11 @@ def apply(target: Target, variant: str) -> Any:
 
     The variant is the offset, in a delegate, of the address of its words; the same applies to `begin`.
     """
-    where = int(variant)
+    offset = int(variant)
 
     @device
     def apply_delegate(context, delegate, unused, also_unused):  # type: ignore[no-untyped-def]
-        words = load_i64(delegate + where, 0)
+        words = load_i64(delegate + offset, 0)
         if not _is_own(words + FOR_OWN):
             return NO_ANSWER
         return _status(load_i64(words + FOR_DELEGATE, 0), context, delegate)
@@ -181,11 +187,11 @@ def begin(target: Target, variant: str) -> Any:
 
     The variant is that of `apply`. The structure that a node replaces begins with its delegate.
     """
-    where = int(variant)
+    offset = int(variant)
 
     @device
     def begin_node(context, replaced, unused, also_unused):  # type: ignore[no-untyped-def]
-        words = load_i64(load_i64(replaced, 0) + where, 0)
+        words = load_i64(load_i64(replaced, 0) + offset, 0)
         if not _is_own(words + FOR_OWN):
             return 0
         return _ask(load_i64(words + FOR_BEGIN, 0), context, replaced)

@@ -34,7 +34,17 @@ _WORDS = INDIRECT.place
 
 @device
 def _list_window(p, x, zeros, goal, step, spare, n, od, oh, ow):  # type: ignore[no-untyped-def]
-    """List the taps of a window that may cross edges; return the next free byte for copies."""
+    """List the addresses of the taps of a window that may cross edges; return the next free byte for copies.
+
+    Parameters
+    ----------
+    goal, step
+        Where the first address is written, and the bytes to the next.
+    spare
+        Work space for copies of rows that cross an edge.
+    n, od, oh, ow
+        The image, and the window's position in the result.
+    """
     depth, height, width = read_i64(p, _WORDS.size), read_i64(p, _WORDS.size + 1), read_i64(p, _WORDS.size + 2)
     kernel_width, dilation_width, pixel = (
         read_i64(p, _WORDS.kernel + 2),
@@ -57,15 +67,15 @@ def _list_window(p, x, zeros, goal, step, spare, n, od, oh, ow):  # type: ignore
                     goal += step
             elif whole_rows:
                 first, last = max(left, 0), min(left + kernel_width, width)
-                here = row + left * pixel
+                tap = row + left * pixel
                 if last - first < kernel_width:
-                    here = zeros
+                    tap = zeros
                     if first < last:
-                        here = spare
-                        fill_bytes(here, 0, kernel_width * pixel)
-                        copy_bytes(here + (first - left) * pixel, row + first * pixel, (last - first) * pixel)
+                        tap = spare
+                        fill_bytes(tap, 0, kernel_width * pixel)
+                        copy_bytes(tap + (first - left) * pixel, row + first * pixel, (last - first) * pixel)
                         spare += kernel_width * pixel
-                write_i64(goal, 0, here)
+                write_i64(goal, 0, tap)
                 goal += step
             else:
                 w = left
@@ -85,7 +95,10 @@ def _inside(p, axis, position):  # type: ignore[no-untyped-def]
 
 
 def _list_inside(height: int) -> Any:
-    """Return a function that lists the taps of neighbouring windows inside the input: evenly spaced addresses."""
+    """Return a function that lists the taps of `count` neighbouring windows inside the input: evenly spaced addresses.
+
+    For each tap, a list has one address for each of the `height` rows of a tile.
+    """
 
     @device
     def list_inside(p, x, goal, count, n, od, oh, ow):  # type: ignore[no-untyped-def]
@@ -106,20 +119,23 @@ def _list_inside(height: int) -> Any:
                     + kh * read_i64(p, _WORDS.dilation + 1) * row_bytes
                 )
                 for kw in range(taps):
-                    here = row + kw * read_i64(p, _WORDS.dilation + 2) * pixel
+                    tap = row + kw * read_i64(p, _WORDS.dilation + 2) * pixel
+                    # The compiler knows the length of the first loop.
                     if count == height:
                         for r in range(height):
-                            write_i64(goal, r, here + r * between)
+                            write_i64(goal, r, tap + r * between)
                     else:
                         for r in range(count):
-                            write_i64(goal, r, here + r * between)
+                            write_i64(goal, r, tap + r * between)
                     goal += height * 8
 
     return list_inside
 
 
 def _list_tiles(height: int) -> Any:
-    """Return a function that lists the windows and results of the tiles of a block."""
+    """Return a function that lists, for the tiles `begin` to `end`, the addresses of their taps and then of their
+    results. Rows of tiles are pixels of the result; there are `rows` in all.
+    """
     list_inside = _list_inside(height)
 
     @device
@@ -143,6 +159,7 @@ def _list_tiles(height: int) -> Any:
             - 1
         )
         inside_to = 0 if room < 0 else room // stride + 1
+        # The first pixel, and its position in the result.
         m = begin * height
         ow = m % out_width
         oh = m // out_width % out_height
@@ -167,14 +184,14 @@ def _list_tiles(height: int) -> Any:
                         if ow + i + 1 == inside_from:
                             count = i + 1
                             break
-                here = (
+                result_row = (
                     y
                     + n * read_i64(p, _WORDS.y_strides)
                     + od * read_i64(p, _WORDS.y_strides + 1)
                     + oh * read_i64(p, _WORDS.y_strides + 2)
                 )
                 for i in range(count):
-                    write_i64(goal, taps * height + r + i, here + (ow + i) * y_pixel)
+                    write_i64(goal, taps * height + r + i, result_row + (ow + i) * y_pixel)
                 r += count
                 m += count
                 ow += count
@@ -226,6 +243,7 @@ def indirect(target: Target, variant: str) -> Any:
             while begin < last:
                 end = min(begin + block, last)
                 list_tiles(p, x, zeros, y, lists, spare, taps, begin, end, rows)
+                # Taps are summed in parts. Sums wait in the result, so only the last part is clamped.
                 done = 0
                 while done < taps:
                     part = min(taps - done, tap_block)
@@ -238,12 +256,12 @@ def indirect(target: Target, variant: str) -> Any:
                         if done > 0:
                             bias = 0
                         for i in range(begin, end):
-                            here = lists + (i - begin) * list_bytes
-                            goals, here = here + taps * height * 8, here + done * height * 8
+                            tile_list = lists + (i - begin) * list_bytes
+                            goals, entry = tile_list + taps * height * 8, tile_list + done * height * 8
                             if rows - i * height > half:
-                                tile(here, part, run * 4, bias, panel, goals, shift, present, low, high)
+                                tile(entry, part, run * 4, bias, panel, goals, shift, present, low, high)
                             else:
-                                half_tile(here, part, run * 4, bias, panel, goals, shift, present, low, high)
+                                half_tile(entry, part, run * 4, bias, panel, goals, shift, present, low, high)
                     done += part
                 begin = end
 

@@ -20,17 +20,20 @@ _WORDS = CONVOLVE.place
 
 
 def _over_channels(code: VectorCode, channels: Any, block: Callable[[Any, Callable, Callable], None]) -> None:
-    """Emit `block` for full vectors of channels, and once more with masks for the rest."""
-    whole = code.builder.and_(channels, code.number(-code.lanes))
-    with code.builder.if_then(code.below(0, whole)):
-        loop = code.loop(whole, step=code.lanes)
+    """Emit `block` for full vectors of channels, and once more with masks for the last channels.
+
+    It is called with the byte offset of a vector's first channel, and functions that load and store a vector.
+    """
+    full = code.builder.and_(channels, code.number(-code.lanes))
+    with code.builder.if_then(code.below(0, full)):
+        loop = code.loop(full, step=code.lanes)
         block(code.times(loop.index, 4), code.load, code.store)
         loop.end()
-    rest = code.builder.sub(channels, whole)
-    with code.builder.if_then(code.below(0, rest)):
-        mask = code.mask(rest)
+    last = code.builder.sub(channels, full)
+    with code.builder.if_then(code.below(0, last)):
+        mask = code.mask(last)
         block(
-            code.times(whole, 4),
+            code.times(full, 4),
             lambda place: code.masked_load(place, mask),
             lambda value, place: code.masked_store(value, place, mask),
         )
@@ -44,12 +47,16 @@ most.
 
 
 def _shared_tile(target: Target, tile: int, kernel: int, stride: int, listed: bool) -> Callable:
-    """Return a tile whose outputs share input columns, evenly spaced or listed by address for each kernel row."""
+    """Return a tile whose outputs share input columns, evenly spaced or listed by address for each kernel row.
+
+    It is for one kernel width and stride, and computes `tile` neighbouring outputs. If `listed`, the first argument is
+    the list.
+    """
     columns = (tile - 1) * stride + kernel
 
     def emit(
         code: VectorCode,
-        x: Any, x_outer: Any, x_inner: Any, count: Any, weights: Any, w_outer: Any, w_inner: Any, bias: Any,
+        x: Any, x_outer: Any, x_inner: Any, kernel_rows: Any, weights: Any, w_outer: Any, w_inner: Any, bias: Any,
         y: Any, y_inner: Any, begin: Any, channels: Any, least: Any, most: Any,
     ) -> None:  # fmt: skip
         low, high = code.splat(least), code.splat(most)
@@ -58,9 +65,10 @@ def _shared_tile(target: Target, tile: int, kernel: int, stride: int, listed: bo
             shift = code.plus(shift, begin)
             first = code.load(code.plus(bias, shift))
             inputs = x if listed else code.plus(x, shift)
-            loop = code.loop(count, [inputs, code.plus(weights, shift), *[first] * tile])
-            source, factors, *sums = loop.values
-            place, taps = factors, []
+            # One iteration for each kernel row: load its weights, then add each input column to the sums that need it.
+            loop = code.loop(kernel_rows, [inputs, code.plus(weights, shift), *[first] * tile])
+            source, row_weights, *sums = loop.values
+            place, taps = row_weights, []
             for _ in range(kernel):
                 taps.append(code.load(place))
                 place = code.plus(place, w_inner)
@@ -75,7 +83,7 @@ def _shared_tile(target: Target, tile: int, kernel: int, stride: int, listed: bo
                     if 0 <= column - t * stride < kernel:
                         sums[t] = code.fma(value, taps[column - t * stride], sums[t])
             after = code.plus(source, 8 * columns if listed else x_outer)
-            sums = loop.end([after, code.plus(factors, w_outer), *sums])[2:]
+            sums = loop.end([after, code.plus(row_weights, w_outer), *sums])[2:]
             _store_tile(code, sums, code.plus(y, shift), y_inner, low, high, store)
 
         _over_channels(code, channels, block)
@@ -86,6 +94,7 @@ def _shared_tile(target: Target, tile: int, kernel: int, stride: int, listed: bo
 def _store_tile(
     code: VectorCode, sums: list[Any], place: Any, step: Any, low: Any, high: Any, store: Callable[[Any, Any], None]
 ) -> None:
+    """Limit the sums of a tile and store them, `step` bytes apart from `place` on."""
     for value in sums:
         store(code.clamp(value, low, high), place)
         place = code.plus(place, step)
@@ -127,10 +136,11 @@ def _separate_tile(target: Target, tile: int) -> Callable:
 
 
 def _list_tile(tile: int, columns: int) -> Any:
-    """Return a function that lists the inputs of a tile, for some kernel rows; its first window begins at (top, left).
+    """Return a function that writes the addresses of a tile's inputs to `goal`.
 
-    With `columns`, it lists that many neighbouring inputs per row; else, for each kernel column, the input of each
-    output.
+    It lists the kernel rows from `start` to `stop`; the first window begins at (top, left). Inputs outside the image
+    are those at `zeros`. With `columns`, it lists that many neighbouring inputs per row; else, for each kernel column,
+    the input of each output.
     """
 
     @device

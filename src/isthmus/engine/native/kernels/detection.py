@@ -32,6 +32,7 @@ _WORDS = POST_PROCESS.place
 def _decode(p, encodings, anchors, corners, count):  # type: ignore[no-untyped-def]
     """Write the corners of all boxes; encodings and anchors are centers and sizes, vertical coordinates first."""
     for i in range(4 * count):
+        # Vertical or horizontal, and the first corner or the second.
         axis, side = i % 2, i // 2 % 2
         box = i // 4 * 4
         center_scale = real(p, _WORDS.y_scale) if axis == 0 else real(p, _WORDS.x_scale)
@@ -61,7 +62,10 @@ def _overlap(corners, a, b):  # type: ignore[no-untyped-def]
 
 @device
 def _choose(p, corners, scores, marks, chosen, count, most):  # type: ignore[no-untyped-def]
-    """Write the indices of up to `most` boxes, best first, that overlap no better one; return their number."""
+    """Write to `chosen` the indices of up to `most` boxes, best first, that overlap no better one; return their number.
+
+    `marks` has a word for each box: whether it can still be chosen.
+    """
     least, limit = np.float32(real(p, _WORDS.score_threshold)), np.float32(real(p, _WORDS.iou_threshold))
     for i in range(count):
         store_i32(marks, i, np.int32(1 if load_f32(scores, i) >= least else 0))
@@ -84,7 +88,7 @@ def _choose(p, corners, scores, marks, chosen, count, most):  # type: ignore[no-
 
 @device
 def _next_class(scores, classes, before):  # type: ignore[no-untyped-def]
-    """Return the class with the highest score after the class `before`, which is -1 for the first."""
+    """Return the class that follows the class `before` in the order of scores; -1 asks for the best."""
     best = -1
     for k in range(classes):
         later = before < 0 or load_f32(scores, k) < load_f32(scores, before) or (
@@ -96,16 +100,19 @@ def _next_class(scores, classes, before):  # type: ignore[no-untyped-def]
 
 
 @device
-def _put(p, b, corners, place, box, class_, score):  # type: ignore[no-untyped-def]
-    """Write a box with its class and score."""
-    copy_bytes(address(p, b, _WORDS.boxes) + 16 * place, corners + 16 * box, 16)
-    store_f32(address(p, b, _WORDS.classes), place, np.float32(class_))
-    store_f32(address(p, b, _WORDS.best), place, score)
+def _put(p, b, corners, index, box, class_, score):  # type: ignore[no-untyped-def]
+    """Write a box with its class and score as the result with this index."""
+    copy_bytes(address(p, b, _WORDS.boxes) + 16 * index, corners + 16 * box, 16)
+    store_f32(address(p, b, _WORDS.classes), index, np.float32(class_))
+    store_f32(address(p, b, _WORDS.best), index, score)
 
 
 @device
 def _by_boxes(p, b, corners, scores, marks, chosen, count):  # type: ignore[no-untyped-def]
-    """Compare boxes by their best class; each kept box has several classes."""
+    """Compare boxes by their best class, and write each kept box with its best classes; return the number kept.
+
+    `corners`, `scores`, `marks` and `chosen` are work space, with an entry for each of `count` boxes.
+    """
     columns, classes = word(p, _WORDS.columns), word(p, _WORDS.class_count)
     kept, per_box = word(p, _WORDS.kept), word(p, _WORDS.per_box)
     all_scores = address(p, b, _WORDS.scores) + 4 * (columns - classes)
@@ -123,11 +130,15 @@ def _by_boxes(p, b, corners, scores, marks, chosen, count):  # type: ignore[no-u
 
 
 @device
-def _by_classes(p, b, corners, scores, marks, chosen, found, count):  # type: ignore[no-untyped-def]
-    """Compare the boxes of each class, and keep the best over all classes."""
+def _by_classes(p, b, corners, scores, marks, chosen, best, count):  # type: ignore[no-untyped-def]
+    """Compare the boxes of each class, and write the best over all classes; return their number.
+
+    `best` is work space for a sorted list of the best so far, each as box times classes plus class; their scores are
+    behind it. The rest is as in `_by_boxes`.
+    """
     columns, classes = word(p, _WORDS.columns), word(p, _WORDS.class_count)
     kept, per_class = word(p, _WORDS.kept), word(p, _WORDS.per_class)
-    values = found + 4 * (kept + per_class)
+    values = best + 4 * (kept + per_class)
     number = 0
     for class_ in range(classes):
         column = address(p, b, _WORDS.scores) + 4 * (columns - classes + class_)
@@ -135,17 +146,17 @@ def _by_classes(p, b, corners, scores, marks, chosen, found, count):  # type: ig
             store_f32(scores, i, load_f32(column, columns * i))
         for n in range(_choose(p, corners, scores, marks, chosen, count, min(per_class, kept))):
             box = load_i32(chosen, n)
-            score, place = load_f32(scores, box), number
-            while place > 0 and load_f32(values, place - 1) < score:
-                store_f32(values, place, load_f32(values, place - 1))
-                store_i32(found, place, load_i32(found, place - 1))
-                place -= 1
-            store_f32(values, place, score)
-            store_i32(found, place, np.int32(box * classes + class_))
+            score, index = load_f32(scores, box), number
+            while index > 0 and load_f32(values, index - 1) < score:
+                store_f32(values, index, load_f32(values, index - 1))
+                store_i32(best, index, load_i32(best, index - 1))
+                index -= 1
+            store_f32(values, index, score)
+            store_i32(best, index, np.int32(box * classes + class_))
             number = min(number + 1, kept)
     for n in range(number):
-        box = load_i32(found, n) // classes
-        _put(p, b, corners, n, box, load_i32(found, n) - box * classes, load_f32(values, n))
+        box = load_i32(best, n) // classes
+        _put(p, b, corners, n, box, load_i32(best, n) - box * classes, load_f32(values, n))
     return number
 
 
@@ -157,13 +168,13 @@ def post_process(p, b, tid, nt):  # type: ignore[no-untyped-def]
     count, room = word(p, _WORDS.count), word(p, _WORDS.kept) * word(p, _WORDS.per_box)
     corners = address(p, b, _WORDS.work)
     scores = corners + 16 * count
-    marks, chosen, found = scores + 4 * count, scores + 8 * count, scores + 12 * count
+    marks, chosen, best = scores + 4 * count, scores + 8 * count, scores + 12 * count
     _decode(p, address(p, b, _WORDS.encodings), address(p, b, _WORDS.anchors), corners, count)
     fill_bytes(address(p, b, _WORDS.boxes), 0, 16 * room)
     fill_bytes(address(p, b, _WORDS.classes), 0, 4 * room)
     fill_bytes(address(p, b, _WORDS.best), 0, 4 * room)
     if word(p, _WORDS.regular) != 0:
-        number = _by_classes(p, b, corners, scores, marks, chosen, found, count)
+        number = _by_classes(p, b, corners, scores, marks, chosen, best, count)
     else:
         number = _by_boxes(p, b, corners, scores, marks, chosen, count)
     store_f32(address(p, b, _WORDS.found), 0, np.float32(number))

@@ -50,7 +50,8 @@ from isthmus.errors import Code
 from isthmus.prepare.schedule import Pool
 
 _FUTEX_WAIT, _FUTEX_WAKE = 0, 1
-_LOOKS_AT_CPU = 63
+_CPU_CHECK_MASK = 63
+"""While spinning, the processor is looked up in one of 64 iterations, where these bits are 0."""
 _FIRST_IO = int(Pool.IO)
 _NO_GRAPH, _OUTSIDE, _ABORTED, _NO_MEMORY, _TOO_SMALL = (
     int(Code.GRAPH_INVALID_HANDLE),
@@ -77,8 +78,10 @@ def _post(target: Target) -> Any:
 def _await_change(target: Target) -> Any:
     """Return a function that waits until a word differs from `known`, and returns its value.
 
-    With the address of a time span, it sleeps once, at most that long, and may return `known`. Without one (0), it
-    sleeps until the word has changed.
+    It first spins up to `spins` times, unless the other side runs on the same processor. With the address of a time
+    span, it then sleeps once, at most that long, and may return `known`. Without one (0), it sleeps until the word has
+    changed. `sleeper` is the address of the word that tells the other side whether this one sleeps; `own_cpu` and
+    `other_cpu` are those of the words with the processors of both sides.
     """
     pause, futex = pause_of(target), FUTEX[architecture(target)]
 
@@ -88,10 +91,10 @@ def _await_change(target: Target) -> Any:
             value = atomic_load(word)
             if value != known:
                 return value
-            if (i & _LOOKS_AT_CPU) == 0:
-                here = current_cpu()
-                atomic_store(own_cpu, here)
-                if atomic_load(other_cpu) == here:
+            if (i & _CPU_CHECK_MASK) == 0:
+                cpu = current_cpu()
+                atomic_store(own_cpu, cpu)
+                if atomic_load(other_cpu) == cpu:
                     break
             pause()
         atomic_store(sleeper, 1)
@@ -109,6 +112,7 @@ def _await_change(target: Target) -> Any:
 
 
 def _await_answer(target: Target) -> Any:
+    """Return a function that waits for the answer to a request: the response changes from the number before it."""
     await_change = _await_change(target)
 
     @device
@@ -187,7 +191,10 @@ def publish(target: Target, variant: str) -> Any:
 
 @device
 def _bind(page: int, graph: int, service: int) -> int:
-    """Point a graph at the memory that a request names; return QNN's error code."""
+    """Point a graph at the memory that a request names; return 0 or QNN's error code.
+
+    `page` has the request, `graph` is the graph's row in the table of graphs, `service` the server's own words.
+    """
     sizes, bases = load_i64(graph + GRAPH_SIZES, 0), load_i64(load_i64(graph + GRAPH_CONTROL, 0) + BASES, 0)
     memory, count = load_i64(service + MEMORY, 0), load_i64(service + MEMORY_COUNT, 0)
     for i in range(load_i64(graph + GRAPH_IO, 0)):

@@ -41,7 +41,7 @@ def writer(kind: str) -> Callable:
 
 @device
 def span(total, tid, nt):  # type: ignore[no-untyped-def]
-    """Return a thread's half-open range of elements."""
+    """Return a thread's half-open range of `total` elements, in whole pieces."""
     begin, end = share((total + _UNIT - 1) // _UNIT, tid, nt)
     return begin * _UNIT, min(end * _UNIT, total)
 
@@ -52,11 +52,13 @@ _SQRT_HALF = f32(math.sqrt(0.5))
 
 @device
 def _hard_sigmoid(x, a, b):  # type: ignore[no-untyped-def]
+    """Return ``a * x + b``, limited to 0 and 1."""
     return mathematics.clamp(mathematics.multiply_add(x, a, b), _ZERO, _ONE)
 
 
 @device
 def _softplus(x, beta, threshold):  # type: ignore[no-untyped-def]
+    """Return ``log(1 + exp(beta * x)) / beta``; x itself above the threshold, unless that is negative."""
     scaled = x * beta
     return select((threshold >= _ZERO) & (scaled > threshold), x, mathematics.softplus(scaled) / beta)
 
@@ -71,6 +73,7 @@ def _mish(x):  # type: ignore[no-untyped-def]
 
 @device
 def _sign(x):  # type: ignore[no-untyped-def]
+    """Return 1, -1 or, for zeros and NaN, x itself."""
     return select(x > _ZERO, _ONE, select(x < _ZERO, -_ONE, x))
 
 
@@ -154,6 +157,7 @@ def trigonometric(target: Target, variant: str) -> Any:
     """Compute sines or cosines. Variant: ``sin`` or ``cos``."""
     words = TRIGONOMETRIC.place
     phase = np.int32({"sin": 0, "cos": 1}[variant])
+    # For large arguments, by the C library.
     exact = {"sin": device(lambda x: math.sin(x)), "cos": device(lambda x: math.cos(x))}[variant]
     read, write = base.read_f32, base.write_f32
 
@@ -197,17 +201,20 @@ def _remainder(a, b):  # type: ignore[no-untyped-def]
 
 @device
 def _floor_divide(a, b):  # type: ignore[no-untyped-def]
+    """Return the quotient, rounded down; 0 if `b` is 0."""
     quotient = _divide(a, b)
     return quotient - 1 if b != 0 and (a < 0) != (b < 0) and quotient * b != a else quotient
 
 
 @device
 def _modulo(a, b):  # type: ignore[no-untyped-def]
+    """Return the remainder of `_floor_divide`; it has the sign of `b`."""
     return 0 if b == 0 else a - _floor_divide(a, b) * b
 
 
 @device
 def _integer_power(a, n):  # type: ignore[no-untyped-def]
+    """Return a power by repeated squaring; with a negative exponent, 1 / a**-n rounded towards zero."""
     result = 1 if n >= 0 or a == 1 or (a == -1 and (n & 1) == 0) else -1 if a == -1 else 0
     while n > 0:
         result = result * a if n & 1 else result
@@ -218,6 +225,7 @@ def _integer_power(a, n):  # type: ignore[no-untyped-def]
 
 @device
 def _float_modulo(a, b):  # type: ignore[no-untyped-def]
+    """Return the remainder that has the sign of `b`."""
     rest = mathematics.remainder(a, b)
     return rest + b if rest != _ZERO and (rest < _ZERO) != (b < _ZERO) else rest
 
@@ -266,15 +274,15 @@ BINARY_TO_BOOL: dict[str, Callable] = {
     "xor": device(lambda a, b: np.uint8((a != 0) ^ (b != 0))),
 }
 
-WALKS, LEFT_STANDS, RIGHT_STANDS = 0, 1, 2
-"""How the operands of a row advance."""
+BOTH_ADVANCE, LEFT_FIXED, RIGHT_FIXED = 0, 1, 2
+"""Which operands advance in a row; a fixed one repeats one element."""
 
 
 @device
 def outer_offset(p, dims, rank, row, strides):  # type: ignore[no-untyped-def]
     """Return the offset of the `row`-th combination of outer indices; `dims` and `strides` are the words of two lists.
 
-    Both lists begin with the innermost dimension; the outermost one takes what is left of `row`.
+    Both lists begin with the innermost dimension; the index of the outermost one is `row` divided by all other sizes.
     """
     offset = 0
     for d in range(rank - 1):
@@ -315,18 +323,18 @@ def binary(target: Target, variant: str) -> Any:
             output = address(p, b, words.output) + begin * out_size
             left = address(p, b, words.left) + outer_offset(p, words.dims, rank, row, words.dims + rank)
             right = address(p, b, words.right) + outer_offset(p, words.dims, rank, row, words.dims + 2 * rank)
-            if mode == WALKS:
+            if mode == BOTH_ADVANCE:
                 left, right = left + column * size, right + column * size
                 for i in range(count):
                     write(output, i, compute(read(left, i), read(right, i), low, high))
-            elif mode == RIGHT_STANDS:
-                left, still = left + column * size, read(right, 0)
+            elif mode == RIGHT_FIXED:
+                left, fixed = left + column * size, read(right, 0)
                 for i in range(count):
-                    write(output, i, compute(read(left, i), still, low, high))
+                    write(output, i, compute(read(left, i), fixed, low, high))
             else:
-                right, still = right + column * size, read(left, 0)
+                right, fixed = right + column * size, read(left, 0)
                 for i in range(count):
-                    write(output, i, compute(still, read(right, i), low, high))
+                    write(output, i, compute(fixed, read(right, i), low, high))
             begin += count
             row += 1
             column = 0
@@ -409,13 +417,14 @@ def _to_i32(x):  # type: ignore[no-untyped-def]
 
 
 def _to_small(goal: str) -> Callable:
+    """Return the conversion of a float to an integer of 8 or 16 bits, which saturates."""
     kind = getattr(np, ("uint" if goal[0] == "u" else "int") + goal[1:])
     low, high = f32(np.iinfo(kind).min), f32(np.iinfo(kind).max)
     return device(lambda x: kind(mathematics.int_of_float(mathematics.clamp(select(x == x, x, _ZERO), low, high))))
 
 
 def _saturating(source: str, goal: str) -> Callable:
-    """Convert a float to an integer towards zero; values out of range saturate, NaN becomes 0."""
+    """Return the conversion of a float to an integer towards zero; values out of range saturate, NaN becomes 0."""
     if source == "f32" and goal == "i32":
         return _to_i32
     if source == "f32" and SIZES[goal] < 4:
@@ -439,6 +448,7 @@ def _saturating(source: str, goal: str) -> Callable:
 
 
 def _converter(source: str, goal: str) -> Callable:
+    """Return the conversion from one kind of number to another."""
     if goal == "bool":
         return device(lambda x: np.uint8(x != 0))
     if goal in ("f32", "f64"):
@@ -452,6 +462,7 @@ def _converter(source: str, goal: str) -> Callable:
 
 @device
 def _from_bf16(x):  # type: ignore[no-untyped-def]
+    """Return the float whose upper 16 bits are `x`."""
     return mathematics.float_of_bits(np.int32(np.int32(x) << np.int32(16)))
 
 

@@ -41,12 +41,16 @@ from isthmus.engine.native.kernels.base import I64, device, generated, load_i64,
 from isthmus.engine.native.target import Target
 
 _SPINS_BEFORE_SLEEP = 4_000
+"""How often a worker looks for work before it sleeps."""
 SPINS_BEFORE_YIELD = 400
+"""How often a thread looks for another one's progress before it gives up the processor for a moment."""
 _FUTEX_WAIT_PRIVATE, _FUTEX_WAKE_PRIVATE = 128, 129
 
 
 @intrinsic
 def call_kernel(typing_context: Any, function: Any, p: Any, b: Any, tid: Any, nt: Any) -> Any:
+    """Call the kernel at the address `function` with four numbers."""
+
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         kind = ir.FunctionType(ir.VoidType(), [I64] * 4)
         builder.call(builder.inttoptr(args[0], kind.as_pointer()), args[1:])
@@ -90,7 +94,10 @@ def _take_shares(control):  # type: ignore[no-untyped-def]
 
 @device
 def _begin_pipeline(control, body, abort, number, threads):  # type: ignore[no-untyped-def]
-    """Initialize what pipelining threads share, while no thread computes."""
+    """Initialize what pipelining threads share, while no thread computes.
+
+    `body` is the address of the first repeated row; `abort` and `number` are those of `run`.
+    """
     store_i64(control + BODY, 0, body)
     store_i64(control + ABORT, 0, abort)
     store_i64(control + ABORT_NUMBER, 0, number)
@@ -111,6 +118,7 @@ def run(target: Target, variant: str) -> Any:
     @device
     def run_program(control, abort, number, nt):  # type: ignore[no-untyped-def]
         table, count, bases = load_i64(control + TABLE, 0), load_i64(control + COUNT, 0), load_i64(control + BASES, 0)
+        # The row of the repeating instruction, the index of the last repeated one, and the remaining iterations.
         repeat, last, left = table, -1, 0
         store_i64(control + FAULT, 0, 0)
         i = -1
@@ -173,6 +181,7 @@ def work(target: Target, variant: str) -> Any:
 
     @device
     def work_until_stopped(control, unused, tid, nt):  # type: ignore[no-untyped-def]
+        # The count and row of the last shared instruction that this thread took shares of.
         seen, spins = atomic_load(control + TICKET) >> SHARE_BITS, 0
         while atomic_load(control + STOP) == 0:
             shared = atomic_load(control + TICKET) >> SHARE_BITS

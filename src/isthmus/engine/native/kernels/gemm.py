@@ -16,7 +16,7 @@ from isthmus.engine.native.target import Target
 
 
 def _finish(code: VectorCode, sums: list[Any], rows: list[Any], columns: Any, least: Any, most: Any) -> None:
-    """Clamp the sums of a tile and store them, row by row, only the first `columns` of each."""
+    """Clamp the sums of a tile and store them at the addresses `rows`, only the first `columns` of each row."""
     vectors = len(sums) // len(rows)
     low, high = code.splat(least), code.splat(most)
     sums = [code.clamp(value, low, high) for value in sums]
@@ -32,7 +32,10 @@ def _finish(code: VectorCode, sums: list[Any], rows: list[Any], columns: Any, le
 
 
 def _step(code: VectorCode, sums: list[Any], left: list[Any], offset: Any, panel: Any) -> list[Any]:
-    """Return the sums after one step of the depth: each row's scalar times the panel's row is added."""
+    """Return the sums after one step of the depth: each row's scalar times the panel's row is added.
+
+    `left` are the addresses of the rows, `offset` the bytes of this step in them, `panel` is the address of its row.
+    """
     vectors = len(sums) // len(left)
     offset = code.opaque(offset)
     right = [code.load(panel, None, 4 * code.lanes * v) for v in range(vectors)]
@@ -44,7 +47,10 @@ def _step(code: VectorCode, sums: list[Any], left: list[Any], offset: Any, panel
 
 
 def _first_sums(code: VectorCode, rows: list[Any], vectors: int, bias: Any, columns: Any) -> list[Any]:
-    """Return the initial sums of a tile: the bias, or, without one, the sums of earlier depths in the result."""
+    """Return the initial sums of a tile: the bias, or, if its address is 0, the sums of earlier depths in the result.
+
+    `rows` are the addresses of the result's rows, which have `columns` columns.
+    """
     width = 4 * code.lanes
 
     def from_bias() -> list[Any]:
@@ -57,18 +63,21 @@ def _first_sums(code: VectorCode, rows: list[Any], vectors: int, bias: Any, colu
         masks = [code.mask(columns, code.lanes * v) for v in range(vectors)]
         return [code.masked_load(row, masks[v], None, width * v) for row in rows for v in range(vectors)]
 
-    def go_on() -> list[Any]:
+    def from_either_result() -> list[Any]:
         return code.either(code.below(columns, vectors * code.lanes), from_partial_result, from_result)
 
-    return code.either(code.builder.icmp_signed("==", bias, code.number(0)), go_on, from_bias)
+    return code.either(code.builder.icmp_signed("==", bias, code.number(0)), from_either_result, from_bias)
 
 
 def _clamped_rows(code: VectorCode, first: Any, step: Any, rows: int, present: Any) -> list[Any]:
-    """Return the addresses of `rows` rows; missing ones repeat the last, so a short tile stays in bounds."""
+    """Return the addresses of `rows` rows, `step` bytes apart, of which only `present` exist.
+
+    Missing ones repeat the last, so a short tile stays in bounds.
+    """
     result = [first]
     for m in range(1, rows):
-        here = result[-1]
-        result.append(code.builder.select(code.below(m, present), code.plus(here, step), here))
+        before = result[-1]
+        result.append(code.builder.select(code.below(m, present), code.plus(before, step), before))
     return result
 
 
@@ -114,12 +123,12 @@ def indirect_tile(target: Target, rows: int, vectors: int, listed: int) -> Calla
             return [code.plus(code.load(goals, I64, 8 * m), shift) for m in range(rows)]
 
         outer = code.loop(taps, [addresses, panel, *_first_sums(code, results(), vectors, bias, columns)])
-        here = outer.values[0]
-        left = [code.load(here, I64, 8 * m) for m in range(rows)]
+        entry = outer.values[0]
+        left = [code.load(entry, I64, 8 * m) for m in range(rows)]
         inner = code.loop(run, outer.values[1:], step=4)
         sums = _step(code, inner.values[1:], left, inner.index, inner.values[0])
         last = inner.end([code.plus(inner.values[0], row_bytes), *sums])
-        sums = outer.end([code.plus(here, 8 * listed), *last])[2:]
+        sums = outer.end([code.plus(entry, 8 * listed), *last])[2:]
         _finish(code, sums, results(), columns, least, most)
 
     return outlined(f"indirect_{rows}x{vectors}", "iiiiiiiiff", target, emit)
@@ -141,22 +150,24 @@ def single_row(target: Target, vectors: int, chains: int) -> Callable:
         start = [a, code.plus(panel, row_bytes), *first]
 
         def bulk() -> list[Any]:
+            """Add up `chains` steps of the depth at a time, each to sums of its own, which are added at the end."""
             loop = code.loop(rounds, [*start, *[code.constant(0.0)] * (vectors * (chains - 1))])
-            here, right, *sums = loop.values
+            left, right, *sums = loop.values
             for chain in range(chains):
                 part = slice(chain * vectors, (chain + 1) * vectors)
-                sums[part] = _step(code, sums[part], [here], code.number(0), right)
-                here, right = code.plus(here, a_column), code.plus(right, row_bytes)
-            here, right, *sums = loop.end([here, right, *sums])
+                sums[part] = _step(code, sums[part], [left], code.number(0), right)
+                left, right = code.plus(left, a_column), code.plus(right, row_bytes)
+            left, right, *sums = loop.end([left, right, *sums])
             for chain in range(1, chains):
                 for v in range(vectors):
                     sums[v] = builder.fadd(sums[v], sums[chain * vectors + v])
-            return [here, right, *sums[:vectors]]
+            return [left, right, *sums[:vectors]]
 
-        here, right, *sums = code.either(code.below(0, rounds), bulk, lambda: start)
+        left, right, *sums = code.either(code.below(0, rounds), bulk, lambda: start)
 
         def remainder() -> list[Any]:
-            loop = code.loop(rest, [here, right, *sums])
+            """Add up the steps that are left, one at a time."""
+            loop = code.loop(rest, [left, right, *sums])
             step = _step(code, loop.values[2:], loop.values[:1], code.number(0), loop.values[1])
             return loop.end([code.plus(loop.values[0], a_column), code.plus(loop.values[1], row_bytes), *step])[2:]
 
@@ -174,7 +185,10 @@ def shape_of(variant: str) -> tuple[int, int]:
 
 @device
 def divide_work(rows, columns, favour_columns, tid, nt):  # type: ignore[no-untyped-def]
-    """Return a thread's range of row tiles and of column panels; the one that divides more evenly is divided."""
+    """Return a thread's range of row tiles and its range of column panels, as four numbers.
+
+    Threads divide either all `rows` tiles or all `columns` panels, whichever divides more evenly.
+    """
     if nt == 1:
         return 0, rows, 0, columns
     longest_by_rows = (rows + nt - 1) // nt * columns

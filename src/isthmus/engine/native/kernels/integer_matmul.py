@@ -55,6 +55,7 @@ def product(target: Target, variant: str) -> Any:
             right = address(p, b, words.right) + outer_offset(p, words.dims, rank, batch, words.dims + 2 * rank) + start
             out = address(p, b, words.output) + (line * columns + start) * 4
             zero = np.int32(load_left(address(p, b, words.left_zeros), row * word(p, words.left_step)))
+            # The sum of the left row; times a column's zero point it is subtracted at the end.
             total = np.int32(0)
             for i in range(count):
                 store_i32(out, i, np.int32(0))

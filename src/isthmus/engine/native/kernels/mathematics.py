@@ -21,7 +21,7 @@ f32 = np.float32
 
 
 def llvm_intrinsic(name: str, arity: int, flags: tuple[str, ...] = ()) -> Callable:
-    """Return an LLVM intrinsic on float32, with fast-math flags."""
+    """Return a function that calls an LLVM intrinsic on `arity` float32 arguments, with fast-math flags."""
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         kind = ir.FunctionType(F32, [F32] * arity)
@@ -48,6 +48,7 @@ copy_sign = llvm_intrinsic("llvm.copysign.f32", 2)
 
 
 def _conversion(instruction: str, source: Any, goal: Any, goal_llvm: ir.Type) -> Callable:
+    """Return a function that converts a number by an LLVM instruction; `source` and `goal` are numba's types."""
     @intrinsic
     def convert(typing_context: Any, value: Any) -> Any:
         def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -124,6 +125,7 @@ def clamp(x, low, high):  # type: ignore[no-untyped-def]
 _LOG2_E = f32(math.log2(math.e))
 _LN2_HIGH = f32(0.693145751953125)
 _LN2_LOW = f32(math.log(2) - 0.693145751953125)
+# Adding this number rounds to an integer, which is then in the low bits of the sum.
 _ROUNDER = f32(1.5 * 2**23)
 _ROUNDER_BITS = np.int32(np.float32(1.5 * 2**23).view(np.int32))
 _ONE_BITS = np.int32(127 << 23)
@@ -134,14 +136,13 @@ _ZERO, _HALF, _ONE, _TWO = f32(0), f32(0.5), f32(1), f32(2)
 
 @device
 def _power_of_two(n):  # type: ignore[no-untyped-def]
+    """Return ``2**n`` by writing the exponent bits of a float."""
     return float_of_bits(add_i32(shift_left_i32(n, _MANTISSA_BITS), _ONE_BITS))
 
 
 @device
 def _reduce_exp(x):  # type: ignore[no-untyped-def]
-    """Return `n` and ``expm1(r)`` with ``x = n ln 2 + r``. Adding a large number rounds, and leaves `n` in the low
-    bits.
-    """
+    """Return `n`, an integer, and ``expm1(r)``, by a polynomial, with ``x = n ln 2 + r`` and a small `r`."""
     shifted = multiply_add(x, _LOG2_E, _ROUNDER)
     n = shifted - _ROUNDER
     r = multiply_add(n, -_LN2_LOW, multiply_add(n, -_LN2_HIGH, x))
@@ -257,7 +258,7 @@ def erf(x):  # type: ignore[no-untyped-def]
     s = multiply_add(s, z, f32(-0.3761262595653534))
     s = multiply_add(s, z, f32(0.12837916612625122))
     near = multiply_add(s, x, x)
-    # Above that, 1 - exp(p) with p near the logarithm of the complement.
+    # That is for arguments below 0.95. Above, 1 - exp(p) with p near the logarithm of the complement.
     u = select(t > f32(4.05), f32(4.05), t)
     p = multiply_add(u, f32(-2.0909674959970953e-05), f32(0.00043230430553485816))
     p = multiply_add(p, u, f32(-0.004160532919303264))
@@ -279,6 +280,8 @@ MAX_ANGLE = f32(1e5)
 
 @intrinsic
 def _low_word(typing_context: Any, value: Any) -> Any:
+    """Return the low 32 bits of a double."""
+
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.trunc(builder.bitcast(args[0], ir.IntType(64)), I32)
 

@@ -26,6 +26,7 @@ from isthmus.engine.native.signatures.matmul import PACK, PACKED, VECTOR
 from isthmus.engine.native.target import Target
 
 _CHAINS = 4
+"""The number of sums per vector that `single_row` computes independently."""
 _INFINITY = np.float32(np.inf)
 
 
@@ -68,6 +69,7 @@ def packed(target: Target, variant: str) -> Any:
                 a += load_i64(table, 3 * batch)
                 panel += load_i64(table, 3 * batch + 1)
                 c += load_i64(table, 3 * batch + 2)
+            # The depth is summed in parts. Sums wait in the result, so only the last part is clamped.
             done = 0
             while done < depth:
                 part = min(depth - done, depth_block)
@@ -159,7 +161,10 @@ def _transposed_square(target: Target) -> Callable:
 
 @generated
 def pack(target: Target, variant: str) -> Any:
-    """Pack matrices into panels; the variant is the number of vectors in a panel."""
+    """Pack matrices into panels, each with its bias in front; the variant is the number of vectors in a panel.
+
+    Rows (`column` is 4 bytes) are copied; columns (`row` is 4 bytes) are transposed in squares.
+    """
     words = PACK.place
     lanes = target.lanes
     width = int(variant) * lanes
@@ -201,19 +206,19 @@ def pack(target: Target, variant: str) -> Any:
                     for c in range(columns, width):
                         store_f32(goal + k * width * 4, c, np.float32(0))
                 continue
-            whole = 0
-            whole_depth = depth // lanes * lanes
+            done = 0
+            square_depth = depth // lanes * lanes
             if row == 4:
-                while whole + lanes <= columns:
-                    for s in range(whole_depth // lanes):
+                while done + lanes <= columns:
+                    for s in range(square_depth // lanes):
                         k = s * lanes
-                        square(source + whole * column + k * 4, column, goal + (k * width + whole) * 4, width * 4)
-                    for k in range(whole_depth, depth):
-                        for c in range(whole, whole + lanes):
+                        square(source + done * column + k * 4, column, goal + (k * width + done) * 4, width * 4)
+                    for k in range(square_depth, depth):
+                        for c in range(done, done + lanes):
                             store_f32(goal, k * width + c, load_f32(source + c * column, k))
-                    whole += lanes
+                    done += lanes
             for k in range(depth):
-                for c in range(whole, columns):
+                for c in range(done, columns):
                     store_f32(goal, k * width + c, load_f32(source + c * column + k * row, 0))
                 for c in range(columns, width):
                     store_f32(goal, k * width + c, np.float32(0))

@@ -34,6 +34,7 @@ def mover(size: int) -> Callable:
 
 @device
 def _span(total, unit, tid, nt):  # type: ignore[no-untyped-def]
+    """Return a thread's half-open range of `total` elements, in whole units."""
     begin, end = share((total + unit - 1) // unit, tid, nt)
     return begin * unit, min(end * unit, total)
 
@@ -94,6 +95,7 @@ def _transpose_tile(size: int, edge: int) -> Callable:
 
         def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             def at(start: Any, stride: Any, row: int) -> Any:
+                """Return a pointer to a row."""
                 offset = builder.add(start, builder.mul(stride, ir.Constant(base.I64, row)))
                 return builder.inttoptr(offset, vector.as_pointer())
 
@@ -138,12 +140,13 @@ def transpose(target: Target, variant: str) -> Any:
         outer = 1
         for d in range(rank):
             outer *= word(p, words.dims + d)
-        strips = (rows + edge - 1) // edge
-        whole = columns - columns % edge
-        first, last = share(outer * strips, tid, nt)
+        # Threads divide bands of `edge` rows. Columns up to `full` are transposed by tiles, the others one by one.
+        bands = (rows + edge - 1) // edge
+        full = columns - columns % edge
+        first, last = share(outer * bands, tid, nt)
         for piece in range(first, last):
-            batch = piece // strips
-            row = (piece - batch * strips) * edge
+            batch = piece // bands
+            row = (piece - batch * bands) * edge
             height = min(edge, rows - row)
             goal = (
                 address(p, b, words.destination)
@@ -157,7 +160,7 @@ def transpose(target: Target, variant: str) -> Any:
             )
             start = 0
             if height == edge:
-                while start < whole:
+                while start < full:
                     tile(goal + start * size, to_stride, source + start * from_stride, from_stride)
                     start += edge
             for r in range(height):
@@ -191,6 +194,7 @@ def interleave(target: Target, variant: str) -> Any:
     direction, size_text, parts_text = variant.split("_")
     size, parts = int(size_text), int(parts_text)
     loop = _interleave_loop(size, parts, direction == "join")
+    # By the number of parts: the dense run, the length of a row, the first row, and the bytes between rows.
     calls = {
         2: device(lambda d, n, r, s: loop(d, n, r, r + s)),
         3: device(lambda d, n, r, s: loop(d, n, r, r + s, r + 2 * s)),
@@ -214,6 +218,7 @@ def interleave(target: Target, variant: str) -> Any:
 
 
 def _filler(size: int) -> Callable:
+    """Return ``fill(destination, value, count)`` for elements of that many bytes."""
     write = getattr(base, f"write_{_KINDS[size]}")
 
     @device
@@ -262,11 +267,12 @@ def pad(target: Target, variant: str) -> Any:
         first, last = share(word(p, words.rows), tid, nt)
         for row in range(first, last):
             goal, source = address(p, b, words.output) + row * inner * size, address(p, b, words.x)
-            rest, inside = row, True
+            # The row's index along each outer dimension, relative to the input, which may be outside it.
+            remaining, inside = row, True
             for d in range(rank):
                 length = word(p, words.dims + d)
-                index = rest % length - word(p, words.dims + rank + d)
-                rest //= length
+                index = remaining % length - word(p, words.dims + rank + d)
+                remaining //= length
                 inside = inside and 0 <= index < word(p, words.dims + 2 * rank + d)
                 source += index * word(p, words.dims + 3 * rank + d)
             if inside:
@@ -296,11 +302,11 @@ def remap(target: Target, variant: str) -> Any:
         length = word(p, words.length)
         first, last = share(word(p, words.rows), tid, nt)
         for row in range(first, last):
-            goal, source, rest = address(p, b, words.output) + row * inner * length, address(p, b, words.x), row
+            goal, source, remaining = address(p, b, words.output) + row * inner * length, address(p, b, words.x), row
             for d in range(rank):
                 count = word(p, words.counts + d)
-                source += load_i64(address(p, b, words.counts + rank + d), rest % count)
-                rest //= count
+                source += load_i64(address(p, b, words.counts + rank + d), remaining % count)
+                remaining //= count
             for i in range(inner):
                 if sized:
                     move(goal + i * size, source + load_i64(table, i))

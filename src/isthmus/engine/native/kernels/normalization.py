@@ -52,6 +52,7 @@ _larger_number = llvm_intrinsic("llvm.maxnum.f32", 2, ("nnan", "nsz"))
 
 @device
 def _scaled_maximum(x, count, beta):  # type: ignore[no-untyped-def]
+    """Return the largest of `count` numbers times beta."""
     largest = _LOWEST
     for i in range(count):
         largest = _larger_number(largest, read_f32(x, i) * beta)
@@ -60,6 +61,7 @@ def _scaled_maximum(x, count, beta):  # type: ignore[no-untyped-def]
 
 @device_reassociated
 def _store_exponentials(y, x, count, beta, largest):  # type: ignore[no-untyped-def]
+    """Write ``exp(x * beta - largest)`` for each number and return the sum."""
     total = _ZERO
     for i in range(count):
         value = exp_of_negative(read_f32(x, i) * beta - largest)
@@ -70,6 +72,7 @@ def _store_exponentials(y, x, count, beta, largest):  # type: ignore[no-untyped-
 
 @device_reassociated
 def _sum_exponentials(x, count, beta, largest):  # type: ignore[no-untyped-def]
+    """Return the sum of ``exp(x * beta - largest)``."""
     total = _ZERO
     for i in range(count):
         total += exp_of_negative(read_f32(x, i) * beta - largest)
@@ -110,6 +113,7 @@ def softmax_columns(target: Target, variant: str) -> Any:
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
         length, inner, beta = word(p, words.length), word(p, words.columns), f32(real(p, words.beta))
+        # For each column of a block: the largest number, and the sum of exponentials, which becomes its inverse or log.
         largest = address(p, b, words.work) + tid * 8 * COLUMNS
         total = largest + 4 * COLUMNS
         blocks = (inner + COLUMNS - 1) // COLUMNS
@@ -151,6 +155,7 @@ def softmax_columns(target: Target, variant: str) -> Any:
 
 @device_reassociated
 def _sum(x, count):  # type: ignore[no-untyped-def]
+    """Return the sum of `count` numbers."""
     total = _ZERO
     for i in range(count):
         total += read_f32(x, i)
@@ -159,6 +164,7 @@ def _sum(x, count):  # type: ignore[no-untyped-def]
 
 @device_reassociated
 def _sum_of_squares(x, count, mean):  # type: ignore[no-untyped-def]
+    """Return the sum of the squared differences from the mean."""
     total = _ZERO
     for i in range(count):
         difference = read_f32(x, i) - mean
@@ -236,6 +242,7 @@ def norm_columns(target: Target, variant: str) -> Any:
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
         rows, inner, epsilon = word(p, words.rows), word(p, words.columns), f32(real(p, words.epsilon))
+        # For each column of a block: the mean, and the sum of squares, which becomes the factor.
         mean = address(p, b, words.work) + tid * 8 * COLUMNS
         factor = mean + 4 * COLUMNS
         height = f32(rows)
@@ -313,6 +320,7 @@ def local_response(p, b, tid, nt):  # type: ignore[no-untyped-def]
             total = _ZERO
             for k in range(max(0, c - radius), min(channels, c + radius + 1)):
                 total += read_f32(x, k) * read_f32(x, k)
+            # The result first holds the base of the power.
             write_f32(y, c, multiply_add(total, alpha, bias))
         for c in range(channels):
             store_f32(y, c, read_f32(x, c) * mathematics.exp(-beta * log(load_f32(y, c))))

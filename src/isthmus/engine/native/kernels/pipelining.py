@@ -51,6 +51,7 @@ def take(target: Target, variant: str) -> Any:
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
         instructions, times, lead = word(p, _WORDS.instructions), word(p, _WORDS.times), word(p, _WORDS.lead)
         arena = word(p, _WORDS.first_cursor)
+        # The base table of this thread: a copy of the first thread's, except for arena and cursors.
         own = b + 8 * tid * load_i64(b, BASE_WORDS)
         if tid > 0:
             for i in range(-HEADER_WORDS, arena):
@@ -71,14 +72,15 @@ def take(target: Target, variant: str) -> Any:
                 return
             _point(p, own, iteration)
             # The word is reused by an iteration that cannot begin before this one has ended.
-            here = control + PROGRESS + LINE * (iteration % nt)
-            before = control + PROGRESS + LINE * ((iteration + nt - 1) % nt)
+            progress = control + PROGRESS + LINE * (iteration % nt)
+            progress_before = control + PROGRESS + LINE * ((iteration + nt - 1) % nt)
             done = 0
             for i in range(instructions):
+                # How far the iteration before must be: ahead by `lead`, or finished.
                 wanted = (iteration - 1) * instructions + min(i + 1 + lead, instructions)
                 spins = 0
                 while iteration > 0 and done < wanted:
-                    done = atomic_load(before)
+                    done = atomic_load(progress_before)
                     if done < wanted:
                         pause()
                         spins += 1
@@ -90,6 +92,6 @@ def take(target: Target, variant: str) -> Any:
                 if abort == 0 or atomic_load(abort) != number:
                     row = body + 8 * ROW_WORDS * i
                     call_kernel(load_i64(row, 0), load_i64(row, 1), own, 0, 1)
-                atomic_store(here, iteration * instructions + i + 1)
+                atomic_store(progress, iteration * instructions + i + 1)
 
     return kernel

@@ -17,7 +17,9 @@ _PIXELS = 4
 
 
 def _functions(name: str, kind: str) -> tuple[Callable, Callable, Callable]:
-    """Return functions of an element, of two elements, and of the result and the reciprocal of the count."""
+    """Return three functions: what is taken of an element, how two are combined, and what the result is, given the
+    combined elements and the reciprocal of their number.
+    """
     keep = device(lambda x: x)
     if name == "avg":
         return keep, device(lambda a, b: a + b), device(lambda x, r: x * r)
@@ -29,7 +31,7 @@ def _functions(name: str, kind: str) -> tuple[Callable, Callable, Callable]:
 
 @device
 def _next(w, h, d, across, down):  # type: ignore[no-untyped-def]
-    """Return the next position in a window."""
+    """Return the next position in a window that is `across` wide and `down` high: column, row and plane."""
     w += 1
     if w == across:
         w = 0
@@ -81,9 +83,11 @@ def pool(target: Target, variant: str) -> Any:
             end = min(out_w, column + last - first)
             y0, rest = line % out_h, line // out_h
             z0 = rest % out_d
+            # Along each axis, where the window begins and how long it is inside the input.
             z, deep = _window(z0, word(p, words.depth + 3), word(p, words.depth + 4), word(p, words.depth + 2), in_d)
             y, down = _window(y0, word(p, words.height + 3), word(p, words.height + 4), word(p, words.height + 2), in_h)
             corner = address(p, b, words.x) + (rest // out_d * in_d + z) * plane_bytes + y * row_bytes
+            # The rows of the padded input in the window, for means that count padding.
             lines = _counted(
                 z0,
                 word(p, words.depth + 3),

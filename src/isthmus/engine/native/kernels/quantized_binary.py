@@ -23,7 +23,10 @@ def _wide(code: VectorCode, value: Any, signed: bool) -> Any:
 
 
 def _each_block(code: VectorCode, sources: list[Any], y: Any, count: Any, signed: bool, body: Callable) -> None:
-    """Emit `body` for blocks of four vectors of 32-bit integers from each source; store the bytes that it returns."""
+    """Emit `body` for blocks of four vectors of 32-bit integers from each source; store the bytes that it returns.
+
+    `body` gets four lists, each with a vector from every source.
+    """
     builder, lanes = code.builder, code.lanes
     block, kind = 4 * lanes, vector_type(I8, lanes)
     whole = builder.and_(count, code.number(-block))
@@ -42,6 +45,8 @@ def _each_block(code: VectorCode, sources: list[Any], y: Any, count: Any, signed
 
 def _weighted(target: Target, signed: bool, fixed: bool) -> Callable:
     """Return a micro-kernel for ``(a * fa + b * fb + bias) >> shift``, plus zero, limited.
+
+    If `fixed`, b is one element.
 
     Arguments: a, b, y, count, fa, fb, bias, shift, zero, least, most, flip.
     """
@@ -74,6 +79,8 @@ def _weighted(target: Target, signed: bool, fixed: bool) -> Callable:
 def _product(target: Target, signed: bool, fixed: bool) -> Callable:
     """Return a micro-kernel for ``rint((a - za) * (b - zb) * scale)``, plus zero, limited; products are exact in float.
 
+    If `fixed`, b is one element.
+
     Arguments: a, b, y, count, za, zb, zero, least, most, flip, scale.
     """
 
@@ -87,14 +94,14 @@ def _product(target: Target, signed: bool, fixed: bool) -> Callable:
         za, zb = (builder.trunc(v, I32) for v in (za, zb))
         zas, zbs, scales = code.splat(za), code.splat(zb), code.splat(scale)
         if fixed:
-            only = builder.sitofp(builder.sub(_wide(code, code.load(b, I8), signed), zb), F32)
-            others = code.splat(only)
+            factor = builder.sitofp(builder.sub(_wide(code, code.load(b, I8), signed), zb), F32)
+            factors = code.splat(factor)
 
         def body(vectors: list[list[Any]]) -> Any:
             products = []
             for values in vectors:
                 left = builder.sitofp(builder.sub(values[0], zas), code.floats)
-                right = others if fixed else builder.sitofp(builder.sub(values[1], zbs), code.floats)
+                right = factors if fixed else builder.sitofp(builder.sub(values[1], zbs), code.floats)
                 products.append(requantizer.rounded(builder.fmul(builder.fmul(left, right), scales)))
             return requantizer.packed(products)
 
@@ -121,7 +128,7 @@ def add(target: Target, variant: str) -> Any:
             address(p, b, words.a_offsets),
             address(p, b, words.b_offsets),
         )
-        still, zero, least, most, flip = (
+        b_fixed, zero, least, most, flip = (
             word(p, words.b_fixed),
             word(p, words.zero),
             word(p, words.least),
@@ -141,7 +148,7 @@ def add(target: Target, variant: str) -> Any:
             count = min(inner - column, last - first)
             u = left + load_i32(left_rows, row) + column
             v = right + load_i32(right_rows, row)
-            if still != 0:
+            if b_fixed != 0:
                 fixed(u, v, y + first, count, fa, fb, bias, shift, zero, least, most, flip)
             else:
                 along(u, v + column, y + first, count, fa, fb, bias, shift, zero, least, most, flip)
@@ -165,7 +172,7 @@ def multiply(target: Target, variant: str) -> Any:
             address(p, b, words.a_offsets),
             address(p, b, words.b_offsets),
         )
-        still, zero, least, most, flip = (
+        b_fixed, zero, least, most, flip = (
             word(p, words.b_fixed),
             word(p, words.zero),
             word(p, words.least),
@@ -180,7 +187,7 @@ def multiply(target: Target, variant: str) -> Any:
             count = min(inner - column, last - first)
             u = left + load_i32(left_rows, row) + column
             v = right + load_i32(right_rows, row)
-            if still != 0:
+            if b_fixed != 0:
                 fixed(u, v, y + first, count, za, zb, zero, least, most, flip, scale)
             else:
                 along(u, v + column, y + first, count, za, zb, zero, least, most, flip, scale)

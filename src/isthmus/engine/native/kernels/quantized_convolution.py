@@ -35,7 +35,10 @@ _WORDS = CONVOLVE_TO_FLOAT.place
 
 @device
 def _copy(form, target, source, count, zero):  # type: ignore[no-untyped-def]
-    """Copy elements in a form; return the address after the last one."""
+    """Copy `count` elements in a form (see `staged` in the signature); return the address after the last one.
+
+    `zero` is the zero point that is subtracted from 16-bit ones.
+    """
     if form == 1:
         copy_bytes(target, source, count)
     elif form == 2:
@@ -53,9 +56,14 @@ def _copy(form, target, source, count, zero):  # type: ignore[no-untyped-def]
 
 
 def _stager() -> Any:
+    """Return the function that copies input rows into work space."""
+
     @device
     def stage(p, image, target, top, left, count, padding):  # type: ignore[no-untyped-def]
-        """Copy the input rows under `count` results; the first begins at row `top` and column `left`."""
+        """Copy the input rows under `count` results, whose first window begins at row `top` and column `left`.
+
+        Elements outside the image become the byte `padding`.
+        """
         height, width, pixel, channels = (
             word(p, _WORDS.height),
             word(p, _WORDS.width_in),
@@ -100,6 +108,7 @@ def convolve_to_float(target: Target, variant: str) -> Any:
 
 
 def _kernel(target: Target, variant: str, to_float: bool) -> Any:
+    """Return the kernel for byte results, or for float results of an input that was quantized at run time."""
     rows, vectors = (int(n) for n in variant.split("x"))
     lanes = target.lanes
     columns = vectors * lanes
@@ -142,6 +151,7 @@ def _kernel(target: Target, variant: str, to_float: bool) -> Any:
         )
         if first_panel == last_panel:
             return
+        # A unit is one segment of a row of results.
         for unit in range(first_unit, last_unit):
             row = unit // segments
             begin = (unit - row * segments) * segment
@@ -173,6 +183,7 @@ def _kernel(target: Target, variant: str, to_float: bool) -> Any:
                         # There are no rows after the last: repeat some before it.
                         done, present = count - rows, rows
                     if to_float:
+                        # The last arguments of `float_tile`.
                         zero, least = scaling + done * word(p, _WORDS.result_step), word(p, _WORDS.result_step)
                         most, flip = p + 8 * _WORDS.least, 0
                     if wanted - column > columns - lanes:
@@ -191,7 +202,10 @@ def _kernel(target: Target, variant: str, to_float: bool) -> Any:
 
 
 def _narrow(tiles: list[Any], lanes: int) -> Any:
-    """Return a function that selects the tile of 1, 2 ... vectors that holds the wanted columns."""
+    """Return a function that calls the tile of 1, 2 ... vectors that holds the wanted columns.
+
+    `tiles` are those of 1, 2 ... vectors, which all have the same parameters.
+    """
     if not tiles:
 
         @device

@@ -53,6 +53,7 @@ def _stage(target: Target, masked: bool) -> Callable:
         place, *sources = loop.values
 
         def load(source: Any) -> Any:
+            """Load a column of one row, with its sign bits flipped if the input needs that."""
             value = code.load(source, kind) if mask is None else code.masked_load(source, mask, kind)
             return builder.xor(value, flips)
 
@@ -62,6 +63,7 @@ def _stage(target: Target, masked: bool) -> Callable:
             values = [first, zero, second, zero]
         else:
             values = [load(source) for source in sources]
+        # Interleaving bytes of rows in pairs, then pairs of bytes, makes groups of four.
         offset = 0
         for high in (False, True):
             upper = _unpacked(code, values[0], values[1], 8, high)
@@ -111,7 +113,7 @@ def _tile(target: Target, outputs: int, masked: bool) -> Callable:
 
 
 def _by_kind(functions: list[Callable], arity: int) -> Any:
-    """Return a function that calls one of the functions, selected by its first argument."""
+    """Return a function that calls one of the functions, selected by its first argument; all have `arity` others."""
     names = ", ".join(f"a{i}" for i in range(arity))
     lines = [f"def call(kind, {names}):"]
     for kind in range(len(functions)):
@@ -125,6 +127,7 @@ def _by_kind(functions: list[Callable], arity: int) -> Any:
 def convolve(target: Target, variant: str) -> Any:
     """Convolve depth-wise with one filter for each channel."""
     widths = block_kinds(target.lanes)
+    # A block of `width` channels is one vector of bytes. The last kind has fewer channels, so it needs masks.
     narrowed = [replace(target, vector_bytes=width) for width in (*widths, widths[-1])]
     flags = [False] * len(widths) + [True]
     outputs = 4 if target.vector_bytes == 64 or not target.triple.startswith("x86_64") else 2
@@ -137,7 +140,11 @@ def convolve(target: Target, variant: str) -> Any:
 
     @device
     def stage_rows(p, image, blank, work, kind, column_bytes, row, left, count, wanted):  # type: ignore[no-untyped-def]
-        """Copy the groups under `count` results; `image` is the address of the block's first channel."""
+        """Copy the groups under `count` results.
+
+        `image` is the address of the block's first channel; the first window begins at (row, left). `wanted` is the
+        number of channels present. Rows and columns outside the image come from `blank`.
+        """
         height, width, channels = word(p, words.height), word(p, words.width), word(p, words.channels)
         needed_rows, dilation, flip = word(p, words.needed_rows), word(p, words.dilation_h), word(p, words.input_flip)
         needed = (count - 1) * word(p, words.stride_w) + word(p, words.span)
@@ -146,6 +153,7 @@ def convolve(target: Target, variant: str) -> Any:
         after = needed - before - inside
         for g in range(word(p, words.row_groups)):
             place = work + g * word(p, words.pitch) * column_bytes
+            # The rows of the group, and the bytes from one column of each to the next.
             a0, a1, a2, a3 = blank, blank, blank, blank
             s0, s1, s2, s3 = 0, 0, 0, 0
             for i in range(group_rows):
@@ -189,6 +197,7 @@ def convolve(target: Target, variant: str) -> Any:
         zero, least, most, flip = word(p, words.zero), word(p, words.least), word(p, words.most), word(p, words.flip)
         bands, segments = (out_height + together - 1) // together, (out_width + segment - 1) // segment
         first, last = share(word(p, words.batch) * bands * segments * block_count, tid, nt)
+        # A unit is one block of channels of one segment of one band: output rows that share groups.
         for unit in range(first, last):
             block, rest = unit % block_count, unit // block_count
             begin, rest = rest % segments * segment, rest // segments

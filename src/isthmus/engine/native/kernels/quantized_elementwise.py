@@ -34,6 +34,7 @@ from isthmus.engine.native.kernels.vector import VectorCode, outlined, vector_ty
 from isthmus.engine.native.signatures.quantized_elementwise import DEQUANTIZE, LOOKUP, QUANTIZE
 from isthmus.engine.native.target import Target
 
+# By the name of a type of stored elements: how it is read and written, its numpy type, and its size in bytes.
 READ = {"s8": read_i8, "u8": read_u8, "s16": read_i16, "u16": read_u16, "s32": read_i32}
 WRITE = {"s8": write_i8, "u8": write_u8, "s16": write_i16, "u16": write_u16, "s32": write_i32}
 STORED = {"s8": np.int8, "u8": np.uint8, "s16": np.int16, "u16": np.uint16, "s32": np.int32}
@@ -42,7 +43,7 @@ SIZE = {"s8": 1, "u8": 1, "s16": 2, "u16": 2, "s32": 4}
 
 @generated
 def dequantize(target: Target, variant: str) -> Any:
-    """Convert stored integers to reals, with one scale for each index of a middle axis."""
+    """Convert stored integers to reals, with one scale for each index of a middle axis. Variant: the stored type."""
     words = DEQUANTIZE.place
     read, size = READ[variant], SIZE[variant]
     # Small integers are exact in float, where the subtraction is cheaper.
@@ -72,19 +73,19 @@ def dequantize(target: Target, variant: str) -> Any:
 def quantize(target: Target, variant: str) -> Any:
     """Convert reals to the nearest stored integers, half to even, limited to the type.
 
-    A real is divided by the divisor, or, if that is 1, multiplied by the factor.
+    A real is divided by the divisor, or, if that is 1, multiplied by the factor. Variant: the stored type.
     """
     words = QUANTIZE.place
     write, size, stored = WRITE[variant], SIZE[variant], STORED[variant]
     least, most = np.float32(np.iinfo(stored).min), np.float32(np.iinfo(stored).max)
     one = np.float32(1)
-    last_one = np.int64(np.iinfo(stored).max)
+    largest = np.int64(np.iinfo(stored).max)
 
     if size == 4:
-        # The largest float of this range is one more than the largest integer.
+        # `most` as a float is one more than the largest integer, so the integer is limited again.
         @device
         def limited(value):
-            return stored(min(np.int64(min(max(value, least), most)), last_one))
+            return stored(min(np.int64(min(max(value, least), most)), largest))
     else:
 
         @device
@@ -129,7 +130,8 @@ def _permuted(target: Target) -> Any:
         builder = code.builder
         quarters = [code.load(table, kind, 64 * i) for i in range(4)]
 
-        def found(index: Any) -> Any:
+        def looked_up(index: Any) -> Any:
+            """Return the entries of 64 bytes; the sign bit of each selects the lower or upper half of the table."""
             low, high = (
                 code.call("llvm.x86.avx512.vpermi2var.qi.512", kind, [quarters[i], index, quarters[i + 1]])
                 for i in (0, 2)
@@ -139,12 +141,12 @@ def _permuted(target: Target) -> Any:
         whole = builder.and_(count, code.number(-64))
         with builder.if_then(code.below(0, whole)):
             loop = code.loop(whole, step=64)
-            code.store(found(code.load(code.plus(x, loop.index), kind)), code.plus(y, loop.index))
+            code.store(looked_up(code.load(code.plus(x, loop.index), kind)), code.plus(y, loop.index))
             loop.end()
         with builder.if_then(code.below(whole, count)):
             mask = byte_mask(code, builder.sub(count, whole), 64)
             index = code.masked_load(code.plus(x, whole), mask, kind)
-            code.masked_store(found(index), code.plus(y, whole), mask)
+            code.masked_store(looked_up(index), code.plus(y, whole), mask)
 
     return outlined("lookup_permuted", "iiii", target, emit)
 

@@ -20,10 +20,11 @@ from isthmus.engine.native.kernels.vector import VectorCode, outlined, vector_ty
 from isthmus.engine.native.target import Target
 
 _PAIR_PRODUCTS = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x86.avx512.pmaddw.d.512"}
+"""The instruction that multiplies pairs of 16-bit numbers and adds each pair, by lanes."""
 
 
 def accumulate(code: VectorCode, total: Any, row: Any, weights: Any) -> Any:
-    """Return ``total`` plus the products of one group."""
+    """Return ``total`` plus the dot product of a group of `row` and a group of `weights`, in each lane."""
     builder, target, lanes = code.builder, code.target, code.lanes
     bytes_type, halves_type = vector_type(I8, 4 * lanes), vector_type(I16, 2 * lanes)
     if target.dot in ("vnni", "avxvnni"):
@@ -63,12 +64,15 @@ def _sums(
     groups: Any,
     body: Any,
 ) -> list[Any]:
-    """Return the sums of a tile, starting from the vectors `first` in each row; the panel's groups begin at `body`."""
+    """Return the sums of a tile, starting from the vectors `first` in each row; the panel's groups begin at `body`.
+
+    `start` is the address of the first row; the rest are arguments of `tile`.
+    """
     lanes, vectors = code.lanes, len(first)
     outer = code.loop(taps, [body, *first * rows])
-    here = code.plus(start, code.load(code.plus(offsets, code.times(outer.index, 8)), I64))
+    tap = code.plus(start, code.load(code.plus(offsets, code.times(outer.index, 8)), I64))
     # Three rows per address register: the distance scaled by 1 and 2 reaches the second and third.
-    starts = [here]
+    starts = [tap]
     for _ in range(3, rows, 3):
         starts.append(code.opaque(code.plus(starts[-1], code.times(distance, 3))))
     inner = code.loop(groups, [*starts, *outer.values])
@@ -80,11 +84,12 @@ def _sums(
         row = code.splat(code.load(place, I32))
         for v in range(vectors):
             totals[r * vectors + v] = accumulate(code, totals[r * vectors + v], row, weights[v])
-    done = inner.end([*(code.plus(p, 4) for p in places), code.plus(weights_at, 4 * vectors * lanes), *totals])
-    return outer.end(done[len(starts) :])[1:]
+    ended = inner.end([*(code.plus(p, 4) for p in places), code.plus(weights_at, 4 * vectors * lanes), *totals])
+    return outer.end(ended[len(starts) :])[1:]
 
 
 def _places(code: VectorCode, first: Any, stride: Any, rows: int) -> list[Any]:
+    """Return the addresses of `rows` rows that are `stride` bytes apart."""
     places = [first]
     for _ in range(1, rows):
         places.append(code.plus(places[-1], stride))

@@ -26,28 +26,31 @@ from isthmus.engine.native.signatures.quantized_hybrid import QUANTIZE_ROWS
 from isthmus.engine.native.target import Target
 
 _REDUCED = {4: (2, 1), 8: (4, 2, 1), 16: (8, 4, 2, 1)}
+"""The distances by which a vector is shifted and combined with itself to reduce it to one element, by lanes."""
 
 
 def _range(target: Target) -> Callable:
-    """Return a function that stores the minimum and maximum of a row and 0. Arguments: row, length, where to store
-    both.
+    """Return a micro-kernel that stores the minimum and the maximum of a row, both together with 0.
+
+    Arguments: row, length, the address of the two results.
     """
 
     def emit(code: VectorCode, x: Any, length: Any, result: Any) -> None:
         builder, lanes = code.builder, code.lanes
-        whole = builder.and_(length, code.number(-lanes))
+        full = builder.and_(length, code.number(-lanes))
         zero = code.constant(0.0)
 
         def widened(values: list[Any], more: Any) -> list[Any]:
+            """Return minimum and maximum after another vector."""
             return [code.minimum(more, values[0]), code.maximum(more, values[1])]
 
         def bulk() -> list[Any]:
-            loop = code.loop(whole, [zero, zero], step=lanes)
+            loop = code.loop(full, [zero, zero], step=lanes)
             return loop.end(widened(loop.values, code.load(code.plus(x, code.times(loop.index, 4)))))
 
-        values = code.either(code.below(0, whole), bulk, lambda: [zero, zero])
-        mask = code.mask(builder.sub(length, whole))
-        low, high = widened(values, code.masked_load(code.plus(x, code.times(whole, 4)), mask))
+        values = code.either(code.below(0, full), bulk, lambda: [zero, zero])
+        mask = code.mask(builder.sub(length, full))
+        low, high = widened(values, code.masked_load(code.plus(x, code.times(full, 4)), mask))
         for distance in _REDUCED[lanes]:
             order = ir.Constant(vector_type(I32, lanes), [(i + distance) % lanes for i in range(lanes)])
             low = code.minimum(builder.shuffle_vector(low, low, order), low)
@@ -59,8 +62,10 @@ def _range(target: Target) -> Callable:
 
 
 def _quantized(target: Target, form: str) -> Callable:
-    """Return a quantizer to bytes, or to 16 bits minus zero point. Arguments: row, length, result, zero point,
-    factor.
+    """Return a micro-kernel that multiplies a row by a factor, rounds it, adds the zero point and limits it to a byte.
+
+    The result is a byte (`form` u8 or s8), or 16 bits without the zero point (s16). Arguments: row, length, result,
+    zero point, factor.
     """
 
     def emit(code: VectorCode, x: Any, length: Any, y: Any, zero: Any, factor: Any) -> None:
@@ -71,12 +76,13 @@ def _quantized(target: Target, form: str) -> Callable:
         size = 2 if form == "s16" else 1
 
         def body(vectors: list[Any]) -> Any:
-            whole = [requantizer.rounded(builder.fmul(v, factors)) for v in vectors]
+            """Return the quantized elements of some vectors of floats as one vector."""
+            integers = [requantizer.rounded(builder.fmul(v, factors)) for v in vectors]
             if form != "s16":
-                return requantizer.packed(whole)
+                return requantizer.packed(integers)
             zeros = code.splat(builder.trunc(zero, I32))
             suffix = type_suffix(code.ints)
-            value = builder.add(whole[0], zeros)
+            value = builder.add(integers[0], zeros)
             value = code.call(f"llvm.smax.{suffix}", code.ints, [value, code.constant(-128, code.ints)])
             value = code.call(f"llvm.smin.{suffix}", code.ints, [value, code.constant(127, code.ints)])
             return builder.trunc(builder.sub(value, zeros), vector_type(I16, lanes))
@@ -110,8 +116,8 @@ def _quantized(target: Target, form: str) -> Callable:
 def quantize_rows(target: Target, variant: str) -> Any:
     """Quantize rows of floats, each to 256 steps of its range, which includes 0.
 
-    The variant is the form of results: ``u8``, ``s8``, or ``s16`` minus the zero point; `origin` is the result that
-    means 0.
+    The variant is the form of results: ``u8``, ``s8``, or ``s16`` minus the zero point. For each row, its scale and the
+    result that means 0 are stored at `scaling`.
     """
     words = QUANTIZE_ROWS.place
     find, quantize = _range(target), _quantized(target, variant)
@@ -130,14 +136,15 @@ def quantize_rows(target: Target, variant: str) -> Any:
         first, last = share(word(p, words.rows), tid, nt)
         for row in range(first, last):
             scaling = address(p, b, words.scaling) + 8 * row
+            # The range is stored there first, then replaced.
             find(x + row * length * 4, length, scaling)
             low, high = load_f32(scaling, 0), load_f32(scaling, 1)
             span = high - low
             factor = steps / span if span > np.float32(0) else one
             # The end of the range with the smaller rounding error determines the zero point.
             down, up = low * factor, high * factor
-            place = lowest - down if (lowest + down) + (highest + up) > np.float32(0) else highest - up
-            zero = np.int64(np.rint(min(max(place, lowest), highest)))
+            zero_real = lowest - down if (lowest + down) + (highest + up) > np.float32(0) else highest - up
+            zero = np.int64(np.rint(min(max(zero_real, lowest), highest)))
             store_f32(scaling, 0, one / factor)
             store_i32(scaling, 1, np.int32(0 if centred else zero + bias))
             quantize(x + row * length * 4, length, y + row * pitch, zero, factor)

@@ -68,7 +68,9 @@ def mean(target: Target, variant: str) -> Any:
 
 @generated
 def average_pool(target: Target, variant: str) -> Any:
-    """Average-pool, NHWC: reals, rounded half to even, or stored values, rounded half away from zero."""
+    """Average-pool, NHWC. If `ties_away`, means of stored values are rounded half away from zero; else means of reals
+    are rounded half to even.
+    """
     words = AVERAGE_POOL.place
     read, write, stored = READ[variant], WRITE[variant], STORED[variant]
 
@@ -104,6 +106,7 @@ def average_pool(target: Target, variant: str) -> Any:
             n, oh = row // out_height, row % out_height
             for ow in range(out_width):
                 h0, w0 = oh * stride_h - top, ow * stride_w - left
+                # The rows and columns of the window that are inside the input.
                 ha, hb, wa, wb = max(h0, 0), min(h0 + kernel_h, height), max(w0, 0), min(w0 + kernel_w, width)
                 inside = (hb - ha) * (wb - wa)
                 count = inside
@@ -141,8 +144,8 @@ def average_pool(target: Target, variant: str) -> Any:
 
 @device
 def _below(top, value):  # type: ignore[no-untyped-def]
-    """Return how far a value is below the largest: a valid index of 256 entries even if another thread writes the
-    data.
+    """Return how far a value is below the largest one, `top`: a valid index of 256 entries even if another thread
+    writes the data.
     """
     return np.int64(top - np.int32(value)) & 255
 

@@ -20,13 +20,17 @@ from isthmus.engine.native.target import Target
 f32 = np.float32
 _INFINITY = np.float32(np.inf)
 _SUMS_IN_FLIGHT = 8
+"""The number of independent sums that keep the processor busy while it reads a panel."""
 
 # Operands that both layers share are at the same positions.
 _LSTM, _GRU = LSTM.place, GRU.place
 
 
 def _product(target: Target, vectors: int) -> Any:
-    """Return a function that multiplies the rows of a batch by some panels of a packed matrix."""
+    """Return a function that multiplies the rows of a batch by panels `begin` to `end` of a packed matrix.
+
+    Results have `columns` columns and are limited to plus and minus `limit`.
+    """
     width = vectors * target.lanes
     height = 2 if target.lanes == 8 or target.name == "portable" else 4
     single = single_row(target, vectors, max(1, _SUMS_IN_FLIGHT // vectors))
@@ -56,7 +60,10 @@ def _time(p, step):  # type: ignore[no-untyped-def]
 
 @device
 def _take_part(p, tid, nt):  # type: ignore[no-untyped-def]
-    """Return the number of threads that divide the instruction, or 0 if this thread takes no part in it."""
+    """Return the number of threads that divide the instruction, or 0 if this thread takes no part in it.
+
+    Threads divide only an instruction for one phase of one step, since they synchronise only between instructions.
+    """
     if word(p, _LSTM.count) == 1 and word(p, _LSTM.phases) != 3:
         return nt
     return 1 if tid == 0 else 0
@@ -64,7 +71,7 @@ def _take_part(p, tid, nt):  # type: ignore[no-untyped-def]
 
 @device
 def _before(p, b, step, features):  # type: ignore[no-untyped-def]
-    """Return the hidden states that a step starts from."""
+    """Return the address of the hidden states that a step starts from: the initial ones, or the previous output."""
     if step == 0:
         return address(p, b, _LSTM.initial)
     return address(p, b, _LSTM.out) + _time(p, step - 1) * word(p, _LSTM.batch) * features * 4
@@ -72,7 +79,17 @@ def _before(p, b, step, features):  # type: ignore[no-untyped-def]
 
 @device
 def _lstm_cells(p, x, gates, old, cell, hidden, peepholes, padded, begin, end):  # type: ignore[no-untyped-def]
-    """Compute the cells and hidden states of a range of units; gates are forget, new, output, input."""
+    """Compute the cells and hidden states of units `begin` to `end`; gates are forget, new, output, input.
+
+    Parameters
+    ----------
+    x, gates
+        The input's part of the gates' sums, and the recurrent part; gates are `padded` units apart.
+    old, cell, hidden
+        The cells of the step before, and where the new cells and hidden states are written.
+    peepholes
+        Weights of the cell for the input, forget and output gates, or 0.
+    """
     coupled, limit, units = word(p, _LSTM.coupled) != 0, np.float32(real(p, _LSTM.cell_clip)), word(p, _LSTM.units)
     for u in range(begin, end):
         c = read_f32(old, u)
@@ -95,6 +112,7 @@ def _lstm_cells(p, x, gates, old, cell, hidden, peepholes, padded, begin, end): 
 
 @device
 def _copy_range(source, goal, begin, end):  # type: ignore[no-untyped-def]
+    """Copy the floats `begin` to `end`."""
     for u in range(begin, end):
         write_f32(goal, u, read_f32(source, u))
 
@@ -168,6 +186,10 @@ def lstm(target: Target, variant: str) -> Any:
 
 @device
 def _gru_update(update_gate, new_sum, before, out, u):  # type: ignore[no-untyped-def]
+    """Write the state of unit `u`: between the new one and that of the step before, as the update gate says.
+
+    `update_gate` and `new_sum` are sums before their activation.
+    """
     new = tanh(new_sum)
     write_f32(out, u, multiply_add(sigmoid(update_gate), read_f32(before, u) - new, new))
 
@@ -194,7 +216,7 @@ def gru(target: Target, variant: str) -> Any:
         )
         unit_panels = (units + width - 1) // width
         padded = unit_panels * width
-        gates, held = address(p, b, _GRU.gates), address(p, b, _GRU.reset_hidden)
+        gates, reset_hidden = address(p, b, _GRU.gates), address(p, b, _GRU.reset_hidden)
         parts = _take_part(p, tid, nt)
         if parts == 0:
             return
@@ -212,7 +234,7 @@ def gru(target: Target, variant: str) -> Any:
                     )  # fmt: skip
                 for i in range(batch):
                     x, sums = inputs + i * padded * 12, gates + i * padded * 12
-                    old, goal, kept = before + i * units * 4, out + i * units * 4, held + i * units * 4
+                    old, goal = before + i * units * 4, out + i * units * 4
                     if linear:
                         for u in range(begin, end):
                             reset = sigmoid(read_f32(x, padded + u) + read_f32(sums, padded + u))
@@ -221,11 +243,11 @@ def gru(target: Target, variant: str) -> Any:
                     else:
                         for u in range(begin, end):
                             reset = sigmoid(read_f32(x, padded + u) + read_f32(sums, padded + u))
-                            write_f32(kept, u, reset * read_f32(old, u))
+                            write_f32(reset_hidden + i * units * 4, u, reset * read_f32(old, u))
             if not linear and phases & 2:
                 product(
-                    held, units * 4, batch, units, address(p, b, _GRU.new_panels), gates + padded * 8, padded * 12,
-                    first_panel, last_panel, padded, _INFINITY,
+                    reset_hidden, units * 4, batch, units, address(p, b, _GRU.new_panels), gates + padded * 8,
+                    padded * 12, first_panel, last_panel, padded, _INFINITY,
                 )  # fmt: skip
                 for i in range(batch):
                     x, sums = inputs + i * padded * 12, gates + i * padded * 12

@@ -28,6 +28,7 @@ _smaller = mathematics.llvm_intrinsic("llvm.minimum.f32", 2)
 
 
 def _limit(kind: str, lowest: bool) -> Any:
+    """Return the lowest or highest number of a kind, which a maximum or minimum starts from."""
     if kind == "f32":
         return f32(-np.inf) if lowest else f32(np.inf)
     info = np.iinfo(_NUMPY[kind])
@@ -36,11 +37,11 @@ def _limit(kind: str, lowest: bool) -> Any:
 
 def _combination(name: str, kind: str) -> tuple[Callable, Any]:
     """Return the function that combines two values, and its neutral element."""
-    one = _NUMPY[kind]
+    number = _NUMPY[kind]
     if name == "sum":
-        return device_reassociated(lambda a, b: a + b), one(0)
+        return device_reassociated(lambda a, b: a + b), number(0)
     if name == "prod":
-        return device_reassociated(lambda a, b: a * b), one(1)
+        return device_reassociated(lambda a, b: a * b), number(1)
     if kind == "f32":
         return (_larger, _limit(kind, True)) if name == "max" else (_smaller, _limit(kind, False))
     if name == "max":
@@ -72,6 +73,7 @@ def rows(target: Target, variant: str) -> Any:
             word(p, words.reduced_rank),
         )
         factor = f32(real(p, words.factor))
+        # The lists of the reduced axes follow those of the kept ones.
         lists = words.kept + 2 * kept
         first, last = share(word(p, words.outputs), tid, nt)
         for out in range(first, last):
@@ -106,6 +108,7 @@ def columns(target: Target, variant: str) -> Any:
             word(p, words.reduced_rank),
         )
         factor = f32(real(p, words.factor))
+        # The lists of the reduced axes follow those of the kept ones.
         lists = words.kept + 2 * kept
         blocks = (inner + _BLOCK - 1) // _BLOCK
         first, last = share(word(p, words.outer_outputs) * blocks, tid, nt)

@@ -14,6 +14,7 @@ from llvmlite import ir
 from isthmus.engine.native.kernels.base import I1, I8, I16, I32
 from isthmus.engine.native.kernels.vector import VectorCode, type_suffix, vector_type
 
+# Instructions that pack two vectors into one with saturation, by lanes: 32 bits to 16, and 16 bits to 8.
 _PACK_WORDS = {4: "llvm.x86.sse2.packssdw.128", 8: "llvm.x86.avx2.packssdw", 16: "llvm.x86.avx512.packssdw.512"}
 _PACK_HALVES = {4: "llvm.x86.sse2.packsswb.128", 8: "llvm.x86.avx2.packsswb", 16: "llvm.x86.avx512.packsswb.512"}
 
@@ -34,6 +35,7 @@ class Requantizer:
         self._x86 = code.target.triple.startswith("x86_64")
         count = 4 * code.lanes
         builder = code.builder
+        # On x86, the zero point is added to 16-bit numbers and bytes are limited; elsewhere, both happen in 32 bits.
         kinds = (I16, I8) if self._x86 else (I32, I32)
         lanes = (2 * code.lanes, count) if self._x86 else (code.lanes, code.lanes)
         self._zero = code.splat(builder.trunc(zero, kinds[0]), lanes[0])
@@ -47,42 +49,44 @@ class Requantizer:
         Interleaving is within each 128 bits, the order that unpacked bytes need.
         """
         code, builder = self._code, self._code.builder
-        whole = [
+        integers = [
             self.rounded(builder.fmul(builder.sitofp(total, code.floats), scale))
             for total, scale in zip(sums, scales, strict=True)
         ]
-        return self.packed(whole, interleaved)
+        return self.packed(integers, interleaved)
 
     def rounded(self, value: Any) -> Any:
         """Return the nearest integers, half to even."""
         code = self._code
         return code.call(f"llvm.lrint.{type_suffix(code.ints)}.{type_suffix(code.floats)}", code.ints, [value])
 
-    def packed(self, whole: list[Any], interleaved: bool = False) -> Any:
+    def packed(self, integers: list[Any], interleaved: bool = False) -> Any:
         """Return the bytes of up to four vectors of integers, after adding the zero point and limiting them."""
-        packed = self._packed_x86(whole, interleaved) if self._x86 else self._packed(whole)
+        packed = self._packed_x86(integers, interleaved) if self._x86 else self._packed(integers)
         return self._code.builder.xor(packed, self._flip)
 
     def _limited(self, value: Any) -> Any:
+        """Limit a vector to the range of results."""
         code, kind = self._code, value.type
         suffix = type_suffix(kind)
         value = code.call(f"llvm.smax.{suffix}", kind, [value, self._least])
         return code.call(f"llvm.smin.{suffix}", kind, [value, self._most])
 
-    def _packed(self, whole: list[Any]) -> Any:
+    def _packed(self, integers: list[Any]) -> Any:
+        """Limit, join and truncate; missing vectors repeat the first one."""
         code, builder = self._code, self._code.builder
-        limited = [self._limited(builder.add(value, self._zero)) for value in whole]
+        limited = [self._limited(builder.add(value, self._zero)) for value in integers]
         limited += [limited[0]] * (4 - len(limited))
         pairs = [_joined(code, limited[0], limited[1]), _joined(code, limited[2], limited[3])]
         return builder.trunc(_joined(code, *pairs), vector_type(I8, 4 * code.lanes))
 
-    def _packed_x86(self, whole: list[Any], interleaved: bool) -> Any:
+    def _packed_x86(self, integers: list[Any], interleaved: bool) -> Any:
         """Pack with saturation. Packs work within each 128 bits, so the pieces are put in order at the end."""
         code, builder, lanes = self._code, self._code.builder, self._code.lanes
         halves_type, bytes_type = vector_type(I16, 2 * lanes), vector_type(I8, 4 * lanes)
-        whole = whole + [whole[-1]] * (len(whole) % 2)
+        integers = integers + [integers[-1]] * (len(integers) % 2)
         halves = []
-        for first, second in zip(whole[::2], whole[1::2], strict=True):
+        for first, second in zip(integers[::2], integers[1::2], strict=True):
             packed = code.call(_PACK_WORDS[lanes], halves_type, [first, second])
             halves.append(code.call(f"llvm.sadd.sat.v{2 * lanes}i16", halves_type, [packed, self._zero]))
         packed = code.call(_PACK_HALVES[lanes], bytes_type, [halves[0], halves[-1]])
@@ -96,12 +100,13 @@ class Requantizer:
 
 
 def _joined(code: VectorCode, low: Any, high: Any) -> Any:
+    """Return one vector with the elements of two."""
     count = 2 * low.type.count
     return code.builder.shuffle_vector(low, high, ir.Constant(vector_type(I32, count), list(range(count))))
 
 
 def part(code: VectorCode, value: Any, first: int, count: int) -> Any:
-    """Return some neighbouring elements of a vector."""
+    """Return `count` neighbouring elements of a vector, from element `first` on."""
     if count == value.type.count:
         return value
     order = ir.Constant(vector_type(I32, count), list(range(first, first + count)))
@@ -109,7 +114,10 @@ def part(code: VectorCode, value: Any, first: int, count: int) -> Any:
 
 
 def byte_mask(code: VectorCode, count: Any, lanes: int) -> Any:
-    """Return a mask of the first `count` of up to 64 lanes; `count` is at least 1."""
+    """Return a mask of the first `count` of up to 64 lanes; `count` is at least 1.
+
+    It is made from the bits of a word, which is cheaper than comparing each lane.
+    """
     builder = code.builder
     missing = builder.sub(code.number(64), count)
     bits = builder.lshr(code.number(-1), builder.select(code.below(missing, 0), code.number(0), missing))
@@ -118,20 +126,22 @@ def byte_mask(code: VectorCode, count: Any, lanes: int) -> Any:
 
 
 def store_rows(code: VectorCode, stored: list[Any], places: list[Any], width: int, present: Any, wanted: Any) -> None:
-    """Store rows of `width` bytes, several to a vector: only rows that are present and only the wanted bytes of
-    each.
+    """Store rows of `width` bytes: only the first `present` rows, and only the first `wanted` bytes of each.
+
+    `stored` are vectors that hold one or several rows each, `places` the address of each row.
     """
     builder = code.builder
-    each = stored[0].type.count // width
-    pieces = [part(code, stored[r // each], r % each * width, width) for r in range(len(places))]
+    rows_each = stored[0].type.count // width
+    pieces = [part(code, stored[r // rows_each], r % rows_each * width, width) for r in range(len(places))]
     partial = builder.or_(code.below(wanted, width), code.below(present, len(places)))
     with builder.if_else(partial) as (some, all_of_them):
         with some:
+            # Masks exist for these widths only; a row of another width has a vector of its own.
             mask_lanes = width if width in (4, 8, 16, 32, 64) else stored[0].type.count
             mask = byte_mask(code, builder.select(code.below(wanted, width), wanted, code.number(width)), mask_lanes)
             for r, place in enumerate(places):
                 with builder.if_then(code.below(r, present)):
-                    code.masked_store(pieces[r] if mask_lanes == width else stored[r // each], place, mask)
+                    code.masked_store(pieces[r] if mask_lanes == width else stored[r // rows_each], place, mask)
         with all_of_them:
             for piece, place in zip(pieces, places, strict=True):
                 code.store(piece, place)

@@ -53,6 +53,7 @@ def bilinear(p, b, tid, nt):  # type: ignore[no-untyped-def]
         above, below, down = start + load_i64(upper, row), start + load_i64(lower, row), load_f32(row_weights, row)
         for column in range(width):
             out = address(p, b, _BILINEAR.output) + (line * width + column) * channels * 4
+            # The pixels above on the left and right, then those below.
             a, c = above + load_i64(left, column), above + load_i64(right, column)
             d, e = below + load_i64(left, column), below + load_i64(right, column)
             along = load_f32(pixel_weights, column)
@@ -64,7 +65,7 @@ def bilinear(p, b, tid, nt):  # type: ignore[no-untyped-def]
 
 @device
 def along_axis(p, b, tid, nt):  # type: ignore[no-untyped-def]
-    """Resize one axis, with a table of indices and weights."""
+    """Resize one axis: an element of the result is a weighted sum of `taps` elements, whose indices are in a table."""
     size, count, inner, taps = (
         word(p, _ALONG_AXIS.size),
         word(p, _ALONG_AXIS.count),
@@ -75,16 +76,16 @@ def along_axis(p, b, tid, nt):  # type: ignore[no-untyped-def]
     first, last = share(word(p, _ALONG_AXIS.outer_count) * count, tid, nt)
     for line in range(first, last):
         outer = line // count
-        at = (line - outer * count) * taps
+        entry = (line - outer * count) * taps
         out, x = (
             address(p, b, _ALONG_AXIS.output) + line * inner * 4,
             address(p, b, _ALONG_AXIS.x) + outer * size * inner * 4,
         )
-        source, weight = x + load_i64(places, at) * inner * 4, load_f32(weights, at)
+        source, weight = x + load_i64(places, entry) * inner * 4, load_f32(weights, entry)
         for i in range(inner):
             write_f32(out, i, read_f32(source, i) * weight)
         for t in range(1, taps):
-            source, weight = x + load_i64(places, at + t) * inner * 4, load_f32(weights, at + t)
+            source, weight = x + load_i64(places, entry + t) * inner * 4, load_f32(weights, entry + t)
             for i in range(inner):
                 store_f32(out, i, multiply_add(read_f32(source, i), weight, load_f32(out, i)))
 
@@ -99,6 +100,7 @@ def _bounded(value, size):  # type: ignore[no-untyped-def]
 
 @device
 def _inside(value, size):  # type: ignore[no-untyped-def]
+    """Return whether a position is between the first and the last of `size` pixels."""
     return value >= _ZERO and value <= f32(size - 1)
 
 
@@ -107,6 +109,7 @@ def _blend(out, image, height, width, channels, y, x, zeros):  # type: ignore[no
     """Write the pixel at a fractional position; pixels outside count as 0 if `zeros`, else as the nearest inside."""
     top, left = floor(y), floor(x)
     down, along = y - top, x - left
+    # The four pixels: a above left, b above right, c below left, d below right.
     bottom, right = top + _ONE, left + _ONE
     weight_a, weight_b = (_ONE - down) * (_ONE - along), (_ONE - down) * along
     weight_c, weight_d = down * (_ONE - along), down * along
@@ -141,12 +144,18 @@ def _reflected(at, low, high):  # type: ignore[no-untyped-def]
     length = high - low
     if length <= _ZERO:
         return _ZERO
-    turned = (at - low) - floor((at - low) / (_TWO * length)) * (_TWO * length)
-    return low + mathematics.minimum(turned, _TWO * length - turned)
+    # Reflections repeat after twice the length: once forwards, once backwards.
+    position = (at - low) - floor((at - low) / (_TWO * length)) * (_TWO * length)
+    return low + mathematics.minimum(position, _TWO * length - position)
 
 
 @device
 def _grid_place(at, size, corners, nearest, padding):  # type: ignore[no-untyped-def]
+    """Return the position in pixels of a coordinate from -1 to 1.
+
+    If `corners`, -1 and 1 are the centers of the outer pixels, else their outer edges. Outside the image, padding 1
+    moves the position to the edge, 2 reflects it, and 0 leaves it.
+    """
     at = select(at == at, at, _ZERO)
     extent = f32(size)
     at = (at + _ONE) * _HALF * (extent - _ONE) if corners else ((at + _ONE) * extent - _ONE) * _HALF
@@ -187,13 +196,17 @@ def grid_sample(p, b, tid, nt):  # type: ignore[no-untyped-def]
 
 @device
 def _crop_place(low, high, index, count, size):  # type: ignore[no-untyped-def]
+    """Return the position in pixels of the `index`-th of `count` samples between two edges of a box, from 0 to 1."""
     part = f32(index) / f32(count - 1) if count > 1 else _HALF
     return (low + (high - low) * part) * f32(size - 1)
 
 
 @generated
 def crop_and_resize(target: Target, variant: str) -> Any:
-    """Crop boxes of images and resize each to one size. Variant: the kind of the indices."""
+    """Crop boxes of images and resize each to one size. Variant: the kind of the indices, which select the image.
+
+    Samples outside the image have the value `outside`.
+    """
     words = CROP_AND_RESIZE.place
     load_index = load_i64 if variant == "i64" else load_i32
 

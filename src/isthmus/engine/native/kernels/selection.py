@@ -34,7 +34,7 @@ _NUMPY = {"f32": np.float32, "i32": np.int32, "i64": np.int64, "i8": np.int8, "u
 
 @device
 def _counted(index, size, from_end):  # type: ignore[no-untyped-def]
-    """Count a negative index from the end, if such indices are allowed."""
+    """Return an index, counted from the end if it is negative and `from_end` is 1."""
     index = np.int64(index)
     # The shift makes every bit the sign bit, and the product is constant within a loop: there is no branch.
     return index + (size * from_end & index >> 63)
@@ -112,8 +112,8 @@ def gather_elements(target: Target, variant: str) -> Any:
 
 
 @device
-def _place(p, load_index, indices, tuple_number, depth, lists, from_end):  # type: ignore[no-untyped-def]
-    """Return the byte offset of a tuple of indices, and bits that are nonzero if one is outside its axis.
+def _tuple_offset(p, load_index, indices, tuple_number, depth, lists, from_end):  # type: ignore[no-untyped-def]
+    """Return the byte offset of a tuple of `depth` indices, and bits that are nonzero if one is outside its axis.
 
     Sizes and strides of the axes are listed at word `lists`.
     """
@@ -140,7 +140,7 @@ def gather_nd(target: Target, variant: str) -> Any:
         outside = 0
         for i in range(first, last):
             source = address(p, b, words.x) + i // word(p, words.batch_tuples) * word(p, words.batch_bytes)
-            offset, wrong = _place(p, load_index, address(p, b, words.indices), i, depth, words.sizes, from_end)
+            offset, wrong = _tuple_offset(p, load_index, address(p, b, words.indices), i, depth, words.sizes, from_end)
             outside |= wrong
             copy_bytes(address(p, b, words.output) + i * length, source + offset, length)
         report_outside(p, b, outside)
@@ -149,6 +149,7 @@ def gather_nd(target: Target, variant: str) -> Any:
 
 
 def _reductions(name: str, kind: str) -> Callable:
+    """Return the function of an old and a new element whose result is stored."""
     convert = _NUMPY[kind]
     return {
         "none": device(lambda old, new: new),
@@ -178,7 +179,7 @@ def scatter_nd(target: Target, variant: str) -> Any:
             return
         outside = 0
         for i in range(word(p, words.tuples)):
-            offset, wrong = _place(p, load_index, address(p, b, words.indices), i, depth, words.sizes, from_end)
+            offset, wrong = _tuple_offset(p, load_index, address(p, b, words.indices), i, depth, words.sizes, from_end)
             outside |= wrong
             goal = address(p, b, words.output) + offset
             source = address(p, b, words.updates) + i * length * size
@@ -208,12 +209,12 @@ def scatter_elements(target: Target, variant: str) -> Any:
         outside = 0
         for i in range(word(p, words.elements)):
             wanted = _counted(load_index(address(p, b, words.indices), i), axis_size, from_end)
-            place = _nearest(wanted, axis_size)
-            outside |= place ^ wanted
+            position = _nearest(wanted, axis_size)
+            outside |= position ^ wanted
             goal = (
                 address(p, b, words.output)
                 + outer_offset(p, words.dims, rank, i, words.dims + rank)
-                + place * word(p, words.axis_stride)
+                + position * word(p, words.axis_stride)
             )
             store(goal, 0, combine(load(goal, 0), load(address(p, b, words.updates), i)))
         report_outside(p, b, outside)
@@ -247,34 +248,39 @@ def one_hot(target: Target, variant: str) -> Any:
 
 @generated
 def reverse_sequence(target: Target, variant: str) -> Any:
-    """Reverse the first elements of each sequence. Variant: the kind of the lengths."""
+    """Reverse the first elements of each sequence. Variant: the kind of the lengths.
+
+    The input is seen as [outer, first, middle, second, length], where first and second are the axes of batch and time,
+    in either order.
+    """
     words = REVERSE_SEQUENCE.place
     load_index = getattr(base, f"load_{variant}")
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        one, middle, two, length, time_first = (
+        first_size, middle, second_size, length, time_first = (
             word(p, words.first),
             word(p, words.middle),
             word(p, words.second),
             word(p, words.length),
             word(p, words.time_first),
         )
-        first, last = share(word(p, words.outer_count) * one * middle * two, tid, nt)
-        steps = one if time_first else two
+        first, last = share(word(p, words.outer_count) * first_size * middle * second_size, tid, nt)
+        steps = first_size if time_first else second_size
         outside = 0
         for line in range(first, last):
-            j, rest = line % two, line // two
+            j, rest = line % second_size, line // second_size
             m = rest % middle
             rest //= middle
-            i, outer = rest % one, rest // one
+            i, outer = rest % first_size, rest // first_size
             time, batch = (i, j) if time_first else (j, i)
             wanted = np.int64(load_index(address(p, b, words.lengths), batch))
             count = max(0, min(wanted, steps))
             outside |= count ^ wanted
             time = count - 1 - time if time < count else time
             i, j = (time, j) if time_first else (i, time)
-            source = address(p, b, words.x) + (((outer * one + i) * middle + m) * two + j) * length
+            row = (outer * first_size + i) * middle + m
+            source = address(p, b, words.x) + (row * second_size + j) * length
             copy_bytes(address(p, b, words.output) + line * length, source, length)
         report_outside(p, b, outside)
 
@@ -282,6 +288,7 @@ def reverse_sequence(target: Target, variant: str) -> Any:
 
 
 def _better(largest: bool) -> Callable:
+    """Return the test of whether a new element replaces an old one."""
     return device(lambda new, old: new > old) if largest else device(lambda new, old: new < old)
 
 
@@ -303,12 +310,12 @@ def argument(target: Target, variant: str) -> Any:
         for line in range(first, last):
             outer = line // inner
             x = address(p, b, words.x) + (outer * length * inner + line - outer * inner) * size
-            best, place = load(x, 0), 0
+            best, position = load(x, 0), 0
             for i in range(1, length):
                 value = load(x, i * inner)
                 if better(value, best) or (value != value and best == best):
-                    best, place = value, i
-            store(address(p, b, words.output) + line * index_size, 0, place)
+                    best, position = value, i
+            store(address(p, b, words.output) + line * index_size, 0, position)
 
     return kernel
 
@@ -331,7 +338,7 @@ def top_k(target: Target, variant: str) -> Any:
         length, k = word(p, words.length), word(p, words.k)
         first, last = share(word(p, words.rows), tid, nt)
         for row in range(first, last):
-            values, places = (
+            values, indices = (
                 address(p, b, words.values) + row * k * size,
                 address(p, b, words.indices) + row * k * index_size,
             )
@@ -344,10 +351,10 @@ def top_k(target: Target, variant: str) -> Any:
                 j = count if count < k else k - 1
                 while j > 0 and better(value, load(values, j - 1)):
                     store(values, j, load(values, j - 1))
-                    store_index(places, j, load_index(places, j - 1))
+                    store_index(indices, j, load_index(indices, j - 1))
                     j -= 1
                 store(values, j, value)
-                store_index(places, j, i)
+                store_index(indices, j, i)
                 count = min(count + 1, k)
 
     return kernel

@@ -56,22 +56,26 @@ def vary(target: Target, variant: str) -> Any:
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
         program, targets = load_i64(b, WORDS), word(p, words.targets)
+        # The new values follow the two lists and their own count.
         value = words.firsts + 2 * targets + 1
         for i in range(targets):
-            place, mask = word(p, words.firsts + i), word(p, words.firsts + targets + i)
+            index, mask = word(p, words.firsts + i), word(p, words.firsts + targets + i)
             while mask > 0:
                 if mask & 1:
-                    store_i64(program, place, word(p, value))
+                    store_i64(program, index, word(p, value))
                     value += 1
                 mask >>= 1
-                place += 1
+                index += 1
 
     return kernel
 
 
 @generated
 def add_rows(target: Target, variant: str) -> Any:
-    """Add up pixels, from earlier sums or from zero, four at a time like the mean of a whole image."""
+    """Add up pixels, from earlier sums or from zero, four at a time like the mean of a whole image.
+
+    The sums are then multiplied by the factor: 1, or, in the last tile, one that makes them means.
+    """
     words = ADD_ROWS.place
     combine = device_reassociated(lambda a, b: a + b)
 

@@ -19,6 +19,7 @@ from isthmus.engine.native.target import Target
 
 _SUFFIX = {I8: "i8", I32: "i32", I64: "i64", F32: "f32"}
 _KINDS = {"i": (I64, types.int64), "f": (F32, types.float32)}
+"""The types of a micro-kernel's parameters, for LLVM and for numba, by letter (see `outlined`)."""
 
 
 def vector_type(element: ir.Type, count: int) -> ir.VectorType:
@@ -163,7 +164,7 @@ class VectorCode:
         return VectorLoop(self, count, carried, step)
 
     def either(self, condition: Any, yes: Callable[[], Sequence[Any]], no: Callable[[], Sequence[Any]]) -> list[Any]:
-        """Return the values of one of two branches; only that branch runs."""
+        """Return the values of one of two branches; only that one runs. `yes` and `no` emit them and return values."""
         ends = []
         with self.builder.if_else(condition) as branches:
             for branch, write in zip(branches, (yes, no), strict=True):
@@ -235,6 +236,8 @@ def outlined(name: str, parameters: str, target: Target, emit: Callable[..., Non
     kinds = [_KINDS[letter] for letter in parameters]
 
     def definition(typing_context: Any, *arguments: Any) -> Any:
+        """Define the call for numba: its type, and `generate`, which emits the function once and then calls it."""
+
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             function = builder.module.globals.get(name)
             if function is None:
