@@ -152,6 +152,7 @@ class Executor:
         self._kept.update(io.windows)
 
     def _bind_pool(self, pool: Pool, window: Window | None, what: str, nbytes: int) -> None:
+        """Bind a pool to a window of at least `nbytes`; `what` names it in errors."""
         if window is None:
             if nbytes:
                 raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"it is missing, {nbytes} bytes are needed")

@@ -171,10 +171,12 @@ class NativeEngine(EngineModel):
 
     def can_tile(self, step: Step, axis: int) -> bool:
         tensors = [t for t in (*step.inputs, *step.outputs) if t is not None and not t.is_static]
+        # A tile would need its own part of the scales.
         if any(t.quantization is not None and t.quantization.axis is not None for t in tensors):
             return False
         if step.op == "ReduceMean" or (step.op == "PoolAvg2d" and prod(step.outputs[0].dims[1:-1]) == 1):
             return _can_split_mean(step, axis)
+        # A hybrid product rounds by the range of a row. Only if no rows are shared are the ranges those of the whole.
         return not is_hybrid(step) or quantized_hybrid.is_product_of_rows(step)
 
     def is_shared(self, step: Step) -> bool:

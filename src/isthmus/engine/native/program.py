@@ -106,6 +106,7 @@ class Program:
         return self._instructions_of(VARY)
 
     def _instructions_of(self, kernel: str) -> list[int]:
+        """Return the indices of the instructions of a kernel."""
         number = self.kernels.index(kernel) if kernel in self.kernels else -1
         return [int(index) for index in np.flatnonzero(self.table[:, 0] == number)]
 

@@ -141,6 +141,7 @@ def _check(program: Program) -> None:
 
 
 def _tensor_to_json(info: TensorInfo) -> dict[str, Any]:
+    """Return a tensor's description for the header."""
     quantization = info.quantization
     return {
         "name": info.name,
@@ -154,6 +155,7 @@ def _tensor_to_json(info: TensorInfo) -> dict[str, Any]:
 
 
 def _tensor_from_json(fields: dict[str, Any]) -> TensorInfo:
+    """Return a tensor's description, the reverse of `_tensor_to_json`; a bad size is an error."""
     quantization = fields["quantization"]
     dtype = DataType[fields["dtype"]]
     dims = tuple(int(d) for d in fields["dims"])

@@ -155,6 +155,7 @@ def _permuted(target: Target) -> Any:
 def lookup(target: Target, variant: str) -> Any:
     """Replace each byte by its entry in a table of 256."""
     words = LOOKUP.place
+    # The lookup in registers needs an instruction (VBMI) that only this target uses.
     permuted = _permuted(target) if target.name == "avx512-vnni" else None
 
     @device

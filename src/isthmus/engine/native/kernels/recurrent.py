@@ -38,6 +38,7 @@ def _product(target: Target, vectors: int) -> Any:
 
     @device
     def product(rows, row_bytes, batch, depth, panels, goal, goal_bytes, begin, end, columns, limit):  # type: ignore[no-untyped-def]
+        """Multiply `batch` rows, `row_bytes` apart; rows of the result at `goal` are `goal_bytes` apart."""
         for j in range(begin, end):
             panel, y = panels + j * (depth + 1) * width * 4, goal + j * width * 4
             if batch == 1:

@@ -161,6 +161,7 @@ def _result_steps(out: tuple[int, ...], filters: int) -> tuple[int, int, int, in
 
 
 def _emit(step: Step, e: Emitter) -> None:
+    """Emit a convolution by the kernel for depth-wise ones, as a matrix product, or by address lists."""
     source, result = step.inputs[0], step.outputs[0]
     if result.elements == 0:
         return
@@ -231,6 +232,7 @@ def _emit_transposed(step: Step, e: Emitter) -> None:
 
 
 def _transposed_work(step: Step, target: Target, threads: int) -> int:
+    """Return the work space of the phase that needs most; phases use it one after the other."""
     return (
         max((ConvBlocking.of(p.window, target).work_bytes for p in phases(step) if p.window.pixels), default=0)
         * threads

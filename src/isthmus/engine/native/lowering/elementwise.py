@@ -126,6 +126,7 @@ def rows(
 
 
 def _emit_binary(step: Step, e: Emitter, function: Operation) -> None:
+    """Emit a function of two elements, with broadcasting."""
     left, right, output = operand(step, 0), operand(step, 1), step.outputs[0]
     kind, name = kind_of(left), kernel_of(function.name)
     if name == "power" and kind == "f32" and right.is_static and right.elements == 1:
@@ -139,6 +140,7 @@ def _emit_binary(step: Step, e: Emitter, function: Operation) -> None:
         if tensor.is_static and tensor.elements == inner < _SHORT_ROW and len(dims) == 1 and steps == [1, 1]:
             repeats = _LONG_ROW // inner
             locations[index] = e.constant(np.tile(np.asarray(tensor.data).reshape(-1), repeats))
+            # A row is now as long as several rows of the other operand.
             strides = [left_strides, right_strides]
             strides[1 - index][0] *= repeats
             inner, dims = inner * repeats, [-(-dims[0] // repeats)]

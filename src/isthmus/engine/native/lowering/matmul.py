@@ -143,6 +143,7 @@ def emit_product(
 
 
 def _emit(step: Step, e: Emitter) -> None:
+    """Emit a product, and before it the packing of right matrices that are not constants."""
     left, right, bias, out = _operand(step, 0), _operand(step, 1), _bias(step), step.outputs[0]
     if out.elements == 0:
         return
@@ -209,6 +210,7 @@ def _refuses(step: Step) -> str | None:
 
 
 def _work(step: Step, target: Target, threads: int) -> int:
+    """Return the bytes for right matrices that are packed at run time."""
     if _is_packed_now(step):
         return 0
     product = _product(step, target)
@@ -219,8 +221,9 @@ def _effort(step: Step, axis: int, target: Target) -> Effort | None:
     product, result = _product(step, target), step.outputs[0]
     if product.left.batch.size > 1 or not result.elements:
         return None
-    rows_of_one = product.left.rows // result.dims[axis]
-    return lambda rows: product.tile.effort(rows * rows_of_one)
+    # The rows of the product for each row of the result along the axis.
+    product_rows = product.left.rows // result.dims[axis]
+    return lambda rows: product.tile.effort(rows * product_rows)
 
 
 LOWERINGS: dict[str, Lowering] = dict.fromkeys(

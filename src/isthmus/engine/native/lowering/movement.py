@@ -130,6 +130,7 @@ def emit_remap(e: Emitter, goal: Operand, source: Operand, remap: Remap, size: i
 
 
 def _emit(step: Step, e: Emitter) -> None:
+    """Emit the strided copies of a movement; if they do not fill the output, zeros come first."""
     output = step.outputs[0]
     if leaves_gaps(step):
         _emit_fill(e, output, 0.0)
@@ -152,8 +153,10 @@ def _emit_fill(e: Emitter, output: Tensor, value: float) -> None:
 
 
 def _emit_pad(step: Step, e: Emitter) -> None:
+    """Emit a padding with a constant, or with elements of the input, which is a copy by tables."""
     x, output = operand(step), step.outputs[0]
     size, value = x.dtype.itemsize, step.params["pad_constant_value"]
+    # The tables if elements of the input are repeated or mirrored at the border; None for a constant.
     repeated = border_remap(step)
     if not output.elements:
         return

@@ -63,6 +63,7 @@ def _refuses_lrn(step: Step) -> str | None:
 
 
 def _emit_softmax(step: Step, e: Emitter, variant: str) -> None:
+    """Emit a softmax, over dense rows if its axis is the last one; the variant is plain or log."""
     x, output = operand(step), step.outputs[0]
     axis = x.rank - 1 if step.params["axis"] is None else int(step.params["axis"]) % max(x.rank, 1)
     outer, length, inner = prod(x.dims[:axis]), prod(x.dims[axis : axis + 1]), prod(x.dims[axis + 1 :])
@@ -134,6 +135,7 @@ def _emit_axes_norm(step: Step, e: Emitter, variant: str) -> None:
 
 
 def _emit_instance_norm(step: Step, e: Emitter) -> None:
+    """Emit a norm over the channels of each pixel, over all of an image, or over the pixels of each channel."""
     x = operand(step)
     params = step.params
     variant = "rms" if params["mode"] == RMS else "moments" if params["normalize_variance"] else "mean"
@@ -153,6 +155,7 @@ def _emit_group_norm(step: Step, e: Emitter) -> None:
 
 
 def _emit_batchnorm(step: Step, e: Emitter) -> None:
+    """Emit a scale and an offset for each channel."""
     x, output = operand(step), step.outputs[0]
     channels = x.dims[-1]
     scales, offsets = _affine(step, e, channels)

@@ -42,6 +42,7 @@ _FUNCTIONS = having(
 
 
 def _covers_function(step: Step) -> bool:
+    """Return whether a table of 256 bytes can replace a function; a second operand must be one constant number."""
     slope_is_one_number = len(step.inputs) < 2 or (operand(step, 1).is_static and operand(step, 1).elements == 1)
     return is_eight_bit(step.inputs[0]) and is_eight_bit(step.outputs[0]) and slope_is_one_number
 
@@ -99,6 +100,7 @@ def _emit_runs(kernel: str, step: Step, e: Emitter, parameters: Callable[[int, i
 
 
 def _sum_of(step: Step) -> WeightedSum | None:
+    """Return an addition or subtraction as a weighted sum of bytes; None if it cannot be one."""
     return weighted_sum(step, step.op == "ElementWiseSubtract")
 
 
@@ -217,6 +219,7 @@ def _emit_average_pool(step: Step, e: Emitter) -> None:
     (kh, kw), (sh, sw) = (np.asarray(step.params[n]).reshape(2).tolist() for n in ("filter_size", "stride"))
     (top, bottom), (left, right) = np.asarray(step.params["pad_amount"]).reshape(2, 2).tolist()
     batch, height, width, channels = x.dims
+    # Within one quantization, the mean of stored values is the result, rounded as the model asks.
     ties_away = bool(step.params.get("ties_away_from_zero")) and qx == qy
     least, most = stored_limits(step, output)
     e.emit(

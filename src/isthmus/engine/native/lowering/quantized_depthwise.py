@@ -77,6 +77,7 @@ class _Blocking:
 
 
 def _cut(step: Step, target: Target) -> _Blocking:
+    """Choose the blocking of a convolution."""
     kernel_h, kernel_w = operand(step, 1).dims[:2]
     (stride_h, stride_w), (dilation_h, dilation_w) = pair(step, "stride"), pair(step, "dilation")
     group_rows = 2 if target.dot == "none" else 4
@@ -144,6 +145,7 @@ def _order(width: int) -> np.ndarray:
 
 
 def _emit(step: Step, e: Emitter) -> None:
+    """Emit one instruction; weights are packed block by block, each after the biases and scales of its channels."""
     if _multiplies_channels(step):
         quantized_convolution.emit(step, e)
         return

@@ -75,6 +75,7 @@ def is_product_of_rows(step: Step) -> bool:
 
 
 def _cut(step: Step, target: Target, threads: int) -> _HybridBlocking:
+    """Choose the blocking of a hybrid product, and lay out its work space: quantized rows, scales, copied rows."""
     x, product = operand(step, 0), product_of(step)
     size = 2 if ROW_FORMS[target.dot] == "s16" else 1
     # Either each pixel is a row with a range of its own, padded to whole groups of four bytes; or each image is.
@@ -97,6 +98,7 @@ def _work(step: Step, target: Target, threads: int) -> int:
 
 
 def _emit(step: Step, e: Emitter) -> None:
+    """Emit the quantization of rows into work space, then a product for each group of channels."""
     output, blocking = step.outputs[0], _cut(step, e.target, e.threads)
     product, plan, form = blocking.product, blocking.plan, ROW_FORMS[e.target.dot]
     e.emit(

@@ -91,6 +91,9 @@ class PanelledLayer(RecurrentLayer):
 
 
 def _refuses_lstm(step: Step) -> str | None:
+    """Return why an Lstm cannot be executed, or None. Both weights of its input gate, in[16] and in[17], are optional,
+    but only together.
+    """
     missing = [index for index in (16, 17) if optional(step, index) is None]
     return refuses_recurrent(step) or (f"in[{missing[0]}] is missing" if len(missing) == 1 else None)
 

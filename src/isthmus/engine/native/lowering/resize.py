@@ -24,6 +24,7 @@ _ALIGNMENT = 64
 
 
 def _emit_resize(step: Step, e: Emitter) -> None:
+    """Emit a resize: a copy by tables, bilinear interpolation of images, or one axis after the other."""
     x, output = operand(step), step.outputs[0]
     if not output.elements:
         return
@@ -44,9 +45,9 @@ def _refuses_resize(step: Step) -> str | None:
 
 
 def _refuses_sampling(step: Step) -> str | None:
-    x, places = operand(step), operand(step, 1)
-    if {x.dtype, places.dtype} != {DataType.FLOAT_32}:
-        return f"{x.describe()} and {places.describe()} must be float32"
+    x, positions = operand(step), operand(step, 1)
+    if {x.dtype, positions.dtype} != {DataType.FLOAT_32}:
+        return f"{x.describe()} and {positions.describe()} must be float32"
     return without_clamp(step)
 
 

@@ -48,6 +48,7 @@ def _emit_gather(step: Step, e: Emitter) -> None:
     if not output.elements:
         return
     axis = int(step.params["axis"]) % x.rank
+    # The bytes of one slice of the axis, which is copied as a whole.
     length = prod(x.dims[axis + 1 :]) * x.dtype.itemsize
     e.emit(
         f"selection:gather.{_index_kind(indices)}_{length if length in (1, 2, 4, 8) else 'run'}",
@@ -87,6 +88,7 @@ def _emit_gather_nd(step: Step, e: Emitter) -> None:
     x, indices, output = operand(step), operand(step, 1), step.outputs[0]
     if not output.elements:
         return
+    # The leading axes that indices and data have in common, and the number of indices in a tuple.
     batch, depth, size = int(step.params["batch_dims"]), indices.dims[-1], x.dtype.itemsize
     strides = [s * size for s in dense_strides(x.dims)]
     tuples = prod(indices.dims[:-1])

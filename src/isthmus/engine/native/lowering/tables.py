@@ -181,11 +181,13 @@ def _rectified_between(step: Step, x: Tensor, output: Tensor) -> np.ndarray:
 
 
 def _absolute(step: Step, x: Tensor, output: Tensor) -> np.ndarray:
+    """Rescale magnitudes as LiteRT does."""
     magnitudes = _rescaled_twice_rounded(np.abs(_centred_codes(x)), float(_ratio(x, output)))
     return magnitudes + quantization_of(output).zero_point
 
 
 def _leaky(step: Step, x: Tensor, output: Tensor) -> np.ndarray:
+    """Rescale with one of two factors, by the sign, each rounded to 8 fractional bits."""
     values, ratio = _centred_codes(x), _ratio(x, output)
     stored = np.where(values >= 0, _coarse(values, ratio), _coarse(values, ratio * _slope(step)))
     return stored + quantization_of(output).zero_point
