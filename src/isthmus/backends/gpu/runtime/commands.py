@@ -20,11 +20,14 @@ class Command:
     Parameters
     ----------
     operands
-        The operands of the kind, see `CommandKind`.
+        The operands A, B, ... that `CommandKind` lists for the kind.
     label
         The purpose of the command, for messages.
     kernel
-        The kernel that it launches, which is kept alive.
+        The kernel that it launches, which is kept alive; None if it is no launch.
+    global_size, local_size
+        The work items of a launch and of one work group, along each dimension; empty if it is no launch, or if the
+        driver chooses the local size.
     """
 
     kind: CommandKind
@@ -42,25 +45,25 @@ def launch(kernel: Owned, global_size: Sequence[int], local_size: Sequence[int],
 
 
 def write(memory: int, offset: int, nbytes: int, address: int, label: str) -> Command:
-    """Return a command that transfers host memory to the device."""
+    """Return a command that transfers host memory at `address` to a memory object of the device, from `offset` on."""
     return Command(CommandKind.WRITE, (memory, offset, nbytes, address), label)
 
 
 def read(memory: int, offset: int, nbytes: int, address: int, label: str) -> Command:
-    """Return a command that transfers memory of the device to the host."""
+    """Return a command that transfers a memory object of the device, from `offset` on, to host memory at `address`."""
     return Command(CommandKind.READ, (memory, offset, nbytes, address), label)
 
 
 def map_at(memory: int, nbytes: int, address: int, label: str) -> Command:
-    """Return a command that hands memory over to the host by mapping it at an address."""
+    """Return a command that hands memory over to the host by mapping it, which must give the same address as before."""
     return Command(CommandKind.MAP, (memory, 0, nbytes, numbers.MAP_READ | numbers.MAP_WRITE, address), label)
 
 
 def unmap(memory: int, address: int, label: str) -> Command:
-    """Return a command that hands memory over to the device."""
+    """Return a command that hands memory over to the device by ending its mapping at an address."""
     return Command(CommandKind.UNMAP, (memory, 0, 0, address), label)
 
 
 def refuse_mapped(memory: int, label: str) -> Command:
-    """Return a command that refuses the execution if the memory is mapped."""
+    """Return a command that refuses the execution if the memory is mapped: a kernel must not use it meanwhile."""
     return Command(CommandKind.UNMAPPED, (memory,), label)

@@ -20,6 +20,7 @@ from isthmus.errors import Code, QnnError
 from isthmus.system.lock import Lock
 
 PATIENCE = 600.0
+"""Seconds that a device may take for one operation, unless the configuration sets another limit."""
 
 
 class ClContext:
@@ -40,8 +41,10 @@ class ClContext:
         self.is_own = is_own
         self._context, self._queue = context, queue
         self._profiling: Owned | None = None
+        """A second queue, which records when commands begin and end."""
         self._lock = Lock()
         self._users: weakref.WeakSet[Any] = weakref.WeakSet()
+        """Objects that still need the queue; after `close`, everything is released when none is left."""
         self._closed = False
         self.patience = PATIENCE
         """Seconds that the device may take for one operation before it counts as lost."""
@@ -60,39 +63,46 @@ class ClContext:
     def of_client(cls, context: Any, queue: Any) -> ClContext:
         """Wrap the client's context, its queue, or both.
 
+        Parameters
+        ----------
+        context, queue
+            A pyopencl object or a handle each; one of them may be None. Without a queue, one of our own is created in
+            the context; without a context, it is the queue's.
+
         Raises
         ------
         QnnError
             BACKEND_INCONSISTENT_CONFIG if the queue belongs to another context, BACKEND_INVALID_CONFIG if the queue is
             out of order, or if the context has several devices and there is no queue.
         """
-        found, code = own_library(), Code.BACKEND_INVALID_CONFIG
+        opencl, code = own_library(), Code.BACKEND_INVALID_CONFIG
         what = "the client's OpenCL context"
-        given = None if context is None else handle_of(context, "Context", what, code)
+        context_handle = None if context is None else handle_of(context, "Context", what, code)
         if queue is None:
-            assert given is not None
-            handles = found.content(what, "clGetContextInfo", given, numbers.CONTEXT_DEVICES)
+            assert context_handle is not None
+            handles = opencl.content(what, "clGetContextInfo", context_handle, numbers.CONTEXT_DEVICES)
             count = len(handles) // ctypes.sizeof(c_void_p)
             if count != 1:
                 rule = f"it has {count} devices"
                 raise QnnError(code, what, rule, "Give a queue, which is on one of them.")
             device = describe(int.from_bytes(handles, "little"))
-            kept = Owned.keep(what, "Context", given)
-            return cls(device, kept, Owned.make(what, "clCreateCommandQueue", given, device.handle, 0), False)
+            kept = Owned.keep(what, "Context", context_handle)
+            new_queue = Owned.make(what, "clCreateCommandQueue", context_handle, device.handle, 0)
+            return cls(device, kept, new_queue, False)
         what = "the client's OpenCL queue"
-        taken = handle_of(queue, "CommandQueue", what, code)
+        queue_handle = handle_of(queue, "CommandQueue", what, code)
 
         def number(which: int, kind: Any) -> int:
-            return found.number(what, "clGetCommandQueueInfo", taken, which, kind=kind)
+            return opencl.number(what, "clGetCommandQueueInfo", queue_handle, which, kind=kind)
 
         owner = number(numbers.QUEUE_CONTEXT, c_void_p)
-        if given is not None and owner != given:
+        if context_handle is not None and owner != context_handle:
             rule = "it belongs to another context than the one given"
             raise QnnError(Code.BACKEND_INCONSISTENT_CONFIG, what, rule)
         if number(numbers.QUEUE_PROPERTIES, c_uint64) & numbers.QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE:
             raise QnnError(code, what, "it runs commands out of order", "Give an in-order queue, or only its context.")
         device = describe(number(numbers.QUEUE_DEVICE, c_void_p))
-        return cls(device, Owned.keep(what, "Context", owner), Owned.keep(what, "CommandQueue", taken), False)
+        return cls(device, Owned.keep(what, "Context", owner), Owned.keep(what, "CommandQueue", queue_handle), False)
 
     @property
     def handle(self) -> int:
@@ -122,7 +132,7 @@ class ClContext:
             raise QnnError(Code.CONTEXT_INVALID_HANDLE, what, "its OpenCL context has been freed")
 
     def lose(self, why: str) -> None:
-        """Record that the device no longer answers."""
+        """Record that the device no longer answers, and the first reason why; `loss` returns the error to raise."""
         if self.lost is None:
             self.lost = why
 
@@ -152,6 +162,7 @@ class ClContext:
                 self._give_back()
 
     def _give_back(self) -> None:
+        """Release the queues, then the context that they belong to."""
         for owned in (self._profiling, self._queue, self._context):
             if owned is not None:
                 owned.close()

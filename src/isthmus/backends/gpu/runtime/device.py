@@ -26,14 +26,20 @@ class ClDevice:
     ----------
     handle, platform
         OpenCL's handles of the device and its platform.
+    version, driver
+        OpenCL's version as the device reports it, and that of the device's driver.
     kind
         "gpu", "accelerator" or "cpu".
     unified
         Whether it works in host memory.
+    available
+        Whether it can run kernels and compile them.
     alignment
         The alignment of its memory objects in bytes.
     vector_width
         Floats in a vector register.
+    local_bytes, max_group
+        Bytes of local memory, and work items, of the largest work group.
     largest_allocation, memory
         Bytes of the largest buffer, and of all memory.
     command_buffers, simultaneous
@@ -97,25 +103,25 @@ def devices(log: Callable[[str], object] = _ignore) -> list[ClDevice]:
 
 
 def describe(handle: int) -> ClDevice:
-    """Return the device with this handle."""
-    found, what = library(), "OpenCL device"
+    """Ask OpenCL for all facts about the device with this handle."""
+    opencl, what = library(), "OpenCL device"
 
     def text(which: int) -> str:
-        return found.text(what, "clGetDeviceInfo", handle, which)
+        return opencl.text(what, "clGetDeviceInfo", handle, which)
 
     def number(which: int, kind: type = c_uint32) -> int:
-        return found.number(what, "clGetDeviceInfo", handle, which, kind=kind)
+        return opencl.number(what, "clGetDeviceInfo", handle, which, kind=kind)
 
     platform = number(numbers.DEVICE_PLATFORM, c_void_p)
     kind = number(numbers.DEVICE_TYPE, c_uint64)
     extensions = frozenset(text(numbers.DEVICE_EXTENSIONS).split())
-    commands = "cl_khr_command_buffer" in extensions and found.extension(platform) is not None
+    commands = "cl_khr_command_buffer" in extensions and opencl.extension(platform) is not None
     capabilities = number(numbers.DEVICE_COMMAND_BUFFER_CAPABILITIES_KHR, c_uint64) if commands else 0
     return ClDevice(
         handle=handle,
         platform=platform,
-        platform_name=found.text(what, "clGetPlatformInfo", platform, numbers.PLATFORM_NAME),
-        platform_version=found.text(what, "clGetPlatformInfo", platform, numbers.PLATFORM_VERSION),
+        platform_name=opencl.text(what, "clGetPlatformInfo", platform, numbers.PLATFORM_NAME),
+        platform_version=opencl.text(what, "clGetPlatformInfo", platform, numbers.PLATFORM_VERSION),
         name=text(numbers.DEVICE_NAME),
         vendor=text(numbers.DEVICE_VENDOR),
         version=text(numbers.DEVICE_VERSION),
@@ -150,7 +156,8 @@ def choose(
     platform
         Part of its platform's name; upper and lower case are the same.
     device
-        Part of its name, or its number in the list that remains; ``ISTHMUS_OPENCL_DEVICE`` is used if it is None.
+        Part of its name, or its number among the devices of that platform; ``ISTHMUS_OPENCL_DEVICE`` is used if it is
+        None.
     log
         The function that receives messages about devices that are left out because they do not answer.
 
@@ -168,18 +175,19 @@ def choose(
         raise QnnError(Code.DEVICE_HARDWARE_UNAVAILABLE, "backend 'gpu'", rule, REMEDY)
     if device is None:
         device = os.environ.get(VARIABLE) or None
-    left = [each for each in known if platform is None or platform.lower() in each.platform_name.lower()]
+    matching = [each for each in known if platform is None or platform.lower() in each.platform_name.lower()]
     if isinstance(device, str) and not device.isdecimal():
-        left = [each for each in left if device.lower() in each.name.lower()]
+        matching = [each for each in matching if device.lower() in each.name.lower()]
     elif device is not None:
-        left = left[int(device) : int(device) + 1]
-    usable = [each for each in left if each.available]
+        # A slice, because there may be no device of this number.
+        matching = matching[int(device) : int(device) + 1]
+    usable = [each for each in matching if each.available]
     if not usable:
         asked = ", ".join(
             f"{noun} {value!r}" for noun, value in (("platform", platform), ("device", device)) if value is not None
         )
         have = ", ".join(f"device {index} is {each}" for index, each in enumerate(known))
-        rule = f"no device of OpenCL is {asked}" if asked and not left else "no device of OpenCL is available"
+        rule = f"no device of OpenCL is {asked}" if asked and not matching else "no device of OpenCL is available"
         raise QnnError(Code.DEVICE_HARDWARE_UNAVAILABLE, "backend 'gpu'", rule, f"What there is: {have}.")
     return max(usable, key=_worth)
 

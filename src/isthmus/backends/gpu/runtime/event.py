@@ -26,7 +26,7 @@ _PIECE = 1.0
 
 
 class ClEvent(Owned):
-    """The end of enqueued commands; the code that enqueues them has its handle written to `address`.
+    """The end of enqueued commands. It has no handle until the driver writes one to `address` when they are enqueued.
 
     Parameters
     ----------
@@ -60,8 +60,8 @@ class ClEvent(Owned):
     @property
     def done(self) -> bool:
         """Whether it has happened."""
-        found = library()
-        return found.number(
+        opencl = library()
+        return opencl.number(
             self._what, "clGetEventInfo", self.int_ptr, numbers.EVENT_COMMAND_EXECUTION_STATUS, kind=c_int32
         ) <= numbers.COMPLETE
 
@@ -75,20 +75,21 @@ class ClEvent(Owned):
             if `seconds` is not a valid time, COMMON_SYSTEM_COMMUNICATION if the device failed.
         """
         self._context.check(self._what)
-        ended, failed = self._waited(_seconds(seconds, self._what))
+        ended, failed = self._wait_until_ended(_seconds(seconds, self._what))
         if not ended:
             raise QnnError(Code.GRAPH_TIMED_OUT, self._what, f"it did not end within {float(seconds):g} s")
         if failed:
             self._context.lose(refusal(failed, self._what, "an execution").rule)
             raise self._context.loss(self._what)
 
-    def _waited(self, seconds: float) -> tuple[bool, int]:
+    def _wait_until_ended(self, seconds: float) -> tuple[bool, int]:
         """Wait for a while; return whether it has ended, and the status that it failed with, or 0."""
-        block, found = CommandBlock(0, self._context.device.kind == "cpu"), library()
+        # Nothing is enqueued, so the block needs no queue.
+        block, opencl = CommandBlock(0, self._context.device.kind == "cpu"), library()
         words = block.words
         try:
             # Native code releases a reference when the event is complete.
-            store_retained(words, CommandWord.EVENT, found.functions["clRetainEvent"], self.int_ptr)
+            store_retained(words, CommandWord.EVENT, opencl.functions["clRetainEvent"], self.int_ptr)
             if not words[CommandWord.EVENT]:
                 raise QnnError(Code.COMMON_SYSTEM, self._what, "the driver does not allow its event to be retained")
             deadline = time.monotonic() + seconds
@@ -97,9 +98,10 @@ class ClEvent(Owned):
                 self._context.check(self._what)
                 if time.monotonic() >= deadline:
                     break
+            # An event that is still in the block after it has ended has failed: the query of it, or its command.
             return ended, (words[CommandWord.STATUS] or state(words)) if ended and words[CommandWord.EVENT] else 0
         finally:
-            give_back(words, CommandWord.EVENT, found.functions["clReleaseEvent"])
+            give_back(words, CommandWord.EVENT, opencl.functions["clReleaseEvent"])
 
 
 class Events:
@@ -131,10 +133,11 @@ class Events:
         self._end.run()
 
 
-def _give_all_back(found: ClLibrary, cells: Any) -> None:
-    if not found.is_inherited and not sys.is_finalizing():
+def _give_all_back(opencl: ClLibrary, cells: Any) -> None:
+    """Release all events, unless the library may not be called: in a forked child, and while the process exits."""
+    if not opencl.is_inherited and not sys.is_finalizing():
         for index in range(len(cells)):
-            give_back(cells, index, found.functions["clReleaseEvent"])
+            give_back(cells, index, opencl.functions["clReleaseEvent"])
 
 
 def nanoseconds(event: int, what: str) -> int:
@@ -146,27 +149,28 @@ def nanoseconds(event: int, what: str) -> int:
     return end - begin
 
 
-def _seconds(given: Any, what: str) -> float:
+def _seconds(value: Any, what: str) -> float:
     """Check and return how many seconds a client wants to wait."""
     try:
-        seconds = float(given)
+        seconds = float(value)
     except (TypeError, ValueError, OverflowError):
         seconds = math.nan
-    if isinstance(given, str) or not seconds >= 0:
-        rule = f"{given!r} is not a valid time to wait"
+    # `not seconds >= 0` is also true of NaN.
+    if isinstance(value, str) or not seconds >= 0:
+        rule = f"{value!r} is not a valid time to wait"
         raise QnnError(Code.GRAPH_INVALID_ARGUMENT, what, rule, "Give seconds, or nothing to wait without end.")
     return seconds
 
 
 def checked(events: Any, context: ClContext, what: str) -> list[int]:
-    """Return the handles of the events that a client wants to wait for, if all belong to the context."""
+    """Return the handles of the events that a client wants to wait for; refuse any of another context."""
     code = Code.GRAPH_INVALID_ARGUMENT
     try:
-        given = list(events)
+        listed = list(events)
     except TypeError:
         raise QnnError(code, what, f"wait_for {events!r} is not a list of events") from None
     handles = []
-    for event in given:
+    for event in listed:
         handle = handle_of(event, "Event", f"event to wait for before {what}", code)
         owner = library().number(what, "clGetEventInfo", handle, numbers.EVENT_CONTEXT, kind=c_void_p)
         if owner != context.handle:

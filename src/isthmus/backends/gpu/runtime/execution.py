@@ -42,7 +42,15 @@ _lost: list[object] = []
 
 @dataclass
 class RunLimits:
-    """The limits of an execution: the seconds that are left, and whether it was stopped."""
+    """The limits of an execution, which are asked again and again while it runs.
+
+    Parameters
+    ----------
+    left
+        Returns the seconds that are left, or None if there is no limit.
+    stopped
+        Returns whether the execution was stopped.
+    """
 
     left: Callable[[], float | None]
     stopped: Callable[[], bool] = field(default=lambda: False)
@@ -56,7 +64,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class _Table:
-    """Commands in the form that native code uses, and their labels."""
+    """Commands in the form that native code uses, one `CommandRow` each, and their labels."""
 
     rows: np.ndarray
     labels: Sequence[str]
@@ -96,9 +104,12 @@ class Commands:
         self._block = CommandBlock(context.queue, context.device.kind == "cpu", is_single=launches == 1)
         self._recorded: Owned | None = None
         self._plain = self._rows(self.commands)
+        """All commands one by one, for executions in parts and those whose commands are timed."""
         self._table = self._with_recording() if may_record and context.device.command_buffers else self._plain
+        """What an execution normally enqueues: launches are one command if the driver can record them."""
         self._loop = machine.load()
         self._latest = math.inf
+        """The time at which an aborted execution must have ended."""
         self._use(self._table)
 
     # -- executing -----------------------------------------------------------------------------------------------------
@@ -117,13 +128,16 @@ class Commands:
                 return
             if words[CommandWord.STATUS] == IS_MAPPED:
                 self._again_unmapped(self._loop.execute, GRACE)
-            self._see_to_the_end()
+            self._wait_to_the_end()
         except BaseException:
             self._settle()
             raise
 
     def run_within(self, limits: RunLimits) -> int:
-        """Execute in parts until the end or a limit; return an `Outcome`. All enqueued commands have ended by then."""
+        """Execute in parts until the end or a limit; return an `Outcome`. All enqueued commands have ended by then.
+
+        Enqueued commands cannot be taken back, so only CHUNK of them are enqueued at a time.
+        """
         if self.context.lost is not None:
             raise self.context.loss(self.what)
         table = _Table(self._plain.rows.copy(), self._plain.labels)
@@ -131,10 +145,11 @@ class Commands:
         return self._in_parts(table, limits)
 
     def timed(self, limits: RunLimits | None = None) -> tuple[int, list[tuple[str, float]]]:
-        """Execute likewise; also return the label and the device time in microseconds of each launch.
+        """Execute as `run_within` does; return an `Outcome`, and the label and microseconds on the device of each
+        launch (none if the execution is not complete).
 
-        Only a separate queue records such times. The execution comes after everything in the context's queue, like any
-        other.
+        Only a separate queue records such times. It does not wait for commands in the context's queue by itself, so the
+        host waits for them first, and the execution comes after them like any other.
         """
         if self.context.lost is not None:
             raise self.context.loss(self.what)
@@ -159,7 +174,16 @@ class Commands:
             events.close()
 
     def _in_parts(self, table: _Table, limits: RunLimits, events: Events | None = None) -> int:
-        """Execute rows in parts; every row has an event, or only the last row of each part has one."""
+        """Execute rows in parts until a limit; return an `Outcome`.
+
+        Parameters
+        ----------
+        table
+            The rows. If `events` is None, the last row of each part writes its event to the block, where it is waited
+            for.
+        events
+            The events to which every row writes its own; the last of each part is waited for.
+        """
         words, outcome = self._block.words, Outcome.COMPLETE
         try:
             for first in range(0, len(table.rows), CHUNK):
@@ -184,18 +208,25 @@ class Commands:
         return outcome
 
     def _watch(self, events: Sequence[int]) -> None:
-        """Make the last of some events the one that is waited for."""
+        """Make the last of some events the one that is waited for; checks for mapped memory have no event (0)."""
         last = next((event for event in reversed(events) if event), 0)
         if last:
             store_retained(self._block.words, CommandWord.EVENT, library().functions["clRetainEvent"], last)
 
     def enqueue(self, wait_for: Sequence[int]) -> ClEvent:
-        """Enqueue after events of the context; return the event of the end."""
+        """Enqueue without waiting; return the event of the end.
+
+        Parameters
+        ----------
+        wait_for
+            Handles of events in the same context, for which the first command waits.
+        """
         if self.context.lost is not None:
             raise self.context.loss(self.what)
         words, waits = self._block.words, (c_void_p * max(len(wait_for), 1))(*wait_for)
         words[CommandWord.WAIT_COUNT] = len(wait_for)
         words[CommandWord.WAIT_LIST] = ctypes.addressof(waits) if wait_for else 0
+        # The execution before may not have ended, and not every driver accepts a recording that is still running.
         table = self._table if self.context.device.simultaneous else self._plain
         event = ClEvent(self.context, self.what)
         try:
@@ -204,6 +235,7 @@ class Commands:
             self._enqueue(PIECE)
             if words[CommandWord.STATUS]:
                 self._fail()
+            # The native code has written the event's handle; now its kind is recorded.
             event.note()
             return event
         except BaseException:
@@ -230,7 +262,7 @@ class Commands:
 
     # -- ends and failures ---------------------------------------------------------------------------------------------
 
-    def _see_to_the_end(self) -> None:
+    def _wait_to_the_end(self) -> None:
         """Continue to wait after the first piece, or report what went wrong."""
         words = self._block.words
         if words[CommandWord.STATUS]:
@@ -241,10 +273,14 @@ class Commands:
         self._check_end()
 
     def _left(self, begun: float) -> float:
-        """Return how many seconds to wait at once before checking again whether to give up."""
+        """Return how many seconds to wait at once before checking again whether to give up an execution.
+
+        `begun` is the time at which it began.
+        """
         return min(begun + self.patience, self._latest, time.monotonic() + 1) - time.monotonic()
 
     def _check_patience(self, begun: float) -> None:
+        """Raise an error if the device is lost, or count it as lost if an execution that began then takes too long."""
         now = time.monotonic()
         if self.context.lost is not None:
             raise self.context.loss(self.what)
@@ -254,6 +290,7 @@ class Commands:
             self._lose(f"an execution did not end within {GRACE:g} s after it was aborted")
 
     def _wait_within(self, limits: RunLimits) -> int:
+        """Wait for the block's event until it has ended or a limit is reached; return an `Outcome`."""
         begun = time.monotonic()
         if not self._block.words[CommandWord.EVENT]:
             # It contained only checks for mapped memory.
@@ -270,6 +307,7 @@ class Commands:
             self._check_patience(begun)
 
     def _check_end(self) -> None:
+        """Count the device as lost if an event that has ended is still in the block: then its command has failed."""
         words = self._block.words
         if words[CommandWord.EVENT]:
             failed = words[CommandWord.STATUS] or state(words)
@@ -292,11 +330,15 @@ class Commands:
         raise refusal(status, label, "the queue")
 
     def _lose(self, why: str) -> None:
+        """Count the device as lost, keep the memory that it may still use, and raise the error."""
         self.context.lose(why)
         _lost.append(self._keeps)
         raise self.context.loss(self.what)
 
     def _enqueue(self, patience: float) -> None:
+        """Enqueue the rows in use, waiting at most `patience` seconds for memory that is mapped; STATUS tells whether
+        that succeeded.
+        """
         self._block.fresh_bell()
         self._loop.enqueue(self._block.address, 0, 0, 0)
         if self._block.words[CommandWord.STATUS] == IS_MAPPED:
@@ -306,6 +348,13 @@ class Commands:
         """Wait for the end of a mapping, which may be in the queue, and repeat the call that was refused because of it.
 
         Some drivers remove a mapping a moment after the command that ends it has completed.
+
+        Parameters
+        ----------
+        do
+            The function of the command loop to call again.
+        patience
+            Seconds to wait for the queue at most.
         """
         self._catch_up(patience)
         for pause in _MOMENTS:
@@ -325,7 +374,7 @@ class Commands:
             self._forget_event()
 
     def _wait_for_queue(self, limits: RunLimits) -> int:
-        """Wait for everything in the queue, as an execution in it does."""
+        """Wait within limits for everything that is in the queue now; return an `Outcome`."""
         try:
             self._block.fresh_bell()
             return self._wait_within(limits) if self._mark() else Outcome.COMPLETE
@@ -335,9 +384,9 @@ class Commands:
     def _mark(self) -> bool:
         """Make the end of everything in the queue the awaited event; return whether the queue accepts that."""
         functions, queue = library().functions, self._block.words[CommandWord.QUEUE]
-        taken = functions["clEnqueueMarkerWithWaitList"](queue, 0, None, self._event_address) == numbers.SUCCESS
+        is_accepted = functions["clEnqueueMarkerWithWaitList"](queue, 0, None, self._event_address) == numbers.SUCCESS
         functions["clFlush"](queue)
-        return bool(taken)
+        return bool(is_accepted)
 
     def _settle(self) -> None:
         """Wait until everything that was enqueued has ended, before an error is reported."""
@@ -347,24 +396,28 @@ class Commands:
             _lost.append(self._keeps)
 
     def _forget_event(self) -> None:
+        """Release the event in the block, if there is one."""
         give_back(self._block.words, CommandWord.EVENT, library().functions["clReleaseEvent"])
 
     # -- rows ----------------------------------------------------------------------------------------------------------
 
     @property
     def _event_address(self) -> int:
+        """The address of the block's word EVENT, to which the last command writes its event."""
         return self._block.address + WORD * CommandWord.EVENT
 
     def _use(self, table: _Table) -> None:
+        """Make these rows the ones that native code enqueues next, and keep them alive."""
         words = self._block.words
         words[CommandWord.ROWS], words[CommandWord.COUNT] = table.rows.ctypes.data, len(table.rows)
         self._used = table
 
     def _rows(self, commands: Sequence[Command]) -> _Table:
+        """Return commands as rows, the last of which writes its event to the block."""
         rows = np.zeros((len(commands), CommandRow.END), np.int64)
         for row, command in zip(rows, commands, strict=True):
             row[CommandRow.KIND] = command.kind
-            # Handles and addresses are unsigned 64-bit integers.
+            # Handles and addresses are unsigned 64-bit integers; a row has their bits as signed ones.
             operands = np.array([value & 0xFFFF_FFFF_FFFF_FFFF for value in command.operands], np.uint64)
             row[CommandRow.A : CommandRow.A + len(operands)] = operands.view(np.int64)
             row[CommandRow.GLOBAL : CommandRow.GLOBAL + len(command.global_size)] = command.global_size

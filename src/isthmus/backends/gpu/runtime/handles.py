@@ -24,9 +24,13 @@ def handle_of(source: Any, kind: str, what: str, code: Code, gone: Code | None =
 
     Parameters
     ----------
+    source
+        What the client passes.
     kind
         The name of the class that pyopencl objects must have. Numbers must not be known to be of another kind:
         platforms, devices, and everything to which we hold a reference in this process.
+    what
+        What the client passes it as, for an error.
     code, gone
         The code for something that is not a handle at all, and for a number that is not the handle of a living object.
     """
@@ -46,7 +50,7 @@ def handle_of(source: Any, kind: str, what: str, code: Code, gone: Code | None =
 
 
 def _index(source: Any) -> int:
-    """Return the handle of a client's object, or -1 if it has none."""
+    """Return the handle of a client's object, which pyopencl objects have as `int_ptr`, or -1 if it has none."""
     try:
         return operator.index(getattr(source, "int_ptr", source))
     except QnnError:
@@ -67,7 +71,11 @@ def _is_device(handle: int, platform: int) -> bool:
 
 
 def _first_word(address: int) -> int | None:
-    """Read 8 bytes at an untrusted address without faulting; return None if nothing can be read."""
+    """Read 8 bytes at an untrusted address; return None if nothing can be read.
+
+    The system reads them from a file that shows this process's memory, so that a wrong address is an error and does not
+    end the process.
+    """
     if address <= 0 or address % 8 or address >= 1 << 63:
         return None
     with own_fd(os.open, "/proc/self/mem", os.O_RDONLY | os.O_CLOEXEC) as memory:
@@ -85,13 +93,24 @@ class MemoryFacts:
     ----------
     handle
         A valid handle.
+    what
+        What the memory object is for, for an error.
+
+    Attributes
+    ----------
+    flags
+        The MEM_* flags that it was created with.
+    context
+        The handle of its OpenCL context.
+    parent, offset
+        If it is a sub-buffer: the handle of the buffer that it is part of, and its first byte there. Otherwise 0.
     """
 
     def __init__(self, handle: int, what: str) -> None:
-        found = library()
+        opencl = library()
 
         def number(which: int, kind: Any) -> int:
-            return found.number(what, "clGetMemObjectInfo", handle, which, kind=kind)
+            return opencl.number(what, "clGetMemObjectInfo", handle, which, kind=kind)
 
         self.handle = handle
         self.is_buffer = number(numbers.MEM_TYPE, c_uint32) == numbers.MEM_OBJECT_BUFFER

@@ -92,7 +92,7 @@ class ClLibrary:
     Parameters
     ----------
     path
-        The path of the file.
+        The path of the file, or a name that the system's loader finds.
     """
 
     def __init__(self, path: str) -> None:
@@ -106,6 +106,7 @@ class ClLibrary:
             function.restype = c_int32 if name in _PROTOTYPES else c_void_p
             self.functions[name] = function
         self._extended: dict[int, dict[str, Any]] = {}
+        """Functions of cl_khr_command_buffer by name, by the handle of the platform that provides them."""
         # OpenCL's threads and locks do not survive a fork, so a child calls nothing.
         self._process = os.getpid()
 
@@ -125,11 +126,21 @@ class ClLibrary:
         return ctypes.cast(self.functions[name], c_void_p).value or 0
 
     def text(self, what: str, name: str, *which: Any) -> str:
-        """Return the result of a query as text."""
+        """Return the result of a query as text; the arguments are those of `content`."""
         return self.content(what, name, *which).split(b"\0")[0].decode(errors="replace").strip()
 
     def content(self, what: str, name: str, *which: Any) -> bytes:
-        """Return the result of a query, of any size."""
+        """Return the result of a query, of any size.
+
+        Parameters
+        ----------
+        what
+            The object that is asked about, for an error.
+        name
+            The query's name, such as "clGetDeviceInfo".
+        which
+            Its first arguments: the object's handle, and the number of the property.
+        """
         size = c_size_t()
         self.call(what, name, *which, 0, None, ctypes.byref(size))
         content = ctypes.create_string_buffer(max(size.value, 1))
@@ -137,7 +148,7 @@ class ClLibrary:
         return content.raw[: size.value]
 
     def number(self, what: str, name: str, *which: Any, kind: Any = c_size_t) -> int:
-        """Return the result of a query as a number of a C type."""
+        """Return the result of a query as a number of the C type `kind`; the arguments are those of `content`."""
         value = kind()
         self.call(what, name, *which, ctypes.sizeof(kind), ctypes.byref(value), None)
         return int(value.value or 0)
@@ -147,19 +158,20 @@ class ClLibrary:
         if platform not in self._extended:
             find = self._file.clGetExtensionFunctionAddressForPlatform
             find.argtypes, find.restype = (c_void_p, c_char_p), c_void_p
-            found: dict[str, Any] = {}
+            functions: dict[str, Any] = {}
             for name, types in _EXTENSION.items():
                 address = find(platform, name.encode())
                 if address:
-                    answer = c_void_p if name == "clCreateCommandBufferKHR" else c_int32
-                    found[name] = ctypes.CFUNCTYPE(answer, *types)(address)
-            self._extended[platform] = found
-        found = self._extended[platform]
-        return found if len(found) == len(_EXTENSION) else None
+                    result = c_void_p if name == "clCreateCommandBufferKHR" else c_int32
+                    functions[name] = ctypes.CFUNCTYPE(result, *types)(address)
+            self._extended[platform] = functions
+        functions = self._extended[platform]
+        return functions if len(functions) == len(_EXTENSION) else None
 
 
 _lock = Lock()
 _loaded: list[ClLibrary] = []
+"""The library of this process once it is loaded; empty before."""
 
 
 def library() -> ClLibrary:
@@ -185,14 +197,15 @@ def own_library() -> ClLibrary:
         As `library`, and in a forked child whose parent has used it: a fork does not copy the threads of drivers, and
         drivers would wait for them for ever.
     """
-    found = library()
-    if found.is_inherited:
+    loaded = library()
+    if loaded.is_inherited:
         rule = "the process that this one was forked from has used OpenCL, which works in one process only"
         raise QnnError(Code.COMMON_PLATFORM_NOT_SUPPORTED, "backend 'gpu'", rule, "Start a new process instead.")
-    return found
+    return loaded
 
 
 def _load() -> ClLibrary:
+    """Load the first library that can be opened and has all functions."""
     problems = []
     for path, prepare in _candidates():
         try:
@@ -205,7 +218,9 @@ def _load() -> ClLibrary:
 
 
 def _candidates() -> Iterator[tuple[str, Callable[[], None]]]:
-    """Yield the files that may be the library, each with a function to call before it is opened."""
+    """Yield the files that may be the library, the preferred one first, each with a function to call before it is
+    opened. pyopencl's library finds the drivers beside it only after such a call.
+    """
     explicit = os.environ.get(VARIABLE)
     if explicit:
         yield explicit, lambda: None
@@ -234,14 +249,17 @@ def _mapped() -> list[str]:
 def _pyopencl() -> Path | None:
     """Return the folder of the package pyopencl, if it is installed, without importing it."""
     try:
-        found = importlib.util.find_spec("pyopencl")
+        spec = importlib.util.find_spec("pyopencl")
     except (ImportError, ValueError):
-        found = None
-    return Path(found.origin).parent if found is not None and found.origin else None
+        spec = None
+    return Path(spec.origin).parent if spec is not None and spec.origin else None
 
 
 def _show_drivers(home: Path) -> None:
-    """Make drivers that packages have installed beside the library visible to it, as importing pyopencl does."""
+    """Make drivers that packages have installed beside the library visible to it, as importing pyopencl does.
+
+    `home` is the folder of the package pyopencl. If OCL_ICD_VENDORS names a folder of drivers, only those are used.
+    """
     os.environ["PYOPENCL_HOME"] = str(home)
     if os.environ.get("OCL_ICD_VENDORS"):
         return
@@ -254,27 +272,27 @@ def _show_drivers(home: Path) -> None:
 
 
 def platforms() -> list[int]:
-    """Return the platforms that the library finds; none if no driver is installed."""
-    found = library()
+    """Return the handles of the platforms that the library finds; none if no driver is installed."""
+    opencl = library()
     count = c_uint32()
-    status = found.functions["clGetPlatformIDs"](0, None, ctypes.byref(count))
+    status = opencl.functions["clGetPlatformIDs"](0, None, ctypes.byref(count))
     if status == numbers.PLATFORM_NOT_FOUND_KHR or (status == numbers.SUCCESS and not count.value):
         return []
     if status != numbers.SUCCESS:
         raise refusal(status, "OpenCL", "clGetPlatformIDs")
     handles = (c_void_p * count.value)()
-    found.call("OpenCL", "clGetPlatformIDs", count.value, handles, None)
+    opencl.call("OpenCL", "clGetPlatformIDs", count.value, handles, None)
     return [int(handle or 0) for handle in handles]
 
 
 def device_handles(platform: int) -> list[int]:
-    """Return the devices of a platform, of any kind."""
-    found, count = library(), c_uint32()
-    status = found.functions["clGetDeviceIDs"](platform, numbers.DEVICE_TYPE_ALL, 0, None, ctypes.byref(count))
+    """Return the handles of a platform's devices, of any kind."""
+    opencl, count = library(), c_uint32()
+    status = opencl.functions["clGetDeviceIDs"](platform, numbers.DEVICE_TYPE_ALL, 0, None, ctypes.byref(count))
     if status == numbers.DEVICE_NOT_FOUND or (status == numbers.SUCCESS and not count.value):
         return []
     if status != numbers.SUCCESS:
         raise refusal(status, "OpenCL", "clGetDeviceIDs")
     handles = (c_void_p * count.value)()
-    found.call("OpenCL", "clGetDeviceIDs", platform, numbers.DEVICE_TYPE_ALL, count.value, handles, None)
+    opencl.call("OpenCL", "clGetDeviceIDs", platform, numbers.DEVICE_TYPE_ALL, count.value, handles, None)
     return [int(handle or 0) for handle in handles]

@@ -20,14 +20,20 @@ class CommandWord(IntEnum):
 
     QUEUE = 0
     ROWS = 1
+    """The address of the first command's row."""
     COUNT = 2
+    """The number of rows."""
     WAIT_COUNT = 3
     WAIT_LIST = 4
+    """The number of events that the first command waits for, and the address of their handles."""
     STATUS = 5
+    """The status of the first call that failed, OpenCL's or one of `IS_MAPPED` and `MOVED`; 0 if none failed."""
     FAILED_ROW = 6
+    """The index of the row that was refused."""
     EVENT = 7
     """The event that is waited for; 0 once it is complete."""
     VALUE = 8
+    """Where the result of an OpenCL query is written; after a wait it is the event's execution status."""
     SPIN = 9
     """Nanoseconds to spin; if negative, the spinning thread yields the processor to others."""
     SLICE = 10
@@ -38,7 +44,9 @@ class CommandWord(IntEnum):
     """Whether the driver was asked to call back."""
     SECONDS = 13
     NANOSECONDS = 14
+    """Two words for a time of the system (C's timespec)."""
     LAUNCH = 15
+    """From here on: the addresses of the functions to call. REPLAY enqueues recorded commands, NOTIFY is `notify`."""
     WRITE = 16
     READ = 17
     MAP = 18
@@ -54,7 +62,9 @@ class CommandWord(IntEnum):
 
 
 class CommandRow(IntEnum):
-    """The words of a command: its kind, the address for its event, its operands."""
+    """The words of a command: its kind, the address for its event (0 if none is needed), its operands, and the global
+    and local size of a launch, with three words each.
+    """
 
     KIND = 0
     EVENT = 1
@@ -88,6 +98,7 @@ class CommandKind(IntEnum):
 
 
 WORD = 8
+"""Bytes of a word."""
 IS_MAPPED = 1
 MOVED = 2
 """Statuses of our own: memory is mapped; a mapping appeared at another address."""
@@ -96,11 +107,17 @@ _MEM_MAP_COUNT = 0x1104
 _EXECUTION_STATUS = 0x11D3
 _COMPLETE = 0
 _PAUSES = 64
+"""Pause instructions between two queries of an event on a device that computes on the host's processors."""
 _PATIENCE = 5
 """The shift that gives the pause before the next check: a 32nd of the time waited so far."""
 
 
 def enqueue(block, unused_b, unused_c, unused_d):
+    """Enqueue all rows of a block, up to the first that is refused, and flush the queue.
+
+    STATUS and FAILED_ROW tell the outcome. All functions here have four operands, because `CommandLoop` calls them all
+    in the same way.
+    """
     queue = load(block + WORD * CommandWord.QUEUE)
     row = load(block + WORD * CommandWord.ROWS)
     count = load(block + WORD * CommandWord.COUNT)
@@ -157,6 +174,11 @@ def enqueue(block, unused_b, unused_c, unused_d):
 
 
 def wait(block, unused_b, unused_c, unused_d):
+    """Wait for a block's EVENT until it has ended, or for SLICE nanoseconds.
+
+    If it is complete, it is released and EVENT becomes 0. Otherwise STATUS has the error of a call, and VALUE has the
+    event's execution status: negative if its command failed, positive if it has not ended.
+    """
     event = load(block + WORD * CommandWord.EVENT)
     information = load(block + WORD * CommandWord.EVENT_INFO)
     begin = nanoseconds(block + WORD * CommandWord.SECONDS)
@@ -175,6 +197,7 @@ def wait(block, unused_b, unused_c, unused_d):
                 call(load(block + WORD * CommandWord.RELEASE), event, 0, 0, 0, 0, 0, 0, 0, 0, 0)
             return
         if load(block + WORD * CommandWord.ARMED) == 0:
+            # Spin until SPIN nanoseconds have passed, then ask for a callback.
             polls += 1
             if spin < 0:
                 # Querying the event takes a lock that the device needs too.
@@ -182,6 +205,7 @@ def wait(block, unused_b, unused_c, unused_d):
                     pause()
                 make_way()
             elif spin > 0 and polls & 7 != 0:
+                # The clock is read at every 8th query only.
                 pause()
                 continue
             if nanoseconds(block + WORD * CommandWord.SECONDS) - begin < abs(spin):
@@ -204,7 +228,8 @@ def wait(block, unused_b, unused_c, unused_d):
             sleep(block + WORD * CommandWord.SECONDS)
         else:
             if spin > 0:
-                # Drivers of such devices may look for due callbacks only occasionally (one of them every 20 ms).
+                # A device with its own processors: its driver may look for due callbacks only occasionally (one of them
+                # every 20 ms), so query the event before that.
                 left = min(left, max(spin, taken) >> _PATIENCE)
             store(block + WORD * CommandWord.SECONDS, left // 1_000_000_000)
             store(block + WORD * CommandWord.NANOSECONDS, left % 1_000_000_000)
@@ -212,10 +237,12 @@ def wait(block, unused_b, unused_c, unused_d):
 
 
 def execute(block, unused_b, unused_c, unused_d):
+    """Enqueue all rows of a block, and wait for its EVENT if all were accepted."""
     enqueue(block, 0, 0, 0)
     if load(block + WORD * CommandWord.STATUS) == 0:
         wait(block, 0, 0, 0)
 
 
 def notify(event, state, word, unused_d):
+    """Ring a bell; the driver calls this when an event has ended, with the bell's address as the client's data."""
     ring(word)

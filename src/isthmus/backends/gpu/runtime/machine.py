@@ -12,9 +12,10 @@ from isthmus.compiled.ahead import Ahead
 from isthmus.compiled.image import Image
 
 _HERE = Path(__file__)
+_NAMES = ("execute", "enqueue", "wait", "notify")
 LOOP = Ahead(
     "opencl",
-    ("execute", "enqueue", "wait", "notify"),
+    _NAMES,
     (_HERE.with_name("loop.py"), _HERE.with_name("compiler.py"), Path(compiled.__file__).with_name("instructions.py")),
     "isthmus.backends.gpu.runtime.compiler",
     "the loop of OpenCL launches",
@@ -27,12 +28,20 @@ def symbol(name: str) -> str:
 
 
 class CommandLoop:
-    """The functions of the loop. Each is one call without the GIL and takes the address of a block."""
+    """The functions of the loop. Each is one call without the GIL.
+
+    They have four operands: the address of a block, and three that mean nothing.
+
+    Parameters
+    ----------
+    objects
+        The contents of their object files.
+    """
 
     def __init__(self, objects: list[bytes]) -> None:
+        # The image is kept, because it is the memory that the machine code is in.
         self._image = Image()
-        names = ("execute", "enqueue", "wait", "notify")
-        execute, enqueue, wait, notify = self._image.add(objects, map(symbol, names)).values()
+        execute, enqueue, wait, notify = self._image.add(objects, map(symbol, _NAMES)).values()
         entry = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
         self.execute: Callable[..., None] = entry(execute)
         self.enqueue: Callable[..., None] = entry(enqueue)
@@ -43,5 +52,7 @@ class CommandLoop:
 
 @lru_cache(maxsize=1)
 def load() -> CommandLoop:
-    """Return the loop as machine code. A process's first call loads LLVM; a user's first call compiles."""
+    """Return the loop as machine code. A process's first call loads LLVM; a user's first call also compiles, and stores
+    the result in the user's cache.
+    """
     return CommandLoop(LOOP.objects())

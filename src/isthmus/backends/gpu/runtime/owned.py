@@ -22,10 +22,11 @@ _NAMES = {
     "Kernel": "Kernel", "Event": "Event",
 }  # fmt: skip
 """Kinds of objects by the names of pyopencl's classes, with their names in OpenCL's functions."""
-_MADE_BY = {
+_CREATED_BY = {
     "clCreateContext": "Context", "clCreateCommandQueue": "CommandQueue", "clCreateBuffer": "MemoryObject",
     "clCreateProgramWithSource": "Program", "clCreateProgramWithBinary": "Program", "clCreateKernel": "Kernel",
 }  # fmt: skip
+"""The kinds of objects that OpenCL's functions create."""
 _living: set[tuple[int, int, str]] = set()
 """Handles that have an owner, each with the address of its cell and its kind."""
 
@@ -54,21 +55,30 @@ class Owned:
 
     @staticmethod
     def make(what: str, name: str, *arguments: Any) -> Owned:
-        """Own the object that an OpenCL function creates; its status is written through the last argument.
+        """Own the object that an OpenCL function creates.
+
+        Parameters
+        ----------
+        what
+            What the object is for, for an error.
+        name
+            The function's name in OpenCL's headers.
+        arguments
+            Its arguments, without the last one, to which it writes its status.
 
         Raises
         ------
         QnnError
             The error that the status stands for.
         """
-        made, status = Owned(_MADE_BY[name]), c_int32()
-        made.fill(library().functions[name], *arguments, ctypes.byref(status))
+        owned, status = Owned(_CREATED_BY[name]), c_int32()
+        owned.fill(library().functions[name], *arguments, ctypes.byref(status))
         check(status.value, what, name)
-        return made
+        return owned
 
     @staticmethod
     def keep(what: str, kind: str, handle: int) -> Owned:
-        """Take another reference to a client's object."""
+        """Take another reference to a client's object; `what` names it in an error, `kind` is that of `Owned`."""
         kept, name = Owned(kind), f"clRetain{_NAMES[kind]}"
         store_retained(kept._cell, 0, library().functions[name], handle)
         if not kept.handle:
@@ -77,12 +87,12 @@ class Owned:
         return kept
 
     def fill(self, function: Callable[..., int | None], *arguments: Any) -> None:
-        """Own the object that a function returns."""
+        """Own the object that a function returns. The call also stores it, so that no signal handler can lose it."""
         store(self._cell, 0, map(function, *((argument,) for argument in arguments)))
         self.note()
 
     def note(self) -> None:
-        """Record the kind of object that the handle refers to."""
+        """Record the kind of object that the handle refers to, for `kinds_of`."""
         if self.handle:
             _living.add((self.handle, self.address, self.kind))
 
@@ -106,7 +116,8 @@ class Owned:
         self._end.run()
 
 
-def _end(found: ClLibrary, kind: str, release: Callable[[int], int] | None, cell: Any) -> None:
+def _end(opencl: ClLibrary, kind: str, release: Callable[[int], int] | None, cell: Any) -> None:
+    """Release the object in a cell, unless the library may not be called: in a forked child, and at exit."""
     _living.discard((cell[0] or 0, ctypes.addressof(cell), kind))
-    if not found.is_inherited and not sys.is_finalizing():
-        give_back(cell, 0, found.functions[f"clRelease{_NAMES[kind]}"] if release is None else release)
+    if not opencl.is_inherited and not sys.is_finalizing():
+        give_back(cell, 0, opencl.functions[f"clRelease{_NAMES[kind]}"] if release is None else release)

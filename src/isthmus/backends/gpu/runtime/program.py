@@ -30,6 +30,7 @@ from isthmus.system.shield import PIECE, Cancelled, shielded
 from isthmus.system.shield import check as check_interrupted
 
 _MAX_LOG = 4000
+"""Characters of a compiler's log that an error shows."""
 _BUILDERS = 4
 """The number of programs that are built at a time."""
 
@@ -46,6 +47,8 @@ class Repository:
         Whether the programs in the folder are used; otherwise they are built again and replaced.
     is_required
         Whether a folder that cannot be used is an error; otherwise programs are built for this process alone.
+    hits, builds
+        How many programs were found in the folder, and how many had to be built.
     """
 
     folder: Folder = field(default_factory=Folder.of_user)
@@ -62,12 +65,15 @@ class Repository:
             self.builds += not is_found
 
     def check(self) -> None:
-        """Refuse a folder that nothing can be stored in."""
+        """Refuse a folder that nothing can be stored in, which taking its lock shows."""
         with self.folder.alone():
             pass
 
     def read(self, name: str, key: str) -> bytes | None:
-        """Return the content stored under a name and a key, if it may be used."""
+        """Return the content stored under a name and a key, if it may be used.
+
+        The name is that of the file, the key is stored in it: files whose names happen to be equal are told apart.
+        """
         try:
             return self.folder.read(name, key) if self.is_valid else None
         except Unavailable:
@@ -89,11 +95,23 @@ class Repository:
 def build_each(
     context: ClContext, sources: Sequence[tuple[str, Sequence[str]]], repository: Repository, what: str
 ) -> list[Owned]:
-    """Build programs from several sources with their options, in parallel: drivers compile each on one processor.
+    """Build programs from several sources, in parallel: drivers compile each on one processor.
 
     If one does not build, or the caller is interrupted, only the builds that are in progress are finished.
+
+    Parameters
+    ----------
+    sources
+        For each program: its source, and the compiler's options.
+    what
+        The owner of the programs, for an error.
+
+    Returns
+    -------
+    list[Owned]
+        The programs, in the order of their sources.
     """
-    waiting, made, problems = deque(enumerate(sources)), dict[int, Owned](), list[BaseException]()
+    waiting, programs, problems = deque(enumerate(sources)), dict[int, Owned](), list[BaseException]()
 
     def work() -> None:
         # Until nothing is waiting, which `popleft` reports by an IndexError.
@@ -102,7 +120,7 @@ def build_each(
                 number, (source, options) = waiting.popleft()
                 try:
                     check_interrupted()
-                    made[number] = build(context, source, options, repository, what)
+                    programs[number] = build(context, source, options, repository, what)
                 except Exception as problem:
                     problems.append(problem)
 
@@ -111,7 +129,7 @@ def build_each(
         for builder in builders:
             start(builder)
     except RuntimeError:
-        # The system cannot start more threads.
+        # The system cannot start more threads, so this one builds what the others leave.
         work()
     for builder in builders:
         while builder.is_alive():
@@ -122,7 +140,7 @@ def build_each(
                 problems.append(cancelled)
     if problems:
         raise problems[0]
-    return [made[number] for number in range(len(sources))]
+    return [programs[number] for number in range(len(sources))]
 
 
 def build(
@@ -145,6 +163,7 @@ def build(
             return program
     program = _from_source(context, source, options, what)
     repository.count(is_found=False)
+    # Some drivers have no binaries.
     binary = _binary(program, what)
     if binary:
         repository.write(name, key, binary)
@@ -152,7 +171,7 @@ def build(
 
 
 def kernel(program: Owned, name: str, what: str) -> Owned:
-    """Create a kernel object with its own arguments."""
+    """Create a kernel object: one function of a program, with arguments of its own."""
     return Owned.make(what, "clCreateKernel", program.handle, name.encode())
 
 
@@ -161,13 +180,14 @@ def _options(options: Sequence[str]) -> bytes:
 
 
 def _from_source(context: ClContext, source: str, options: Sequence[str], what: str) -> Owned:
-    found, text = library(), source.encode()
+    """Create a program from its source and compile it; errors are those of `build`."""
+    opencl, text = library(), source.encode()
     texts, sizes = (c_char_p * 1)(text), (c_size_t * 1)(len(text))
     program = Owned.make(what, "clCreateProgramWithSource", context.handle, 1, texts, sizes)
-    made, device = program.handle, (c_void_p * 1)(context.device.handle)
-    status = found.functions["clBuildProgram"](made, 1, device, _options(options), None, None)
+    handle, device = program.handle, (c_void_p * 1)(context.device.handle)
+    status = opencl.functions["clBuildProgram"](handle, 1, device, _options(options), None, None)
     if status == numbers.BUILD_PROGRAM_FAILURE:
-        log = found.text(what, "clGetProgramBuildInfo", made, context.device.handle, numbers.PROGRAM_BUILD_LOG)
+        log = opencl.text(what, "clGetProgramBuildInfo", handle, context.device.handle, numbers.PROGRAM_BUILD_LOG)
         shown = log if len(log) <= _MAX_LOG else f"{log[:_MAX_LOG]} ..."
         rule = f"its kernels do not build for {context.device}: {' | '.join(shown.splitlines())}"
         raise QnnError(Code.GRAPH_FINALIZE_FAILED, what, rule, "Another version of the driver may build them.")
@@ -178,29 +198,31 @@ def _from_source(context: ClContext, source: str, options: Sequence[str], what: 
 
 def _from_binary(context: ClContext, binary: bytes, options: Sequence[str]) -> Owned | None:
     """Create a program from a stored binary; return None if the driver does not accept it."""
-    found = library()
+    opencl = library()
     device = (c_void_p * 1)(context.device.handle)
     content = ctypes.create_string_buffer(binary, len(binary))
     contents, sizes = (c_void_p * 1)(ctypes.addressof(content)), (c_size_t * 1)(len(binary))
-    single = (c_int32 * 1)()
+    # The driver's status for each binary; 0 if it accepts it.
+    statuses = (c_int32 * 1)()
     try:
         program = Owned.make(
-            "kept program", "clCreateProgramWithBinary", context.handle, 1, device, sizes, contents, single
+            "kept program", "clCreateProgramWithBinary", context.handle, 1, device, sizes, contents, statuses
         )
     except QnnError:
         return None
-    if single[0] or found.functions["clBuildProgram"](program.handle, 1, device, _options(options), None, None):
+    # A binary must be "built" too, which takes little time; a status other than 0 is a failure.
+    if statuses[0] or opencl.functions["clBuildProgram"](program.handle, 1, device, _options(options), None, None):
         program.close()
         return None
     return program
 
 
 def _binary(program: Owned, what: str) -> bytes:
-    """Return the driver's binary of a program."""
-    found = library()
-    sizes = found.content(what, "clGetProgramInfo", program.handle, numbers.PROGRAM_BINARY_SIZES)
+    """Return the driver's binary of a program for its only device; empty if the driver has none."""
+    opencl = library()
+    sizes = opencl.content(what, "clGetProgramInfo", program.handle, numbers.PROGRAM_BINARY_SIZES)
     size = int.from_bytes(sizes[: ctypes.sizeof(c_size_t)], "little")
     content = ctypes.create_string_buffer(max(size, 1))
     places = (c_void_p * 1)(ctypes.addressof(content))
-    found.call(what, "clGetProgramInfo", program.handle, numbers.PROGRAM_BINARIES, ctypes.sizeof(places), places, None)
+    opencl.call(what, "clGetProgramInfo", program.handle, numbers.PROGRAM_BINARIES, ctypes.sizeof(places), places, None)
     return content.raw[:size]

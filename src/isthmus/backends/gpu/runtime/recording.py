@@ -15,7 +15,20 @@ from isthmus.backends.gpu.runtime.status import check
 
 
 def record(context: ClContext, launches: Sequence[Command], what: str) -> Owned:
-    """Record launches with the driver, for the context's queue."""
+    """Record launches with the driver, for the context's queue; the driver must have cl_khr_command_buffer.
+
+    Parameters
+    ----------
+    launches
+        Commands of kind LAUNCH.
+    what
+        The owner of the launches, for an error.
+
+    Returns
+    -------
+    Owned
+        OpenCL's command buffer, which a command of kind REPLAY enqueues.
+    """
     extension = library().extension(context.device.platform)
     assert extension is not None
     queues, status = (c_void_p * 1)(context.queue), c_int32()
@@ -24,14 +37,14 @@ def record(context: ClContext, launches: Sequence[Command], what: str) -> Owned:
     recording = Owned("CommandBuffer", extension["clReleaseCommandBufferKHR"])
     recording.fill(extension["clCreateCommandBufferKHR"], 1, queues, properties, ctypes.byref(status))
     check(status.value, what, "clCreateCommandBufferKHR")
-    made = recording.handle
+    handle = recording.handle
     for command in launches:
         kernel, dims, has_local = command.operands
         sizes = (ctypes.c_size_t * dims)(*command.global_size)
         groups = (ctypes.c_size_t * dims)(*command.local_size) if has_local else None
-        answer = extension["clCommandNDRangeKernelKHR"](
-            made, None, None, kernel, dims, None, sizes, groups, 0, None, None, None
+        launched = extension["clCommandNDRangeKernelKHR"](
+            handle, None, None, kernel, dims, None, sizes, groups, 0, None, None, None
         )
-        check(answer, what, "clCommandNDRangeKernelKHR")
-    check(extension["clFinalizeCommandBufferKHR"](made), what, "clFinalizeCommandBufferKHR")
+        check(launched, what, "clCommandNDRangeKernelKHR")
+    check(extension["clFinalizeCommandBufferKHR"](handle), what, "clFinalizeCommandBufferKHR")
     return recording
