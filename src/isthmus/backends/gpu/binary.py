@@ -55,13 +55,16 @@ def inspect(source: Source) -> BinaryInfo | None:
     if content is None:
         return None
     # Memory needs differ between devices. These are the figures for the default traits.
-    producer, found = _read(content, DeviceTraits())
-    graphs = tuple(replace(program.info, target="opencl") for program in found)
+    producer, lowered = _read(content, DeviceTraits())
+    graphs = tuple(replace(program.info, target="opencl") for program in lowered)
     return BinaryInfo(FORMAT.version, "gpu", producer, len(content), graphs)
 
 
 def outline(program: KernelProgram) -> Graph:
-    """Return a graph with the inputs and outputs of a program from a context binary, as a client sees it."""
+    """Return a graph with the inputs and outputs of a program from a context binary, but without nodes.
+
+    A client asks a graph about its tensors; what is executed is the program.
+    """
     graph = Graph(program.name)
     for kind, infos in ((TensorType.APP_WRITE, program.inputs), (TensorType.APP_READ, program.outputs)):
         for info in infos:
@@ -72,10 +75,11 @@ def outline(program: KernelProgram) -> Graph:
 
 
 def _content(source: Any) -> memoryview | None:
-    """Return the bytes of a binary, or None if it does not begin as one."""
+    """Return the bytes of a binary, given as bytes or as a path, or None if it does not begin as one."""
     if isinstance(source, (str, os.PathLike)):
         try:
             with reading.opened(source) as stream:
+                # Do not read all of a large file that is no binary.
                 if stream.read(len(FORMAT.magic)) != FORMAT.magic:
                     return None
             content = reading.contents(source, MAX_BYTES)
@@ -95,6 +99,7 @@ def _content(source: Any) -> memoryview | None:
 
 
 def _read(view: memoryview, traits: DeviceTraits) -> tuple[str, list[KernelProgram]]:
+    """Check a binary; return the build that wrote it, and its programs, lowered for a device."""
     header, sections = FORMAT.unpack(view)
     try:
         producer = as_text(header["producer"])
@@ -104,6 +109,7 @@ def _read(view: memoryview, traits: DeviceTraits) -> tuple[str, list[KernelProgr
 
 
 def _graph(name: str, section: memoryview, traits: DeviceTraits) -> KernelProgram:
+    """Return the program in a section, lowered for a device; `name` is the section's name, and must be the graph's."""
     try:
         program = serialization.from_bytes(section, traits)
     except QnnError as problem:

@@ -41,39 +41,48 @@ class GpuBinding(BindingBase):
         self._graph = graph
         self._commands: Commands | None = None
         self._shared: list[HostSharedBuffer] = []
+        """Buffers that are the device's during an execution and the host's between executions."""
         self._copies_in: list[Copy] = []
         self._copies_out: list[Copy] = []
+        """Copies between the client's memory and ours, before and after an execution: target, source, bytes."""
         self._sides: list[HostSide] = []
+        """The host memory of transferred tensors, which is kept as long as commands use it."""
         self._raw = ""
+        """The name of the first tensor in raw memory, for a message; empty if there is none."""
         super().__init__(graph.what, memories, graph.counts)
 
     def _basis(self) -> object:
+        """Return what the binding depends on: it is bound again when another object is returned."""
         return self._graph.loaded()
 
     # -- binding -------------------------------------------------------------------------------------------------------
 
     def _bind(self) -> tuple[Traffic, list[tuple[str, Window]]]:
+        """Check all memory and create the commands; return the traffic, and each tensor's name with its memory."""
         graph, (loaded, staging) = self._graph, self._graph.ready()
         infos, inputs = graph.info.tensors, len(graph.info.inputs)
-        given = [
+        memories = [
             self._checked(index, info, memory, loaded)
             for index, (info, memory) in enumerate(zip(infos, self.memories, strict=True))
         ]
-        windows = [memory.window.part(0, info.nbytes) for info, memory in zip(infos, given, strict=True)]
-        self._check_one_tensor_each(infos, given)
+        windows = [memory.window.part(0, info.nbytes) for info, memory in zip(infos, memories, strict=True)]
+        self._check_one_tensor_each(infos, memories)
         check_apart(graph.what, infos, inputs, windows)
         before = staging.reserved
-        raw = [index for index, memory in enumerate(given) if memory.registration is None]
+        raw = [index for index, memory in enumerate(memories) if memory.registration is None]
         staging.reserve(infos, raw)
         self._raw = infos[raw[0]].name if raw else ""
         self._copies_in, self._copies_out, self._shared, self._sides = [], [], [], []
+        # For each tensor: its place for kernels, commands before and behind the kernels, and the kind of memory that
+        # is used in place (None if bytes are transferred).
         places, ahead, behind, kinds = [], [], [], list[str | None]()
-        for index, (info, memory) in enumerate(zip(infos, given, strict=True)):
+        for index, (info, memory) in enumerate(zip(infos, memories, strict=True)):
             label, is_input = f"tensor '{info.name}'", index < inputs
             if isinstance(memory.registration, GpuRegistration):
                 place, first, last = self._registered(memory.registration, label)
-                elsewhere = IN_PLACE if memory.registration.shared is None else None
-                kinds.append(SHARED if memory.registration.buffer.is_shared else elsewhere)
+                # Host memory that the device does not share is transferred by the driver.
+                own_kind = IN_PLACE if memory.registration.shared is None else None
+                kinds.append(SHARED if memory.registration.buffer.is_shared else own_kind)
             else:
                 stage = staging[index]
                 place, first, last = self._transferred(stage, memory.window, label, is_input)
@@ -88,16 +97,20 @@ class GpuBinding(BindingBase):
         named = [(info.name, window) for info, window in zip(infos, windows, strict=True)]
         return traffic(infos, inputs, kinds), named
 
-    def _use(self, made: list[Command], loaded: DeviceProgram) -> None:
+    def _use(self, ordered: list[Command], loaded: DeviceProgram) -> None:
+        """Make these the commands of an execution; `loaded` is the program whose kernels they launch."""
         if self._commands is not None:
             self._commands.close()
         record = not self._graph.options[GpuGraphOption.DISABLE_QUEUE_RECORDING]
         self._commands = Commands(
-            loaded.context, made, self._what, loaded.patience, record, keeps=(self.memories, loaded, self._sides)
+            loaded.context, ordered, self._what, loaded.patience, record, keeps=(self.memories, loaded, self._sides)
         )
 
     def _registered(self, registration: GpuRegistration, label: str) -> tuple[IoPlace, list[Command], list[Command]]:
-        """Use a registered buffer in place; our own host memory is handed to the device and back."""
+        """Use a registered buffer in place; our own host memory is handed to the device and back.
+
+        Return the place for kernels, and the commands before and behind them.
+        """
         buffer, shared = registration.buffer, registration.shared
         place = IoPlace(buffer.handle)
         if shared is None:
@@ -113,15 +126,18 @@ class GpuBinding(BindingBase):
     def _transferred(
         self, stage: Stage, window: Window, label: str, is_input: bool
     ) -> tuple[IoPlace, list[Command], list[Command]]:
-        """Transfer raw memory through a stage."""
+        """Transfer raw memory through a stage.
+
+        Return the place for kernels, and the commands before and behind them.
+        """
         side = stage.host_side(window)
         self._sides.append(side)
         for part in side.parts:
-            own = window.address + part.offset
-            if part.address != own and is_input:
-                self._copies_in.append((part.address, own, part.nbytes))
-            elif part.address != own:
-                self._copies_out.append((own, part.address, part.nbytes))
+            client_address = window.address + part.offset
+            if part.address != client_address and is_input:
+                self._copies_in.append((part.address, client_address, part.nbytes))
+            elif part.address != client_address:
+                self._copies_out.append((client_address, part.address, part.nbytes))
         if stage.shared is not None:
             self._shared.append(stage.shared)
         return IoPlace(stage.handle), stage.before(side, label, is_input), stage.after(side, label, is_input)
@@ -129,6 +145,10 @@ class GpuBinding(BindingBase):
     def _checked(
         self, index: int, info: TensorInfo, memory: TensorMemory | None, loaded: DeviceProgram
     ) -> TensorMemory:
+        """Return the memory of a tensor, if there is some and kernels can use it as they must.
+
+        `index` counts inputs first, then outputs.
+        """
         what, code = f"tensor '{info.name}' of {self._what}", Code.GRAPH_INVALID_TENSOR
         memory = require_memory(self._what, info, memory, "the GPU")
         if not isinstance(memory.registration, GpuRegistration):
@@ -136,6 +156,7 @@ class GpuBinding(BindingBase):
                 rule = f"its {memory.window.buffer.what} is not registered"
                 raise QnnError(code, what, rule, "Register it, and pass its handle.")
             return memory
+        # The number of the output, or a negative number for an input.
         facts, output = memory.registration.buffer.facts, index - len(loaded.program.inputs)
         if (output < 0 or loaded.reads(output)) and not facts.kernels_read:
             raise QnnError(code, what, "its OpenCL buffer is WRITE_ONLY, and kernels read it")
@@ -146,9 +167,10 @@ class GpuBinding(BindingBase):
             raise QnnError(code, what, rule)
         return memory
 
-    def _check_one_tensor_each(self, infos: Sequence[TensorInfo], given: Sequence[TensorMemory]) -> None:
+    def _check_one_tensor_each(self, infos: Sequence[TensorInfo], memories: Sequence[TensorMemory]) -> None:
+        """Refuse a memory handle that two tensors use."""
         seen: dict[int, str] = {}
-        for info, memory in zip(infos, given, strict=True):
+        for info, memory in zip(infos, memories, strict=True):
             if memory.registration is not None:
                 first = seen.setdefault(id(memory.registration), info.name)
                 if first != info.name:
@@ -159,23 +181,25 @@ class GpuBinding(BindingBase):
     # -- running -------------------------------------------------------------------------------------------------------
 
     def _run(self, run: Callable[[], Any] | None = None) -> Any:
+        """Execute with the copies before and after; `run` executes the commands, and its result is returned."""
         for target, source, nbytes in self._copies_in:
             ctypes.memmove(target, source, nbytes)
         assert self._commands is not None
         run = run or self._commands.run
-        answer = self._guarded(run) if self._shared else run()
+        result = self._guarded(run) if self._shared else run()
         for target, source, nbytes in self._copies_out:
             ctypes.memmove(target, source, nbytes)
-        return answer
+        return result
 
     def _run_within(self, limit: ExecutionDeadline) -> None:
-        self._timed_within(limit, lambda made, limits: (made.run_within(limits), ()))
+        # No launch is timed, so there are no times to return.
+        self._timed_within(limit, lambda ordered, limits: (ordered.run_within(limits), ()))
 
     def execute_timed(self, limit: ExecutionDeadline | None = None) -> Sequence[OperationTime]:
         def run() -> Sequence[OperationTime]:
             if limit is not None:
                 limit.check(self._what)
-            return self._timed_within(limit, lambda made, limits: made.timed(limits))
+            return self._timed_within(limit, lambda ordered, limits: ordered.timed(limits))
 
         return self._run_under_lock(run)
 
@@ -184,23 +208,34 @@ class GpuBinding(BindingBase):
         limit: ExecutionDeadline | None,
         run: Callable[[Commands, RunLimits], tuple[int, Sequence[tuple[str, float]]]],
     ) -> list[OperationTime]:
-        """Run the commands through `run`, until they end or the deadline passes."""
+        """Run the commands through `run`, until they end or the deadline passes; return the time of each launch.
+
+        Parameters
+        ----------
+        limit
+            The deadline; None if there is none.
+        run
+            Executes commands within limits, and returns an `Outcome` with the label and microseconds of each launch.
+        """
         assert self._commands is not None
-        made, stopped = self._commands, threading.Event()
+        ordered, stopped = self._commands, threading.Event()
         limits = RunLimits(lambda: None if limit is None else limit.left, stopped.is_set)
 
-        def whole() -> Sequence[tuple[str, float]]:
+        def run_to_the_end() -> Sequence[tuple[str, float]]:
+            # An abort from another thread sets `stopped`.
             with nullcontext() if limit is None else limit.watched(stopped.set):
-                outcome, times = run(made, limits)
+                outcome, times = run(ordered, limits)
             if limit is not None and outcome == Outcome.TIMED_OUT:
                 raise limit.timed_out(self._what)
             if outcome == Outcome.STOPPED:
                 raise aborted(self._what)
             return times
 
-        return [OperationTime(*each) for each in self._run(whole)]
+        return [OperationTime(*each) for each in self._run(run_to_the_end)]
 
     def enqueue(self, wait_for: Any) -> ClEvent:
+        """Enqueue an execution after a client's events without waiting; return the event of its end."""
+
         def run() -> ClEvent:
             assert self._commands is not None
             if self._raw or self._shared:
@@ -214,11 +249,13 @@ class GpuBinding(BindingBase):
 
     def abort_now(self) -> None:
         """Wait only a grace period longer for an execution in progress; may be called from any thread."""
-        made = self._commands
-        if made is not None:
-            made.abort_now()
+        # Read once: another thread may set it to None.
+        ordered = self._commands
+        if ordered is not None:
+            ordered.abort_now()
 
     def _forget(self) -> None:
+        """Release the commands, and everything that is kept for them."""
         if self._commands is not None:
             self._commands.close()
             self._commands = None

@@ -34,6 +34,7 @@ GRACE = 10.0
 PAGE = 4096
 """The granularity in bytes at which memory is pinned and shared."""
 _lost_pages: list[Buffer] = []
+"""Host memory that a lost device may still write. It is never freed."""
 
 
 class OpenClBuffer(Buffer):
@@ -47,6 +48,8 @@ class OpenClBuffer(Buffer):
         The reference.
     facts
         What OpenCL reports about it.
+    address
+        Where the host sees it; None if it cannot.
     """
 
     def __init__(self, context: ClContext, owned: Owned, facts: MemoryFacts, address: int | None = None) -> None:
@@ -87,6 +90,13 @@ class HostSharedBuffer(OpenClBuffer):
     """Host memory that a device works in. Between executions it is mapped for the host, always at the same address.
 
     If the device shares memory with the host, handing it over costs nothing; otherwise the driver transfers it.
+
+    Parameters
+    ----------
+    pages
+        The host memory, in whole pages.
+    nbytes
+        The bytes of it that were requested.
     """
 
     def __init__(self, context: ClContext, owned: Owned, facts: MemoryFacts, pages: Buffer, nbytes: int) -> None:
@@ -106,8 +116,9 @@ class HostSharedBuffer(OpenClBuffer):
             self._map()
 
     def _map(self) -> None:
-        at = map_buffer(self.context, self.handle, self.facts.nbytes, self.what)
-        if at != self.address:
+        """Map the memory for the host; a driver that puts it elsewhere is refused, because clients have its address."""
+        address = map_buffer(self.context, self.handle, self.facts.nbytes, self.what)
+        if address != self.address:
             raise QnnError(Code.MEM_MAPPING, self.what, "the driver maps it to another address than its own")
 
     def _release(self) -> None:
@@ -116,7 +127,7 @@ class HostSharedBuffer(OpenClBuffer):
 
 
 def _hand_back(context: ClContext, owned: Owned, pages: Buffer) -> None:
-    """Give host memory to the device for good and wait until it has taken it, so that the memory can be freed."""
+    """End the mapping of host memory and wait until the device has done so, so that the memory can be freed."""
     if sys.is_finalizing():
         return
     if library().is_inherited or owned.is_closed:
@@ -130,7 +141,15 @@ def _hand_back(context: ClContext, owned: Owned, pages: Buffer) -> None:
 
 @dataclass(frozen=True)
 class _OpenClRequest(AllocationRequest):
-    """A request for memory of a context; `shared` if the device is to work in host memory."""
+    """A request for memory of a context.
+
+    Parameters
+    ----------
+    flags
+        OpenCL's MEM_* flags.
+    shared
+        Whether the device is to work in host memory.
+    """
 
     _: KW_ONLY
     context: ClContext
@@ -156,16 +175,17 @@ class OpenCl(MemoryResource):
         if nbytes > (most := context.device.largest_allocation):
             raise QnnError(Code.COMMON_MEM_ALLOC, what, f"{context.device} allocates at most {most} bytes")
         if not request.shared:
-            return OpenClBuffer(context, *_made(context, flags, nbytes, 0, what))
+            return OpenClBuffer(context, *_create(context, flags, nbytes, 0, what))
         # Drivers share whole pages only, and the memory must outlive the memory object.
         pages = HostBuffer(-(-nbytes // PAGE) * PAGE)
-        owned, facts = _made(context, flags, pages.nbytes, pages.address, what)
+        owned, facts = _create(context, flags, pages.nbytes, pages.address, what)
         buffer = HostSharedBuffer(context, owned, facts, pages, nbytes)
         buffer._map()
         return buffer
 
 
-def _made(context: ClContext, flags: int, nbytes: int, address: int, what: str) -> tuple[Owned, MemoryFacts]:
+def _create(context: ClContext, flags: int, nbytes: int, address: int, what: str) -> tuple[Owned, MemoryFacts]:
+    """Create a memory object, over host memory at an address if that is not 0; return it with the facts about it."""
     owned = Owned.make(what, "clCreateBuffer", context.handle, flags, nbytes, address or None)
     return owned, MemoryFacts(owned.handle, what)
 
@@ -176,17 +196,18 @@ provide(OpenCl())
 def device_buffer(context: ClContext, nbytes: int, *, of_host: bool = False) -> OpenClBuffer:
     """Allocate device memory; `of_host` requests memory that can be mapped for the host quickly (ALLOC_HOST_PTR)."""
     flags = numbers.MEM_READ_WRITE | (numbers.MEM_ALLOC_HOST_PTR if of_host else 0)
-    return _allocated(context, nbytes, flags, shared=False)
+    return _allocate(context, nbytes, flags, shared=False)
 
 
 def shared_buffer(context: ClContext, nbytes: int) -> HostSharedBuffer:
     """Allocate host memory that a device works in (USE_HOST_PTR); it is handed over for each execution."""
-    buffer = _allocated(context, nbytes, numbers.MEM_READ_WRITE | numbers.MEM_USE_HOST_PTR, shared=True)
+    buffer = _allocate(context, nbytes, numbers.MEM_READ_WRITE | numbers.MEM_USE_HOST_PTR, shared=True)
     assert isinstance(buffer, HostSharedBuffer)
     return buffer
 
 
-def _allocated(context: ClContext, nbytes: int, flags: int, *, shared: bool) -> OpenClBuffer:
+def _allocate(context: ClContext, nbytes: int, flags: int, *, shared: bool) -> OpenClBuffer:
+    """Allocate through the current memory resource, so that adaptors count, limit and fail these allocations too."""
     alignment = context.device.alignment
     buffer = current(KIND).fulfil(_OpenClRequest(nbytes, alignment, context=context, flags=flags, shared=shared))
     assert isinstance(buffer, OpenClBuffer)
@@ -194,7 +215,15 @@ def _allocated(context: ClContext, nbytes: int, flags: int, *, shared: bool) -> 
 
 
 class PinnedBuffer(Buffer):
-    """Host memory that a device's copy engine reads and writes (ALLOC_HOST_PTR), mapped for its whole lifetime."""
+    """Host memory that a device's copy engine reads and writes (ALLOC_HOST_PTR), mapped for its whole lifetime.
+
+    Parameters
+    ----------
+    inner
+        The memory object, which keeps the memory alive.
+    address
+        Where it is mapped.
+    """
 
     def __init__(self, inner: OpenClBuffer, address: int) -> None:
         self.inner = inner
@@ -215,18 +244,19 @@ class PinnedBuffer(Buffer):
 def pinned_buffer(context: ClContext, nbytes: int) -> PinnedBuffer:
     """Allocate host memory whose transfers run at the speed of the bus."""
     inner, cell = device_buffer(context, nbytes, of_host=True), (ctypes.c_void_p * 1)()
-    # Drivers do not free memory while it is mapped.
+    # Drivers do not free memory while it is mapped. The cell has its address as soon as it is.
     Finalizer(inner, _unmap, context, inner._owned, cell)
     return PinnedBuffer(inner, map_buffer(context, inner.handle, nbytes, inner.what, cell))
 
 
 def _unmap(context: ClContext, owned: Owned, cell: Any) -> None:
+    """End the mapping of a memory object at the address in a cell, if there is one and OpenCL can still be called."""
     if sys.is_finalizing():
         return
-    found = library()
-    if cell[0] and not found.is_inherited and not owned.is_closed and context.lost is None:
-        found.functions["clEnqueueUnmapMemObject"](context.queue, owned.handle, cell[0], 0, None, None)
-        found.functions["clFlush"](context.queue)
+    opencl = library()
+    if cell[0] and not opencl.is_inherited and not owned.is_closed and context.lost is None:
+        opencl.functions["clEnqueueUnmapMemObject"](context.queue, owned.handle, cell[0], 0, None, None)
+        opencl.functions["clFlush"](context.queue)
 
 
 def pin_pages(context: ClContext, address: int, nbytes: int) -> Owned | None:
@@ -266,6 +296,7 @@ def context_of(source: Any, what: str) -> int:
 
 
 def _facts(source: Any, what: str) -> MemoryFacts:
+    """Check that a client's object is a buffer of OpenCL, and return what OpenCL reports about it."""
     code = Code.MEM_INVALID_ARGUMENT
     if isinstance(source, Buffer) and not isinstance(source, OpenClBuffer):
         raise QnnError(code, what, f"a {source.what} is not an OpenCL buffer")

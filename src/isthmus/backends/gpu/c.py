@@ -19,7 +19,7 @@ class GpuMemInfo(ctypes.Structure):
 
 
 def _field(option: GpuGraphOption) -> str:
-    """Name the field of an option in QNN's structure."""
+    """Name the field of an option in QNN's structure: DISABLE_QUEUE_RECORDING is disableQueueRecording."""
     first, *others = option.name.lower().split("_")
     return first + "".join(map(str.capitalize, others))
 
@@ -31,12 +31,14 @@ class GpuGraphConfig(ctypes.Structure):
 
 
 def _memory(address: int) -> options.GpuMemInfo:
-    given = read(address, GpuMemInfo)
-    kind = next((known for known in GpuMemType if known == given.memType), given.memType)
-    return options.GpuMemInfo(kind, given.buffer)
+    """Convert the structure at an address; a type that QNN does not define stays a number, and is refused later."""
+    structure = read(address, GpuMemInfo)
+    kind = next((known for known in GpuMemType if known == structure.memType), structure.memType)
+    return options.GpuMemInfo(kind, structure.buffer)
 
 
 def _graph(address: int, log: LogFunction) -> dict[Any, Any]:
+    """Return the values of all graph options from the structure at an address; nothing is logged."""
     config = read(address, GpuGraphConfig)
     return {option: getattr(config, _field(option)) for option in GRAPH_OPTIONS}
 

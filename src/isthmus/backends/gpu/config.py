@@ -54,11 +54,11 @@ class GpuConfig:
 
     @property
     def patience(self) -> float:
-        """Seconds that an execution may take."""
+        """Seconds that an execution may take: the `timeout`, or that of the environment if there is none."""
         return Deadlines.from_environment().execution if self.timeout is None else float(self.timeout)
 
     def options(self, graph: str) -> dict[GpuGraphOption, Any]:
-        """Return the options of a graph."""
+        """Return the options that apply to the graph of this name."""
         chosen = self.graph_names is None or graph in self.graph_names
         return dict(self.graphs) if chosen else {}
 
@@ -68,12 +68,14 @@ _MAX_DEVICES = 255
 
 
 def _names(value: Any) -> tuple[str, ...]:
+    """Check a list of names."""
     if not isinstance(value, (list, tuple)) or not all(isinstance(name, str) for name in value):
         raise ConfigError(f"must be a list of names, is {shown(value)}")
     return tuple(value)
 
 
 def _name_or_number(value: Any) -> str | int:
+    """Check what selects a device: part of its name, or its number."""
     if isinstance(value, str) and value:
         return value
     if is_int(value) and 0 <= value <= _MAX_DEVICES:
@@ -82,12 +84,14 @@ def _name_or_number(value: Any) -> str | int:
 
 
 def _object(value: Any) -> Any:
+    """Check that a value may be an OpenCL object: pyopencl's objects have an `int_ptr`, and handles are numbers."""
     if not hasattr(value, "int_ptr") and (not is_int(value) or value <= 0):
         raise ConfigError(f"must be an object of OpenCL or its handle, is {shown(value)}")
     return value
 
 
 _PRECISIONS = choice({mode.name.lower(): mode for mode in PrecisionMode})
+# Keys in a configuration file, with the graph option that each sets and the function that checks its value.
 _GRAPH_KEYS = {rule.key: (option, truth if rule.is_flag else _PRECISIONS) for option, rule in GRAPH_OPTIONS.items()}
 _KEYS: Table = {
     "graph_names": Key("graph_names", _names),
@@ -107,6 +111,7 @@ _OWN = (
     "graph_names", "kernel_repo_path", "invalidate_kernel_repo", "platform", "device", "context", "queue",
     "follow_client", "timeout",
 )  # fmt: skip
+"""Settings that are fields of `GpuConfig` by the same name; the others are graph options."""
 
 
 def read_config(config: Any, log: Log) -> GpuConfig:
@@ -117,6 +122,6 @@ def read_config(config: Any, log: Log) -> GpuConfig:
     >>> read_config({"precision_mode": "fp16", "gpu": {"timeout": 5}}, Log()).patience
     5.0
     """
-    found = settings(config, _KEYS)
-    graphs = {option: found.values[name] for name, (option, _) in _GRAPH_KEYS.items() if name in found.values}
-    return GpuConfig(graphs, **found.only(*_OWN))
+    merged = settings(config, _KEYS)
+    graphs = {option: merged.values[name] for name, (option, _) in _GRAPH_KEYS.items() if name in merged.values}
+    return GpuConfig(graphs, **merged.only(*_OWN))

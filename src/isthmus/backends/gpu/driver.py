@@ -56,15 +56,18 @@ class GpuBackend(BackendDriver):
         self.config, self.log = config, log
         self._lock = Lock()
         self._opencl = self._open()
-        backend = weakref.ref(self)
+        # The list of adopters would otherwise keep the backend alive.
+        reference = weakref.ref(self)
 
-        def known(given: Any) -> OpenClBuffer | None:
-            here = backend()
-            return None if here is None else adopt_pyopencl(here._opencl, given)
+        def wrap(source: Any) -> OpenClBuffer | None:
+            backend = reference()
+            return None if backend is None else adopt_pyopencl(backend._opencl, source)
 
-        self._adoption = Finalizer(self, adopt(known))
+        # A client may pass pyopencl buffers wherever memory is expected, until the backend is closed.
+        self._adoption = Finalizer(self, adopt(wrap))
 
     def _open(self) -> ClContext:
+        """Wrap the client's OpenCL context or queue if the configuration has one, else create our own."""
         config = self.config
         if config.context is not None or config.queue is not None:
             opened = ClContext.of_client(config.context, config.queue)
@@ -91,14 +94,14 @@ class GpuBackend(BackendDriver):
         except ImportError:
             rule = "the package pyopencl, whose objects properties are, is not installed"
             raise QnnError(Code.COMMON_PLATFORM_NOT_SUPPORTED, "backend 'gpu'", rule, REMEDY) from None
-        here = self.opencl()
-        here.check("backend 'gpu'")
+        opencl = self.opencl()
+        opencl.check("backend 'gpu'")
         if option is GpuBackendProperty.CL_CONTEXT:
-            return pyopencl.Context.from_int_ptr(here.handle, retain=True)
+            return pyopencl.Context.from_int_ptr(opencl.handle, retain=True)
         if option is GpuBackendProperty.CL_QUEUE:
-            return pyopencl.CommandQueue.from_int_ptr(here.queue, retain=True)
+            return pyopencl.CommandQueue.from_int_ptr(opencl.queue, retain=True)
         assert option is GpuBackendProperty.CL_DEVICE
-        return pyopencl.Device.from_int_ptr(here.device.handle, retain=True)
+        return pyopencl.Device.from_int_ptr(opencl.device.handle, retain=True)
 
     def supports(self, call: Call) -> str | None:
         return lower.supports(call)
@@ -107,9 +110,9 @@ class GpuBackend(BackendDriver):
         return lower.operations()
 
     def create_context(self, device: DeviceDriver | None = None) -> GpuContext:
-        here = self.opencl()
-        here.check("GPU context")
-        return GpuContext(self.config, here)
+        opencl = self.opencl()
+        opencl.check("GPU context")
+        return GpuContext(self.config, opencl)
 
     def close(self) -> None:
         self._adoption.run()
@@ -117,23 +120,33 @@ class GpuBackend(BackendDriver):
 
 
 class GpuContext(ContextDriver):
-    """A context: graphs and registered buffers of one OpenCL context."""
+    """A context: graphs and registered buffers of one OpenCL context.
+
+    If the configuration says `follow_client`, it moves to the OpenCL context of the first registered buffer: its graphs
+    are created there again, and what they had before is released.
+
+    Parameters
+    ----------
+    opencl
+        The OpenCL context to begin with.
+    """
 
     configs = GpuContextOption
 
-    def __init__(self, config: GpuConfig, here: ClContext) -> None:
-        self.config, self.opencl = config, here
+    def __init__(self, config: GpuConfig, opencl: ClContext) -> None:
+        self.config, self.opencl = config, opencl
         self.moving: AbstractContextManager[object] = Lock() if config.follow_client else nullcontext()
         """A lock that is held while the context moves to another OpenCL context, and while anything is created in the
         current one.
         """
         self._followed: ClContext | None = None
-        self._left: tuple[Callable[[], object], ...] = ()
+        """The client's OpenCL context that it has moved to; it closes this one, but not the backend's."""
+        self._releases: tuple[Callable[[], object], ...] = ()
         """Calls that remain to be made to release what the context had before it moved."""
         path = config.kernel_repo_path
         self.repository = Repository() if path is None else _repository(path)
         self.repository.is_valid = not config.invalidate_kernel_repo
-        self.memory = GpuMemory(here)
+        self.memory = GpuMemory(opencl)
         self._graphs: list[GpuGraphDriver] = []
 
     def get_config(self, option: IntEnum) -> Any:
@@ -168,9 +181,10 @@ class GpuContext(ContextDriver):
     def register(self, descriptors: Sequence[MemDescriptor]) -> Sequence[GpuRegistration]:
         with self.moving:
             if self.config.follow_client:
-                self._leave()
+                # First complete what an interrupt may have left of an earlier move.
+                self._release_left()
                 self._follow(descriptors)
-                self._leave()
+                self._release_left()
             self.opencl.check("memory registration")
             return self.memory.register(descriptors)
 
@@ -179,53 +193,62 @@ class GpuContext(ContextDriver):
 
         Registered buffers must stay usable, so the context does not move away from them, nor from the state of graphs.
         """
-        wanted = self.memory.foreign(descriptors)
-        if wanted is None or any(graph.has_history for graph in self._graphs):
+        client_context = self.memory.foreign(descriptors)
+        if client_context is None or any(graph.has_history for graph in self._graphs):
             return
         try:
-            here = ClContext.of_client(wanted, None)
+            target = ClContext.of_client(client_context, None)
         except QnnError as problem:
             hint = "Create the buffers in a context of one device."
             raise QnnError(Code.MEM_INVALID_ARGUMENT, problem.what, problem.rule, hint) from None
-        here.patience = self.config.patience
-        graphs, made = tuple(self._graphs), list[DeviceSide]()
+        target.patience = self.config.patience
+        graphs, sides = tuple(self._graphs), list[DeviceSide]()
         try:
             for graph in graphs:
-                made.append(graph.made_on(here))
-            _under_locks([graph for graph in graphs if graph.has_state], partial(self._go, graphs, made, here))
+                sides.append(graph.made_on(target))
+            _under_locks([graph for graph in graphs if graph.has_state], partial(self._switch, graphs, sides, target))
         finally:
-            if self.opencl is not here:
-                for side in made:
+            if self.opencl is not target:
+                # It did not move.
+                for side in sides:
                     side.close()
-                here.close()
+                target.close()
 
-    def _go(self, graphs: Sequence[GpuGraphDriver], made: Sequence[DeviceSide], here: ClContext) -> None:
-        """Switch this context and all its graphs to `here` atomically, unless an execution has left state meanwhile."""
+    def _switch(self, graphs: Sequence[GpuGraphDriver], sides: Sequence[DeviceSide], target: ClContext) -> None:
+        """Move this context and all its graphs atomically, unless an execution has left state meanwhile.
+
+        Parameters
+        ----------
+        graphs, sides
+            All graphs, and what was created for each of them in the other OpenCL context.
+        target
+            The OpenCL context to move to.
+        """
         if any(graph.has_history for graph in graphs):
             return
-        left: list[Callable[[], object]] = [partial(graph.counts.under_lock, graph.side.close) for graph in graphs]
-        left.append(self.memory.close)
+        releases: list[Callable[[], object]] = [partial(graph.counts.under_lock, graph.side.close) for graph in graphs]
+        releases.append(self.memory.close)
         if self._followed is not None:
-            left.append(self._followed.close)
-        moves: list[tuple[object, str, object]] = [
-            *((graph, "side", side) for graph, side in zip(graphs, made, strict=True)),
-            (self, "opencl", here), (self, "memory", GpuMemory(here)), (self, "_followed", here),
-            (self, "_left", (*self._left, *left)),
+            releases.append(self._followed.close)
+        assignments: list[tuple[object, str, object]] = [
+            *((graph, "side", side) for graph, side in zip(graphs, sides, strict=True)),
+            (self, "opencl", target), (self, "memory", GpuMemory(target)), (self, "_followed", target),
+            (self, "_releases", (*self._releases, *releases)),
         ]  # fmt: skip
         # This is a single C call, and what is left to release is recorded by it: neither a signal handler nor another
         # thread can intervene.
-        deque(starmap(setattr, moves), maxlen=0)
+        deque(starmap(setattr, assignments), maxlen=0)
 
-    def _leave(self) -> None:
+    def _release_left(self) -> None:
         """Release what the context had before it moved; calls that are interrupted are made again.
 
         Bindings notice this and are bound again before they run; until then they run in the previous OpenCL context.
         """
-        if self._left:
+        if self._releases:
             holds.changed()
-            for end in self._left:
-                end()
-            self._left = ()
+            for release in self._releases:
+                release()
+            self._releases = ()
 
     def get_binary(self) -> bytes:
         return gpu_binary.to_bytes([graph.program for graph in list(self._graphs)])
@@ -234,21 +257,21 @@ class GpuContext(ContextDriver):
         with self.moving:
             self.opencl.check("context binary")
             programs = gpu_binary.programs(binary, traits(self.opencl.device))
-            made = [GpuGraphDriver(self, gpu_binary.outline(program), program) for program in programs]
+            graphs = [GpuGraphDriver(self, gpu_binary.outline(program), program) for program in programs]
             try:
-                for driver in made:
-                    driver.finalize()
+                for graph in graphs:
+                    graph.finalize()
             except Exception:
-                for driver in made:
-                    driver.close()
+                for graph in graphs:
+                    graph.close()
                 raise
-            self._graphs += made
-            return made
+            self._graphs += graphs
+            return graphs
 
     def close(self) -> None:
         for graph in self._graphs:
             graph.close()
-        self._leave()
+        self._release_left()
         self.memory.close()
         if self._followed is not None:
             self._followed.close()
@@ -256,7 +279,9 @@ class GpuContext(ContextDriver):
 
 
 def _under_locks(graphs: Sequence[GpuGraphDriver], do: Callable[[], None]) -> None:
-    """Call `do` while none of `graphs` executes; recursive, because only ``with`` takes an execution lock."""
+    """Call `do` while none of `graphs` executes; recursive, because each `under_lock` takes one graph's execution lock
+    for the length of a call.
+    """
     if graphs:
         graphs[0].counts.under_lock(partial(_under_locks, graphs[1:], do))
     else:
@@ -264,6 +289,7 @@ def _under_locks(graphs: Sequence[GpuGraphDriver], do: Callable[[], None]) -> No
 
 
 def _repository(path: Any) -> Repository:
+    """Return the repository in a folder that the client names, which must be usable."""
     if not isinstance(path, (str, Path)) or not str(path) or "\0" in str(path):
         raise QnnError(Code.CONTEXT_INVALID_CONFIG, f"kernel repository {path!r}", "must be the path of a folder")
     setting = f"{GpuContextOption.KERNEL_REPO_DIR.name} (kernel_repo_path)"

@@ -28,7 +28,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DeviceSide:
-    """The resources of a graph on a device: its program, prepared and loaded, and staging memory."""
+    """The resources of a graph on a device.
+
+    Parameters
+    ----------
+    staging
+        Memory for tensors that the client passes as raw memory.
+    program
+        The program, once the graph is prepared.
+    loaded
+        The program on the device, once the graph is finalized.
+    """
 
     staging: DeviceStaging
     program: KernelProgram | None = None
@@ -42,7 +52,17 @@ class DeviceSide:
 
 
 class GpuGraphDriver(GraphDriver):
-    """A graph on an OpenCL device, with its own scratch, constants and state there."""
+    """A graph on an OpenCL device, with its own scratch, constants and state there.
+
+    Parameters
+    ----------
+    context
+        The context that the graph is in.
+    graph
+        The graph, which a client may still be composing.
+    program
+        Its program if it comes from a context binary; then `graph` has inputs and outputs only.
+    """
 
     configs = GpuGraphOption
 
@@ -57,8 +77,10 @@ class GpuGraphDriver(GraphDriver):
         may return different objects.
         """
         self._is_restored = program is not None
+        """Whether it comes from a context binary, so that it cannot be prepared again for another device."""
         self._closed = False
         self._preparing = threading.Lock()
+        """A lock that is held while the graph is prepared, so that only one thread does it."""
         self._lock = ExecutionLock()
         self.counts = ExecutionCounts(self._lock)
 
@@ -77,10 +99,10 @@ class GpuGraphDriver(GraphDriver):
         if self.side.program is not None:
             raise QnnError(Code.GRAPH_FINALIZED, self.what, f"it is prepared: {known.name} is fixed")
         checked = GRAPH_OPTIONS[known].check(known, value, Code.GRAPH_INVALID_ARGUMENT)
-        before, self.options[known] = self.options[known], checked
+        previous, self.options[known] = self.options[known], checked
 
         def undo() -> None:
-            self.options[known] = before
+            self.options[known] = previous
 
         return Change(undo=undo)
 
@@ -90,13 +112,15 @@ class GpuGraphDriver(GraphDriver):
 
     @property
     def program(self) -> KernelProgram:
-        """The executable form. Reading what depends on it ends composition, because sizes are those of a complete
-        graph.
+        """The executable form; the first use prepares the graph, after which no node can be added.
+
+        A client may ask for sizes before it finalizes the graph, and sizes are those of a complete graph.
         """
         program = self.side.program
         if program is not None:
             return program
         with self.context.moving, self._preparing:
+            # Another thread may have prepared it meanwhile.
             side = self.side
             if side.program is not None:
                 return side.program
@@ -125,9 +149,9 @@ class GpuGraphDriver(GraphDriver):
         self.counts.total.staging_prepare_bytes = side.staging.reserved
         self.finalized = True
 
-    def _load(self, here: ClContext, program: KernelProgram, staging: DeviceStaging) -> DeviceProgram:
+    def _load(self, opencl: ClContext, program: KernelProgram, staging: DeviceStaging) -> DeviceProgram:
         """Load the program on a device, and reserve staging for the tensors that the graph declares as raw."""
-        loaded = DeviceProgram(here, program, self.context.repository, self.context.config.patience, self.what)
+        loaded = DeviceProgram(opencl, program, self.context.repository, self.context.config.patience, self.what)
         try:
             infos = program.info.tensors
             raw = [index for index, info in enumerate(infos) if info.mem_type is TensorMemType.RAW]
@@ -151,16 +175,19 @@ class GpuGraphDriver(GraphDriver):
         side = self.side
         return side.loaded is not None and bool(side.loaded.program.state_bytes)
 
-    def made_on(self, here: ClContext) -> DeviceSide:
-        """Create the same in another OpenCL context to move to; prepare again if that is on another device."""
-        device, staging, side = self.context.opencl.device, DeviceStaging(here), self.side
+    def made_on(self, opencl: ClContext) -> DeviceSide:
+        """Create what the graph has on its device in another OpenCL context, as far as it is prepared and loaded.
+
+        Nothing of the graph changes. It is prepared again if the other context is on another device.
+        """
+        device, staging, side = self.context.opencl.device, DeviceStaging(opencl), self.side
         program = side.program
-        if program is not None and here.device.handle != device.handle:
+        if program is not None and opencl.device.handle != device.handle:
             if self._is_restored:
-                rule = f"the client's buffers are on {here.device}, and its binary was taken for {device}"
+                rule = f"the client's buffers are on {opencl.device}, and its binary was taken for {device}"
                 raise QnnError(Code.MEM_INVALID_ARGUMENT, self.what, rule, "Name the device in the configuration.")
-            program = gpu_prepare.prepare(self.graph, here.device, self.options)
-        loaded = None if side.loaded is None or program is None else self._load(here, program, staging)
+            program = gpu_prepare.prepare(self.graph, opencl.device, self.options)
+        loaded = None if side.loaded is None or program is None else self._load(opencl, program, staging)
         return DeviceSide(staging, program, loaded)
 
     # -- execution -----------------------------------------------------------------------------------------------------
@@ -196,5 +223,6 @@ class GpuGraphDriver(GraphDriver):
             self.counts.close()
             side = self.side
             side.close()
-            # A client may keep handles and bindings long after it has freed them.
+            # A client may keep handles and bindings long after it has freed them. They keep an empty graph alive, and
+            # no constants.
             self._closed, self.side, self.graph = True, DeviceSide(side.staging), Graph(self.graph.name)

@@ -26,6 +26,7 @@ class GpuIo(IoPolicy):
     kinds: ClassVar[Mapping[str, TensorMemType]] = {"memhandle": TensorMemType.MEMHANDLE, "raw": TensorMemType.RAW}
 
     def io(self, graph: GraphDriver, kind: str | None) -> IoMemory:
+        """Allocate memory for all inputs and outputs; `kind` is a key of `kinds`, or None for what suits the device."""
         assert isinstance(graph, GpuGraphDriver)
         context, infos = graph.context.opencl, graph.info.tensors
         buffers: list[Buffer] = []

@@ -19,7 +19,17 @@ from isthmus.memory.integers import is_int
 
 
 class GpuRegistration(TableEntry):
-    """One registered OpenCL buffer for tensors."""
+    """One registered OpenCL buffer for tensors.
+
+    Parameters
+    ----------
+    number
+        The number of its handle.
+    buffer
+        The buffer; the registration closes it.
+    forget
+        Takes the registration out of its table.
+    """
 
     def __init__(
         self, number: int, descriptor: MemDescriptor, buffer: OpenClBuffer, forget: Callable[[GpuRegistration], None]
@@ -61,23 +71,26 @@ class GpuMemory(RegistrationTable[GpuRegistration]):
         owners = set()
         for index, descriptor in enumerate(descriptors):
             what = f"memory descriptor {index}"
-            owners.add(context_of(_given(what, descriptor), what))
+            owners.add(context_of(_named_buffer(what, descriptor), what))
         return None if len(owners) != 1 or self._context.handle in owners else owners.pop()
 
     def _entry(self, what: str, descriptor: MemDescriptor) -> GpuRegistration:
-        given = _given(what, descriptor)
-        buffer = adopt_buffer(self._context, given, what)
+        """Return a registration for a descriptor, or refuse it; `what` names the descriptor in errors."""
+        source = _named_buffer(what, descriptor)
+        buffer = adopt_buffer(self._context, source, what)
         try:
             self._check(what, descriptor, buffer)
         except Exception:
             buffer.close()
             raise
-        made = GpuRegistration(next(self._numbers), descriptor, buffer, self._forget)
-        if isinstance(given, HostSharedBuffer):
-            made.shared, made.window = given, given.window(0, descriptor.nbytes)
-        return made
+        registration = GpuRegistration(next(self._numbers), descriptor, buffer, self._forget)
+        if isinstance(source, HostSharedBuffer):
+            # One of our own, whose memory the host can see: the client's window is of that memory.
+            registration.shared, registration.window = source, source.window(0, descriptor.nbytes)
+        return registration
 
     def _check(self, what: str, descriptor: MemDescriptor, buffer: OpenClBuffer) -> None:
+        """Refuse a buffer that is too small, or that shares bytes with a registered one."""
         if buffer.nbytes < descriptor.nbytes:
             rule = f"its OpenCL buffer has {buffer.nbytes} bytes, the tensor needs {descriptor.nbytes}"
             raise QnnError(Code.MEM_INVALID_SHAPE, what, rule)
@@ -91,7 +104,7 @@ class GpuMemory(RegistrationTable[GpuRegistration]):
                 raise QnnError(Code.MEM_ALREADY_REGISTERED, what, rule, "Give each tensor memory of its own.")
 
 
-def _given(what: str, descriptor: MemDescriptor) -> object:
+def _named_buffer(what: str, descriptor: MemDescriptor) -> object:
     """Return the buffer that a descriptor names, if it is of a kind that the GPU backend accepts."""
     if descriptor.mem_type is not DescriptorType.CUSTOM:
         rule = f"the GPU backend does not register {descriptor.mem_type.name} memory"

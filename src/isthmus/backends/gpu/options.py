@@ -84,14 +84,14 @@ class GpuBackendProperty(IntEnum):
 
 
 def truth(option: IntEnum, value: Any, code: Code) -> bool:
-    """Check and return the value of a boolean option."""
+    """Check and return the value of a boolean option; an error has the code that the caller's function may return."""
     if not isinstance(value, bool) and not (is_int(value) and value in (0, 1)):
         raise QnnError(code, f"{option.name} = {value!r}", "must be true or false")
     return bool(value)
 
 
 def precision(option: IntEnum, value: Any, code: Code) -> PrecisionMode:
-    """Check the precision that a graph is set to."""
+    """Check and return the precision that a graph is set to, given as a `PrecisionMode` or its number."""
     if isinstance(value, PrecisionMode) or (type(value) is int and value in {int(known) for known in PrecisionMode}):
         return PrecisionMode(value)
     known = ", ".join(f"{each.name} {int(each)}" for each in PrecisionMode)
@@ -99,7 +99,15 @@ def precision(option: IntEnum, value: Any, code: Code) -> PrecisionMode:
 
 
 class GraphOptionRule(NamedTuple):
-    """How a graph option is named in configuration files, what it is by default, and how a value is checked."""
+    """How a graph option is named in configuration files, what it is by default, and how a value is checked.
+
+    Parameters
+    ----------
+    key
+        The name in configuration files.
+    check
+        Returns a value as the backend uses it, given the option, the client's value and the code for an error.
+    """
 
     key: str
     default: Any

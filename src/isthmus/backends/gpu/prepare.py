@@ -10,8 +10,7 @@ import numpy as np
 
 from isthmus.backends.gpu.compile import lower
 from isthmus.backends.gpu.compile.program import KernelProgram
-from isthmus.backends.gpu.compile.traits import DeviceTraits
-from isthmus.backends.gpu.compile.traits import FloatStorage as Kept
+from isthmus.backends.gpu.compile.traits import DeviceTraits, FloatStorage
 from isthmus.backends.gpu.config import GpuConfig
 from isthmus.backends.gpu.options import GpuGraphOption, PrecisionMode
 from isthmus.backends.gpu.runtime.context import ClContext
@@ -39,6 +38,8 @@ def traits(device: ClDevice) -> DeviceTraits:
 def prepare(graph: Graph, device: ClDevice, options: Mapping[GpuGraphOption, Any]) -> KernelProgram:
     """Turn a complete graph into a program for a device.
 
+    `options` has values of the client's graph options; an option without a value has its default.
+
     Raises
     ------
     QnnError
@@ -47,18 +48,19 @@ def prepare(graph: Graph, device: ClDevice, options: Mapping[GpuGraphOption, Any
     return lower.prepare(
         graph,
         traits(device),
-        _kept(graph, options.get(GpuGraphOption.PRECISION, PrecisionMode.USER_PROVIDED)),
+        _float_storage(graph, options.get(GpuGraphOption.PRECISION, PrecisionMode.USER_PROVIDED)),
         fuse=not options.get(GpuGraphOption.DISABLE_NODE_OPTIMIZATIONS, False),
         optimize_memory=not options.get(GpuGraphOption.DISABLE_MEMORY_OPTIMIZATIONS, False),
     )
 
 
-def _kept(graph: Graph, precision: PrecisionMode) -> Kept:
-    """Return how floats are stored between operations."""
+def _float_storage(graph: Graph, precision: PrecisionMode) -> FloatStorage:
+    """Return how floats are stored between operations, for the precision that the client has set."""
     if precision is PrecisionMode.USER_PROVIDED:
         types = {tensor.dtype for tensor in (*graph.inputs, *graph.outputs)}
-        return Kept.FP16 if DataType.FLOAT_16 in types and DataType.FLOAT_32 not in types else Kept.FP32
-    return Kept.FP32 if precision is PrecisionMode.FP32 else Kept.FP16
+        is_fp16 = DataType.FLOAT_16 in types and DataType.FLOAT_32 not in types
+        return FloatStorage.FP16 if is_fp16 else FloatStorage.FP32
+    return FloatStorage.FP32 if precision is PrecisionMode.FP32 else FloatStorage.FP16
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ class GpuReport:
 
 
 def refuse_limit(graph: Graph, limit: ScratchLimit | None) -> None:
-    """Refuse a limit on scratch."""
+    """Refuse a limit on scratch: only computing in tiles could keep it, and kernels compute whole tensors."""
     if limit is not None:
         rule = "a limit on scratch is kept by computing in tiles, but kernels on a device compute whole tensors"
         hint = "Without a limit it is planned as small as whole tensors allow; the CPU backend takes one."
@@ -103,7 +105,10 @@ def refuse_limit(graph: Graph, limit: ScratchLimit | None) -> None:
 
 
 def preparation(graph: Graph, config: GpuConfig, threads: int, limit: ScratchLimit | None) -> PlanReport:
-    """Report how the backend would prepare a graph for the configured device, without allocating memory there."""
+    """Report how the backend would prepare a graph for the configured device, without allocating memory there.
+
+    `threads` means nothing here: the device decides how it runs kernels.
+    """
     refuse_limit(graph, limit)
     device = (
         choose(config.platform, config.device)

@@ -25,7 +25,7 @@ from isthmus.errors import Code, QnnError
 
 @dataclass(frozen=True)
 class IoPlace:
-    """The location of an input or output: a memory object, and the first byte in it."""
+    """The location of an input or output: the handle of a memory object, and the first byte in it."""
 
     handle: int
     offset: int = 0
@@ -53,8 +53,10 @@ class DeviceProgram:
     ) -> None:
         self.context, self.program, self.patience, self.what = context, program, patience, what
         self._pools: dict[KernelPool, OpenClBuffer] = {}
+        """Memory for each pool that is not empty; inputs and outputs get theirs from a binding."""
         try:
             sources = [(unit.source, unit.options) for unit in program.units]
+            # The built OpenCL programs, in the order of the program's units.
             self._units = build_each(context, sources, repository, what)
             for pool, nbytes in (
                 (KernelPool.CONSTANTS, program.constant_bytes),
@@ -63,6 +65,7 @@ class DeviceProgram:
             ):
                 if nbytes:
                     self._pools[pool] = device_buffer(context, nbytes)
+            # The commands are kept, because state is written again at each reset; constants are written once.
             self._reset = self._filling(KernelPool.STATE, program.state_initial() if program.state_bytes else None)
             constants = np.ascontiguousarray(program.constants).reshape(-1).view(np.uint8)
             fill = self._filling(KernelPool.CONSTANTS, constants)
@@ -84,17 +87,16 @@ class DeviceProgram:
 
     def launches(self, io: Sequence[IoPlace]) -> list[Command]:
         """Return all launches with their arguments set, given the location of each input and then each output."""
-        what = self.what
-        made = []
+        launches = []
         for launch in self.program.launches:
-            object_ = kernel(self._units[launch.unit], launch.kernel, f"kernel '{launch.kernel}' of {what}")
-            self._set(object_, launch, io)
+            object_ = kernel(self._units[launch.unit], launch.kernel, f"kernel '{launch.kernel}' of {self.what}")
+            self._set_arguments(object_, launch, io)
             label = self.program.steps[launch.step]
-            made.append(commands.launch(object_, launch.global_size, launch.local_size, label))
-        return made
+            launches.append(commands.launch(object_, launch.global_size, launch.local_size, label))
+        return launches
 
     def reads(self, output: int) -> bool:
-        """Return whether kernels read what they wrote to an output."""
+        """Return whether kernels read what they wrote to the output of this number."""
         return any(
             isinstance(argument, BufferRef)
             and argument.pool is KernelPool.OUTPUT
@@ -108,26 +110,32 @@ class DeviceProgram:
         """Release everything; safe to call again."""
         for buffer in self._pools.values():
             buffer.close()
+        # There are no units if they did not build.
         for unit in getattr(self, "_units", ()):
             unit.close()
 
     def _filling(self, pool: KernelPool, content: np.ndarray | None) -> Commands | None:
-        """Return commands that write contents to a pool."""
+        """Return commands that write contents to a pool; None if there are none, or if the pool is empty."""
         if content is None or pool not in self._pools:
             return None
         write = commands.write(self._pools[pool].handle, 0, content.nbytes, content.ctypes.data, pool.name.lower())
         return Commands(self.context, [write], self.what, self.patience, may_record=False, keeps=content)
 
-    def _set(self, object_: Owned, launch: Launch, io: Sequence[IoPlace]) -> None:
-        found, what = library(), f"kernel '{launch.kernel}' of {self.what}"
+    def _set_arguments(self, object_: Owned, launch: Launch, io: Sequence[IoPlace]) -> None:
+        """Set the arguments of a kernel object for a launch; an argument of a launch is one or two of a kernel."""
+        opencl, what = library(), f"kernel '{launch.kernel}' of {self.what}"
         index = 0
         for argument in launch.arguments:
             for size, value in self._values(argument, io):
                 place = None if value is None else ctypes.byref(value)
-                found.call(what, "clSetKernelArg", object_.handle, index, size, place)
+                opencl.call(what, "clSetKernelArg", object_.handle, index, size, place)
                 index += 1
 
     def _values(self, argument: Argument, io: Sequence[IoPlace]) -> list[tuple[int, ctypes._SimpleCData | None]]:
+        """Return the size in bytes and the value of each kernel argument that an argument of a launch stands for.
+
+        Local memory has a size, but no value (None).
+        """
         if isinstance(argument, Local):
             return [(argument.nbytes, None)]
         if isinstance(argument, BufferRef):
@@ -139,9 +147,10 @@ class DeviceProgram:
             return [(8, ctypes.c_int64(int(argument)))]
         return [(4, ctypes.c_int32(int(argument)))]
 
-    def _place(self, place: BufferRef, io: Sequence[IoPlace]) -> tuple[int, int]:
-        if place.pool in (KernelPool.INPUT, KernelPool.OUTPUT):
-            first = 0 if place.pool is KernelPool.INPUT else len(self.program.inputs)
-            lies = io[first + place.index]
-            return lies.handle, lies.offset + place.offset
-        return self._pools[place.pool].handle, place.offset
+    def _place(self, reference: BufferRef, io: Sequence[IoPlace]) -> tuple[int, int]:
+        """Return the handle of the memory object that a reference is in, and its first byte there."""
+        if reference.pool in (KernelPool.INPUT, KernelPool.OUTPUT):
+            first = 0 if reference.pool is KernelPool.INPUT else len(self.program.inputs)
+            place = io[first + reference.index]
+            return place.handle, place.offset + reference.offset
+        return self._pools[reference.pool].handle, reference.offset

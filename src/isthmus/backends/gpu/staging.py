@@ -61,7 +61,7 @@ class HostSide:
 
 
 class Stage:
-    """One tensor's memory on the device and on the host.
+    """One tensor's memory on the device, and our memory on the host through which it is transferred.
 
     Parameters
     ----------
@@ -75,10 +75,14 @@ class Stage:
         self._context, self.nbytes = context, nbytes
         size = max(nbytes, 1)
         self.shared: HostSharedBuffer | None = None
+        """Memory that both the device and the host use, if the device works in host memory."""
         self._device: OpenClBuffer | None = None
+        """The device's own memory otherwise."""
         # Each is created once and never replaced, because bindings have its address.
-        self._whole: PinnedBuffer | None = None
+        self._copy: PinnedBuffer | None = None
+        """Pinned memory for a copy of all bytes."""
         self._ends: PinnedBuffer | None = None
+        """Pinned memory for copies of the first and the last bytes, which share pages with other memory."""
         if context.device.unified:
             self.shared = shared_buffer(context, size)
         else:
@@ -94,7 +98,7 @@ class Stage:
     @property
     def buffers(self) -> list[Buffer]:
         """All buffers that it has reserved."""
-        return [buffer for buffer in (self.shared, self._device, self._whole, self._ends) if buffer is not None]
+        return [buffer for buffer in (self.shared, self._device, self._copy, self._ends) if buffer is not None]
 
     def host_side(self, window: Window) -> HostSide:
         """Return the host memory from which the device fetches the tensor: the client's own if it can be fetched
@@ -111,14 +115,15 @@ class Stage:
 
     def _copied(self) -> HostSide:
         """Return memory for a copy of the whole tensor."""
-        if self._whole is None:
-            self._whole = pinned_buffer(self._context, self.nbytes)
-        return HostSide((HostPart(0, self.nbytes, self._whole.address),), staging=self._whole)
+        if self._copy is None:
+            self._copy = pinned_buffer(self._context, self.nbytes)
+        return HostSide((HostPart(0, self.nbytes, self._copy.address),), staging=self._copy)
 
     def _pinned_where_it_is(self, address: int) -> HostSide | None:
-        """Pin the client's whole pages, with copies of the partial pages at both ends; return None if that is
-        impossible.
+        """Pin the pages that the tensor fills completely, with copies of the bytes before and behind them; return None
+        if that is impossible.
         """
+        # The first byte of the first such page, and the first byte behind the last one, counted from the address.
         first = -address % PAGE
         last = (address + self.nbytes) // PAGE * PAGE - address
         if first >= last:
@@ -136,7 +141,15 @@ class Stage:
         return HostSide(tuple(part for part in parts if part.nbytes), pin, self._ends)
 
     def before(self, side: HostSide, label: str, is_input: bool) -> list[Command]:
-        """Return the commands that hand the tensor to the device."""
+        """Return the commands that hand the tensor to the device before the kernels.
+
+        Parameters
+        ----------
+        side
+            The host memory that `host_side` returned.
+        label
+            The tensor's name in messages.
+        """
         if self.shared is not None:
             return [commands.unmap(self.shared.handle, self.shared.address, label)]
         if not is_input:
@@ -144,7 +157,7 @@ class Stage:
         return [commands.write(self.handle, part.offset, part.nbytes, part.address, label) for part in side.parts]
 
     def after(self, side: HostSide, label: str, is_input: bool) -> list[Command]:
-        """Return the commands that hand the tensor back to the host."""
+        """Return the commands that hand the tensor back to the host behind the kernels; parameters as for `before`."""
         if self.shared is not None:
             return [commands.map_at(self.shared.handle, self.shared.facts.nbytes, self.shared.address, label)]
         if is_input:

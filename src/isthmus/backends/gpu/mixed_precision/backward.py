@@ -33,7 +33,15 @@ _MAX_EXACT_INT = 1 << 24
 
 @dataclass(frozen=True)
 class Computed:
-    """An operation that was computed: operands and their values, parameters, results and their values."""
+    """An operation that was computed.
+
+    Parameters
+    ----------
+    inputs, arrays
+        The operands and their values; None for an optional operand that is absent.
+    outputs, results
+        The results and their values.
+    """
 
     op: str
     inputs: Sequence[Tensor | None]
@@ -51,7 +59,15 @@ class Computed:
 def backward(
     done: Computed, index: int, gradients: Sequence[np.ndarray | None], random: np.random.Generator
 ) -> np.ndarray:
-    """Return the gradient of operand `index` from those of the results (None for a result that does not matter)."""
+    """Return the gradient of operand `index`: how a weighted sum of the results changes with each of its elements.
+
+    Parameters
+    ----------
+    gradients
+        The gradient of each result; None for a result that does not matter.
+    random
+        The source of random changes, for operations that are not differentiated exactly.
+    """
     value = done.arrays[index]
     assert value is not None
     traits, gradient = OPERATIONS[done.op].traits, gradients[0]
@@ -59,9 +75,9 @@ def backward(
         return np.zeros(value.shape, np.float32)
     if len(gradients) == 1 and gradient is not None:
         if traits.product is not None and traits.product in _PRODUCTS and index < 2:
-            found = _PRODUCTS[traits.product](done, index, gradient)
-            if found is not None:
-                return found.reshape(value.shape)
+            exact = _PRODUCTS[traits.product](done, index, gradient)
+            if exact is not None:
+                return exact.reshape(value.shape)
         if traits.element_wise:
             return _element_wise(done, index, value, gradient)
         if done.op in RESIZES and index == 0:
@@ -70,6 +86,7 @@ def backward(
             return _reduced(done, value, gradient)
         if done.op == "PoolAvg2d":
             return _pooled(done, value, gradient)
+    # Element numbers are moved as floats, so they must be exact.
     moves = traits.moves
     if moves is not None and moves.picks is Picks.PLACE and value.size < _MAX_EXACT_INT and value.dtype == np.float32:
         return _moved(done, index, value, gradients)
@@ -77,7 +94,7 @@ def backward(
 
 
 def _along(shape: Sequence[int], gradient: np.ndarray) -> np.ndarray:
-    """Sum a gradient over the axes along which an operand was broadcast."""
+    """Sum a gradient over the axes along which an operand of this shape was broadcast."""
     lead = gradient.ndim - len(shape)
     total = gradient.sum(tuple(range(lead))) if lead else gradient
     repeated = tuple(axis for axis, size in enumerate(shape) if size == 1 and total.shape[axis] != 1)
@@ -85,6 +102,10 @@ def _along(shape: Sequence[int], gradient: np.ndarray) -> np.ndarray:
 
 
 def _element_wise(done: Computed, index: int, value: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+    """Multiply the gradient by each element's slope, measured by a change of all elements at once.
+
+    The change is relative to an element's value, but not smaller than relative to a typical one (the root mean square).
+    """
     size = float(np.sqrt(np.mean(np.square(value, dtype=np.float64)))) or 1.0
     change = (_STEP * np.maximum(np.abs(value), size)).astype(np.float32)
     slope = (done.again(index, value + change)[0] - done.results[0]) / change
@@ -92,7 +113,10 @@ def _element_wise(done: Computed, index: int, value: np.ndarray, gradient: np.nd
 
 
 def _moved(done: Computed, index: int, value: np.ndarray, gradients: Sequence[np.ndarray | None]) -> np.ndarray:
-    """Move element numbers instead of values; an element's gradient is the sum over the results that it became."""
+    """Move element numbers instead of values; an element's gradient is the sum over the results that it became.
+
+    Numbers begin at 1; 0 stands for padding and for elements of other operands, whose sum is dropped.
+    """
     places = np.arange(1, value.size + 1, dtype=np.float32).reshape(value.shape)
     arrays = [
         places if i == index else np.zeros_like(a) if a is not None and a.dtype == np.float32 else a
@@ -100,10 +124,10 @@ def _moved(done: Computed, index: int, value: np.ndarray, gradients: Sequence[np
     ]
     params = {**done.params, "pad_constant_value": 0} if "pad_constant_value" in done.params else dict(done.params)
     total = np.zeros(value.size + 1)
-    for found, gradient in zip(evaluate(done.op, done.inputs, arrays, params, done.outputs), gradients, strict=True):
+    for moved, gradient in zip(evaluate(done.op, done.inputs, arrays, params, done.outputs), gradients, strict=True):
         if gradient is not None:
-            at = found.reshape(-1).astype(np.int64)
-            total += np.bincount(at, gradient.reshape(-1), value.size + 1)
+            numbers = moved.reshape(-1).astype(np.int64)
+            total += np.bincount(numbers, gradient.reshape(-1), value.size + 1)
     return total[1:].reshape(value.shape).astype(np.float32)
 
 
@@ -117,9 +141,11 @@ def _convolution(done: Computed, index: int, gradient: np.ndarray) -> np.ndarray
     x, weights = done.arrays[0], done.arrays[1]
     assert x is not None
     assert weights is not None
+    # `spatial` axes, `counts` output pixels along each, input `channels` of a group, `group` groups.
     spatial, counts, channels = x.ndim - 2, done.outputs[0].dims[1:-1], weights.shape[-2]
     pads = pads_of(done.params, spatial)
     group = x.shape[-1] // channels
+    # The gradient of the padded image, of which the padding is cut off in the end.
     sizes = [size + int(pad.sum()) for size, pad in zip(x.shape[1:-1], pads, strict=True)]
     total = np.zeros((x.shape[0], *sizes, group, channels), np.float32)
     each = gradient.reshape(*gradient.shape[:-1], group, -1)
@@ -131,7 +157,11 @@ def _convolution(done: Computed, index: int, gradient: np.ndarray) -> np.ndarray
 
 
 def _transposed(done: Computed, index: int, gradient: np.ndarray) -> np.ndarray | None:
-    """Return the gradient of a transposed convolution's image; None for the other operands."""
+    """Return the gradient of a transposed convolution's image: each pixel collects the gradients of the results that it
+    was spread over, which is a plain convolution of them.
+
+    None for the other operands, whose gradients are measured.
+    """
     if index:
         return None
     x, weights = done.arrays[0], done.arrays[1]
@@ -140,10 +170,11 @@ def _transposed(done: Computed, index: int, gradient: np.ndarray) -> np.ndarray 
     spatial, group, sizes = x.ndim - 2, int(done.params["group"]), x.shape[1:-1]
     kernel, before = weights.shape[:spatial], pads_of(done.params, spatial)[:, 0]
     stride, dilation = (spatial_of(done.params, name, spatial) for name in ("stride", "dilation"))
+    # Pixels reach results that padding cuts off: these have a gradient of 0, `before` and behind the others.
     reach = (np.asarray(sizes) - 1) * stride + (np.asarray(kernel) - 1) * dilation + 1
     room = np.maximum(reach, before + gradient.shape[1:-1]).tolist()
-    behind = [(int(b), r - int(b) - n) for b, r, n in zip(before, room, gradient.shape[1:-1], strict=True)]
-    full = np.pad(gradient, [(0, 0), *behind, (0, 0)]).reshape(x.shape[0], *room, group, -1)
+    zeros = [(int(b), r - int(b) - n) for b, r, n in zip(before, room, gradient.shape[1:-1], strict=True)]
+    full = np.pad(gradient, [(0, 0), *zeros, (0, 0)]).reshape(x.shape[0], *room, group, -1)
     total = np.zeros((*x.shape[:-1], group, x.shape[-1] // group), np.float32)
     for tap, offset in taps_of(kernel, dilation):
         each = weights[tap].reshape(group, -1, weights.shape[-1]).transpose(0, 2, 1)
@@ -161,6 +192,10 @@ def _by_group(rows: np.ndarray, matrices: np.ndarray) -> np.ndarray:
 
 
 def _rows(done: Computed, index: int, gradient: np.ndarray) -> np.ndarray | None:
+    """Return the gradient of a fully connected operation's data, whose weights are [outputs, inputs].
+
+    None for the other operands and for quantized weights, whose gradients are measured.
+    """
     weights = done.arrays[1]
     if index or weights is None or weights.dtype != np.float32:
         return None
@@ -168,16 +203,17 @@ def _rows(done: Computed, index: int, gradient: np.ndarray) -> np.ndarray | None
 
 
 def _matrix(done: Computed, index: int, gradient: np.ndarray) -> np.ndarray | None:
+    """Return the gradient of either factor of a matrix product; None, to be measured, if one is not a float."""
     left, right = done.arrays[0], done.arrays[1]
     if left is None or right is None or left.dtype != np.float32 or right.dtype != np.float32:
         return None
     flipped = [bool(done.params.get(name)) for name in ("transpose_in0", "transpose_in1")]
     a, b = (m.swapaxes(-1, -2) if flip else m for m, flip in zip((left, right), flipped, strict=True))
     if index == 0:
-        found = _along(a.shape, gradient @ b.swapaxes(-1, -2))
+        factor = _along(a.shape, gradient @ b.swapaxes(-1, -2))
     else:
-        found = _along(b.shape, a.swapaxes(-1, -2) @ gradient)
-    return found.swapaxes(-1, -2) if flipped[index] else found
+        factor = _along(b.shape, a.swapaxes(-1, -2) @ gradient)
+    return factor.swapaxes(-1, -2) if flipped[index] else factor
 
 
 _PRODUCTS = {
@@ -187,9 +223,11 @@ _PRODUCTS = {
     ProductKind.ROWS: _rows,
     ProductKind.MATRIX: _matrix,
 }
+"""Functions that differentiate products exactly; they return None for what is to be measured."""
 
 
 def _resized(done: Computed, value: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+    """Return the gradient of a resized image: along each axis, resizing is a matrix, here applied transposed."""
     params = resize_params(done.op, done.params)
     for axis, (size, count) in enumerate(zip(value.shape, done.outputs[0].dims, strict=True)):
         if size != count:
@@ -201,6 +239,7 @@ def _resized(done: Computed, value: np.ndarray, gradient: np.ndarray) -> np.ndar
 
 
 def _reduced(done: Computed, value: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+    """Return the gradient of what was summed or averaged: the result's, repeated, and divided for a mean."""
     axes = [int(axis) for axis in np.asarray(done.params["axes"]).reshape(-1)]
     kept = [1 if axis in axes else size for axis, size in enumerate(value.shape)]
     count = prod(value.shape[axis] for axis in axes) if done.op == "ReduceMean" else 1
@@ -218,9 +257,9 @@ def _pooled(done: Computed, value: np.ndarray, gradient: np.ndarray) -> np.ndarr
         reach = (count - 1) * int(stride[axis]) + kernel[axis]
         pads[axis, 1] = max(pads[axis, 1], reach - value.shape[axis + 1] - pads[axis, 0])
     params = {"pad_amount": pads, "stride": stride}
-    found = _convolution(Computed(done.op, done.inputs, [value, taps], params, done.outputs, []), 0, gradient)
-    assert found is not None
-    return found.reshape(value.shape)
+    pooled = _convolution(Computed(done.op, done.inputs, [value, taps], params, done.outputs, []), 0, gradient)
+    assert pooled is not None
+    return pooled.reshape(value.shape)
 
 
 def _measured(
@@ -229,6 +268,7 @@ def _measured(
     """Return a gradient of the measured magnitude with random signs.
 
     The mean square of the effect of unit noise is the sum of the gradient's squares; all elements get an equal share.
+    An effect is how much the weighted sum of the results changes.
     """
     size = _STEP * (float(np.sqrt(np.mean(np.square(value, dtype=np.float64)))) or 1.0)
     power = 0.0

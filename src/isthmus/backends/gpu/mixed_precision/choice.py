@@ -57,25 +57,29 @@ class PrecisionChoice:
 
 @dataclass(frozen=True)
 class _Group:
-    """Tensors that are stored alike, because they share their bytes."""
+    """Tensors that are stored alike, because they may share their bytes."""
 
     tensors: tuple[Tensor, ...]
 
     @property
     def nbytes(self) -> int:
+        """Bytes that the tensors share."""
         return max(tensor.nbytes for tensor in self.tensors)
 
 
 def choose(work: Work) -> PrecisionChoice:
-    """Choose which tensors are stored as fp16."""
+    """Choose which tensors are stored as fp16.
+
+    Constants that fp16 holds exactly always are. All others are too if the graph cannot be tried.
+    """
     exact = {tensor for tensor in _constants(work) if tensor.data is not None and is_exact_in_fp16(tensor.data)}
     groups = [*_intermediates(work), *(_Group((tensor,)) for tensor in _constants(work) if tensor not in exact)]
     if not groups or not _may_try(work):
         return _choice(exact, groups, (), None)
     try:
-        made = trials(work)
+        tried = trials(work)
         with np.errstate(all="ignore"):
-            return _tried(made, exact, groups)
+            return _choose_by_trial(tried, exact, groups)
     except (QnnError, ArithmeticError, LookupError, ValueError):
         # The reference refuses what engines execute unchecked, such as an index out of range.
         return _choice(exact, groups, (), None)
@@ -84,60 +88,80 @@ def choose(work: Work) -> PrecisionChoice:
 def _choice(
     exact: Iterable[Tensor], groups: Iterable[_Group], fp32: Iterable[_Group], off: float | None
 ) -> PrecisionChoice:
+    """Return the choice of all `groups` but those of `fp32`, and of `exact` tensors; `off` is its error in a trial."""
     kept = frozenset(tensor for group in fp32 for tensor in group.tensors)
     fp16 = frozenset(tensor for group in groups for tensor in group.tensors) - kept
     return PrecisionChoice(fp16 | frozenset(exact), kept, off)
 
 
-def _tried(made: list[PrecisionTrial], exact: set[Tensor], groups: list[_Group]) -> PrecisionChoice:
-    large = [g for g in groups if any(_largest(trial, tensor) > MAX_VALUE for trial in made for tensor in g.tensors)]
+def _choose_by_trial(tried: list[PrecisionTrial], exact: set[Tensor], groups: list[_Group]) -> PrecisionChoice:
+    """Choose as many bytes of fp16 as the errors of trials allow.
+
+    Each group gets a share of the squared error that fp16 causes. Groups are fp16 in the order of their shares per byte
+    until the shares add up to what is allowed. The sum is an estimate, so the choice is tried, and less is allowed if
+    its error is too large.
+
+    Parameters
+    ----------
+    tried
+        The trials of the graph, one for each generated input.
+    exact
+        Constants that fp16 holds exactly.
+    groups
+        All other tensors that could be fp16.
+    """
+    large = [g for g in groups if any(_largest(trial, tensor) > MAX_VALUE for trial in tried for tensor in g.tensors)]
     others = [group for group in groups if group not in large]
     choice = _choice(exact, groups, large, None)
-    errors = [trial.errors(choice.fp16) for trial in made]
-    before = [_worst(each) for each in errors]
-    if max(before) <= MAX_ERROR:
-        return _choice(exact, groups, large, max(before))
+    errors = [trial.errors(choice.fp16) for trial in tried]
+    worst = [_worst(each) for each in errors]
+    if max(worst) <= MAX_ERROR:
+        return _choice(exact, groups, large, max(worst))
     shares = dict.fromkeys(others, 0.0)
-    for trial, each, off in zip(made, errors, before, strict=True):
+    for trial, each, off in zip(tried, errors, worst, strict=True):
         if off > MAX_ERROR:
             losses = trial.losses(each, [tensor for group in others for tensor in group.tensors])
-            whole = sum(losses.values()) or 1.0
+            total = sum(losses.values()) or 1.0
             for group in others:
                 # In squares of the limit, because random errors add up in squares.
-                shares[group] += sum(losses[t] for t in group.tensors) / whole * (min(off, 1.0) / MAX_ERROR) ** 2
+                shares[group] += sum(losses[t] for t in group.tensors) / total * (min(off, 1.0) / MAX_ERROR) ** 2
     order = sorted(others, key=lambda group: shares[group] / group.nbytes)
     allowed = 1.0
     for _ in range(ROUNDS):
-        reached = np.cumsum([shares[group] for group in order])
-        kept = int(np.searchsorted(reached, allowed, "right"))
-        choice = _choice(exact, groups, [*large, *order[kept:]], None)
-        off = max(_worst(trial.errors(choice.fp16)) for trial in made)
+        # The first `count` groups are fp16: as many as have no more than the allowed sum of shares.
+        sums = np.cumsum([shares[group] for group in order])
+        count = int(np.searchsorted(sums, allowed, "right"))
+        choice = _choice(exact, groups, [*large, *order[count:]], None)
+        off = max(_worst(trial.errors(choice.fp16)) for trial in tried)
         if off <= MAX_ERROR:
             break
         allowed /= 4
-    return _choice(exact, groups, [*large, *order[kept:]], off)
+    return _choice(exact, groups, [*large, *order[count:]], off)
 
 
 def _worst(errors: Mapping[Tensor, np.ndarray]) -> float:
+    """Return the largest error of any element of any output."""
     return max((float(np.abs(error).max(initial=0)) for error in errors.values()), default=0.0)
 
 
 def _largest(trial: PrecisionTrial, tensor: Tensor) -> float:
+    """Return a tensor's largest magnitude in a trial; infinity if one of its values is not a number."""
     value = np.abs(trial.values[tensor]).max(initial=0)
     return float(value) if np.isfinite(value) else inf
 
 
 def _constants(work: Work) -> list[Tensor]:
     """List the constants that could be fp16: neither small ones nor biases, which are added once to sums in fp32."""
-    found: dict[Tensor, bool] = {}
+    may_be_fp16: dict[Tensor, bool] = {}
     for step in work.ordered():
+        # Operand 2 of a product is its bias.
         biased = OPERATIONS[step.op].traits.product is not None
         for index, tensor in enumerate(step.inputs):
             if tensor is not None and tensor.is_static and tensor.dtype is DataType.FLOAT_32:
                 fits = tensor.elements > SMALL and not (biased and index == 2)
-                found[tensor] = found.get(tensor, True) and fits
+                may_be_fp16[tensor] = may_be_fp16.get(tensor, True) and fits
     updates = set(work.updates.values())
-    return [tensor for tensor, fits in found.items() if fits and tensor not in updates]
+    return [tensor for tensor, fits in may_be_fp16.items() if fits and tensor not in updates]
 
 
 def _intermediates(work: Work) -> Iterator[_Group]:
@@ -152,6 +176,7 @@ def _intermediates(work: Work) -> Iterator[_Group]:
             if tensor is not None and not tensor.is_static:
                 group_of.setdefault(tensor, {tensor})
         if names_anew(step):
+            # The result has the operand's bytes: their groups become one.
             tied = [tensor for tensor in (*step.inputs, *step.outputs) if tensor is not None and not tensor.is_static]
             for tensor in tied[1:]:
                 one, other = group_of[tied[0]], group_of[tensor]
@@ -173,6 +198,7 @@ def _may_try(work: Work) -> bool:
         product = OPERATIONS[step.op].traits.product
         weights = step.inputs[1] if len(step.inputs) > 1 else None
         if product is not None and weights is not None:
-            last = step.outputs[0].dims[-1] if step.outputs[0].rank else 1
-            multiplications += step.outputs[0].elements * weights.elements // max(last, 1)
+            # Every element of the result takes one multiplication for each weight of its own channel.
+            channels = step.outputs[0].dims[-1] if step.outputs[0].rank else 1
+            multiplications += step.outputs[0].elements * weights.elements // max(channels, 1)
     return multiplications <= MAX_WORK and nbytes <= MAX_BYTES

@@ -40,10 +40,17 @@ def is_exact_in_fp16(array: np.ndarray) -> bool:
 
 
 def store_as_fp16(work: Work, tensors: Collection[Tensor]) -> None:
-    """Store intermediates and constants as fp16; new values of states are stored as the states are."""
+    """Replace tensors in all steps by fp16 ones; constants are rounded.
+
+    Parameters
+    ----------
+    tensors
+        Intermediates and constants, but no new values of states, which are stored as the states are.
+    """
     replaced: dict[Tensor, Tensor] = {}
 
     def stored(tensor: Tensor | None) -> Tensor | None:
+        """Return the fp16 tensor for one of `tensors`, or any other tensor itself."""
         if tensor is None or tensor not in tensors:
             return tensor
         assert tensor.type in (TensorType.NATIVE, TensorType.STATIC)

@@ -37,6 +37,8 @@ class PrecisionTrial:
         Tensors that the client or the next execution sees.
     values
         The values of all tensors, computed with floats.
+    seed
+        The seed of the random numbers that `losses` uses.
     """
 
     steps: list[Step]
@@ -44,6 +46,7 @@ class PrecisionTrial:
     values: Values
     seed: int
     _scales: dict[Tensor, float] = field(default_factory=dict, init=False)
+    """The largest magnitude of each float end, which errors are fractions of."""
 
     def __post_init__(self) -> None:
         for tensor in self.ends:
@@ -52,17 +55,31 @@ class PrecisionTrial:
                 self._scales[tensor] = max(float(largest), _TINY)
 
     def errors(self, fp16: Collection[Tensor]) -> Values:
-        """Compute the error of every float output with some tensors as fp16, as a fraction of its largest value."""
-        made = {tensor for step in self.steps for tensor in step.outputs}
-        given = {tensor: value for tensor, value in self.values.items() if tensor not in made}
-        found = _run(self.steps, given, set(self._scales), fp16)
+        """Compute the error of every element of the float ends with some tensors as fp16.
+
+        An error is a fraction of the largest value of the same end.
+        """
+        computed = {tensor for step in self.steps for tensor in step.outputs}
+        sources = {tensor: value for tensor, value in self.values.items() if tensor not in computed}
+        results = _run(self.steps, sources, set(self._scales), fp16)
         return {
-            tensor: np.nan_to_num((found[tensor].astype(np.float64) - self.values[tensor]) / scale, nan=np.inf)
+            tensor: np.nan_to_num((results[tensor].astype(np.float64) - self.values[tensor]) / scale, nan=np.inf)
             for tensor, scale in self._scales.items()
         }
 
     def losses(self, off: Values, tensors: Collection[Tensor]) -> dict[Tensor, float]:
-        """Estimate what rounding each tensor to fp16 adds to squared errors; outputs are weighted by their errors."""
+        """Estimate what rounding each tensor to fp16 adds to squared errors.
+
+        Gradients of a weighted sum of all end elements are computed backwards through the steps. The weights are the
+        elements' errors with random signs, so that elements that are off count most, and errors do not cancel.
+
+        Parameters
+        ----------
+        off
+            The errors of the ends with all tensors as fp16, from `errors`.
+        tensors
+            The tensors to estimate.
+        """
         random = np.random.default_rng(self.seed)
         gradients: Values = {}
         for tensor, error in off.items():
@@ -76,6 +93,7 @@ class PrecisionTrial:
                 if gradient is not None and tensor in losses:
                     losses[tensor] += _loss(result, gradient)
             if step.clamp is not None and arriving[0] is not None:
+                # Where a result is limited, a small change of an operand changes nothing.
                 low, high = step.clamp
                 arriving[0] = np.where((results[0] > low) & (results[0] < high), arriving[0], np.float32(0))
             if all(gradient is None for gradient in arriving):
@@ -98,20 +116,20 @@ def trials(work: Work) -> list[PrecisionTrial]:
     """Try a graph with each of the generated inputs."""
     steps = work.ordered()
     ends = [*work.outputs, *(value for value in work.updates.values() if not value.is_static)]
-    made = []
-    for seed, kind in enumerate(_INPUTS):
+    tried = []
+    for seed, generate in enumerate(_INPUTS):
         random = np.random.default_rng(seed)
-        given = {}
+        sources = {}
         for tensor in work.inputs:
-            # For integers: small enough for an index, and as good as any for a mask.
-            made_up = tensor.elements and tensor.dtype.is_float
-            value = kind(tensor.dims, random) if made_up else random.integers(0, 2, tensor.dims)
-            given[tensor] = np.asarray(value, tensor.dtype.numpy)
+            # Integers are 0 or 1: small enough for an index, and as good as any for a mask.
+            is_real = tensor.elements and tensor.dtype.is_float
+            value = generate(tensor.dims, random) if is_real else random.integers(0, 2, tensor.dims)
+            sources[tensor] = np.asarray(value, tensor.dtype.numpy)
         for state in work.states:
-            given[state] = state.initial()
-        given.update({t: t.data for s in steps for t in s.inputs if t is not None and t.data is not None})
-        made.append(PrecisionTrial(steps, ends, _run(steps, given, None, ()), seed))
-    return made
+            sources[state] = state.initial()
+        sources.update({t: t.data for s in steps for t in s.inputs if t is not None and t.data is not None})
+        tried.append(PrecisionTrial(steps, ends, _run(steps, sources, None, ()), seed))
+    return tried
 
 
 def _noise(dims: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
@@ -122,6 +140,7 @@ def _noise(dims: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
 def _picture(dims: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
     """Return a picture from 0 to 1: soft colours, and in places black and white strokes a few elements wide."""
     colours, places, strokes = (_field(dims, widest, random) for widest in (None, None, 4))
+    # Places and strokes are the same for all channels: a short axis is taken for the channels.
     colourless = tuple(axis for axis, size in enumerate(dims) if 1 < size <= 4)
     places, strokes = (np.broadcast_to(f.mean(colourless, keepdims=True), dims) for f in (places, strokes))
     return (colours + ((places > np.median(places)) & (strokes > np.median(strokes)))) / 2
@@ -136,7 +155,10 @@ _INPUTS = (_noise, _picture, _signed_picture)
 
 
 def _field(dims: tuple[int, ...], widest: int | None, random: np.random.Generator) -> np.ndarray:
-    """Return random values from 0 to 1 whose neighbours along every long axis are nearly equal."""
+    """Return random values from 0 to 1 whose neighbours along every long axis are nearly equal.
+
+    `widest` limits how many neighbours are averaged; None for no limit but an eighth of the axis.
+    """
     value = np.asarray(random.standard_normal(dims))
     for axis, size in enumerate(dims):
         if size > 8:
@@ -146,30 +168,43 @@ def _field(dims: tuple[int, ...], widest: int | None, random: np.random.Generato
 
 
 def _blurred(value: np.ndarray, axis: int, width: int) -> np.ndarray:
-    """Return the sums of `width` neighbours along an axis, wrapping around at the end."""
+    """Return the sums of `width` neighbours along an axis, wrapping around at the end, as differences of running
+    sums.
+    """
     size = value.shape[axis]
     sums = np.cumsum(np.concatenate([value, np.take(value, range(width), axis)], axis), axis)
     return np.take(sums, range(width, width + size), axis) - np.take(sums, range(size), axis)
 
 
-def _run(steps: list[Step], given: Values, wanted: Collection[Tensor] | None, fp16: Collection[Tensor]) -> Values:
-    """Compute all values, or the wanted ones, with some tensors rounded to fp16."""
-    values = {tensor: round_to_fp16(value) if tensor in fp16 else value for tensor, value in given.items()}
+def _run(steps: list[Step], sources: Values, wanted: Collection[Tensor] | None, fp16: Collection[Tensor]) -> Values:
+    """Compute a graph with some tensors rounded to fp16.
+
+    Parameters
+    ----------
+    sources
+        The values of inputs, states and constants.
+    wanted
+        The tensors whose values are returned, besides `sources`; the others are dropped after their last use. None for
+        all tensors.
+    fp16
+        The tensors to round.
+    """
+    values = {tensor: round_to_fp16(value) if tensor in fp16 else value for tensor, value in sources.items()}
     last = {tensor: step for step in steps for tensor in step.inputs if tensor is not None}
     for step in steps:
         arrays = [None if tensor is None else values[tensor] for tensor in step.inputs]
-        for tensor, result in zip(step.outputs, _computed(step, arrays), strict=True):
+        for tensor, result in zip(step.outputs, _compute(step, arrays), strict=True):
             if step.clamp is not None and tensor.dtype.is_float:
                 result = np.clip(result, *step.clamp).astype(result.dtype)
             values[tensor] = round_to_fp16(result) if tensor in fp16 else result
         if wanted is not None:
             for tensor in {t for t in (*step.inputs, *step.outputs) if t is not None}:
-                if last.get(tensor) in (step, None) and tensor not in wanted and tensor not in given:
+                if last.get(tensor) in (step, None) and tensor not in wanted and tensor not in sources:
                     del values[tensor]
     return values
 
 
-def _computed(step: Step, arrays: list[np.ndarray | None]) -> list[np.ndarray]:
+def _compute(step: Step, arrays: list[np.ndarray | None]) -> list[np.ndarray]:
     """Return the results of a step without its clamp; products are summed in single precision, which is faster."""
     if step.op in PRODUCTS and all(array is None or array.dtype == np.float32 for array in arrays):
         params = OPERATIONS[step.op].complete(step.name, step.params)
@@ -178,18 +213,26 @@ def _computed(step: Step, arrays: list[np.ndarray | None]) -> list[np.ndarray]:
 
 
 def _loss(value: np.ndarray, gradient: np.ndarray) -> float:
-    """Return the loss from rounding: each element has a random error of up to half of its last digit."""
+    """Return the loss from rounding a tensor: the sum of its elements' squared effects.
+
+    Each element has a random error of up to half of its last digit, whose mean square is a twelfth of the digit's
+    square. The digit is that of fp16, which has 11 bits, and no smaller digits below 2^-14.
+    """
     digit = np.ldexp(np.float32(1), np.frexp(np.maximum(np.abs(value), np.float32(2.0**-14)))[1] - 11)
     return float(np.square(gradient * digit, dtype=np.float64).sum()) / 12
 
 
 def _weights_loss(done: Computed, index: int, gradients: list[np.ndarray | None]) -> float:
-    """Return the loss from rounding a constant, which changes all results together."""
+    """Return the loss from rounding a constant, measured by computing the operation with it.
+
+    Its errors change all results together. They may cancel in the sum of the shares or add up in it, so the square of
+    the sum counts too.
+    """
     value = done.arrays[index]
     assert value is not None
     total = 0.0
-    for there, here, gradient in zip(done.again(index, round_to_fp16(value)), done.results, gradients, strict=True):
+    for rounded, exact, gradient in zip(done.again(index, round_to_fp16(value)), done.results, gradients, strict=True):
         if gradient is not None:
-            shares = np.nan_to_num(there - here).astype(np.float64) * gradient
+            shares = np.nan_to_num(rounded - exact).astype(np.float64) * gradient
             total += float(np.square(shares).sum() + shares.sum() ** 2)
     return total
