@@ -16,6 +16,7 @@ def describe(program: KernelProgram, index: int) -> str:
     for argument in launch.arguments:
         name = next(names)
         if isinstance(argument, BufferRef):
+            # Its second parameter is the offset.
             next(names)
             words.append(f"{name.removesuffix('_base')}={_place(program, argument)}")
         elif isinstance(argument, Local):
@@ -27,13 +28,14 @@ def describe(program: KernelProgram, index: int) -> str:
 
 
 def _parameters(source: str, kernel: str) -> Iterator[str]:
-    """Return the names of a kernel's parameters."""
-    found = re.search(rf"kernel void {kernel}\(([^)]*)\)", source)
-    assert found is not None
-    return iter(re.split(r"[\s*]+", parameter.strip())[-1] for parameter in found.group(1).split(","))
+    """Return the names of a kernel's parameters, from its source."""
+    declaration = re.search(rf"kernel void {kernel}\(([^)]*)\)", source)
+    assert declaration is not None
+    return iter(re.split(r"[\s*]+", parameter.strip())[-1] for parameter in declaration.group(1).split(","))
 
 
 def _place(program: KernelProgram, place: BufferRef) -> str:
+    """Describe memory: the name of a tensor or pool, the first byte, the number of bytes, whether it is written."""
     if place.pool is KernelPool.INPUT:
         name = program.inputs[place.index].name
     elif place.pool is KernelPool.OUTPUT:

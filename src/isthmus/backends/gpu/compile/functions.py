@@ -11,6 +11,7 @@ _ONE, _ZERO = "({F})(1.0f)", "({F})(0.0f)"
 
 
 def _limited(x: str, low: str, high: str) -> str:
+    """Return the expression for `x` limited to a range; a NaN stays a NaN."""
     return f"({x} < {low} ? ({{F}})({low}) : ({x} > {high} ? ({{F}})({high}) : {x}))"
 
 
@@ -88,6 +89,7 @@ TESTS: dict[str, str] = {
 }
 """Functions from scalars of any type to a boolean."""
 
+# OpenCL C divides integers towards zero; the quotient is one less if there is a remainder and the signs differ.
 _FLOOR = "({1} == 0 ? 0 : {0} / {1} - ({0} % {1} != 0 && ({0} < 0) != ({1} < 0)))"
 INTEGERS: dict[str, str] = {
     "ElementWiseAbs": "({0} < 0 ? -{0} : {0})",

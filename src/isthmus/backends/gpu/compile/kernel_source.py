@@ -14,22 +14,34 @@ from isthmus.errors import Code, QnnError
 
 
 class Draft:
-    """Parameters, declarations at the start of the body, and arguments of a kernel."""
+    """Parameters, declarations at the start of the body, and arguments of a kernel.
+
+    Each method declares parameters and appends the arguments for them, in the same order.
+    """
 
     def __init__(self) -> None:
         self.parameters: list[str] = []
+        """Declarations of parameters in OpenCL C."""
         self.head: list[str] = []
+        """Statements at the start of the body, which declare pointers."""
         self.arguments: list[Argument] = []
 
     def memory(self, name: str, place: BufferRef, c_type: str) -> None:
-        """Declare memory as a pointer `name`."""
+        """Declare memory as a pointer `name`.
+
+        It takes two parameters, because a kernel gets a memory object and adds the offset in it by itself.
+        """
         constant = "" if place.writes else "const "
         self.parameters += [f"global {constant}uchar *{name}_base", f"long {name}_at"]
         self.head.append(f"global {constant}{c_type} *{name} = (global {constant}{c_type} *)({name}_base + {name}_at);")
         self.arguments.append(place)
 
     def operand(self, name: str, place: BufferRef, storage: OperandStorage, scale: float = 1.0, zero: int = 0) -> None:
-        """Declare memory with elements of some storage, and the scale and zero point of quantized ones."""
+        """Declare memory with elements of some storage, and the scale and zero point of quantized ones.
+
+        The parameters have the names that `OperandStorage` uses. One that is written has the scale in the form that
+        `OperandStorage.steps` requires.
+        """
         self.memory(name, place, storage.c_type)
         if not storage.quantized:
             return
@@ -67,7 +79,7 @@ class Draft:
         self.arguments.append(Local(nbytes))
 
     def source(self, kernel: str, body: str, group: tuple[int, ...]) -> str:
-        """Return the source of the kernel; `group` declares the work-group size to the compiler."""
+        """Return the source of a kernel of this name; `group` promises the size of work-groups to the compiler."""
         promise = f"__attribute__((reqd_work_group_size{(*group, 1, 1)[:3]})) "
         head = "\n".join(f"  {line}" for line in self.head)
         return f"{promise}kernel void {kernel}({', '.join(self.parameters)})\n{{\n{head}\n{body}\n}}\n"

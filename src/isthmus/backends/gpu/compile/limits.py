@@ -16,6 +16,7 @@ MAX_RUNS = 1 << 22
 """The largest number of entries in a table of the sources of element runs."""
 _BY_TABLE = ("BatchToSpace", "Pad", "Resize", "ResizeBilinear", "ResizeNearestNeighbor", "SpaceToBatch")
 _BY_BATCH = ("FullyConnected", "MatMul")
+"""Operations whose kernels read a table with an entry for each run of elements, or for each matrix of a batch."""
 
 
 def refuses_size(step: Step) -> str | None:
@@ -24,6 +25,7 @@ def refuses_size(step: Step) -> str | None:
         if tensor is not None and max(tensor.elements, *tensor.dims, 0) > MAX_INDEX:
             return f"{tensor.describe()} has more than {MAX_INDEX:,} elements or a longer axis"
     output = step.outputs[0]
+    # Entries of the step's table: rows along the last axis if they are copied whole, else elements.
     runs = 0
     if step.op in _BY_TABLE and output.rank:
         source = next(tensor for tensor in step.inputs if tensor is not None)
@@ -53,6 +55,7 @@ def check_constants(schedule: Schedule, nbytes: int, traits: DeviceTraits) -> No
 
 
 def _check(schedule: Schedule, what: str, nbytes: int, traits: DeviceTraits) -> None:
+    """Raise an error if `what` needs more bytes than the device allocates at a time."""
     most = traits.largest_allocation
     if nbytes > most:
         rule = f"{what} needs {nbytes:,} bytes, the device allocates at most {most:,} at a time"

@@ -43,9 +43,11 @@ from isthmus.prepare.work import Work
 _FAMILIES = (
     convolution, elementwise, matmul, movement, normalization, pooling, recurrent, reduction, resize, selection,
 )  # fmt: skip
+# Lowerings by operation; in the second table, two of them also accept float operands with 8-bit weights.
 _PLAIN: Mapping[str, KernelLowering] = {op: entry for family in _FAMILIES for op, entry in family.LOWERINGS.items()}
 _TABLE: Mapping[str, KernelLowering] = {**_PLAIN, **{op: hybrid(_PLAIN[op]) for op in ("FullyConnected", "Conv2d")}}
 MAX_CHAIN = 6
+"""The number of links of a chain from which on no further step is added."""
 
 
 def operations() -> tuple[str, ...]:
@@ -62,12 +64,12 @@ def refusal(step: Step) -> str | None:
 
 
 def supports(call: Call) -> str | None:
-    """Return why no graph with only this call can be executed, or None."""
+    """Return why a graph of only this call cannot be executed, or None."""
     try:
-        found = unsupported(call_graph(call))
+        nodes = unsupported(call_graph(call))
     except QnnError as error:
         return error.rule
-    return found[0].reason if found else None
+    return nodes[0].reason if nodes else None
 
 
 def unsupported(graph: Graph) -> list[RefusedNode]:
@@ -90,7 +92,13 @@ def work_bytes(step: Step, traits: DeviceTraits) -> int:
 
 @dataclass(frozen=True)
 class KernelEngine(EngineModel):
-    """An engine of kernels on a device that stores floats in a given precision."""
+    """What planning must know of this engine, on a device that stores floats in a given precision.
+
+    Parameters
+    ----------
+    alignment
+        The alignment in bytes of tensors in pools.
+    """
 
     traits: DeviceTraits
     precision: FloatStorage
@@ -136,7 +144,15 @@ def prepare(
 
 @dataclass(frozen=True)
 class _Group:
-    """A step, the steps that become part of its kernel, and the chain that these form."""
+    """A step, the steps that become part of its kernel, and the chain that these form.
+
+    Parameters
+    ----------
+    head, last
+        The indices of the step and of the last step behind it that is part of its kernel; equal if there is none.
+    chain
+        What the kernel applies to the result of the head; None if there is nothing.
+    """
 
     head: int
     last: int
@@ -147,6 +163,11 @@ def lower(
     schedule: Schedule, traits: DeviceTraits, precision: FloatStorage = FloatStorage.FP32, fuse: bool = True
 ) -> KernelProgram:
     """Lower a schedule to a program.
+
+    Parameters
+    ----------
+    fuse
+        Whether element-wise steps may become part of the kernel before them.
 
     Raises
     ------
@@ -186,6 +207,7 @@ def _groups(schedule: Schedule, e: KernelEmitter, fuse: bool) -> list[_Group]:
     (`_is_kept`), and the kernel may already write the step's output (`_may_write`).
     """
     steps = schedule.steps
+    # How often each tensor is read.
     uses = Counter(t for step in steps for t in step.inputs if t is not None)
     groups, index = [], 0
     while index < len(steps):
@@ -206,7 +228,16 @@ def _groups(schedule: Schedule, e: KernelEmitter, fuse: bool) -> list[_Group]:
 def _links_after(
     head: Step, before: Step, step: Step, schedule: Schedule, uses: Mapping[Tensor, int]
 ) -> list[Link] | None:
-    """Return the links that a step adds to the chain behind `head`, or None if it cannot be part of it."""
+    """Return the links that a step adds to the chain behind `head`, or None if it cannot be part of it.
+
+    Parameters
+    ----------
+    before
+        The last step so far: the head, or the last one of the chain. Its result must be a float tensor in scratch or an
+        output that only `step` reads, once.
+    uses
+        How often each tensor is read.
+    """
     value = before.outputs[0]
     entry, place = _TABLE[head.op], schedule.places.get(value)
     if not entry.takes_chain or len(before.outputs) > 1 or value.dtype is not DataType.FLOAT_32:
@@ -226,6 +257,7 @@ def _links_after(
         return None
     if head.op in elementwise.LOWERINGS and links_of(head) is None:
         return None
+    # None stands for the value that runs through the chain.
     chained = [
         Link(link.function, tuple(None if t is value else plain(t) for t in link.operands), link.a, link.b)
         for link in links
@@ -234,6 +266,7 @@ def _links_after(
         for tensor in link.operands:
             if tensor is None:
                 continue
+            # The other kernels read operands of a chain as floats, and only as `operand_class` describes.
             if head.op not in elementwise.LOWERINGS and operand_class(tensor, output.dims) is None:
                 return None
             if head.op not in elementwise.LOWERINGS and tensor.dtype.is_fixed_point:
@@ -242,7 +275,7 @@ def _links_after(
 
 
 def _is_kept(schedule: Schedule, index: int, e: KernelEmitter) -> bool:
-    """Return whether anything besides the next step needs the result of a step in memory.
+    """Return whether anything besides the next step needs the result of step `index` in memory.
 
     Tensors may share memory: a part of a joined tensor is also read as part of the whole. A tensor in an output stays
     there unless the next step overwrites all of it.
@@ -269,6 +302,13 @@ def _may_write(head: Step, links: Sequence[Link], output: Tensor, e: KernelEmitt
 
     The output was planned for a later step, so its memory may be that of an operand of the head. An operand that
     occupies exactly the output's bytes is safe: each element is read by the work-item that overwrites it.
+
+    Parameters
+    ----------
+    links, output
+        The chain, and the tensor that its result is stored in.
+    work
+        The offset in scratch of the head's work space, which the output must not share either.
     """
     goal = e.at(output)
     element_wise = head.op in elementwise.LOWERINGS
@@ -290,14 +330,17 @@ def _may_write(head: Step, links: Sequence[Link], output: Tensor, e: KernelEmitt
 
 
 def _touch(a: BufferRef, b: BufferRef) -> bool:
+    """Return whether two ranges of memory have a byte in common."""
     return (a.pool, a.index) == (b.pool, b.index) and a.offset < b.offset + b.nbytes and b.offset < a.offset + a.nbytes
 
 
 def _covers(a: BufferRef, b: BufferRef) -> bool:
+    """Return whether the first range of memory contains all bytes of the second."""
     return (
         (a.pool, a.index) == (b.pool, b.index) and a.offset <= b.offset and b.offset + b.nbytes <= a.offset + a.nbytes
     )
 
 
 def _same(a: BufferRef, b: BufferRef) -> bool:
+    """Return whether two ranges of memory are the same bytes, read or written."""
     return (a.pool, a.index, a.offset, a.nbytes) == (b.pool, b.index, b.offset, b.nbytes)

@@ -121,6 +121,7 @@ class KernelProgram:
     traits: DeviceTraits
     precision: FloatStorage
     units: tuple[Unit, ...]
+    """The source of all kernels; launches refer to units by their index."""
     launches: tuple[Launch, ...]
     steps: tuple[str, ...]
     constants: np.ndarray

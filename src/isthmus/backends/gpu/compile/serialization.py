@@ -31,7 +31,9 @@ FORMAT = ContainerFormat(
 )
 MAX_ALIGNMENT = 1 << 16
 _KINDS = (TensorType.APP_WRITE, TensorType.APP_READ, TensorType.APP_READWRITE, TensorType.NATIVE, TensorType.STATIC)
+"""The types of tensors that a schedule may have."""
 _FP16_KINDS = ((DataType.FLOAT_32, TensorType.NATIVE), (DataType.FLOAT_32, TensorType.STATIC))
+"""The data types and types of tensors that may be stored as fp16."""
 _NUMERICS = ("exact", "litert", "onnxruntime")
 _NUMBERS = frozenset(
     np.dtype(name).str for name in ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
@@ -59,6 +61,7 @@ def to_bytes(program: KernelProgram) -> bytes:
     contents: list[np.ndarray] = []
 
     def described(tensor: Tensor) -> dict[str, Any]:
+        """Return a tensor's entry in the header; its data, if it has some, are a section that the entry names."""
         q, data = tensor.quantization, None
         if tensor.data is not None:
             data = str(len(contents))
@@ -102,6 +105,7 @@ def assemble(header: dict[str, Any], contents: list[np.ndarray]) -> bytes:
 
 
 def _param(value: Any) -> Any:
+    """Return an operation's parameter as JSON can hold it; `_param_value` is the reverse."""
     if isinstance(value, np.ndarray):
         return {"array": value.tolist(), "dtype": value.dtype.str}
     return value.item() if isinstance(value, np.generic) else value
@@ -120,6 +124,7 @@ def from_bytes(content: bytes | memoryview, traits: DeviceTraits, fuse: bool = T
         another version or was planned for another kind of device.
     """
     schedule, precision = schedule_from_bytes(content)
+    # The end of the last tensor or work space in scratch.
     needed = max((p.offset + t.nbytes for t, p in schedule.places.items() if p.pool == Pool.SCRATCH), default=0)
     for step, offset in zip(schedule.steps, schedule.work, strict=True):
         reason = refusal(step)
@@ -130,8 +135,8 @@ def from_bytes(content: bytes | memoryview, traits: DeviceTraits, fuse: bool = T
             raise FORMAT.outdated("its work space was planned for another kind of device")
         needed = max(needed, end)
     # Whatever size the file requests, the program gets no more scratch than it needs.
-    whole = -(-needed // schedule.alignment) * schedule.alignment
-    schedule = replace(schedule, scratch_bytes=min(schedule.scratch_bytes, whole))
+    rounded = -(-needed // schedule.alignment) * schedule.alignment
+    schedule = replace(schedule, scratch_bytes=min(schedule.scratch_bytes, rounded))
     try:
         return lower(schedule, traits, precision, fuse)
     except MemoryError:
@@ -152,6 +157,7 @@ def schedule_from_bytes(content: bytes | memoryview) -> tuple[Schedule, FloatSto
 
 
 def _schedule(header: dict[str, Any], sections: dict[str, memoryview]) -> Schedule:
+    """Return the schedule of a header, after all checks; what is wrong raises a ValueError or an operation's error."""
     size = {name: as_size(header[name], MAX_BYTES) for name in ("scratch_bytes", "state_bytes")}
     alignment = as_size(header["alignment"], MAX_ALIGNMENT)
     if alignment < 1 or alignment & (alignment - 1):
@@ -204,10 +210,12 @@ def _schedule(header: dict[str, Any], sections: dict[str, memoryview]) -> Schedu
 
 
 def _index(value: Any, table: list[Any]) -> int:
+    """Check that a value is an index of a table."""
     return as_size(value, len(table) - 1)
 
 
 def _check_ends(groups: dict[str, tuple[Tensor, ...]]) -> None:
+    """Check that inputs, outputs and states (the keys of `groups`) have their own types and different names."""
     wanted = {
         "inputs": TensorType.APP_WRITE, "outputs": TensorType.APP_READ, "states": TensorType.APP_READWRITE,
     }  # fmt: skip
@@ -217,6 +225,7 @@ def _check_ends(groups: dict[str, tuple[Tensor, ...]]) -> None:
 
 
 def _tensor(fields: dict[str, Any], sections: dict[str, memoryview]) -> Tensor:
+    """Return the tensor of an entry in the header, with its data from a section; `Tensor` checks the rest."""
     kind, dtype = TensorType[fields["type"]], DataType[fields["dtype"]]
     if kind not in _KINDS:
         raise ValueError(f"a tensor of type {kind.name}")
@@ -232,22 +241,32 @@ def _tensor(fields: dict[str, Any], sections: dict[str, memoryview]) -> Tensor:
         if len(section) != nbytes:
             raise ValueError(f"the contents of '{fields['name']}' have {len(section)} bytes, not {nbytes}")
         data = np.frombuffer(section, stored).astype(dtype.numpy, copy=False).reshape(dims)
-    given = fields["quantization"]
     quantization = None
-    if given is not None:
-        axis = None if given[2] is None else as_size(given[2], len(dims) - 1)
-        quantization = Quantization(tuple(map(float, given[0])), tuple(int(n) for n in given[1]), axis)
+    if fields["quantization"] is not None:
+        scales, offsets, scale_axis = (fields["quantization"][n] for n in range(3))
+        axis = None if scale_axis is None else as_size(scale_axis, len(dims) - 1)
+        quantization = Quantization(tuple(map(float, scales)), tuple(int(n) for n in offsets), axis)
         if any(abs(n) > 1 << 32 for n in quantization.offsets):
             raise ValueError(f"the zero point of '{fields['name']}' is out of bounds")
-    made = Fp16Tensor if fp16 else Tensor
-    return made(str(fields["name"]), kind, dtype, dims, quantization, data, TensorMemType[fields["mem_type"]])
+    tensor_class = Fp16Tensor if fp16 else Tensor
+    return tensor_class(str(fields["name"]), kind, dtype, dims, quantization, data, TensorMemType[fields["mem_type"]])
 
 
 def _place(
-    tensor: Tensor, given: Any, size: dict[str, int], groups: dict[str, tuple[Tensor, ...]], alignment: int
+    tensor: Tensor, numbers: Any, size: dict[str, int], groups: dict[str, tuple[Tensor, ...]], alignment: int
 ) -> Place:
-    """Return a tensor's place, checked to be within its pool and at a multiple of the element's size."""
-    pool, offset = (as_size(n, MAX_BYTES) for n in given)
+    """Return a tensor's place, checked to be within its pool and at a multiple of the element's size.
+
+    Parameters
+    ----------
+    numbers
+        The place in the file: the pool's number and the offset.
+    size
+        The sizes of scratch and state, by their names in the header.
+    groups
+        The inputs and outputs of the graph; each is a pool of its own, from number `Pool.IO` on.
+    """
+    pool, offset = (as_size(n, MAX_BYTES) for n in numbers)
     ends = (*groups["inputs"], *groups["outputs"])
     if pool in (Pool.SCRATCH, Pool.STATE):
         room = size["scratch_bytes" if pool == Pool.SCRATCH else "state_bytes"]
@@ -266,8 +285,7 @@ def _step(fields: dict[str, Any], tensors: list[Tensor]) -> Step:
     inputs = [None if n is None else tensors[_index(n, tensors)] for n in fields["inputs"]]
     outputs = [tensors[_index(n, tensors)] for n in fields["outputs"]]
     name = str(fields["name"])
-    given = {key: _given(value) for key, value in fields["params"].items()}
-    params = operation.complete(name, given)
+    params = operation.complete(name, {key: _param_value(value) for key, value in fields["params"].items()})
     operation.verify(Call(name, operation.name, inputs, params, outputs))
     clamp = fields["clamp"]
     if clamp is not None:
@@ -278,7 +296,8 @@ def _step(fields: dict[str, Any], tensors: list[Tensor]) -> Step:
     return Step(operation.name, name, inputs, outputs, params, clamp)
 
 
-def _given(value: Any) -> Any:
+def _param_value(value: Any) -> Any:
+    """Return an operation's parameter from the form that `_param` gives it, if it consists of numbers only."""
     if isinstance(value, dict):
         if value["dtype"] not in _NUMBERS:
             raise ValueError("a parameter that holds no numbers")
@@ -289,6 +308,7 @@ def _given(value: Any) -> Any:
 
 
 def _plan(fields: dict[str, Any]) -> Plan:
+    """Return the plan, which is only reported: nothing is computed from it."""
     rows = tuple(
         PlanRow(str(r["name"]), *(as_size(r[n], MAX_BYTES) for n in ("bytes", "first", "last", "offset")))
         for r in fields["rows"]

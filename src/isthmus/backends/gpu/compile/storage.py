@@ -76,7 +76,17 @@ class OperandStorage:
         return SIZES[self.kind]
 
     def load(self, name: str, index: str, width: int = 1, aligned: bool = False) -> str:
-        """Return an expression for `width` elements from `index` on, in the type that kernels compute with."""
+        """Return an expression for `width` elements from `index` on, in the type that kernels compute with.
+
+        Parameters
+        ----------
+        name
+            The pointer's name in the kernel.
+        index
+            An expression.
+        aligned
+            Whether the elements are known to be aligned to the size of the vector.
+        """
         if self.kind == "f16":
             return f"vload_half({index}, {name})" if width == 1 else f"vload_half{width}(0, {name} + ({index}))"
         if width == 1:
@@ -91,7 +101,7 @@ class OperandStorage:
         return f"(convert_float{wide}({stored}) - {name}_zero) * {name}_scale"
 
     def store(self, name: str, index: str, value: str, width: int = 1, aligned: bool = False) -> str:
-        """Return the statement that stores `width` computed elements from `index` on."""
+        """Return the statement that stores `width` computed elements from `index` on; parameters as for `load`."""
         if self.kind == "f16":
             if width == 1:
                 return f"vstore_half({value}, {index}, {name});"
@@ -101,6 +111,7 @@ class OperandStorage:
         return f"{self._element(name, index, width, aligned)} = {value};"
 
     def _element(self, name: str, index: str, width: int, aligned: bool) -> str:
+        """Return an expression for the stored element or vector, to assign to."""
         if width == 1:
             return f"{name}[{index}]"
         return f"*(global {self.c_type}{width}{'' if aligned else '_u'} *)({name} + ({index}))"

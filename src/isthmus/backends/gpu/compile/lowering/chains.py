@@ -20,8 +20,10 @@ from isthmus.graph.ops.elementwise import FUNCTIONS, NUMBERED, numbered
 from isthmus.prepare.geometry.layout import operand
 from isthmus.prepare.schedule import Step
 
+# Functions that compute a power with a constant exponent faster than `pow`.
 _POWERS = {2.0: "Square", 0.5: "ElementWiseSquareRoot", -0.5: "ElementWiseRsqrt", -1.0: "Reciprocal", 1.0: "Identity"}
 _CONVERSIONS = ("Convert", "Quantize", "Dequantize")
+"""Operations that change only how reals are stored, which loads and stores do anyway."""
 
 
 def function_of(step: Step) -> str:
@@ -30,7 +32,7 @@ def function_of(step: Step) -> str:
 
 
 def limit_links(clamp: tuple[float, float] | None) -> list[Link]:
-    """Return the link of a fused activation."""
+    """Return the link of a fused activation, given its lower and upper limit; none if there is no activation."""
     return [] if clamp is None else [Link("Clamp", (None,), float(clamp[0]), float(clamp[1]))]
 
 
@@ -46,14 +48,15 @@ def links_of(step: Step) -> list[Link] | None:
     elif name not in FUNCTIONS:
         return None
     else:
-        found = _function(step, name)
-        if found is None:
+        link = _function(step, name)
+        if link is None:
             return None
-        links = [found]
+        links = [link]
     return [*links, *limit_links(step.clamp)]
 
 
 def _function(step: Step, name: str) -> Link | None:
+    """Return the link of one of `FUNCTIONS` with its parameters, or None if kernels have no such function of reals."""
     x, limits, params = operand(step), FUNCTIONS[name].traits.limits, step.params
     if limits is not None:
         return Link("Clamp", (x,), *limits)
@@ -68,12 +71,14 @@ def _function(step: Step, name: str) -> Link | None:
             return Link(_POWERS.get(value, "PowerOf"), (x,), value)
     if name == "ElementWiseSoftplus":
         beta, threshold = float(params["beta"]), float(params["threshold"])
+        # Above the threshold the result is x itself; a negative one means that there is none.
         return Link(name, (x,), beta, threshold if threshold >= 0 else inf)
     a, b = (float(params[key]) if params.get(key) is not None else 0.0 for key in ("alpha", "beta"))
     return Link(name, tuple(operand(step, i) for i in range(FUNCTIONS[name].inputs[0])), a, b)
 
 
 def _reals(tensor: Tensor) -> np.ndarray:
+    """Return the real values of a constant, whatever its storage."""
     assert tensor.data is not None
     if tensor.quantization is not None and tensor.dtype.is_fixed_point:
         return tensor.quantization.dequantize(tensor.data)
@@ -88,14 +93,17 @@ def plain(tensor: Tensor | None) -> Tensor | None:
 
 
 def declare(draft: Draft, links: Sequence[Link]) -> None:
-    """Declare the parameters of a chain's functions."""
+    """Declare the parameters of a chain's functions: those of link k are ``c<k>_a`` and ``c<k>_b``."""
     for number, link in enumerate(links):
         text = REALS[link.function]
         draft.floats(**{f"c{number}_{key}": getattr(link, key) for key in ("a", "b") if f"{{{key}}}" in text})
 
 
 def applied(links: Sequence[Link], width: int, load: Callable[[int, int], str]) -> list[str]:
-    """Return the statements that run ``v`` through a chain; `load` returns operand j of link k."""
+    """Return the statements that run ``v``, a vector of `width` floats, through a chain.
+
+    `load` returns an expression for an operand, given the number of its link and its number there.
+    """
     real = "float" if width == 1 else f"float{width}"
     lines = []
     for number, link in enumerate(links):
@@ -112,10 +120,15 @@ def applied(links: Sequence[Link], width: int, load: Callable[[int, int], str]) 
 
 
 class Epilogue:
-    """A chain as a product or convolution applies it; operands are indexed by the result's element or its channel.
+    """What a kernel does with a computed value before it stores it, declared in the kernel's draft.
+
+    It consists of links of the step itself and of the chain behind the step. Operands of links are indexed by the
+    result's element or its channel.
 
     Parameters
     ----------
+    output
+        The step's output. If there is a chain, the result is stored in the chain's output instead.
     before
         Links of the step itself, which come first.
     in_steps
@@ -130,6 +143,7 @@ class Epilogue:
         self.links = (*before, *chain.links)
         self._e = e
         self._classes: dict[tuple[int, int], str] = {}
+        """The `operand_class` of each operand, by the number of its link and its number there."""
         storage = e.storage(self.output)
         scale, zero = 1.0, 0
         if storage.quantized:
@@ -146,7 +160,15 @@ class Epilogue:
                     draft.operand(f"t{number}_{j}", e.at(tensor), e.storage(tensor))
 
     def lines(self, width: int, index: str, channel: str, aligned: bool = False) -> list[str]:
-        """Return statements that run ``v`` through the chain and store it at element `index` of channel `channel`."""
+        """Return statements that run ``v``, a vector of `width` floats, through all links and store it.
+
+        Parameters
+        ----------
+        index, channel
+            Expressions for the result's first element, and for the channel of that.
+        aligned
+            Whether that element is known to be aligned to the size of the vector.
+        """
         wide = "" if width == 1 else str(width)
 
         def load(number: int, j: int) -> str:

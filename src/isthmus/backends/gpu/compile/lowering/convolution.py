@@ -32,7 +32,11 @@ from isthmus.prepare.schedule import Step
 
 
 def filters_of(step: Step) -> tuple[np.ndarray, np.ndarray | None, list[Link]]:
-    """Return the filters and biases for the sums, and the links that turn sums into results."""
+    """Return the filters and biases for the sums, and the links that turn sums into results.
+
+    For a quantized operand these are integers, and the first link multiplies the sums by the scales of operand and
+    filters.
+    """
     x, weights, bias = operand(step, 0), operand(step, 1), step.inputs[2] if len(step.inputs) > 2 else None
     assert weights.data is not None
     biases = None if bias is None else reals_of(bias).reshape(-1)
@@ -64,9 +68,20 @@ def emit_window(
     target: ResultTarget,
     links: list[Link],
 ) -> None:
-    """Emit a convolution with weights [depth, height, width, channels / groups, filters]."""
+    """Emit a convolution as a product of its windows with a matrix of filters.
+
+    Parameters
+    ----------
+    weights
+        The filters, as [depth, height, width, channels / groups, filters].
+    target
+        Where results are written.
+    links
+        What is applied to the sums.
+    """
     groups, filters = window.groups, window.filters // window.groups
     zero, quantized = zero_of(x), x.dtype.is_fixed_point
+    # A window of one pixel is a row of the image, in memory as it is.
     if window.is_product and target.pixels is None:
         left = Left(e.at(x), e.storage(x), window.pixels, window.depth, window.depth, zero=zero)
     else:
@@ -75,17 +90,18 @@ def emit_window(
     matrices = np.moveaxis(weights.reshape(window.depth, groups, filters), 1, 0)
     width = panel_width(e.traits, window.pixels, filters)
     place, stored = e.weights(packed(matrices, width))
-    panels = -(-filters // width) * width
+    padded = -(-filters // width) * width
     right = Right(
         place, stored, filters, width,
         None if biases is None else e.constant(padded_bias(biases, filters, width)),
     )  # fmt: skip
     batches = None
     if groups > 1:
+        # For each group: where its channels, its matrix and its results begin, and its first channel of the result.
         numbers = np.arange(groups)
         batches = np.stack(
             [
-                numbers * (window.channels // groups), numbers * (window.depth * panels), numbers * filters,
+                numbers * (window.channels // groups), numbers * (window.depth * padded), numbers * filters,
                 numbers * filters,
             ],
             axis=1,
@@ -94,6 +110,7 @@ def emit_window(
 
 
 def _is_depth_wise(window: ConvWindow) -> bool:
+    """Return whether every channel has its own filters."""
     return window.groups == window.channels and window.groups > 1
 
 
@@ -110,14 +127,21 @@ def _emit(step: Step, e: KernelEmitter) -> None:
 
 
 def _emit_transposed(step: Step, e: KernelEmitter) -> None:
+    """Emit a transposed convolution as one plain convolution for each phase of its stride.
+
+    Results of one phase are those whose positions leave the same remainder when divided by the stride. They use the
+    same elements of the kernel, and are written every stride-th pixel.
+    """
     x, output = operand(step), step.outputs[0]
     if not output.elements:
         return
     weights, biases, links = filters_of(step)
     groups, channels, filters = int(step.params["group"]), x.dims[-1], output.dims[-1]
     kernel, stride = triple(weights.shape[:-2]), triple(step.params["stride"])
+    # From [kernel, groups * channels of a group, filters of a group] to the order of `emit_window`.
     grouped = weights.reshape(*kernel, groups, channels // groups, filters // groups)
     plain = np.moveaxis(grouped, 3, 4).reshape(*kernel, channels // groups, filters)
+    # Elements from one pixel, row, plane and image of the output to the next.
     _, height, width = triple(output.dims[1:-1])
     pixel, row = filters, width * filters
     plane, batch = height * row, prod(output.dims[1:])
@@ -127,6 +151,7 @@ def _emit_transposed(step: Step, e: KernelEmitter) -> None:
         if all(phase.kernel_index):
             taps = plain[np.ix_(*phase.kernel_index)]
         else:
+            # No element of the kernel reaches these results: they are the bias.
             taps = np.zeros((*phase.window.kernel, channels // groups, filters), np.float32)
         start = phase.first[0] * plane + phase.first[1] * row + phase.first[2] * pixel
         steps = (batch, plane * stride[0], row * stride[1], pixel * stride[2])
@@ -135,6 +160,7 @@ def _emit_transposed(step: Step, e: KernelEmitter) -> None:
 
 
 def _refuses(step: Step) -> str | None:
+    """Return why a convolution cannot be executed, or None; sums of wider integers would not be exact in floats."""
     x, weights, bias = operand(step, 0), operand(step, 1), step.inputs[2] if len(step.inputs) > 2 else None
     unknown = unknown_types(step)
     if unknown is not None:

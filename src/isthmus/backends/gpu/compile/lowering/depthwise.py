@@ -27,7 +27,10 @@ def emit_depth_wise(
     output: Tensor,
     links: Sequence[Link],
 ) -> None:
-    """Emit a convolution with weights [taps, filters], filter f over channel f // multiplier."""
+    """Emit a convolution with weights [taps, filters], filter f over channel f // multiplier.
+
+    `links` are applied to the sums. A work-item computes four channels if each has one filter, else one.
+    """
     multiplier = window.filters // window.channels
     draft, storage = e.draft(), e.storage(x)
     place, stored = e.weights(weights)
@@ -46,6 +49,7 @@ def emit_depth_wise(
         **by_axis("s", window.stride), **by_axis("d", window.dilation), **by_axis("p", window.pad),
     )  # fmt: skip
     tail = Epilogue(e, draft, output, links, x.dtype.is_fixed_point)
+    # Vectors may be read and written as such if those of the image and of the result are aligned.
     ends = (e.at(x), storage), (e.at(tail.output), tail.storage)
     aligned = e.gpu and width > 1 and all(s.kind == "f32" and at.offset % (4 * width) == 0 for at, s in ends)
     body = _body(storage, stored, tail, width, biases is not None, multiplier, window, aligned)
@@ -53,6 +57,7 @@ def emit_depth_wise(
 
 
 def _value(storage: OperandStorage, name: str, index: str, width: int, aligned: bool = False) -> str:
+    """Return an expression for elements of the image; the scale of quantized ones is applied to the sums later."""
     if not storage.quantized:
         return storage.load(name, index, width, aligned)
     if width == 1:
@@ -70,6 +75,17 @@ def _body(
     window: ConvWindow,
     aligned: bool,
 ) -> str:
+    """Return the body of the kernel.
+
+    Parameters
+    ----------
+    storage, stored
+        How the image and the weights are stored.
+    width
+        The number of channels that a work-item computes.
+    aligned
+        Whether vectors of the image and of the result are aligned to their size.
+    """
     real = "float" if width == 1 else f"float{width}"
     channel = "f" if multiplier == 1 else "f / multiplier"
     start = (f"*(global const float{width} *)(bias + f)" if width > 1 else "bias[f]") if biased else f"({real})(0.0f)"

@@ -45,14 +45,15 @@ def unknown_types(step: Step) -> str | None:
 
 
 def emit_links(e: KernelEmitter, links: Sequence[Link], output: Tensor) -> None:
-    """Emit a chain as its own kernel. The first link names all its operands."""
+    """Emit a chain as its own kernel. The first link names all its operands: no value runs into it."""
     draft = e.draft()
     declare(draft, links)
     operands: list[WalkOperand] = []
+    # The kernel's name of each operand, by the number of its link and its number there.
     names: dict[tuple[int, int], str] = {}
     for number, link in enumerate(links):
-        for j, given in enumerate(link.operands):
-            tensor = plain(given)
+        for j, source in enumerate(link.operands):
+            tensor = plain(source)
             if tensor is not None:
                 names[number, j] = f"x{len(operands)}"
                 operands.append(operand_of(e, names[number, j], tensor, broadcast_strides(output.dims, tensor.dims)))
@@ -66,6 +67,7 @@ def emit_links(e: KernelEmitter, links: Sequence[Link], output: Tensor) -> None:
 
 
 def _emit_reals(step: Step, e: KernelEmitter) -> None:
+    """Emit a function of reals, with the chain behind it."""
     links = links_of(step)
     assert links is not None
     output = step.outputs[0]
@@ -75,7 +77,10 @@ def _emit_reals(step: Step, e: KernelEmitter) -> None:
 
 
 def _emit_scalars(step: Step, e: KernelEmitter, text: str, flags: tuple[float, float] = (0.0, 0.0)) -> None:
-    """Emit a function or a comparison of scalars of one type."""
+    """Emit a function or a comparison of scalars of one type.
+
+    `text` is its expression in `functions`, and `flags` are the parameters a and b.
+    """
     output, draft = step.outputs[0], e.draft()
     if "{a}" in text:
         draft.floats(a=flags[0], b=flags[1])
@@ -95,7 +100,10 @@ def _emit_scalars(step: Step, e: KernelEmitter, text: str, flags: tuple[float, f
 
 
 def _emit_bytes(step: Step, e: KernelEmitter, steps: WeightedSum | ByteProduct) -> None:
-    """Emit a sum or product of 8-bit tensors, from stored values to stored values, rounded as on other engines."""
+    """Emit a sum or product of 8-bit tensors, from stored values to stored values, rounded as on other engines.
+
+    `steps` has the integer factors or the scale, and the zero points, that this arithmetic takes.
+    """
     output, draft = step.outputs[0], e.draft()
     least, most = stored_limits(step, output)
     draft.ints(least=least, most=most, zero=quantization_of(output).zero_point)
@@ -134,6 +142,7 @@ def _bytes_of(step: Step) -> WeightedSum | ByteProduct | None:
 
 
 def _emit_function(step: Step, e: KernelEmitter) -> None:
+    """Emit an element-wise function: a comparison, 8-bit arithmetic, a function of reals or one of integers."""
     name, steps = function_of(step), _bytes_of(step)
     if name in TESTS:
         flags = tuple(float(bool(step.params.get(key))) for key in ("detect_negative", "detect_positive"))
@@ -147,6 +156,7 @@ def _emit_function(step: Step, e: KernelEmitter) -> None:
 
 
 def _refuses_function(step: Step) -> str | None:
+    """Return why a function cannot be executed, or None: operands must all be reals, or integers of one type."""
     name, x, output = function_of(step), operand(step), step.outputs[0]
     unknown = unknown_types(step)
     if unknown is not None:
@@ -163,6 +173,7 @@ def _refuses_function(step: Step) -> str | None:
 
 
 def _emit_select(step: Step, e: KernelEmitter) -> None:
+    """Emit a choice between two operands for each element."""
     condition, yes, no = (plain(operand(step, i)) for i in range(3))
     output = step.outputs[0]
     assert condition is not None and yes is not None and no is not None  # noqa: PT018
@@ -177,6 +188,7 @@ def _emit_select(step: Step, e: KernelEmitter) -> None:
     def compute(width: int, loaded: dict[str, str]) -> list[str]:
         return [
             f"{computed} v = {loaded['condition']} ? {loaded['yes']} : {loaded['no']};",
+            # The only link is a clamp, which has no operands to load.
             *applied(links, 1, lambda number, j: ""),
         ]
 

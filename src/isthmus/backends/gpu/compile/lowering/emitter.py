@@ -21,14 +21,17 @@ from isthmus.prepare.schedule import Pool as PlannedPool
 from isthmus.prepare.schedule import Step
 
 CONSTANT_ALIGNMENT = 128
+"""The alignment in bytes of constants in their pool."""
 _OPTIONS = ("-cl-std=CL1.2", "-cl-mad-enable")
 
 
 def _no_work(step: Step, traits: DeviceTraits) -> int:
+    """Return that a step needs no work space."""
     return 0
 
 
 def _nothing(step: Step) -> str | None:
+    """Return that a step is not refused."""
     return None
 
 
@@ -57,7 +60,17 @@ class KernelLowering:
 
 @dataclass(frozen=True)
 class Link:
-    """One function in a chain: `operands` in order, with None for the value that runs through the chain."""
+    """One function in a chain.
+
+    Parameters
+    ----------
+    function
+        Its name in `functions.REALS`.
+    operands
+        Its operands in order, with None for the value that runs through the chain.
+    a, b
+        Its parameters, such as the limits of a clamp; functions without parameters ignore them.
+    """
 
     function: str
     operands: tuple[Tensor | None, ...] = (None,)
@@ -74,7 +87,26 @@ class Chain:
 
 
 class KernelEmitter:
-    """A collector of the launches and constants of a program under construction."""
+    """A collector of the launches and constants of a program under construction.
+
+    Parameters
+    ----------
+    traits, precision
+        The device, and the storage of floats between operations.
+    places
+        The planned places of all tensors that are not constants.
+    inputs
+        The number of inputs of the graph.
+    numerics
+        Whose rounding is followed: "exact", "litert" or "onnxruntime".
+
+    Attributes
+    ----------
+    units
+        The units so far, with their indices; equal source is built once.
+    launches, labels
+        The launches so far, and the label of each step.
+    """
 
     def __init__(
         self,
@@ -95,9 +127,12 @@ class KernelEmitter:
         self._places = dict(places)
         self._inputs = inputs
         self._chunks: list[np.ndarray] = []
+        """The contents of the constants, padded."""
         self._constant_bytes = 0
         self._known: dict[bytes, int] = {}
+        """The offsets of constants, by their contents."""
         self._work = 0
+        """The offset in scratch of the current step's work space."""
 
     @property
     def gpu(self) -> bool:
@@ -105,7 +140,7 @@ class KernelEmitter:
         return self.traits.kind == "gpu"
 
     def draft(self) -> Draft:
-        """Start the source of a new kernel."""
+        """Start the parameters of a new kernel."""
         return Draft()
 
     def begin(self, step: Step, work_offset: int, chain: Chain | None, label: str) -> None:
@@ -136,7 +171,7 @@ class KernelEmitter:
         return FP16 if isinstance(tensor, Fp16Tensor) else FLOAT
 
     def at(self, tensor: Tensor, offset: int = 0, writes: bool = False) -> BufferRef:
-        """Return the location of a tensor from its element `offset` on."""
+        """Return the location of a tensor from its element `offset` on; `writes` if a kernel writes there."""
         size = self.storage(tensor).size
         if tensor.is_static:
             assert tensor.data is not None
@@ -145,6 +180,7 @@ class KernelEmitter:
         where = self._places[tensor]
         start, nbytes = where.offset, (tensor.elements - offset) * size
         if where.pool >= PlannedPool.IO:
+            # Plans number the pools of inputs and then outputs from IO on.
             index = where.pool - PlannedPool.IO
             pool, index = (
                 (KernelPool.INPUT, index) if index < self._inputs else (KernelPool.OUTPUT, index - self._inputs)
@@ -196,7 +232,23 @@ class KernelEmitter:
         local_size: Sequence[int],
         prelude: str = "",
     ) -> None:
-        """Append a launch; the global size is rounded up to whole work-groups, so kernels must check their bounds."""
+        """Append a launch; none if the global size is 0.
+
+        Parameters
+        ----------
+        kernel
+            The kernel's name.
+        draft
+            Its parameters, and the arguments of this launch.
+        body
+            Its statements.
+        global_size
+            The work-items to launch. They are rounded up to whole work-groups, so kernels must check their bounds.
+        local_size
+            The size of a work-group.
+        prelude
+            Functions that the body calls.
+        """
         if not prod(global_size):
             return
         # Built-in functions of OpenCL C cannot be names of kernels.
@@ -204,5 +256,5 @@ class KernelEmitter:
         group = tuple(int(n) for n in local_size)
         unit = Unit(VECTORS + prelude + draft.source(kernel, body, group), _OPTIONS)
         number = self.units.setdefault(unit, len(self.units))
-        whole = tuple(-(-int(n) // each) * each for n, each in zip(global_size, group, strict=True))
-        self.launches.append(Launch(number, kernel, tuple(draft.arguments), whole, group, len(self.labels) - 1))
+        rounded = tuple(-(-int(n) // each) * each for n, each in zip(global_size, group, strict=True))
+        self.launches.append(Launch(number, kernel, tuple(draft.arguments), rounded, group, len(self.labels) - 1))

@@ -16,11 +16,13 @@ from isthmus.prepare.geometry.windows import window_of
 from isthmus.prepare.schedule import Step
 
 _GROUP = 128
+"""Work-items of a work-group on a GPU, which share a row."""
 _ALIGNMENT = 128
+"""The alignment in bytes of what follows the rounded operand in the work space."""
 
 
 def _rows(step: Step) -> int:
-    """Return how many rows have a range of their own."""
+    """Return how many rows have a range of their own: vectors, pixels that no two windows share, or images."""
     x = operand(step)
     if step.op == "FullyConnected":
         return x.elements // operand(step, 1).dims[1]
@@ -30,6 +32,7 @@ def _rows(step: Step) -> int:
 
 
 def _bytes(step: Step) -> int:
+    """Return the bytes of the rounded operand in the work space."""
     return -(-operand(step).elements * 4 // _ALIGNMENT) * _ALIGNMENT
 
 
@@ -68,9 +71,13 @@ def _emit_rounded(e: KernelEmitter, x: Tensor, goal: Tensor, rows: int) -> None:
 
 
 def hybrid(plain: KernelLowering) -> KernelLowering:
-    """Return the lowering of a product that first rounds its left operand if the weights require it."""
+    """Return the lowering of a product that first rounds its left operand if the weights require it.
+
+    `plain` is the lowering of the product itself.
+    """
 
     def inner(step: Step) -> Step:
+        """Return the step with a temporary tensor, which holds the rounded values, as its left operand."""
         x = operand(step)
         rounded = Tensor(x.name, TensorType.NATIVE, DataType.FLOAT_32, x.dims)
         return Step(step.op, step.name, [rounded, *step.inputs[1:]], step.outputs, step.params, step.clamp)

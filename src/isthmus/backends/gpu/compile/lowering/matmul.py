@@ -61,16 +61,19 @@ def factor_links(factors: np.ndarray, output: Tensor, clamp: tuple[float, float]
 
 
 def _channel_factor(factors: np.ndarray) -> Link:
+    """Return the link that multiplies each channel by its factor."""
     values = np.ascontiguousarray(factors, np.float32)
     constant = Tensor("factors", TensorType.STATIC, DataType.FLOAT_32, values.shape, None, values)
     return Link("ElementWiseMultiply", (None, constant))
 
 
 def _bias(step: Step) -> Tensor | None:
+    """Return the bias of a product, or None if it has none."""
     return step.inputs[2] if len(step.inputs) > 2 else None
 
 
 def _sides(step: Step) -> tuple[Matrices, Matrices]:
+    """Return the left and right operand as matrices: which one each batch uses, their sizes and the steps in memory."""
     left, right = operand(step, 0), operand(step, 1)
     if step.op == "FullyConnected":
         units, features = right.dims
@@ -89,6 +92,7 @@ def _sides(step: Step) -> tuple[Matrices, Matrices]:
 
 
 def _aligned(nbytes: int) -> int:
+    """Round a size up to the alignment of the work space."""
     return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
 
 
@@ -104,10 +108,16 @@ def _needs(step: Step, traits: DeviceTraits) -> tuple[int, int]:
 
 
 def _work(step: Step, traits: DeviceTraits) -> int:
+    """Return the bytes of work space of a product."""
     return sum(_needs(step, traits))
 
 
 def _emit(step: Step, e: KernelEmitter) -> None:
+    """Emit a matrix product: launches that pack or transpose operands where needed, and then the product.
+
+    If the left operand is quantized, the sums are of integers as far as possible, and a factor for each column follows.
+    A transposed left operand was converted to reals before, so its scale is not part of that factor.
+    """
     x, y, bias, output = operand(step, 0), operand(step, 1), _bias(step), step.outputs[0]
     if not output.elements:
         return
@@ -152,6 +162,7 @@ def _emit(step: Step, e: KernelEmitter) -> None:
     )  # fmt: skip
     batches = None
     if count > 1:
+        # For each batch: where its left matrix, its right matrix and its result begin, and its first channel.
         batches = np.stack(
             [
                 a.batch * a.elements, b.batch * (b.rows * panels), np.arange(count) * (a.rows * b.columns),
@@ -163,7 +174,10 @@ def _emit(step: Step, e: KernelEmitter) -> None:
 
 
 def whole_biases(bias: Tensor, factors: np.ndarray) -> np.ndarray:
-    """Return a quantized bias in units of the sums: its stored integers, unless its scales differ."""
+    """Return a quantized bias in units of the sums: its stored integers, unless its scales differ.
+
+    `factors` are the values of a unit of the sums, for each channel.
+    """
     assert bias.data is not None
     assert bias.quantization is not None
     numbers = bias.data.reshape(-1).astype(np.float64) + np.array(bias.quantization.offsets, np.float64)
@@ -172,7 +186,10 @@ def whole_biases(bias: Tensor, factors: np.ndarray) -> np.ndarray:
 
 
 def _constant_matrices(y: Tensor, b: Matrices, whole_numbers: bool) -> np.ndarray:
-    """Return a constant right operand as [count, depth, columns]: its reals, or its integers minus the zero point."""
+    """Return a constant right operand as [count, depth, columns]: its reals, or its integers minus the zero point.
+
+    `whole_numbers` tells whether the product is one of integers, which a quantized operand then enters as they are.
+    """
     assert y.data is not None
     values = reals_of(y)
     if whole_numbers and y.dtype.is_fixed_point:
@@ -212,7 +229,7 @@ def _emit_pack(e: KernelEmitter, y: Tensor, b: Matrices, width: int, goal: objec
 
 
 def _emit_turn(e: KernelEmitter, x: Tensor, a: Matrices, goal: object) -> None:
-    """Emit a kernel that writes a transposed left operand row by row, as floats."""
+    """Emit a kernel that writes a transposed left operand row by row, as floats, to `goal`."""
     count = prod(x.dims[:-2])
     draft = e.draft()
     storage = declare_input(e, draft, x)

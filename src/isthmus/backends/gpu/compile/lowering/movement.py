@@ -44,8 +44,9 @@ def as_moved(*operands: WalkOperand) -> tuple[WalkOperand, ...]:
 
 
 def emit_copy(e: KernelEmitter, copy: StridedCopy) -> None:
-    """Emit a copy between two strided walks."""
+    """Emit a copy between two strided layouts."""
     y = operand_of(e, "y", copy.goal, copy.goal_strides, copy.goal_start, writes=True)
+    # The memory of an operand begins at its first byte; a walk that goes backwards begins elsewhere in it.
     backwards = min(copy.source_strides, default=0) < 0
     x = operand_of(e, "x", copy.source, copy.source_strides, 0 if backwards else copy.source_start)
     if backwards:
@@ -60,6 +61,7 @@ def emit_copy(e: KernelEmitter, copy: StridedCopy) -> None:
 
 
 def _emit(step: Step, e: KernelEmitter) -> None:
+    """Emit the copies of a movement; an output that they do not fill is set to 0 first."""
     output = step.outputs[0]
     if leaves_gaps(step) and output.elements:
         _emit_constant(e, output, stored(0.0, output).reshape(1))
@@ -68,7 +70,10 @@ def _emit(step: Step, e: KernelEmitter) -> None:
 
 
 def emit_remap(e: KernelEmitter, goal: Tensor, source: Tensor, remap: Remap) -> None:
-    """Emit a kernel that fills a dense tensor with runs of elements."""
+    """Emit a kernel that fills a dense tensor with runs of elements.
+
+    It looks up where a run begins in the source as the sum of an entry of an outer and one of an inner table.
+    """
     run, tables = remap.run, remap.joined(1 << 16, 2)
     outer, inner = tables if len(tables) == 2 else (np.zeros(1, np.int64), tables[0])
     draft = e.draft()
@@ -89,6 +94,7 @@ def emit_remap(e: KernelEmitter, goal: Tensor, source: Tensor, remap: Remap) -> 
 
 
 def _emit_pad(step: Step, e: KernelEmitter) -> None:
+    """Emit padding with repeated or mirrored elements, or with a constant."""
     x, output = operand(step), step.outputs[0]
     repeated = border_remap(step)
     if not output.elements:
@@ -119,6 +125,7 @@ def _emit_padded(e: KernelEmitter, goal: Tensor, source: Tensor, axes: Sequence[
         "  int rest = row, from = 0, inside = 1, index;",
     ]
     for level, axis in enumerate(reversed(outer)):
+        # d: length of the padded axis, f: elements before, l: elements kept, s: stride in the source.
         numbers = {"d": axis.whole, "f": axis.before, "l": axis.kept, "s": axis.stride}
         draft.ints(**{f"{name}{level}": number for name, number in numbers.items()})
         lines.append(f"  index = rest % d{level} - f{level}; rest /= d{level};")
@@ -132,9 +139,10 @@ def _emit_padded(e: KernelEmitter, goal: Tensor, source: Tensor, axes: Sequence[
 
 
 def _emit_constant(e: KernelEmitter, output: Tensor, content: np.ndarray) -> None:
-    still = Tensor(output.name, output.type.STATIC, output.dtype, content.shape, output.quantization, content)
+    """Emit a copy of constant elements to an output; a single one is repeated."""
+    constant = Tensor(output.name, output.type.STATIC, output.dtype, content.shape, output.quantization, content)
     strides = [0] if content.size == 1 else [1]
-    emit_copy(e, StridedCopy(output, still, [output.elements], [1], strides))
+    emit_copy(e, StridedCopy(output, constant, [output.elements], [1], strides))
 
 
 def _emit_constant_of_shape(step: Step, e: KernelEmitter) -> None:
@@ -143,6 +151,7 @@ def _emit_constant_of_shape(step: Step, e: KernelEmitter) -> None:
 
 
 def _emit_shape(step: Step, e: KernelEmitter) -> None:
+    """Emit the shape of an operand, which is known in advance."""
     if step.outputs[0].elements:
         _emit_constant(e, step.outputs[0], shape_values(step))
 
