@@ -115,6 +115,7 @@ def _is_depth_wise(window: ConvWindow) -> bool:
 
 
 def _emit(step: Step, e: KernelEmitter) -> None:
+    """Emit a plain, grouped or depth-wise convolution."""
     x, output, window = operand(step), step.outputs[0], window_of(step)
     if not output.elements:
         return

@@ -83,6 +83,7 @@ def _sides(step: Step) -> tuple[Matrices, Matrices]:
     batch = np.broadcast_shapes(left.dims[:-2], right.dims[:-2])
     a = Matrices.of(left.dims, bool(step.params.get("transpose_in0")), batch)
     b = Matrices.of(right.dims, bool(step.params.get("transpose_in1")), batch)
+    # If all batches have the same right matrix, the rows of all left ones are one large matrix.
     dense = a.column_step == 1 and np.array_equal(a.batch, np.arange(a.batch.size))
     if dense and a.batch.size > 1 and not b.batch.any():
         one = np.zeros(1, np.int64)
@@ -124,7 +125,8 @@ def _emit(step: Step, e: KernelEmitter) -> None:
     a, b = _sides(step)
     count = a.batch.size
     width = panel_width(e.traits, a.rows, b.columns)
-    panels = -(-b.columns // width) * width
+    padded = -(-b.columns // width) * width
+    # Whether sums are of stored integers; then `factor` is the real value of a unit of the sums.
     whole_numbers = x.dtype.is_fixed_point
     panel_bytes, turned_bytes = _needs(step, e.traits)
     factor: np.ndarray = np.float32(x.quantization.scale if whole_numbers and x.quantization is not None else 1)
@@ -165,7 +167,7 @@ def _emit(step: Step, e: KernelEmitter) -> None:
         # For each batch: where its left matrix, its right matrix and its result begin, and its first channel.
         batches = np.stack(
             [
-                a.batch * a.elements, b.batch * (b.rows * panels), np.arange(count) * (a.rows * b.columns),
+                a.batch * a.elements, b.batch * (b.rows * padded), np.arange(count) * (a.rows * b.columns),
                 np.zeros(count, np.int64),
             ],
             axis=1,
@@ -242,6 +244,7 @@ def _emit_turn(e: KernelEmitter, x: Tensor, a: Matrices, goal: object) -> None:
 
 
 def _refuses(step: Step) -> str | None:
+    """Return why a product cannot be executed, or None; there is one factor for each column of the result."""
     x, y, bias, output = operand(step, 0), operand(step, 1), _bias(step), step.outputs[0]
     unknown = unknown_types(step)
     if unknown is not None:

@@ -17,6 +17,7 @@ from isthmus.prepare.geometry.layout import operand
 from isthmus.prepare.schedule import Step
 
 _GROUP = 128
+"""Work-items of a work-group on a GPU, which share a set."""
 _PASSES: dict[str, tuple[list[tuple[str, str, str]], str]] = {
     # For each pass: the initial s, how an element u updates s, and the final value (p0, p1). Then the result for u.
     "softmax": (
@@ -40,7 +41,19 @@ _PASSES: dict[str, tuple[list[tuple[str, str, str]], str]] = {
 def _emit_sets(
     step: Step, e: KernelEmitter, variant: str, shape: tuple[int, int, int, int], parameter: float, affine: bool
 ) -> None:
-    """Emit the normalisation of [outer, rows, groups, run]; `parameter` is the beta of the variant."""
+    """Emit the normalisation of each set of elements.
+
+    Parameters
+    ----------
+    variant
+        The key of its passes in `_PASSES`.
+    shape
+        The elements as [outer, rows, groups, run].
+    parameter
+        The value that the passes call beta: softmax's factor, or what keeps a norm from dividing by 0.
+    affine
+        Whether operands 1 and 2 are factors and offsets for each channel of the results.
+    """
     x, output = operand(step), step.outputs[0]
     if not x.elements:
         return
@@ -49,12 +62,13 @@ def _emit_sets(
     storage = declare_input(e, draft, x)
     draft.ints(outer=outer, rows=rows, groups=groups, run=run)
     draft.floats(beta=parameter, count=float(rows * run))
-    factors = []
+    # Names of the factors and offsets in the kernel, and how they are stored.
+    weights = []
     for name, index in (("gamma", 1), ("offset", 2)):
         tensor = plain(step.inputs[index]) if affine and len(step.inputs) > index else None
         if tensor is not None:
             draft.operand(name, e.at(tensor), e.storage(tensor))
-            factors.append((name, e.storage(tensor)))
+            weights.append((name, e.storage(tensor)))
     tail = Epilogue(e, draft, output, limit_links(step.clamp))
     passes, result = _PASSES[variant]
     load = f"float u = {storage.load('x', 'base + r * groups * run + c')};"
@@ -66,6 +80,7 @@ def _emit_sets(
         lines += [f"  local float parts[{_GROUP}];", "  int lane = get_local_id(0);"]
 
     def over_set(body: list[str]) -> list[str]:
+        """Return a loop over the elements u of the set, of which a work-item of a GPU takes every 128th."""
         if e.gpu:
             return [
                 f"  for (int j = lane; j < rows * run; j += {_GROUP}) {{",
@@ -88,6 +103,7 @@ def _emit_sets(
         lines.append(f"  float s = {start};")
         lines += over_set([more])
         if e.gpu:
+            # The work-items add up their values of s in a tree, or take the largest.
             joined = "fmax(parts[lane], parts[lane + n])" if "fmax(s," in more else "parts[lane] + parts[lane + n]"
             lines += [
                 "  parts[lane] = s;",
@@ -102,8 +118,8 @@ def _emit_sets(
         lines.append(f"  p{number} = {end};")
         lines.append("  }")
     body = [f"float v = {result};", "int channel = g * run + c;"]
-    for name, kept in factors:
-        body.append(f"v = v {'*' if name == 'gamma' else '+'} {kept.load(name, 'channel')};")
+    for name, stored in weights:
+        body.append(f"v = v {'*' if name == 'gamma' else '+'} {stored.load(name, 'channel')};")
     lines += over_set([*body, *tail.lines(1, "base + r * groups * run + c", "channel")])
     e.launch(
         "normalize", draft, "\n".join(lines), (outer * groups * (_GROUP if e.gpu else 1),), (_GROUP if e.gpu else 1,)
@@ -111,6 +127,7 @@ def _emit_sets(
 
 
 def _emit_softmax(step: Step, e: KernelEmitter, variant: str) -> None:
+    """Emit a softmax or log-softmax along one axis; elements of the axes behind it are groups of a run of 1."""
     x = operand(step)
     axis = x.rank - 1 if step.params["axis"] is None else int(step.params["axis"]) % max(x.rank, 1)
     outer, length, inner = prod(x.dims[:axis]), prod(x.dims[axis : axis + 1]), prod(x.dims[axis + 1 :])
@@ -127,6 +144,7 @@ def _span(step: Step) -> tuple[list[int], int, int]:
 
 
 def _emit_axes(step: Step, e: KernelEmitter, variant: str) -> None:
+    """Emit a norm over adjacent axes; elements of the axes behind them are groups of a run of 1."""
     x, (_, first, last) = operand(step), _span(step)
     outer, length, inner = prod(x.dims[:first]), prod(x.dims[first : last + 1]), prod(x.dims[last + 1 :])
     shape = (outer, 1, 1, length) if inner == 1 else (outer, length, inner, 1)
@@ -134,6 +152,7 @@ def _emit_axes(step: Step, e: KernelEmitter, variant: str) -> None:
 
 
 def _emit_instance(step: Step, e: KernelEmitter) -> None:
+    """Emit an instance norm over the region that it names: the channels of a pixel, all elements, or one channel."""
     x, params = operand(step), step.params
     variant = "rms" if params["mode"] == RMS else "moments" if params["normalize_variance"] else "mean"
     batch, spatial, channels = x.dims[0], prod(x.dims[1:-1]), x.dims[-1]
@@ -144,12 +163,14 @@ def _emit_instance(step: Step, e: KernelEmitter) -> None:
 
 
 def _emit_group(step: Step, e: KernelEmitter) -> None:
+    """Emit a norm over each group of channels of an image."""
     x, groups = operand(step), int(step.params["group"])
     shape = (x.dims[0], prod(x.dims[1:-1]), groups, x.dims[-1] // groups)
     _emit_sets(step, e, "moments", shape, float(step.params["epsilon"]), True)
 
 
 def _emit_lrn(step: Step, e: KernelEmitter) -> None:
+    """Emit a local response norm: each element divided by a power of the squares of the channels around it."""
     x, output, params = operand(step), step.outputs[0], step.params
     if not x.elements:
         return
@@ -174,6 +195,7 @@ def _emit_lrn(step: Step, e: KernelEmitter) -> None:
 
 
 def _refuses(step: Step) -> str | None:
+    """Return why a norm cannot be executed, or None; only constant factors and offsets are converted to floats."""
     unknown = unknown_types(step)
     if unknown is not None:
         return unknown
@@ -188,9 +210,9 @@ def _refuses(step: Step) -> str | None:
 
 def _refuses_axes(step: Step) -> str | None:
     """Return why a norm's axes are not supported: they must be adjacent, and the last ones if there are weights."""
-    unlike, x = _refuses(step), operand(step)
-    if unlike is not None:
-        return unlike
+    reason, x = _refuses(step), operand(step)
+    if reason is not None:
+        return reason
     axes, first, last = _span(step)
     if any(x.dims[a] != 1 and a not in axes for a in range(first, last + 1)):
         return f"the axes {axes} of {x.describe()} must be neighbours"

@@ -13,12 +13,14 @@ from isthmus.prepare.geometry.layout import operand
 from isthmus.prepare.geometry.windows import POOLS, pool_window
 from isthmus.prepare.schedule import Step
 
+# For each kind of pooling: the initial v, how an element u of the window updates v, and the final v.
 _START = {"max": "-INFINITY", "avg": "0.0f", "l2": "0.0f"}
 _MORE = {"max": "v = u > v || u != u ? u : v;", "avg": "v += u;", "l2": "v += u * u;"}
 _END = {"max": "", "avg": "v = v / count;", "l2": "v = sqrt(v / count);"}
 
 
 def _emit(step: Step, e: KernelEmitter, name: str) -> None:
+    """Emit pooling of a kind; a window that covers all of an image is a reduction of its pixels."""
     x, output = operand(step), step.outputs[0]
     if not output.elements:
         return
@@ -65,12 +67,14 @@ def _emit(step: Step, e: KernelEmitter, name: str) -> None:
 
 
 def _more(name: str, width: int) -> str:
+    """Return the statement that updates v; for vectors, comparisons must be in parentheses of their own."""
     if name == "max" and width > 1:
         return "v = (u > v) || (u != u) ? u : v;"
     return _MORE[name]
 
 
 def _refuses(step: Step) -> str | None:
+    """Return why pooling cannot be executed, or None: elements must be reals."""
     unknown = unknown_types(step)
     if unknown is None and not (is_real(operand(step)) and is_real(step.outputs[0])):
         return f"windows of {operand(step).describe()} are not supported"
@@ -78,6 +82,7 @@ def _refuses(step: Step) -> str | None:
 
 
 def _pool(name: str) -> KernelLowering:
+    """Return the lowering of a kind of pooling: "max", "avg" or "l2"."""
     return KernelLowering(lambda step, e: _emit(step, e, name), refuses=_refuses, takes_chain=True)
 
 

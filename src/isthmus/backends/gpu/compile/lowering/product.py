@@ -30,6 +30,10 @@ class Left:
 
     Parameters
     ----------
+    place, storage
+        Its memory, and how elements are stored.
+    rows, depth
+        The number of rows, and of elements of a row, which is the length of a sum.
     zero
         The value that is subtracted from stored elements of a quantized operand; their scale is applied later.
     row_step
@@ -49,7 +53,13 @@ class Left:
 
 @dataclass(frozen=True)
 class Right:
-    """The packed right operand: `columns` real columns in panels of `width`."""
+    """The packed right operand: `columns` columns without padding, in panels of `width`.
+
+    Parameters
+    ----------
+    bias
+        A bias for each column, padded like the columns; it is added to the sums.
+    """
 
     place: BufferRef
     storage: OperandStorage
@@ -61,6 +71,8 @@ class Right:
 @dataclass(frozen=True)
 class ResultTarget:
     """The destination of results: element ``start + m * row_step + n``, or every few pixels of an image.
+
+    Here m is the row and n the column of a result.
 
     Parameters
     ----------
@@ -75,7 +87,7 @@ class ResultTarget:
 
 
 def panel_width(traits: DeviceTraits, rows: int, columns: int) -> int:
-    """Return the number of columns of a panel."""
+    """Return the number of columns of a panel for a product of this many rows and columns, with padding."""
     return product_tile(traits, rows, columns, 1).panel
 
 
@@ -136,11 +148,12 @@ def emit_product(
     if target.pixels is not None:
         draft.ints(**dict(zip(("y_batch", "y_plane", "y_row", "y_pixel"), target.pixels, strict=True)))
     tail = Epilogue(e, draft, target.output, before, in_steps)
-    whole = _is_whole(left, right, target, tail, batches) and e.at(tail.output).offset % (4 * tail.storage.size) == 0
+    aligned = _is_aligned(left, right, target, tail, batches)
+    aligned = aligned and e.at(tail.output).offset % (4 * tail.storage.size) == 0
     if tile.cpu:
         body = cpu_body(tile, left, right, target, tail, batches is not None)
     else:
-        body = (thin_body if tile.thin else gpu_body)(tile, left, right, target, tail, batches is not None, whole)
+        body = (thin_body if tile.thin else gpu_body)(tile, left, right, target, tail, batches is not None, aligned)
     e.launch(
         "product",
         draft,
@@ -150,9 +163,10 @@ def emit_product(
     )
 
 
-def _is_whole(left: Left, right: Right, target: ResultTarget, tail: Epilogue, batches: np.ndarray | None) -> bool:
+def _is_aligned(left: Left, right: Right, target: ResultTarget, tail: Epilogue, batches: np.ndarray | None) -> bool:
     """Return whether vectors of four elements of every operand are aligned, given that pools are."""
     window = left.window
+    # All distances in elements between the vectors of an operand.
     steps = [left.row_step] if window is None else [window.channels, window.channels // window.groups]
     steps += [right.columns, target.row_step, target.start, *(target.pixels or ())]
     steps += [] if batches is None else np.asarray(batches).reshape(-1).tolist()
@@ -162,10 +176,15 @@ def _is_whole(left: Left, right: Right, target: ResultTarget, tail: Epilogue, ba
 
 
 _WIDE = {(a, b) for a in ("f32", "f16") for b in ("f32", "f16")}
+"""The kinds of left operand and result that are read and written as vectors."""
 
 
 def declare_window(draft: Draft, w: ConvWindow) -> None:
-    """Declare the parameters of a window."""
+    """Declare the parameters of a window.
+
+    C is the number of channels of a group. D, H and W follow what they measure: the image, O the output, K the kernel,
+    and in lower case s the stride, d the dilation, p the padding.
+    """
     draft.ints(
         C=w.channels // w.groups, channels=w.channels, **by_axis("", w.size), **by_axis("O", w.out),
         **by_axis("K", w.kernel), **by_axis("s", w.stride), **by_axis("d", w.dilation), **by_axis("p", w.pad),

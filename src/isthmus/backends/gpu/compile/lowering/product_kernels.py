@@ -3,6 +3,11 @@
 On a GPU a work-group computes a tile through local memory, and each work-item a square of it in registers. If there are
 too few tiles to fill the device, the work-items of a group share the depth of a thin tile and add their sums at the
 end. On a CPU each work-item computes a small tile alone, because local memory and barriers only cost time there.
+
+In the kernels, x is the left operand with M rows, w the packed right one with N columns, K the length of a sum, and NP
+the number of columns with padding. Parameters that all bodies have: `left`, `right` and `target` are the operands and
+the destination of results, `tail` is what happens to a sum before it is stored, `batched` tells whether there is a
+table of batches, and `aligned` whether vectors of four elements are aligned to their size.
 """
 
 from __future__ import annotations
@@ -20,7 +25,11 @@ _PAD = 4
 
 
 def _rows(left: Left, rows: str, count: int) -> list[str]:
-    """Return statements that compute where each of `count` rows begins in the left operand; `rows` gives row r."""
+    """Return statements that compute where each of `count` rows begins in the left operand.
+
+    `rows` is a format for the number of row r. Rows behind the last are replaced by the last. For windows, x, y and z
+    are the position of the first element, which may be outside the image.
+    """
     lines = []
     for r in range(count):
         lines.append(f"  int m{r} = min({rows.format(r=r)}, M - 1);")
@@ -48,7 +57,10 @@ def _depth_width(left: Left) -> int:
 
 
 def _load(left: Left, r: int, k: str, width: int, aligned: bool, tap: str) -> str:
-    """Return an expression for `width` elements of row r from element k on, with zeros outside the operand."""
+    """Return an expression for `width` elements of row r from element k on, with zeros outside the operand.
+
+    `tap` names the entry of the table of taps for element k: its position in the window, and its offset in memory.
+    """
     wide = _suffix(width)
     if left.window is None:
         return f"({k} < K ? {_left_value(left, f'at{r} + {k}', width, aligned)} : (float{wide})(0.0f))"
@@ -57,6 +69,7 @@ def _load(left: Left, r: int, k: str, width: int, aligned: bool, tap: str) -> st
 
 
 def _left_value(left: Left, index: str, width: int, aligned: bool) -> str:
+    """Return an expression for elements of the left operand; the scale of quantized ones is applied to sums later."""
     if not left.storage.quantized:
         return left.storage.load("x", index, width, aligned)
     if width == 1:
@@ -65,7 +78,11 @@ def _left_value(left: Left, index: str, width: int, aligned: bool) -> str:
 
 
 def _slice_memory(tile: ClTile, threads: int) -> list[str]:
-    """Declare local memory for all slices: two buffers per operand each. It also holds their sums at the end."""
+    """Declare local memory for all slices: two buffers per operand each. It also holds their sums at the end.
+
+    `threads` is the number of work-items of a slice. ``As`` and ``Bs`` are the buffers of the left and right operand,
+    and ``t`` is the number of the work-item in its slice.
+    """
     bm, bn, bk = tile.rows, tile.columns, tile.depth
     if tile.slices == 1:
         return [
@@ -109,11 +126,18 @@ def _slice_sums(tile: ClTile, threads: int) -> list[str]:
 
 
 def gpu_body(
-    tile: ClTile, left: Left, right: Right, target: ResultTarget, tail: Epilogue, batched: bool, whole: bool
+    tile: ClTile, left: Left, right: Right, target: ResultTarget, tail: Epilogue, batched: bool, aligned: bool
 ) -> str:
+    """Return the body of a kernel whose work-groups compute tiles through local memory.
+
+    The depth is processed in parts of `bk` elements. While a part is multiplied, the next one is fetched into
+    registers, and then stored in the other of two buffers. Each slice of a work-group takes every n-th part.
+    """
+    # A work-group's tile is bm x bn, a work-item's part of it tm x tn.
     bm, bn, bk, tm, tn = tile.rows, tile.columns, tile.depth, tile.item_rows, tile.item_columns
     slices, threads = tile.slices, tile.group[0] // tile.slices
     width = _depth_width(left)
+    # Loads of each work-item for a part of the left (a) and right (b) operand, and work-items for a row of it.
     a_loads, b_loads = bm * bk // width // threads, bk * bn // 4 // threads
     a_per_row, b_per_row = bk // width, bn // 4
     lines = [
@@ -129,6 +153,8 @@ def gpu_body(
     vector = "float4" if width == 4 else "float"
     lines += [f"  {vector} la{i};" for i in range(a_loads)]
     lines += [f"  float4 lb{i};" for i in range(b_loads)]
+    # A work-item's part consists of blocks of up to 4 x 4, `rows` by `columns` of them, spread over the tile so that
+    # work-items read adjacent vectors of local memory.
     rows, columns = tm // 4 or 1, tn // 4 or 1
     rw, cw = min(tm, 4), min(tn, 4)
     lines += [
@@ -141,25 +167,27 @@ def gpu_body(
     ]
 
     def fetch(k: str) -> list[str]:
-        found = [f"int4 tap = taps[min({k} + ka, K - 1)];"] if left.window is not None else []
-        found += [f"la{i} = {_load(left, i, f'({k} + ka)', width, whole, 'tap')};" for i in range(a_loads)]
+        """Return statements that load the part from element k on into registers."""
+        loads = [f"int4 tap = taps[min({k} + ka, K - 1)];"] if left.window is not None else []
+        loads += [f"la{i} = {_load(left, i, f'({k} + ka)', width, aligned, 'tap')};" for i in range(a_loads)]
         for i in range(b_loads):
             row = f"({k} + rb + {i * (threads // b_per_row)})"
             value = right.storage.load("w", f"{row} * NP + n_tile + nb", 4, right.storage.kind == "f32")
-            found.append(f"lb{i} = {row} < K && n_tile + nb < NP ? {value} : (float4)(0.0f);")
-        return found
+            loads.append(f"lb{i} = {row} < K && n_tile + nb < NP ? {value} : (float4)(0.0f);")
+        return loads
 
     def keep(buffer: str) -> list[str]:
-        kept = []
+        """Return statements that store the loaded part in a buffer of local memory, the left operand transposed."""
+        stores = []
         for i in range(a_loads):
             row = f"ra + {i * (threads // a_per_row)}"
             if width == 4:
-                kept += [f"As[{buffer}][ka + {j}][{row}] = la{i}.s{j};" for j in range(4)]
+                stores += [f"As[{buffer}][ka + {j}][{row}] = la{i}.s{j};" for j in range(4)]
             else:
-                kept.append(f"As[{buffer}][ka][{row}] = la{i};")
+                stores.append(f"As[{buffer}][ka][{row}] = la{i};")
         for i in range(b_loads):
-            kept.append(f"*(local float4 *)&Bs[{buffer}][rb + {i * (threads // b_per_row)}][nb] = lb{i};")
-        return kept
+            stores.append(f"*(local float4 *)&Bs[{buffer}][rb + {i * (threads // b_per_row)}][nb] = lb{i};")
+        return stores
 
     first = f"(slice * {bk})" if slices > 1 else "0"
     lines += ["  {", *(f"    {line}" for line in fetch(first)), "  }"]
@@ -209,27 +237,29 @@ def gpu_body(
         f"      for (int g = 0; g < {columns}; ++g) {{",
         f"        const int n = n_tile + g * {bn // columns} + tx * {cw};",
     ]
-    lines += _store(right, tail, batched, whole, cw, [f"acc[i][g * {cw} + {j}]" for j in range(cw)], "        ")
+    lines += _store(right, tail, batched, aligned, cw, [f"acc[i][g * {cw} + {j}]" for j in range(cw)], "        ")
     lines += ["      }", "    }", "  }"]
     return "\n".join(lines)
 
 
 def _store(
-    right: Right, tail: Epilogue, batched: bool, whole: bool, count: int, values: list[str], indent: str
+    right: Right, tail: Epilogue, batched: bool, aligned: bool, count: int, values: list[str], indent: str
 ) -> list[str]:
-    """Return statements that finish and store `count` adjacent sums from column n on."""
+    """Return statements that finish and store `count` adjacent sums from column n on.
+
+    `values` are expressions for the sums. Four are stored as a vector, unless some are behind the last column.
+    """
     bias = "z * NP + n" if batched else "n"
     lines = []
-    scalar_values = values
     if count == 4:
         lines += ["if (n + 4 <= N) {", f"  float4 v = (float4)({', '.join(values)});"]
         if right.bias is not None:
             lines.append(f"  v += *(global const float4 *)(bias + {bias});")
-        lines += [f"  {line}" for line in tail.lines(4, "y_at + n", "channel + n", whole)]
+        lines += [f"  {line}" for line in tail.lines(4, "y_at + n", "channel + n", aligned)]
         lines.append("} else {")
     else:
         lines.append("{")
-    for j, value in enumerate(scalar_values):
+    for j, value in enumerate(values):
         lines.append(f"  if (n + {j} < N) {{ float v = {value};")
         if right.bias is not None:
             lines.append(f"    v += bias[{bias} + {j}];")
@@ -240,9 +270,12 @@ def _store(
 
 
 def thin_body(
-    tile: ClTile, left: Left, right: Right, target: ResultTarget, tail: Epilogue, batched: bool, whole: bool
+    tile: ClTile, left: Left, right: Right, target: ResultTarget, tail: Epilogue, batched: bool, aligned: bool
 ) -> str:
-    """Return the body of a kernel whose work-items share the depth of each sum."""
+    """Return the body of a kernel whose work-items share the depth of each sum.
+
+    A work-item (lane, slice) adds up every n-th element of the sums of one column; then the slices are added.
+    """
     height, lanes, slices = tile.rows, tile.columns, tile.slices
     width = _depth_width(left)
     lines = [
@@ -262,7 +295,7 @@ def thin_body(
         lines.append(f"    const float b{j} = {right.storage.load('w', f'(k + {j}) * NP + column')};")
     vector = "float4" if width == 4 else "float"
     for r in range(height):
-        lines.append(f"    const {vector} v{r} = {_load(left, r, 'k', width, whole, 'tap')};")
+        lines.append(f"    const {vector} v{r} = {_load(left, r, 'k', width, aligned, 'tap')};")
         if width == 1:
             lines.append(f"    a{r} = fma(v{r}, b0, a{r});")
         else:
@@ -286,7 +319,7 @@ def thin_body(
 
 
 def cpu_body(tile: ClTile, left: Left, right: Right, target: ResultTarget, tail: Epilogue, batched: bool) -> str:
-    """Return the body of a kernel whose work-items compute whole tiles."""
+    """Return the body of a kernel whose work-items compute whole tiles, in variables that stay in registers."""
     height, columns, vector = tile.rows, tile.columns, f"float{CPU_WIDTH}"
     width = _depth_width(left)
     sums = [(r, j) for r in range(height) for j in range(columns // CPU_WIDTH)]

@@ -43,8 +43,11 @@ from isthmus.prepare.geometry.recurrent import (
 from isthmus.prepare.schedule import Step
 
 _WIDTH = 8
+"""Units of a vector on a CPU, to whole numbers of which gates are padded."""
 _LANES, _SLICES = 32, 8
+"""The shape of a work-group on a GPU: adjacent units, and work-items that share the sums of one."""
 _ALIGNMENT = 128
+"""The alignment in bytes of parts of the work space."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,9 @@ class VectorizedLayer(RecurrentLayer):
         return self.gates * self.padded
 
     def places(self) -> dict[str, int]:
-        """Return the offsets in the work space; "end" is its size."""
+        """Return the offsets in the work space: the input's share of all gates, an LSTM's cell (a GRU's update gate),
+        and a GRU's hidden state after its reset; "end" is the size.
+        """
         cell = self.batch * self.padded * 4
         return offsets(
             {"input_gates": self.steps * self.batch * self.columns * 4, "cell": cell, "held": cell}, _ALIGNMENT
@@ -70,11 +75,12 @@ class VectorizedLayer(RecurrentLayer):
 
 
 def _layer(step: Step) -> VectorizedLayer:
+    """Return the sizes of a recurrent step."""
     return VectorizedLayer(**asdict(recurrent_layer(step)))
 
 
 def _emit_inputs(step: Step, e: KernelEmitter, layer: VectorizedLayer) -> BufferRef:
-    """Emit the input's share of all gates, for all steps."""
+    """Emit the input's share of all gates, for all steps of the sequence; return where it is."""
     x, rows = operand(step, 0), layer.steps * layer.batch
     width = panel_width(e.traits, rows, layer.columns)
     place, storage = e.weights(packed(input_weights(step, layer.padded)[None], width))
@@ -88,7 +94,26 @@ def _emit_inputs(step: Step, e: KernelEmitter, layer: VectorizedLayer) -> Buffer
 
 
 class _Steps:
-    """A writer of the launches of all steps: what they have in common, and where each begins."""
+    """A writer of the launches of all steps of the sequence: what they have in common, and where each begins.
+
+    Parameters
+    ----------
+    step, layer
+        The step of the schedule, which is a layer, and its sizes.
+    inputs
+        The input's share of all gates.
+    initial
+        The number of the operand that is the initial hidden state; zeros if it is absent.
+
+    Attributes
+    ----------
+    out, storage
+        The sequence of hidden states, and how it is stored.
+    width, real
+        Units that statements compute at a time, and the type of such a vector.
+    initial
+        The location and storage of the initial hidden state.
+    """
 
     def __init__(self, step: Step, e: KernelEmitter, layer: VectorizedLayer, inputs: BufferRef, initial: int) -> None:
         self.step, self.e, self.layer, self.inputs = step, e, layer, inputs
@@ -121,7 +146,14 @@ class _Steps:
 
     def draft(self, number: int, weights: BufferRef, stored: OperandStorage) -> tuple[Draft, OperandStorage]:
         """Start a kernel with what every launch has: input gates, previous hidden state, weights [units, gates *
-        padded].
+        padded]. Return it with the storage of the previous hidden state.
+
+        Parameters
+        ----------
+        number
+            The number of the step in the order of computation.
+        weights, stored
+            The location and storage of the weights.
         """
         layer, time = self.layer, self.time(number)
         row = layer.batch * layer.columns
@@ -130,8 +162,8 @@ class _Steps:
         draft.memory("gates", part, "float")
         place, storage = self.initial
         if number:
-            before = self.time(number - 1) * layer.batch * layer.units
-            place, storage = self.e.at(self.out, before), self.storage
+            previous = self.time(number - 1) * layer.batch * layer.units
+            place, storage = self.e.at(self.out, previous), self.storage
         draft.memory("h", place, storage.c_type)
         draft.memory("w", weights, stored.c_type)
         draft.ints(units=layer.units, padded=layer.padded, columns=layer.columns, batch=layer.batch)
@@ -147,8 +179,18 @@ class _Steps:
         gates: int,
         after: list[str],
     ) -> None:
-        """Emit sums of `gates` gates over the elements of `source`, then `after` for units from ``u`` on of batch
-        ``b``.
+        """Emit a kernel that adds up products of weights with a state, and computes new states from the sums.
+
+        Parameters
+        ----------
+        source, storage
+            The kernel's name of the state, and how it is stored.
+        stored
+            How the weights are stored.
+        gates
+            The number of gates; ``s0``, ``s1`` and so on are their sums.
+        after
+            Statements for the units from ``u`` on of batch element ``b``, which use these sums.
         """
         e, layer = self.e, self.layer
         width = gates * layer.padded
@@ -182,6 +224,7 @@ class _Steps:
         wide = f"float{_WIDTH}"
 
         def step(k: str, sums: str) -> list[str]:
+            """Return statements that add the products of element k to the sums whose names begin with `sums`."""
             products = (
                 f"{sums}{n} = a * {stored.load('panel', f'(({k}) * {gates} + {g}) * {_WIDTH}', _WIDTH)} + {sums}{n};"
                 for g, n in enumerate(names)
@@ -228,11 +271,16 @@ def _recurrent(e: KernelEmitter, matrix: np.ndarray) -> np.ndarray:
 
 
 def _gate(text: str) -> str:
+    """Return the sigmoid of an expression."""
     return f"(1.0f / (1.0f + exp(-({text}))))"
 
 
 def _outputs(e: KernelEmitter, draft: Draft, steps: _Steps, number: int, last: Tensor | None, name: str) -> list[str]:
-    """Declare the destination of a step's hidden state; return the statements that store ``h_new`` of a unit."""
+    """Declare the destination of a step's hidden state; return the statements that store ``h_new`` of a unit.
+
+    `last` is the tensor for the hidden state of the last step, if the layer has such an output, and `name` is its name
+    in the kernel.
+    """
     layer = steps.layer
     place = e.at(steps.out, steps.time(number) * layer.batch * layer.units, writes=True)
     draft.memory("out", place, steps.storage.c_type)
@@ -245,6 +293,11 @@ def _outputs(e: KernelEmitter, draft: Draft, steps: _Steps, number: int, last: T
 
 
 def _emit_lstm(step: Step, e: KernelEmitter) -> None:
+    """Emit an LSTM with one launch for each step of the sequence.
+
+    Operands are numbered as QNN's Lstm: recurrent weights are 4 to 6 and 17, the initial hidden state is 10, the
+    initial cell 11, and the weights from the cell to the gates (peepholes) are 18 to 20.
+    """
     layer = _layer(step)
     inputs = _emit_inputs(step, e, layer)
     recurrent = gate_matrix(step, (4, 5, 6, 17)[: layer.gates], layer.padded)
@@ -256,6 +309,7 @@ def _emit_lstm(step: Step, e: KernelEmitter) -> None:
     last_cell, last = (step.outputs[i] if i < len(step.outputs) else None for i in (1, 2))
     for number in range(layer.steps):
         draft, storage = steps.draft(number, weights, stored)
+        # The cell before this step: the layer's operand for the first one, then work space.
         first = optional(step, 11)
         if number:
             old, kept = e.work(cell_at, cell_bytes), FLOAT
@@ -289,6 +343,12 @@ def _emit_lstm(step: Step, e: KernelEmitter) -> None:
 
 
 def _emit_gru(step: Step, e: KernelEmitter) -> None:
+    """Emit a GRU. Its reset gate applies to the previous hidden state, or to the product with it (linear).
+
+    The latter takes one launch for each step of the sequence. The former takes two, because the product needs all units
+    of the hidden state after the reset. Operands are numbered as QNN's Gru: recurrent weights are 4 to 6, the new
+    gate's recurrent bias is 12, and the initial hidden state is 13.
+    """
     layer = _layer(step)
     linear, padded = bool(step.params["linear_before_reset"]), layer.padded
     steps = _Steps(step, e, layer, _emit_inputs(step, e, layer), 13)
@@ -333,10 +393,12 @@ def _emit_gru(step: Step, e: KernelEmitter) -> None:
 
 
 def _work(step: Step, traits: DeviceTraits) -> int:
+    """Return the bytes of work space, which are the same on every device."""
     return _layer(step).places()["end"]
 
 
 def _refuses(step: Step) -> str | None:
+    """Return why a recurrent layer cannot be executed, or None."""
     if step.op == "Lstm" and optional(step, 22) is not None:
         return "a projection in[22] is not supported"
     return unknown_types(step) or refuses_recurrent(step)

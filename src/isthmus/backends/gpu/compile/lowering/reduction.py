@@ -18,6 +18,7 @@ from isthmus.prepare.geometry.layout import operand
 from isthmus.prepare.geometry.reduction import REDUCTIONS, Reduction, around, reduction
 from isthmus.prepare.schedule import Step
 
+# The initial v of a reduction, and how an element u updates it; comparisons keep a NaN.
 START = {"sum": "0", "prod": "1", "max": "-INFINITY", "min": "INFINITY"}
 MORE = {
     "sum": "{v} = {v} + {u};",
@@ -32,11 +33,13 @@ _INTEGER_START = {
     ("max", "u16"): "0", ("min", "u16"): "USHRT_MAX", ("max", "u64"): "0", ("min", "u64"): "ULONG_MAX",
 }  # fmt: skip
 _LANES, _SLICES = 16, 16
+"""The shape of a work-group for columns on a GPU: adjacent columns, and work-items that share one."""
 _ROW_GROUP = 128
+"""Work-items of a work-group on a GPU, which share a row."""
 
 
 def declare_input(e: KernelEmitter, draft: Draft, x: Tensor) -> OperandStorage:
-    """Declare an operand ``x``, with its scale and zero point if it is quantized."""
+    """Declare an operand ``x``, with its scale and zero point if it is quantized; return how it is stored."""
     storage = e.storage(x)
     scale, zero = 1.0, 0
     if storage.quantized:
@@ -47,6 +50,7 @@ def declare_input(e: KernelEmitter, draft: Draft, x: Tensor) -> OperandStorage:
 
 
 def _start(function: str, storage: OperandStorage) -> str:
+    """Return the initial value of a reduction; integers have no infinity, so theirs depends on their type."""
     return START[function] if storage.real else _INTEGER_START.get((function, storage.kind), START[function])
 
 
@@ -61,7 +65,17 @@ def emit_columns(
     links: Sequence[Link],
     factor: float = 1.0,
 ) -> None:
-    """Emit a reduction of the middle axis of [outer, length, inner]."""
+    """Emit a reduction of the middle axis of [outer, length, inner].
+
+    Parameters
+    ----------
+    function
+        "sum", "prod", "max" or "min".
+    links
+        What is applied to each result.
+    factor
+        What each result is multiplied by before that, such as one over the length for a mean.
+    """
     draft = e.draft()
     storage = declare_input(e, draft, x)
     draft.ints(outer=outer, length=length, inner=inner)
@@ -91,6 +105,7 @@ def emit_columns(
         ]
         e.launch("columns", draft, "\n".join(lines), (-(-inner // _LANES) * _LANES, outer * _SLICES), (_LANES, _SLICES))
         return
+    # On a CPU a work-item reduces 64 columns: vectors of 8 first, then what is left one by one.
     lines = ["  int o = get_global_id(0), i = get_global_id(1) * 64, last = min(i + 64, inner);"]
     for width in (8, 1) if storage.real else (1,):
         real = computed if width == 1 else f"{computed}{width}"
@@ -121,7 +136,7 @@ def emit_rows(
     links: Sequence[Link],
     factor: float = 1.0,
 ) -> None:
-    """Emit a reduction of each of `rows` rows of `length` elements."""
+    """Emit a reduction of each of `rows` rows of `length` elements; parameters as for `emit_columns`."""
     draft = e.draft()
     storage = declare_input(e, draft, x)
     draft.ints(rows=rows, length=length)
@@ -167,21 +182,23 @@ def emit_rows(
 
 
 def _emit_walk(
-    e: KernelEmitter, x: Tensor, output: Tensor, function: str, found: Reduction, links: Sequence[Link], factor: float
+    e: KernelEmitter, x: Tensor, output: Tensor, function: str, axes: Reduction, links: Sequence[Link], factor: float
 ) -> None:
     """Emit a reduction of axes that alternate with kept ones; each work-item computes one result."""
     draft = e.draft()
     storage = declare_input(e, draft, x)
-    inner = [(found.run, 1)]
-    kept, gone = (found.kept, inner + found.reduced) if found.reduces_run else (inner + found.kept, found.reduced)
-    draft.ints(count=output.elements, length=found.count)
+    # Sizes and strides of the axes that are kept and of those that are reduced, innermost first.
+    inner = [(axes.run, 1)]
+    kept, reduced = (axes.kept, inner + axes.reduced) if axes.reduces_run else (inner + axes.kept, axes.reduced)
+    draft.ints(count=output.elements, length=axes.count)
     draft.floats(factor=factor)
     tail = Epilogue(e, draft, output, links)
     computed = storage.computed
 
-    def taken_apart(name: str, number: str, axes: list[tuple[int, int]]) -> list[str]:
+    def taken_apart(name: str, number: str, sizes: list[tuple[int, int]]) -> list[str]:
+        """Return statements that split a number into indices of axes and add up their strides in variable `name`."""
         lines = [f"int rest_{name} = {number}, {name} = 0;"]
-        for level, (size, stride) in enumerate(axes):
+        for level, (size, stride) in enumerate(sizes):
             draft.ints(**{f"{name}_d{level}": size, f"{name}_s{level}": stride})
             lines.append(f"{name} += rest_{name} % {name}_d{level} * {name}_s{level}; rest_{name} /= {name}_d{level};")
         return lines
@@ -192,7 +209,7 @@ def _emit_walk(
         *(f"  {line}" for line in taken_apart("base", "item", kept)),
         f"  {computed} v = {_start(function, storage)};",
         "  for (int k = 0; k < length; ++k) {",
-        *(f"    {line}" for line in taken_apart("at", "k", gone)),
+        *(f"    {line}" for line in taken_apart("at", "k", reduced)),
         f"    {computed} u = {storage.load('x', 'base + at')};",
         f"    {MORE[function].format(v='v', u='u')}",
         "  }",
@@ -203,26 +220,30 @@ def _emit_walk(
 
 
 def _emit_reduce(step: Step, e: KernelEmitter, name: str) -> None:
+    """Emit a reduction as rows or columns if its axes are adjacent, else as a walk; a mean is a sum with a factor."""
     x, output = operand(step), step.outputs[0]
     if not output.elements:
         return
     function = "sum" if name == "mean" else name
-    found, links = reduction(step), limit_links(step.clamp)
-    factor = 1.0 / found.count if name == "mean" and found.count else 1.0
-    if not found.count or not x.elements:
+    axes, links = reduction(step), limit_links(step.clamp)
+    factor = 1.0 / axes.count if name == "mean" and axes.count else 1.0
+    if not axes.count or not x.elements:
+        # The reduction of no elements is the initial value; the mean of none is NaN.
         emit_rows(e, x, output, function, output.elements, 0, links, float("nan") if name == "mean" else 1.0)
-    elif found.reduces_run and not found.reduced:
-        emit_rows(e, x, output, function, output.elements, found.run, links, factor)
-    elif not found.reduced:
+    elif axes.reduces_run and not axes.reduced:
+        emit_rows(e, x, output, function, output.elements, axes.run, links, factor)
+    elif not axes.reduced:
+        # Only axes of one element are reduced.
         emit_rows(e, x, output, function, output.elements, 1, links, factor)
-    elif not found.reduces_run and len(found.reduced) == 1:
-        outer = prod(size for size, _ in found.kept)
-        emit_columns(e, x, output, function, outer, found.runs, found.run, links, factor)
+    elif not axes.reduces_run and len(axes.reduced) == 1:
+        outer = prod(size for size, _ in axes.kept)
+        emit_columns(e, x, output, function, outer, axes.runs, axes.run, links, factor)
     else:
-        _emit_walk(e, x, output, function, found, links, factor)
+        _emit_walk(e, x, output, function, axes, links, factor)
 
 
 def _refuses_reduce(step: Step, name: str) -> str | None:
+    """Return why a reduction cannot be executed, or None: of reals all, of integers those with an integer result."""
     x, output = operand(step), step.outputs[0]
     unknown = unknown_types(step)
     if unknown is not None:
@@ -235,6 +256,7 @@ def _refuses_reduce(step: Step, name: str) -> str | None:
 
 
 def _emit_running_sum(step: Step, e: KernelEmitter) -> None:
+    """Emit the running sums along an axis; a work-item adds up one row of it."""
     x, output = operand(step), step.outputs[0]
     if not x.elements:
         return
@@ -266,6 +288,7 @@ def _refuses_running_sum(step: Step) -> str | None:
 
 
 def _reduce(name: str) -> KernelLowering:
+    """Return the lowering of a reduction: "sum", "prod", "max", "min" or "mean"."""
     return KernelLowering(lambda step, e: _emit_reduce(step, e, name), refuses=lambda step: _refuses_reduce(step, name))
 
 

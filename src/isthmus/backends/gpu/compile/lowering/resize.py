@@ -24,9 +24,11 @@ from isthmus.prepare.geometry.resize import (
 from isthmus.prepare.schedule import Step
 
 _ALIGNMENT = 128
+"""The alignment in bytes of the halves of the work space."""
 
 
 def _emit(step: Step, e: KernelEmitter) -> None:
+    """Emit resizing: to the nearest pixel as a movement, bilinear in one kernel, anything else one axis at a time."""
     if not step.outputs[0].elements:
         return
     if is_nearest(step):
@@ -36,6 +38,7 @@ def _emit(step: Step, e: KernelEmitter) -> None:
 
 
 def _emit_bilinear(step: Step, e: KernelEmitter) -> None:
+    """Emit bilinear resizing; tables give two rows and two columns for each pixel, and the weight of the second."""
     x, output, draft = operand(step), step.outputs[0], e.draft()
     batch, height, width, channels = x.dims
     storage = declare_input(e, draft, x)
@@ -84,9 +87,10 @@ def _emit_axes(step: Step, e: KernelEmitter) -> None:
         draft.memory("places", e.constant(axis.places.astype(np.int32)), "int")
         draft.memory("weights", e.constant(axis.weights), "float")
         draft.ints(size=axis.size, count=axis.count, inner=axis.inner, taps=axis.taps, items=axis.elements)
-        kept, e.chain = e.chain, e.chain if last else None
+        # Only the last pass applies the chain and the activation.
+        chain, e.chain = e.chain, e.chain if last else None
         tail = Epilogue(e, draft, goal, limit_links(step.clamp) if last else [])
-        e.chain = kept
+        e.chain = chain
         lines = [
             "  int item = get_global_id(0);",
             "  if (item >= items) return;",
@@ -101,10 +105,12 @@ def _emit_axes(step: Step, e: KernelEmitter) -> None:
 
 
 def _work(step: Step, traits: DeviceTraits) -> int:
+    """Return the bytes of work space for intermediate results, which are the same on every device."""
     return work_bytes(step, _ALIGNMENT)
 
 
 def _refuses(step: Step) -> str | None:
+    """Return why resizing cannot be executed, or None: only reals are interpolated, and other elements moved."""
     x, output = operand(step), step.outputs[0]
     unknown = unknown_types(step)
     if unknown is not None or not output.elements:

@@ -20,6 +20,7 @@ from isthmus.prepare.geometry.movement import StridedCopy
 from isthmus.prepare.schedule import Step
 
 _INDICES = (DataType.INT_32, DataType.UINT_32, DataType.INT_64)
+"""The types that indices may have."""
 _BOUNDED = """
 int bounded(long index, int size, int from_end)
 {
@@ -27,13 +28,16 @@ int bounded(long index, int size, int from_end)
   return index < 0 ? 0 : (index >= size ? size - 1 : (int)index);
 }
 """
+"""The function that limits an index to an axis, in OpenCL C; `from_end` lets negative ones count from the end."""
 
 
 def _no_index(tensor: Tensor) -> str | None:
+    """Return why a tensor cannot hold indices, or None."""
     return None if tensor.dtype in _INDICES else f"indices {tensor.describe()} must be 32-bit integers or INT_64"
 
 
 def _moved(e: KernelEmitter, draft: Draft, output: Tensor, x: Tensor) -> tuple[WalkOperand, WalkOperand]:
+    """Declare a result ``y`` and an operand ``x`` whose elements are copied; return both."""
     y, source = as_moved(operand_of(e, "y", output, [1], writes=True), operand_of(e, "x", x, [1]))
     for each in (y, source):
         draft.operand(each.name, each.place, each.storage, each.scale, each.zero)
@@ -41,17 +45,20 @@ def _moved(e: KernelEmitter, draft: Draft, output: Tensor, x: Tensor) -> tuple[W
 
 
 def _indices(e: KernelEmitter, draft: Draft, step: Step, tensor: Tensor) -> None:
+    """Declare a tensor of indices, and whether negative ones count from the end."""
     draft.memory("indices", e.at(tensor), e.storage(tensor).c_type)
     draft.ints(from_end=int(step.params["from_end"]))
 
 
 def _launch(e: KernelEmitter, kernel: str, draft: Draft, lines: Sequence[str], items: int) -> None:
+    """Emit a kernel of this many work-items, numbered ``item`` in its statements."""
     draft.ints(items=items)
     head = ["  int item = get_global_id(0);", "  if (item >= items) return;"]
     e.launch(kernel, draft, "\n".join([*head, *lines]), (items,), (128,), _BOUNDED)
 
 
 def _emit_gather(step: Step, e: KernelEmitter) -> None:
+    """Emit a gather along an axis: each index selects all elements of the axes behind it."""
     x, indices, output = operand(step), operand(step, 1), step.outputs[0]
     if not output.elements:
         return
@@ -69,7 +76,9 @@ def _emit_gather(step: Step, e: KernelEmitter) -> None:
 
 
 def _apart(draft: Draft, dims: Sequence[int], strides: Sequence[int]) -> list[str]:
-    """Return statements that compute ``at``, the sum of the item's indices times strides."""
+    """Return statements that split the item's number into indices of `dims`, and compute ``at``, the sum of these times
+    strides.
+    """
     lines = ["  int rest = item, at = 0;"]
     for level, (size, stride) in enumerate(zip(reversed(dims), reversed(strides), strict=True)):
         draft.ints(**{f"d{level}": size, f"s{level}": stride})
@@ -78,10 +87,12 @@ def _apart(draft: Draft, dims: Sequence[int], strides: Sequence[int]) -> list[st
 
 
 def _element_strides(x: Tensor, axis: int) -> list[int]:
+    """Return the strides of a tensor, but 0 for the axis along which indices select."""
     return [0 if i == axis else s for i, s in enumerate(dense_strides(x.dims))]
 
 
 def _emit_gather_elements(step: Step, e: KernelEmitter) -> None:
+    """Emit a gather with an index for each element: it replaces the element's own index along an axis."""
     x, indices, output = operand(step), operand(step, 1), step.outputs[0]
     if not output.elements:
         return
@@ -98,7 +109,10 @@ def _emit_gather_elements(step: Step, e: KernelEmitter) -> None:
 
 
 def _tuple_lines(draft: Draft, sizes: Sequence[int], strides: Sequence[int]) -> list[str]:
-    """Return statements that add the offset of index tuple number ``k`` to ``at``."""
+    """Return statements that add the offset of index tuple number ``k`` to ``at``.
+
+    A tuple has an index for each of the axes that have these sizes and strides.
+    """
     lines = []
     for level, (size, stride) in enumerate(zip(sizes, strides, strict=True)):
         draft.ints(**{f"n{level}": size, f"t{level}": stride})
@@ -107,6 +121,7 @@ def _tuple_lines(draft: Draft, sizes: Sequence[int], strides: Sequence[int]) -> 
 
 
 def _emit_gather_nd(step: Step, e: KernelEmitter) -> None:
+    """Emit a gather by tuples of indices, each of which selects all elements of the axes behind its own."""
     x, indices, output = operand(step), operand(step, 1), step.outputs[0]
     if not output.elements:
         return
@@ -151,11 +166,12 @@ def _emit_scatter(step: Step, e: KernelEmitter) -> None:
         return
     axis = int(step.params["axis"]) % x.rank
     draft.ints(size=x.dims[axis], step=dense_strides(x.dims)[axis], length=indices.dims[axis])
+    # A work-item writes all updates along the axis, in order. Strides are those of the data and of the indices.
     others = [d for i, d in enumerate(indices.dims) if i != axis]
     walks = [[s for i, s in enumerate(dense_strides(t.dims)) if i != axis] for t in (x, indices)]
     lines = ["  int rest = item, base = 0, from = 0;"]
-    for level, (size, one, two) in enumerate(zip(reversed(others), *map(reversed, walks), strict=True)):
-        draft.ints(**{f"d{level}": size, f"s{level}": one, f"i{level}": two})
+    for level, (size, stride, index_stride) in enumerate(zip(reversed(others), *map(reversed, walks), strict=True)):
+        draft.ints(**{f"d{level}": size, f"s{level}": stride, f"i{level}": index_stride})
         lines.append(f"  base += rest % d{level} * s{level}; from += rest % d{level} * i{level}; rest /= d{level};")
     draft.ints(index_step=dense_strides(indices.dims)[axis])
     lines += [
@@ -169,6 +185,7 @@ def _emit_scatter(step: Step, e: KernelEmitter) -> None:
 
 
 def _emit_one_hot(step: Step, e: KernelEmitter) -> None:
+    """Emit a new axis whose element at the index is the value "on", and all others are "off"."""
     indices, output, draft = operand(step), step.outputs[0], e.draft()
     if not output.elements:
         return
@@ -190,11 +207,13 @@ def _emit_one_hot(step: Step, e: KernelEmitter) -> None:
 
 
 def _better(name: str, real: bool) -> str:
+    """Return the condition on which an element u replaces the best one so far; a NaN is better than any real."""
     sign = ">" if name == "max" else "<"
     return f"u {sign} best || (u != u && best == best)" if real else f"u {sign} best"
 
 
 def _emit_argument(step: Step, e: KernelEmitter, name: str) -> None:
+    """Emit the index of the first largest or smallest element along an axis ("max" or "min")."""
     x, output, draft = operand(step), step.outputs[0], e.draft()
     if not output.elements:
         return
@@ -218,7 +237,10 @@ def _emit_argument(step: Step, e: KernelEmitter, name: str) -> None:
 
 
 def _emit_top_k(step: Step, e: KernelEmitter) -> None:
-    """Emit a top-k: each result is the best element after the previous one; of equal elements the first comes first."""
+    """Emit a top-k: each result is the best element after the previous one; of equal elements the first comes first.
+
+    In the kernel, u is an element, b the previous result, and best the best element so far.
+    """
     x, (values, places), draft = operand(step), step.outputs, e.draft()
     if not values.elements:
         return
@@ -228,10 +250,10 @@ def _emit_top_k(step: Step, e: KernelEmitter) -> None:
     name = "max" if step.params["largest"] else "min"
     real, computed = source.storage.real, source.storage.computed
     sign = ">" if name == "max" else "<"
-    # NaN counts as the largest.
+    # Expressions for "u beats b", and with the two exchanged for "b beats u". NaN counts as the largest.
     after = f"(u != u ? {'b == b' if name == 'max' else '0'} : (b != b ? {'0' if name == 'max' else '1'} : u {sign} b))"
     beats = after if real else f"u {sign} b"
-    fixed = (
+    is_beaten = (
         beats.replace("u", "\0").replace("b", "u").replace("\0", "b")
         if not real
         else (
@@ -247,7 +269,7 @@ def _emit_top_k(step: Step, e: KernelEmitter) -> None:
         "    for (int i = 0; i < length; ++i) {",
         f"      {computed} u = {source.storage.load('x', 'item * length + i')};",
         # An element is not yet taken if the last taken one beats it, or is equal to it and comes before it.
-        f"      int worse = {fixed}, equal = !worse && !({beats});",
+        f"      int worse = {is_beaten}, equal = !worse && !({beats});",
         "      if (last >= 0 && !(worse || (equal && i > last))) continue;",
         f"      if (found >= 0) {{ {computed} kept = b; b = best; int better = {beats}; b = kept;",
         "        if (!better) continue; }",
@@ -263,6 +285,7 @@ def _emit_top_k(step: Step, e: KernelEmitter) -> None:
 
 
 def _emit_reverse_sequence(step: Step, e: KernelEmitter) -> None:
+    """Emit the reversal of the first elements along the time axis, whose number each batch element has for itself."""
     x, lengths, output, draft = operand(step), operand(step, 1), step.outputs[0], e.draft()
     if not x.elements:
         return
@@ -283,16 +306,19 @@ def _emit_reverse_sequence(step: Step, e: KernelEmitter) -> None:
 
 
 def _data_alone(step: Step) -> str | None:
+    """Return why the first operand cannot be moved to the first result, or None; indices are of another type."""
     return refuses_movement(Step(step.op, step.name, [operand(step)], step.outputs[:1], step.params, step.clamp))
 
 
 def _refuses_gather(step: Step) -> str | None:
+    """Return why a gather cannot be executed, or None: no index can be limited to an axis without elements."""
     if step.outputs[0].elements and not operand(step).elements:
         return f"{operand(step).describe()} has nothing to pick from"
     return unknown_types(step) or _data_alone(step) or _no_index(operand(step, 1))
 
 
 def _refuses_scatter(step: Step) -> str | None:
+    """Return why a scatter cannot be executed, or None."""
     x, updates = operand(step), operand(step, 2)
     if step.params["reduction"] != NONE:
         return "only a scatter that replaces elements is supported"
@@ -301,6 +327,7 @@ def _refuses_scatter(step: Step) -> str | None:
 
 
 def _refuses_order(step: Step) -> str | None:
+    """Return why a selection by order cannot be executed, or None; its last result holds indices."""
     if step.clamp is not None:
         return "a choice by order takes no fused activation"
     if step.outputs[0].elements and not operand(step).elements:

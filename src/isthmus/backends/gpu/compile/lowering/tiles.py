@@ -67,26 +67,35 @@ class ClTile:
 
 
 def product_tile(traits: DeviceTraits, rows: int, columns: int, batches: int, depth: int = 0) -> ClTile:
-    """Return the tile for a product with this many rows and columns."""
+    """Return the tile for a product with this many rows and columns, in this many batches.
+
+    `depth` is the length of a sum; it matters only for thin tiles, whose work-items share it.
+    """
     if traits.kind == "cpu":
         return _cpu_tile(rows, columns)
     panel = max(-(-columns // 4), 1) * 4
 
     def groups(tile: GpuTile) -> int:
+        """Return the number of work-groups with this tile."""
         return -(-rows // tile.rows) * -(-columns // tile.columns) * batches
 
+    # Tiles whose work-groups keep at least half of the device busy.
     fitting = [tile for tile in GPU_TILES if groups(tile) * 2 >= traits.compute_units]
     if fitting:
         # Work-groups run in rounds, as many at a time as the device has compute units.
         best = min(fitting, key=lambda t: -(-groups(t) // traits.compute_units) * t.rows * t.columns / t.speed)
         return ClTile(False, best.rows, best.columns, best.item_rows, best.item_columns, best.depth, best.slices, panel)
+    # Too few results for that: a thin tile of one or two rows.
     height = 1 if rows == 1 else 2
     return ClTile(False, height, 32, height, 1, 0, 8 if depth < 256 else 16, panel)
 
 
 @dataclass(frozen=True)
 class GpuTile:
-    """A tile of a GPU's work-group, and its speed per element relative to the fastest, as measured on an H200."""
+    """A tile of a GPU's work-group, and its speed per element relative to the fastest, as measured on an H200.
+
+    The other fields are those of `ClTile`.
+    """
 
     rows: int
     columns: int
@@ -112,7 +121,11 @@ def _cpu_tile(rows: int, columns: int) -> ClTile:
 
 
 def batch_lines(batched: bool) -> list[str]:
-    """Return statements that locate the operands and the results of a batch."""
+    """Return statements that locate the operands and the results of a batch.
+
+    An entry of the table is the first element of the left operand, of the right one and of the result, and the first
+    channel.
+    """
     if not batched:
         return ["  const int y_first = y_start, channel = 0;"]
     return [

@@ -14,13 +14,24 @@ from isthmus.graph import Tensor
 from isthmus.prepare.geometry.layout import collapse, dense_strides
 
 _GROUP = 128
+"""Work-items of a work-group on a GPU."""
 _CPU_RUN = 2048
 """Elements that a work-item on a CPU processes."""
 
 
 @dataclass(frozen=True)
 class WalkOperand:
-    """Memory that a walk reads or writes; strides are in elements, one for each dimension of the walk."""
+    """Memory that a walk reads or writes.
+
+    Parameters
+    ----------
+    name
+        Its name in the kernel.
+    strides
+        Strides in elements, one for each dimension of the walk.
+    scale, zero
+        The scale and zero point of a quantized tensor.
+    """
 
     name: str
     place: BufferRef
@@ -64,10 +75,18 @@ def emit_walk(
     draft: Draft | None = None,
     widest: int | None = None,
 ) -> None:
-    """Emit a walk.
+    """Emit a walk: a kernel that computes each element of a result from the operands' elements at the same index.
+
+    The walk is seen as rows along its innermost dimension. A work-item computes a run of a row, or several short rows.
 
     Parameters
     ----------
+    kernel
+        The kernel's name.
+    dims
+        The dimensions of the walk.
+    result, operands
+        What it writes and what it reads.
     compute
         A function of a vector width and the loaded operands by name; it returns the statements that compute ``v``.
     draft
@@ -79,8 +98,10 @@ def emit_walk(
         return
     draft = draft or e.draft()
     everything = [result, *operands]
+    # Adjacent dimensions become one where the strides of all operands allow it.
     sizes, strides = collapse(dims, [o.strides for o in everything])
     inner, outer = sizes[-1], sizes[:-1]
+    # The strides along a row; vectors are possible if they are 1, or 0 for an operand that is repeated.
     steps = [s[-1] for s in strides]
     vectors = steps[0] == 1 and all(step in (0, 1) for step in steps[1:])
     width = _width(e, inner, everything, strides, vectors, widest)
@@ -143,6 +164,7 @@ def _width(
     vectors: bool,
     widest: int | None,
 ) -> int:
+    """Return the number of elements to compute at a time: 1, or a vector that is no longer than a row (`inner`)."""
     if not vectors:
         return 1
     # CPU drivers do not handle vectors above 32 bytes well.
@@ -175,6 +197,17 @@ def _body(
     width: int,
     aligned: bool,
 ) -> list[str]:
+    """Return the statements that load operands at index i of a row, compute ``v`` and store it.
+
+    Parameters
+    ----------
+    everything, steps
+        The result and the operands, and their strides along a row.
+    vectors
+        Whether these strides are 0 or 1; otherwise they are parameters of the kernel.
+    width, aligned
+        The number of elements at a time, and whether vectors are aligned to their size.
+    """
     lines, loaded = [], {}
     wide = "" if width == 1 else str(width)
     for o, step in list(zip(everything, steps, strict=True))[1:]:
