@@ -196,6 +196,8 @@ class GpuBinding(BindingBase):
         self._timed_within(limit, lambda ordered, limits: (ordered.run_within(limits), ()))
 
     def execute_timed(self, limit: ExecutionDeadline | None = None) -> Sequence[OperationTime]:
+        """Execute within a deadline, if there is one, and return the device's time for each kernel launch."""
+
         def run() -> Sequence[OperationTime]:
             if limit is not None:
                 limit.check(self._what)
@@ -238,6 +240,7 @@ class GpuBinding(BindingBase):
 
         def run() -> ClEvent:
             assert self._commands is not None
+            # The host must copy or map such memory when the execution has ended, and nothing here waits for that.
             if self._raw or self._shared:
                 which = f"tensor '{self._raw}' of {self._what}" if self._raw else self._what
                 rule = "its memory is the host's, which would have to wait"

@@ -83,6 +83,7 @@ class OpenClBuffer(Buffer):
 
     def _release(self) -> None:
         self._owned.close()
+        # A context that was closed meanwhile releases its queue when the last buffer has left.
         self.context.leave(self)
 
 
@@ -163,6 +164,7 @@ class OpenCl(MemoryResource):
     kind = KIND
 
     def fulfil(self, request: AllocationRequest) -> Buffer:
+        """Allocate what is requested, in a context: memory of the device, or host memory that it works in."""
         nbytes = as_int(request.nbytes, "OpenCL buffer")
         what = f"OpenCL buffer of {nbytes} bytes"
         if not isinstance(request, _OpenClRequest):

@@ -89,6 +89,7 @@ class GpuBackend(BackendDriver):
             return self._opencl
 
     def get_property(self, option: IntEnum) -> Any:
+        """Return the OpenCL context, queue or device as a pyopencl object, for the client's own commands."""
         try:
             import pyopencl
         except ImportError:
@@ -155,6 +156,7 @@ class GpuContext(ContextDriver):
         return not self.repository.is_valid
 
     def set_config(self, option: IntEnum, value: Any) -> Change:
+        """Set the folder for built kernels, or whether they are built again; the result can undo it."""
         before, was_valid = self.repository, self.repository.is_valid
         if option is GpuContextOption.KERNEL_REPO_DIR:
             self.repository = _repository(value)
@@ -179,6 +181,7 @@ class GpuContext(ContextDriver):
             self._graphs = [known for known in self._graphs if known.graph is not graph]
 
     def register(self, descriptors: Sequence[MemDescriptor]) -> Sequence[GpuRegistration]:
+        """Register all buffers or none; if the context follows the client, it first moves to their OpenCL context."""
         with self.moving:
             if self.config.follow_client:
                 # First complete what an interrupt may have left of an earlier move.
@@ -254,6 +257,7 @@ class GpuContext(ContextDriver):
         return gpu_binary.to_bytes([graph.program for graph in list(self._graphs)])
 
     def restore(self, binary: Source) -> Sequence[GpuGraphDriver]:
+        """Create all graphs of a context binary, finalized, or none."""
         with self.moving:
             self.opencl.check("context binary")
             programs = gpu_binary.programs(binary, traits(self.opencl.device))

@@ -141,6 +141,7 @@ class GpuGraphDriver(GraphDriver):
         return self.program.schedule.plan
 
     def finalize(self) -> None:
+        """Prepare the graph if it is not prepared, and load it on the device."""
         context = self.context
         with context.moving:
             context.opencl.check(self.what)
@@ -215,6 +216,7 @@ class GpuGraphDriver(GraphDriver):
         return self.counts.stats()
 
     def close(self) -> None:
+        """Release everything on the device, once an execution in progress has ended or was given up."""
         # An execution that waits for the device must not block this call for ever.
         for binding in list(self.counts.bindings):
             if isinstance(binding, GpuBinding):

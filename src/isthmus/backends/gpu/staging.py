@@ -110,8 +110,8 @@ class Stage:
             return HostSide((HostPart(0, self.nbytes, self.shared.address),))
         if isinstance(window.buffer, PinnedBuffer):
             return HostSide((HostPart(0, self.nbytes, window.address),))
-        found = self._pinned_where_it_is(window.address) if self.nbytes >= PIN_BYTES else None
-        return self._copied() if found is None else found
+        pinned = self._pinned_where_it_is(window.address) if self.nbytes >= PIN_BYTES else None
+        return self._copied() if pinned is None else pinned
 
     def _copied(self) -> HostSide:
         """Return memory for a copy of the whole tensor."""

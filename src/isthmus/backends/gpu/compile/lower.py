@@ -111,6 +111,7 @@ class KernelEngine(EngineModel):
         return refusal(step)
 
     def store(self, work: Work) -> None:
+        """Choose which tensors are stored as fp16, and replace them in all steps."""
         if self.precision is FloatStorage.FP16:
             store_as_fp16(work, choose(work).fp16)
 

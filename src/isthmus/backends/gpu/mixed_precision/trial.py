@@ -49,6 +49,7 @@ class PrecisionTrial:
     """The largest magnitude of each float end, which errors are fractions of."""
 
     def __post_init__(self) -> None:
+        # Ends of integers, and those with an infinite value, have no error that could be compared.
         for tensor in self.ends:
             largest = np.abs(self.values[tensor].astype(np.float64)).max(initial=0)
             if tensor.dtype.is_float and np.isfinite(largest):

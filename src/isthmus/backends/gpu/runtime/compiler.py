@@ -42,6 +42,7 @@ _FUTEX_WAIT, _FUTEX_WAKE = 0 | 128, 1 | 128
 
 
 def _pointer(builder: Any, address: Any) -> Any:
+    """Return an address as a pointer to a 64-bit word, in LLVM's code."""
     return builder.inttoptr(address, _I64.as_pointer())
 
 

@@ -43,6 +43,7 @@ def handle_of(source: Any, kind: str, what: str, code: Code, gone: Code | None =
     known = platforms()
     if kinds_of(handle) - {kind} or handle in known or any(_is_device(handle, platform) for platform in known):
         raise QnnError(gone or code, what, f"{handle:#x} is an object of OpenCL, but no {kind}")
+    # A driver's platform and objects begin with the same address.
     word = _first_word(handle)
     if word is None or word not in {_first_word(platform) for platform in known}:
         raise QnnError(gone or code, what, f"{handle:#x} is not an object of OpenCL, or was released")
@@ -63,6 +64,7 @@ def _index(source: Any) -> int:
 
 
 def _is_device(handle: int, platform: int) -> bool:
+    """Return whether a handle is that of a platform's device."""
     try:
         return handle in device_handles(platform)
     except QnnError:

@@ -114,7 +114,8 @@ def build_each(
     waiting, programs, problems = deque(enumerate(sources)), dict[int, Owned](), list[BaseException]()
 
     def work() -> None:
-        # Until nothing is waiting, which `popleft` reports by an IndexError.
+        """Build programs until none is waiting or one does not build; every builder thread runs this."""
+        # `popleft` reports by an IndexError that none is waiting.
         with suppress(IndexError):
             while not problems:
                 number, (source, options) = waiting.popleft()
@@ -176,6 +177,7 @@ def kernel(program: Owned, name: str, what: str) -> Owned:
 
 
 def _options(options: Sequence[str]) -> bytes:
+    """Return the options of OpenCL's compiler as it takes them."""
     return " ".join(options).encode()
 
 

@@ -172,6 +172,7 @@ class Epilogue:
         wide = "" if width == 1 else str(width)
 
         def load(number: int, j: int) -> str:
+            """Return an expression for operand j of a link, by its class."""
             tensor = self.links[number].operands[j]
             assert tensor is not None
             name, storage = f"t{number}_{j}", self._e.storage(tensor)

@@ -197,6 +197,7 @@ def _emit_select(step: Step, e: KernelEmitter) -> None:
 
 
 def _refuses_select(step: Step) -> str | None:
+    """Return why a choice cannot be executed, or None: both operands are reals, or plain elements of one type."""
     yes, no, output = operand(step, 1), operand(step, 2), step.outputs[0]
     if is_real(output) != is_real(yes) or (not is_real(yes) and (yes.dtype is not no.dtype or step.clamp is not None)):
         return f"a choice between {yes.describe()} and {no.describe()} is not supported"
@@ -230,6 +231,7 @@ def _as_stored(o: WalkOperand) -> WalkOperand:
 
 
 def _refuses_cast(step: Step) -> str | None:
+    """Return why a cast cannot be executed, or None; limits are floats, so only a float result can have some."""
     if step.clamp is not None and step.outputs[0].dtype is not DataType.FLOAT_32:
         return f"a fused activation of {step.outputs[0].describe()} needs float32"
     return unknown_types(step)

@@ -46,7 +46,7 @@ def as_moved(*operands: WalkOperand) -> tuple[WalkOperand, ...]:
 def emit_copy(e: KernelEmitter, copy: StridedCopy) -> None:
     """Emit a copy between two strided layouts."""
     y = operand_of(e, "y", copy.goal, copy.goal_strides, copy.goal_start, writes=True)
-    # The memory of an operand begins at its first byte; a walk that goes backwards begins elsewhere in it.
+    # A walk that goes backwards reads what is before its start, so its memory must be the tensor from the beginning.
     backwards = min(copy.source_strides, default=0) < 0
     x = operand_of(e, "x", copy.source, copy.source_strides, 0 if backwards else copy.source_start)
     if backwards:
@@ -146,6 +146,7 @@ def _emit_constant(e: KernelEmitter, output: Tensor, content: np.ndarray) -> Non
 
 
 def _emit_constant_of_shape(step: Step, e: KernelEmitter) -> None:
+    """Emit an output that is one value throughout."""
     output = step.outputs[0]
     _emit_constant(e, output, stored(step.params["value"], output).reshape(1))
 

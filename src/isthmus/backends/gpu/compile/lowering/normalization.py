@@ -222,6 +222,7 @@ def _refuses_axes(step: Step) -> str | None:
 
 
 def _refuses_lrn(step: Step) -> str | None:
+    """Return why a local response norm cannot be executed, or None: its kernel looks at other channels only."""
     across = step.params["region"] == LRN_ACROSS_CHANNEL
     return _refuses(step) or (None if across else "only the region across channels is supported")
 

@@ -67,7 +67,7 @@ def _emit(step: Step, e: KernelEmitter, name: str) -> None:
 
 
 def _more(name: str, width: int) -> str:
-    """Return the statement that updates v; for vectors, comparisons must be in parentheses of their own."""
+    """Return the statement that updates v, a vector of `width` channels, with an element u of the window."""
     if name == "max" and width > 1:
         return "v = (u > v) || (u != u) ? u : v;"
     return _MORE[name]

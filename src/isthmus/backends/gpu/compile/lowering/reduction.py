@@ -233,7 +233,7 @@ def _emit_reduce(step: Step, e: KernelEmitter, name: str) -> None:
     elif axes.reduces_run and not axes.reduced:
         emit_rows(e, x, output, function, output.elements, axes.run, links, factor)
     elif not axes.reduced:
-        # Only axes of one element are reduced.
+        # Nothing is reduced but axes of one element.
         emit_rows(e, x, output, function, output.elements, 1, links, factor)
     elif not axes.reduces_run and len(axes.reduced) == 1:
         outer = prod(size for size, _ in axes.kept)
