@@ -78,6 +78,7 @@ class OpenClBuffer(Buffer):
         with holds.lock:
             self._closed = True
             holds.changed()
+        # These are the callbacks of `when_gone`.
         for ending in self._endings:
             ending.run()
 

@@ -174,7 +174,7 @@ def _schedule(header: dict[str, Any], sections: dict[str, memoryview]) -> Schedu
         if (fields["place"] is None) != tensor.is_static:
             raise ValueError(f"tensor '{tensor.name}' needs a place unless it is a constant")
         if fields["place"] is not None:
-            places[tensor] = _place(tensor, fields["place"], size, groups, alignment)
+            places[tensor] = _place(tensor, fields["place"], size, groups)
     steps = tuple(_step(fields, tensors) for fields in header["steps"])
     work = tuple(as_size(n, MAX_BYTES) for n in header["work"])
     offsets = tuple(as_size(n, MAX_BYTES) for n in header["state_offsets"])
@@ -253,7 +253,7 @@ def _tensor(fields: dict[str, Any], sections: dict[str, memoryview]) -> Tensor:
 
 
 def _place(
-    tensor: Tensor, numbers: Any, size: dict[str, int], groups: dict[str, tuple[Tensor, ...]], alignment: int
+    tensor: Tensor, numbers: Any, size: dict[str, int], groups: dict[str, tuple[Tensor, ...]]
 ) -> Place:
     """Return a tensor's place, checked to be within its pool and at a multiple of the element's size.
 

@@ -148,7 +148,7 @@ class ClContext:
             self._users.add(user)
 
     def leave(self, user: Any) -> None:
-        """Record that `user` has been released."""
+        """Record that `user` has been released; if it was the last of a closed context, release the queue too."""
         with self._lock:
             self._users.discard(user)
             if self._closed and not self._users:

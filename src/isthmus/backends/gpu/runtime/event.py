@@ -119,7 +119,7 @@ class Events:
 
     @property
     def addresses(self) -> list[int]:
-        """The address for each event."""
+        """The address that each command is to write its event to."""
         first = ctypes.addressof(self._cells)
         return [first + WORD * index for index in range(len(self._cells))]
 

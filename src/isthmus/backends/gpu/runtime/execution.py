@@ -437,6 +437,7 @@ class Commands:
         extension = library().extension(self.context.device.platform)
         assert extension is not None
         self._block.words[CommandWord.REPLAY] = ctypes.cast(extension["clEnqueueCommandBufferKHR"], c_void_p).value or 0
+        # A replay takes the address of a list of queues, here of one: the block's word, which may change.
         queues = self._block.address + WORD * CommandWord.QUEUE
         replay = Command(CommandKind.REPLAY, (self._recorded.handle, queues), "recorded launches")
         return self._rows((*self.commands[:first], replay, *self.commands[first + count :]))

@@ -147,7 +147,14 @@ def build_each(
 def build(
     context: ClContext, source: str, options: Sequence[str], repository: Repository, what: str
 ) -> Owned:
-    """Build a program from which kernels can be created.
+    """Build a program from which kernels can be created, or take it from the repository.
+
+    Parameters
+    ----------
+    options
+        Options of OpenCL's compiler.
+    what
+        The owner of the program, for an error.
 
     Raises
     ------
@@ -156,9 +163,9 @@ def build(
     """
     key = hashlib.sha256("\0".join((context.device.identity, source, *options)).encode()).hexdigest()
     name = f"opencl-{key[:40]}.bin"
-    kept = repository.read(name, key)
-    if kept is not None:
-        program = _from_binary(context, kept, options)
+    stored = repository.read(name, key)
+    if stored is not None:
+        program = _from_binary(context, stored, options)
         if program is not None:
             repository.count(is_found=True)
             return program

@@ -81,7 +81,7 @@ def emit_window(
     """
     groups, filters = window.groups, window.filters // window.groups
     zero, quantized = zero_of(x), x.dtype.is_fixed_point
-    # A window of one pixel is a row of the image, in memory as it is.
+    # Windows that follow each other in memory are read as plain rows.
     if window.is_product and target.pixels is None:
         left = Left(e.at(x), e.storage(x), window.pixels, window.depth, window.depth, zero=zero)
     else:

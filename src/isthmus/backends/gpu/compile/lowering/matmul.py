@@ -76,6 +76,7 @@ def _sides(step: Step) -> tuple[Matrices, Matrices]:
     """Return the left and right operand as matrices: which one each batch uses, their sizes and the steps in memory."""
     left, right = operand(step, 0), operand(step, 1)
     if step.op == "FullyConnected":
+        # Its weights are transposed: [columns of the result, depth].
         units, features = right.dims
         one = np.zeros(1, np.int64)
         rows = left.elements // features

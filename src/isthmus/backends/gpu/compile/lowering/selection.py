@@ -125,6 +125,7 @@ def _emit_gather_nd(step: Step, e: KernelEmitter) -> None:
     x, indices, output = operand(step), operand(step, 1), step.outputs[0]
     if not output.elements:
         return
+    # The first `batch` axes are those of data and indices alike; a tuple has `depth` indices.
     batch, depth, draft = int(step.params["batch_dims"]), indices.dims[-1], e.draft()
     y, source = _moved(e, draft, output, x)
     _indices(e, draft, step, indices)

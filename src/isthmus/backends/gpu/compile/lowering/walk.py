@@ -104,7 +104,7 @@ def emit_walk(
     # The strides along a row; vectors are possible if they are 1, or 0 for an operand that is repeated.
     steps = [s[-1] for s in strides]
     vectors = steps[0] == 1 and all(step in (0, 1) for step in steps[1:])
-    width = _width(e, inner, everything, strides, vectors, widest)
+    width = _width(e, inner, everything, vectors, widest)
     run = width if e.gpu else max(_CPU_RUN, width)
     runs = -(-inner // run)
     rows = prod(outer)
@@ -160,7 +160,6 @@ def _width(
     e: KernelEmitter,
     inner: int,
     everything: Sequence[WalkOperand],
-    strides: Sequence[Sequence[int]],
     vectors: bool,
     widest: int | None,
 ) -> int:
