@@ -234,8 +234,8 @@ def _links_after(
     Parameters
     ----------
     before
-        The last step so far: the head, or the last one of the chain. Its result must be a float tensor in scratch or an
-        output that only `step` reads, once.
+        The last step so far: the head, or the last one of the chain. Its result must be a float tensor that only `step`
+        reads, once, and neither an output nor in state memory.
     uses
         How often each tensor is read.
     """
