@@ -10,7 +10,11 @@ from isthmus.errors import Code, QnnError
 
 
 class DataType(IntEnum):
-    """QNN data types. Fixed-point types are integers with a quantization attached."""
+    """QNN data types. Fixed-point types are integers with a quantization attached.
+
+    The upper byte of a number is the kind: 0 signed, 1 unsigned, 2 float, 3 signed and 4 unsigned fixed point, 5 bool.
+    The lower byte gives the bits per element in decimal digits (0x26 only distinguishes BFLOAT_16 from FLOAT_16).
+    """
 
     INT_8 = 0x0008
     INT_16 = 0x0016
@@ -130,11 +134,14 @@ def to_bfloat16(values: np.ndarray) -> np.ndarray:
     ['0x3f80', '0x3f80', '0x3f82', '0x7fc0']
     """
     bits = np.ascontiguousarray(values, np.float32).view(np.uint32).astype(np.uint64)
+    # Adding just under half of the last kept bit, and that bit itself, rounds ties to even when the rest is cut off.
     rounded = (bits + np.uint64(0x7FFF) + (bits >> np.uint64(16) & np.uint64(1))) >> np.uint64(16)
+    # Rounding could turn a NaN into an infinity; its upper bits are kept instead, with the bit of a quiet NaN set.
     quiet = bits >> np.uint64(16) | np.uint64(0x40)
     return np.where(np.isnan(values), quiet, rounded).astype(np.uint16)
 
 
+# Groups of data types, for the rules of operations. BFLOAT_16 is in none of them: it is only moved or cast.
 FLOATS = (DataType.FLOAT_32, DataType.FLOAT_16, DataType.FLOAT_64)
 FIXED_POINTS = tuple(d for d in DataType if d.is_fixed_point)
 INTEGERS = tuple(d for d in DataType if d.is_integer)
@@ -164,4 +171,6 @@ class TensorMemType(IntEnum):
     """Memory types: how a client provides a tensor's memory."""
 
     RAW = 0
+    """A pointer to memory that the client owns."""
     MEMHANDLE = 1
+    """The handle of a registration."""

@@ -84,32 +84,36 @@ def evaluate(
         return [np.zeros(t.dims, t.dtype.numpy) for t in outputs]
     with np.errstate(all="ignore"):
         if op == "Cast":
-            given = np.asarray(arrays[0])
-            wide = from_bfloat16(given) if call.tensor(0).dtype is DataType.BFLOAT_16 else given
-            return [_stored(to_bfloat16(wide) if outputs[0].dtype is DataType.BFLOAT_16 else wide, outputs[0])]
+            # Cast converts stored elements, also those of fixed-point tensors; their quantizations do not matter.
+            stored = np.asarray(arrays[0])
+            numbers = from_bfloat16(stored) if call.tensor(0).dtype is DataType.BFLOAT_16 else stored
+            return [_stored(to_bfloat16(numbers) if outputs[0].dtype is DataType.BFLOAT_16 else numbers, outputs[0])]
         if op in PRODUCTS and all(t is not None and t.dtype.is_fixed_point for t in (*inputs[:2], outputs[0])):
             exact = _fixed_point_product(call, arrays)
             if exact is not None:
                 return [exact]
         arrays = _rounded_activations(call, arrays)
         moves = operation.traits.moves
-        stay = (
+        # Whether stored elements are only moved, so that they need not be converted to reals and back.
+        keeps_stored = (
             moves is not None
             and moves.picks is Picks.PLACE
             and not call.params.get("reduction")
             and _same_encoding(inputs, outputs)
         )
         if moves is not None and moves.fills:
+            # The filling is a real number; beside stored elements it must be encoded as they are.
             value = np.asarray(call.params.get("pad_constant_value", 0))
-            call.params["pad_constant_value"] = (_encoded(value, outputs[0]) if stay else value).item()
+            call.params["pad_constant_value"] = (_encoded(value, outputs[0]) if keeps_stored else value).item()
         values = [
-            array if tensor is None or stay else _real(array, tensor)
+            array if tensor is None or keeps_stored else _real(array, tensor)
             for tensor, array in zip(inputs, arrays, strict=True)
         ]
         results = _COMPUTATIONS[op](values, call.params, outputs)
         results = results if isinstance(results, list) else [results]
+        # The last outputs of an operation may be omitted.
         pairs = zip(results, outputs, strict=False)
-        return [_stored(result if stay else _encoded(result, output), output) for result, output in pairs]
+        return [_stored(result if keeps_stored else _encoded(result, output), output) for result, output in pairs]
 
 
 def _real(array: Any, tensor: Tensor) -> np.ndarray:
@@ -146,6 +150,7 @@ def _encoded(numbers: Any, output: Tensor) -> np.ndarray:
 
 
 def _quantized(result: Any, output: Tensor) -> np.ndarray:
+    """Encode reals as the elements of a fixed-point tensor."""
     if output.quantization is None:
         raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, f"tensor '{output.name}'", "it has no quantization")
     return output.quantization.quantize(np.asarray(result), output.dtype.numpy)
@@ -167,9 +172,11 @@ def _channel_scales(call: Call, quantization: Quantization) -> np.ndarray | None
     scales = np.asarray(quantization.scales, np.float32)
     if quantization.axis is None:
         return scales[0]
+    # The output channels are the last axis of the weights, or the last but one if they are [out, in].
     flipped = call.op == "FullyConnected" or bool(call.params.get("transpose_in1"))
     if quantization.axis != weights.rank - (2 if flipped else 1):
         return None
+    # All groups of a transposed convolution use the same scales: the last axis has channel_out / group elements.
     return np.tile(scales, call.params["group"]) if call.op.startswith("TransposeConv") else scales
 
 
@@ -184,6 +191,7 @@ def _fixed_point_product(call: Call, arrays: Sequence[Any]) -> np.ndarray | None
         return None
     values = [_centred(arrays[0], x.quantization), _centred(arrays[1], weights.quantization)]
     total: Any = PRODUCTS[call.op](values, call.params, [output])
+    # The real number that 1 in the sum stands for, for each output channel.
     unit = np.float32(x.quantization.scale) * scales
     bias = call.given(2)
     if bias is not None:
@@ -195,7 +203,11 @@ def _fixed_point_product(call: Call, arrays: Sequence[Any]) -> np.ndarray | None
 
 
 def _rounded_activations(call: Call, arrays: Sequence[Any]) -> Sequence[Any]:
-    """Round float activations with fixed-point weights to 256 steps of the range of their row or image."""
+    """Round float activations with fixed-point weights to 256 steps of the range of their row or image.
+
+    LiteRT's hybrid kernels quantize such activations to 8 bits at run time, with a scale and a zero point of their own.
+    Other operands are returned unchanged.
+    """
     axes = _HYBRID_AXES.get(call.op)
     if call.op == "Conv2d" and call.tensor(1).dims[:2] == (1, 1) and not np.any(call.params["pad_amount"]):
         axes = (3,) if np.all(np.asarray(call.params["stride"]) == 1) else axes
@@ -205,6 +217,7 @@ def _rounded_activations(call: Call, arrays: Sequence[Any]) -> Sequence[Any]:
     low = np.minimum(x.min(axes, keepdims=True, initial=0), 0)
     high = np.maximum(x.max(axes, keepdims=True, initial=0), 0)
     factor = np.where(high > low, np.float32(255) / (high - low), np.float32(1)).astype(np.float32)
+    # The zero point is computed from the end of the range that gives the smaller rounding error, as LiteRT does.
     zero = np.where((low + high) * factor > 1, -128 - low * factor, 127 - high * factor)
     zero = np.rint(np.clip(zero, -128, 127))
     stored = np.clip(np.rint(x * factor) + zero, -128, 127)
@@ -212,7 +225,11 @@ def _rounded_activations(call: Call, arrays: Sequence[Any]) -> Sequence[Any]:
 
 
 def _bias_units(bias: Tensor, array: np.ndarray, unit: np.ndarray) -> np.ndarray:
-    """Return a bias in units of the product; stored elements are used directly if their scale is that unit."""
+    """Return a bias in units of the product's sum.
+
+    `unit` is the real number that 1 in the sum stands for. Stored elements are used directly if their scale is that
+    unit.
+    """
     quantization = bias.quantization
     if quantization is not None and np.allclose(quantization.scales, unit, rtol=1e-5, atol=0):
         return _centred(array, quantization)

@@ -16,7 +16,7 @@ from isthmus.graph.quantization import Quantization
 from isthmus.graph.tensor import Tensor
 
 MAX_FOLDED_BYTES = 256 << 20
-"""The largest size of folded constants, unless their inputs have at least an eighth of their size."""
+"""The largest size of the constants that replace one node. More is allowed up to eight times the size of its inputs."""
 
 
 def emit(
@@ -43,8 +43,8 @@ def emit(
     >>> three[0].data, graph.nodes
     (array([3], dtype=int32), [])
     """
-    given = [t for t in inputs if t is not None]
-    if not given or not all(t.is_static for t in given):
+    present = [t for t in inputs if t is not None]
+    if not present or not all(t.is_static for t in present):
         return graph.emit(
             op, inputs, params, name=name, dims=dims, dtypes=dtypes, quantizations=quantizations, outputs=outputs,
             output_names=output_names,
@@ -82,8 +82,8 @@ def add_node(
     ('STATIC', [1.0, 0.0, 0.0, 1.0])
     """
     graph.add_node(name, op, inputs, outputs, params)
-    given = [t for t in inputs if t is not None]
-    if not given or not all(t.is_static for t in given) or any(t.type is not TensorType.NATIVE for t in outputs):
+    present = [t for t in inputs if t is not None]
+    if not present or not all(t.is_static for t in present) or any(t.type is not TensorType.NATIVE for t in outputs):
         return
     node = graph.nodes[-1]
     try:

@@ -25,7 +25,17 @@ from isthmus.graph.tensor import Tensor
 
 @dataclass(eq=False)
 class Node:
-    """An operation in a graph; `params` is complete, with defaults."""
+    """An operation in a graph.
+
+    Parameters
+    ----------
+    op
+        The name of the operation, a key of `isthmus.graph.ops.OPERATIONS`.
+    inputs
+        The tensors that it reads, None for an absent optional one.
+    params
+        All parameters, with defaults filled in.
+    """
 
     name: str
     op: str
@@ -36,6 +46,15 @@ class Node:
 
 class Graph:
     """A graph under construction, then finalized.
+
+    Attributes
+    ----------
+    tensors
+        All tensors by name, in order of creation.
+    nodes
+        The nodes in an order in which they can be computed.
+    state_updates
+        The tensor with the value that a state has after an execution, by the state's name.
 
     Examples
     --------
@@ -61,8 +80,10 @@ class Graph:
         self.nodes: list[Node] = []
         self.state_updates: dict[str, Tensor] = {}
         self.finalized = False
+        # The names of the tensors that nodes write.
         self._written: set[str] = set()
         self._node_names: set[str] = set()
+        # The number that was last appended to a name that was taken, by that name.
         self._counts: dict[str, int] = {}
 
     @property
@@ -90,7 +111,7 @@ class Graph:
         data: np.ndarray | None = None,
         **more: Any,
     ) -> Tensor:
-        """Create a tensor (QnnTensor_createGraphTensor)."""
+        """Create a tensor (QnnTensor_createGraphTensor). `more` are further fields of `Tensor`."""
         return self.add_tensor(Tensor(name, type, dtype, tuple(dims), quantization, data, **more))
 
     def add_tensor(self, tensor: Tensor) -> Tensor:
@@ -117,7 +138,7 @@ class Graph:
         return self.create_tensor(self.fresh(name), TensorType.STATIC, dtype, value.shape, quantization, value)
 
     def fresh(self, name: str, taken: Collection[str] = ()) -> str:
-        """Return an unused tensor name derived from `name`."""
+        """Return a tensor name derived from `name` that is neither in the graph nor in `taken`."""
         return self._fresh(name, lambda candidate: candidate in self.tensors or candidate in taken)
 
     def add_node(
@@ -172,14 +193,15 @@ class Graph:
         outputs
             The tensors that the nodes of the block write and that existed before it.
         """
-        tensors, nodes = len(self.tensors), len(self.nodes)
+        # Tensors and nodes are kept in order of creation, so those of the block are the last ones.
+        tensor_count, node_count = len(self.tensors), len(self.nodes)
         before = [(tensor, tensor.type, tensor.data) for tensor in outputs]
         try:
             yield
         except BaseException:
-            while len(self.nodes) > nodes:
+            while len(self.nodes) > node_count:
                 self.remove_last_node()
-            while len(self.tensors) > tensors:
+            while len(self.tensors) > tensor_count:
                 self.tensors.popitem()
             for tensor, type, data in before:
                 tensor.type, tensor.data = type, data
@@ -231,11 +253,15 @@ class Graph:
         outputs: int,
         output_names: Sequence[str] | None,
     ) -> list[Tensor]:
-        """Return the outputs that `emit` would create, without adding them to the graph."""
+        """Return the outputs that `emit` would create, without adding them to the graph.
+
+        The parameters are those of `emit`; `node` is the name that the outputs' names are derived from.
+        """
         operation = self._operation(node, op)
         call = Call(node, op, inputs, operation.complete(node, params or {}))
         if dims is None:
             dims = operation.derive(call)
+            # A rule returns the dimensions of all outputs; optional ones that are not wanted are dropped.
             if operation.outputs[1] is not None:
                 dims = dims[: max(outputs, len(output_names or ()), operation.outputs[0])]
         names: set[str] = set()
@@ -257,6 +283,7 @@ class Graph:
         return self._fresh(name, self._node_names.__contains__)
 
     def _fresh(self, name: str, taken: Callable[[str], bool]) -> str:
+        """Return `name`, or `name` with a number appended if `taken` returns true for it."""
         if not taken(name):
             return name
         # Continuing from the last number tried avoids quadratic time for many equal names.
@@ -292,6 +319,7 @@ class Graph:
         self.finalized = True
 
     def _check_open(self) -> None:
+        """Refuse to change a finalized graph."""
         if self.finalized:
             raise QnnError(Code.GRAPH_FINALIZED, f"graph '{self.name}'", "a finalized graph cannot be changed")
 
@@ -303,12 +331,14 @@ class Graph:
 
     @staticmethod
     def _operation(name: str, op: str) -> Operation:
+        """Return the definition of operation `op`; refuse an unknown one in the name of node `name`."""
         operation = OPERATIONS.get(op)
         if operation is None:
             raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, f"node '{name}' ({op})", "there is no such operation")
         return operation
 
     def _check_operands(self, what: str, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor]) -> None:
+        """Refuse operands that a new node cannot read or write. `what` names the node in errors."""
         for index, tensor in enumerate(inputs):
             if tensor is not None:
                 self._check_readable(what, index, tensor)
@@ -333,6 +363,7 @@ class Graph:
             written.add(out.name)
 
     def _check_readable(self, what: str, index: int, tensor: Tensor) -> None:
+        """Refuse input `index` if it is not a tensor of this graph or has no value yet."""
         if self.tensors.get(tensor.name) is not tensor:
             raise QnnError(
                 Code.GRAPH_INVALID_OP_CONFIG, what, f"in[{index}] '{tensor.name}' is not a tensor of this graph"
@@ -368,8 +399,9 @@ def _carried(call: Call, dims: Dims) -> Quantization | None:
     axis = quantization.axis
     if call.op == "Transpose":
         return replace(quantization, axis=call.params["perm"].tolist().index(axis))
-    before = math.prod(source.dims[:axis])
-    for moved, size in enumerate(dims):
-        if size == source.dims[axis] and math.prod(dims[:moved]) == before:
-            return replace(quantization, axis=moved)
+    # After a Reshape, the quantized axis is the one of equal size with as many elements before it.
+    elements_before = math.prod(source.dims[:axis])
+    for new_axis, size in enumerate(dims):
+        if size == source.dims[axis] and math.prod(dims[:new_axis]) == elements_before:
+            return replace(quantization, axis=new_axis)
     return call.refuse(f"the quantized axis {axis} of {source.describe()} is lost in {list(dims)}")

@@ -35,13 +35,14 @@ def without_neutral(op: str, params: Mapping[str, Any], dims: Sequence[int] = ()
     ({}, {'time_major': 0})
     """
     neutral = NEUTRAL.get(op, {})
-    either = {"time_major"} if len(dims) == 2 or tuple(dims[:2]) == (1, 1) else set()
+    irrelevant = {"time_major"} if len(dims) == 2 or tuple(dims[:2]) == (1, 1) else set()
     return {
         name: value
         for name, value in params.items()
-        if name not in neutral or (name not in either and not _equal(value, neutral[name]))
+        if name not in neutral or (name not in irrelevant and not _equal(value, neutral[name]))
     }
 
 
 def _equal(value: Any, neutral: Any) -> bool:
+    """Return whether a parameter, a scalar or an array, has its neutral value."""
     return bool(np.array_equal(np.asarray(value), np.asarray(neutral)))

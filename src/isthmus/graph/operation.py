@@ -22,6 +22,7 @@ ISTHMUS = "isthmus"
 """The package of operations that models need and QNN's package lacks."""
 
 Dims = tuple[int, ...]
+"""The dimensions of a tensor."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +55,19 @@ def own(name: str, kind: str, default: Any) -> Param:
 class Call:
     """One use of an operation, as input of its shape rule.
 
-    `declared` are the output tensors as the client declared them, or None if the graph derives them. A rule may replace
-    a parameter by its resolved form (a default axis, a masked slice), so that later readers of the node's parameters
-    find plain numbers.
+    A rule may replace a parameter by its resolved form (a default axis, a masked slice), so that later readers of the
+    node's parameters find plain numbers.
+
+    Parameters
+    ----------
+    node, op
+        The names of the node and of its operation.
+    inputs
+        The input tensors, None for an absent optional one.
+    params
+        The complete parameters, with defaults.
+    declared
+        The output tensors as the client declared them, or None if the graph derives them.
     """
 
     node: str
@@ -85,7 +96,10 @@ class Call:
         return self.tensor(index).dims
 
     def axis(self, name: str = "axis", rank: int | None = None) -> int:
-        """Return parameter `name` as a checked axis of in[0]; negative counts from the end, None means the last."""
+        """Return parameter `name` as a checked axis of in[0]; negative counts from the end, None means the last.
+
+        `rank` is the number of axes to choose from if it is not in[0]'s, as for an operation that inserts an axis.
+        """
         rank = len(self.dims(0)) if rank is None else rank
         axis = rank - 1 if self.params[name] is None else int(self.params[name])
         if not -rank <= axis < rank:
@@ -174,9 +188,11 @@ class Operation:
     rule
         Returns the outputs' dimensions, or refuses the call.
     input_types
-        Data types that an input may have, if not all are allowed.
+        Data types that an input may have, by its index; an input that is not listed may have any.
     output_types
-        Data type of each output that does not have in[0]'s.
+        The rule for the data type of an output, by its index; an output that is not listed has the type of in[0].
+    package
+        The operation package that defines it.
     traits
         Properties of the operation that hold for every use of it.
     function
@@ -223,8 +239,8 @@ class Operation:
         """Return the outputs' dimensions; refuse a call with a wrong number or wrong types of inputs."""
         # Newer definitions of an operation may have additional optional inputs; they are ignored if absent.
         further = [] if self.inputs[1] is None else call.inputs[self.inputs[1] :]
-        unknown = 0 if any(tensor is not None for tensor in further) else len(further)
-        self._check_count(call, "inputs", len(call.inputs) - unknown, self.inputs)
+        ignored = 0 if any(tensor is not None for tensor in further) else len(further)
+        self._check_count(call, "inputs", len(call.inputs) - ignored, self.inputs)
         for index in range(self.inputs[0]):
             call.tensor(index)
         for index, allowed in self.input_types.items():
@@ -250,11 +266,12 @@ class Operation:
                 call.refuse(f"out[{index}] {tensor.describe()} must be {names_of(allowed)}")
 
     @staticmethod
-    def _check_count(call: Call, kind: str, given: int, limits: tuple[int, int | None]) -> None:
+    def _check_count(call: Call, kind: str, count: int, limits: tuple[int, int | None]) -> None:
+        """Refuse a call unless the number of its inputs or outputs (`kind`) is within the limits."""
         fewest, most = limits
-        if given < fewest or (most is not None and given > most):
+        if count < fewest or (most is not None and count > most):
             wanted = f"{fewest}" if fewest == most else f"{fewest} to {'any number of' if most is None else most}"
-            call.refuse(f"takes {wanted} {kind}, {given} given")
+            call.refuse(f"takes {wanted} {kind}, {count} given")
 
     def output_type(self, call: Call, index: int) -> tuple[Collection[DataType] | None, DataType | None]:
         """Return the data types that output `index` may have (None for any), and its default."""
@@ -278,6 +295,7 @@ def _coerce(kind: str, value: Any) -> Any:
     if kind.endswith("[]"):
         return _coerce_array(kind[:-2], np.asarray(value))
     number = np.asarray(value).reshape(()).item()
+    # Only a "scalar", which may fill a float tensor, can be NaN.
     if not isinstance(number, (bool, int, float)) or (kind != "scalar" and number != number):
         raise ValueError(kind)
     if kind == "scalar":

@@ -95,6 +95,7 @@ class Quantization:
         return -self.offset
 
     def _only(self, values: tuple) -> float:
+        """Return the only scale or offset; refuse a per-channel quantization."""
         if self.axis is not None:
             raise QnnError(
                 Code.TENSOR_INVALID_TENSOR_PARAM, "per-channel quantization", "it has no single scale or offset"
@@ -102,6 +103,7 @@ class Quantization:
         return values[0]
 
     def _shaped(self, values: tuple, rank: int) -> np.ndarray:
+        """Return scales or offsets as a number, or shaped to broadcast along the axis of `rank` axes."""
         array = np.asarray(values)
         return array.reshape([-1 if d == self.axis else 1 for d in range(rank)]) if self.axis is not None else array[0]
 

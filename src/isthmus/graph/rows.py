@@ -25,10 +25,13 @@ from isthmus.graph.tensor import Tensor
 Rows = tuple[int, int]
 """A range of rows: the first, and the one after the last."""
 Params = dict[str, Any]
+"""The parameters of a node, by name."""
 Rate = int | Fraction
+"""Rows of the operands per row of the result."""
 
 
 def _no_edges(rows: Rows, source: Rows) -> Rows:
+    """Return the padding of a tile that has none above or below."""
     return 0, 0
 
 
@@ -36,8 +39,8 @@ def _no_edges(rows: Rows, source: Rows) -> Rows:
 class RowRule:
     """Dependence of the rows of a result on the rows of its operands.
 
-    Rows ``a`` to ``b`` of the result need at most the rows ``a * rate - before`` to ``b * rate + after`` of the
-    operands.
+    Rows ``a`` to ``b`` (not included) of the result need at most the rows ``a * rate - before`` to
+    ``b * rate + after`` (not included) of the operands.
 
     Parameters
     ----------
@@ -45,9 +48,11 @@ class RowRule:
         The number of rows of the operands.
     rate
         The step in rows of the operands from one row of the result to the next.
+    before, after
+        The rows of the operands that are needed beyond those that the rate gives.
     need
-        The rows of the operands that some rows of the result need; the range is empty if the first is not below the
-        second.
+        The rows of the operands that rows ``a`` to ``b`` of the result need; the range is empty if the first is not
+        below the second.
     edges
         The rows of padding above and below the operands, as a function of the rows of the result and of the operands.
     grain
@@ -69,7 +74,17 @@ def same_rows(height: int) -> RowRule:
 
 
 def window_rows(height: int, kernel: int, stride: int, dilation: int, top: int, bottom: int) -> RowRule:
-    """Describe windows over an operand that is padded above and below."""
+    """Describe windows over an operand that is padded above and below.
+
+    Parameters
+    ----------
+    height
+        The number of rows of the operand, without padding.
+    kernel, stride, dilation
+        The window's number of rows, the step between windows, and the step between rows of one window.
+    top, bottom
+        The rows of padding above and below the operand.
+    """
     reach = (kernel - 1) * dilation + 1
 
     def need(a: int, b: int) -> Rows:
@@ -109,7 +124,8 @@ class RowMap(RowRule):
     Parameters
     ----------
     sliced
-        The operands that are sliced by rows, each with the axis of its rows; the others are used whole.
+        Pairs of the index of an operand that is sliced by rows and the axis of its rows. Other operands are used as
+        they are.
     params
         The parameters for a tile, as a function of the rows of the result and of the operands.
     form
@@ -144,6 +160,7 @@ def _mapped(
 
 
 _Mapper = Callable[[Call, Tensor, int], RowMap | None]
+"""Maps the rows of a call, given its result and an axis of it; returns None if it cannot be computed by rows."""
 
 
 def row_map(call: Call, axis: int) -> RowMap | None:
@@ -154,8 +171,9 @@ def row_map(call: Call, axis: int) -> RowMap | None:
     mapper = _MAPPERS.get(call.op)
     if mapper is None or not result.elements or not 0 <= axis < max(result.rank, 1):
         return None
-    found = mapper(call, result, axis)
-    return found if found is not None and found.sliced else None
+    rows = mapper(call, result, axis)
+    # Without a sliced operand, no tile would need less than the whole.
+    return rows if rows is not None and rows.sliced else None
 
 
 def mean_map(call: Call, axis: int) -> RowMap | None:
@@ -164,26 +182,33 @@ def mean_map(call: Call, axis: int) -> RowMap | None:
     if source is None or not _dynamic(source) or source.rank != 4 or source.dims[0] != 1 or axis not in (1, 2):
         return None
     if call.op == "ReduceMean":
-        whole = sorted(int(a) % 4 for a in np.asarray(call.params["axes"]).reshape(-1)) == [1, 2]
+        is_over_all_pixels = sorted(int(a) % 4 for a in np.asarray(call.params["axes"]).reshape(-1)) == [1, 2]
     elif call.op == "PoolAvg2d":
         window = [int(v) for v in call.params["filter_size"]]
-        whole = window == list(source.dims[1:3]) and not np.any(call.params["pad_amount"])
+        is_over_all_pixels = window == list(source.dims[1:3]) and not np.any(call.params["pad_amount"])
     else:
         return None
-    if not whole or source.dims[axis] < 2:
+    if not is_over_all_pixels or source.dims[axis] < 2:
         return None
     return replace(_same_rows(call, (0, axis), height=source.dims[axis]), reduces=True)
 
 
 def _dynamic(tensor: Tensor | None) -> bool:
+    """Return whether a tensor is present and computed at run time."""
     return tensor is not None and not tensor.is_static
 
 
 def _same_rows(call: Call, *sliced: tuple[int, int], height: int) -> RowMap:
+    """Map a call in which each row of the result needs the same row of the sliced operands."""
     return _mapped(call, same_rows(height), *sliced)
 
 
 def _element_wise(call: Call, result: Tensor, axis: int) -> RowMap | None:
+    """Map an elementwise call. An operand that is broadcast along the axis is not sliced.
+
+    A constant with rows is refused, since tiles would need different slices of it. Coefficients must be one number or
+    one per channel.
+    """
     height = result.dims[axis]
     coefficients = OPERATIONS[call.op].traits.coefficients
     sliced = []
@@ -192,12 +217,12 @@ def _element_wise(call: Call, result: Tensor, axis: int) -> RowMap | None:
             if tensor is not None and prod(tensor.dims) not in (1, tensor.dims[-1]):
                 return None
             continue
-        own = axis - (result.rank - tensor.rank)
-        if own < 0 or tensor.dims[own] == 1:
+        own_axis = axis - (result.rank - tensor.rank)
+        if own_axis < 0 or tensor.dims[own_axis] == 1:
             continue
         if tensor.is_static:
             return None
-        sliced.append((index, own))
+        sliced.append((index, own_axis))
     return _same_rows(call, *sliced, height=height) if height > 1 else None
 
 
@@ -207,6 +232,7 @@ def _coefficients_are_of_channels(call: Call, result: Tensor, axis: int) -> RowM
 
 
 def _windows(call: Call, axis: int, kernel: int, dilation: int) -> RowMap | None:
+    """Map a call that reads in[0] by windows, with `kernel` and `dilation` along the axis of the rows."""
     source = call.tensor(0)
     if not _dynamic(source):
         return None
@@ -215,28 +241,36 @@ def _windows(call: Call, axis: int, kernel: int, dilation: int) -> RowMap | None
     rule = window_rows(source.dims[axis], kernel, _per_axis(call, "stride", axis), dilation, top, bottom)
 
     def params(rows: Rows, source: Rows) -> Params:
-        inner = pads.copy()
-        inner[axis - 1] = rule.edges(rows, source)
-        return {**call.params, "pad_amount": inner.reshape(np.shape(call.params["pad_amount"]))}
+        # A tile is padded only where it touches the edge of the image.
+        tile_pads = pads.copy()
+        tile_pads[axis - 1] = rule.edges(rows, source)
+        return {**call.params, "pad_amount": tile_pads.reshape(np.shape(call.params["pad_amount"]))}
 
     return _mapped(call, rule, (0, axis), params=params)
 
 
 def _per_axis(call: Call, name: str, axis: int) -> int:
+    """Return an element of a parameter with one number per spatial axis; `axis` counts the batch as axis 0."""
     return int(np.asarray(call.params[name]).reshape(-1)[axis - 1])
 
 
 def _convolution(call: Call, result: Tensor, axis: int) -> RowMap | None:
+    """Map a convolution with constant weights along a spatial axis."""
     if any(_dynamic(t) for t in call.inputs[1:]) or not 1 <= axis < result.rank - 1:
         return None
     return _windows(call, axis, call.tensor(1).dims[axis - 1], _per_axis(call, "dilation", axis))
 
 
 def _pool(call: Call, result: Tensor, axis: int) -> RowMap | None:
+    """Map pooling along a spatial axis."""
     return _windows(call, axis, _per_axis(call, "filter_size", axis), 1) if 1 <= axis < result.rank - 1 else None
 
 
 def _transposed_convolution(call: Call, result: Tensor, axis: int) -> RowMap | None:
+    """Map a transposed convolution with constant weights along a spatial axis.
+
+    A tile computes all rows that its rows of the operand reach, and crops those that are not its own by its padding.
+    """
     source, weights = call.tensor(0), call.tensor(1)
     if not _dynamic(source) or any(_dynamic(t) for t in call.inputs[1:]) or not 1 <= axis < result.rank - 1:
         return None
@@ -253,16 +287,18 @@ def _transposed_convolution(call: Call, result: Tensor, axis: int) -> RowMap | N
         return max(0, first), min(height, (b - 1 + top) // stride + 1)
 
     def shift(rows: Rows, source: Rows) -> int:
+        """Return how many rows that the tile's operand reaches lie above the tile."""
         return top + rows[0] - source[0] * stride
 
     extra = np.asarray(call.params["output_padding"]).reshape(-1)
 
     def params(rows: Rows, source: Rows) -> Params:
-        inner, more = pads.copy(), extra.copy()
+        tile_pads, tile_extra = pads.copy(), extra.copy()
         first = shift(rows, source)
+        # The rows that the operand reaches below the tile are cropped; if it reaches too few, rows are added.
         spare = (source[1] - source[0] - 1) * stride + reach + 1 - first - (rows[1] - rows[0])
-        inner[axis - 1], more[axis - 1] = (first, max(0, spare)), max(0, -spare)
-        shaped = {"pad_amount": inner, "output_padding": more}
+        tile_pads[axis - 1], tile_extra[axis - 1] = (first, max(0, spare)), max(0, -spare)
+        shaped = {"pad_amount": tile_pads, "output_padding": tile_extra}
         return {**call.params, **{name: value.reshape(np.shape(call.params[name])) for name, value in shaped.items()}}
 
     before, after = Fraction(max(reach, stride - 1) - top, stride), Fraction(top, stride) + 1
@@ -271,6 +307,7 @@ def _transposed_convolution(call: Call, result: Tensor, axis: int) -> RowMap | N
 
 
 def _resize(call: Call, result: Tensor, axis: int) -> RowMap | None:
+    """Map a resize along any axis, by the positions that each row of the result reads."""
     source = call.tensor(0)
     if not _dynamic(source) or source.rank != result.rank:
         return None
@@ -278,18 +315,19 @@ def _resize(call: Call, result: Tensor, axis: int) -> RowMap | None:
     modes = {"ResizeBilinear": LINEAR, "ResizeNearestNeighbor": NEAREST}
     params = image_resize_params(call.params, modes[call.op]) if call.op in modes else call.params
     changed = {a for a in range(source.rank) if source.dims[a] != result.dims[a]}
-    # Rows and columns of an image are interpolated together, so each reads the next one even if its weight is 0.
-    at_once = params["interpolation_mode"] == LINEAR and source.rank == 4 and axis in (1, 2) and changed in ({1}, {2})
-    if size == count and not at_once:
+    # Rows and columns of an image are interpolated together. If only one of them changes, the other reads its next
+    # position too, with weight 0.
+    is_2d = params["interpolation_mode"] == LINEAR and source.rank == 4 and axis in (1, 2) and changed in ({1}, {2})
+    if size == count and not is_2d:
         return _same_rows(call, (0, axis), height=size)
-    places, weights = axis_taps(size, count, params)
+    positions, weights = axis_taps(size, count, params)
     # An engine may round coordinates in another precision, and so read one row more.
     spare = int(weights.shape[1] > 1 and size != count)
-    low, high = places.min(1), places.max(1)
+    low, high = positions.min(1), positions.max(1)
     rate = Fraction(size, count)
-    at = np.arange(count)
-    before = max(int(np.ceil((at * size / count - low).max())), 0) + spare
-    after = max(int(np.ceil((high + 1 - (at + 1) * size / count).max())), 0) + spare
+    row = np.arange(count)
+    before = max(int(np.ceil((row * size / count - low).max())), 0) + spare
+    after = max(int(np.ceil((high + 1 - (row + 1) * size / count).max())), 0) + spare
     # Only with ratios of powers of two are positions and weights the same from one tile to the next in every precision.
     exact = not call.params.get("align_corners") and rate.numerator & (rate.numerator - 1) == 0
     exact = size == count or (exact and rate.denominator & (rate.denominator - 1) == 0)
@@ -300,8 +338,8 @@ def _resize(call: Call, result: Tensor, axis: int) -> RowMap | None:
     def form(rows: Rows, source: Rows) -> Hashable:
         if not exact:
             return rows[0]
-        part = slice(*rows)
-        return (places[part] - source[0]).tobytes(), weights[part].tobytes()
+        tile = slice(*rows)
+        return (positions[tile] - source[0]).tobytes(), weights[tile].tobytes()
 
     return _mapped(call, RowRule(size, rate, before, after, need), (0, axis), form=form, regular=exact)
 
@@ -318,13 +356,15 @@ def _blocks(rule: Callable[[int, int], RowRule]) -> _Mapper:
 
 
 def _transpose(call: Call, result: Tensor, axis: int) -> RowMap | None:
+    """Map a transposition: rows along an axis of the result are rows along another axis of the operand."""
     if not _dynamic(call.tensor(0)):
         return None
-    own = int(np.asarray(call.params["perm"]).reshape(-1)[axis])
-    return _same_rows(call, (0, own), height=result.dims[axis])
+    own_axis = int(np.asarray(call.params["perm"]).reshape(-1)[axis])
+    return _same_rows(call, (0, own_axis), height=result.dims[axis])
 
 
 def _pad(call: Call, result: Tensor, axis: int) -> RowMap | None:
+    """Map a Pad; along a padded axis, only padding with a constant."""
     source = call.tensor(0)
     if not _dynamic(source):
         return None
@@ -335,14 +375,15 @@ def _pad(call: Call, result: Tensor, axis: int) -> RowMap | None:
     rule = padded_rows(source.dims[axis], top, bottom)
 
     def params(rows: Rows, source: Rows) -> Params:
-        inner = amounts.copy()
-        inner[axis] = rule.edges(rows, source)
-        return {**call.params, "pad_amount": inner}
+        tile_amounts = amounts.copy()
+        tile_amounts[axis] = rule.edges(rows, source)
+        return {**call.params, "pad_amount": tile_amounts}
 
     return _mapped(call, rule, (0, axis), params=params)
 
 
 def _slice(call: Call, result: Tensor, axis: int) -> RowMap | None:
+    """Map a StridedSlice that takes all rows of the axis and keeps all axes."""
     source, params = call.tensor(0), call.params
     if not _dynamic(source) or any(params[name] for name in ("shrink_axes", "new_axes_mask", "begin_mask", "end_mask")):
         return None
@@ -350,15 +391,16 @@ def _slice(call: Call, result: Tensor, axis: int) -> RowMap | None:
     if source.rank != result.rank or tuple(ranges[axis].tolist()) != (0, source.dims[axis], 1):
         return None
 
-    def inner(rows: Rows, source: Rows) -> Params:
-        cut = ranges.copy()
-        cut[axis] = 0, source[1] - source[0], 1
-        return {**params, "ranges": cut}
+    def tile_params(rows: Rows, source: Rows) -> Params:
+        tile_ranges = ranges.copy()
+        tile_ranges[axis] = 0, source[1] - source[0], 1
+        return {**params, "ranges": tile_ranges}
 
-    return _mapped(call, same_rows(source.dims[axis]), (0, axis), params=inner)
+    return _mapped(call, same_rows(source.dims[axis]), (0, axis), params=tile_params)
 
 
 def _concat(call: Call, result: Tensor, axis: int) -> RowMap | None:
+    """Map a Concat along another axis than the rows."""
     parts = [t for t in call.inputs if t is not None]
     if int(call.params["axis"]) % result.rank == axis or any(t.is_static for t in parts):
         return None
@@ -373,6 +415,7 @@ def _along_axis(call: Call, result: Tensor, axis: int) -> RowMap | None:
 
 
 def _along_axes(call: Call, result: Tensor, axis: int) -> RowMap | None:
+    """Map normalizations over several axes, which must not contain the axis of the rows."""
     axes = {int(a) % result.rank for a in np.asarray(call.params["axes"]).reshape(-1)}
     if not _dynamic(call.tensor(0)) or axis in axes or any(_dynamic(t) for t in call.inputs[1:]):
         return None
@@ -380,18 +423,24 @@ def _along_axes(call: Call, result: Tensor, axis: int) -> RowMap | None:
 
 
 def _fully_connected(call: Call, result: Tensor, axis: int) -> RowMap | None:
+    """Map a fully connected layer with constant weights along an axis before the features.
+
+    If the result has not the operand's rank, it is a matrix. Its rows are then those of the operand's only axis before
+    the features that is larger than 1.
+    """
     source = call.tensor(0)
     if not _dynamic(source) or any(_dynamic(t) for t in call.inputs[1:]) or axis == result.rank - 1:
         return None
     if source.rank == result.rank and source.dims[:-1] == result.dims[:-1]:
         return _same_rows(call, (0, axis), height=result.dims[axis])
-    own = next((i for i in range(source.rank - 1) if source.dims[i] == prod(source.dims[:-1])), None)
-    if axis or own is None or source.dims[-1] != call.dims(1)[1]:
+    own_axis = next((i for i in range(source.rank - 1) if source.dims[i] == prod(source.dims[:-1])), None)
+    if axis or own_axis is None or source.dims[-1] != call.dims(1)[1]:
         return None
-    return _same_rows(call, (0, own), height=result.dims[0])
+    return _same_rows(call, (0, own_axis), height=result.dims[0])
 
 
 def _matmul(call: Call, result: Tensor, axis: int) -> RowMap | None:
+    """Map a matrix product along the rows of the left matrices or along a batch axis."""
     left, right = call.tensor(0), call.tensor(1)
     height = result.dims[axis]
     if not _dynamic(left) or axis == result.rank - 1:
@@ -400,11 +449,11 @@ def _matmul(call: Call, result: Tensor, axis: int) -> RowMap | None:
         return _same_rows(call, (0, left.rank - (1 if call.params["transpose_in0"] else 2)), height=height)
     sliced = []
     for index, tensor in enumerate((left, right)):
-        own = axis - (result.rank - tensor.rank)
-        if own >= 0 and tensor.dims[own] > 1:
+        own_axis = axis - (result.rank - tensor.rank)
+        if own_axis >= 0 and tensor.dims[own_axis] > 1:
             if tensor.is_static:
                 return None
-            sliced.append((index, own))
+            sliced.append((index, own_axis))
     return _same_rows(call, *sliced, height=height)
 
 

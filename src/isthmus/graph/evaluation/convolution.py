@@ -18,7 +18,17 @@ Summed = Callable[[np.ndarray], np.ndarray]
 
 
 def strided(tap: Sequence[int], counts: Sequence[int], stride: np.ndarray) -> tuple[slice, ...]:
-    """Return the positions that one filter tap reads, over all windows."""
+    """Return the positions that one filter tap reads, over all windows.
+
+    Parameters
+    ----------
+    tap
+        The tap's offset in the input along each spatial axis.
+    counts
+        The number of windows along each spatial axis.
+    stride
+        The step between windows along each spatial axis.
+    """
     slices = (slice(t, t + (c - 1) * int(s) + 1, int(s)) for t, c, s in zip(tap, counts, stride, strict=True))
     return (slice(None), *slices)
 
@@ -32,10 +42,12 @@ def taps_of(kernel: Sequence[int], dilation: np.ndarray) -> list[tuple[tuple[int
 
 
 def spatial_of(params: Params, name: str, rank: int) -> np.ndarray:
+    """Return a parameter with one number per spatial axis, 1 if it is absent; `rank` counts the spatial axes."""
     return np.broadcast_to(np.asarray(params.get(name, 1), np.int64), (rank,))
 
 
 def pads_of(params: Params, rank: int) -> np.ndarray:
+    """Return the padding before and after each of `rank` spatial axes."""
     return np.asarray(params["pad_amount"], np.int64).reshape(rank, 2)
 
 
@@ -43,6 +55,7 @@ def convolution(values: Values, params: Params, outputs: Outputs, summed: Summed
     """Compute Conv and DepthWiseConv without bias."""
     x, weights = summed(values[0]), summed(values[1])
     spatial = x.ndim - 2
+    # A depth-wise convolution has as many groups as channels.
     group = params["group"] if "group" in params else x.shape[-1] // weights.shape[-2]
     counts = outputs[0].dims[1:-1]
     x = np.pad(x, [(0, 0), *pads_of(params, spatial).tolist(), (0, 0)])
@@ -67,9 +80,10 @@ def transpose_convolution(values: Values, params: Params, outputs: Outputs, summ
     stride, dilation = spatial_of(params, "stride", spatial), spatial_of(params, "dilation", spatial)
     kernel, sizes = weights.shape[:spatial], x.shape[1:-1]
     before = pads_of(params, spatial)[:, 0]
+    # The filters are scattered over an unpadded result, which is then cropped to the output.
     reach = (np.asarray(sizes) - 1) * stride + (np.asarray(kernel) - 1) * dilation + 1
-    room = np.maximum(reach, before + outputs[0].dims[1:-1]).tolist()
-    full = np.zeros((x.shape[0], *room, group, weights.shape[-1]), x.dtype)
+    full_sizes = np.maximum(reach, before + outputs[0].dims[1:-1]).tolist()
+    full = np.zeros((x.shape[0], *full_sizes, group, weights.shape[-1]), x.dtype)
     x = x.reshape(*x.shape[:-1], group, x.shape[-1] // group)
     for index, offset in taps_of(kernel, dilation):
         tap = weights[index].reshape(*x.shape[-2:], weights.shape[-1])
@@ -103,16 +117,22 @@ def _matmul_integer(values: Values, params: Params, outputs: Outputs) -> np.ndar
 
 
 def single(op: str, values: Values, params: Params, outputs: Outputs) -> np.ndarray:
-    """Compute a float product with its bias in single precision: half the time, and precise enough for a trial."""
-    found: np.ndarray = PRODUCTS[op](values, params, outputs, _as_they_are)
-    return found if absent(values, 2) else found + values[2]
+    """Compute a float product with its bias in single precision.
+
+    This takes half the time and is precise enough for the GPU's trials of mixed precision.
+    """
+    result: np.ndarray = PRODUCTS[op](values, params, outputs, _as_they_are)
+    return result if absent(values, 2) else result + values[2]
 
 
 def _as_they_are(values: np.ndarray) -> np.ndarray:
+    """Return operands in their own type, as the `summed` of a product."""
     return values
 
 
 def _with_bias(product_of: Computation) -> Computation:
+    """Return a computation that adds bias in[2], if present, to a product."""
+
     def compute(values: Values, params: Params, outputs: Outputs) -> Any:
         out = product_of(values, params, outputs)
         return out if absent(values, 2) else out + wide(values[2])
@@ -145,6 +165,7 @@ def _pool_max(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
 
 def _pool_sum(x: np.ndarray, params: Params, outputs: Outputs, edges: bool) -> tuple[np.ndarray, np.ndarray]:
     """Return the sum over each window and its number of elements; padding counts if `edges`."""
+    # The sum over ones is the number of elements. Padding that counts is made of ones too.
     inside = np.ones((1, *x.shape[1:-1], 1))
     if edges:
         inside = np.pad(inside, [(0, 0), *pads_of(params, x.ndim - 2).tolist(), (0, 0)], constant_values=1)
@@ -161,9 +182,10 @@ def _pool_avg(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
     total, count = _pool_sum(values[0], params, outputs, params["count_pad_for_edges"])
     quantization = outputs[0].quantization
     if params.get("ties_away_from_zero") and quantization is not None:
+        # Sums of stored integers are divided by the count, and halves are rounded away from 0.
         stored = np.rint(total / quantization.scale) - count * quantization.offset
-        whole = np.trunc((stored + np.copysign(count // 2, stored)) / count)
-        return (whole + quantization.offset) * quantization.scale
+        mean = np.trunc((stored + np.copysign(count // 2, stored)) / count)
+        return (mean + quantization.offset) * quantization.scale
     return total / count
 
 

@@ -14,11 +14,11 @@ Params = dict[str, Any]
 Outputs = Sequence[Tensor]
 
 
-def _rows(found: np.ndarray, output: Tensor) -> np.ndarray:
+def _rows(rows: np.ndarray, output: Tensor) -> np.ndarray:
     """Copy the rows that were found to an output of fixed size; the rest is -1."""
     out = np.full(output.dims, -1, np.int64)
-    count = min(len(found), len(out))
-    out[:count] = found[:count]
+    count = min(len(rows), len(out))
+    out[:count] = rows[:count]
     return out
 
 
@@ -32,21 +32,25 @@ def _overlap(box: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 def _non_max_suppression(values: Values, params: Params, outputs: Outputs) -> list[np.ndarray]:
+    """Select boxes per batch and class, best first, that do not overlap a better one too much.
+
+    Returns rows [batch, class, box], and their number.
+    """
     boxes, scores = wide(values[0]), wide(values[1])
-    most = params["max_boxes_selected"] or boxes.shape[1]
-    found: list[tuple[int, int, int]] = []
-    for batch, kind in np.ndindex(*scores.shape[:2]):
-        order = np.argsort(-scores[batch, kind], kind="stable")
-        left = [int(i) for i in order if scores[batch, kind, i] > params["score_threshold"]]
+    max_per_class = params["max_boxes_selected"] or boxes.shape[1]
+    selected: list[tuple[int, int, int]] = []
+    for batch, class_ in np.ndindex(*scores.shape[:2]):
+        order = np.argsort(-scores[batch, class_], kind="stable")
+        rest = [int(i) for i in order if scores[batch, class_, i] > params["score_threshold"]]
         chosen = 0
-        while left and chosen < most:
-            best, *left = left
-            found.append((batch, kind, best))
+        while rest and chosen < max_per_class:
+            best, *rest = rest
+            selected.append((batch, class_, best))
             chosen += 1
-            overlaps = _overlap(boxes[batch, best], boxes[batch, left])
-            left = [i for i, overlap in zip(left, overlaps, strict=True) if overlap <= params["iou_threshold"]]
-    rows = _rows(np.asarray(found, np.int64).reshape(-1, 3), outputs[0])
-    return [rows, np.asarray([min(len(found), len(rows))])]
+            overlaps = _overlap(boxes[batch, best], boxes[batch, rest])
+            rest = [i for i, overlap in zip(rest, overlaps, strict=True) if overlap <= params["iou_threshold"]]
+    rows = _rows(np.asarray(selected, np.int64).reshape(-1, 3), outputs[0])
+    return [rows, np.asarray([min(len(selected), len(rows))])]
 
 
 def _one_hot(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
@@ -58,7 +62,10 @@ def _one_hot(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
 
 
 def _corners(encodings: np.ndarray, anchors: np.ndarray, params: Params) -> np.ndarray:
-    """Decode boxes from centers and sizes, vertical coordinates first, in double precision."""
+    """Decode boxes to corners [top, left, bottom, right], in double precision.
+
+    Encodings and anchors are [y, x, height, width]; centers and sizes of encodings are relative to the anchors.
+    """
     sizes = anchors[:, 2:].astype(np.float64)
     scales = np.array([[params[f"{axis}_scale"] for axis in pair] for pair in ("yx", "hw")], np.float32).astype(float)
     middles = (encodings[:, :2] / scales[0] * sizes + anchors[:, :2]).astype(np.float32)
@@ -69,18 +76,18 @@ def _corners(encodings: np.ndarray, anchors: np.ndarray, params: Params) -> np.n
 def _chosen(corners: np.ndarray, scores: np.ndarray, params: Params, most: int) -> list[int]:
     """Choose up to `most` boxes, best first, that do not overlap a better one too much."""
     order = np.argsort(-scores, kind="stable")
-    left = [int(i) for i in order if scores[i] >= np.float32(params["score_threshold"])]
+    rest = [int(i) for i in order if scores[i] >= np.float32(params["score_threshold"])]
     areas = np.prod(corners[:, 2:] - corners[:, :2], 1)
     chosen: list[int] = []
-    while left and len(chosen) < most:
-        best, *left = left
+    while rest and len(chosen) < most:
+        best, *rest = rest
         chosen.append(best)
-        low, high = np.maximum(corners[best, :2], corners[left, :2]), np.minimum(corners[best, 2:], corners[left, 2:])
+        low, high = np.maximum(corners[best, :2], corners[rest, :2]), np.minimum(corners[best, 2:], corners[rest, 2:])
         shared = np.prod(np.maximum(high - low, np.float32(0)), 1)
-        exists = (areas[left] > 0) & (areas[best] > 0)
-        union = np.where(exists, areas[best] + areas[left] - shared, np.float32(1))
-        near = np.where(exists, shared / union, 0) > np.float32(params["iou_threshold"])
-        left = [i for i, beside in zip(left, near, strict=True) if not beside]
+        exists = (areas[rest] > 0) & (areas[best] > 0)
+        union = np.where(exists, areas[best] + areas[rest] - shared, np.float32(1))
+        overlaps = np.where(exists, shared / union, 0) > np.float32(params["iou_threshold"])
+        rest = [i for i, overlap in zip(rest, overlaps, strict=True) if not overlap]
     return chosen
 
 
@@ -88,26 +95,29 @@ def _detection_post_process(values: Values, params: Params, outputs: Outputs) ->
     """Compute as LiteRT does: boxes in double precision, the rest in float; the first of equal scores wins."""
     encodings, scores, anchors = (np.asarray(v, np.float32) for v in values)
     classes, kept = params["num_classes"], params["max_detections"]
+    # A first column that is not one of the classes is the background's.
     scores = scores[0, :, scores.shape[2] - classes :]
     corners = _corners(encodings[0].astype(np.float64), anchors, params)
     results = [np.zeros(output.dims, np.float32) for output in outputs]
+    # `rows` are pairs of a row of the outputs and its (box, class). Regular suppression chooses boxes for each class;
+    # the fast one chooses by the best class only, and each box then has rows for its best classes.
     if params["use_regular_nms"]:
         most = min(params["detections_per_class"], kept)
-        found = [(box, k) for k in range(classes) for box in _chosen(corners, scores[:, k], params, most)]
-        found = sorted(found, key=lambda one: -scores[one])[:kept]
-        rows = list(enumerate(found))
-        results[3][0] = len(found)
+        detections = [(box, k) for k in range(classes) for box in _chosen(corners, scores[:, k], params, most)]
+        detections = sorted(detections, key=lambda detection: -scores[detection])[:kept]
+        rows = list(enumerate(detections))
+        results[3][0] = len(detections)
     else:
         chosen = _chosen(corners, scores.max(1), params, kept)
         width = params["max_classes_per_detection"]
         rows = [
-            (place * width + k, (box, int(class_)))
-            for place, box in enumerate(chosen)
+            (row * width + k, (box, int(class_)))
+            for row, box in enumerate(chosen)
             for k, class_ in enumerate(np.argsort(-scores[box], kind="stable")[: min(width, classes)])
         ]
         results[3][0] = len(chosen)
-    for place, (box, class_) in rows:
-        results[0][0, place], results[1][0, place], results[2][0, place] = corners[box], class_, scores[box, class_]
+    for row, (box, class_) in rows:
+        results[0][0, row], results[1][0, row], results[2][0, row] = corners[box], class_, scores[box, class_]
     return results
 
 

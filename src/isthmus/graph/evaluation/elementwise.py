@@ -15,6 +15,7 @@ from isthmus.graph.tensor import Tensor
 
 
 def _computed(operation: Operation, values: Values, params: dict[str, Any]) -> np.ndarray:
+    """Apply an operation's numpy function; a function of one real gets float64, for an exact result in float32."""
     assert operation.function is not None
     if operation.inputs == (1, 1) and operation.input_types.get(0) == REALS:
         values = [values[0].astype(np.float64)]
@@ -22,10 +23,13 @@ def _computed(operation: Operation, values: Values, params: dict[str, Any]) -> n
 
 
 def _by_table(operation: Operation) -> Computation:
+    """Return the computation of an operation with a numpy function of its own."""
     return lambda values, params, outputs: _computed(operation, values, params)
 
 
 def _by_number(op: str) -> Computation:
+    """Return the computation of an operation whose function is selected by a number."""
+
     def computation(values: Values, params: dict[str, Any], outputs: Sequence[Tensor]) -> np.ndarray:
         return _computed(numbered(op, params["operation"]), values, params)
 

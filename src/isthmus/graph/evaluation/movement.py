@@ -17,7 +17,7 @@ Outputs = Sequence[Tensor]
 
 
 def within(indices: np.ndarray, size: int | np.ndarray, from_end: bool = True) -> np.ndarray:
-    """Check indices into `size` elements; negative ones may count from the end."""
+    """Check indices into `size` elements; negative ones count from the end if `from_end`. Return them as positive."""
     indices = indices.astype(np.int64)
     if ((indices < -np.asarray(size) * from_end) | (indices >= size)).any():
         raise QnnError(Code.GRAPH_INVALID_ARGUMENT, "indices", f"they must be within {np.asarray(size).tolist()}")
@@ -60,49 +60,52 @@ def _gather(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
 def _gather_elements(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
     x, indices = values
     axis = params["axis"]
-    places = list(np.indices(indices.shape, sparse=True))
-    places[axis] = within(indices, x.shape[axis], params["from_end"])
-    return x[tuple(places)]
+    positions = list(np.indices(indices.shape, sparse=True))
+    positions[axis] = within(indices, x.shape[axis], params["from_end"])
+    return x[tuple(positions)]
 
 
 def _gather_nd(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
     x, indices = values
     batch, depth = params["batch_dims"], indices.shape[-1]
-    places = within(indices, np.asarray(x.shape[batch : batch + depth]), params["from_end"])
+    positions = within(indices, np.asarray(x.shape[batch : batch + depth]), params["from_end"])
+    # Along batch axes, each index selects from its own batch.
     grid = np.indices(indices.shape[:-1], sparse=True)[:batch]
-    where = (*grid, *np.moveaxis(places, -1, 0))
-    return x[where]
+    index = (*grid, *np.moveaxis(positions, -1, 0))
+    return x[index]
 
 
 _REDUCTIONS = {ADD: np.add, MUL: np.multiply, MAX: np.maximum, MIN: np.minimum}
 
 
-def _scatter(x: np.ndarray, places: tuple, updates: np.ndarray, reduction: int) -> np.ndarray:
+def _scatter(x: np.ndarray, positions: tuple, updates: np.ndarray, reduction: int) -> np.ndarray:
+    """Write updates to positions of a copy of x, or combine them with what is there."""
     out = x.copy()
     if reduction in _REDUCTIONS:
-        _REDUCTIONS[reduction].at(out, places, updates)
+        _REDUCTIONS[reduction].at(out, positions, updates)
     else:
-        out[places] = updates
+        out[positions] = updates
     return out
 
 
 def _scatter_elements(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
     x, indices, updates = values
-    places = list(np.indices(indices.shape, sparse=True))
-    places[params["axis"]] = within(indices, x.shape[params["axis"]], params["from_end"])
-    return _scatter(x, tuple(places), updates, params["reduction"])
+    positions = list(np.indices(indices.shape, sparse=True))
+    positions[params["axis"]] = within(indices, x.shape[params["axis"]], params["from_end"])
+    return _scatter(x, tuple(positions), updates, params["reduction"])
 
 
 def _scatter_nd(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
     x, indices, updates = values
-    places = within(indices, np.asarray(x.shape[: indices.shape[-1]]), params["from_end"])
-    return _scatter(x, tuple(np.moveaxis(places, -1, 0)), updates, params["reduction"])
+    positions = within(indices, np.asarray(x.shape[: indices.shape[-1]]), params["from_end"])
+    return _scatter(x, tuple(np.moveaxis(positions, -1, 0)), updates, params["reduction"])
 
 
 def _depth_to_space(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
     x = values[0]
     n, h, w, c = x.shape
     bh, bw = params["block_size"].tolist()
+    # Mode 0 has the depth as [block, channel], mode 1 as [channel, block].
     if params["mode"] == 0:
         x = x.reshape(n, h, w, bh, bw, c // (bh * bw)).transpose(0, 1, 3, 2, 4, 5)
     else:

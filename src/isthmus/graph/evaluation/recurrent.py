@@ -23,15 +23,18 @@ def _operands(values: Values, count: int) -> list[Any]:
 
 
 def _clip(x: np.ndarray, threshold: float) -> np.ndarray:
+    """Limit the magnitude of x; a threshold of 0 means no limit."""
     return np.clip(x, -threshold, threshold) if threshold > 0 else x
 
 
 def _lstm(values: Values, params: Params, outputs: Outputs) -> list[np.ndarray]:
+    """Compute an Lstm; `isthmus.graph.ops.recurrent` numbers its operands."""
     v = _operands(values, 24)
     x = v[0] if v[0].ndim == 3 else v[0][None]
     hidden, cell = v[10], v[11]
 
     def gate(step: np.ndarray, weights: int, recurrent: int, bias: int, peephole: int | None = None) -> np.ndarray:
+        """Return the sum of a gate before its activation; the integers are indices of operands."""
         total = step @ v[weights].T + hidden @ v[recurrent].T + v[bias]
         return total + cell * v[peephole] if peephole is not None and v[peephole] is not None else total
 
@@ -40,9 +43,9 @@ def _lstm(values: Values, params: Params, outputs: Outputs) -> list[np.ndarray]:
     for time in reversed(times) if params["direction"] == REVERSE else times:
         step = x[time]
         forget = sigmoid(gate(step, 1, 4, 7, 19))
-        enter = 1 - forget if v[16] is None else sigmoid(gate(step, 16, 17, 21, 18))
+        input_gate = 1 - forget if v[16] is None else sigmoid(gate(step, 16, 17, 21, 18))
         candidate = np.tanh(gate(step, 2, 5, 8))
-        cell = _clip(forget * cell + enter * candidate, params["cell_clip_threshold"])
+        cell = _clip(forget * cell + input_gate * candidate, params["cell_clip_threshold"])
         hidden = sigmoid(gate(step, 3, 6, 9, 20)) * np.tanh(cell)
         if v[22] is not None:
             hidden = hidden @ v[22].T + (0 if v[23] is None else v[23])
@@ -52,6 +55,7 @@ def _lstm(values: Values, params: Params, outputs: Outputs) -> list[np.ndarray]:
 
 
 def _gru(values: Values, params: Params, outputs: Outputs) -> list[np.ndarray]:
+    """Compute a Gru; `isthmus.graph.ops.recurrent` numbers its operands."""
     v = _operands(values, 14)
     x, units = v[0], v[1].shape[0]
     v[7:13] = [np.zeros(units) if bias is None else bias for bias in v[7:13]]

@@ -17,6 +17,8 @@ Outputs = Sequence[Tensor]
 
 
 def _reduce(function: Callable[..., Any]) -> Computation:
+    """Return the computation of a reduction over axes by a numpy function."""
+
     def compute(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
         return np.asarray(function(wide(values[0]), axis=tuple(params["axes"])))
 
@@ -24,6 +26,8 @@ def _reduce(function: Callable[..., Any]) -> Computation:
 
 
 def _argument(function: Callable[..., Any]) -> Computation:
+    """Return the computation of Argmax or Argmin by a numpy function."""
+
     def compute(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
         return np.asarray(function(values[0], axis=params["axis"]))
 
@@ -74,17 +78,19 @@ def _batchnorm(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
     return _affine(wide(values[0]), values, [-1])
 
 
-def _centred(x: np.ndarray, axes: tuple[int, ...], epsilon: float) -> np.ndarray:
+def _normalized(x: np.ndarray, axes: tuple[int, ...], epsilon: float) -> np.ndarray:
+    """Return x with mean 0 and variance 1 over these axes."""
     return (x - x.mean(axes, keepdims=True)) / np.sqrt(x.var(axes, keepdims=True) + epsilon)
 
 
 def _norm_shape(params: Params, rank: int, dims: Sequence[int]) -> list[int]:
+    """Return the shape in which coefficients with the dimensions of the normalized axes broadcast to the operand."""
     return [d if i in params["axes"] else 1 for i, d in zip(range(rank), dims, strict=True)]
 
 
 def _layer_norm(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
     x = wide(values[0])
-    y = _centred(x, tuple(params["axes"]), params["epsilon"])
+    y = _normalized(x, tuple(params["axes"]), params["epsilon"])
     return _affine(y, values, _norm_shape(params, x.ndim, x.shape))
 
 
@@ -101,7 +107,7 @@ def _instance_norm(values: Values, params: Params, outputs: Outputs) -> np.ndarr
     if params["mode"] == RMS:
         y = x / np.sqrt(np.square(x).mean(axes, keepdims=True) + params["epsilon"])
     elif params["normalize_variance"]:
-        y = _centred(x, axes, params["epsilon"])
+        y = _normalized(x, axes, params["epsilon"])
     else:
         y = x - x.mean(axes, keepdims=True)
     return _affine(y, values, [-1])
@@ -111,7 +117,7 @@ def _group_norm(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
     x = wide(values[0])
     spatial, group = math.prod(x.shape[1:-1]), params["group"]
     grouped = x.reshape(x.shape[0], spatial, group, x.shape[-1] // group)
-    return _affine(_centred(grouped, (1, 3), params["epsilon"]).reshape(x.shape), values, [-1])
+    return _affine(_normalized(grouped, (1, 3), params["epsilon"]).reshape(x.shape), values, [-1])
 
 
 def _l2_norm(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
@@ -124,6 +130,7 @@ def _lrn(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
     x = wide(values[0])
     axes = (x.ndim - 1,) if params["region"] == LRN_ACROSS_CHANNEL else (x.ndim - 3, x.ndim - 2)
     total = np.square(x)
+    # The sum over a window is the difference of two running sums.
     for axis in axes:
         radius = min(params["radius"], x.shape[axis])
         sums = np.cumsum(np.pad(total, [(radius + 1, radius) if a == axis else (0, 0) for a in range(x.ndim)]), axis)

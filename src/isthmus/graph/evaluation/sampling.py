@@ -40,54 +40,56 @@ _ROUNDINGS: dict[int, Callable[[np.ndarray], np.ndarray]] = {
 
 def _coordinates(size: int, count: int, transformation: int) -> np.ndarray:
     """Return the coordinate of each of `count` output positions among `size` input positions."""
-    at = np.arange(count, dtype=np.float64)
+    position = np.arange(count, dtype=np.float64)
     if transformation == ASYMMETRIC:
-        return at * size / count
+        return position * size / count
     if transformation == ALIGN_CORNERS:
-        return at * (size - 1) / max(count - 1, 1)
+        return position * (size - 1) / max(count - 1, 1)
     if transformation == PYTORCH_HALF_PIXEL and count == 1:
         return np.zeros(1)
-    return (at + 0.5) * size / count - 0.5
+    return (position + 0.5) * size / count - 0.5
 
 
 def axis_taps(size: int, count: int, params: Params) -> tuple[np.ndarray, np.ndarray]:
     """Return input positions and weights of each output position, both [count, taps], for Resize's parameters."""
-    at = _coordinates(size, count, params["transformation_mode"])
+    coordinates = _coordinates(size, count, params["transformation_mode"])
     if params["interpolation_mode"] == NEAREST:
-        places = _ROUNDINGS[params["nearest_mode"]](at)[:, None]
-        return np.clip(places, 0, size - 1).astype(np.int64), np.ones((count, 1))
-    base = np.floor(at)
-    part = (at - base)[:, None]
+        positions = _ROUNDINGS[params["nearest_mode"]](coordinates)[:, None]
+        return np.clip(positions, 0, size - 1).astype(np.int64), np.ones((count, 1))
+    base = np.floor(coordinates)
+    fraction = (coordinates - base)[:, None]
     if params["interpolation_mode"] == LINEAR:
-        places = base[:, None] + np.arange(2)
-        weights = np.concatenate([1 - part, part], 1)
+        positions = base[:, None] + np.arange(2)
+        weights = np.concatenate([1 - fraction, fraction], 1)
     else:
-        places = base[:, None] + np.arange(-1, 3)
-        weights = _cubic(np.abs(part - np.arange(-1, 3)), params["cubic_coeff"])
+        positions = base[:, None] + np.arange(-1, 3)
+        weights = _cubic(np.abs(fraction - np.arange(-1, 3)), params["cubic_coeff"])
         if params["exclude_outside"]:
-            weights = np.where((places < 0) | (places > size - 1), 0.0, weights)
+            weights = np.where((positions < 0) | (positions > size - 1), 0.0, weights)
             weights = weights / weights.sum(1, keepdims=True)
-    return np.clip(places, 0, size - 1).astype(np.int64), weights
+    return np.clip(positions, 0, size - 1).astype(np.int64), weights
 
 
 def _cubic(distance: np.ndarray, a: float) -> np.ndarray:
+    """Return the weight of a tap in cubic convolution by its distance, up to 2; `a` is the kernel's coefficient."""
     near = ((a + 2) * distance - (a + 3)) * distance**2 + 1
     far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
     return np.where(distance <= 1, near, far)
 
 
 def _resize(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
+    """Resize one axis after the other."""
     x = values[0]
     for axis, (size, count) in enumerate(zip(x.shape, outputs[0].dims, strict=True)):
         if size == count:
             continue
-        places, weights = axis_taps(size, count, params)
+        positions, weights = axis_taps(size, count, params)
         if params["interpolation_mode"] == NEAREST:
-            x = np.take(x, places[:, 0], axis)
+            x = np.take(x, positions[:, 0], axis)
             continue
         shape = [-1 if a == axis else 1 for a in range(x.ndim)]
-        taps = zip(places.T, weights.T, strict=True)
-        x = sum(np.take(x, place, axis).astype(np.float64) * weight.reshape(shape) for place, weight in taps)
+        taps = zip(positions.T, weights.T, strict=True)
+        x = sum(np.take(x, position, axis).astype(np.float64) * weight.reshape(shape) for position, weight in taps)
     return x
 
 
@@ -105,81 +107,92 @@ def image_resize_params(params: Params, interpolation: int) -> Params:
     }
 
 
-def _read(x: np.ndarray, batch: np.ndarray, y: np.ndarray, at: np.ndarray, outside: float | None) -> np.ndarray:
-    """Return pixels x[batch, y, at]; outside the image `outside`, or the nearest pixel if that is None."""
+def _read(x: np.ndarray, batch: np.ndarray, row: np.ndarray, column: np.ndarray, outside: float | None) -> np.ndarray:
+    """Return pixels x[batch, row, column]; outside the image `outside`, or the nearest pixel if that is None."""
     height, width = x.shape[1:3]
-    pixels = x[batch, np.clip(y, 0, height - 1).astype(np.int64), np.clip(at, 0, width - 1).astype(np.int64)]
+    pixels = x[batch, np.clip(row, 0, height - 1).astype(np.int64), np.clip(column, 0, width - 1).astype(np.int64)]
     if outside is None:
         return pixels
-    inside = (y >= 0) & (y <= height - 1) & (at >= 0) & (at <= width - 1)
+    inside = (row >= 0) & (row <= height - 1) & (column >= 0) & (column <= width - 1)
     return np.where(inside[..., None], pixels, outside)
 
 
-def _bilinear(x: np.ndarray, batch: np.ndarray, y: np.ndarray, at: np.ndarray, outside: float | None) -> np.ndarray:
-    top, left = np.floor(y), np.floor(at)
-    down, right = (y - top)[..., None], (at - left)[..., None]
+def _bilinear(
+    x: np.ndarray, batch: np.ndarray, row: np.ndarray, column: np.ndarray, outside: float | None
+) -> np.ndarray:
+    """Interpolate linearly between the four pixels around fractional rows and columns, read as `_read` does."""
+    top, left = np.floor(row), np.floor(column)
+    down, right = (row - top)[..., None], (column - left)[..., None]
     upper = _read(x, batch, top, left, outside) * (1 - right) + _read(x, batch, top, left + 1, outside) * right
     lower = _read(x, batch, top + 1, left, outside) * (1 - right) + _read(x, batch, top + 1, left + 1, outside) * right
     return upper * (1 - down) + lower * down
 
 
 def _crop_and_resize(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
+    """Resize a part of an image for each box [top, left, bottom, right], in fractions of the image."""
     x, boxes = wide(values[0]), wide(values[1])
     batch = within(values[2], x.shape[0])[:, None, None]
-    places = []
+    coordinates = []
     for low, high, size, count in (
         (boxes[:, 0], boxes[:, 2], x.shape[1], outputs[0].dims[1]),
         (boxes[:, 1], boxes[:, 3], x.shape[2], outputs[0].dims[2]),
     ):
+        # The corners of a box are the centers of its corner pixels; a single pixel is at the middle.
         steps = np.arange(count) / max(count - 1, 1) if count > 1 else np.full(1, 0.5)
-        places.append((low[:, None] + (high - low)[:, None] * steps) * (size - 1))
-    y, at = np.broadcast_arrays(places[0][:, :, None], places[1][:, None, :])
+        coordinates.append((low[:, None] + (high - low)[:, None] * steps) * (size - 1))
+    row, column = np.broadcast_arrays(coordinates[0][:, :, None], coordinates[1][:, None, :])
     fill = params["extrapolation_value"]
-    inside = (y >= 0) & (y <= x.shape[1] - 1) & (at >= 0) & (at <= x.shape[2] - 1)
+    inside = (row >= 0) & (row <= x.shape[1] - 1) & (column >= 0) & (column <= x.shape[2] - 1)
     if params["interpolation_mode"] == 0:
-        pixels = _bilinear(x, batch, np.nan_to_num(y), np.nan_to_num(at), None)
+        pixels = _bilinear(x, batch, np.nan_to_num(row), np.nan_to_num(column), None)
     else:
-        pixels = _read(x, batch, np.rint(np.nan_to_num(y)), np.rint(np.nan_to_num(at)), None)
+        pixels = _read(x, batch, np.rint(np.nan_to_num(row)), np.rint(np.nan_to_num(column)), None)
     return np.where(inside[..., None], pixels, fill)
 
 
-def _reflect(at: np.ndarray, low: float, high: float) -> np.ndarray:
+def _reflect(coordinates: np.ndarray, low: float, high: float) -> np.ndarray:
     """Mirror coordinates at both edges until they are inside."""
     if high <= low:
-        return np.zeros_like(at)
+        return np.zeros_like(coordinates)
     span = high - low
-    turned = np.mod(at - low, 2 * span)
-    return low + np.minimum(turned, 2 * span - turned)
+    phase = np.mod(coordinates - low, 2 * span)
+    return low + np.minimum(phase, 2 * span - phase)
 
 
 def _grid_sample(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
+    """Read an image at the coordinates (x, y) of a grid, from -1 to 1.
+
+    Mode 0 interpolates, 1 takes the nearest pixel. Outside the image, padding mode 0 reads 0, 1 the nearest pixel, 2
+    mirrors the image.
+    """
     x, grid = wide(values[0]), np.nan_to_num(wide(values[1]))
     batch = np.arange(x.shape[0])[:, None, None]
-    places = []
+    positions = []
     for axis, size in ((1, x.shape[1]), (0, x.shape[2])):
-        at = grid[..., axis]
+        coordinates = grid[..., axis]
         corners = params["align_corners"]
-        at = (at + 1) / 2 * (size - 1) if corners else ((at + 1) * size - 1) / 2
+        coordinates = (coordinates + 1) / 2 * (size - 1) if corners else ((coordinates + 1) * size - 1) / 2
         if params["mode"] == 1:
-            at = np.rint(at)
+            coordinates = np.rint(coordinates)
         if params["padding_mode"] == 1:
-            at = np.clip(at, 0, size - 1)
+            coordinates = np.clip(coordinates, 0, size - 1)
         elif params["padding_mode"] == 2:
-            at = _reflect(at, 0.0, size - 1.0) if corners else _reflect(at, -0.5, size - 0.5)
-        places.append(at)
+            coordinates = _reflect(coordinates, 0.0, size - 1.0) if corners else _reflect(coordinates, -0.5, size - 0.5)
+        positions.append(coordinates)
     outside = 0.0 if params["padding_mode"] == 0 else None
     read = _bilinear if params["mode"] == 0 else _read
-    return read(x, batch, places[0], places[1], outside)
+    return read(x, batch, positions[0], positions[1], outside)
 
 
 def _yuv_to_rgb(values: Values, params: Params, outputs: Outputs, v_first: bool) -> np.ndarray:
+    """Convert NV12 (U first) or NV21 (V first) images of limited range to RGB by BT.601; order 1 is BGR."""
     n, height, width, _ = outputs[0].dims
     data = wide(values[0]).astype(np.float64)
     luma = data[:, : height * width].reshape(n, height, width)
     chroma = data[:, height * width :].reshape(n, height // 2, width // 2, 2).repeat(2, 1).repeat(2, 2) - 128
     u, v = (chroma[..., 1], chroma[..., 0]) if v_first else (chroma[..., 0], chroma[..., 1])
-    bright = 1.164 * (luma - 16)
-    planes = [bright + 1.596 * v, bright - 0.391 * u - 0.813 * v, bright + 2.018 * u]
+    brightness = 1.164 * (luma - 16)
+    planes = [brightness + 1.596 * v, brightness - 0.391 * u - 0.813 * v, brightness + 2.018 * u]
     if params["output_order"] == 1:
         planes.reverse()
     return np.clip(np.rint(np.stack(planes, -1)), 0, 255)
@@ -191,6 +204,7 @@ def _correlation(values: Values, params: Params, outputs: Outputs) -> np.ndarray
     width, reach = left.shape[2], params["displacement"]
     out = np.zeros(outputs[0].dims)
     for index in range(2 * reach + 1):
+        # Position i of in[0] is multiplied by position i + move of in[1].
         move = index - reach + params["shift"]
         first, last = max(0, -move), min(width, width - move)
         if first < last:

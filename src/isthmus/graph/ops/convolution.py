@@ -2,6 +2,9 @@
 
 Filters are [spatial…, channel_in / group, channel_out], depth-wise [spatial…, 1, channel_out], transposed
 [spatial…, channel_in, channel_out / group]; a fully connected layer's weights are [out, in].
+
+Functions of a `Call` are the rules of operations: they check the call and return the dimensions of its outputs.
+`spatial` is the number of spatial axes: 1 for a signal, 2 for an image, 3 for a volume.
 """
 
 from __future__ import annotations
@@ -37,7 +40,19 @@ def windows(
     call: Call, sizes: Sequence[int], kernel: Sequence[int], stride: np.ndarray, dilation: np.ndarray,
     pads: np.ndarray, rounding: int = FLOOR,
 ) -> Dims:
-    """Return the number of windows along each spatial axis."""
+    """Return the number of windows along each spatial axis.
+
+    Parameters
+    ----------
+    sizes
+        The input's size along each spatial axis.
+    kernel, stride, dilation
+        The filter's size, the step between windows and the step between taps, along each spatial axis.
+    pads
+        The padding before and after each spatial axis, [spatial, 2].
+    rounding
+        What to do if the last step does not fit: FLOOR drops the window, CEIL extends the input.
+    """
     out = []
     for axis, size in enumerate(sizes):
         before, after = (int(p) for p in pads[axis])
@@ -60,6 +75,7 @@ def windows(
 
 
 def _check_bias(call: Call, channels: int) -> None:
+    """Refuse a bias in[2] that has not one element per output channel."""
     call.shape(2, channels)
 
 
@@ -140,10 +156,11 @@ def _matmul(call: Call) -> list[Dims]:
     left, right = call.dims(0), call.dims(1)
     if len(left) < 2 or len(right) < 2:
         call.refuse(f"matrices need rank 2 or more, have {list(left)} and {list(right)}")
+    # A transposed matrix has its last two dimensions exchanged.
     rows, inner = left[-2:][:: -1 if call.params.get("transpose_in0") else 1]
-    other, columns = right[-2:][:: -1 if call.params.get("transpose_in1") else 1]
-    if inner != other:
-        call.refuse(f"a matrix of {inner} columns cannot multiply one of {other} rows ({list(left)} and {list(right)})")
+    depth, columns = right[-2:][:: -1 if call.params.get("transpose_in1") else 1]
+    if inner != depth:
+        call.refuse(f"a matrix of {inner} columns cannot multiply one of {depth} rows ({list(left)} and {list(right)})")
     return [(*broadcast(call, left[:-2], right[:-2]), rows, columns)]
 
 
@@ -178,22 +195,27 @@ def _pool(call: Call, spatial: int) -> list[Dims]:
 
 
 def _kind(spatial: int) -> str:
+    """Return the kind of a parameter with one number per spatial axis: a scalar if there is only one axis."""
     return "u32" if spatial == 1 else "u32[]"
 
 
 def _ones(spatial: int) -> int | list[int]:
+    """Return 1 for each spatial axis, in the form that `_kind` names."""
     return 1 if spatial == 1 else [1] * spatial
 
 
 def _zeros(spatial: int) -> int | list[int]:
+    """Return 0 for each spatial axis, in the form that `_kind` names."""
     return 0 if spatial == 1 else [0] * spatial
 
 
 def _window_params(spatial: int) -> tuple[Param, ...]:
+    """Return the required parameters of all convolutions."""
     return Param("stride", _kind(spatial)), Param("pad_amount", "u32[]")
 
 
 def _conv(spatial: int) -> Operation:
+    """Define Conv1d, Conv2d or Conv3d."""
     params = (*_window_params(spatial), optional("group", "u32", 1),
               optional("dilation", _kind(spatial), _ones(spatial)))
     rule = partial(_convolution, spatial=spatial, depth_wise=False)
@@ -202,6 +224,7 @@ def _conv(spatial: int) -> Operation:
 
 
 def _depth_wise(spatial: int) -> Operation:
+    """Define DepthWiseConv1d or DepthWiseConv2d."""
     params = (*_window_params(spatial), optional("dilation", _kind(spatial), _ones(spatial)))
     rule = partial(_convolution, spatial=spatial, depth_wise=True)
     traits = _product(ProductKind.DEPTH_WISE)
@@ -209,6 +232,7 @@ def _depth_wise(spatial: int) -> Operation:
 
 
 def _transposed(spatial: int) -> Operation:
+    """Define TransposeConv1d, TransposeConv2d or TransposeConv3d."""
     dilation = (optional("dilation", "u32[]", [1, 1, 1]),) if spatial == 3 else ()
     params = (*_window_params(spatial), *dilation, optional("group", "u32", 1),
               optional("output_padding", _kind(spatial), _zeros(spatial)))
@@ -218,11 +242,13 @@ def _transposed(spatial: int) -> Operation:
 
 
 def _pooling(name: str, spatial: int, traits: Traits, *more: Param) -> Operation:
+    """Define a pooling operation; `more` are its parameters besides the window's."""
     params = (Param("filter_size", "u32[]"), Param("stride", "u32[]"), Param("pad_amount", "u32[]"), *more)
     return Operation(name, (1, 1), (1, 1), params, partial(_pool, spatial=spatial), {0: NUMBERS}, traits=traits)
 
 
 def _product(kind: ProductKind) -> Traits:
+    """Return the traits of a product with weights in[1] and bias in[2]."""
     return Traits(product=kind, coefficients=True, takes_clamp=True)
 
 

@@ -1,6 +1,8 @@
 """Operations whose number of results depends on the data. The declared output gives the most that fit.
 
 Unused rows are filled with -1 (the largest value of an unsigned type), those of DetectionPostProcess with 0.
+
+Functions of a `Call` are the rules of operations: they check the call and return the dimensions of its outputs.
 """
 
 from __future__ import annotations
@@ -34,7 +36,10 @@ def _non_zero(call: Call) -> list[Dims]:
 
 
 def _detection_post_process(call: Call) -> list[Dims]:
-    """Check boxes (centers and sizes relative to anchors), class scores and anchors; the batch must be 1."""
+    """Check boxes (centers and sizes relative to anchors), class scores and anchors; the batch must be 1.
+
+    The outputs are the boxes' corners, their classes, their scores, and the number of detections.
+    """
     call.rank(0, 3)
     call.rank(1, 3)
     boxes, columns = call.dims(0)[1], call.dims(1)[2]
@@ -47,8 +52,8 @@ def _detection_post_process(call: Call) -> list[Dims]:
         call.refuse(f"num_classes {call.params['num_classes']} must be 1 to the {columns} scores of each of the boxes")
     if not all(call.params[name] for name in ("y_scale", "x_scale", "h_scale", "w_scale")):
         call.refuse("scales of boxes must not be 0")
-    room = kept * classes
-    return [(1, room, 4), (1, room), (1, room), (1,)]
+    rows = kept * classes
+    return [(1, rows, 4), (1, rows), (1, rows), (1,)]
 
 
 OPERATIONS = (

@@ -4,6 +4,8 @@ Convert, Quantize and Dequantize keep the real number; Cast keeps the stored one
 
 An operation is one entry here: its types and parameters, its numpy function, and its traits. Evaluation, passes and the
 lowering to kernels use this entry.
+
+Functions of a `Call` are the rules of operations: they check the call and return the dimensions of its outputs.
 """
 
 from __future__ import annotations
@@ -90,6 +92,7 @@ _DIFFERENCE = Traits(element_wise=True, fixed_point=True, takes_clamp=True)
 
 
 def _limit(low: float, high: float) -> Traits:
+    """Return the traits of an operation that only limits its operand to a range."""
     return Traits(element_wise=True, fixed_point=True, limits=(low, high))
 
 
@@ -112,6 +115,7 @@ def _test(name: str, function: Function, traits: Traits = _ELEMENT_WISE) -> Oper
     return Operation(name, (2, 2), (1, 1), (), _binary, types, {0: DataType.BOOL_8}, traits=traits, function=function)
 
 
+# Functions of one operand that QNN's package lacks.
 _extra = partial(_one, package=ISTHMUS)
 _alpha = partial(optional, "alpha", "f32")
 _beta = partial(optional, "beta", "f32")
@@ -219,6 +223,7 @@ def numbered(op: str, operation: int) -> Operation:
 
 
 def _picked(call: Call) -> Operation:
+    """Return the function that a call of ElementWiseUnary, -Binary or -Neuron selects by its number."""
     return numbered(call.op, call.number("operation", below=len(NUMBERED[call.op])))
 
 
@@ -234,12 +239,14 @@ def _by_number(call: Call) -> list[Dims]:
 
 
 def _type_by_number(call: Call) -> DataType:
+    """Return the data type of the result of the function with this number."""
     dtype = _picked(call).output_type(call, 0)[1]
     assert dtype is not None
     return dtype
 
 
 def _numbered(name: str, operands: int, types: Types | None, *params: Param) -> Operation:
+    """Define an operation whose function is selected by a number; `types` are those of in[0], None for any."""
     return Operation(
         name, (operands, operands), (1, 1), (Param("operation", "u32"), *params), _by_number,
         {} if types is None else {0: types}, {0: _type_by_number}, traits=_FUNCTION if operands == 1 else _ELEMENT_WISE,
@@ -247,6 +254,7 @@ def _numbered(name: str, operands: int, types: Types | None, *params: Param) -> 
 
 
 def _conversion(name: str, types: Types | None, results: TypeRule, *params: Param, traits: Traits) -> Operation:
+    """Define a conversion from `types` (None for any) to `results`; storing the result converts it."""
     return Operation(
         name, (1, 1), (1, 1), params, _unary, {} if types is None else {0: types}, {0: results}, traits=traits,
         function=lambda x, **params: x,

@@ -34,6 +34,7 @@ def divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Divide; integers are truncated towards zero, and a division by 0 gives 0."""
     if a.dtype.kind == "f":
         return a / b
+    # Rounding down differs from truncation by 1 if the quotient is negative and not an integer.
     floor = a // b
     inexact = (a - floor * b != 0) & ((a < 0) != (b < 0))
     return np.where(b == 0, 0, floor + inexact)

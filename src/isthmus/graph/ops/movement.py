@@ -1,4 +1,7 @@
-"""Operations that only move data: reshapes, slices, joins, gathers, scatters, blocks and shuffles."""
+"""Operations that only move data: reshapes, slices, joins, gathers, scatters, blocks and shuffles.
+
+Functions of a `Call` are the rules of operations: they check the call and return the dimensions of its outputs.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +32,14 @@ def _reshape(call: Call) -> list[Dims]:
 
 def _squeeze(call: Call) -> list[Dims]:
     dims, out = call.dims(0), call.declared_dims()
-    kept = 0
+    # The number of sizes of the output that were matched so far.
+    matched = 0
     for size in dims:
-        if kept < len(out) and size == out[kept]:
-            kept += 1
+        if matched < len(out) and size == out[matched]:
+            matched += 1
         elif size != 1:
             call.refuse(f"out[0] {list(out)} must be in[0] {list(dims)} without some sizes of 1")
-    if kept != len(out):
+    if matched != len(out):
         call.refuse(f"out[0] {list(out)} must be in[0] {list(dims)} without some sizes of 1")
     return [out]
 
@@ -105,6 +109,7 @@ def _strided_slice(call: Call) -> list[Dims]:
         begin, end, stride = ranges[axis].tolist()
         if stride == 0:
             call.refuse(f"the stride along axis {axis} must not be 0")
+        # The bounds of begin and end: an end of -1 with a negative stride takes in element 0.
         lowest, highest = (0, size) if stride > 0 else (-1, size - 1)
         if call.params["begin_mask"] >> axis & 1:
             begin = lowest if stride > 0 else highest
@@ -115,6 +120,7 @@ def _strided_slice(call: Call) -> list[Dims]:
                 f"range {begin}:{end}:{stride} of axis {axis} must be in {lowest}..{highest} ({list(dims)})"
             )
         ranges[axis] = begin, end, stride
+        # (end - begin) / stride, rounded up.
         count = max(0, -((begin - end) // stride))
         if call.params["shrink_axes"] >> axis & 1:
             if count < 1:
@@ -130,11 +136,11 @@ def _pad(call: Call) -> list[Dims]:
     dims = call.dims(0)
     pads = call.numbers("pad_amount", len(dims), 2)
     scheme = call.number("scheme", below=4)
-    # A mirror cannot extend further than the input.
-    most = {MIRROR_SYMMETRIC: 0, MIRROR_REFLECT: -1}.get(scheme)
+    # A mirror cannot extend further than the input. A reflection does not repeat the edge, so it has one element less.
+    reach = {MIRROR_SYMMETRIC: 0, MIRROR_REFLECT: -1}.get(scheme)
     for axis, size in enumerate(dims):
         widest = int(pads[axis].max())
-        if (most is not None and widest > max(size + most, 0)) or (scheme == EDGE and widest and not size):
+        if (reach is not None and widest > max(size + reach, 0)) or (scheme == EDGE and widest and not size):
             call.refuse(f"pad_amount {pads[axis].tolist()} of axis {axis} mirrors more than its {size} elements")
     return [tuple(d + int(p.sum()) for d, p in zip(dims, pads, strict=True))]
 
@@ -163,6 +169,7 @@ def _gather(call: Call) -> list[Dims]:
 
 
 def _check_elements(call: Call, axis: int) -> None:
+    """Check the indices of GatherElements or ScatterElements: no larger than in[0] except along `axis`."""
     dims, indices = call.dims(0), call.dims(1)
     if len(dims) != len(indices) or any(
         i > d for a, (d, i) in enumerate(zip(dims, indices, strict=True)) if a != axis
@@ -210,6 +217,7 @@ def _scatter_nd(call: Call) -> list[Dims]:
 
 
 def _block(call: Call) -> tuple[int, int]:
+    """Return the height and width of parameter block_size; in[0] must be a batch of images."""
     call.rank(0, 4)
     height, width = call.numbers("block_size", 2, least=1).tolist()
     return height, width
@@ -309,15 +317,18 @@ _SCATTERS = Traits(moves=Movement(Picks.PLACE, sources=(0, 2)))
 
 
 def _operation(name: str, rule: Rule, *params: Param, traits: Traits = _MOVES, **more: Any) -> Operation:
+    """Define an operation on one operand; `more` are further fields of `Operation`."""
     return Operation(name, (1, 1), (1, 1), params, rule, traits=traits, **more)
 
 
 def _joined(name: str, rule: Rule, axis: Param, *, fixed_point: bool = False) -> Operation:
+    """Define an operation that joins any number of operands along an axis."""
     traits = Traits(moves=Movement(Picks.PLACE, sources=()), fixed_point=fixed_point)
     return Operation(name, (1, None), (1, 1), (axis,), rule, traits=traits)
 
 
 def _indexed(name: str, rule: Rule, inputs: int, *params: Param) -> Operation:
+    """Define a gather (2 inputs: data, indices) or a scatter (3 inputs: data, indices, updates)."""
     traits = _MOVES if inputs == 2 else _SCATTERS
     return Operation(name, (inputs, inputs), (1, 1), (*params, _FROM_END), rule, {1: INDICES}, traits=traits)
 

@@ -24,6 +24,7 @@ FORWARD, REVERSE = 0, 1
 
 
 def _lstm(call: Call) -> list[Dims]:
+    """Check an Lstm and return the dimensions of its outputs; the module's docstring numbers the operands."""
     call.rank(0, 2, 3)
     call.rank(1, 2)
     call.rank(4, 2)
@@ -55,12 +56,14 @@ def _lstm(call: Call) -> list[Dims]:
 
 
 def _together(call: Call, *indices: int) -> None:
+    """Refuse a call with some but not all of these optional inputs."""
     given = [i for i in indices if call.given(i) is not None]
     if given and len(given) != len(indices):
         call.refuse(f"in{list(indices)} must be given together, only in{given} are")
 
 
 def _gru(call: Call) -> list[Dims]:
+    """Check a Gru and return the dimensions of its outputs; the module's docstring numbers the operands."""
     call.rank(0, 3)
     call.rank(1, 2)
     call.number("direction", below=2)

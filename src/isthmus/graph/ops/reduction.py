@@ -1,4 +1,7 @@
-"""Reductions and normalizations: sums over axes, arg-max and arg-min, softmax, sorting, norms."""
+"""Reductions and normalizations: sums over axes, arg-max and arg-min, softmax, sorting, norms.
+
+Functions of a `Call` are the rules of operations: they check the call and return the dimensions of its outputs.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ LRN_ACROSS_CHANNEL, LRN_WITHIN_CHANNEL = 0, 1
 
 
 def _reduced(call: Call, axes: tuple[int, ...]) -> list[Dims]:
+    """Return in[0]'s dimensions with these axes removed, or with size 1 if keep_dims is set."""
     dims = call.dims(0)
     if call.params["keep_dims"]:
         return [tuple(1 if i in axes else d for i, d in enumerate(dims))]
@@ -24,6 +28,7 @@ def _reduced(call: Call, axes: tuple[int, ...]) -> list[Dims]:
 
 
 def _check_filled(call: Call, axes: tuple[int, ...]) -> None:
+    """Refuse a mean, maximum or minimum of no elements, which has no value."""
     if any(call.dims(0)[a] == 0 for a in axes):
         call.refuse(f"in[0] {list(call.dims(0))} has no elements to choose from along axes {list(axes)}")
 
@@ -58,6 +63,7 @@ def _top_k(call: Call) -> list[Dims]:
 
 
 def _check_channels(call: Call) -> int:
+    """Check that in[1] and in[2], if present, have one element per channel; return the number of channels."""
     if not call.dims(0):
         call.refuse("in[0] needs a channel axis")
     channels = call.dims(0)[-1]
@@ -117,6 +123,7 @@ def _lrn(call: Call) -> list[Dims]:
 def _operation(
     name: str, rule: Rule, *params: Param, inputs: tuple[int, int] = (1, 1), traits: Traits = PLAIN
 ) -> Operation:
+    """Define an operation on reals with one output."""
     return Operation(name, inputs, (1, 1), params, rule, dict.fromkeys(range(inputs[1]), REALS), traits=traits)
 
 

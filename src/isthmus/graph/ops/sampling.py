@@ -1,4 +1,7 @@
-"""Operations that resample images: resize, crop, sample by a grid, colour conversion, correlation."""
+"""Operations that resample images: resize, crop, sample by a grid, colour conversion, correlation.
+
+Functions of a `Call` are the rules of operations: they check the call and return the dimensions of its outputs.
+"""
 
 from __future__ import annotations
 
@@ -47,6 +50,7 @@ def _crop_and_resize(call: Call) -> list[Dims]:
 
 
 def _check_image(call: Call, index: int) -> None:
+    """Refuse images whose height or width is 0."""
     if min(call.dims(index)[1:3]) < 1:
         call.refuse(f"in[{index}] {list(call.dims(index))} has no pixels")
 
@@ -65,6 +69,7 @@ def _grid_sample(call: Call) -> list[Dims]:
 
 
 def _yuv_to_rgb(call: Call) -> list[Dims]:
+    """Check a flat NV12 or NV21 image: a plane of luma, then interleaved chroma at half the height and width."""
     call.rank(0, 2)
     batch, size = call.dims(0)
     out = call.declared_dims()
@@ -75,6 +80,7 @@ def _yuv_to_rgb(call: Call) -> list[Dims]:
 
 
 def _correlation(call: Call) -> list[Dims]:
+    """Check two equal images; the output has one channel per displacement, from -displacement to +displacement."""
     call.rank(0, 4)
     call.shape(1, *call.dims(0))
     if call.dims(0)[3] < 1:
