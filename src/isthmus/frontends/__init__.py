@@ -79,6 +79,7 @@ def load_all(source: ModelSource) -> list[Graph]:
 
 
 def _refuse_constants(source: ModelSource, kind: str) -> None:
+    """Refuse values for inputs, which only ONNX models can bind; `kind` names the format."""
     if source.constants:
         rule = f"inputs of a {kind} cannot be constants"
         raise QnnError(Code.GRAPH_INVALID_ARGUMENT, f"model file '{source.path}'", rule)

@@ -55,7 +55,17 @@ class File:
         )
 
     def check(self, at: int, size: int, what: str, align: int = 1) -> None:
-        """Refuse a range that is not entirely inside the file or not aligned."""
+        """Refuse a range that is not entirely inside the file or not aligned.
+
+        Parameters
+        ----------
+        at, size
+            The offset in the file and the number of bytes.
+        what
+            The name of what is there, for messages.
+        align
+            The required alignment of the offset in bytes.
+        """
         if at < 0 or size < 0 or at + size > len(self.data):
             self.refuse(f"{what} of {size} bytes is outside the file", at)
         if at % align:
@@ -76,15 +86,28 @@ class File:
         """Return the root table of a file that must carry this identifier."""
         if len(self.data) < 2 * _OFFSET:
             self.refuse("too short for a flatbuffer")
-        found = bytes(self.data[_OFFSET : _OFFSET + len(identifier)])
-        if found != identifier:
-            self.refuse(f"the identifier is {found!r}, expected {identifier!r}", _OFFSET)
+        actual = bytes(self.data[_OFFSET : _OFFSET + len(identifier)])
+        if actual != identifier:
+            self.refuse(f"the identifier is {actual!r}, expected {identifier!r}", _OFFSET)
         return Table.at(self, self.follow(0, "the root table"), "the root table")
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table: fields by number, each optional."""
+    """A table: fields by number, each optional.
+
+    A table begins with the distance back to its vtable. A vtable is a list of 16-bit numbers: its own size, the size of
+    the table, and the offset of each field in the table, 0 for an absent one.
+
+    Parameters
+    ----------
+    start, size
+        The table's offset in the file and its size in bytes.
+    vtable, fields
+        The vtable's offset in the file and the number of fields that it lists.
+    what
+        The table's name, for messages.
+    """
 
     file: File
     start: int
@@ -96,9 +119,9 @@ class Table:
     @staticmethod
     def at(file: File, start: int, what: str) -> Table:
         """Return the table at an offset in the file, after checking its vtable."""
-        file.check(start, _OFFSET, what, _OFFSET)
+        file.check(start, _OFFSET, what, align=_OFFSET)
         vtable = start - int(file.scalar(start, _I32, what))
-        file.check(vtable, 4, f"the vtable of {what}", 2)
+        file.check(vtable, 4, f"the vtable of {what}", align=2)
         length = int(file.scalar(vtable, _U16, what))
         size = int(file.scalar(vtable + 2, _U16, what))
         if length < 4 or length % 2:
@@ -110,7 +133,7 @@ class Table:
         return Table(file, start, vtable, (length - 4) // 2, size, what)
 
     def place(self, field: int, size: int) -> int | None:
-        """Return the position of a field's bytes, or None if the field is absent."""
+        """Return the position in the file of a field of `size` bytes, or None if the field is absent."""
         if field >= self.fields:
             return None
         offset = int(self.file.scalar(self.vtable + 4 + 2 * field, _U16, self.what))
@@ -122,11 +145,11 @@ class Table:
 
     def room(self, field: int) -> int:
         """Return the bytes available for a field, up to the next field or the table's end; 0 if it is absent."""
-        places = [at for other in range(self.fields) if (at := self.place(other, 1)) is not None]
-        mine = self.place(field, 1)
-        if mine is None:
+        positions = [at for other in range(self.fields) if (at := self.place(other, 1)) is not None]
+        own = self.place(field, 1)
+        if own is None:
             return 0
-        return min((at for at in places if at > mine), default=self.start + self.size) - mine
+        return min((at for at in positions if at > own), default=self.start + self.size) - own
 
     def number(self, field: int, kind: str, default: int | float | bool = 0) -> int | float | bool:
         """Return a scalar field, or its default."""
@@ -151,15 +174,15 @@ class Table:
         if span is None:
             return []
         what = f"field {field} of {self.what}"
-        known: dict[int, str] = {}
+        texts_by_start: dict[int, str] = {}
         texts = []
         for index in range(span[1]):
             start = self.file.follow(span[0] + _OFFSET * index, what)
-            if start not in known:
+            if start not in texts_by_start:
                 count = int(self.file.scalar(start, _U32, what))
                 self.file.check(start + _OFFSET, count, f"{what}, a string of {count} bytes,")
-                known[start] = self._text(start + _OFFSET, count)
-            texts.append(known[start])
+                texts_by_start[start] = self._text(start + _OFFSET, count)
+            texts.append(texts_by_start[start])
         return texts
 
     def blob(self, field: int) -> memoryview | None:
@@ -188,9 +211,11 @@ class Table:
         return Tables(self.file, 0, 0, what) if span is None else Tables(self.file, *span, what)
 
     def _text(self, start: int, count: int) -> str:
+        """Return a string of `count` bytes, cut at `MAX_TEXT`."""
         return str(self.file.data[start : start + min(count, MAX_TEXT)], "utf-8", "replace")
 
     def _vector(self, field: int, itemsize: int) -> tuple[int, int] | None:
+        """Return where the elements of a vector field start and how many there are; None if it is absent."""
         at = self.place(field, _OFFSET)
         if at is None:
             return None
@@ -203,7 +228,15 @@ class Table:
 
 @dataclass(frozen=True)
 class Tables:
-    """A vector of tables."""
+    """A vector of tables.
+
+    Parameters
+    ----------
+    start, count
+        The offset in the file of the first element, and the number of elements. Each element is the offset of a table.
+    what
+        The name of one table, for messages.
+    """
 
     file: File
     start: int
@@ -226,22 +259,22 @@ class Tables:
         """Return one scalar field of all tables as an array, 0 where it is absent; fast for thousands of tables."""
         element = np.dtype(dtype).newbyteorder("<")
         data = np.frombuffer(self.file.data, np.uint8)
-        places = self.start + _OFFSET * np.arange(self.count, dtype=np.int64)
-        starts = places + self._gather(data, places, np.dtype("<u4"))
+        elements = self.start + _OFFSET * np.arange(self.count, dtype=np.int64)
+        starts = elements + self._gather(data, elements, np.dtype("<u4"))
         vtables = starts - self._gather(data, starts, np.dtype("<i4"))
         values = np.zeros(self.count, element)
         # Tables with the same fields share a vtable, which is checked once, with the first of these tables.
         order = np.argsort(vtables, kind="stable")
-        for alike in np.split(order, np.flatnonzero(np.diff(vtables[order])) + 1) if self.count else ():
-            first = self[int(alike[0])]
-            at = first.place(field, element.itemsize)
-            if at is not None:
-                values[alike] = self._gather(data, starts[alike] + (at - first.start), element)
+        for group in np.split(order, np.flatnonzero(np.diff(vtables[order])) + 1) if self.count else ():
+            first = self[int(group[0])]
+            position = first.place(field, element.itemsize)
+            if position is not None:
+                values[group] = self._gather(data, starts[group] + (position - first.start), element)
         return values
 
-    def _gather(self, data: np.ndarray, places: np.ndarray, element: np.dtype) -> np.ndarray:
-        """Read scalars at many offsets of the file."""
-        if len(places) and (places.min() < 0 or places.max() + element.itemsize > len(data)):
+    def _gather(self, data: np.ndarray, offsets: np.ndarray, element: np.dtype) -> np.ndarray:
+        """Read a scalar of type `element` at each of many offsets in the file, whose bytes are `data`."""
+        if len(offsets) and (offsets.min() < 0 or offsets.max() + element.itemsize > len(data)):
             self.file.refuse(f"a {self.what} is outside the file")
-        found = data[places[:, None] + np.arange(element.itemsize)]
-        return np.ascontiguousarray(found).view(element).reshape(-1).astype(element.newbyteorder("="))
+        scalars = data[offsets[:, None] + np.arange(element.itemsize)]
+        return np.ascontiguousarray(scalars).view(element).reshape(-1).astype(element.newbyteorder("="))

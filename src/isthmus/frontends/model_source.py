@@ -43,16 +43,16 @@ class ModelSource:
 
     def select(self, graphs: Sequence[_Named]) -> list[_Named]:
         """Return the requested graph, or all graphs; refuse a name that none of them has."""
-        found = [one for one in graphs if self.graph in (None, one.name)]
-        if not found:
-            known = ", ".join(f"'{one.name}'" for one in graphs)
+        selected = [graph for graph in graphs if self.graph in (None, graph.name)]
+        if not selected:
+            known = ", ".join(f"'{graph.name}'" for graph in graphs)
             raise QnnError(Code.GRAPH_DOES_NOT_EXIST, f"graph '{self.graph}'", f"'{self.path.name}' has {known}")
-        return found
+        return selected
 
     def only(self, graphs: Sequence[Graph]) -> Graph:
         """Return the single graph; refuse a file that holds several if none of them was requested."""
         if len(graphs) > 1:
-            names = ", ".join(f"'{one.name}'" for one in graphs)
+            names = ", ".join(f"'{graph.name}'" for graph in graphs)
             rule = f"it holds {len(graphs)} graphs: {names}"
             hint = "Specify which one."
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"model file '{self.path}'", rule, hint)

@@ -27,30 +27,31 @@ class Unsupported:
 
     def __init__(self, model: str) -> None:
         self.model = model
-        self._found: dict[str, dict[str, str]] = {}
+        # The reason by node name, by operation; the reason may be "".
+        self._reasons: dict[str, dict[str, str]] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._found)
+        return bool(self._reasons)
 
     def add(self, operation: str, node: str, reason: str = "") -> None:
         """Record that `node` uses `operation`, which cannot be converted, and why. Each node counts once."""
-        self._found.setdefault(operation, {}).setdefault(node, reason)
+        self._reasons.setdefault(operation, {}).setdefault(node, reason)
 
     @property
     def counts(self) -> dict[str, int]:
         """The number of nodes that use each unsupported operation."""
-        return {operation: len(nodes) for operation, nodes in self._found.items()}
+        return {operation: len(nodes) for operation, nodes in self._reasons.items()}
 
     def check(self) -> None:
         """Raise one error for all unsupported operations, if there are any."""
-        if not self._found:
+        if not self._reasons:
             return
         total = sum(self.counts.values())
         are = "operation is" if total == 1 else "operations are"
         raise QnnError(
             Code.COMMON_NOT_SUPPORTED,
             f"model '{self.model}'",
-            f"{total} {are} not supported: " + "; ".join(_line(*item) for item in self._found.items()),
+            f"{total} {are} not supported: " + "; ".join(_line(*item) for item in self._reasons.items()),
         )
 
 
@@ -60,6 +61,7 @@ def unsupported(what: str, rule: str, hint: str = "") -> QnnError:
 
 
 def _line(operation: str, nodes: dict[str, str]) -> str:
+    """Return the part of the message about one operation, with its nodes (name and reason) grouped by reason."""
     by_reason: dict[str, list[str]] = {}
     for node, reason in nodes.items():
         by_reason.setdefault(reason, []).append(node)

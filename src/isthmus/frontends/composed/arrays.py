@@ -19,6 +19,7 @@ FOUR_BITS: dict[int, DataType] = {
 """QNN's 4-bit types, which store two elements per byte, and the 8-bit types that they are unpacked to."""
 
 MAX_BYTES = 1 << 62
+"""The largest size of a tensor, so that sizes in bytes fit 64-bit integers."""
 MAX_GROWTH = 2
 """The most bytes that one stored byte can become: two 4-bit elements become two bytes."""
 
@@ -49,14 +50,18 @@ class Copies:
     """A limit on what a graph copies out of a file. It stops a file in which many tensors name the same bytes."""
 
     def __init__(self) -> None:
+        # The bytes that were copied, by the id of the object that holds the file's bytes.
         self._copied: dict[int, int] = {}
 
     def count(self, what: str, data: memoryview, nbytes: int) -> None:
-        """Count a copy of `nbytes` bytes, or refuse it."""
-        held = memoryview(data.obj).nbytes
+        """Count a copy of `nbytes` bytes out of `data`, or refuse it.
+
+        `what` names the tensor in the error. The limit is for the whole file, of which `data` is a view.
+        """
+        file_bytes = memoryview(data.obj).nbytes
         copied = self._copied.get(id(data.obj), 0) + nbytes
-        if copied > MAX_GROWTH * held:
-            rule = f"with it {copied:,} bytes are copied out of {held:,}: tensors overlap"
+        if copied > MAX_GROWTH * file_bytes:
+            rule = f"with it {copied:,} bytes are copied out of {file_bytes:,}: tensors overlap"
             raise QnnError(Code.COMMON_LOADING_BINARIES, what, rule, "The file is damaged.")
         self._copied[id(data.obj)] = copied
 
@@ -82,6 +87,7 @@ def elements(tensor: ComposedTensor, dtype: DataType, copies: Copies) -> np.ndar
             f"{len(data)} bytes are stored for {list(tensor.dims)} of {dtype.name}, {needed} are needed",
             "The file is damaged.",
         )
+    # Some encodings use only the low bits of elements of 8 or 16 bits; the others are cleared.
     bits = 0 if tensor.encoding is None or packed else _bits(tensor.encoding, dtype)
     if packed or bits:
         copies.count(f"tensor '{tensor.name}'", data, count * dtype.itemsize)

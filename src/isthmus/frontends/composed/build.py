@@ -28,14 +28,29 @@ _IO = (TensorType.APP_WRITE, TensorType.APP_READ)
 
 
 class ComposedBuilder:
-    """The conversion of one graph."""
+    """The conversion of one graph.
+
+    Parameters
+    ----------
+    entry
+        The graph as plain data.
+    name
+        The name of the new graph.
+
+    Attributes
+    ----------
+    unsupported
+        What could not be converted so far.
+    """
 
     def __init__(self, entry: GraphEntry, name: str) -> None:
         self.entry = entry
         self.graph = Graph(name)
         self.unsupported = Unsupported(name)
         self._copies = arrays.Copies()
+        # The tensors by name; None for those that are absent or lost.
         self._tensors: dict[str, Tensor | None] = {}
+        # The names that stand for an absent optional operand.
         self._absent = {"", *(tensor.name for tensor in entry.tensors if tensor.type == TensorType.NULL)}
 
     def build(self) -> Graph:
@@ -88,11 +103,13 @@ class ComposedBuilder:
         what = f"node '{node.name}' ({op})"
         inputs = [self._operand(what, name) for name in node.inputs]
         outputs = [self._operand(what, name) for name in node.outputs]
+        # Absent operands at the end are dropped; operations count only those that are present.
         while inputs and node.inputs[len(inputs) - 1] in self._absent:
             inputs.pop()
         while outputs and node.outputs[len(outputs) - 1] in self._absent:
             outputs.pop()
         written = [tensor for tensor in outputs if tensor is not None]
+        # A node that reads the result of an unsupported node is skipped without an error of its own.
         lost = any(t is None and name not in self._absent for t, name in zip(inputs, node.inputs, strict=False))
         if known is None:
             of = "" if node.package in PACKAGES else f"{node.package}::"
@@ -112,6 +129,7 @@ class ComposedBuilder:
     def _add(
         self, name: str, op: str, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor], params: dict[str, Any]
     ) -> None:
+        """Add a supported node to the graph under a name that is not taken."""
         name = self.graph.fresh_node(name)
         if op in RECURRENT:
             add_recurrent(self.graph, name, op, inputs, outputs, params)
@@ -119,11 +137,13 @@ class ComposedBuilder:
             self.graph.add_node(name, op, inputs, outputs, params)
 
     def _operand(self, what: str, name: str) -> Tensor | None:
+        """Return a tensor by name; None if it is absent or lost. Refuse an unknown name."""
         if name and name not in self._tensors:
             raise QnnError(Code.GRAPH_INVALID_TENSOR, what, f"there is no tensor '{name}'")
         return self._tensors.get(name)
 
     def _param(self, value: Any) -> Any:
+        """Return a parameter as a scalar or, if the file gives it as a tensor, as an array."""
         if not isinstance(value, ComposedTensor):
             return value
         dtype = arrays.data_type(value)
@@ -140,9 +160,9 @@ def _lacking(
     unknown = params.keys() - {param.name for param in known.params} - RECURRENT.get(known.name, frozenset())
     if unknown:
         return f"parameter {', '.join(map(repr, sorted(unknown)))}"
-    for kind, given, most in (("inputs", inputs, known.inputs[1]), ("outputs", outputs, known.outputs[1])):
-        if most is not None and len(given) > most:
-            return f"{len(given)} {kind}, at most {most}"
+    for kind, tensors, most in (("inputs", inputs, known.inputs[1]), ("outputs", outputs, known.outputs[1])):
+        if most is not None and len(tensors) > most:
+            return f"{len(tensors)} {kind}, at most {most}"
     for index, allowed in known.input_types.items():
         tensor = inputs[index] if index < len(inputs) else None
         if tensor is not None and tensor.dtype not in allowed:

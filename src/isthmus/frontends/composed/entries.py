@@ -22,6 +22,8 @@ class EncodingEntry:
 
     Parameters
     ----------
+    axis
+        The axis along which there is one scale and offset per index; None if there is only one.
     bits
         The number of low bits of an element that are used; 0 for all bits of its data type.
     kind
@@ -60,6 +62,12 @@ class NodeEntry:
 
     Parameters
     ----------
+    type
+        The name of the operation.
+    inputs, outputs
+        The names of its tensors; "" for an absent optional one.
+    params
+        The parameters by name, scalars or arrays; an array is a static tensor.
     extras
         Attributes that are not parameters, such as which operation of a family this is.
     package

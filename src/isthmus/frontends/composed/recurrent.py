@@ -14,6 +14,7 @@ weights.
 _TIME_FIRST = {"Gru": True, "Lstm": False}
 """The default of time_major for each operation."""
 _SWAPPED = (1, 0, 2)
+"""The permutation that exchanges batch and time."""
 
 
 def is_batch_first(op: str, params: Mapping[str, Any], dims: Sequence[int]) -> bool:
@@ -66,13 +67,14 @@ def add_batch_first(
         The function that adds a node to the graph.
     """
 
-    def turned(tensor: Tensor, name: str) -> Tensor:
+    def time_first(tensor: Tensor, name: str) -> Tensor:
+        """Create a tensor for the same sequence as [time, batch, features]."""
         batch, time, features = tensor.dims
         dims = (time, batch, features)
         return graph.create_tensor(graph.fresh(name), TensorType.NATIVE, tensor.dtype, dims, tensor.quantization)
 
     with graph.all_or_none(outputs):
-        sequence, hidden = turned(x, f"{name}/time_first"), turned(outputs[0], f"{name}/hidden")
+        sequence, hidden = time_first(x, f"{name}/time_first"), time_first(outputs[0], f"{name}/hidden")
         add(graph.fresh_node(f"{name}/time_first"), "Transpose", [x], [sequence], {"perm": _SWAPPED})
         add(name, op, [sequence, *others], [hidden, *outputs[1:]], params)
         add(graph.fresh_node(f"{name}/batch_first"), "Transpose", [hidden], [outputs[0]], {"perm": _SWAPPED})

@@ -25,6 +25,7 @@ FORMAT = ContainerFormat(
 )
 """The container format of composed graphs. They are never stored, so the checksum covers only the header."""
 _ENCODED = {"scales": "<f4", "offsets": "<i4"}
+"""The arrays of an encoding, with the numpy types in which they are written."""
 
 
 def write(graphs: Sequence[GraphEntry], stream: BinaryIO) -> None:
@@ -32,6 +33,7 @@ def write(graphs: Sequence[GraphEntry], stream: BinaryIO) -> None:
     sections: dict[str, bytes | memoryview] = {}
 
     def section(data: bytes | memoryview) -> str:
+        """Add a section for bytes and return its name."""
         name = str(len(sections))
         sections[name] = data
         return name
@@ -63,7 +65,7 @@ def write(graphs: Sequence[GraphEntry], stream: BinaryIO) -> None:
 
 
 def read(data: memoryview, what: str) -> list[GraphEntry]:
-    """Return the graphs that were written; their bytes are views of `data`."""
+    """Return the graphs that were written; their bytes are views of `data`. `what` names the sender in errors."""
     try:
         header, sections = FORMAT.unpack(data)
         return [_graph(graph, sections) for graph in header["graphs"]]
@@ -80,6 +82,7 @@ def _take(sections: dict[str, memoryview], name: Any) -> memoryview:
 
 
 def _graph(fields: dict[str, Any], sections: dict[str, memoryview]) -> GraphEntry:
+    """Return a graph from the fields of its header entry and the sections of all tensors."""
     return GraphEntry(
         as_text(fields["name"]),
         tuple(_tensor(tensor, sections) for tensor in fields["tensors"]),

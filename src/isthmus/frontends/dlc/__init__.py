@@ -30,10 +30,14 @@ MAGIC = archive.MAGIC
 MAX_BYTES = 1 << 36
 """The largest file that is read, in bytes."""
 MAX_METADATA = 1 << 20
+"""The largest metadata entry that is searched for the producer, in bytes."""
 
 _HEADER = struct.Struct("<HHI")
+"""The header of a record: magic number, version, and a number that is not used."""
 _RECORD = 0x0AD5
+"""The magic number of a record."""
 _CACHE = ".cache."
+"""The part of an entry's name that marks a graph prepared for one machine."""
 _SHOWN = 4
 """How many entries an error message names if an archive is not a DLC."""
 
@@ -77,9 +81,9 @@ def parse(data: bytes | memoryview, name: str) -> DlcContents:
     entries = {entry: len(content) for entry, content in file.entries.items()}
     caches = tuple(entry for entry in entries if _CACHE in entry)
     if "model" not in entries and not caches:
-        there = ", ".join(f"'{entry}'" for entry in list(entries)[:_SHOWN]) or "nothing"
+        shown = ", ".join(f"'{entry}'" for entry in list(entries)[:_SHOWN]) or "nothing"
         more = f" and {len(entries) - _SHOWN} more" * (len(entries) > _SHOWN)
-        rule = f"it is an archive of {there}{more}; a DLC has an entry 'model', or a cache"
+        rule = f"it is an archive of {shown}{more}; a DLC has an entry 'model', or a cache"
         raise QnnError(Code.COMMON_LOADING_BINARIES, f"file '{name}'", rule, "It is not a DLC.")
     version, graphs = _graphs(file)
     return DlcContents(name, version, len(data), _producer(file), entries, caches, graphs)
@@ -102,12 +106,13 @@ def load(source: ModelSource) -> list[Graph]:
         ComposedBuilder(translated(entry, source.clean_names), entry.name or Path(name).stem).build()
         for entry in source.select(contents.graphs)
     ]
-    for one in built:
-        _check_shapes(one, source.shapes or {})
+    for graph in built:
+        _check_shapes(graph, source.shapes or {})
     return built
 
 
 def _graphs(file: Archive) -> tuple[int, tuple[GraphEntry, ...]]:
+    """Return the version of a DLC and its graphs; a file with caches only has none."""
     record = file.entries.get("model")
     if record is None:
         return 4, ()
@@ -120,6 +125,7 @@ def _graphs(file: Archive) -> tuple[int, tuple[GraphEntry, ...]]:
 
 
 def _data(file: Archive) -> version4.Data:
+    """Return the bytes of the tensors of a version 4 file: entry model.params, and model.params.bin if it exists."""
     raw = file.entries.get("model.params.bin", memoryview(b""))
     if "model.params" not in file.entries:
         return version4.Data(None, raw)
@@ -127,6 +133,7 @@ def _data(file: Archive) -> version4.Data:
 
 
 def _record(file: Archive, entry: str, wanted: int, identifier: bytes) -> Reading:
+    """Open an entry that must have version `wanted` and this flatbuffer identifier."""
     version = _version(file, entry)
     if version != wanted:
         file.refuse(f"entry '{entry}' has version {version}, its model version {wanted}")
@@ -165,13 +172,14 @@ def _producer(file: Archive) -> str:
     for entry, content in file.entries.items():
         if entry.startswith("dlc.metadata") and len(content) <= MAX_METADATA:
             text = str(content, "utf-8", "replace")
-            made = _from_json(text) if text.lstrip().startswith("{") else _from_lines(text)
-            if made:
-                return made
+            producer = _from_json(text) if text.lstrip().startswith("{") else _from_lines(text)
+            if producer:
+                return producer
     return ""
 
 
 def _from_json(text: str) -> str:
+    """Return the converter and its version from metadata in JSON, or ""."""
     try:
         command: Any = json.loads(text)["dlcGenerationInfo"][-1]["converterCommand"]
         return f"{command['tool']} {command['converterVersion']}"[:200]
@@ -180,12 +188,14 @@ def _from_json(text: str) -> str:
 
 
 def _from_lines(text: str) -> str:
-    facts = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
-    tool = facts.get("converter-command", "").split(" ")[0]
-    return f"{tool} {facts.get('converter-version', '')}".strip()[:200]
+    """Return the converter and its version from metadata in lines of ``name=value``, or ""."""
+    fields = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+    tool = fields.get("converter-command", "").split(" ")[0]
+    return f"{tool} {fields.get('converter-version', '')}".strip()[:200]
 
 
 def _check_shapes(graph: Graph, shapes: Mapping[str, Sequence[int]]) -> None:
+    """Refuse requested shapes of inputs that differ from the graph's."""
     known = {tensor.name: tensor.dims for tensor in graph.inputs}
     for name, dims in shapes.items():
         if tuple(dims) != known.get(name):

@@ -17,6 +17,8 @@ MAGIC = b"PK\x03\x04"
 MAX_ENTRIES = 4096
 MAX_NAME = 1024
 
+# The records of the zip format (APPNOTE.TXT): end of the directory, its 64-bit form and the locator of that form, an
+# entry of the directory, and the header before an entry's bytes.
 _END = struct.Struct("<4sHHHHIIH")
 _END_MAGIC = b"PK\x05\x06"
 _MAX_COMMENT = 0xFFFF
@@ -30,8 +32,11 @@ _LOCAL = struct.Struct("<4s5H3I2H")
 _WIDE = 0xFFFFFFFF
 """The value of a 32-bit field whose real number is in the entry's 64-bit extra field."""
 _WIDE_FIELD = 1
+"""The kind of the extra field with 64-bit numbers."""
 _STORED = 0
+"""The compression method of uncompressed entries."""
 _ENCRYPTED = 1
+"""The flag of encrypted entries."""
 
 
 @dataclass(frozen=True)
@@ -90,13 +95,14 @@ def _directory(data: memoryview, name: str) -> tuple[int, int, int]:
     _, disk, _, _, count, size, start, _ = _END.unpack_from(tail, at)
     if disk not in (0, 0xFFFF):
         refuse(name, "it is one part of several")
-    where = len(data) - len(tail) + at - _LOCATOR.size
-    if where < 0 or data[where : where + 4] != _LOCATOR_MAGIC:
+    # A 64-bit directory has a locator right before the end record.
+    locator = len(data) - len(tail) + at - _LOCATOR.size
+    if locator < 0 or data[locator : locator + 4] != _LOCATOR_MAGIC:
         return count, start, size
-    place = _LOCATOR.unpack_from(data, where)[2]
-    if place + _END_64.size > len(data) or data[place : place + 4] != _END_64_MAGIC:
-        refuse(name, f"the 64-bit record of its directory is not at byte {place}")
-    *_, count, size, start = _END_64.unpack_from(data, place)
+    end_64 = _LOCATOR.unpack_from(data, locator)[2]
+    if end_64 + _END_64.size > len(data) or data[end_64 : end_64 + 4] != _END_64_MAGIC:
+        refuse(name, f"the 64-bit record of its directory is not at byte {end_64}")
+    *_, count, size, start = _END_64.unpack_from(data, end_64)
     return count, start, size
 
 
@@ -106,7 +112,8 @@ def _entry(data: memoryview, name: str, at: int, end: int) -> tuple[str, memoryv
         refuse(name, f"its directory is broken at byte {at}")
     fields = _ENTRY.unpack_from(data, at)
     flags, method = fields[3:5]
-    packed, size, name_bytes, extra_bytes, comment_bytes = fields[8:13]
+    stored_size, size, name_bytes, extra_bytes, comment_bytes = fields[8:13]
+    # The offset of the header before the entry's bytes.
     local = fields[16]
     following = at + _ENTRY.size + name_bytes + extra_bytes + comment_bytes
     if following > end:
@@ -116,12 +123,13 @@ def _entry(data: memoryview, name: str, at: int, end: int) -> tuple[str, memoryv
     start = at + _ENTRY.size
     entry = str(data[start : start + name_bytes], "utf-8", "replace")
     extra = data[start + name_bytes : start + name_bytes + extra_bytes]
-    size, packed, local = _widened(extra, [size, packed, local], f"entry '{entry}'", name)
-    if method != _STORED or flags & _ENCRYPTED or packed != size:
+    size, stored_size, local = _widened(extra, [size, stored_size, local], f"entry '{entry}'", name)
+    if method != _STORED or flags & _ENCRYPTED or stored_size != size:
         rule = f"entry '{entry}' is compressed or encrypted; a DLC's entries are stored as they are"
         raise QnnError(Code.COMMON_LOADING_BINARIES, f"file '{name}'", rule, "It is another kind of archive.")
     if local + _LOCAL.size > len(data) or data[local : local + 4] != MAGIC:
         refuse(name, f"entry '{entry}' is not at byte {local}")
+    # That header is followed by the name and extra fields, whose lengths are its last two numbers.
     begin = local + _LOCAL.size + sum(_LOCAL.unpack_from(data, local)[-2:])
     if begin + size > len(data):
         refuse(name, f"entry '{entry}' of {size} bytes at byte {begin} is outside the file of {len(data)} bytes")
@@ -129,7 +137,10 @@ def _entry(data: memoryview, name: str, at: int, end: int) -> tuple[str, memoryv
 
 
 def _widened(extra: memoryview, numbers: list[int], what: str, name: str) -> list[int]:
-    """Return the numbers of an entry, taking those that exceed 32 bits from its extra fields."""
+    """Return the numbers of an entry, taking those that exceed 32 bits from its extra fields.
+
+    `numbers` must be in the order in which the 64-bit field lists them: size, stored size, offset.
+    """
     if _WIDE not in numbers:
         return numbers
     at = 0

@@ -40,15 +40,22 @@ class Reading:
 
     Tables and lists of a flatbuffer may overlap, so a small file could cause endless work. A valid file needs several
     bytes for each table or name, so their number is limited to its size.
+
+    Parameters
+    ----------
+    data, name
+        The bytes of a flatbuffer, and their name for messages.
+    identifier
+        The identifier that the flatbuffer must carry.
     """
 
     def __init__(self, data: memoryview, name: str, identifier: bytes) -> None:
         self.file = File(data, name)
         self.root: Table = self.file.root(identifier)
-        self._left = len(data)
+        self._allowed = len(data)
 
     def count(self, things: int = 1) -> None:
         """Count `things` tables or names; refuse the file if there are more than it has bytes."""
-        self._left -= things
-        if self._left < 0:
+        self._allowed -= things
+        if self._allowed < 0:
             self.file.refuse("its tables point to one another so that it has more of them than bytes")

@@ -31,6 +31,7 @@ NAMES: Mapping[str, str] = {
 """QNN's names for the families whose function is selected by a number."""
 
 _STRANGE = re.compile(r"[^A-Za-z0-9_]")
+"""A character that a clean name may not contain."""
 
 
 def cleaned(name: str) -> str:
@@ -90,6 +91,7 @@ def _cleaned_names(graph: GraphEntry) -> dict[str, str]:
     names: dict[str, str] = {}
     taken: set[str] = set()
     counts: dict[str, int] = {}
+    # APP_WRITE and APP_READ, the types of inputs and outputs, are the smallest numbers.
     for tensor in sorted(graph.tensors, key=lambda tensor: tensor.type > TensorType.APP_READ):
         wanted = name = cleaned(tensor.name)
         while name in taken:

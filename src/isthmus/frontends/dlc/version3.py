@@ -97,7 +97,10 @@ _BYTES, _FLOATS = 6, 9
 
 
 def read(model: Reading, params: Reading | None) -> tuple[GraphEntry, ...]:
-    """Read the only graph of a file; it has no name."""
+    """Read the only graph of a file; it has no name.
+
+    `model` are the layers; `params` their weights, if the file has any. A tensor that no layer reads is an output.
+    """
     weights = {} if params is None else _weights(params)
     layers = [_layer(model, table) for table in model.root.tables(ModelField.LAYERS, "layer")]
     dims: dict[str, tuple[int, ...]] = {}
@@ -105,23 +108,24 @@ def read(model: Reading, params: Reading | None) -> tuple[GraphEntry, ...]:
         for output, shape in zip(layer.outputs, _shapes(layer), strict=False):
             dims.setdefault(output, shape)
     inputs = {name for layer in layers if layer.type == "Input" for name in layer.outputs}
-    computing = [layer for layer in layers if layer.type != "Input"]
-    read_names = {name for layer in computing for name in layer.inputs}
+    computed_layers = [layer for layer in layers if layer.type != "Input"]
+    read_names = {name for layer in computed_layers for name in layer.inputs}
     tensors: dict[str, ComposedTensor] = {}
     for name in dict.fromkeys(name for layer in layers for name in (*layer.inputs, *layer.outputs)):
         kind = TensorType.NATIVE if name in read_names else TensorType.APP_READ
         kind = TensorType.APP_WRITE if name in inputs else kind
         tensors[name] = ComposedTensor(name, kind, DataType.FLOAT_32, dims.get(name, ()))
     nodes = []
-    for layer in computing:
-        own = [replace(weight, name=f"{layer.name}/{weight.name}") for weight in weights.get(layer.name, ())]
-        node, used = _node(layer, dims, own)
+    for layer in computed_layers:
+        layer_weights = [replace(weight, name=f"{layer.name}/{weight.name}") for weight in weights.get(layer.name, ())]
+        node, used = _node(layer, dims, layer_weights)
         tensors.update({weight.name: weight for weight in used})
         nodes.append(node)
     return (GraphEntry("", tuple(tensors.values()), tuple(nodes)),)
 
 
 def _layer(model: Reading, table: Table) -> NodeEntry:
+    """Read a layer as a node whose attributes are extras; its weights and parameters are added later."""
     model.count()
     inputs, outputs = table.texts(LayerField.INPUTS), table.texts(LayerField.OUTPUTS)
     model.count(len(inputs) + len(outputs))
@@ -131,16 +135,18 @@ def _layer(model: Reading, table: Table) -> NodeEntry:
 
 
 def _attributes(model: Reading, table: Table, field: int, depth: int) -> dict[str, Any]:
+    """Read a vector of attributes as a dictionary; `depth` is their nesting."""
     if depth > MAX_DEPTH:
         table.file.refuse(f"attributes hold attributes more than {MAX_DEPTH} deep", table.start)
-    found = {}
+    attributes = {}
     for attribute in table.tables(field, "attribute"):
         model.count()
-        found[attribute.text(AttributeField.NAME) or ""] = _value(model, attribute, depth)
-    return found
+        attributes[attribute.text(AttributeField.NAME) or ""] = _value(model, attribute, depth)
+    return attributes
 
 
 def _value(model: Reading, attribute: Table, depth: int) -> Any:
+    """Read the value of an attribute: a number, text, list or dictionary; None if its kind is unknown."""
     kind = attribute.integer(AttributeField.KIND, "u8")
     if kind == Kind.ATTRIBUTES:
         return _attributes(model, attribute, AttributeField.ATTRIBUTES, depth + 1)
@@ -155,6 +161,7 @@ def _value(model: Reading, attribute: Table, depth: int) -> Any:
     return None
 
 
+# For each kind of attribute, the field that holds its value and the type of that field.
 _NUMBERS: Mapping[Kind, tuple[int, str]] = {
     Kind.BOOL: (AttributeField.BOOL, "bool"),
     Kind.INT: (AttributeField.INT, "i32"),
@@ -176,25 +183,27 @@ def _shapes(layer: NodeEntry) -> list[tuple[int, ...]]:
 
 
 def _is_size(value: object) -> bool:
+    """Return whether a value from the file can be a dimension."""
     return isinstance(value, int) and value >= 0
 
 
 def _weights(params: Reading) -> dict[str, list[ComposedTensor]]:
     """Return the weights of all layers, by the layers' names."""
-    found = {}
+    weights = {}
     for layer in params.root.tables(0, "layer's weights"):
         params.count()
-        found[layer.text(0) or ""] = [_weight(params, table) for table in layer.tables(1, "weight")]
-    return found
+        weights[layer.text(0) or ""] = [_weight(params, table) for table in layer.tables(1, "weight")]
+    return weights
 
 
 def _weight(params: Reading, table: Table) -> ComposedTensor:
+    """Read a weight as a static tensor: floats, or bytes with an unknown encoding."""
     params.count()
     dims = table.array(WeightField.DIMS, np.int32)
     data = table.table(WeightField.DATA, "the elements of a weight")
     kind = None if data is None else data.integer(DataField.TYPE, "u8")
-    form = {_BYTES: (DataField.BYTES, np.uint8), _FLOATS: (DataField.FLOATS, np.float32)}.get(kind or 0)
-    elements = None if data is None or form is None else data.array(*form)
+    array_field = {_BYTES: (DataField.BYTES, np.uint8), _FLOATS: (DataField.FLOATS, np.float32)}.get(kind or 0)
+    elements = None if data is None or array_field is None else data.array(*array_field)
     return ComposedTensor(
         table.text(WeightField.NAME) or "",
         TensorType.STATIC,
@@ -207,18 +216,24 @@ def _weight(params: Reading, table: Table) -> ComposedTensor:
 
 # --- layers that become operations ----------------------------------------------------------------------------------
 
+# A converter takes a layer, the dimensions of all tensors, and the layer's weights. It returns None if the name,
+# dimensions and weights do not determine the operation.
 Dims = Mapping[str, tuple[int, ...]]
+"""Dimensions of tensors by name; those that the file does not state are missing."""
 Converted = tuple[NodeEntry, Sequence[ComposedTensor]]
+"""A node and the weights that it reads."""
 
 
 def _node(layer: NodeEntry, dims: Dims, weights: Sequence[ComposedTensor]) -> Converted:
     """Convert a layer to a node, with the weights that it reads."""
     converter = _LAYERS.get(layer.type)
     converted = None if converter is None else converter(layer, dims, weights)
+    # No operation has this name, so the layer will be refused as unsupported.
     return converted or (replace(layer, type=f"{layer.type} (of version 3)"), ())
 
 
 def _as(layer: NodeEntry, op: str, **params: Any) -> NodeEntry:
+    """Return a layer as a node of a QNN operation."""
     return replace(layer, type=op, params=params, extras={})
 
 
@@ -248,18 +263,18 @@ def _concat(layer: NodeEntry, dims: Dims, weights: Sequence[ComposedTensor]) -> 
 
 def _slice(layer: NodeEntry, dims: Dims, weights: Sequence[ComposedTensor]) -> Converted | None:
     """Convert to a Split along the only axis on which the outputs are shorter than the input and add up to it."""
-    whole = dims.get(layer.inputs[0], ()) if len(layer.inputs) == 1 else ()
+    source = dims.get(layer.inputs[0], ()) if len(layer.inputs) == 1 else ()
     parts = [dims.get(name, ()) for name in layer.outputs]
-    if len(parts) < 2 or any(len(part) != len(whole) for part in parts):
+    if len(parts) < 2 or any(len(part) != len(source) for part in parts):
         return None
-    axes = [axis for axis, size in enumerate(whole) if any(part[axis] != size for part in parts)]
-    if len(axes) != 1 or sum(part[axes[0]] for part in parts) != whole[axes[0]]:
+    axes = [axis for axis, size in enumerate(source) if any(part[axis] != size for part in parts)]
+    if len(axes) != 1 or sum(part[axes[0]] for part in parts) != source[axes[0]]:
         return None
     ends = np.cumsum([part[axes[0]] for part in parts])[:-1].astype(np.uint32)
-    held = ComposedTensor(
+    split_index = ComposedTensor(
         f"{layer.name}/split_index", TensorType.STATIC, DataType.UINT_32, (len(ends),), None, ends.view(np.uint8).data
     )
-    return _as(layer, "Split", axis=axes[0], split_index=held), ()
+    return _as(layer, "Split", axis=axes[0], split_index=split_index), ()
 
 
 def _permute(layer: NodeEntry, dims: Dims, weights: Sequence[ComposedTensor]) -> Converted | None:
@@ -272,10 +287,10 @@ def _permute(layer: NodeEntry, dims: Dims, weights: Sequence[ComposedTensor]) ->
         return None
     ones = [axis for axis, size in enumerate(x) if size == 1]
     order = np.array([ones.pop(0) if size == 1 else x.index(size) for size in y], np.uint32)
-    held = ComposedTensor(
+    perm = ComposedTensor(
         f"{layer.name}/perm", TensorType.STATIC, DataType.UINT_32, (len(order),), None, order.view(np.uint8).data
     )
-    return _as(layer, "Transpose", perm=held), ()
+    return _as(layer, "Transpose", perm=perm), ()
 
 
 def _fully_connected(layer: NodeEntry, dims: Dims, weights: Sequence[ComposedTensor]) -> Converted | None:

@@ -15,6 +15,7 @@ from isthmus.frontends.dlc.contents import Reading
 from isthmus.frontends.flatbuffer import Table
 
 MODEL, PARAMS = b"NETD", b"NETP"
+"""The flatbuffer identifiers of the entries ``model`` and ``model.params``."""
 
 MAX_RANK = 16
 """The most dimensions that are read; a graph has its own limit."""
@@ -22,6 +23,7 @@ TENSOR = 1
 """The kind of an attribute that is a tensor; other attributes are scalars."""
 PARAMETER = 1
 """The flag of an attribute that is a parameter of the operation; others carry additional information."""
+# QNN's numbers of data types that decide how a scalar is stored.
 STRINGS = (0x0608, 0x7FFFFFFF)
 FLOATS = (0x0216, 0x0232, 0x0264)
 BOOL = 0x0508
@@ -126,7 +128,15 @@ class PlaceField(IntEnum):
 
 
 class Data:
-    """The bytes of a file's tensors, found by graph, node and name."""
+    """The bytes of a file's tensors, found by graph, node and name.
+
+    Parameters
+    ----------
+    params
+        The entry ``model.params``, if the file has it: bytes of tensors, or their locations in `raw`.
+    raw
+        The entry ``model.params.bin``; empty in older files.
+    """
 
     def __init__(self, params: Reading | None, raw: memoryview) -> None:
         self._params = params
@@ -154,19 +164,21 @@ class Data:
             yield {}
 
     def _tensors(self, table: Table, field: int) -> dict[str, memoryview]:
+        """Return the bytes of the tensors in a vector field, by their names."""
         assert self._params is not None
-        found = {}
+        contents = {}
         for tensor in table.tables(field, "tensor data"):
             self._params.count()
-            found[tensor.text(TensorDataField.NAME) or ""] = self._bytes(tensor)
-        return found
+            contents[tensor.text(TensorDataField.NAME) or ""] = self._bytes(tensor)
+        return contents
 
     def _bytes(self, tensor: Table) -> memoryview:
-        place = tensor.table(TensorDataField.PLACE, "the place of tensor data")
-        if place is None:
+        """Return the bytes of one tensor: those at its location, or those stored inline."""
+        location = tensor.table(TensorDataField.PLACE, "the place of tensor data")
+        if location is None:
             content = tensor.blob(TensorDataField.BYTES)
             return memoryview(b"") if content is None else content
-        start, length = place.integer(PlaceField.OFFSET, "u64"), place.integer(PlaceField.LENGTH, "u64")
+        start, length = location.integer(PlaceField.OFFSET, "u64"), location.integer(PlaceField.LENGTH, "u64")
         if start + length > len(self._raw):
             rule = f"a tensor's bytes {start} to {start + length} are outside the {len(self._raw)} there are"
             tensor.file.refuse(rule)
@@ -179,6 +191,7 @@ def read(model: Reading, data: Data) -> tuple[GraphEntry, ...]:
 
 
 def _graph(model: Reading, table: Table, data: Data) -> GraphEntry:
+    """Read a graph. The parameters of its nodes are listed in the order of the nodes."""
     model.count()
     name = table.text(GraphField.NAME) or ""
     static = data.of_graph(name)
@@ -187,11 +200,12 @@ def _graph(model: Reading, table: Table, data: Data) -> GraphEntry:
     return GraphEntry(
         name,
         tensors,
-        tuple(_node(model, node, of) for node, of in zip(nodes, data.of_nodes(name), strict=False)),
+        tuple(_node(model, node, node_data) for node, node_data in zip(nodes, data.of_nodes(name), strict=False)),
     )
 
 
 def _node(model: Reading, table: Table, data: Mapping[str, memoryview]) -> NodeEntry:
+    """Read a node. `data` are the bytes of its parameter tensors by name."""
     model.count()
     params: dict[str, Scalar | ComposedTensor] = {}
     extras: dict[str, Scalar] = {}
@@ -237,6 +251,7 @@ def _value(
 
 
 def _tensor(model: Reading, table: Table, data: Mapping[str, memoryview]) -> ComposedTensor:
+    """Read a tensor. `data` are the bytes of static tensors by name."""
     model.count()
     dims = table.array(TensorField.DIMS, np.uint32)
     dims = np.zeros(0, np.uint32) if dims is None else dims
@@ -265,26 +280,26 @@ def _encoding(model: Reading, table: Table) -> EncodingEntry | None:
         return None
     kind = table.integer(QuantizationField.ENCODING, "u32")
     if kind in (SCALE_OFFSET, BW_SCALE_OFFSET):
-        one = table.table(QuantizationField.SCALE_OFFSET, "a scale and offset")
-        if one is None:
+        scale_offset = table.table(QuantizationField.SCALE_OFFSET, "a scale and offset")
+        if scale_offset is None:
             table.file.refuse("a quantization lacks its scale", table.start)
         return EncodingEntry(
-            np.array([one.number(ScaleOffsetField.SCALE, "f32")], np.float32),
-            np.array([one.integer(ScaleOffsetField.OFFSET, "i32")], np.int32),
-            bits=one.integer(ScaleOffsetField.BITS, "u32") if kind == BW_SCALE_OFFSET else 0,
+            np.array([scale_offset.number(ScaleOffsetField.SCALE, "f32")], np.float32),
+            np.array([scale_offset.integer(ScaleOffsetField.OFFSET, "i32")], np.int32),
+            bits=scale_offset.integer(ScaleOffsetField.BITS, "u32") if kind == BW_SCALE_OFFSET else 0,
             kind=kind,
         )
     if kind in (AXIS_SCALE_OFFSET, BW_AXIS_SCALE_OFFSET):
-        along = table.table(QuantizationField.AXIS_SCALE_OFFSET, "scales and offsets")
-        if along is None:
+        axis_table = table.table(QuantizationField.AXIS_SCALE_OFFSET, "scales and offsets")
+        if axis_table is None:
             table.file.refuse("a quantization lacks its scales", table.start)
-        each = along.tables(AxisField.SCALE_OFFSETS, "scale and offset")
-        model.count(len(each))
+        entries = axis_table.tables(AxisField.SCALE_OFFSETS, "scale and offset")
+        model.count(len(entries))
         return EncodingEntry(
-            each.column(ScaleOffsetField.SCALE, np.float32),
-            each.column(ScaleOffsetField.OFFSET, np.int32),
-            along.integer(AxisField.AXIS, "i32"),
-            _common(table, each.column(ScaleOffsetField.BITS, np.uint32)) if kind == BW_AXIS_SCALE_OFFSET else 0,
+            entries.column(ScaleOffsetField.SCALE, np.float32),
+            entries.column(ScaleOffsetField.OFFSET, np.int32),
+            axis_table.integer(AxisField.AXIS, "i32"),
+            _common(table, entries.column(ScaleOffsetField.BITS, np.uint32)) if kind == BW_AXIS_SCALE_OFFSET else 0,
             kind,
         )
     return EncodingEntry(np.zeros(0, np.float32), np.zeros(0, np.int32), kind=kind)

@@ -48,8 +48,19 @@ RUNTIME_TYPES = frozenset(
 class OnnxBuilder:
     """The graph under construction and what is known about its tensors.
 
-    `node` is the name of the current ONNX node; emitted operations are named after it. `given_bytes` is the size of the
-    model and its constants: the larger it is, the more constants may be computed from them.
+    Parameters
+    ----------
+    name
+        The name of the graph.
+    given_bytes
+        The size of the model and its constants: the larger it is, the more constants may be computed from them.
+
+    Attributes
+    ----------
+    graph
+        The graph under construction; its tensors are stored in the order that suits their operations.
+    node
+        The name of the current ONNX node; emitted operations are named after it.
     """
 
     def __init__(self, name: str, given_bytes: int = 0) -> None:
@@ -58,15 +69,18 @@ class OnnxBuilder:
         self.given_bytes = given_bytes
         self._folds = 0
         self._folded_bytes = 0
+        # Tensors that were rearranged, reinterpreted or dequantized, by the source's name and what was done to it.
         self._rearranged: dict[tuple, Tensor] = {}
         self._scalars: dict[tuple[float, DataType], Tensor] = {}
+        # The constant source of each tensor that is a dequantized constant, by the tensor's name.
         self._dequantized: dict[str, Tensor] = {}
+        # The tensor that a Reshape was applied to, by the name of its result.
         self._viewed: dict[str, Tensor] = {}
 
     def emit(
         self, op: str, inputs: Sequence[Tensor | None], params: dict[str, Any] | None = None, **more: Any
     ) -> list[Tensor]:
-        """Add an operation, or evaluate it if all its inputs are constants; otherwise like `Graph.emit`."""
+        """Add an operation, or evaluate it if all its inputs are constants; `more` are arguments of `Graph.emit`."""
         if all(t is None or t.is_static for t in inputs):
             self._check_operations()
             self._folds += 1
@@ -84,6 +98,7 @@ class OnnxBuilder:
     def _add(
         self, op: str, inputs: Sequence[Tensor | None], params: dict[str, Any] | None, **more: Any
     ) -> list[Tensor]:
+        """Add an operation that runs with the model; refuse data types that exist only in constants."""
         self._check_operations()
         outputs = self.graph.emit(op, inputs, params, name=self.node, **more)
         for tensor in (*outputs, *inputs):
@@ -92,6 +107,7 @@ class OnnxBuilder:
         return outputs
 
     def _check_operations(self) -> None:
+        """Refuse a model that needs too many operations."""
         if len(self.graph.nodes) + self._folds >= MAX_NODES:
             raise QnnError(
                 Code.GRAPH_CREATE_FAILED, f"node '{self.node}'", f"the model needs more than {MAX_NODES} operations"
@@ -256,6 +272,7 @@ class OnnxBuilder:
 
     def common_perm(self, values: Sequence[OnnxValue], rank: int) -> Perm:
         """Return the order that moves the fewest elements; on a tie not ONNX's own, since channel-last nodes follow."""
+        # Constants are rearranged when the model is loaded, so they do not count if there is any other operand.
         running = [v for v in values if not self.is_constant(v)] or list(values)
         candidates = {padded(v.perm, rank): v.rank for v in sorted(running, key=lambda v: v.rank)}
 
@@ -268,13 +285,18 @@ class OnnxBuilder:
         return min(candidates, key=cost)
 
     def _broadcastable(self, value: OnnxValue, perm: Perm) -> Tensor:
-        more = len(perm) - value.rank
+        """Return the tensor of a value, stored for `perm` and with axes of size 1 wherever broadcasting needs them.
+
+        `perm` may have a higher rank than the value. Missing leading axes are then left to the operation's own
+        broadcasting, if they are also stored first.
+        """
+        missing = len(perm) - value.rank
         order = _order(value, perm)
-        full = tuple(value.dims[axis - more] if axis >= more else 1 for axis in inverse(perm))
-        kept = tuple(value.tensor.dims[a] for a in order)
-        if more and _without_leading_ones(kept) == _without_leading_ones(full):
+        full_dims = tuple(value.dims[axis - missing] if axis >= missing else 1 for axis in inverse(perm))
+        own_dims = tuple(value.tensor.dims[a] for a in order)
+        if missing and _without_leading_ones(own_dims) == _without_leading_ones(full_dims):
             return self.arrange(value.tensor, order)
-        return self.arrange(value.tensor, order, full)
+        return self.arrange(value.tensor, order, full_dims)
 
     def reshaped(self, value: OnnxValue, dims: Sequence[int]) -> OnnxValue:
         """Apply ONNX's reshape. Axes that stay together keep their stored positions, so most reshapes move no data."""
@@ -289,6 +311,8 @@ class OnnxBuilder:
             )
         if 0 in dims:
             return OnnxValue(self.arrange(self.materialized(value), identity(value.rank), dims), identity(len(dims)))
+        # Each group of axes that is reshaped by itself stays where it is stored; within a group, axes are stored in
+        # ONNX's order. Axes of size 1 can be anywhere.
         groups = reshape_groups(value.dims, dims)
         groups.sort(key=lambda group: value.perm[group[0][-1]] if group[0] else -1)
         axes = [value.perm[axis] for ins, _ in groups for axis in ins]
@@ -300,20 +324,23 @@ class OnnxBuilder:
 
 def _order(value: OnnxValue, perm: Perm) -> list[int]:
     """Return the stored axes of a value in the order that `perm`, of the same or a higher rank, requires."""
-    more = len(perm) - value.rank
-    return [value.perm[axis - more] for axis in inverse(perm) if axis >= more]
+    missing = len(perm) - value.rank
+    return [value.perm[axis - missing] for axis in inverse(perm) if axis >= missing]
 
 
 def _per_channel(tensor: Tensor) -> bool:
+    """Return whether a tensor has a per-channel quantization."""
     return tensor.quantization is not None and tensor.quantization.axis is not None
 
 
 def _without_leading_ones(dims: Sequence[int]) -> tuple[int, ...]:
+    """Return dimensions from the first one that is not 1."""
     start = next((i for i, d in enumerate(dims) if d != 1), len(dims))
     return tuple(dims[start:])
 
 
 def _moved(quantization: Quantization | None, order: Perm) -> Quantization | None:
+    """Return a quantization whose axis follows a transposition to `order`."""
     if quantization is None or quantization.axis is None:
         return quantization
     return Quantization(quantization.scales, quantization.offsets, order.index(quantization.axis))

@@ -13,6 +13,7 @@ from isthmus.frontends.onnx.tensors import FLOAT, element_type
 
 
 def _check_size(node: OnnxNode, elements: float) -> None:
+    """Refuse a constant whose elements, 8 bytes each, exceed the limit."""
     if not 0 <= elements * 8 <= MAX_CONSTANT_BYTES:
         node.refuse(f"a constant of {elements:.0f} elements is too large")
 
@@ -74,7 +75,7 @@ def _non_zero(node: OnnxNode) -> OnnxValue:
 
 
 def _window(*terms: float) -> Converter:
-    """Return a window of cosines: the sum of terms[k] * cos(2 pi k n / size)."""
+    """Return a converter to a window of cosines: the sum of terms[k] * cos(2 pi k n / size)."""
 
     def convert(node: OnnxNode) -> OnnxValue:
         size = int(node.number(0))

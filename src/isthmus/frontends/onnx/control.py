@@ -17,6 +17,9 @@ _UNDECIDED = "its condition is known only at run time (an input that decides it 
 
 
 def _if(node: OnnxNode) -> list[OnnxValue | None]:
+    """Convert the branch that a constant condition selects, or both branches and select between their results at run
+    time.
+    """
     condition = node.builder.array(node.value(0))
     branches = [node.attr(name) for name in ("then_branch", "else_branch")]
     if None in branches:
@@ -39,29 +42,35 @@ def _if(node: OnnxNode) -> list[OnnxValue | None]:
 
 
 def _loop(node: OnnxNode) -> list[OnnxValue | None]:
+    """Unroll a loop: convert its body once per iteration.
+
+    Inputs are the number of iterations, the first condition, and the carried values. The body takes the iteration, the
+    condition and the carried values; it returns the next condition, the next carried values, and scanned values, which
+    are joined over all iterations.
+    """
     body = node.attr("body")
     if body is None:
         node.refuse("it has no body")
-    turns = None if node.optional(0) is None else int(node.number(0))
-    going = True if node.optional(1) is None else bool(node.number(1))
+    iterations = None if node.optional(0) is None else int(node.number(0))
+    continues = True if node.optional(1) is None else bool(node.number(1))
     carried = [node.value(index) for index in range(2, len(node.inputs))]
     scans: list[list[OnnxValue]] = [[] for _ in range(len(body.output) - 1 - len(carried))]
-    turn = 0
-    while going and (turns is None or turn < turns):
-        if turn >= MAX_TURNS:
+    iteration = 0
+    while continues and (iterations is None or iteration < iterations):
+        if iteration >= MAX_TURNS:
             node.unsupported(f"more than {MAX_TURNS} turns")
-        index = node.builder.literal(np.array(turn, np.int64))
-        condition = node.builder.literal(np.array(going))
-        again, *values = node.run(body, [index, condition, *carried])
-        known = node.builder.array(again)
-        if known is None:
+        index = node.builder.literal(np.array(iteration, np.int64))
+        condition = node.builder.literal(np.array(continues))
+        next_condition, *values = node.run(body, [index, condition, *carried])
+        condition_array = node.builder.array(next_condition)
+        if condition_array is None:
             node.unsupported("the number of turns depends on the data")
-        going = bool(known.reshape(()))
+        continues = bool(condition_array.reshape(()))
         carried, scanned = values[: len(carried)], values[len(carried) :]
         for scan, value in zip(scans, scanned, strict=True):
             scan.append(node.builder.reshaped(value, (1, *value.dims)))
-        turn += 1
-    if scans and not turn:
+        iteration += 1
+    if scans and not iteration:
         node.unsupported("no turn at all")
     return [*carried, *(join(node, scan, 0) for scan in scans)]
 

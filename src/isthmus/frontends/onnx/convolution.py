@@ -53,6 +53,7 @@ def _conv_integer(node: OnnxNode) -> OnnxValue:
         zero_point = node.optional(index + 2)
         if zero_point is not None:
             shift = node.cast(zero_point, DataType.FLOAT_32)
+            # One zero point per filter; filters are the first axis of the weights.
             if shift.rank == 1 and shift.dims[0] != 1:
                 shift = node.builder.reshaped(shift, (shift.dims[0], *(1,) * (value.rank - 1)))
             value = node.elementwise("ElementWiseSubtract", value, shift)
@@ -62,6 +63,10 @@ def _conv_integer(node: OnnxNode) -> OnnxValue:
 
 
 def _conv_transpose(node: OnnxNode) -> OnnxValue:
+    """Convert to a TransposeConv with filters [spatial…, in, out].
+
+    Only TransposeConv3d has a dilation; for others, zeros are inserted into the filters.
+    """
     x, weights = node.value(0), node.value(1)
     spatial = x.rank - 2
     if spatial not in (1, 2, 3) or weights.rank != x.rank:
@@ -72,6 +77,7 @@ def _conv_transpose(node: OnnxNode) -> OnnxValue:
     extra = per_axis(node, "output_padding", spatial, default=0, least=0)
     kernel = weights.dims[2:]
     reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+    # The size of the output without any padding.
     full = [(n - 1) * s + r + e for n, s, r, e in zip(x.dims[2:], strides, reach, extra, strict=True)]
     pads, extra = _transpose_pads(node, x.dims[2:], strides, full, extra)
     rank = x.rank
@@ -91,7 +97,22 @@ def _conv_transpose(node: OnnxNode) -> OnnxValue:
 def _transpose_pads(
     node: OnnxNode, sizes: Sequence[int], strides: Sequence[int], full: Sequence[int], extra: Sequence[int]
 ) -> tuple[tuple[tuple[int, int], ...], tuple[int, ...]]:
-    """Return pads and output padding, derived from the output shape if the file gives one."""
+    """Return pads and output padding, derived from the output shape if the file gives one.
+
+    Parameters
+    ----------
+    sizes, strides
+        The input's size and the stride along each spatial axis.
+    full
+        The output's size along each spatial axis before padding is cut off.
+    extra
+        The output padding along each spatial axis.
+
+    Returns
+    -------
+    tuple
+        Pairs of the padding before and after each axis, and the output padding along each axis.
+    """
     spatial = len(sizes)
     wanted = node.attr("output_shape")
     auto = node.attr("auto_pad", "NOTSET")
@@ -103,11 +124,11 @@ def _transpose_pads(
         total = [f - n * s for f, n, s in zip(full, sizes, strides, strict=True)]
     else:
         return padding(node, spatial, ()), tuple(extra)
-    more = tuple(e + max(-t, 0) for e, t in zip(extra, total, strict=True))
-    cut = [max(t, 0) for t in total]
+    output_padding = tuple(e + max(-t, 0) for e, t in zip(extra, total, strict=True))
+    cropped = [max(t, 0) for t in total]
     if auto == "SAME_UPPER":
-        return tuple((t // 2, t - t // 2) for t in cut), more
-    return tuple((t - t // 2, t // 2) for t in cut), more
+        return tuple((t // 2, t - t // 2) for t in cropped), output_padding
+    return tuple((t - t // 2, t // 2) for t in cropped), output_padding
 
 
 def _dilated(node: OnnxNode, filters: Tensor, dilations: Sequence[int]) -> Tensor:
@@ -116,9 +137,9 @@ def _dilated(node: OnnxNode, filters: Tensor, dilations: Sequence[int]) -> Tenso
     if taps is None:
         node.unsupported("dilated filters that are not constant")
     dims = [(k - 1) * d + 1 for k, d in zip(taps.shape, dilations, strict=False)]
-    wide = np.zeros((*dims, *taps.shape[len(dims) :]), taps.dtype)
-    wide[tuple(slice(None, None, d) for d in dilations)] = taps
-    return node.builder.constant(wide)
+    dilated = np.zeros((*dims, *taps.shape[len(dims) :]), taps.dtype)
+    dilated[tuple(slice(None, None, d) for d in dilations)] = taps
+    return node.builder.constant(dilated)
 
 
 CONVERTERS: dict[str, Converter] = {

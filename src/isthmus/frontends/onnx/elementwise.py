@@ -50,6 +50,7 @@ def identity(node: OnnxNode) -> OnnxValue:
 
 
 def _dropout(node: OnnxNode) -> list[OnnxValue | None]:
+    """Return the operand itself, and a mask that keeps all elements if it is wanted."""
     if node.optional(2) is not None and node.number(2):
         node.unsupported("training mode")
     x = node.value(0)
@@ -73,6 +74,7 @@ def _power(node: OnnxNode) -> OnnxValue:
     return node.elementwise("ElementWisePower", x, node.cast(exponent, x.tensor.dtype))
 
 
+# Constant exponents with a cheaper operation than a power.
 _POWERS: dict[float, Callable[[OnnxNode, OnnxValue], OnnxValue]] = {
     1.0: lambda node, x: x,
     2.0: lambda node, x: node.elementwise("ElementWiseMultiply", x, x),
@@ -113,6 +115,10 @@ def leaky_relu(node: OnnxNode, x: OnnxValue, alpha: float) -> OnnxValue:
 
 
 def _clip(node: OnnxNode) -> OnnxValue:
+    """Convert to one clamp if both limits are constant floats, otherwise to a maximum and a minimum.
+
+    Limits are attributes before operator set 11 and inputs since then.
+    """
     x = node.value(0)
     if node.opset < 11:
         low, high = node.attr("min", -math.inf), node.attr("max", math.inf)
@@ -139,6 +145,7 @@ def clamp(node: OnnxNode, x: OnnxValue, low: float, high: float) -> OnnxValue:
         return x
     if low == 0 and high == math.inf:
         return node.elementwise("Relu", x)
+    # The bounds are float32 parameters, which should be finite.
     limits = np.finfo(np.float32)
     bounds = {"min_value": max(low, float(limits.min)), "max_value": min(high, float(limits.max))}
     return node.elementwise("ReluMinMax", x, params=bounds)
@@ -154,6 +161,7 @@ def _elu(node: OnnxNode) -> OnnxValue:
 
 
 def _celu(node: OnnxNode) -> OnnxValue:
+    """Compute max(0, x) + alpha * min(0, exp(x / alpha) - 1)."""
     alpha = node.attr("alpha", 1.0)
     scaled = node.elementwise("ElementWiseDivide", node.value(0), alpha)
     negative = node.elementwise("Elu", node.elementwise("ElementWiseMinimum", scaled, 0.0))
@@ -162,6 +170,7 @@ def _celu(node: OnnxNode) -> OnnxValue:
 
 
 def _selu(node: OnnxNode) -> OnnxValue:
+    """Compute gamma * x for positive x and gamma * alpha * (exp(x) - 1) elsewhere."""
     alpha, gamma = node.attr("alpha", 1.6732631921768188), node.attr("gamma", 1.0507010221481323)
     unscaled = node.elementwise("Elu", node.value(0), params={"alpha": alpha})
     return node.elementwise("ElementWiseMultiply", unscaled, gamma)
@@ -200,6 +209,7 @@ def _thresholded_relu(node: OnnxNode) -> OnnxValue:
 
 
 def _shrink(node: OnnxNode) -> OnnxValue:
+    """Compute x + bias below -lambd, x - bias above lambd, and 0 between them."""
     x, bias, lambd = node.value(0), node.attr("bias", 0.0), node.attr("lambd", 0.5)
     zero = OnnxValue(node.builder.scalar(0, x.tensor.dtype), ())
     below = node.elementwise("ElementWiseLess", x, -lambd)

@@ -12,10 +12,18 @@ def finished(work: Graph, outputs: Sequence[tuple[str, Tensor]]) -> Graph:
 
     A tensor written by a node becomes the output itself. An input, a constant, or a tensor that is used for two outputs
     is copied.
+
+    Parameters
+    ----------
+    work
+        The working graph, which also has nodes that no output needs.
+    outputs
+        The names of the outputs in the file, each with its tensor in the working graph.
     """
     graph = Graph(work.name)
     # Round 8-bit results as ONNX Runtime does.
     graph.numerics = "onnxruntime"
+    # The tensors of the final graph, by the names of their tensors in the working graph.
     tensors: dict[str, Tensor] = {}
     for tensor in work.inputs:
         tensors[tensor.name] = graph.create_tensor(
@@ -41,18 +49,19 @@ def finished(work: Graph, outputs: Sequence[tuple[str, Tensor]]) -> Graph:
 
 
 def _given(params: Mapping[str, object]) -> dict[str, object]:
+    """Return the parameters that are not None, the value of an optional parameter without a default."""
     return {name: value for name, value in params.items() if value is not None}
 
 
 def _needed(graph: Graph, outputs: Sequence[Tensor]) -> list[Node]:
     """Return the nodes that the outputs depend on, in execution order."""
-    wanted = {tensor.name for tensor in outputs}
-    needed = []
+    needed_tensors = {tensor.name for tensor in outputs}
+    nodes = []
     for node in reversed(graph.nodes):
-        if any(tensor.name in wanted for tensor in node.outputs):
-            needed.append(node)
-            wanted.update(tensor.name for tensor in node.inputs if tensor is not None)
-    return needed[::-1]
+        if any(tensor.name in needed_tensors for tensor in node.outputs):
+            nodes.append(node)
+            needed_tensors.update(tensor.name for tensor in node.inputs if tensor is not None)
+    return nodes[::-1]
 
 
 def _taken(graph: Graph, tensors: dict[str, Tensor], tensor: Tensor) -> Tensor:

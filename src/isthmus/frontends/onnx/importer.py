@@ -20,7 +20,7 @@ from isthmus.frontends.onnx.signature import bound_arrays, graph_inputs
 from isthmus.frontends.onnx.tensors import attribute_value, to_array
 from isthmus.frontends.unsupported import Unsupported
 from isthmus.graph import DataType, Graph, TensorType
-from isthmus.system.shield import check
+from isthmus.system.shield import check as check_interrupted
 
 OLDEST_OPSET = 7
 MAX_DEPTH = 24
@@ -28,7 +28,9 @@ MAX_DEPTH = 24
 MAX_STEPS = 50_000
 """The most nodes of a model after loops and functions are expanded."""
 _STANDARD = ("", "ai.onnx")
+"""The names of the domain of ONNX's own operators."""
 _MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError)
+"""The exceptions that malformed attributes and operands cause in converters."""
 
 
 class OnnxScope:
@@ -81,7 +83,7 @@ class OnnxScope:
         return opset
 
     def define(self, name: str, value: OnnxValue | None, what: str) -> None:
-        """Assign a value to a name, which must not be defined already."""
+        """Assign a value to a name, which must not be defined already. `what` names the place in errors."""
         if not isinstance(name, str):
             raise QnnError(Code.GRAPH_CREATE_FAILED, what, f"the name {name!r} is not text")
         if name in self.values:
@@ -108,7 +110,24 @@ class _Lost(Exception):
 
 
 class Importer:
-    """The conversion of one model."""
+    """The conversion of one model.
+
+    Parameters
+    ----------
+    model
+        ONNX's ModelProto.
+    name
+        The name of the graph.
+    folder
+        The folder of the model's external data; None if it may have none.
+
+    Attributes
+    ----------
+    opsets
+        Versions of the model's operator sets, by domain.
+    functions
+        The model's functions, by domain and name.
+    """
 
     def __init__(self, model: Any, name: str, folder: Path | None) -> None:
         self.model = model
@@ -120,10 +139,19 @@ class Importer:
         self.functions = {(function.domain, function.name): function for function in model.functions}
         self.values: Mapping[str, OnnxValue | None] = {}
         """The values of the model's names, complete after conversion."""
+        # The nodes converted so far, counted by `_step`.
         self._steps = 0
 
     def convert(self, shapes: Mapping[str, Sequence[int]], constants: Mapping[str, Any]) -> Graph:
-        """Convert the model and return the finalized graph."""
+        """Convert the model and return the finalized graph.
+
+        Parameters
+        ----------
+        shapes
+            Dimensions of inputs by name, where the model leaves some open.
+        constants
+            Values of inputs that become constants, by name.
+        """
         self._check_opset()
         graph = self.model.graph
         scope = OnnxScope(self.opsets, {})
@@ -139,6 +167,7 @@ class Importer:
         return finished(self.builder.graph, [(name, self._stored(name, value)) for name, value in outputs])
 
     def _check_opset(self) -> None:
+        """Refuse a model with an operator set that is too old."""
         opset = self.opsets.get("", self.opsets.get("ai.onnx"))
         if not self.opsets:
             raise QnnError(
@@ -175,6 +204,7 @@ class Importer:
             scope.define(entry.name, OnnxValue(tensor, identity(tensor.rank)), f"input '{entry.name}'")
 
     def _output(self, name: str, scope: OnnxScope) -> OnnxValue | None:
+        """Return the value of an output; record an unsupported data type. None if it could not be computed."""
         what = f"output '{name}' of model '{self.name}'"
         value = scope.find(name, what)
         if any(tensor.name == name for tensor in self.builder.graph.inputs):
@@ -185,6 +215,7 @@ class Importer:
         return value
 
     def _stored(self, name: str, value: OnnxValue | None) -> Any:
+        """Return the tensor of an output, stored in ONNX's axis order."""
         self.builder.node = name
         if value is None:
             raise QnnError(Code.GRAPH_CREATE_FAILED, f"output '{name}'", "nothing computes it")
@@ -193,6 +224,7 @@ class Importer:
     # --- nodes --------------------------------------------------------------------------------------------------
 
     def _walk(self, graph: Any, scope: OnnxScope) -> None:
+        """Define a graph's initializers and convert its nodes."""
         if len(graph.sparse_initializer):
             self.unsupported.add("sparse initializer", graph.sparse_initializer[0].values.name)
         for tensor in graph.initializer:
@@ -201,10 +233,11 @@ class Importer:
         self._walk_nodes(graph, scope)
 
     def _walk_nodes(self, graph: Any, scope: OnnxScope) -> None:
+        """Convert the nodes of a graph or function in order. A node without a name is named by its index."""
         if scope.depth > MAX_DEPTH:
             raise QnnError(Code.GRAPH_CREATE_FAILED, f"graph '{graph.name}'", f"it nests deeper than {MAX_DEPTH}")
         for index, proto in enumerate(graph.node):
-            check()
+            check_interrupted()
             named = isinstance(proto.name, str) and proto.name
             self._convert(proto, proto.name if named else f"{proto.op_type}_{index}", scope)
 
@@ -216,6 +249,7 @@ class Importer:
             raise QnnError(Code.GRAPH_CREATE_FAILED, what, rule)
 
     def _initializer(self, proto: Any, scope: OnnxScope) -> OnnxValue | None:
+        """Create the constant of an initializer; record an unsupported one and return None."""
         if not proto.name:
             raise QnnError(Code.GRAPH_CREATE_FAILED, "initializer", "it has no name")
         try:
@@ -237,16 +271,17 @@ class Importer:
         """Convert a node and assign its results to their names."""
         what = f"node '{name}' ({proto.op_type})"
         self._step(what)
-        given = ["" if name in scope.absent else name for name in proto.input]
-        inputs = [scope.find(name, what) if name else None for name in given]
-        lost = any(value is None and name for value, name in zip(inputs, given, strict=True))
+        input_names = ["" if name in scope.absent else name for name in proto.input]
+        inputs = [scope.find(name, what) if name else None for name in input_names]
+        # A node that reads the result of an unsupported node is skipped without an error of its own.
+        reads_lost = any(value is None and name for value, name in zip(inputs, input_names, strict=True))
         results: Sequence[OnnxValue | None] = []
         key = proto.op_type if proto.domain in _STANDARD else f"{proto.domain}:{proto.op_type}"
         function = self.functions.get((proto.domain, proto.op_type))
         converter = CONVERTERS.get(key) if function is None else self._calls(function, scope)
         if converter is None:
             self.unsupported.add(key, name)
-        elif not lost:
+        elif not reads_lost:
             self.builder.node = name
             try:
                 node = self._node(proto, name, inputs, scope, key)
@@ -272,6 +307,12 @@ class Importer:
                 scope.define(output, results[index] if index < len(results) else None, what)
 
     def _node(self, proto: Any, name: str, inputs: list[OnnxValue | None], scope: OnnxScope, key: str) -> OnnxNode:
+        """Return the node as its converter sees it.
+
+        `key` is the operator's name in `CONVERTERS`. Fixed-point inputs become plain integers if the converter does not
+        take them. A reference to an attribute of the calling function is resolved; if the caller omits it, so does the
+        node.
+        """
         if key not in KEEPS_CHANNELS:
             inputs = [value and self._integers(value, key) for value in inputs]
 
@@ -306,7 +347,9 @@ class Importer:
         return convert
 
     def _integers(self, value: OnnxValue, key: str) -> OnnxValue:
-        """Return a fixed-point value as its stored integers, if the operator does not support fixed point."""
+        """Return a fixed-point value as its stored integers, unless the operator supports it; per-channel ones are
+        never supported.
+        """
         quantization = value.tensor.quantization
         if key in TAKES_FIXED_POINT and (quantization is None or quantization.axis is None):
             return value

@@ -9,6 +9,7 @@ from isthmus.frontends.onnx.movement import slice_value
 from isthmus.frontends.onnx.node import Converter, OnnxNode
 from isthmus.graph import DataType, Tensor
 
+# Values of a scatter's reduction parameter, by ONNX's names.
 _REDUCTIONS = {"none": 0, "add": 1, "mul": 2, "max": 3, "min": 4}
 
 
@@ -24,30 +25,33 @@ def _indices(node: OnnxNode, index: int, size: int) -> OnnxValue:
 
 
 def _integers(node: OnnxNode, value: OnnxValue) -> OnnxValue:
+    """Return indices in a type that operations take."""
     return value if value.tensor.dtype in (DataType.INT_32, DataType.INT_64) else node.cast(value, DataType.INT_32)
 
 
 def _gather(node: OnnxNode) -> OnnxValue:
+    """Convert to a slice if the indices are constant and consecutive, otherwise to a Gather along the stored axis."""
     x = node.value(0)
     axis = node.axis(int(node.attr("axis", 0)))
     indices = _indices(node, 1, x.dims[axis])
     known = node.builder.array(indices)
     if known is not None and not x.is_static and known.ndim <= 1 and known.size:
-        run = known.reshape(-1)
-        if (np.diff(run) == 1).all():
-            part = slice_value(node, x, {axis: (int(run[0]), int(run[-1]) + 1, 1)})
+        flat = known.reshape(-1)
+        if (np.diff(flat) == 1).all():
+            part = slice_value(node, x, {axis: (int(flat[0]), int(flat[-1]) + 1, 1)})
             if known.ndim:
                 return part
             return node.builder.reshaped(part, [d for a, d in enumerate(x.dims) if a != axis])
-    place = x.perm[axis]
-    tensor = node.emit("Gather", [x.tensor, node.builder.materialized(indices)], {"axis": place})
-    more = indices.rank - 1
+    # The axes of the indices replace the gathered one, in the stored order and in ONNX's view.
+    stored_axis = x.perm[axis]
+    tensor = node.emit("Gather", [x.tensor, node.builder.materialized(indices)], {"axis": stored_axis})
+    added_axes = indices.rank - 1
     perm: list[int] = []
     for a, p in enumerate(x.perm):
         if a == axis:
-            perm.extend(range(place, place + indices.rank))
+            perm.extend(range(stored_axis, stored_axis + indices.rank))
         else:
-            perm.append(p + more if p > place else p)
+            perm.append(p + added_axes if p > stored_axis else p)
     return OnnxValue(tensor, tuple(perm))
 
 
@@ -60,7 +64,17 @@ def _gather_elements(node: OnnxNode) -> OnnxValue:
 
 
 def _positions(node: OnnxNode, index: int, dims: tuple[int, ...], batch: int) -> Tensor:
-    """Fetch tuples of indices; constant ones are checked, and their negative coordinates made non-negative."""
+    """Fetch tuples of indices; constant ones are checked, and their negative coordinates made non-negative.
+
+    Parameters
+    ----------
+    index
+        The input that holds the indices; their last axis is a tuple.
+    dims
+        The dimensions of the operand that is indexed.
+    batch
+        The number of its leading axes that are not indexed.
+    """
     value = _integers(node, node.value(index))
     known = node.builder.array(value)
     if known is not None and known.ndim:
@@ -109,27 +123,28 @@ def _one_hot(node: OnnxNode) -> OnnxValue:
     axis = node.axis(int(node.attr("axis", -1)), rank)
     if not 0 < depth < 1 << 24 or values.dims != (2,):
         node.refuse(f"depth {depth} and values of dimensions {list(values.dims)} make no code")
-    whole = node.cast(indices, DataType.INT_64)
-    negative = node.elementwise("ElementWiseLess", whole, 0)
-    whole = node.elementwise("ElementWiseSelect", negative, node.elementwise("ElementWiseAdd", whole, depth), whole)
-    whole = node.builder.reshaped(whole, (*whole.dims[:axis], 1, *whole.dims[axis:]))
-    places = np.arange(depth).reshape([-1 if a == axis else 1 for a in range(rank)])
-    hit = node.elementwise("ElementWiseEqual", whole, node.builder.literal(places))
+    hot = node.cast(indices, DataType.INT_64)
+    negative = node.elementwise("ElementWiseLess", hot, 0)
+    hot = node.elementwise("ElementWiseSelect", negative, node.elementwise("ElementWiseAdd", hot, depth), hot)
+    hot = node.builder.reshaped(hot, (*hot.dims[:axis], 1, *hot.dims[axis:]))
+    positions = np.arange(depth).reshape([-1 if a == axis else 1 for a in range(rank)])
+    is_hot = node.elementwise("ElementWiseEqual", hot, node.builder.literal(positions))
     off, on = (
         node.builder.reshaped(slice_value(node, values, {0: (i, i + 1, 1)}), ()) for i in (0, 1)
     )
-    return node.elementwise("ElementWiseSelect", hit, on, off)
+    return node.elementwise("ElementWiseSelect", is_hot, on, off)
 
 
 def _compress(node: OnnxNode) -> OnnxValue:
+    """Convert to a Gather of the positions where the constant condition is true; without an axis, of flat data."""
     x = node.value(0)
-    kept = np.flatnonzero(node.array(1))
+    positions = np.flatnonzero(node.array(1))
     if node.attr("axis") is None:
         x = node.builder.reshaped(x, (x.tensor.elements,))
     axis = node.axis(int(node.attr("axis", 0)), x.rank)
-    if kept.size and kept[-1] >= x.dims[axis]:
+    if positions.size and positions[-1] >= x.dims[axis]:
         node.refuse("its condition is longer than its data")
-    indices = node.builder.constant(kept.astype(np.int32))
+    indices = node.builder.constant(positions.astype(np.int32))
     return OnnxValue(node.emit("Gather", [x.tensor, indices], {"axis": x.perm[axis]}), x.perm)
 
 

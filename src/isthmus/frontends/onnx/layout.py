@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from isthmus.graph.tensor import Tensor
 
 Perm = tuple[int, ...]
+"""A permutation of axes. Element i is the stored axis of logical axis i."""
 
 
 @dataclass(frozen=True)
@@ -63,14 +64,14 @@ def keeps_order(dims: Sequence[int], order: Sequence[int]) -> bool:
 
 def ranked(perm: Sequence[int]) -> Perm:
     """Return the permutation of 0..n-1 with the same relative order, after some axes were dropped."""
-    places = {p: i for i, p in enumerate(sorted(perm))}
-    return tuple(places[p] for p in perm)
+    ranks = {p: i for i, p in enumerate(sorted(perm))}
+    return tuple(ranks[p] for p in perm)
 
 
 def padded(perm: Perm, rank: int) -> Perm:
     """Return the permutation of the same value with leading axes of size 1 added."""
-    more = rank - len(perm)
-    return (*range(more), *(p + more for p in perm))
+    added = rank - len(perm)
+    return (*range(added), *(p + added for p in perm))
 
 
 def reshape_groups(dims: Sequence[int], out: Sequence[int]) -> list[tuple[list[int], list[int]]]:
@@ -83,18 +84,18 @@ def reshape_groups(dims: Sequence[int], out: Sequence[int]) -> list[tuple[list[i
     while i < len(dims) or j < len(out):
         ins: list[int] = []
         outs: list[int] = []
-        left = right = 1
+        in_size = out_size = 1
         while True:
-            if left == right and ins:
+            if in_size == out_size and ins:
                 break
-            if left <= right and i < len(dims):
+            if in_size <= out_size and i < len(dims):
                 if dims[i] != 1:
                     ins.append(i)
-                    left *= dims[i]
+                    in_size *= dims[i]
                 i += 1
             elif j < len(out):
                 outs.append(j)
-                right *= out[j]
+                out_size *= out[j]
                 j += 1
             else:
                 break

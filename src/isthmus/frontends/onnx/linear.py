@@ -53,6 +53,11 @@ def matmul(node: OnnxNode, a: OnnxValue, b: OnnxValue, **output: Any) -> OnnxVal
 
 
 def _gemm(node: OnnxNode) -> OnnxValue:
+    """Convert alpha * a @ b + beta * c, with a and b transposed if requested.
+
+    It is a FullyConnected if b is a constant of floats, otherwise a MatMul. Scaling and addition are separate
+    operations unless they can be done on constants or by the bias.
+    """
     a, b, c = node.value(0), node.value(1), node.optional(2)
     alpha, beta = node.attr("alpha", 1.0), node.attr("beta", 1.0)
     if a.rank != 2 or b.rank != 2:
@@ -61,14 +66,14 @@ def _gemm(node: OnnxNode) -> OnnxValue:
         OnnxValue(v.tensor, v.perm[::-1]) if node.attr(flag, 0) else v for v, flag in ((a, "transA"), (b, "transB"))
     )
     builder = node.builder
-    floats = a.tensor.dtype.is_float
-    if not floats and (alpha, beta) != (1.0, 1.0):
+    is_float = a.tensor.dtype.is_float
+    if not is_float and (alpha, beta) != (1.0, 1.0):
         node.unsupported("alpha or beta with integer operands")
-    if floats and b.is_static and alpha != 1.0:
+    if is_float and b.is_static and alpha != 1.0:
         b, alpha = node.elementwise("ElementWiseMultiply", b, alpha), 1.0
     if c is not None and beta != 1.0:
         c = node.elementwise("ElementWiseMultiply", c, beta) if beta else None
-    if not floats or not builder.is_constant(b):
+    if not is_float or not builder.is_constant(b):
         product = matmul(node, a, b)
     else:
         bias = c if c is not None and _is_bias(c, b.dims[1]) and alpha == 1.0 else None
@@ -83,6 +88,7 @@ def _gemm(node: OnnxNode) -> OnnxValue:
 
 
 def _is_bias(c: OnnxValue, columns: int) -> bool:
+    """Return whether the third operand of a Gemm has one element per column."""
     return c.dims in ((columns,), (1, columns)) or (columns == 1 and c.tensor.elements == 1)
 
 
@@ -109,6 +115,11 @@ def _matmul_integer(node: OnnxNode) -> OnnxValue:
 
 
 def _einsum(node: OnnxNode) -> OnnxValue:
+    """Contract the operands pair by pair, sum over the axes that the result lacks, and permute the rest.
+
+    Each operand goes with its labels, a letter per axis. A pair keeps the labels that the result or another operand
+    needs.
+    """
     values = [node.value(index) for index in range(len(node.inputs))]
     terms, result = _labels(node, node.attr("equation", ""), values)
     operands = [_without_repeats(node, value, term) for value, term in zip(values, terms, strict=True)]
@@ -146,6 +157,7 @@ def _labels(node: OnnxNode, equation: str, values: Sequence[OnnxValue]) -> tuple
         expanded.append(term)
     if arrow:
         return expanded, right.replace("...", dots)
+    # Without an arrow, the result has the ellipsis, then the labels that occur once in alphabetical order.
     every = "".join(expanded)
     once = sorted(label for label in set(every) - set(dots) if every.count(label) == 1)
     return expanded, dots + "".join(once)
@@ -166,7 +178,7 @@ def _without_repeats(node: OnnxNode, value: OnnxValue, labels: str) -> tuple[Onn
 
 
 def _summed(node: OnnxNode, value: OnnxValue, labels: str, kept: set[str]) -> tuple[OnnxValue, str]:
-    """Sum over the axes that nothing else needs."""
+    """Sum over the axes whose labels are not in `kept`; return the value and its remaining labels."""
     axes = [axis for axis, label in enumerate(labels) if label not in kept]
     if not axes:
         return value, labels
@@ -176,7 +188,10 @@ def _summed(node: OnnxNode, value: OnnxValue, labels: str, kept: set[str]) -> tu
 def _contract(
     node: OnnxNode, a: OnnxValue, a_labels: str, b: OnnxValue, b_labels: str, kept: set[str]
 ) -> tuple[OnnxValue, str]:
-    """Combine two operands by a batched matrix product, or by a broadcast product if no axis is summed."""
+    """Combine two operands by a batched matrix product, or by a broadcast product if no axis is summed.
+
+    Returns the product and its labels: those of both operands that are in `kept`, those of `a` only, those of `b` only.
+    """
     a, a_labels = _summed(node, a, a_labels, kept | set(b_labels))
     b, b_labels = _summed(node, b, b_labels, kept | set(a_labels))
     inner = [label for label in a_labels if label in b_labels and label not in kept]
@@ -194,6 +209,7 @@ def _contract(
         node.unsupported("an axis of size 1 that stretches")
 
     def matrix(value: OnnxValue, labels: str, *groups: Sequence[str]) -> OnnxValue:
+        """Return a value as a batch of matrices: batch axes in groups[0], then one axis for each further group."""
         ordered = OnnxValue(value.tensor, tuple(value.perm[labels.index(label)] for group in groups for label in group))
         dims = [sizes[label] for label in groups[0]]
         joined = [reduce(lambda x, y: x * y, (sizes[label] for label in group), 1) for group in groups[1:]]

@@ -18,6 +18,7 @@ _SCHEMES = {"constant": CONSTANT, "reflect": REFLECT, "edge": EDGE}
 
 
 def _reshape(node: OnnxNode) -> OnnxValue:
+    """Convert a Reshape to constant dimensions: 0 copies the operand's (unless allowzero is set), -1 takes the rest."""
     x = node.value(0)
     dims = node.ints(1, "shape") or []
     if not node.attr("allowzero", 0):
@@ -40,33 +41,34 @@ def _flatten(node: OnnxNode) -> OnnxValue:
 def _squeeze(node: OnnxNode) -> OnnxValue:
     x = node.value(0)
     axes = node.ints(1, "axes")
-    drop = node.axes(axes) if axes is not None else [a for a, d in enumerate(x.dims) if d == 1]
-    if any(x.dims[axis] != 1 for axis in drop):
-        node.refuse(f"axes {drop} of {list(x.dims)} are not all of size 1")
-    return node.builder.reshaped(x, [d for axis, d in enumerate(x.dims) if axis not in drop])
+    dropped = node.axes(axes) if axes is not None else [a for a, d in enumerate(x.dims) if d == 1]
+    if any(x.dims[axis] != 1 for axis in dropped):
+        node.refuse(f"axes {dropped} of {list(x.dims)} are not all of size 1")
+    return node.builder.reshaped(x, [d for axis, d in enumerate(x.dims) if axis not in dropped])
 
 
 def _unsqueeze(node: OnnxNode) -> OnnxValue:
     x = node.value(0)
     axes = node.ints(1, "axes") or []
     rank = x.rank + len(axes)
-    new = node.axes(axes, rank)
+    added = node.axes(axes, rank)
     dims = iter(x.dims)
-    return node.builder.reshaped(x, [1 if axis in new else next(dims) for axis in range(rank)])
+    return node.builder.reshaped(x, [1 if axis in added else next(dims) for axis in range(rank)])
 
 
 def join(node: OnnxNode, values: Sequence[OnnxValue], axis: int, **output: Any) -> OnnxValue:
-    """Concatenate values along an axis of ONNX's view."""
+    """Concatenate values along an axis of ONNX's view; `output` gives the type and quantization of the result."""
     builder = node.builder
     rank = max(v.rank for v in values)
     if any(v.rank != rank for v in values):
         node.refuse("its operands differ in rank")
-    filled = [v for v in values if v.tensor.elements] or list(values[:1])
-    perm = builder.common_perm(filled, rank)
-    if len(filled) == 1 and not output:
-        return filled[0]
-    tensors = [builder.stored(v, perm) for v in filled]
+    non_empty = [v for v in values if v.tensor.elements] or list(values[:1])
+    perm = builder.common_perm(non_empty, rank)
+    if len(non_empty) == 1 and not output:
+        return non_empty[0]
+    tensors = [builder.stored(v, perm) for v in non_empty]
     if not output and any(t.quantization != tensors[0].quantization for t in tensors):
+        # To ONNX these are integers, so they are joined as such; fixed-point operands would be converted.
         tensors = [builder.plain(OnnxValue(t, perm)).tensor for t in tensors]
     return OnnxValue(node.emit("Concat", tensors, {"axis": perm[axis]}, **output), perm)
 
@@ -82,8 +84,8 @@ def _split(node: OnnxNode) -> list[OnnxValue | None]:
     size, count = x.dims[axis], len(node.outputs)
     parts = node.ints(1, "split")
     if parts is None:
-        whole = -(-size // count)
-        parts = [max(min(whole, size - i * whole), 0) for i in range(count)]
+        part_size = -(-size // count)
+        parts = [max(min(part_size, size - i * part_size), 0) for i in range(count)]
     if len(parts) != count or sum(parts) != size or any(p < 0 for p in parts):
         node.refuse(f"parts {parts[:8]} do not make up the {size} elements of axis {axis}")
     if count == 1:
@@ -95,12 +97,12 @@ def _split(node: OnnxNode) -> list[OnnxValue | None]:
 
 def slice_value(node: OnnxNode, x: OnnxValue, ranges: dict[int, tuple[int, int, int]]) -> OnnxValue:
     """Slice some axes of ONNX's view by (begin, end, step), which are already within bounds."""
-    full = [(0, d, 1) for d in x.tensor.dims]
-    for axis, part in ranges.items():
-        full[x.perm[axis]] = part
-    if all(part == (0, d, 1) for part, d in zip(full, x.tensor.dims, strict=True)):
+    stored_ranges = [(0, d, 1) for d in x.tensor.dims]
+    for axis, bounds in ranges.items():
+        stored_ranges[x.perm[axis]] = bounds
+    if all(bounds == (0, d, 1) for bounds, d in zip(stored_ranges, x.tensor.dims, strict=True)):
         return x
-    return OnnxValue(node.emit("StridedSlice", [x.tensor], {"ranges": full}), x.perm)
+    return OnnxValue(node.emit("StridedSlice", [x.tensor], {"ranges": stored_ranges}), x.perm)
 
 
 def _slice(node: OnnxNode) -> OnnxValue:
@@ -116,6 +118,7 @@ def _slice(node: OnnxNode) -> OnnxValue:
 
 
 def _pad(node: OnnxNode) -> OnnxValue:
+    """Convert a Pad. Negative pads are slices, and wrapping is a concatenation; the rest is one operation."""
     x = node.value(0)
     pads = node.ints(1, "pads") or []
     axes = node.axes(node.ints(3) if node.optional(3) is not None else range(x.rank))  # type: ignore[arg-type]
@@ -124,14 +127,14 @@ def _pad(node: OnnxNode) -> OnnxValue:
     mode = node.attr("mode", "constant")
     fill = node.attr("value", 0.0) if node.opset < 11 else node.number(2, 0)
     amounts = {axis: (pads[i], pads[i + len(axes)]) for i, axis in enumerate(axes)}
-    cuts = {
+    slices = {
         axis: (max(-before, 0), x.dims[axis] - max(-after, 0), 1)
         for axis, (before, after) in amounts.items()
         if before < 0 or after < 0
     }
-    if any(begin > end for begin, end, _ in cuts.values()):
+    if any(begin > end for begin, end, _ in slices.values()):
         node.refuse(f"pads {pads[:8]} cut more than there is")
-    x = slice_value(node, x, cuts)
+    x = slice_value(node, x, slices)
     amounts = {axis: (max(before, 0), max(after, 0)) for axis, (before, after) in amounts.items()}
     if mode == "wrap":
         for axis, (before, after) in amounts.items():
@@ -139,20 +142,21 @@ def _pad(node: OnnxNode) -> OnnxValue:
         return x
     if mode not in _SCHEMES:
         node.unsupported(f"mode '{mode}'")
-    full = [(0, 0)] * x.rank
+    stored_amounts = [(0, 0)] * x.rank
     for axis, amount in amounts.items():
-        full[x.perm[axis]] = amount
-    if all(amount == (0, 0) for amount in full):
+        stored_amounts[x.perm[axis]] = amount
+    if all(amount == (0, 0) for amount in stored_amounts):
         return x
     quantization = x.tensor.quantization
     if quantization is not None:
         # ONNX gives the fill value as a stored integer; the operation needs the real number that it represents.
         fill = (fill + quantization.offset) * quantization.scale
-    params = {"scheme": _SCHEMES[mode], "pad_amount": full, "pad_constant_value": fill}
+    params = {"scheme": _SCHEMES[mode], "pad_amount": stored_amounts, "pad_constant_value": fill}
     return OnnxValue(node.emit("Pad", [x.tensor], params), x.perm)
 
 
 def _wrapped(node: OnnxNode, x: OnnxValue, axis: int, before: int, after: int) -> OnnxValue:
+    """Pad an axis with elements from its other end."""
     size = x.dims[axis]
     if before > size or after > size:
         node.unsupported("wrapping around more than once")
@@ -170,6 +174,7 @@ def _tile(node: OnnxNode) -> OnnxValue:
 
 
 def _repeated(node: OnnxNode, x: OnnxValue, repeats: Sequence[int]) -> OnnxValue:
+    """Repeat a value along each axis of ONNX's view."""
     if all(r == 1 for r in repeats):
         return x
     multiples = [0] * x.rank

@@ -15,7 +15,9 @@ from isthmus.frontends.unsupported import unsupported
 from isthmus.graph import DataType, Tensor
 
 Results = OnnxValue | Sequence[OnnxValue | None]
+"""The results of a node: the only one, or all of them in order, None for one that was not computed."""
 Converter = Callable[["OnnxNode"], Results]
+"""Converts a node of one operator: adds operations to the node's builder and returns the results."""
 
 
 @dataclass
@@ -102,7 +104,10 @@ class OnnxNode:
         return [int(v) for v in self.array(index).reshape(-1)]
 
     def axis(self, axis: int, rank: int | None = None) -> int:
-        """Return an axis of ONNX's view; negative axes count from the end."""
+        """Return an axis of ONNX's view; negative axes count from the end.
+
+        `rank` is the number of axes to choose from if it is not the first operand's.
+        """
         rank = self.value(0).rank if rank is None else rank
         if not -rank <= axis < rank:
             self.refuse(f"axis {axis} is outside rank {rank}")
@@ -126,7 +131,10 @@ class OnnxNode:
     def elementwise(
         self, op: str, *operands: OnnxValue | float, params: dict[str, Any] | None = None, **more: Any
     ) -> OnnxValue:
-        """Emit an elementwise operation on values and numbers (numbers take the type of the first value)."""
+        """Emit an elementwise operation on values and numbers (numbers take the type of the first value).
+
+        `more` are further arguments of `OnnxBuilder.emit`.
+        """
         dtype = next(v.tensor.dtype for v in operands if isinstance(v, OnnxValue))
         values = [
             v if isinstance(v, OnnxValue) else OnnxValue(self.builder.scalar(v, dtype), ()) for v in operands

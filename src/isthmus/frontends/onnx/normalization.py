@@ -18,9 +18,9 @@ def _batch_normalization(node: OnnxNode) -> OnnxValue:
     if not node.attr("spatial", 1):
         node.unsupported("statistics per element (spatial=0)")
     scale, bias, mean, variance = (node.value(index) for index in range(1, 5))
-    deviation = node.elementwise("ElementWiseAdd", variance, node.attr("epsilon", 1e-5))
+    safe_variance = node.elementwise("ElementWiseAdd", variance, node.attr("epsilon", 1e-5))
     factor = node.elementwise(
-        "ElementWiseDivide", scale, node.elementwise("ElementWiseSquareRoot", deviation)
+        "ElementWiseDivide", scale, node.elementwise("ElementWiseSquareRoot", safe_variance)
     )
     shift = node.elementwise("ElementWiseSubtract", bias, node.elementwise("ElementWiseMultiply", mean, factor))
     if x.rank == 1:
@@ -48,8 +48,8 @@ def _group_normalization(node: OnnxNode) -> OnnxValue:
         if value.dims == (groups,) and groups != channels:
             # Before operator set 21, scale and bias have one element for each group. Repeat it for each channel.
             column = node.builder.reshaped(value, (groups, 1)).tensor
-            wide = node.emit("Tile", [column], {"multiples": [1, channels // groups]})
-            value = node.unmoved(node.builder.arrange(wide, (0, 1), (channels,)))
+            repeated = node.emit("Tile", [column], {"multiples": [1, channels // groups]})
+            value = node.unmoved(node.builder.arrange(repeated, (0, 1), (channels,)))
         operands.append(node.builder.materialized(value))
     params = {"epsilon": node.attr("epsilon", 1e-5), "group": groups}
     return OnnxValue(node.emit("GroupNorm", operands, params), channel_last(x.rank))
@@ -60,15 +60,15 @@ def _affine(node: OnnxNode, index: int, dims: tuple[int, ...]) -> Tensor | None:
     value = node.optional(index)
     if value is None:
         return None
-    kept = value.dims
-    while len(kept) > len(dims) and kept[0] == 1:
-        kept = kept[1:]
-    kept = (1,) * (len(dims) - len(kept)) + kept
-    tensor = node.builder.materialized(node.builder.reshaped(value, kept))
-    if len(kept) != len(dims):
+    own_dims = value.dims
+    while len(own_dims) > len(dims) and own_dims[0] == 1:
+        own_dims = own_dims[1:]
+    own_dims = (1,) * (len(dims) - len(own_dims)) + own_dims
+    tensor = node.builder.materialized(node.builder.reshaped(value, own_dims))
+    if len(own_dims) != len(dims):
         node.unsupported(f"input {index} of dimensions {list(value.dims)}")
-    if kept != dims:
-        multiples = [d // max(k, 1) for d, k in zip(dims, kept, strict=True)]
+    if own_dims != dims:
+        multiples = [d // max(k, 1) for d, k in zip(dims, own_dims, strict=True)]
         tensor = node.emit("Tile", [tensor], {"multiples": multiples})
     return tensor
 
@@ -91,15 +91,16 @@ def _normalized(node: OnnxNode, op: str, epsilon: float) -> tuple[OnnxValue, Onn
 
 
 def _layer_normalization(node: OnnxNode) -> list[OnnxValue | None]:
+    """Convert to a LayerNorm; the mean and the inverse deviation are computed only if they are outputs."""
     epsilon = node.attr("epsilon", 1e-5)
     x, result, axes = _normalized(node, "LayerNorm", epsilon)
     results: list[OnnxValue | None] = [result]
     if node.wants(1) or node.wants(2):
         mean = reduce_value(node, "ReduceMean", x, axes, True)
-        away = node.elementwise("ElementWiseSubtract", x, mean)
-        variance = reduce_value(node, "ReduceMean", node.elementwise("ElementWiseMultiply", away, away), axes, True)
-        deviation = node.elementwise("ElementWiseAdd", variance, epsilon)
-        results += [mean, node.elementwise("ElementWiseRsqrt", deviation)]
+        deltas = node.elementwise("ElementWiseSubtract", x, mean)
+        variance = reduce_value(node, "ReduceMean", node.elementwise("ElementWiseMultiply", deltas, deltas), axes, True)
+        safe_variance = node.elementwise("ElementWiseAdd", variance, epsilon)
+        results += [mean, node.elementwise("ElementWiseRsqrt", safe_variance)]
     return results
 
 
@@ -108,6 +109,7 @@ def _rms_normalization(node: OnnxNode) -> OnnxValue:
 
 
 def _lp_normalization(node: OnnxNode) -> OnnxValue:
+    """Divide by the sum of absolute values or by the root of the sum of squares along an axis."""
     x = node.value(0)
     axis = node.axis(int(node.attr("axis", -1)))
     p = node.attr("p", 2)
@@ -129,13 +131,14 @@ def _lp_normalization(node: OnnxNode) -> OnnxValue:
 def _mean_variance_normalization(node: OnnxNode) -> OnnxValue:
     x = node.value(0)
     axes = node.axes(node.attr("axes", (0, 2, 3)))
-    away = node.elementwise("ElementWiseSubtract", x, reduce_value(node, "ReduceMean", x, axes, True))
-    squares = node.elementwise("ElementWiseMultiply", away, away)
+    centred = node.elementwise("ElementWiseSubtract", x, reduce_value(node, "ReduceMean", x, axes, True))
+    squares = node.elementwise("ElementWiseMultiply", centred, centred)
     deviation = node.elementwise("ElementWiseSquareRoot", reduce_value(node, "ReduceMean", squares, axes, True))
-    return node.elementwise("ElementWiseDivide", away, node.elementwise("ElementWiseAdd", deviation, 1e-9))
+    return node.elementwise("ElementWiseDivide", centred, node.elementwise("ElementWiseAdd", deviation, 1e-9))
 
 
 def _lrn(node: OnnxNode) -> OnnxValue:
+    """Convert to an Lrn over channels; ONNX divides alpha by the window's size."""
     x, size = node.value(0), int(node.attr("size", 1))
     if size % 2 == 0 or size < 1 or x.rank != 4:
         node.unsupported(f"size {size} over rank {x.rank}")

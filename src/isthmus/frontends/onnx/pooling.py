@@ -42,12 +42,14 @@ def _pool(node: OnnxNode, x: OnnxValue, op: str, windows: Windows, more: dict[st
 
 
 def _windows(node: OnnxNode, x: OnnxValue) -> Windows:
+    """Read the windows of a pool over a signal, an image or a volume."""
     if x.rank not in (3, 4, 5):
         node.unsupported(f"an operand of rank {x.rank}")
     return read_windows(node, x.dims[2:], node.attr("kernel_shape", ()))
 
 
 def _max_pool(node: OnnxNode) -> Results:
+    """Convert to a PoolMax, or to a maximum of slices if there are dilations or indices are wanted."""
     x = node.value(0)
     windows = _windows(node, x)
     if node.wants(1):
@@ -73,7 +75,7 @@ def _padded(node: OnnxNode, x: OnnxValue, windows: Windows, fill: float) -> tupl
     counts = _counts(windows, x.dims[2:])
     if min(counts) < 1:
         node.refuse(f"windows of reach {list(windows.reach)} do not fit {list(x.dims)}")
-    pads = [(0, 0), *_whole(windows, x.dims[2:]).pads, (0, 0)]
+    pads = [(0, 0), *_with_overhang(windows, x.dims[2:]).pads, (0, 0)]
     if any(p != (0, 0) for p in pads):
         tensor = node.emit("Pad", [tensor], {"scheme": 0, "pad_amount": pads, "pad_constant_value": fill})
     return tensor, counts
@@ -102,6 +104,7 @@ def _slices(node: OnnxNode, x: OnnxValue, windows: Windows) -> tuple[list[Tensor
 
 
 def _max_of_taps(node: OnnxNode, x: OnnxValue, windows: Windows) -> OnnxValue:
+    """Compute the maximum of windows with dilations, one tap after the other."""
     result, *others = _slices(node, x, windows)[0]
     for other in others:
         result = node.emit("ElementWiseMaximum", [result, other])
@@ -109,51 +112,61 @@ def _max_of_taps(node: OnnxNode, x: OnnxValue, windows: Windows) -> OnnxValue:
 
 
 def _max_with_indices(node: OnnxNode, x: OnnxValue, windows: Windows) -> Results:
-    """Return the maximum over the taps, and its element index in the whole operand in ONNX's layout."""
+    """Return the maximum over the taps, and its element index in the entire operand in ONNX's layout."""
     (result, *others), counts = _slices(node, x, windows)
-    places = _places(x.dims[2:], windows, counts, column_major=bool(node.attr("storage_order", 0)))
-    place = node.builder.constant(places[0][None, ..., None])
-    for other, there in zip(others, places[1:], strict=True):
+    tap_indices = _element_indices(x.dims[2:], windows, counts, column_major=bool(node.attr("storage_order", 0)))
+    index = node.builder.constant(tap_indices[0][None, ..., None])
+    for other, tap_index in zip(others, tap_indices[1:], strict=True):
         larger = node.emit("ElementWiseGreater", [other, result])
         result = node.emit("ElementWiseSelect", [larger, other, result])
-        place = node.emit("ElementWiseSelect", [larger, node.builder.constant(there[None, ..., None]), place])
+        index = node.emit("ElementWiseSelect", [larger, node.builder.constant(tap_index[None, ..., None]), index])
     batch, channels = x.dims[:2]
     planes = (np.arange(batch * channels) * math.prod(x.dims[2:])).reshape(batch, *[1] * windows.spatial, channels)
-    indices = node.emit("ElementWiseAdd", [place, node.builder.constant(planes)])
+    indices = node.emit("ElementWiseAdd", [index, node.builder.constant(planes)])
     return OnnxValue(result, channel_last(x.rank)), OnnxValue(indices, channel_last(x.rank))
 
 
-def _places(
+def _element_indices(
     sizes: Sequence[int], windows: Windows, counts: Sequence[int], column_major: bool
 ) -> list[np.ndarray]:
     """Return for each tap the index of its element in each window; in the padding, that of the first element inside.
 
     A tap replaces an earlier one only if it is larger, and padding is never larger. So only a first tap in the padding
     can keep its index, when no element of the window is larger than the lowest value.
+
+    Parameters
+    ----------
+    sizes
+        The operand's size along each spatial axis.
+    counts
+        The number of windows along each spatial axis.
+    column_major
+        Whether indices count the first spatial axis fastest.
     """
     strides = np.cumprod([1, *sizes[:-1]]) if column_major else np.cumprod([1, *sizes[:0:-1]])[::-1]
     axes = []
     for size, stride, dilation, kernel, count, (before, _) in zip(
         sizes, windows.strides, windows.dilations, windows.kernel, counts, windows.pads, strict=True
     ):
-        seen = np.arange(count)[:, None] * stride - before + np.arange(kernel) * dilation
-        inside = (seen >= 0) & (seen < size)
-        first = np.min(seen, axis=1, where=inside, initial=size - 1, keepdims=True)
-        axes.append(np.where(inside, seen, first))
-    places = []
+        positions = np.arange(count)[:, None] * stride - before + np.arange(kernel) * dilation
+        inside = (positions >= 0) & (positions < size)
+        first = np.min(positions, axis=1, where=inside, initial=size - 1, keepdims=True)
+        axes.append(np.where(inside, positions, first))
+    tap_indices = []
     for tap in _taps(windows):
-        place = np.zeros((), np.int64)
+        indices = np.zeros((), np.int64)
         for axis, index in enumerate(tap):
-            place = np.add.outer(place, axes[axis][:, index] * strides[axis])
-        places.append(place)
-    return places
+            indices = np.add.outer(indices, axes[axis][:, index] * strides[axis])
+        tap_indices.append(indices)
+    return tap_indices
 
 
 def average_pool(node: OnnxNode, x: OnnxValue, **output: Any) -> OnnxValue:
     """Emit ONNX's AveragePool; `output` gives the data type and quantization of a quantized result."""
     windows = _windows(node, x)
+    # Quantized averages count the overhang of the last window as padding.
     if output and windows.ceil and node.attr("count_include_pad", 0):
-        windows = _whole(windows, x.dims[2:])
+        windows = _with_overhang(windows, x.dims[2:])
     padded = any(p != (0, 0) for p in windows.pads)
     count_pads = bool(node.attr("count_include_pad", 0)) and padded
     if any(d != 1 for d in windows.dilations) or (count_pads and windows.ceil):
@@ -163,8 +176,11 @@ def average_pool(node: OnnxNode, x: OnnxValue, **output: Any) -> OnnxValue:
     return _pool(node, x, "PoolAvg", windows, {"count_pad_for_edges": count_pads}, **output)
 
 
-def _whole(windows: Windows, sizes: Sequence[int]) -> Windows:
-    """Return the same windows with their overhang added to the padding, because quantized averages count it too."""
+def _with_overhang(windows: Windows, sizes: Sequence[int]) -> Windows:
+    """Return the same windows with their overhang beyond the padding added to the padding.
+
+    The last window may hang over if the number of windows is rounded up.
+    """
     pads = []
     for count, size, stride, reach, (before, after) in zip(
         _counts(windows, sizes), sizes, windows.strides, windows.reach, windows.pads, strict=True
@@ -183,6 +199,7 @@ def _weighted_sum(node: OnnxNode, x: OnnxValue, windows: Windows, count_pads: bo
     if spatial == 3:
         params["group"] = channels
     sums = node.emit(f"{'DepthWiseConv' if spatial < 3 else 'Conv'}{spatial}d", [tensor, ones], params)
+    # The number of elements that each window counts is a product over its axes.
     sizes = np.ones((), np.float64)
     for axis in range(spatial):
         before, after = windows.pads[axis]
@@ -210,12 +227,13 @@ def _lp_pool(node: OnnxNode) -> OnnxValue:
 
 
 def global_pool(node: OnnxNode, x: OnnxValue, op: str, **output: Any) -> OnnxValue:
-    """Emit a reduction over all spatial axes, which stay with size 1."""
+    """Emit a reduction over all spatial axes, which stay with size 1; `output` as for `average_pool`."""
     axes = sorted(x.perm[axis] for axis in range(2, x.rank))
     return OnnxValue(node.emit(op, [x.tensor], {"axes": axes, "keep_dims": True}, **output), x.perm)
 
 
 def _global_lp_pool(node: OnnxNode) -> OnnxValue:
+    """Compute the p-norm over all spatial axes."""
     p = float(node.attr("p", 2))
     powers = node.elementwise("ElementWisePower", node.elementwise("ElementWiseAbs", node.value(0)), p)
     return node.elementwise("ElementWisePower", global_pool(node, powers, "ReduceSum"), 1.0 / p)

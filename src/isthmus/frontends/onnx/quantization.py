@@ -23,6 +23,7 @@ from isthmus.frontends.onnx.reduction import reduce_value, softmax
 from isthmus.frontends.onnx.tensors import INT8, INT32, UINT8, element_type, to_array
 from isthmus.graph import DataType, Quantization, Tensor
 
+# The integer types that can hold fixed-point values.
 _FIXED = (DataType.INT_8, DataType.UINT_8, DataType.INT_32)
 
 
@@ -38,7 +39,15 @@ def _encoding(scales: np.ndarray, zero_points: np.ndarray | None, axis: int) -> 
 
 
 def _known(node: OnnxNode, x: OnnxValue, scale: int, point: int, axis: int) -> Quantization | None:
-    """Return the quantization that two operands give for `x`, along an axis of ONNX's view; None if not constant."""
+    """Return the quantization of `x` if its scales and zero points are constants; otherwise None.
+
+    Parameters
+    ----------
+    scale, point
+        The operands that hold the scales and the zero points.
+    axis
+        The axis of ONNX's view that several scales belong to.
+    """
     if node.attr("block_size", 0):
         return None
     scales = node.builder.array(node.value(scale))
@@ -54,7 +63,10 @@ def _known(node: OnnxNode, x: OnnxValue, scale: int, point: int, axis: int) -> Q
 
 
 def _fixed(node: OnnxNode, index: int, axis: int = 0) -> OnnxValue:
-    """Return operand `index`, whose scale and zero point are the next two operands, as a fixed-point value."""
+    """Return operand `index` as a fixed-point value; its scale and zero point are the next two operands.
+
+    `axis` is the axis of ONNX's view that several scales belong to.
+    """
     x = node.value(index)
     quantization = _known(node, x, index + 1, index + 2, axis)
     if quantization is None:
@@ -74,6 +86,7 @@ def _output(node: OnnxNode, scale: int) -> dict[str, Any]:
 
 
 def _quantize(node: OnnxNode) -> OnnxValue:
+    """Convert to a Quantize, or to arithmetic if the scale or the zero point is not constant."""
     x = node.value(0)
     zero_point = node.optional(2)
     number = node.attr("output_dtype", 0)
@@ -110,8 +123,8 @@ def _spread_blocks(node: OnnxNode, value: OnnxValue, x: OnnxValue, block: int) -
     if value.rank != x.rank or not 0 < block <= x.dims[axis] or value.dims[axis] * block < x.dims[axis]:
         node.refuse(f"blocks of {block} with scales {list(value.dims)} do not cover {list(x.dims)}")
     before, after = value.dims[: axis + 1], value.dims[axis + 1 :]
-    wide = expand(node, node.builder.reshaped(value, (*before, 1, *after)), (*before, block, *after))
-    flat = node.builder.reshaped(wide, (*before[:-1], before[-1] * block, *after))
+    repeated = expand(node, node.builder.reshaped(value, (*before, 1, *after)), (*before, block, *after))
+    flat = node.builder.reshaped(repeated, (*before[:-1], before[-1] * block, *after))
     return slice_value(node, flat, {axis: (0, x.dims[axis], 1)})
 
 
@@ -126,6 +139,7 @@ def _rounded(node: OnnxNode, x: OnnxValue, scale: OnnxValue, shift: OnnxValue | 
 
 
 def _dequantize(node: OnnxNode) -> OnnxValue:
+    """Convert to a Dequantize, or to arithmetic if the scale or the zero point is not constant."""
     x = node.value(0)
     if DataType.of(x.tensor.dtype.numpy) not in _FIXED:
         node.unsupported(f"data type {x.tensor.dtype.name}")
@@ -149,9 +163,10 @@ def _dynamic_quantize(node: OnnxNode) -> list[OnnxValue | None]:
     high = node.elementwise("ElementWiseMaximum", reduce_value(node, "ReduceMax", x, list(axes), False), 0.0)
     span = node.elementwise("ElementWiseSubtract", high, low)
     scale = node.elementwise("ElementWiseDivide", span, 255.0)
-    flat = node.elementwise("ElementWiseEqual", scale, 0.0)
+    # Data of zeros only has no range; any scale represents it.
+    is_zero = node.elementwise("ElementWiseEqual", scale, 0.0)
     one = OnnxValue(node.builder.scalar(1.0, DataType.FLOAT_32), ())
-    scale = node.elementwise("ElementWiseSelect", flat, one, scale)
+    scale = node.elementwise("ElementWiseSelect", is_zero, one, scale)
     offset = node.elementwise("ElementWiseDivide", node.elementwise("ElementWiseNeg", low), scale)
     bounds = {"min_value": 0.0, "max_value": 255.0}
     point = node.elementwise("ElementWiseRound", node.elementwise("ReluMinMax", offset, params=bounds))
@@ -183,6 +198,7 @@ def _qlinear_matmul(node: OnnxNode) -> OnnxValue:
 
 
 def _qgemm(node: OnnxNode) -> OnnxValue:
+    """Convert to a FullyConnected with weights [out, in], fixed-point operands and a fixed-point result."""
     if node.attr("transA", 0) or node.attr("alpha", 1.0) != 1.0 or node.optional(7) is None:
         node.unsupported("transA, alpha, or a float result")
     x, weights = _fixed(node, 0), _fixed(node, 3, axis=0 if node.attr("transB", 0) else 1)
@@ -195,6 +211,8 @@ def _qgemm(node: OnnxNode) -> OnnxValue:
 
 
 def _qlinear_binary(op: str) -> Converter:
+    """Return a converter to an operation with two fixed-point operands and a fixed-point result."""
+
     def convert(node: OnnxNode) -> OnnxValue:
         return node.elementwise(op, _fixed(node, 0), _fixed(node, 3), **_output(node, 6))
 
@@ -225,6 +243,7 @@ def _qlinear_softmax(node: OnnxNode) -> OnnxValue:
 
 
 def _qlinear_concat(node: OnnxNode) -> OnnxValue:
+    """Concatenate fixed-point values, each converted to the result's quantization if it differs."""
     output = _output(node, 0)
     dtype, quantization = output["dtypes"][0], output["quantizations"][0]
     values = []
@@ -248,6 +267,7 @@ def _dequantized_product(node: OnnxNode) -> OnnxValue:
 
 
 def _centred(node: OnnxNode, value: OnnxValue, zero_point: OnnxValue | None) -> OnnxValue:
+    """Return integers minus their zero point, as floats."""
     real = node.cast(node.builder.plain(value), DataType.FLOAT_32)
     if zero_point is None:
         return real
@@ -302,9 +322,9 @@ def input_quantizations(graph: Any, folder: Path | None) -> dict[str, Quantizati
             for attribute in node.attribute:
                 if attribute.name == "value":
                     constants[node.output[0]] = attribute.t
-    found: dict[str, Quantization] = {}
+    quantizations: dict[str, Quantization] = {}
     for name, scale, point in _quantized_uses(graph):
-        if name not in inputs or name in found or scale not in constants or (point and point not in constants):
+        if name not in inputs or name in quantizations or scale not in constants or (point and point not in constants):
             continue
         try:
             scales = to_array(constants[scale], folder)
@@ -314,5 +334,5 @@ def input_quantizations(graph: Any, folder: Path | None) -> dict[str, Quantizati
         if scales.size == 1 and math.isfinite(float(scales.reshape(-1)[0])):
             quantization = _encoding(scales, points, 0)
             if quantization is not None:
-                found[name] = quantization
-    return found
+                quantizations[name] = quantization
+    return quantizations

@@ -10,17 +10,22 @@ from isthmus.frontends.onnx.node import Converter, OnnxNode
 from isthmus.graph import DataType, Tensor
 
 _DIRECTIONS = {"forward": (0,), "reverse": (1,), "bidirectional": (0, 1)}
+"""Values of the operations' direction parameter, one for each layer."""
 _MAX_STEPS = 512
+"""The most steps that are unrolled."""
 
 
 def _directions(node: OnnxNode, activations: Sequence[str]) -> tuple[int, ...]:
-    """Return the directions of the layer, after checking what all three operators share."""
+    """Return the directions of the layer, after checking what all three operators share.
+
+    `activations` are the functions that the operation has for one direction; others are not supported.
+    """
     direction = node.attr("direction", "forward")
     if direction not in _DIRECTIONS:
         node.refuse(f"direction '{direction}' is unknown")
     directions = _DIRECTIONS[direction]
-    given = [name.lower() for name in node.attr("activations", ())]
-    if given and given != [name.lower() for name in activations] * len(directions):
+    requested = [name.lower() for name in node.attr("activations", ())]
+    if requested and requested != [name.lower() for name in activations] * len(directions):
         node.unsupported(f"activations {', '.join(node.attr('activations'))}")
     if node.attr("clip"):
         node.unsupported("clip")
@@ -60,17 +65,27 @@ def _state(node: OnnxNode, index: int, direction: int, batch: int, units: int) -
 
 
 def _zeros(node: OnnxNode, *dims: int) -> Tensor:
+    """Return a constant of zeros."""
     zero = node.builder.scalar(0.0, DataType.FLOAT_32)
     tensor = node.builder.arrange(zero, (), (1,) * len(dims))
     return node.emit("Tile", [tensor], {"multiples": dims})
 
 
 def _outputs(node: OnnxNode, sequences: list[Tensor], states: Sequence[list[Tensor]]) -> list[OnnxValue | None]:
-    """Return Y [time, directions, batch, units] and the last states [directions, batch, units]."""
+    """Return Y [time, directions, batch, units] and the last states [directions, batch, units].
+
+    Parameters
+    ----------
+    sequences
+        The hidden states of all steps [time, batch, units], one tensor for each direction.
+    states
+        For each kind of state (hidden, cell), the last one of each direction.
+    """
     time, batch, units = sequences[0].dims
     layout = node.attr("layout", 0)
     parts = [node.builder.reshaped(node.unmoved(t), (time, 1, batch, units)) for t in sequences]
     y = join(node, parts, 1)
+    # Layout 1 has the batch first: [batch, time, directions, units] and [batch, directions, units].
     if layout:
         y = OnnxValue(y.tensor, tuple(y.perm[axis] for axis in (2, 0, 1, 3)))
     results: list[OnnxValue | None] = [y]
@@ -82,7 +97,10 @@ def _outputs(node: OnnxNode, sequences: list[Tensor], states: Sequence[list[Tens
 
 
 def _bias(node: OnnxNode, direction: int, gate: int, count: int, units: int) -> Tensor:
-    """Return the sum of a gate's input bias and recurrent bias."""
+    """Return the sum of a gate's input bias and recurrent bias.
+
+    Input 3 holds for each direction the input biases of all `count` gates, then their recurrent biases.
+    """
     biases = node.optional(3)
     if biases is None:
         return _zeros(node, units)
@@ -92,10 +110,12 @@ def _bias(node: OnnxNode, direction: int, gate: int, count: int, units: int) -> 
 
 
 def _opposite(node: OnnxNode, tensor: Tensor | None) -> Tensor | None:
+    """Return the negated tensor, None if there is none."""
     return None if tensor is None else node.emit("ElementWiseNeg", [tensor])
 
 
 def _lstm(node: OnnxNode) -> list[OnnxValue | None]:
+    """Emit an Lstm for each direction; `isthmus.graph.ops.recurrent` numbers its operands."""
     directions = _directions(node, ("Sigmoid", "Tanh", "Tanh"))
     x, weights, recurrence = _sequence(node), node.value(1), node.value(2)
     tensor = node.builder.materialized(x)
@@ -129,6 +149,7 @@ def _lstm(node: OnnxNode) -> list[OnnxValue | None]:
 
 
 def _gru(node: OnnxNode) -> list[OnnxValue | None]:
+    """Emit a Gru for each direction; `isthmus.graph.ops.recurrent` numbers its operands."""
     directions = _directions(node, ("Sigmoid", "Tanh"))
     x, weights, recurrence = _sequence(node), node.value(1), node.value(2)
     tensor = node.builder.materialized(x)
@@ -171,13 +192,13 @@ def _rnn(node: OnnxNode) -> list[OnnxValue | None]:
         inputs = node.emit("FullyConnected", [tensor, w, bias], {"keep_dims": True})
         h = _state(node, 5, direction, batch, units) or _zeros(node, batch, units)
         order = range(steps) if directions[direction] == 0 else range(steps - 1, -1, -1)
-        seen: dict[int, Tensor] = {}
+        states: dict[int, Tensor] = {}
         for step in order:
             part = slice_value(node, node.unmoved(inputs), {0: (step, step + 1, 1)})
-            now = node.builder.materialized(node.builder.reshaped(part, (batch, units)))
-            h = node.emit("Tanh", [node.emit("ElementWiseAdd", [now, node.emit("FullyConnected", [h, r])])])
-            seen[step] = h
-        sequences.append(node.emit("Pack", [seen[step] for step in range(steps)], {"axis": 0}))
+            step_input = node.builder.materialized(node.builder.reshaped(part, (batch, units)))
+            h = node.emit("Tanh", [node.emit("ElementWiseAdd", [step_input, node.emit("FullyConnected", [h, r])])])
+            states[step] = h
+        sequences.append(node.emit("Pack", [states[step] for step in range(steps)], {"axis": 0}))
         hidden.append(h)
     return _outputs(node, sequences, [hidden])
 

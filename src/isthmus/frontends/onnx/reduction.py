@@ -13,10 +13,11 @@ from isthmus.frontends.onnx.node import Converter, OnnxNode
 from isthmus.graph import DataType
 
 Finish = Callable[[OnnxNode, OnnxValue], OnnxValue]
+"""An elementwise function that is applied before or after a reduction."""
 
 
 def reduce_value(node: OnnxNode, op: str, x: OnnxValue, axes: Sequence[int], keep: bool) -> OnnxValue:
-    """Emit a reduction over axes of ONNX's view."""
+    """Emit a reduction over axes of ONNX's view; if `keep`, they stay with size 1."""
     stored = sorted(x.perm[axis] for axis in axes)
     tensor = node.emit(op, [x.tensor], {"axes": stored, "keep_dims": keep})
     return OnnxValue(tensor, x.perm if keep else ranked([p for axis, p in enumerate(x.perm) if axis not in axes]))
@@ -33,6 +34,8 @@ def _axes(node: OnnxNode, x: OnnxValue) -> list[int] | None:
 
 
 def _reduction(op: str, before: Finish | None = None, after: Finish | None = None) -> Converter:
+    """Return a converter to a reduction, with a function before and after it; the result has the operand's type."""
+
     def convert(node: OnnxNode) -> OnnxValue:
         x = node.value(0)
         axes = _axes(node, x)
@@ -55,6 +58,7 @@ def _square(node: OnnxNode, x: OnnxValue) -> OnnxValue:
 
 
 def _root(node: OnnxNode, x: OnnxValue) -> OnnxValue:
+    """Emit a square root; integers are rounded down."""
     if x.tensor.dtype.is_float:
         return node.elementwise("ElementWiseSquareRoot", x)
     real = node.elementwise("ElementWiseSquareRoot", node.cast(x, DataType.FLOAT_32))
@@ -84,6 +88,8 @@ def _log_sum_exp(node: OnnxNode) -> OnnxValue:
 
 
 def _argument(op: str) -> Converter:
+    """Return a converter to Argmax or Argmin. The last of equal elements is the first of the reversed axis."""
+
     def convert(node: OnnxNode) -> OnnxValue:
         x = node.value(0)
         axis = node.axis(int(node.attr("axis", 0)))
@@ -118,8 +124,8 @@ def _top_k(node: OnnxNode) -> list[OnnxValue | None]:
 
 def _axis_last(x: OnnxValue, axis: int) -> tuple[int, ...]:
     """Return the permutation of the value stored with this axis last and the others in their order."""
-    place = x.perm[axis]
-    return tuple(x.rank - 1 if p == place else p - (p > place) for p in x.perm)
+    stored_axis = x.perm[axis]
+    return tuple(x.rank - 1 if p == stored_axis else p - (p > stored_axis) for p in x.perm)
 
 
 def cumulative_sum(node: OnnxNode) -> OnnxValue:
@@ -131,7 +137,10 @@ def cumulative_sum(node: OnnxNode) -> OnnxValue:
 
 
 def softmax(node: OnnxNode, x: OnnxValue, op: str, **output: Any) -> OnnxValue:
-    """Emit Softmax or LogSoftmax. Before operator set 13, all axes from `axis` on are normalized together."""
+    """Emit Softmax or LogSoftmax. Before operator set 13, all axes from `axis` on are normalized together.
+
+    `output` gives the data type and quantization of a quantized result.
+    """
     modern = int(node.attr("opset", node.opset)) >= 13
     axis = node.axis(int(node.attr("axis", -1 if modern else 1)), x.rank) if x.rank else 0
     if x.rank == 0:
@@ -155,9 +164,9 @@ def _hardmax(node: OnnxNode) -> OnnxValue:
         x = node.builder.reshaped(x, (math.prod(dims[:axis]), math.prod(dims[axis:])))
         axis = 1
     index = node.emit("Argmax", [x.tensor], {"axis": x.perm[axis], "keep_dims": True}, dtypes=[DataType.INT_32])
-    places = np.arange(x.dims[axis], dtype=np.int32).reshape([-1 if a == axis else 1 for a in range(x.rank)])
-    hit = node.elementwise("ElementWiseEqual", OnnxValue(index, x.perm), node.builder.literal(places))
-    return node.builder.reshaped(node.cast(hit, x.tensor.dtype), dims)
+    positions = np.arange(x.dims[axis], dtype=np.int32).reshape([-1 if a == axis else 1 for a in range(x.rank)])
+    is_largest = node.elementwise("ElementWiseEqual", OnnxValue(index, x.perm), node.builder.literal(positions))
+    return node.builder.reshaped(node.cast(is_largest, x.tensor.dtype), dims)
 
 
 CONVERTERS: dict[str, Converter] = {

@@ -12,6 +12,8 @@ from isthmus.frontends.onnx.layout import OnnxValue, channel_last
 from isthmus.frontends.onnx.node import Converter, OnnxNode
 
 NEAREST, LINEAR, CUBIC = range(3)
+"""Values of Resize's interpolation_mode."""
+# The values of Resize's parameters, by ONNX's names. Those of nearest_mode are in the order of `_ROUNDINGS`.
 _TRANSFORMATIONS = {"half_pixel": 0, "pytorch_half_pixel": 1, "align_corners": 2, "asymmetric": 3}
 _INTERPOLATIONS = {"nearest": NEAREST, "linear": LINEAR, "cubic": CUBIC}
 _ROUNDINGS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
@@ -21,11 +23,22 @@ _ROUNDINGS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "ceil": np.ceil,
 }
 _MAX_SIZE = 1 << 20
+"""The limit of scales and of sizes after resizing."""
 
 
 @dataclass(frozen=True)
 class ResizedAxis:
-    """How one axis is resized: sizes before and after, scale, and the region that is used (0..1 means all of it)."""
+    """How one axis is resized.
+
+    Parameters
+    ----------
+    size, out
+        The sizes before and after.
+    scale
+        The factor, which need not be exactly out / size.
+    region
+        The first and last position that are used, as fractions of the axis.
+    """
 
     size: int
     out: int
@@ -38,15 +51,15 @@ def _coordinates(node: OnnxNode, mode: str, axis: ResizedAxis) -> np.ndarray:
     i = np.arange(axis.out, dtype=np.float64)
     last = axis.size - 1
     begin, end = axis.region
-    single = np.zeros(axis.out)
+    zeros = np.zeros(axis.out)
     if mode == "half_pixel":
         return (i + 0.5) / axis.scale - 0.5
     if mode == "pytorch_half_pixel":
-        return (i + 0.5) / axis.scale - 0.5 if axis.out > 1 else single
+        return (i + 0.5) / axis.scale - 0.5 if axis.out > 1 else zeros
     if mode == "align_corners":
         # ONNX uses the resized length before it is rounded down to an integer.
         length = axis.size * axis.scale
-        return i * last / (length - 1) if axis.out > 1 else single
+        return i * last / (length - 1) if axis.out > 1 else zeros
     if mode == "asymmetric":
         return i / axis.scale
     if mode == "tf_half_pixel_for_nn":
@@ -57,14 +70,24 @@ def _coordinates(node: OnnxNode, mode: str, axis: ResizedAxis) -> np.ndarray:
     if mode == "tf_crop_and_resize":
         if axis.out > 1:
             return begin * last + i * (end - begin) * last / (axis.out - 1)
-        return single + 0.5 * (begin + end) * last
+        return zeros + 0.5 * (begin + end) * last
     node.unsupported(f"coordinate_transformation_mode '{mode}'")
 
 
 def _taps(
     interpolation: int, scale: float, coefficient: float
 ) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:
-    """Return the offsets of the taps around an element, and their weight as a function of distance."""
+    """Return the offsets of the taps around an element, and their weight as a function of distance.
+
+    Parameters
+    ----------
+    interpolation
+        LINEAR or CUBIC.
+    scale
+        The scale of an antialiased reduction, which stretches the filter; 1 without antialiasing.
+    coefficient
+        The coefficient of the cubic function.
+    """
     reach = (1 if interpolation == LINEAR else 2) / scale
     first = math.floor(-reach) + 1
     offsets = np.arange(first, 2 - first)
@@ -84,19 +107,19 @@ def _taps(
 def _matrix(node: OnnxNode, axis: ResizedAxis, coordinates: np.ndarray, interpolation: int) -> np.ndarray:
     """Return the matrix [input, output] of an interpolation along one axis."""
     scale = min(axis.scale, 1.0) if node.attr("antialias", 0) else 1.0
-    offsets, weigh = _taps(interpolation, scale, node.attr("cubic_coeff_a", -0.75))
+    offsets, weight_at = _taps(interpolation, scale, node.attr("cubic_coeff_a", -0.75))
     # A position exactly on a pixel counts as the right end of the interval before it.
     left = np.where(coordinates == np.floor(coordinates), coordinates - 1, np.floor(coordinates))
     ratio = coordinates - left
-    weights = weigh(np.abs(offsets[None, :] - ratio[:, None]) * scale)
-    places = left[:, None].astype(np.int64) + offsets[None, :]
+    weights = weight_at(np.abs(offsets[None, :] - ratio[:, None]) * scale)
+    positions = left[:, None].astype(np.int64) + offsets[None, :]
     if node.attr("exclude_outside", 0):
-        weights = np.where((places >= 0) & (places < axis.size), weights, 0.0)
+        weights = np.where((positions >= 0) & (positions < axis.size), weights, 0.0)
     if scale != 1.0 or node.attr("exclude_outside", 0):
         weights = weights / weights.sum(axis=1, keepdims=True)
     matrix = np.zeros((axis.size, axis.out))
-    columns = np.broadcast_to(np.arange(axis.out)[:, None], places.shape)
-    np.add.at(matrix, (np.clip(places, 0, axis.size - 1), columns), weights)
+    columns = np.broadcast_to(np.arange(axis.out)[:, None], positions.shape)
+    np.add.at(matrix, (np.clip(positions, 0, axis.size - 1), columns), weights)
     return matrix.astype(np.float32)
 
 
@@ -105,17 +128,17 @@ def _along_axis(
 ) -> OnnxValue:
     """Resize one axis, number `index` in ONNX's order: by a gather if nearest, else by a product with a matrix."""
     coordinates = _coordinates(node, mode, axis)
-    place = x.perm[index]
+    stored_axis = x.perm[index]
     if interpolation == NEAREST:
         rounding = node.attr("nearest_mode", "round_prefer_floor" if node.opset >= 11 else "floor")
         if rounding not in _ROUNDINGS:
             node.unsupported(f"nearest_mode '{rounding}'")
         indices = np.clip(_ROUNDINGS[rounding](coordinates), 0, axis.size - 1).astype(np.int32)
-        return OnnxValue(node.emit("Gather", [x.tensor, node.builder.constant(indices)], {"axis": place}), x.perm)
+        return OnnxValue(node.emit("Gather", [x.tensor, node.builder.constant(indices)], {"axis": stored_axis}), x.perm)
     if axis.size * axis.out > 1 << 24:
         node.unsupported(f"resizing an axis of {axis.size} to {axis.out} in this mode")
     # A matrix product works along the last axis, so this one is moved there.
-    perm = tuple(x.rank - 1 if p == place else p - (p > place) for p in x.perm)
+    perm = tuple(x.rank - 1 if p == stored_axis else p - (p > stored_axis) for p in x.perm)
     matrix = node.builder.constant(_matrix(node, axis, coordinates, interpolation))
     tensor = node.builder.stored(x, perm)
     if x.rank == 1:
@@ -127,6 +150,7 @@ def _along_axis(
 
 
 def _resized(node: OnnxNode, x: OnnxValue, axes: dict[int, ResizedAxis]) -> OnnxValue:
+    """Resize some axes of ONNX's view, by a Resize if it supports the mode, otherwise one axis after the other."""
     default = "half_pixel" if node.op == "Resize" and node.opset >= 11 else "asymmetric"
     mode = node.attr("coordinate_transformation_mode", default)
     name = {"bilinear": "linear", "bicubic": "cubic"}.get(node.attr("mode", "nearest"), node.attr("mode", "nearest"))
@@ -150,12 +174,13 @@ def _resized(node: OnnxNode, x: OnnxValue, axes: dict[int, ResizedAxis]) -> Onnx
     result = x
     for index, axis in axes.items():
         result = _along_axis(node, result, index, axis, mode, interpolation)
+    # Elements of a region outside the input get a fixed value.
     if mode == "tf_crop_and_resize":
         outside = np.zeros((1,) * x.rank, bool)
         for index, axis in axes.items():
-            place = _coordinates(node, mode, axis)
+            coordinates = _coordinates(node, mode, axis)
             shape = [-1 if a == index else 1 for a in range(x.rank)]
-            outside = outside | ((place < 0) | (place > axis.size - 1)).reshape(shape)
+            outside = outside | ((coordinates < 0) | (coordinates > axis.size - 1)).reshape(shape)
         if outside.any():
             fill = OnnxValue(node.builder.scalar(node.attr("extrapolation_value", 0.0), x.tensor.dtype), ())
             result = node.elementwise("ElementWiseSelect", node.builder.literal(outside), fill, result)
@@ -180,12 +205,14 @@ def _resize(node: OnnxNode) -> OnnxValue:
 
 
 def _region(regions: Sequence[float] | None, index: int) -> tuple[float, float]:
+    """Return the region of an axis. ONNX lists the begins of all axes, then the ends."""
     if regions is None:
         return 0.0, 1.0
     return regions[index], regions[index + len(regions) // 2]
 
 
 def _check(node: OnnxNode, numbers: Sequence[float], axes: Sequence[int]) -> None:
+    """Refuse scales or sizes that are not one for each axis, or not within limits."""
     if len(numbers) != len(axes) or any(not 0 < n < _MAX_SIZE for n in numbers):
         node.refuse(f"scales or sizes {list(numbers)[:8]} do not fit {len(axes)} axes")
 
@@ -193,6 +220,7 @@ def _check(node: OnnxNode, numbers: Sequence[float], axes: Sequence[int]) -> Non
 def _by_scale(
     node: OnnxNode, x: OnnxValue, scales: Sequence[float], axes: Sequence[int], regions: Sequence[float] | None
 ) -> dict[int, ResizedAxis]:
+    """Return how axes are resized by scales; axes that do not change are left out."""
     _check(node, scales, axes)
     result = {}
     for index, (axis, scale) in enumerate(zip(axes, scales, strict=True)):
@@ -208,6 +236,7 @@ def _by_scale(
 def _by_size(
     node: OnnxNode, x: OnnxValue, sizes: Sequence[int], axes: Sequence[int], regions: Sequence[float] | None
 ) -> dict[int, ResizedAxis]:
+    """Return how axes are resized to sizes; axes that do not change are left out."""
     _check(node, sizes, axes)
     policy = node.attr("keep_aspect_ratio_policy", "stretch")
     scales = [out / x.dims[axis] for axis, out in zip(axes, sizes, strict=True)]
@@ -224,6 +253,7 @@ def _by_size(
     }
 
 
+# Values of GridSample's mode and padding_mode, by ONNX's names.
 _SAMPLING = {"linear": 0, "bilinear": 0, "nearest": 1}
 _PADDING = {"zeros": 0, "border": 1, "reflection": 2}
 

@@ -23,6 +23,7 @@ def messages() -> ModuleType:
     """Return the module of the generated message classes (ModelProto, TensorProto …)."""
     if "onnx" in sys.modules:
         return importlib.import_module(_MESSAGES)
+    # The module is loaded from its file, because importing it by name would import all of `onnx`.
     package = importlib.util.find_spec("onnx")
     for folder in (package.submodule_search_locations or ()) if package else ():
         file = Path(folder) / "onnx_ml_pb2.py"
@@ -43,6 +44,7 @@ def messages() -> ModuleType:
 
 
 def _missing(why: str) -> QnnError:
+    """Return the error for a missing or unusable 'onnx' package."""
     return QnnError(
         Code.COMMON_RESOURCE_UNAVAILABLE,
         "ONNX frontend",

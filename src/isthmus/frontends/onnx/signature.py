@@ -47,6 +47,15 @@ def graph_inputs(graph: Any, shapes: Mapping[str, Sequence[int]], bound: Mapping
     """Return the remaining inputs with fixed dimensions.
 
     A dynamic dimension takes the caller's size; otherwise the size that its symbolic name has elsewhere; otherwise 1.
+
+    Parameters
+    ----------
+    graph
+        ONNX's GraphProto.
+    shapes
+        The caller's dimensions of inputs, by name.
+    bound
+        The values of inputs that become constants, by name.
     """
     constants = {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer} | set(bound)
     declared = [value for value in graph.input if value.name not in constants]
@@ -71,6 +80,7 @@ def graph_inputs(graph: Any, shapes: Mapping[str, Sequence[int]], bound: Mapping
 
 
 def _dims(value: Any) -> list[Any]:
+    """Return the dimensions that the file declares for an input, as ONNX's messages; [] if it declares none."""
     if value.type.WhichOneof("value") != "tensor_type":
         kind = value.type.WhichOneof("value") or "no type"
         raise unsupported(f"input '{value.name}'", f"{kind} inputs are not supported")
@@ -79,17 +89,17 @@ def _dims(value: Any) -> list[Any]:
     return list(value.type.tensor_type.shape.dim)
 
 
-def _bind(value: Any, given: Sequence[int], symbols: dict[str, int]) -> None:
+def _bind(value: Any, shape: Sequence[int], symbols: dict[str, int]) -> None:
     """Check a caller's shape against the file's and record the sizes of its symbolic dimensions."""
-    what = f"shape {list(given)} for '{value.name}'"
+    what = f"shape {list(shape)} for '{value.name}'"
     dims = _dims(value)
     declared = [d.dim_value if d.HasField("dim_value") else d.dim_param or "?" for d in dims]
-    if value.type.tensor_type.HasField("shape") and len(given) != len(dims):
+    if value.type.tensor_type.HasField("shape") and len(shape) != len(dims):
         raise QnnError(Code.GRAPH_INVALID_ARGUMENT, what, f"the model declares rank {len(dims)}: {declared}")
-    if any(int(size) != size or not 0 <= size < _MAX_DIM for size in given):
+    if any(int(size) != size or not 0 <= size < _MAX_DIM for size in shape):
         rule = f"each dimension must be an integer from 0 to {_MAX_DIM - 1}"
         raise QnnError(Code.GRAPH_INVALID_ARGUMENT, what, rule)
-    for dim, size in zip(dims, given, strict=False):
+    for dim, size in zip(dims, shape, strict=False):
         if dim.HasField("dim_value") and dim.dim_value >= 0 and dim.dim_value != size:
             raise QnnError(Code.GRAPH_INVALID_ARGUMENT, what, f"the model fixes it to {declared}")
         if dim.dim_param and dim.dim_param != "?" and symbols.setdefault(dim.dim_param, int(size)) != size:
@@ -100,11 +110,12 @@ def _bind(value: Any, given: Sequence[int], symbols: dict[str, int]) -> None:
             )
 
 
-def _fixed(value: Any, given: Sequence[int] | None, symbols: Mapping[str, int]) -> Input:
+def _fixed(value: Any, shape: Sequence[int] | None, symbols: Mapping[str, int]) -> Input:
+    """Return an input with the caller's dimensions, or the declared ones with a size for each open one."""
     dims = _dims(value)
     dtype = element_type(value.type.tensor_type.elem_type, f"input '{value.name}'")
-    if given is not None:
-        return Input(value.name, dtype, tuple(int(size) for size in given))
+    if shape is not None:
+        return Input(value.name, dtype, tuple(int(size) for size in shape))
     sizes = []
     for dim in dims:
         if dim.HasField("dim_value") and dim.dim_value >= 0:

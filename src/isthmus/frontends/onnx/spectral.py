@@ -14,7 +14,10 @@ MAX_MATRIX = 1 << 24
 
 
 def _waves(length: int, parts: int, bins: int, inverse: bool) -> np.ndarray:
-    """Return the matrix [length, parts, bins, 2] from real or complex samples to complex bins."""
+    """Return the matrix [length, parts, bins, 2] from real or complex samples to complex bins.
+
+    `parts` is 1 for real and 2 for complex samples.
+    """
     turns = np.outer(np.arange(length), np.arange(bins)) % length / length
     angle = 2 * np.pi * turns * (1 if inverse else -1)
     cos, sin = np.cos(angle), np.sin(angle)
@@ -23,6 +26,7 @@ def _waves(length: int, parts: int, bins: int, inverse: bool) -> np.ndarray:
 
 
 def _dft(node: OnnxNode) -> OnnxValue:
+    """Convert a DFT to one matrix product along its axis, which is moved next to the real and imaginary parts."""
     x = node.value(0)
     axis = int(node.attr("axis", 1)) if node.opset < 20 else int(node.number(2, -2))
     axis = node.axis(axis)
@@ -43,8 +47,8 @@ def _dft(node: OnnxNode) -> OnnxValue:
     matrix = _waves(length, parts, bins, inverse).reshape(length * parts, bins * 2).astype(np.float32)
     product = matmul(node, flat, node.builder.literal(matrix))
     result = node.builder.reshaped(product, (*product.dims[:-1], bins, 2))
-    back = [order.index(a) for a in range(x.rank)]
-    return OnnxValue(result.tensor, tuple(result.perm[a] for a in back))
+    original_order = [order.index(a) for a in range(x.rank)]
+    return OnnxValue(result.tensor, tuple(result.perm[a] for a in original_order))
 
 
 def _fitted(node: OnnxNode, x: OnnxValue, axis: int, length: int) -> OnnxValue:
@@ -74,10 +78,11 @@ def _stft(node: OnnxNode) -> OnnxValue:
     if window is not None:
         if len(window) > length:
             node.refuse(f"a window of {len(window)} does not fit frames of {length}")
-        left = (length - len(window)) // 2
-        shape = np.zeros(length)
-        shape[left : left + len(window)] = window
-        waves = waves * shape[:, None, None, None]
+        # A shorter window is in the middle of a frame.
+        start = (length - len(window)) // 2
+        centred_window = np.zeros(length)
+        centred_window[start : start + len(window)] = window
+        waves = waves * centred_window[:, None, None, None]
     filters = node.builder.constant(waves.reshape(length, parts, bins * 2).astype(np.float32))
     params = {"stride": step, "pad_amount": (0, 0), "dilation": 1}
     frames = node.emit("Conv1d", [node.builder.materialized(signal), filters], params)

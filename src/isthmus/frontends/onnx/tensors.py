@@ -14,6 +14,7 @@ from isthmus.frontends.unsupported import unsupported
 from isthmus.system import reading
 
 FLOAT, UINT8, INT8, UINT16, INT16, INT32, INT64, STRING, BOOL, FLOAT16, DOUBLE, UINT32, UINT64 = range(1, 14)
+"""ONNX's numbers of element types."""
 
 NUMPY: dict[int, np.dtype] = {
     FLOAT: np.dtype("<f4"), UINT8: np.dtype("u1"), INT8: np.dtype("i1"), UINT16: np.dtype("<u2"),
@@ -25,8 +26,11 @@ NUMPY: dict[int, np.dtype] = {
 _FIELDS: dict[int, str] = {
     FLOAT: "float_data", INT64: "int64_data", DOUBLE: "double_data", UINT32: "uint64_data", UINT64: "uint64_data",
 }  # fmt: skip
+"""The fields of a TensorProto that hold elements of these types; other types use int32_data."""
 _EXTERNAL = 1
+"""The data_location of a tensor in a file of its own."""
 _MAX_ELEMENTS = 1 << 33
+"""The limit of a tensor's elements, so that products of dimensions stay small."""
 
 
 def element_type(number: int, what: str) -> np.dtype:
@@ -38,6 +42,7 @@ def element_type(number: int, what: str) -> np.dtype:
 
 
 def _type_name(number: int) -> str:
+    """Return ONNX's name of an element type that cannot be read."""
     return {0: "UNDEFINED", STRING: "STRING", 14: "COMPLEX64", 15: "COMPLEX128", 16: "BFLOAT16"}.get(
         number, f"number {number}"
     )
@@ -66,9 +71,10 @@ def to_array(tensor: Any, folder: Path | None) -> np.ndarray:
         if len(values) != elements:
             raise refuse(f"it holds {len(values)} values, its dimensions {dims} ask for {elements}")
         if tensor.data_type == FLOAT16:
+            # The field holds the bits of each float as an integer.
             return np.array(values, np.int64).astype(np.uint16).view(np.float16).reshape(dims)
-        wide = np.array(values, np.uint64 if "uint64" in _FIELDS.get(tensor.data_type, "") else None)
-        return wide.astype(dtype).reshape(dims)
+        numbers = np.array(values, np.uint64 if "uint64" in _FIELDS.get(tensor.data_type, "") else None)
+        return numbers.astype(dtype).reshape(dims)
     if len(raw) != elements * dtype.itemsize:
         raise refuse(f"it holds {len(raw)} bytes, {dtype} {dims} takes {elements * dtype.itemsize}")
     if dtype.kind == "b":
@@ -110,6 +116,7 @@ def _external(tensor: Any, folder: Path | None, what: str, nbytes: int) -> bytes
 
 def attribute_value(attribute: Any, folder: Path | None) -> Any:
     """Return an attribute as a Python value: number, str, tuple, numpy array, or GraphProto."""
+    # The numbers are those of ONNX's AttributeProto.AttributeType.
     kind = attribute.type or _guess(attribute)
     if kind == 1:
         return float(attribute.f)

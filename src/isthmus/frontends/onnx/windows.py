@@ -14,7 +14,17 @@ MAX_EXTENT = 1 << 24
 
 @dataclass(frozen=True)
 class Windows:
-    """The geometry of windows over the spatial axes."""
+    """The geometry of windows over the spatial axes.
+
+    Parameters
+    ----------
+    kernel, strides, dilations
+        The window's size, the step between windows and the step between taps, along each axis.
+    pads
+        The padding before and after each axis.
+    ceil
+        Whether the number of windows is rounded up, so that the last one may extend beyond the padding.
+    """
 
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
@@ -34,7 +44,7 @@ class Windows:
 
 
 def per_axis(node: OnnxNode, name: str, spatial: int, default: int = 1, least: int = 1) -> tuple[int, ...]:
-    """Return an attribute with one number per spatial axis."""
+    """Return an attribute with one number per spatial axis, each at least `least`."""
     numbers = node.attr(name) or (default,) * spatial
     if len(numbers) != spatial or any(not least <= n < MAX_EXTENT for n in numbers):
         node.refuse(f"{name} {list(numbers)[:8]} must be {spatial} numbers from {least} on")
@@ -49,6 +59,7 @@ def read_windows(node: OnnxNode, sizes: Sequence[int], kernel: Sequence[int]) ->
     strides = per_axis(node, "strides", spatial)
     dilations = per_axis(node, "dilations", spatial)
     windows = Windows(tuple(kernel), strides, dilations, ((0, 0),) * spatial, bool(node.attr("ceil_mode", 0)))
+    # The padding with which there are ceil(size / stride) windows.
     same = [
         max((-(-size // stride) - 1) * stride + reach - size, 0)
         for size, stride, reach in zip(sizes, strides, windows.reach, strict=True)

@@ -74,6 +74,10 @@ def next_value(name: str) -> str:
 def _inputs(
     graph: Graph, model: TfliteModel, main: Subgraph, shapes: dict[str, Sequence[int]]
 ) -> dict[int, Value]:
+    """Create the graph's inputs; return their tensors by the file's tensor numbers.
+
+    `shapes` are the caller's dimensions by name. Refuse a name that no input has.
+    """
     values: dict[int, Value] = {}
     for index in main.inputs:
         if index == -1 or index in values:
@@ -96,7 +100,7 @@ def _inputs(
 
 
 def _dims(entry: TfliteTensor, asked: Sequence[int] | None) -> tuple[int, ...]:
-    """Return the dimensions of an input."""
+    """Return the dimensions of an input: those the caller asked for, or the file's with a default for open ones."""
     if asked is None:
         return tuple(d if s == -1 else s for d, s in zip(entry.shape, entry.signature, strict=True))
     dims = tuple(int(d) for d in asked)
@@ -113,7 +117,11 @@ def _dims(entry: TfliteTensor, asked: Sequence[int] | None) -> tuple[int, ...]:
 
 
 def _names(graph: Graph, main: Subgraph) -> dict[int, str]:
-    """Return new names for tensors whose names collide. Outputs keep the file's names; other tensors are renamed."""
+    """Return new names, by tensor number, for tensors whose names collide with others.
+
+    Outputs keep the file's names, with a number appended to duplicates; tensors inside the model get their number
+    appended.
+    """
     names: dict[int, str] = {}
     taken = set(graph.tensors)
     for index in main.outputs:

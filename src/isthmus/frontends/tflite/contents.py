@@ -42,6 +42,7 @@ def contents(
 
 
 def _check_size(what: str, have: int, need: int, entry: TfliteTensor) -> None:
+    """Refuse a buffer that has not the bytes that its tensor takes."""
     if have != need:
         raise QnnError(
             Code.COMMON_LOADING_BINARIES,
@@ -82,35 +83,36 @@ def _densify(what: str, entry: TfliteTensor, sparsity: TfliteSparsity, data: mem
     if len(data) % dtype.itemsize:
         raise refuse(f"its buffer of {len(data)} bytes does not hold whole elements")
     values = np.frombuffer(data, dtype)
-    # paths[k] is the index along level k of each entry reached so far.
+    # A level is one of the stored dimensions. paths[k] is the index along level k of each entry found so far.
     paths: list[np.ndarray] = []
-    reached = 1
+    entries = 1
     for level in range(levels):
         dimension = dimensions[level]
         if dimension.format == DENSE:
             size = dimension.size
-            if size < 0 or reached * size > max(values.size, 1):
+            if size < 0 or entries * size > max(values.size, 1):
                 raise refuse(f"sparse dimension {level} of size {size} reaches more elements than are stored")
-            counts = np.full(reached, size)
-            indices = np.tile(np.arange(size), reached)
+            counts = np.full(entries, size)
+            indices = np.tile(np.arange(size), entries)
         elif dimension.format == SPARSE_CSR and dimension.segments is not None and dimension.indices is not None:
             segments, indices = dimension.segments.astype(np.int64), dimension.indices.astype(np.int64)
             counts = np.diff(segments)
-            if segments.size != reached + 1 or segments[0] != 0 or segments[-1] != indices.size or (counts < 0).any():
+            if segments.size != entries + 1 or segments[0] != 0 or segments[-1] != indices.size or (counts < 0).any():
                 raise refuse(f"the segments of sparse dimension {level} are inconsistent")
         else:
             raise refuse(f"sparse dimension {level} has an unknown format")
         paths = [np.repeat(path, counts) for path in paths] + [indices]
-        reached = indices.size
-    if reached != values.size:
-        raise refuse(f"{values.size} values are stored, its sparse dimensions reach {reached}")
+        entries = indices.size
+    if entries != values.size:
+        raise refuse(f"{values.size} values are stored, its sparse dimensions reach {entries}")
     by_dimension = {number: paths[level] for level, number in enumerate(order)}
     index = [by_dimension[d] for d in range(rank)]
-    for block, blocked in enumerate(block_map):
+    # A dimension that is split into blocks has an index of the block and one inside the block.
+    for block, axis_of_block in enumerate(block_map):
         level = order.index(rank + block)
         if dimensions[level].format != DENSE:
             raise refuse(f"block dimension {block} is not dense")
-        index[blocked] = index[blocked] * dimensions[level].size + by_dimension[rank + block]
+        index[axis_of_block] = index[axis_of_block] * dimensions[level].size + by_dimension[rank + block]
     for axis, (positions, size) in enumerate(zip(index, entry.shape, strict=True)):
         if positions.size and (positions.min() < 0 or positions.max() >= size):
             raise refuse(f"a stored index is outside dimension {axis} of size {size}")

@@ -20,6 +20,7 @@ IMAGE = (1, 2, 3)
 
 
 def _conv_2d(site: OperatorContext) -> list[Tensor]:
+    """Convert to a Conv2d; the filter's input channels determine the number of groups."""
     x = site.ranked(0, 4)
     weights = site.transposed(factors(site, x), HWIO_OF_OHWI)
     if weights.dims[2] < 1 or x.dims[3] % weights.dims[2]:
@@ -39,6 +40,10 @@ def _depthwise_conv_2d(site: OperatorContext) -> list[Tensor]:
 
 
 def _window(site: OperatorContext, x: Tensor, weights: Tensor, stride: str, dilation: str) -> dict:
+    """Return the parameters stride, dilation and pad_amount of a convolution.
+
+    `stride` and `dilation` are the names of the options without their endings ``_h`` and ``_w``.
+    """
     strides = site.positive(f"{stride}_h", f"{stride}_w")
     dilations = site.positive(f"{dilation}_h", f"{dilation}_w")
     pads = [site.padding(x.dims[1 + i], weights.dims[i], strides[i], dilations[i]) for i in range(2)]
@@ -56,6 +61,7 @@ def _conv_3d(site: OperatorContext) -> list[Tensor]:
 
 
 def _transpose_conv(site: OperatorContext) -> list[Tensor]:
+    """Convert to a TransposeConv2d. The operands are the output's shape, the filter, the input and the bias."""
     sizes = site.integers(0)
     x = site.ranked(2, 4)
     if len(sizes) != 4:
@@ -70,7 +76,15 @@ def _transpose_conv(site: OperatorContext) -> list[Tensor]:
 def _transposed_window(
     site: OperatorContext, x: Tensor, weights: Tensor, strides: tuple[int, ...], sizes: tuple[int, int], padding: int
 ) -> dict:
-    """Return the padding that gives a transposed convolution the output sizes that the file specifies."""
+    """Return the padding that gives a transposed convolution the output sizes that the file specifies.
+
+    Parameters
+    ----------
+    sizes
+        The height and width of the output.
+    padding
+        A value of `Padding`: with SAME the output is cropped to its size, with VALID it is only extended.
+    """
     pads, extra = [], []
     for axis, (stride, size) in enumerate(zip(strides, sizes, strict=True)):
         full = (x.dims[1 + axis] - 1) * stride + weights.dims[axis]
@@ -113,6 +127,7 @@ def _fully_connected(site: OperatorContext) -> list[Tensor]:
     if weights.rank != 2:
         site.refuse(f"the weights must have rank 2, have rank {weights.rank}")
     bias = site.bias(2, x, weights, weights.dims[0])
+    # Activations with other dimensions are taken as rows of features, each of which is rounded by its own range.
     if x.dtype.is_float and x.dims[-1:] != weights.dims[1:] and weights.dims[1] and not x.elements % weights.dims[1]:
         x = site.reshape(x, (x.elements // weights.dims[1], weights.dims[1]))
     x = activations(site, x, weights, 1, [-1])
@@ -120,6 +135,7 @@ def _fully_connected(site: OperatorContext) -> list[Tensor]:
 
 
 def _batch_matmul(site: OperatorContext) -> list[Tensor]:
+    """Convert to a MatMul; fixed-point weights of float activations are dequantized."""
     left, right = site.input(0), site.input(1)
     params = {"transpose_in0": bool(site.options["adj_x"]), "transpose_in1": bool(site.options["adj_y"])}
     if left.dtype.is_float and right.dtype.is_fixed_point:
@@ -129,6 +145,8 @@ def _batch_matmul(site: OperatorContext) -> list[Tensor]:
 
 
 def _pool(op: str) -> Converter:
+    """Return a converter to a pooling operation. LiteRT rounds ties of fixed-point averages away from 0."""
+
     def convert(site: OperatorContext) -> list[Tensor]:
         x = site.ranked(0, 4)
         strides = site.positive("stride_h", "stride_w")

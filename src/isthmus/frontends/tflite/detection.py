@@ -7,7 +7,8 @@ from isthmus.frontends.tflite.elementwise import Converter
 from isthmus.frontends.tflite.operator_context import OperatorContext
 from isthmus.graph import Tensor
 
-_WHOLE = {
+# The operation's integer and real parameters, by the names of the file's options.
+_INTEGERS = {
     "max_detections": "max_detections",
     "max_classes_per_detection": "max_classes_per_detection",
     "num_classes": "num_classes",
@@ -19,19 +20,20 @@ _REALS = {
 
 
 def _post_process(site: OperatorContext) -> list[Tensor]:
+    """Convert boxes, class scores and anchors to a DetectionPostProcess on reals."""
     try:
-        given = flexbuffer.scalars(site.entry.custom_options)
+        options = flexbuffer.scalars(site.entry.custom_options)
     except ValueError as error:
         site.refuse(f"its options cannot be read: {error}")
-    missing = [name for name in (*_WHOLE, *_REALS) if name not in given]
+    missing = [name for name in (*_INTEGERS, *_REALS) if name not in options]
     if missing:
         site.refuse(f"its options lack '{missing[0]}'")
     if len(site.outputs) != 4:
         site.refuse(f"it has {len(site.outputs)} outputs, not 4")
-    params: dict[str, int | float | bool] = {ours: int(given[theirs]) for theirs, ours in _WHOLE.items()}
-    params |= {ours: float(given[theirs]) for theirs, ours in _REALS.items()}
-    params["detections_per_class"] = int(given.get("detections_per_class", 100))
-    params["use_regular_nms"] = bool(given.get("use_regular_nms", False))
+    params: dict[str, int | float | bool] = {ours: int(options[theirs]) for theirs, ours in _INTEGERS.items()}
+    params |= {ours: float(options[theirs]) for theirs, ours in _REALS.items()}
+    params["detections_per_class"] = int(options.get("detections_per_class", 100))
+    params["use_regular_nms"] = bool(options.get("use_regular_nms", False))
     if min(v for v in params.values() if isinstance(v, int)) < 0:
         site.refuse("its options hold negative counts")
     inputs = [site.real(site.input(index)) for index in range(3)]

@@ -12,10 +12,11 @@ from isthmus.frontends.tflite.operator_context import OperatorContext, data_type
 from isthmus.graph import DataType, Quantization, Tensor
 
 Converter = Callable[[OperatorContext], list[Tensor]]
+"""Converts one operator: emits operations by its context, which converters call `site`, and returns the results."""
 
 
 def _one(op: str, **params: Any) -> Converter:
-    """Return a converter to an operation with one operand."""
+    """Return a converter to an operation with one operand and these parameters."""
     return lambda site: [site.emit(op, [site.input(0)], params)]
 
 
@@ -25,6 +26,7 @@ def _two(op: str) -> Converter:
 
 
 def _add_n(site: OperatorContext) -> list[Tensor]:
+    """Convert a sum of any number of operands to a chain of additions; the last one writes the result."""
     tensors = [site.input(i) for i in range(len(site.inputs))]
     if len(tensors) == 1:
         return site.finish(site.input(0))
@@ -45,6 +47,7 @@ def _slope(site: OperatorContext, x: Tensor, alpha: float) -> Tensor:
     limit = np.iinfo(x.dtype.numpy).max
     if alpha < 0 and x.dtype.numpy.kind == "u":
         site.unsupported("a negative slope on an unsigned tensor is not supported")
+    # The slope is stored as the largest integer, with a scale that makes it `alpha`.
     scale = abs(alpha) / limit or 1.0
     stored = np.full(1, math.copysign(limit, alpha) if alpha else 0).astype(x.dtype.numpy)
     quantization = Quantization.per_tensor(scale)
@@ -70,9 +73,9 @@ def _gelu(site: OperatorContext) -> list[Tensor]:
     square = site.step("ElementWiseMultiply", [x, x])
     inner = site.step("ElementWiseMultiply", [square, number(0.044715 * math.sqrt(2 / math.pi))])
     inner = site.step("ElementWiseAdd", [inner, number(math.sqrt(2 / math.pi))])
-    bent = site.step("Tanh", [site.step("ElementWiseMultiply", [inner, x])])
+    tanh = site.step("Tanh", [site.step("ElementWiseMultiply", [inner, x])])
     half = site.step("ElementWiseMultiply", [x, number(0.5)])
-    return [site.emit("ElementWiseMultiply", [half, site.step("ElementWiseAdd", [bent, number(1.0)])])]
+    return [site.emit("ElementWiseMultiply", [half, site.step("ElementWiseAdd", [tanh, number(1.0)])])]
 
 
 def _cast(site: OperatorContext) -> list[Tensor]:

@@ -25,9 +25,20 @@ MAX_CUSTOM_OPTIONS = 1 << 16
 
 @dataclass(frozen=True)
 class TfliteTensor:
-    """A tensor as it is declared; -1 in `signature` marks a dimension that the caller chooses.
+    """A tensor as it is declared.
 
-    `buffer` and `sparsity` are used only by its model, to read the contents.
+    Parameters
+    ----------
+    index
+        The number of the tensor in its subgraph.
+    shape, signature
+        The dimensions with defaults for open ones, and with -1 for a dimension that the caller chooses.
+    is_variable
+        Whether its value lasts from one execution to the next.
+    scales, zero_points, quantized_dimension
+        The quantization; without scales there is none. Several scales are along the quantized dimension.
+    buffer, sparsity
+        Where and how its contents are stored. Only its model uses these, to read the contents.
     """
 
     index: int
@@ -56,7 +67,21 @@ class TfliteTensor:
 
 @dataclass(frozen=True)
 class OperatorEntry:
-    """An operator: its name, the indices of its operands (-1 for an absent one) and its options."""
+    """An operator of a subgraph.
+
+    Parameters
+    ----------
+    index
+        The number of the operator in its subgraph.
+    code
+        The operator's name in the schema; a custom operator's name follows "CUSTOM:".
+    inputs, outputs
+        The numbers of its tensors, -1 for an absent one.
+    options
+        The options by name, with defaults.
+    custom_options
+        The bytes of a custom operator's options, in its own format.
+    """
 
     index: int
     code: str
@@ -73,7 +98,19 @@ def oversized(code: str, nbytes: int) -> str:
 
 @dataclass(frozen=True)
 class SparseDimension:
-    """One level of a sparse tensor: dense with a size, or a list of the indices that are present, in segments."""
+    """One level of a sparse tensor: dense with a size, or a list of the indices that are present, in segments.
+
+    Parameters
+    ----------
+    format
+        `DENSE` or `SPARSE_CSR`.
+    size
+        The size of a dense level.
+    segments
+        For each entry of the level before, where its indices start in `indices`, and the end of the last.
+    indices
+        The indices that are present along this level.
+    """
 
     format: int
     size: int = 0
@@ -83,7 +120,17 @@ class SparseDimension:
 
 @dataclass(frozen=True)
 class TfliteSparsity:
-    """The storage of a sparse tensor: its dimensions are split into blocks, reordered, and each dense or listed."""
+    """The storage of a sparse tensor: its dimensions are split into blocks, reordered, and each dense or listed.
+
+    Parameters
+    ----------
+    order
+        The dimension that each level stores, outermost first. Numbers from the rank on are the insides of blocks.
+    block_map
+        The dimensions that are split into blocks.
+    dimensions
+        One description for each level.
+    """
 
     order: Sequence[int]
     block_map: Sequence[int]
@@ -91,7 +138,7 @@ class TfliteSparsity:
 
 
 class Subgraph(ABC):
-    """A subgraph of a model."""
+    """A subgraph of a model; its inputs and outputs are numbers of its tensors."""
 
     index: int
     name: str
@@ -139,7 +186,7 @@ class TfliteModel(ABC):
 
         It stops after `MAX_OPERATORS` operators in all, since many subgraphs may share their operators.
         """
-        pending, seen, scanned = [0], {0}, 0
+        pending, found, scanned = [0], {0}, 0
         while pending and scanned < MAX_OPERATORS:
             subgraph = self.subgraph(pending.pop())
             yield subgraph
@@ -148,5 +195,5 @@ class TfliteModel(ABC):
                 if operator.code == "CALL_ONCE" and not initializers:
                     continue
                 called = {value for name, value in operator.options.items() if name.endswith("subgraph")}
-                pending.extend(sorted(called - seen))
-                seen |= called
+                pending.extend(sorted(called - found))
+                found |= called

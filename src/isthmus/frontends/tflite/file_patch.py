@@ -16,17 +16,27 @@ from isthmus.frontends.tflite.schema import IDENTIFIER, BufferField, ModelField,
 ALIGNMENT = 16
 """The alignment of a buffer's bytes in the file."""
 MAX_FILE_BYTES = 1 << 31
+"""The limit of a flatbuffer's size."""
 
 _NOWHERE = 1  # writers that fill in offsets later leave this value for "no bytes outside of the flatbuffer"
 
 
 class Front:
-    """A growing front part. References point forward, so each is filled in when its target is written. References into
-    the old content are filled in when the front is complete and its length is known.
+    """A growing front part of a file.
+
+    A reference is a four-byte field with the distance to its target. References point forward, so each is filled in
+    when its target is written. References into the old content are filled in when the front is complete and its length
+    is known. Methods that write something take the position of the reference to it.
+
+    Attributes
+    ----------
+    data
+        The bytes written so far.
     """
 
     def __init__(self) -> None:
         self.data = bytearray(bytes(4) + IDENTIFIER)
+        # Positions of references and the offsets in the old content that they refer to.
         self._into_old: list[tuple[int, int]] = []
 
     def put(self, at: int, value: int) -> None:
@@ -38,7 +48,7 @@ class Front:
         self._into_old.append((reference, target))
 
     def table(self, present: Set[int], reference: int) -> dict[int, int]:
-        """Write a table with four-byte fields; return their positions."""
+        """Write a table with these four-byte fields, all still 0; return the position of each field."""
         fields = sorted(int(field) for field in present)
         length = 4 + 2 * (fields[-1] + 1)
         offsets = [4 + 4 * fields.index(f) if f in fields else 0 for f in range(fields[-1] + 1)]
@@ -49,12 +59,12 @@ class Front:
         return {field: start + offsets[field] for field in fields}
 
     def scalars(self, values: Mapping[int, int], reference: int) -> None:
-        """Write a table of integers of at most four bytes."""
+        """Write a table of integers of at most four bytes, by field."""
         for field, at in self.table(set(values), reference).items():
             self.put(at, values[field])
 
     def vector(self, content: bytes, count: int, reference: int) -> int:
-        """Write a vector; return the position of its first element."""
+        """Write a vector of `count` elements with these bytes; return the position of its first element."""
         start = self._arrive(reference) + 4
         self.data += struct.pack("<I", count) + content
         return start
@@ -90,7 +100,7 @@ class Front:
         return bytes(self.data) + bytes(content)
 
     def _arrive(self, reference: int) -> int:
-        """Make a reference point to what is written next."""
+        """Align the end of the front and make a reference point to it; return that position."""
         self.data += bytes(-len(self.data) % 4)
         self.put(reference, len(self.data) - reference)
         return len(self.data)
@@ -112,15 +122,16 @@ def check_root(model: ModelFile) -> None:
 
 def _absolute_offsets(model: ModelFile) -> set[int]:
     """Return the positions of numbers that count from the beginning of the file and are in use."""
-    places = set()
+    positions = set()
     for buffer in model.root.tables(ModelField.BUFFERS, "buffer"):
-        places |= _place_in_use(buffer, BufferField.OFFSET)
+        positions |= _position_in_use(buffer, BufferField.OFFSET)
     for subgraph in model.root.tables(ModelField.SUBGRAPHS, "subgraph"):
         for operator in subgraph.tables(SubgraphField.OPERATORS, "operator"):
-            places |= _place_in_use(operator, OperatorField.LARGE_CUSTOM_OPTIONS_OFFSET)
-    return places
+            positions |= _position_in_use(operator, OperatorField.LARGE_CUSTOM_OPTIONS_OFFSET)
+    return positions
 
 
-def _place_in_use(table: Table, field: int) -> set[int]:
+def _position_in_use(table: Table, field: int) -> set[int]:
+    """Return a set with the position of an eight-byte field; empty if it is absent or means nowhere."""
     at = table.place(field, 8)
     return set() if at is None or table.integer(field, "u64") <= _NOWHERE else {at}

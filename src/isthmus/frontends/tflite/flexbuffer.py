@@ -5,9 +5,11 @@ from __future__ import annotations
 import struct
 
 _MAP, _BOOL = 9, 26
+"""The types of a map and of a truth value."""
 _KINDS = {1: "bhiq", 2: "BHIQ", 3: "?efd", _BOOL: "BHIQ"}
 """Scalars that are stored inline, by type, with a format for 1, 2, 4 and 8 bytes."""
 MAX_ENTRIES = 1024
+"""The most entries of a map."""
 
 
 def scalars(data: bytes) -> dict[str, int | float | bool]:
@@ -25,27 +27,33 @@ def scalars(data: bytes) -> dict[str, int | float | bool]:
 
 
 def _scalars(data: bytes) -> dict[str, int | float | bool]:
+    """Read the numbers of a map.
+
+    The last byte of a flexbuffer is the width of its root, the one before it the root's type (upper six bits) and width
+    of elements (lower two bits). Before a map's values are their number, the width of the keys' offsets, and the offset
+    of the keys. A byte for the type of each value follows the values.
+    """
     if len(data) < 3:
         raise ValueError("they are empty")
-    packed, width = data[-2], data[-1]
-    if packed >> 2 != _MAP:
+    root_type, width = data[-2], data[-1]
+    if root_type >> 2 != _MAP:
         raise ValueError("they are not a map")
-    step = 1 << (packed & 3)
-    at = _follow(data, len(data) - 2 - width, width)
-    count = _number(data, at - step, step)
-    keys = _follow(data, at - 3 * step, step)
-    key_step = _number(data, at - 2 * step, step)
-    if count > MAX_ENTRIES or count * (step + 1) + at > len(data):
+    step = 1 << (root_type & 3)
+    values = _follow(data, len(data) - 2 - width, width)
+    count = _number(data, values - step, step)
+    keys = _follow(data, values - 3 * step, step)
+    key_step = _number(data, values - 2 * step, step)
+    if count > MAX_ENTRIES or count * (step + 1) + values > len(data):
         raise ValueError(f"a map of {count} entries is larger than they are")
-    found: dict[str, int | float | bool] = {}
+    numbers: dict[str, int | float | bool] = {}
     for entry in range(count):
-        kind = data[at + count * step + entry] >> 2
+        kind = data[values + count * step + entry] >> 2
         name_at = _follow(data, keys + entry * key_step, key_step)
         name = data[name_at : data.index(b"\0", name_at)].decode()
         if kind in _KINDS:
-            value = struct.unpack_from("<" + _KINDS[kind][step.bit_length() - 1], data, at + entry * step)[0]
-            found[name] = bool(value) if kind == _BOOL else value
-    return found
+            value = struct.unpack_from("<" + _KINDS[kind][step.bit_length() - 1], data, values + entry * step)[0]
+            numbers[name] = bool(value) if kind == _BOOL else value
+    return numbers
 
 
 def _number(data: bytes, at: int, width: int) -> int:

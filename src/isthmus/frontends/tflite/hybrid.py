@@ -18,10 +18,15 @@ from isthmus.graph import DataType, Tensor
 SMALLEST_SCALE = np.float32(1e-30)
 """The scale used for a row of zeros, which has no range."""
 RECIPROCAL = {"operation": 10}
+"""The parameters of ElementWiseUnary that select the reciprocal."""
 
 
 def factors(site: OperatorContext, x: Tensor) -> Tensor:
-    """Return the weights (operand 1) of a convolution or fully connected layer, fixed-point if supported."""
+    """Return the weights (operand 1) of a convolution or fully connected layer.
+
+    With float activations they stay fixed-point if the graph supports that: signed bytes with a zero point of 0, and
+    one scale or one per output channel. Otherwise they are dequantized.
+    """
     weights = site.input(1)
     quantization = weights.quantization
     if (
@@ -39,10 +44,12 @@ def factors(site: OperatorContext, x: Tensor) -> Tensor:
 def activations(site: OperatorContext, x: Tensor, weights: Tensor, index: int, axes: Sequence[int]) -> Tensor:
     """Return the activations `x`, rounded along `axes` if the file's weights (operand `index`) are integers.
 
-    They are not rounded if `weights` are still fixed-point in the graph, because then the graph rounds.
+    They are not rounded if `weights`, the same operand as the operation takes it, is still fixed-point: then the graph
+    rounds.
     """
-    other = site.input(index)
-    if not (x.dtype.is_float and other.is_static and other.dtype.is_fixed_point) or weights.dtype.is_fixed_point:
+    file_weights = site.input(index)
+    is_hybrid = x.dtype.is_float and file_weights.is_static and file_weights.dtype.is_fixed_point
+    if not is_hybrid or weights.dtype.is_fixed_point:
         return x
     return _rounded(site, x, [site.axis(axis, x.rank) for axis in axes])
 
@@ -51,6 +58,7 @@ def _rounded(site: OperatorContext, x: Tensor, axes: Sequence[int]) -> Tensor:
     """Round activations to 256 steps of their range along `axes`; 0 is one of the steps."""
 
     def number(value: float) -> Tensor:
+        """Return a constant with one element, created once for each number."""
         key = ("number", value)
         if key not in site.derived:
             site.derived[key] = site.graph.constant(f"number {value:g}", np.full(1, value, np.float32))

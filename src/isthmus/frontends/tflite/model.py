@@ -46,9 +46,11 @@ from isthmus.frontends.tflite.schema import (
 MAX_OPERANDS = 4096
 """The most inputs or outputs of one operator or subgraph."""
 MAX_RANK = 8
+"""The most dimensions of a tensor."""
 MAX_CHANNELS = 1 << 16
 """The most scales of one tensor."""
 _MAX_LEVELS = 64
+"""The most stored dimensions of a sparse tensor that are read. One more is read to find that there are too many."""
 
 
 class SharedTables:
@@ -62,6 +64,7 @@ class SharedTables:
         self.file = root.file
         self._buffers = root.tables(ModelField.BUFFERS, "buffer")
         self._codes = root.tables(ModelField.OPERATOR_CODES, "operator code")
+        # The operators' names that were read so far, by the number of the operator code.
         self._names: dict[int, str] = {}
 
     def operator_name(self, index: int) -> str:
@@ -85,6 +88,7 @@ class SharedTables:
 
     def buffer(self, index: int) -> memoryview:
         """Return the bytes of buffer `index`; empty if it has none."""
+        # By convention, buffer 0 is empty.
         if index == 0:
             return self.file.data[:0]
         table = self._buffers[index]
@@ -99,7 +103,17 @@ class SharedTables:
 
 
 class SubgraphEntry(Subgraph):
-    """A subgraph of a file."""
+    """A subgraph of a file; its tensors and operators are read when they are first requested, and kept.
+
+    Parameters
+    ----------
+    shared
+        Data that all subgraphs of the file share.
+    index
+        The number of the subgraph.
+    table
+        The subgraph's table in the file.
+    """
 
     def __init__(self, shared: SharedTables, index: int, table: Table) -> None:
         self.shared = shared
@@ -109,12 +123,13 @@ class SubgraphEntry(Subgraph):
         self._operators = table.tables(SubgraphField.OPERATORS, f"operator of subgraph {index}, number")
         if len(self._operators) > MAX_OPERATORS:
             shared.file.refuse(f"{table.what} has {len(self._operators)} operators, more than {MAX_OPERATORS}")
-        self._read: dict[int, TfliteTensor] = {}
+        self._tensors_read: dict[int, TfliteTensor] = {}
         self._operators_read: dict[int, OperatorEntry] = {}
         self.inputs = self._indices(table, SubgraphField.INPUTS, "inputs")
         self.outputs = self._indices(table, SubgraphField.OUTPUTS, "outputs")
 
     def _indices(self, table: Table, field: int, what: str) -> tuple[int, ...]:
+        """Read a vector of tensor numbers, -1 for an absent operand; refuse numbers that no tensor has."""
         array = table.array(field, np.int32)
         if array is None:
             return ()
@@ -140,12 +155,13 @@ class SubgraphEntry(Subgraph):
 
     def tensor(self, index: int) -> TfliteTensor:
         """Return tensor `index`."""
-        entry = self._read.get(index)
+        entry = self._tensors_read.get(index)
         if entry is None:
-            entry = self._read[index] = self._tensor(index, self._tensors[index])
+            entry = self._tensors_read[index] = self._tensor(index, self._tensors[index])
         return entry
 
     def _tensor(self, index: int, table: Table) -> TfliteTensor:
+        """Read tensor `index`; refuse a type, shape or quantization that no valid file has."""
         file = self.shared.file
         number = table.integer(TensorField.TYPE, "i8")
         try:
@@ -185,6 +201,7 @@ class SubgraphEntry(Subgraph):
         )
 
     def _shape(self, table: Table, field: int) -> tuple[int, ...]:
+        """Read a vector of dimensions, -1 for an open one; () if it is absent."""
         array = table.array(field, np.int32)
         if array is None:
             return ()
@@ -203,6 +220,7 @@ class SubgraphEntry(Subgraph):
             yield entry
 
     def _operator(self, index: int, table: Table) -> OperatorEntry:
+        """Read operator `index`. Custom options that are too large are replaced by a name that no converter has."""
         code = self.shared.operator_name(table.integer(OperatorField.OPCODE_INDEX, "u32"))
         custom = table.array(OperatorField.CUSTOM_OPTIONS, np.uint8)
         if custom is not None and custom.size > MAX_CUSTOM_OPTIONS:
@@ -218,7 +236,15 @@ class SubgraphEntry(Subgraph):
 
 
 class ModelFile(TfliteModel):
-    """A TFLite file: its subgraphs, the names of its operators, the bytes of its buffers."""
+    """A TFLite file: its subgraphs, the names of its operators, the bytes of its buffers.
+
+    Parameters
+    ----------
+    data
+        The bytes of the file; constants are views of them.
+    name
+        The name of the file, for messages.
+    """
 
     def __init__(self, data: bytes | memoryview, name: str) -> None:
         view = memoryview(data)
@@ -233,7 +259,7 @@ class ModelFile(TfliteModel):
             self.file.refuse(f"the schema version is {version}, expected {VERSION}")
         self._subgraphs = self.root.tables(ModelField.SUBGRAPHS, "subgraph")
         self.shared = SharedTables(self.root)
-        self._read: dict[int, SubgraphEntry] = {}
+        self._subgraphs_read: dict[int, SubgraphEntry] = {}
         if not len(self._subgraphs):
             self.file.refuse("it has no subgraph")
 
@@ -244,9 +270,9 @@ class ModelFile(TfliteModel):
 
     def subgraph(self, index: int) -> SubgraphEntry:
         """Return subgraph `index`."""
-        entry = self._read.get(index)
+        entry = self._subgraphs_read.get(index)
         if entry is None:
-            entry = self._read[index] = SubgraphEntry(self.shared, index, self._subgraphs[index])
+            entry = self._subgraphs_read[index] = SubgraphEntry(self.shared, index, self._subgraphs[index])
         return entry
 
     def refuse(self, rule: str) -> NoReturn:
@@ -264,7 +290,10 @@ class ModelFile(TfliteModel):
 
 
 def _options(operator: Table, known: OptionsTable | None) -> dict[str, Any]:
-    """Return the options of an operator, or defaults if the file has none or another operator's."""
+    """Return the options of an operator, or defaults if the file has none or another operator's.
+
+    `known` describes the options that are read; None if the operator has none.
+    """
     if known is None:
         return {}
     kind, field = (
@@ -300,6 +329,7 @@ def _sparsity(table: Table, what: str) -> TfliteSparsity:
 
 
 def _sparse_dimension(table: Table) -> SparseDimension:
+    """Read one stored dimension of a sparse tensor; an unknown format is refused when it is expanded."""
     kind = table.integer(DimensionField.FORMAT, "i8")
     if kind == DENSE:
         return SparseDimension(kind, table.integer(DimensionField.DENSE_SIZE, "i32"))
@@ -313,11 +343,13 @@ def _sparse_dimension(table: Table) -> SparseDimension:
 
 
 def _integers(table: Table, field: int) -> list[int]:
+    """Read a vector of integers, cut at `_MAX_LEVELS`."""
     array = table.array(field, np.int32)
     return [] if array is None else [int(v) for v in array[:_MAX_LEVELS]]
 
 
 def _index_vector(table: Table, kind: int, field: int) -> np.ndarray:
+    """Read a vector whose element type is a field (`kind`) of its own."""
     dtype = SPARSE_INDEX_TYPES.get(table.integer(kind, "u8"))
     vector = table.table(field, f"an index vector of {table.what}")
     array = None if dtype is None or vector is None else vector.array(0, dtype)

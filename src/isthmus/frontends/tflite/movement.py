@@ -15,19 +15,19 @@ from isthmus.graph.ops.movement import ADD, CONSTANT, MIRROR_REFLECT, MIRROR_SYM
 
 def _reshape(site: OperatorContext) -> list[Tensor]:
     x = site.input(0)
-    asked = site.integers(1) if site.given(1) is not None else site.options["new_shape"]
-    if asked is None:
+    shape = site.integers(1) if site.given(1) is not None else site.options["new_shape"]
+    if shape is None:
         site.refuse("the new shape is missing")
-    if asked == [0] and x.elements == 1:  # old converters wrote a scalar this way
-        asked = []
-    dims = list(asked)
+    if shape == [0] and x.elements == 1:  # old converters wrote a scalar this way
+        shape = []
+    dims = list(shape)
     if dims.count(-1) == 1:
         known = math.prod(d for d in dims if d != -1)
         if known < 1 or x.elements % known:
-            site.refuse(f"{x.elements} elements cannot take the shape {asked}")
+            site.refuse(f"{x.elements} elements cannot take the shape {shape}")
         dims[dims.index(-1)] = x.elements // known
     if any(d < 0 for d in dims) or math.prod(dims) != x.elements:
-        site.refuse(f"{list(x.dims)} cannot take the shape {asked}")
+        site.refuse(f"{list(x.dims)} cannot take the shape {shape}")
     return site.finish(x, dims)
 
 
@@ -39,8 +39,8 @@ def _expand_dims(site: OperatorContext) -> list[Tensor]:
 
 def _squeeze(site: OperatorContext) -> list[Tensor]:
     x = site.input(0)
-    asked = site.options["squeeze_dims"]
-    axes = {site.axis(a, x.rank) for a in asked} if asked else {a for a, d in enumerate(x.dims) if d == 1}
+    requested = site.options["squeeze_dims"]
+    axes = {site.axis(a, x.rank) for a in requested} if requested else {a for a, d in enumerate(x.dims) if d == 1}
     if any(x.dims[a] != 1 for a in axes):
         site.refuse(f"axes {sorted(axes)} of {list(x.dims)} are not all of size 1")
     return site.finish(x, [d for a, d in enumerate(x.dims) if a not in axes])
@@ -78,12 +78,18 @@ def _slice(site: OperatorContext) -> list[Tensor]:
 
 
 def _strided_slice(site: OperatorContext) -> list[Tensor]:
+    """Convert to a StridedSlice, then a Reshape if axes are added or removed.
+
+    `ranges` has one range per axis of the input, `dims` one size per axis of the result. An ellipsis takes all axes
+    that no other position takes.
+    """
     x = site.input(0)
     begins, ends, strides = (site.integers(i) for i in (1, 2, 3))
     if not len(begins) == len(ends) == len(strides) <= 32:
         site.refuse(f"begin {begins}, end {ends} and strides {strides} must have as many elements")
 
     def marked(mask: str, position: int) -> bool:
+        """Return whether a mask among the options has the bit of a position in begin, end and strides."""
         return bool(site.options[mask] >> position & 1)
 
     taken = sum(not (marked("new_axis_mask", p) or marked("ellipsis_mask", p)) for p in range(len(begins)))
@@ -93,6 +99,7 @@ def _strided_slice(site: OperatorContext) -> list[Tensor]:
     dims: list[int] = []
 
     def take_whole(count: int) -> None:
+        """Take the next axes of the input without slicing them."""
         for _ in range(count):
             dims.append(x.dims[len(ranges)])
             ranges.append((0, x.dims[len(ranges)], 1))
@@ -115,6 +122,7 @@ def _strided_slice(site: OperatorContext) -> list[Tensor]:
                 site.refuse("a stride of 0 takes nothing")
             if site.options["offset"]:
                 end += begin
+            # The bounds of begin and end: an end of -1 with a negative stride takes in element 0.
             low, high = (0, size) if stride > 0 else (-1, size - 1)
             first, last = (low, high) if stride > 0 else (high, low)
             begin = first if marked("begin_mask", position) else _clamped(begin, size, low, high)
@@ -127,6 +135,7 @@ def _strided_slice(site: OperatorContext) -> list[Tensor]:
 
 
 def _clamped(index: int, size: int, low: int, high: int) -> int:
+    """Return an index, which counts from the end if it is negative, limited to a range."""
     return min(max(index + size if index < 0 else index, low), high)
 
 
@@ -134,10 +143,10 @@ def _concatenation(site: OperatorContext) -> list[Tensor]:
     tensors = [site.input(i) for i in range(len(site.inputs))]
     axis = site.axis(site.options["axis"], site.input(0).rank)
     # Empty tensors contribute nothing. Loops that collect their steps start with such tensors.
-    filled = [t for t in tensors if t.elements] or tensors
-    if len(filled) == 1:
-        return site.activated("Reshape", filled, dims=filled[0].dims)
-    return site.activated("Concat", filled, {"axis": axis})
+    non_empty = [t for t in tensors if t.elements] or tensors
+    if len(non_empty) == 1:
+        return site.activated("Reshape", non_empty, dims=non_empty[0].dims)
+    return site.activated("Concat", non_empty, {"axis": axis})
 
 
 def _pack(site: OperatorContext) -> list[Tensor]:
@@ -160,6 +169,7 @@ def _unpack(site: OperatorContext) -> list[Tensor]:
 
 
 def _split_at(site: OperatorContext, x: Tensor, axis: int, sizes: list[int]) -> list[Tensor]:
+    """Split an axis into parts of these sizes, one for each output."""
     if len(sizes) != len(site.outputs) or sum(sizes) != x.dims[axis] or min(sizes, default=0) < 0:
         site.refuse(f"axis {axis} of {list(x.dims)} cannot be split into {sizes} for {len(site.outputs)} outputs")
     if len(sizes) == 1:
@@ -180,6 +190,7 @@ def _split_v(site: OperatorContext) -> list[Tensor]:
     x, sizes = site.input(0), site.integers(1)
     axis = site.axis(site.integer(2), x.rank)
     if sizes.count(-1) == 1:
+        # A size of -1 takes the rest; the sum of the sizes includes it.
         sizes[sizes.index(-1)] = x.dims[axis] - sum(sizes) - 1
     return _split_at(site, x, axis, sizes)
 
@@ -191,6 +202,7 @@ def _indices(site: OperatorContext, index: int) -> Tensor:
 
 
 def _gather(site: OperatorContext) -> list[Tensor]:
+    """Convert to a Gather, to a GatherNd if there are batch axes, or to a slice if there is one constant index."""
     x = site.input(0)
     if x.dtype.is_fixed_point and not data_type(site.output()).is_fixed_point:
         x = site.real(x)
@@ -204,10 +216,10 @@ def _gather(site: OperatorContext) -> list[Tensor]:
         indices = site.reshape(indices, (*indices.dims, 1))
         return [site.emit("GatherNd", [x, indices], {"batch_dims": batch, "from_end": False})]
     if indices.is_static and indices.rank == 0:
-        at = site.integer(1)
-        if not 0 <= at < x.dims[axis]:
-            site.refuse(f"index {at} is outside axis {axis} of {list(x.dims)}")
-        ranges = [(at, at + 1, 1) if a == axis else (0, d, 1) for a, d in enumerate(x.dims)]
+        position = site.integer(1)
+        if not 0 <= position < x.dims[axis]:
+            site.refuse(f"index {position} is outside axis {axis} of {list(x.dims)}")
+        ranges = [(position, position + 1, 1) if a == axis else (0, d, 1) for a, d in enumerate(x.dims)]
         return _sliced(site, x, ranges, (*x.dims[:axis], *x.dims[axis + 1 :]))
     return [site.emit("Gather", [x, indices], {"axis": axis, "from_end": False})]
 
@@ -224,6 +236,7 @@ def _gather_nd(site: OperatorContext) -> list[Tensor]:
 
 
 def _scatter_nd(site: OperatorContext) -> list[Tensor]:
+    """Convert to a ScatterNd into zeros; updates of the same position are added."""
     updates = site.input(1)
     dims = site.limited(site.integers(2), updates.dtype.itemsize)
     if updates.dtype.is_fixed_point:
@@ -233,16 +246,18 @@ def _scatter_nd(site: OperatorContext) -> list[Tensor]:
 
 
 def _dynamic_update_slice(site: OperatorContext) -> list[Tensor]:
+    """Convert to a ScatterNd; the update is moved inside the operand if it would extend beyond it."""
     x, update, begins = site.input(0), site.input(1), site.integers(2)
     if update.rank != x.rank or len(begins) != x.rank or any(u > d for u, d in zip(update.dims, x.dims, strict=True)):
         site.refuse(f"an update {list(update.dims)} at {begins} does not fit {list(x.dims)}")
     site.limited((update.elements, max(x.rank, 1)))
     corner = [min(max(b, 0), d - u) for b, d, u in zip(begins, x.dims, update.dims, strict=True)]
-    places = np.moveaxis(np.indices(update.dims), 0, -1) + np.asarray(corner)
-    return [site.emit("ScatterNd", [x, site.constant(places.astype(np.int32), "places"), update])]
+    positions = np.moveaxis(np.indices(update.dims), 0, -1) + np.asarray(corner)
+    return [site.emit("ScatterNd", [x, site.constant(positions.astype(np.int32), "places"), update])]
 
 
 def _pads(site: OperatorContext, rank: int) -> np.ndarray:
+    """Return the constant amounts of padding before and after each axis (operand 1)."""
     pads = np.asarray(site.integers(1), np.int64)
     if pads.size != 2 * rank or (pads.size and pads.min() < 0):
         site.refuse(f"paddings {pads.tolist()} must be {rank} pairs of numbers that are not negative")
@@ -276,15 +291,15 @@ def _tile(site: OperatorContext) -> list[Tensor]:
 
 def _broadcast(site: OperatorContext, x: Tensor, dims: Sequence[int]) -> list[Tensor]:
     """Broadcast `x` to `dims`."""
-    stretched = (1,) * (len(dims) - x.rank) + x.dims
-    if len(stretched) != len(dims) or any(s not in (1, d) for s, d in zip(stretched, dims, strict=True)):
+    padded_dims = (1,) * (len(dims) - x.rank) + x.dims
+    if len(padded_dims) != len(dims) or any(s not in (1, d) for s, d in zip(padded_dims, dims, strict=True)):
         site.refuse(f"{list(x.dims)} does not broadcast to {list(dims)}")
     if x.is_static:
         site.limited(dims, x.dtype.itemsize)
-    multiples = [d if s == 1 else 1 for s, d in zip(stretched, dims, strict=True)]
+    multiples = [d if s == 1 else 1 for s, d in zip(padded_dims, dims, strict=True)]
     if not dims or all(m == 1 for m in multiples):
         return site.finish(x, dims)
-    return [site.emit("Tile", [site.reshape(x, stretched)], {"multiples": multiples})]
+    return [site.emit("Tile", [site.reshape(x, padded_dims)], {"multiples": multiples})]
 
 
 def _broadcast_to(site: OperatorContext) -> list[Tensor]:

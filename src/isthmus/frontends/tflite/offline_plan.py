@@ -26,19 +26,33 @@ from isthmus.frontends.tflite.schema import (
 )
 
 METADATA_NAME = "OfflineMemoryAllocation"
+"""The name of the metadata entry that holds a plan."""
 ALIGNMENT = 16
 """The alignment of the runtime's arena buffers."""
 RUNTIME_PLACES = -1
+"""The offset of a tensor that the runtime places."""
 
 _FORMAT_VERSION = 1
 _SUBGRAPH = 0
+# Bytes per element of types that have no numpy type here.
 _OTHER_SIZES = {ElementType.RESOURCE: 4, ElementType.COMPLEX64: 8, ElementType.COMPLEX128: 16}
 _MAX_TENSORS = 100_000
+"""The most tensors and operators of all subgraphs."""
 
 
 @dataclass(frozen=True)
 class ArenaTensor:
-    """A tensor of the main subgraph that is in the arena from its first operator to its last (both included)."""
+    """A tensor of the main subgraph that is in the runtime's arena.
+
+    Parameters
+    ----------
+    index
+        The number of the tensor.
+    bytes
+        Its size in the arena.
+    first, last
+        The numbers of the first and last operator that use it; it occupies its memory from one to the other.
+    """
 
     index: int
     name: str
@@ -117,11 +131,12 @@ def _lives(main: SubgraphEntry) -> dict[int, tuple[int, int]]:
     """Return first and last operator of each tensor; inputs live from the beginning, outputs to the end."""
     lives: dict[int, tuple[int, int]] = {}
 
-    def touch(indices: tuple[int, ...], time: int) -> None:
+    def touch(indices: tuple[int, ...], operator_index: int) -> None:
+        """Extend the lives of tensors to an operator."""
         for index in indices:
             if index >= 0:
-                first, last = lives.get(index, (time, time))
-                lives[index] = min(first, time), max(last, time)
+                first, last = lives.get(index, (operator_index, operator_index))
+                lives[index] = min(first, operator_index), max(last, operator_index)
 
     touch(main.inputs, 0)
     last = 0
@@ -133,6 +148,7 @@ def _lives(main: SubgraphEntry) -> dict[int, tuple[int, int]]:
 
 
 def _is_constant(subgraph: SubgraphEntry, entry: TfliteTensor) -> bool:
+    """Return whether a tensor has contents in the file."""
     return len(subgraph.shared.buffer(entry.buffer)) > 0
 
 
@@ -145,19 +161,20 @@ def _bytes(entry: TfliteTensor) -> int:
 
 def _front(model: ModelFile, plan: bytes) -> Front:
     """Build the part before the old content: root, lists of buffers and of metadata, and the plan."""
-    root, buffers, kept, number = _parts(model)
+    root, buffers, kept_metadata, number = _parts(model)
     front = Front()
     old = old_references(root, [field for field in ModelField if field != ModelField.VERSION])
     old.pop(ModelField.BUFFERS, None)
     old.pop(ModelField.METADATA, None)
-    places = front.table({*old, ModelField.VERSION, ModelField.BUFFERS, ModelField.METADATA}, 0)
-    front.put(places[ModelField.VERSION], VERSION)
+    fields = front.table({*old, ModelField.VERSION, ModelField.BUFFERS, ModelField.METADATA}, 0)
+    front.put(fields[ModelField.VERSION], VERSION)
     for field, target in old.items():
-        front.into_old(places[field], target)
+        front.into_old(fields[field], target)
+    # The plan's buffer replaces that of an old plan, or is added at the end.
     starts: list[int | None] = [table.start for table in buffers]
     starts[number : number + 1] = [None]
-    (new_buffer,) = front.references(starts, places[ModelField.BUFFERS])
-    (new_entry,) = front.references([*(table.start for table in kept), None], places[ModelField.METADATA])
+    (new_buffer,) = front.references(starts, fields[ModelField.BUFFERS])
+    (new_entry,) = front.references([*(table.start for table in kept_metadata), None], fields[ModelField.METADATA])
     entry = front.table({MetadataField.NAME, MetadataField.BUFFER}, new_entry)
     front.put(entry[MetadataField.BUFFER], number)
     front.text(METADATA_NAME, entry[MetadataField.NAME])

@@ -67,7 +67,19 @@ class Complex:
 
 @dataclass
 class OperatorContext:
-    """One operator during conversion."""
+    """One operator during conversion.
+
+    Parameters
+    ----------
+    graph
+        The graph that receives the operations.
+    entry
+        The operator in the model.
+    inputs
+        The operands, None for an absent one.
+    outputs, names
+        The declarations of the results, and their names in the graph.
+    """
 
     graph: Graph
     entry: OperatorEntry
@@ -147,7 +159,7 @@ class OperatorContext:
         return values[0]
 
     def axis(self, axis: int, rank: int) -> int:
-        """Check an axis and return it counted from the front."""
+        """Check an axis, which counts from the end if it is negative; return it counted from the front."""
         if not -rank <= axis < rank:
             self.refuse(f"axis {axis} is outside rank {rank}")
         return axis % rank
@@ -165,7 +177,15 @@ class OperatorContext:
         return values
 
     def padding(self, size: int, kernel: int, stride: int, dilation: int = 1) -> tuple[int, int]:
-        """Return how much a window operator pads one axis before and after."""
+        """Return how much a window operator pads one axis before and after.
+
+        Parameters
+        ----------
+        size
+            The input's size along the axis.
+        kernel, stride, dilation
+            The window's size, the step between windows and the step between taps.
+        """
         if self.options["padding"] == Padding.VALID:
             return 0, 0
         if self.options["padding"] != Padding.SAME:
@@ -187,7 +207,7 @@ class OperatorContext:
         *,
         dims: Sequence[int] | None = None,
     ) -> Tensor:
-        """Emit the operation that computes the operator's only result."""
+        """Emit the operation that computes the operator's only result; `dims` only if it cannot derive them."""
         return self.emit_all(op, inputs, params, dims=None if dims is None else [dims])[0]
 
     def emit_all(
@@ -217,13 +237,17 @@ class OperatorContext:
     def _emit(
         self, op: str, inputs: Sequence[Tensor | None], params: dict[str, Any] | None, **more: Any
     ) -> list[Tensor]:
-        """Fold the operation if all its inputs are constants, unless computing it now would take too long."""
+        """Fold the operation if all its inputs are constants, unless computing it now would take too long.
+
+        `more` are further arguments of `Graph.emit`.
+        """
         sizes = [t.elements for t in inputs if t is not None]
-        work = 0
+        products = 0
         traits = OPERATIONS[op].traits
         if traits.product is not None and inputs[0] is not None and inputs[0].dims:
-            work = sizes[0] * sizes[1] // max(inputs[0].dims[-1], 1)
-        if work > MAX_FOLDED_PRODUCTS or (traits.window and sum(sizes) > MAX_FOLDED_ELEMENTS):
+            # Each element of in[0] is multiplied once for each output channel (an estimate).
+            products = sizes[0] * sizes[1] // max(inputs[0].dims[-1], 1)
+        if products > MAX_FOLDED_PRODUCTS or (traits.window and sum(sizes) > MAX_FOLDED_ELEMENTS):
             return self.graph.emit(op, inputs, params, **more)
         return folding.emit(self.graph, op, inputs, params, **more)
 
@@ -243,14 +267,14 @@ class OperatorContext:
         if number == Activation.NONE:
             return [self.emit(op, inputs, params, dims=dims)]
         try:
-            activation, more = ACTIVATIONS[Activation(number)]
+            activation, activation_params = ACTIVATIONS[Activation(number)]
         except (KeyError, ValueError):
             self.unsupported(f"the fused activation function {number} is not supported")
         entry = self.output()
         before = self.step(
             op, inputs, params, dims=dims, dtype=data_type(entry), quantization=declared_quantization(entry)
         )
-        return [self.emit(activation, [before], more)]
+        return [self.emit(activation, [before], activation_params)]
 
     def step(
         self,
@@ -282,7 +306,7 @@ class OperatorContext:
         return tensor if tensor.dtype is dtype else self.step("Cast", [tensor], dtype=dtype)
 
     def finish(self, tensor: Tensor, dims: Sequence[int] | None = None) -> list[Tensor]:
-        """Emit a result with the elements of an already computed value."""
+        """Emit a result with the elements of an already computed value, reshaped to `dims` if given."""
         return [self.emit("Reshape", [tensor], dims=tensor.dims if dims is None else dims)]
 
     def constant(self, value: np.ndarray, name: str = "") -> Tensor:
@@ -318,9 +342,9 @@ class OperatorContext:
             quantization = Quantization(quantization.scales, quantization.offsets, perm.index(quantization.axis))
         if tensor.is_static and tensor.data is not None:
             value = np.ascontiguousarray(tensor.data.transpose(perm))
-            made = self.graph.constant(f"{tensor.name}/transposed", value, quantization, tensor.dtype)
-            self.derived[key] = made
-            return made
+            constant = self.graph.constant(f"{tensor.name}/transposed", value, quantization, tensor.dtype)
+            self.derived[key] = constant
+            return constant
         return self.step("Transpose", [tensor], {"perm": perm}, dtype=tensor.dtype, quantization=quantization)
 
     def real(self, tensor: Tensor) -> Tensor:
@@ -328,13 +352,13 @@ class OperatorContext:
         if tensor.dtype is DataType.FLOAT_32:
             return tensor
         key = ("real", tensor.name)
-        made = self.derived.get(key)
-        if made is None:
+        result = self.derived.get(key)
+        if result is None:
             op = "Dequantize" if tensor.dtype.is_fixed_point else "Cast"
-            made = self.step(op, [tensor], dtype=DataType.FLOAT_32)
-            if made.is_static:
-                self.derived[key] = made
-        return made
+            result = self.step(op, [tensor], dtype=DataType.FLOAT_32)
+            if result.is_static:
+                self.derived[key] = result
+        return result
 
     def weights(self, index: int, activations: Tensor) -> Tensor:
         """Return the weights at operand `index`, as float32 if the activations are float32."""
@@ -342,7 +366,11 @@ class OperatorContext:
         return self.real(tensor) if activations.dtype is DataType.FLOAT_32 else tensor
 
     def bias(self, index: int, activations: Tensor, weights: Tensor, channels: int) -> Tensor | None:
-        """Return the bias at operand `index`; in a quantized operator it has the product of both scales."""
+        """Return the bias at operand `index`, which must have one element per channel.
+
+        In a quantized operator the file's integers have no scale of their own; theirs is the product of the scales of
+        the activations and the weights.
+        """
         tensor = self.given(index)
         if tensor is None:
             return None
@@ -361,15 +389,15 @@ class OperatorContext:
             self.unsupported(f"the bias '{tensor.name}' does not fit 32 bits")
         scales = tuple(activations.quantization.scale * s for s in weights.quantization.scales)
         key = ("bias", tensor.name, scales)
-        made = self.derived.get(key)
-        if made is None:
+        constant = self.derived.get(key)
+        if constant is None:
             axis = None if weights.quantization.axis is None else 0
-            made = self.derived[key] = self.graph.constant(
+            constant = self.derived[key] = self.graph.constant(
                 f"{tensor.name}/bias",
                 tensor.data.astype(np.int32).reshape(channels),
                 Quantization(scales, (0,) * len(scales), axis),
             )
-        return made
+        return constant
 
 
 def declared_quantization(entry: TfliteTensor) -> Quantization | None:

@@ -19,9 +19,14 @@ WEIGHTS: dict[int, int] = {
 }
 """TFLite's operand number for each weight operand of QNN."""
 LAYER_NORM = range(20, 24)
+"""TFLite's operand numbers of the layer-norm weights."""
 
 
 def _sequence_lstm(site: OperatorContext) -> list[Tensor]:
+    """Convert to an Lstm over a time-first sequence, whose last states become the new values of the two variables.
+
+    `isthmus.graph.ops.recurrent` numbers its operands.
+    """
     x = site.ranked(INPUT, 3)
     if x.dtype is not DataType.FLOAT_32:
         site.unsupported("a quantized LSTM is not supported")

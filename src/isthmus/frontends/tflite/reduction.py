@@ -10,6 +10,8 @@ from isthmus.graph import DataType, Tensor
 
 
 def _reduce(op: str) -> Converter:
+    """Return a converter to a reduction over constant axes; without axes it is a copy."""
+
     def convert(site: OperatorContext) -> list[Tensor]:
         x = site.input(0)
         axes = site.axes(1, x.rank)
@@ -37,6 +39,8 @@ def _reduce_bool(op: str) -> Converter:
 
 
 def _argument(op: str) -> Converter:
+    """Return a converter to Argmax or Argmin along a constant axis."""
+
     def convert(site: OperatorContext) -> list[Tensor]:
         x = site.input(0)
         return [site.emit(op, [x], {"axis": site.axis(site.integer(1), x.rank)})]
@@ -59,6 +63,8 @@ def _cumsum(site: OperatorContext) -> list[Tensor]:
 
 
 def _resize(op: str) -> Converter:
+    """Return a converter to a resize of images to a constant height and width."""
+
     def convert(site: OperatorContext) -> list[Tensor]:
         x, sizes = site.ranked(0, 4), site.integers(1)
         if len(sizes) != 2 or min(sizes) < 1:
@@ -70,6 +76,8 @@ def _resize(op: str) -> Converter:
 
 
 def _depth_space(op: str) -> Converter:
+    """Return a converter to DepthToSpace or SpaceToDepth."""
+
     def convert(site: OperatorContext) -> list[Tensor]:
         (block,) = site.positive("block_size")
         return [site.emit(op, [site.ranked(0, 4)], {"block_size": [block, block]})]
@@ -78,7 +86,10 @@ def _depth_space(op: str) -> Converter:
 
 
 def _batch_space(op: str, amounts: str) -> Converter:
-    """Return a converter for blocks of one or two spatial axes; with one, a second axis of size 1 is added."""
+    """Return a converter for blocks of one or two spatial axes; with one, a second axis of size 1 is added.
+
+    `amounts` is the name of the parameter for what is padded before or cropped after.
+    """
 
     def convert(site: OperatorContext) -> list[Tensor]:
         x = site.ranked(0, 3, 4)
@@ -90,8 +101,8 @@ def _batch_space(op: str, amounts: str) -> Converter:
             return [site.emit(op, [x], {"block_size": block, amounts: edges.reshape(2, 2)})]
         image = site.reshape(x, (x.dims[0], x.dims[1], 1, x.dims[2]))
         params = {"block_size": [block[0], 1], amounts: [edges.tolist(), [0, 0]]}
-        moved = site.step(op, [image], params)
-        return site.finish(moved, (*moved.dims[:2], moved.dims[3]))
+        result = site.step(op, [image], params)
+        return site.finish(result, (*result.dims[:2], result.dims[3]))
 
     return convert
 

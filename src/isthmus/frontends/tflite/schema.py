@@ -116,6 +116,7 @@ class DimensionField(IntEnum):
 SPARSE_INDEX_TYPES: dict[int, type] = {1: np.int32, 2: np.uint16, 3: np.uint8}
 """Element types of a sparse dimension's index vectors, by union type."""
 DENSE, SPARSE_CSR = 0, 1
+"""Formats of a sparse tensor's stored dimensions."""
 
 
 class ElementType(IntEnum):
@@ -232,10 +233,11 @@ class OptionsTable:
     union: int
     fields: dict[str, Option]
     second: bool = False
-    """Whether the options are in the second options union."""
+    """Whether the options are in the second options union, which newer operators use."""
 
 
 def _options(union: int, **fields: tuple) -> OptionsTable:
+    """Describe options; each field is (field number, kind, default), with a default of 0 if it is omitted."""
     return OptionsTable(union, {name: Option(*field) for name, field in fields.items()})
 
 

@@ -24,8 +24,11 @@ MAX_LENGTH = 8192
 
 
 def _waves(site: OperatorContext, length: int, count: int) -> tuple[Tensor, Tensor]:
-    """Return cosines and negative sines of the first `count` frequencies, one column each."""
-    made = []
+    """Return cosines and negative sines of the first `count` frequencies, one column each.
+
+    `length` is the number of samples, one row each.
+    """
+    matrices = []
     for name, function in (("cosines", np.cos), ("sines", lambda angle: -np.sin(angle))):
         key = (name, length, count)
         if key not in site.derived:
@@ -33,23 +36,24 @@ def _waves(site: OperatorContext, length: int, count: int) -> tuple[Tensor, Tens
             turns = np.outer(np.arange(length), np.arange(count)) % length / length
             value = function(2 * np.pi * turns).astype(np.float32)
             site.derived[key] = site.graph.constant(f"{name} {length}x{count}", value)
-        made.append(site.derived[key])
-    return made[0], made[1]
+        matrices.append(site.derived[key])
+    return matrices[0], matrices[1]
 
 
 def _fitted(site: OperatorContext, x: Tensor, sizes: Sequence[int]) -> Tensor:
     """Cut the last axes, or pad them with zeros, to `sizes`."""
-    kept = x.rank - len(sizes)
-    ranges = [(0, d, 1) for d in x.dims[:kept]] + [(0, min(d, s), 1) for d, s in zip(x.dims[kept:], sizes, strict=True)]
+    lead = x.rank - len(sizes)
+    ranges = [(0, d, 1) for d in x.dims[:lead]] + [(0, min(d, s), 1) for d, s in zip(x.dims[lead:], sizes, strict=True)]
     if any(end < d for (_, end, _), d in zip(ranges, x.dims, strict=True)):
         x = site.step("StridedSlice", [x], {"ranges": ranges})
-    pads = [(0, 0)] * kept + [(0, s - d) for d, s in zip(x.dims[kept:], sizes, strict=True)]
+    pads = [(0, 0)] * lead + [(0, s - d) for d, s in zip(x.dims[lead:], sizes, strict=True)]
     if any(after for _, after in pads):
         x = site.step("Pad", [x], {"scheme": CONSTANT, "pad_amount": pads})
     return x
 
 
 def _rfft_2d(site: OperatorContext) -> list[Any]:
+    """Transform along the width by products with real input, then along the height with complex input."""
     x, sizes = site.input(0), site.integers(1)
     if len(sizes) != 2 or x.rank < 2 or not all(1 <= s <= MAX_LENGTH for s in sizes):
         site.refuse(f"a transform of lengths {sizes} does not fit {list(x.dims)} (at most {MAX_LENGTH})")
@@ -59,6 +63,7 @@ def _rfft_2d(site: OperatorContext) -> list[Any]:
     height, width = sizes
     real, imaginary = (site.step("MatMul", [x, waves]) for waves in _waves(site, width, width // 2 + 1))
     if height > 1:
+        # Along the height the input is complex: (c + i s)(real + i imaginary).
         cosines, sines = _waves(site, height, height)
         products = [[site.step("MatMul", [w, part]) for part in (real, imaginary)] for w in (cosines, sines)]
         real = site.step("ElementWiseSubtract", [products[0][0], products[1][1]])
@@ -67,7 +72,10 @@ def _rfft_2d(site: OperatorContext) -> list[Any]:
 
 
 def convert_complex(site: OperatorContext, operands: Sequence[Any]) -> list[Any]:
-    """Convert an operator that has complex operands."""
+    """Convert an operator that has complex operands; return its real or complex results.
+
+    `operands` are all operands; `site` has only the real ones. Data movement is applied to both parts.
+    """
     if site.entry.code in MOVEMENTS:
         parts = []
         for part in ("real", "imaginary"):
@@ -105,6 +113,7 @@ PARTS = {"CAST": _real, "REAL": _real, "IMAG": _imaginary, "COMPLEX_ABS": _magni
 
 
 def _needs_complex(site: OperatorContext) -> list[Tensor]:
+    """Refuse an operator on complex numbers whose operand is real."""
     site.refuse("its operand must be complex")
 
 

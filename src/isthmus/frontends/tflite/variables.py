@@ -28,14 +28,16 @@ class Variable:
 
 
 class Variables:
-    """All variables of a model, by handle or by variable tensor."""
+    """All variables of a model. Keys are handles (`Resource`), or the names of variable tensors."""
 
     def __init__(self, graph: Graph, model: TfliteModel) -> None:
         self.graph = graph
         self._variables: dict[Hashable, Variable] = {}
+        # The handles that an execution may assign; None if they are not known.
         self._assigned = _assigned_handles(model)
 
     def _variable(self, key: Hashable) -> Variable:
+        """Return the variable with this key; create it on first use."""
         return self._variables.setdefault(key, Variable())
 
     def initialize(self, key: Hashable, value: Tensor) -> None:
@@ -52,6 +54,7 @@ class Variables:
         """Return a variable's value; `entry` gives its type, `dims` its shape if it has no initial value."""
         variable = self._variable(key)
         if variable.value is None:
+            # A variable that only an initialization assigns is a constant; any other needs a state.
             if variable.initial is not None and self._assigned is not None and key not in self._assigned:
                 variable.value = variable.initial
             else:
@@ -66,6 +69,7 @@ class Variables:
         return value
 
     def _state(self, key: Hashable, initial: Tensor | None, entry: TfliteTensor, dims: tuple[int, ...]) -> Tensor:
+        """Create the graph's state for a variable, with its initial value or 0."""
         dtype = data_type(entry)
         if initial is not None and initial.data is not None:
             if initial.dtype is not dtype:
@@ -100,6 +104,7 @@ class Variables:
 
 
 def _name(key: Hashable) -> str:
+    """Return the name of a variable, for its state and for messages."""
     return key.shared_name or "variable" if isinstance(key, Resource) else str(key)
 
 

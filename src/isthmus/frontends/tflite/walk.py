@@ -26,7 +26,7 @@ from isthmus.frontends.tflite.spectrum import convert_complex
 from isthmus.frontends.tflite.variables import Variables, handle
 from isthmus.frontends.unsupported import Unsupported, unsupported
 from isthmus.graph import Graph, Tensor
-from isthmus.system.shield import check
+from isthmus.system.shield import check as check_interrupted
 
 MAX_DEPTH = 16
 """The deepest nesting of subgraph calls."""
@@ -49,7 +49,21 @@ Value = Tensor | Complex | Resource | Unknown | None
 
 @dataclass
 class TfliteScope:
-    """A call of a subgraph: the values of its tensors so far, and the suffix that makes its names unique."""
+    """A call of a subgraph: the values of its tensors so far, and the suffix that makes its names unique.
+
+    Parameters
+    ----------
+    values
+        The values by tensor number.
+    suffix
+        Appended to the names of tensors and operators; it identifies the calls around this one.
+    depth
+        The number of calls around this one.
+    initializing
+        Whether an initialization runs, which sets the initial values of variables.
+    names
+        Names of tensors, by number, that differ from the file's.
+    """
 
     subgraph: Subgraph
     values: dict[int, Value]
@@ -70,7 +84,22 @@ class TfliteScope:
 
 
 class Walk:
-    """The conversion of one model into one graph; `reserved` are names that constants must not take."""
+    """The conversion of one model into one graph.
+
+    Parameters
+    ----------
+    graph
+        The graph that receives the operations.
+    model
+        The model to convert.
+    reserved
+        Names that constants must not take.
+
+    Attributes
+    ----------
+    unsupported
+        The operators that could not be converted so far.
+    """
 
     def __init__(self, graph: Graph, model: TfliteModel, reserved: frozenset[str] = frozenset()) -> None:
         self.graph = graph
@@ -78,10 +107,14 @@ class Walk:
         self.reserved = reserved
         self.unsupported = Unsupported(graph.name)
         self.variables = Variables(graph, model)
+        # The constants of the file that were read, by subgraph and tensor number.
         self._constants: dict[tuple[int, int], Tensor] = {}
+        # Constants that converters derived from others; see `OperatorContext.derived`.
         self._derived: dict[tuple, Tensor] = {}
+        # The numbers of the initialization subgraphs that ran.
         self._initialized: set[int] = set()
         self._steps = 0
+        # The bytes of constants that were computed.
         self._folded = 0
 
     def scan(self) -> None:
@@ -100,7 +133,7 @@ class Walk:
                 f"subgraphs call subgraphs more than {MAX_DEPTH} deep",
             )
         for entry in scope.subgraph.operators():
-            check()
+            check_interrupted()
             self._steps += 1
             if self._steps > MAX_STEPS:
                 raise unsupported(f"model '{self.graph.name}'", f"it runs more than {MAX_STEPS} operators")
@@ -150,11 +183,13 @@ class Walk:
         return self._constants[key]
 
     def _refuse(self, scope: TfliteScope, entry: OperatorEntry, rule: str) -> NoReturn:
+        """Refuse an invalid operator."""
         raise QnnError(
             Code.GRAPH_INVALID_OP_CONFIG, f"operator '{scope.operator(entry)}' ({entry.code})", rule
         )
 
     def _convert(self, scope: TfliteScope, entry: OperatorEntry) -> Sequence[Value]:
+        """Convert one operator; if it is not supported, record why and return unknown results."""
         if entry.code not in SPECIAL and entry.code not in CONVERTERS:
             return [UNKNOWN] * len(entry.outputs)  # `scan` has reported it
         try:
@@ -193,6 +228,7 @@ class Walk:
             ) from error
 
     def _emit(self, scope: TfliteScope, entry: OperatorEntry, operands: Sequence[Value]) -> Sequence[Value]:
+        """Convert one operator by its converter, and store the new values of variables that it changes."""
         if any(isinstance(value, Resource) for value in operands):
             self._refuse(scope, entry, "a resource handle is not a value")
         site = OperatorContext(
@@ -218,6 +254,7 @@ class Walk:
     # Operators that call subgraphs
 
     def _call(self, scope: TfliteScope, index: int, operands: Sequence[Value], suffix: str, what: str) -> list[Value]:
+        """Convert a call of subgraph `index` and return its outputs; `what` names the calling operator in errors."""
         subgraph = self.model.subgraph(index)
         if len(subgraph.inputs) != len(operands):
             raise QnnError(
@@ -229,28 +266,32 @@ class Walk:
         return self.run(TfliteScope(subgraph, values, suffix, scope.depth + 1, scope.initializing))
 
     def _if(self, scope: TfliteScope, entry: OperatorEntry, operands: Sequence[Value]) -> Sequence[Value]:
+        """Convert the branch that a constant condition selects."""
         what = f"operator '{scope.operator(entry)}' (IF)"
         chosen = "then_subgraph" if _truth(what, operands[0] if operands else None) else "else_subgraph"
         return self._call(scope, entry.options[chosen], operands[1:], f"{scope.suffix}@{entry.index}", what)
 
     def _while(self, scope: TfliteScope, entry: OperatorEntry, operands: Sequence[Value]) -> Sequence[Value]:
+        """Unroll a loop: convert its condition, which must be constant, and its body for each iteration."""
         what = f"operator '{scope.operator(entry)}' (WHILE)"
         values = list(operands)
         for iteration in range(MAX_ITERATIONS + 1):
             suffix = f"{scope.suffix}@{entry.index}#{iteration}"
-            goes_on = self._call(scope, entry.options["cond_subgraph"], values, f"{suffix}?", what)
-            if any(isinstance(value, Unknown) for value in goes_on):
+            conditions = self._call(scope, entry.options["cond_subgraph"], values, f"{suffix}?", what)
+            if any(isinstance(value, Unknown) for value in conditions):
                 return [UNKNOWN] * len(entry.outputs)
-            if not _truth(what, goes_on[0] if goes_on else None):
+            if not _truth(what, conditions[0] if conditions else None):
                 return values
             values = self._call(scope, entry.options["body_subgraph"], values, suffix, what)
         raise unsupported(what, f"the loop runs more than {MAX_ITERATIONS} times")
 
     def _composite(self, scope: TfliteScope, entry: OperatorEntry, operands: Sequence[Value]) -> Sequence[Value]:
+        """Convert a composite operator by the subgraph that defines it."""
         what = f"operator '{scope.operator(entry)}' ({entry.code})"
         return self._call(scope, entry.options["subgraph"], operands, f"{scope.suffix}@{entry.index}", what)
 
     def _call_once(self, scope: TfliteScope, entry: OperatorEntry, operands: Sequence[Value]) -> Sequence[Value]:
+        """Run an initialization, on its first call only."""
         index = entry.options["init_subgraph"]
         if index not in self._initialized:
             self._initialized.add(index)
@@ -261,9 +302,11 @@ class Walk:
     # Variables
 
     def _var_handle(self, scope: TfliteScope, entry: OperatorEntry, operands: Sequence[Value]) -> Sequence[Value]:
+        """Return the handle of a variable."""
         return [handle(entry.options)]
 
     def _read_variable(self, scope: TfliteScope, entry: OperatorEntry, operands: Sequence[Value]) -> Sequence[Value]:
+        """Return the value of a variable at this point of the walk."""
         resource = self._resource(scope, entry, operands)
         if not entry.outputs:
             self._refuse(scope, entry, "its output is missing")
@@ -271,6 +314,7 @@ class Walk:
         return [self.variables.read(resource, declared, declared.shape)]
 
     def _assign_variable(self, scope: TfliteScope, entry: OperatorEntry, operands: Sequence[Value]) -> Sequence[Value]:
+        """Assign a variable: its initial value in an initialization, otherwise its new value."""
         resource = self._resource(scope, entry, operands)
         value = operands[1] if len(operands) > 1 else None
         if not isinstance(value, Tensor):
@@ -279,12 +323,14 @@ class Walk:
         return []
 
     def _resource(self, scope: TfliteScope, entry: OperatorEntry, operands: Sequence[Value]) -> Resource:
+        """Return the handle that is the first operand."""
         if not operands or not isinstance(operands[0], Resource):
             self._refuse(scope, entry, "its first input must be a resource handle")
         return operands[0]
 
 
 def _truth(what: str, condition: Value) -> bool:
+    """Return a condition, which must be a constant, as a truth value."""
     if not isinstance(condition, Tensor) or condition.elements != 1:
         raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, what, "its condition must be one value")
     if condition.data is None or not condition.is_static:
@@ -293,6 +339,7 @@ def _truth(what: str, condition: Value) -> bool:
 
 
 Special = Callable[[Walk, TfliteScope, OperatorEntry, Sequence[Value]], Sequence[Value]]
+"""Converts an operator of a call, given the values of its operands; returns its results."""
 
 SPECIAL: dict[str, Special] = {
     "ASSIGN_VARIABLE": Walk._assign_variable,
