@@ -19,7 +19,7 @@ FOUR_BITS: dict[int, DataType] = {
 """QNN's 4-bit types, which store two elements per byte, and the 8-bit types that they are unpacked to."""
 
 MAX_BYTES = 1 << 62
-"""The largest size of a tensor, so that sizes in bytes fit 64-bit integers."""
+"""The limit of a tensor's size in bytes; no memory is that large."""
 MAX_GROWTH = 2
 """The most bytes that one stored byte can become: two 4-bit elements become two bytes."""
 

@@ -132,11 +132,11 @@ def _data(file: Archive) -> version4.Data:
     return version4.Data(_record(file, "model.params", 4, version4.PARAMS), raw)
 
 
-def _record(file: Archive, entry: str, wanted: int, identifier: bytes) -> Reading:
-    """Open an entry that must have version `wanted` and this flatbuffer identifier."""
+def _record(file: Archive, entry: str, expected: int, identifier: bytes) -> Reading:
+    """Open an entry that must have version `expected` and this flatbuffer identifier."""
     version = _version(file, entry)
-    if version != wanted:
-        file.refuse(f"entry '{entry}' has version {version}, its model version {wanted}")
+    if version != expected:
+        file.refuse(f"entry '{entry}' has version {version}, its model version {expected}")
     return Reading(_body(file.entries[entry]), f"{file.name}:{entry}", identifier)
 
 

@@ -52,10 +52,11 @@ class Reading:
     def __init__(self, data: memoryview, name: str, identifier: bytes) -> None:
         self.file = File(data, name)
         self.root: Table = self.file.root(identifier)
-        self._allowed = len(data)
+        # How many tables and names may still be counted.
+        self._remaining = len(data)
 
     def count(self, things: int = 1) -> None:
         """Count `things` tables or names; refuse the file if there are more than it has bytes."""
-        self._allowed -= things
-        if self._allowed < 0:
+        self._remaining -= things
+        if self._remaining < 0:
             self.file.refuse("its tables point to one another so that it has more of them than bytes")

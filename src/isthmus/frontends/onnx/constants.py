@@ -1,4 +1,7 @@
-"""Operators whose result is known when the model is loaded: constants, shapes, ranges, windows."""
+"""Operators whose result is known when the model is loaded: constants, shapes, ranges, windows.
+
+Functions in `CONVERTERS` take a node, emit operations, and return the node's results (see `Converter`).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Control flow: If, and Loop with a known number of iterations. An If at run time computes both branches."""
+"""Control flow: If, and Loop with a known number of iterations. An If at run time computes both branches.
+
+Functions in `CONVERTERS` take a node, emit operations, and return the node's results (see `Converter`).
+"""
 
 from __future__ import annotations
 

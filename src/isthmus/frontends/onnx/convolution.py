@@ -1,4 +1,7 @@
-"""Convolutions and transposed convolutions: channel-last operands, filters permuted to [spatial…, in, out]."""
+"""Convolutions and transposed convolutions: channel-last operands, filters permuted to [spatial…, in, out].
+
+Functions in `CONVERTERS` take a node, emit operations, and return the node's results (see `Converter`).
+"""
 
 from __future__ import annotations
 
@@ -114,12 +117,12 @@ def _transpose_pads(
         Pairs of the padding before and after each axis, and the output padding along each axis.
     """
     spatial = len(sizes)
-    wanted = node.attr("output_shape")
+    output_shape = node.attr("output_shape")
     auto = node.attr("auto_pad", "NOTSET")
-    if wanted is not None:
-        if len(wanted) != spatial or any(not 1 <= w < MAX_EXTENT for w in wanted):
-            node.refuse(f"output_shape {list(wanted)[:8]} does not fit {spatial} spatial axes")
-        total = [f - w for f, w in zip(full, wanted, strict=True)]
+    if output_shape is not None:
+        if len(output_shape) != spatial or any(not 1 <= w < MAX_EXTENT for w in output_shape):
+            node.refuse(f"output_shape {list(output_shape)[:8]} does not fit {spatial} spatial axes")
+        total = [f - w for f, w in zip(full, output_shape, strict=True)]
     elif auto in ("SAME_UPPER", "SAME_LOWER"):
         total = [f - n * s for f, n, s in zip(full, sizes, strides, strict=True)]
     else:

@@ -1,4 +1,7 @@
-"""Elementwise operators: arithmetic, comparison, logic, activations, casts. They keep their operands' axis order."""
+"""Elementwise operators: arithmetic, comparison, logic, activations, casts. They keep their operands' axis order.
+
+Functions in `CONVERTERS` take a node, emit operations, and return the node's results (see `Converter`).
+"""
 
 from __future__ import annotations
 
@@ -65,6 +68,7 @@ def reciprocal(node: OnnxNode, x: OnnxValue) -> OnnxValue:
 
 
 def _power(node: OnnxNode) -> OnnxValue:
+    """Convert to a power, or to a cheaper operation if the exponent is a constant in `_POWERS`."""
     x, exponent = node.value(0), node.value(1)
     known = node.builder.array(exponent)
     if known is not None and known.size == 1 and exponent.rank <= x.rank and x.tensor.dtype.is_float:

@@ -1,4 +1,7 @@
-"""Operators that read or write by index: gathers, scatters, one-hot codes, compression."""
+"""Operators that read or write by index: gathers, scatters, one-hot codes, compression.
+
+Functions in `CONVERTERS` take a node, emit operations, and return the node's results (see `Converter`).
+"""
 
 from __future__ import annotations
 
@@ -56,6 +59,7 @@ def _gather(node: OnnxNode) -> OnnxValue:
 
 
 def _gather_elements(node: OnnxNode) -> OnnxValue:
+    """Convert to a GatherElements, with the indices stored in the operand's order."""
     x = node.value(0)
     axis = node.axis(int(node.attr("axis", 0)))
     indices = _indices(node, 1, x.dims[axis])
@@ -99,6 +103,7 @@ def _reduction(node: OnnxNode) -> int:
 
 
 def _scatter_elements(node: OnnxNode) -> OnnxValue:
+    """Convert to a ScatterElements, with indices and updates stored in the operand's order."""
     x = node.value(0)
     axis = node.axis(int(node.attr("axis", 0)))
     indices = _indices(node, 1, x.dims[axis])

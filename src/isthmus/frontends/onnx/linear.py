@@ -1,4 +1,7 @@
-"""Matrix products: MatMul, Gemm, Einsum, and the integer product."""
+"""Matrix products: MatMul, Gemm, Einsum, and the integer product.
+
+Functions in `CONVERTERS` take a node, emit operations, and return the node's results (see `Converter`).
+"""
 
 from __future__ import annotations
 
@@ -93,6 +96,7 @@ def _is_bias(c: OnnxValue, columns: int) -> bool:
 
 
 def _matmul_integer(node: OnnxNode) -> OnnxValue:
+    """Convert to a MatMulInteger, with one zero point per operand or one per row or column."""
     a, b = node.value(0), node.value(1)
     builder = node.builder
     if a.rank < 2 or b.rank < 2:

@@ -1,4 +1,7 @@
-"""Operators that move or select data: reshapes, slices, joins, pads, tiles. Axes are those of the stored order."""
+"""Operators that move or select data: reshapes, slices, joins, pads, tiles. Axes are those of the stored order.
+
+Functions in `CONVERTERS` take a node, emit operations, and return the node's results (see `Converter`).
+"""
 
 from __future__ import annotations
 
@@ -79,6 +82,7 @@ def _concat(node: OnnxNode) -> OnnxValue:
 
 
 def _split(node: OnnxNode) -> list[OnnxValue | None]:
+    """Split an axis into parts of given sizes, or into equal parts of which the last may be smaller."""
     x = node.value(0)
     axis = node.axis(int(node.attr("axis", 0)))
     size, count = x.dims[axis], len(node.outputs)
@@ -106,6 +110,7 @@ def slice_value(node: OnnxNode, x: OnnxValue, ranges: dict[int, tuple[int, int, 
 
 
 def _slice(node: OnnxNode) -> OnnxValue:
+    """Slice axes by Python's rules: negative bounds count from the end, and bounds outside are clamped."""
     x = node.value(0)
     starts, ends = node.ints(1, "starts") or [], node.ints(2, "ends") or []
     axes = node.axes(node.ints(3, "axes") or range(len(starts)))
@@ -187,10 +192,10 @@ def expand(node: OnnxNode, x: OnnxValue, dims: Sequence[int]) -> OnnxValue:
     """Broadcast a value to the common shape of its dimensions and these."""
     rank = max(x.rank, len(dims))
     x = node.builder.reshaped(x, (1,) * (rank - x.rank) + x.dims)
-    wanted = (1,) * (rank - len(dims)) + tuple(dims)
-    if any(d != w and 1 not in (d, w) for d, w in zip(x.dims, wanted, strict=True)):
+    target = (1,) * (rank - len(dims)) + tuple(dims)
+    if any(d != w and 1 not in (d, w) for d, w in zip(x.dims, target, strict=True)):
         node.refuse(f"{list(x.dims)} does not stretch to {list(dims)[:8]}")
-    return _repeated(node, x, [w if d == 1 else 1 for d, w in zip(x.dims, wanted, strict=True)])
+    return _repeated(node, x, [w if d == 1 else 1 for d, w in zip(x.dims, target, strict=True)])
 
 
 def _expand(node: OnnxNode) -> OnnxValue:

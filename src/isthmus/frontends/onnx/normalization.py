@@ -1,4 +1,7 @@
-"""Normalizations: batch, layer, group, instance, RMS, Lp and local response."""
+"""Normalizations: batch, layer, group, instance, RMS, Lp and local response.
+
+Functions in `CONVERTERS` take a node, emit operations, and return the node's results (see `Converter`).
+"""
 
 from __future__ import annotations
 
@@ -129,6 +132,7 @@ def _lp_normalization(node: OnnxNode) -> OnnxValue:
 
 
 def _mean_variance_normalization(node: OnnxNode) -> OnnxValue:
+    """Subtract the mean over axes and divide by the deviation, to which ONNX adds 1e-9."""
     x = node.value(0)
     axes = node.axes(node.attr("axes", (0, 2, 3)))
     centred = node.elementwise("ElementWiseSubtract", x, reduce_value(node, "ReduceMean", x, axes, True))

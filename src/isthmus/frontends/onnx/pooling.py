@@ -1,4 +1,7 @@
-"""Pooling over windows and over whole images, channel-last."""
+"""Pooling over windows and over whole images, channel-last.
+
+Functions in `CONVERTERS` take a node, emit operations, and return the node's results (see `Converter`).
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """Quantized models: QuantizeLinear and DequantizeLinear pairs, the QLinear operators, and dynamic quantization.
 
 Integers that represent quantized reals become fixed-point tensors; scales and zero points become their quantization.
+
+Functions in `CONVERTERS` take a node, emit operations, and return the node's results (see `Converter`).
 """
 
 from __future__ import annotations
@@ -174,6 +176,10 @@ def _dynamic_quantize(node: OnnxNode) -> list[OnnxValue | None]:
 
 
 def _qlinear_conv(node: OnnxNode) -> OnnxValue:
+    """Convolve fixed-point operands.
+
+    The operands are x and weights, each followed by its scale and zero point, then those of the result, then the bias.
+    """
     x, weights = _fixed(node, 0), _fixed(node, 3, axis=0)
     bias = None if node.optional(8) is None else _product_bias(node, node.value(8), x.tensor, weights)
     return convolve(node, x, weights, bias, **_output(node, 6))
@@ -224,6 +230,7 @@ def _qlinear_sigmoid(node: OnnxNode) -> OnnxValue:
 
 
 def _qlinear_leaky_relu(node: OnnxNode) -> OnnxValue:
+    """Dequantize, apply the slope to floats, and quantize again."""
     real = OnnxValue(node.builder.dequantize(_fixed(node, 0).tensor), node.value(0).perm)
     slope = node.builder.constant(np.full(1, node.attr("alpha", 0.01), np.float32))
     result = node.emit("Prelu", [real.tensor, slope])

@@ -1,4 +1,7 @@
-"""LSTM, GRU and RNN. Each direction becomes one layer over the sequence, or unrolled steps if there is none."""
+"""LSTM, GRU and RNN. Each direction becomes one layer over the sequence, or unrolled steps if there is none.
+
+Functions in `CONVERTERS` take a node, emit operations, and return the node's results (see `Converter`).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Reductions, arg-max and arg-min, sorting and softmax. Axes are mapped to their stored positions."""
+"""Reductions, arg-max and arg-min, sorting and softmax. Axes are mapped to their stored positions.
+
+Functions in `CONVERTERS` take a node, emit operations, and return the node's results (see `Converter`).
+"""
 
 from __future__ import annotations
 

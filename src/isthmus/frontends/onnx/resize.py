@@ -1,4 +1,7 @@
-"""Resizing and sampling. Modes that Resize does not support become gathers and products with constant matrices."""
+"""Resizing and sampling. Modes that Resize does not support become gathers and products with constant matrices.
+
+Functions in `CONVERTERS` take a node, emit operations, and return the node's results (see `Converter`).
+"""
 
 from __future__ import annotations
 
@@ -188,6 +191,7 @@ def _resized(node: OnnxNode, x: OnnxValue, axes: dict[int, ResizedAxis]) -> Onnx
 
 
 def _resize(node: OnnxNode) -> OnnxValue:
+    """Resize by scales or to sizes; before operator set 11 only by scales of all axes."""
     x = node.value(0)
     if node.op == "Upsample" or node.opset < 11:
         scales = node.attr("scales") or (node.array(1).reshape(-1) if node.optional(1) is not None else ())

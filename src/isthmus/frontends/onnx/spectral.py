@@ -1,4 +1,7 @@
-"""Fourier transforms as products with constant matrices: DFT, and STFT as a convolution with windowed waves."""
+"""Fourier transforms as products with constant matrices: DFT, and STFT as a convolution with windowed waves.
+
+Functions in `CONVERTERS` take a node, emit operations, and return the node's results (see `Converter`).
+"""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ _FIELDS: dict[int, str] = {
 _EXTERNAL = 1
 """The data_location of a tensor in a file of its own."""
 _MAX_ELEMENTS = 1 << 33
-"""The limit of a tensor's elements, so that products of dimensions stay small."""
+"""The limit of a tensor's elements; no file holds that many."""
 
 
 def element_type(number: int, what: str) -> np.dtype:

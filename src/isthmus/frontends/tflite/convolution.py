@@ -1,4 +1,7 @@
-"""Convolutions, matrix products and pooling. Filters change their axis order; paddings become explicit amounts."""
+"""Convolutions, matrix products and pooling. Filters change their axis order; paddings become explicit amounts.
+
+Functions in `CONVERTERS` take an operator's context, emit operations, and return the results (see `Converter`).
+"""
 
 from __future__ import annotations
 
@@ -120,6 +123,7 @@ def _transpose_conv_bias(site: OperatorContext) -> list[Tensor]:
 
 
 def _fully_connected(site: OperatorContext) -> list[Tensor]:
+    """Convert to a FullyConnected with weights [out, in] and an optional bias."""
     if site.options["weights_format"]:
         site.unsupported("shuffled weights are not supported")
     x = site.input(0)

@@ -1,4 +1,7 @@
-"""Conversion of TFLite_Detection_PostProcess, the custom operator that ends SSD models."""
+"""Conversion of TFLite_Detection_PostProcess, the custom operator that ends SSD models.
+
+Functions in `CONVERTERS` take an operator's context, emit operations, and return the results (see `Converter`).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Elementwise operators: arithmetic, comparison, logic, activations, type conversions."""
+"""Elementwise operators: arithmetic, comparison, logic, activations, type conversions.
+
+Functions in `CONVERTERS` take an operator's context, emit operations, and return the results (see `Converter`).
+"""
 
 from __future__ import annotations
 
@@ -60,6 +63,7 @@ def _leaky_relu(site: OperatorContext) -> list[Tensor]:
 
 
 def _gelu(site: OperatorContext) -> list[Tensor]:
+    """Convert to a Gelu, or its tanh approximation to several operations."""
     x = site.input(0)
     if not site.options["approximate"]:
         return [site.emit("Gelu", [x])]

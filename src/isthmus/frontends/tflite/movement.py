@@ -1,4 +1,7 @@
-"""Operators that move data: reshape, slice, join, gather, pad. Only data and indices need not be constants."""
+"""Operators that move data: reshape, slice, join, gather, pad. Only data and indices need not be constants.
+
+Functions in `CONVERTERS` take an operator's context, emit operations, and return the results (see `Converter`).
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from isthmus.graph.ops.movement import ADD, CONSTANT, MIRROR_REFLECT, MIRROR_SYM
 
 
 def _reshape(site: OperatorContext) -> list[Tensor]:
+    """Convert a Reshape to a constant shape, an operand or an option; -1 takes the rest."""
     x = site.input(0)
     shape = site.integers(1) if site.given(1) is not None else site.options["new_shape"]
     if shape is None:
@@ -64,6 +68,7 @@ def _sliced(
 
 
 def _slice(site: OperatorContext) -> list[Tensor]:
+    """Slice from a begin by a size on each axis; a size of -1 takes the rest."""
     x = site.input(0)
     begins, sizes = site.integers(1), site.integers(2)
     if len(begins) != x.rank or len(sizes) != x.rank:
@@ -187,6 +192,7 @@ def _split(site: OperatorContext) -> list[Tensor]:
 
 
 def _split_v(site: OperatorContext) -> list[Tensor]:
+    """Split into parts of constant sizes, one of which may be -1 for the rest."""
     x, sizes = site.input(0), site.integers(1)
     axis = site.axis(site.integer(2), x.rank)
     if sizes.count(-1) == 1:
@@ -225,6 +231,7 @@ def _gather(site: OperatorContext) -> list[Tensor]:
 
 
 def _embedding_lookup(site: OperatorContext) -> list[Tensor]:
+    """Gather rows of a table (operand 1); a quantized table of a float result is dequantized."""
     table = site.input(1)
     if not data_type(site.output()).is_fixed_point:
         table = site.real(table) if table.dtype.is_fixed_point else table
@@ -314,6 +321,7 @@ def _fill(site: OperatorContext) -> list[Tensor]:
 
 
 def _broadcast_args(site: OperatorContext) -> list[Tensor]:
+    """Return the shape that two constant shapes broadcast to."""
     left, right = site.integers(0), site.integers(1)
     try:
         dims = np.broadcast_shapes(tuple(left), tuple(right))
@@ -361,6 +369,7 @@ def _reverse_sequence(site: OperatorContext) -> list[Tensor]:
 
 
 def _densify(site: OperatorContext) -> list[Tensor]:
+    """Return the expanded constant."""
     site.value(0)  # sparse constants are expanded when they are read
     return site.finish(site.input(0))
 

@@ -1,4 +1,7 @@
-"""Conversion of the fused LSTM over a sequence: operands in QNN's order, two states kept between executions."""
+"""Conversion of the fused LSTM over a sequence: operands in QNN's order, two states kept between executions.
+
+Functions in `CONVERTERS` take an operator's context, emit operations, and return the results (see `Converter`).
+"""
 
 from __future__ import annotations
 

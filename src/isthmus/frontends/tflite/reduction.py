@@ -1,4 +1,7 @@
-"""Operators over axes and blocks of an image: reductions, sorting, running sums, resizing, space and depth."""
+"""Operators over axes and blocks of an image: reductions, sorting, running sums, resizing, space and depth.
+
+Functions in `CONVERTERS` take an operator's context, emit operations, and return the results (see `Converter`).
+"""
 
 from __future__ import annotations
 

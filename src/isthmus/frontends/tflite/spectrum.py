@@ -2,6 +2,8 @@
 
 A complex value is two tensors. Data movement moves both. A product that is never read is dropped when the graph is
 prepared, so a model that needs only one part computes only that one.
+
+Functions in `CONVERTERS` take an operator's context, emit operations, and return the results (see `Converter`).
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class TfliteScope:
     initializing
         Whether an initialization runs, which sets the initial values of variables.
     names
-        Names of tensors, by number, that differ from the file's.
+        Names in the graph, by tensor number, that replace the file's names with the suffix.
     """
 
     subgraph: Subgraph

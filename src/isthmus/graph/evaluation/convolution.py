@@ -1,4 +1,7 @@
-"""Reference computations of convolutions, matrix products and pooling, one filter tap at a time."""
+"""Reference computations of convolutions, matrix products and pooling, one filter tap at a time.
+
+A function of (values, params, outputs) is a computation, which the package's docstring describes.
+"""
 
 from __future__ import annotations
 
@@ -179,6 +182,7 @@ def _pool_sum(x: np.ndarray, params: Params, outputs: Outputs, edges: bool) -> t
 
 
 def _pool_avg(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
+    """Return the mean of each window; fixed-point ties are rounded away from 0 if requested."""
     total, count = _pool_sum(values[0], params, outputs, params["count_pad_for_edges"])
     quantization = outputs[0].quantization
     if params.get("ties_away_from_zero") and quantization is not None:

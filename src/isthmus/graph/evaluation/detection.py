@@ -1,4 +1,7 @@
-"""Reference computations whose results are indices, counts or constants derived from the input's shape."""
+"""Reference computations whose results are indices, counts or constants derived from the input's shape.
+
+A function of (values, params, outputs) is a computation, which the package's docstring describes.
+"""
 
 from __future__ import annotations
 
@@ -94,7 +97,7 @@ def _chosen(corners: np.ndarray, scores: np.ndarray, params: Params, most: int) 
 def _detection_post_process(values: Values, params: Params, outputs: Outputs) -> list[np.ndarray]:
     """Compute as LiteRT does: boxes in double precision, the rest in float; the first of equal scores wins."""
     encodings, scores, anchors = (np.asarray(v, np.float32) for v in values)
-    classes, kept = params["num_classes"], params["max_detections"]
+    classes, max_detections = params["num_classes"], params["max_detections"]
     # A first column that is not one of the classes is the background's.
     scores = scores[0, :, scores.shape[2] - classes :]
     corners = _corners(encodings[0].astype(np.float64), anchors, params)
@@ -102,13 +105,13 @@ def _detection_post_process(values: Values, params: Params, outputs: Outputs) ->
     # `rows` are pairs of a row of the outputs and its (box, class). Regular suppression chooses boxes for each class;
     # the fast one chooses by the best class only, and each box then has rows for its best classes.
     if params["use_regular_nms"]:
-        most = min(params["detections_per_class"], kept)
+        most = min(params["detections_per_class"], max_detections)
         detections = [(box, k) for k in range(classes) for box in _chosen(corners, scores[:, k], params, most)]
-        detections = sorted(detections, key=lambda detection: -scores[detection])[:kept]
+        detections = sorted(detections, key=lambda detection: -scores[detection])[:max_detections]
         rows = list(enumerate(detections))
         results[3][0] = len(detections)
     else:
-        chosen = _chosen(corners, scores.max(1), params, kept)
+        chosen = _chosen(corners, scores.max(1), params, max_detections)
         width = params["max_classes_per_detection"]
         rows = [
             (row * width + k, (box, int(class_)))

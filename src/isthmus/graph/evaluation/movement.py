@@ -1,4 +1,7 @@
-"""Reference computations that move data; they work on stored elements of any type."""
+"""Reference computations that move data; they work on stored elements of any type.
+
+A function of (values, params, outputs) is a computation, which the package's docstring describes.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ Outputs = Sequence[Tensor]
 
 
 def within(indices: np.ndarray, size: int | np.ndarray, from_end: bool = True) -> np.ndarray:
-    """Check indices into `size` elements; negative ones count from the end if `from_end`. Return them as positive."""
+    """Return indices into `size` elements, after a check; negative ones count from the end if `from_end`."""
     indices = indices.astype(np.int64)
     if ((indices < -np.asarray(size) * from_end) | (indices >= size)).any():
         raise QnnError(Code.GRAPH_INVALID_ARGUMENT, "indices", f"they must be within {np.asarray(size).tolist()}")
@@ -58,6 +61,7 @@ def _gather(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
 
 
 def _gather_elements(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
+    """Take x at the position of each index, with the index replacing the coordinate along the axis."""
     x, indices = values
     axis = params["axis"]
     positions = list(np.indices(indices.shape, sparse=True))
@@ -66,6 +70,7 @@ def _gather_elements(values: Values, params: Params, outputs: Outputs) -> np.nda
 
 
 def _gather_nd(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
+    """Take x at tuples of indices, within each batch."""
     x, indices = values
     batch, depth = params["batch_dims"], indices.shape[-1]
     positions = within(indices, np.asarray(x.shape[batch : batch + depth]), params["from_end"])
@@ -140,6 +145,7 @@ def _batch_to_space(values: Values, params: Params, outputs: Outputs) -> np.ndar
 
 
 def _channel_shuffle(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
+    """Exchange groups and channels of a group along the axis."""
     x, axis = values[0], params["axis"]
     before, after = x.shape[:axis], x.shape[axis + 1 :]
     x = x.reshape(*before, params["num_groups"], -1, *after) if x.size else x

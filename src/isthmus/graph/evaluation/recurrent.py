@@ -1,4 +1,7 @@
-"""Reference computations of recurrent layers, step by step in float64."""
+"""Reference computations of recurrent layers, step by step in float64.
+
+A function of (values, params, outputs) is a computation, which the package's docstring describes.
+"""
 
 from __future__ import annotations
 

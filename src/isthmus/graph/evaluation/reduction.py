@@ -1,4 +1,7 @@
-"""Reference computations of reductions and normalizations, with sums in float64."""
+"""Reference computations of reductions and normalizations, with sums in float64.
+
+A function of (values, params, outputs) is a computation, which the package's docstring describes.
+"""
 
 from __future__ import annotations
 
@@ -114,6 +117,7 @@ def _instance_norm(values: Values, params: Params, outputs: Outputs) -> np.ndarr
 
 
 def _group_norm(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
+    """Normalize each group of channels over the group and all pixels."""
     x = wide(values[0])
     spatial, group = math.prod(x.shape[1:-1]), params["group"]
     grouped = x.reshape(x.shape[0], spatial, group, x.shape[-1] // group)
@@ -127,6 +131,7 @@ def _l2_norm(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
 
 
 def _lrn(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
+    """Divide by a power of the sum of squares in a window over channels, or over height and width."""
     x = wide(values[0])
     axes = (x.ndim - 1,) if params["region"] == LRN_ACROSS_CHANNEL else (x.ndim - 3, x.ndim - 2)
     total = np.square(x)

@@ -1,7 +1,7 @@
 """Reference computations that resample images.
 
 `axis_taps` is the core of resizing: for each output position along one axis, it gives the input positions and their
-weights.
+weights. A function of (values, params, outputs) is a computation, which the package's docstring describes.
 """
 
 from __future__ import annotations

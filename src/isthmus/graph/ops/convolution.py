@@ -80,6 +80,7 @@ def _check_bias(call: Call, channels: int) -> None:
 
 
 def _convolution(call: Call, spatial: int, depth_wise: bool) -> list[Dims]:
+    """Check a convolution of channel-last data with its filters and bias."""
     call.rank(0, spatial + 2)
     call.rank(1, spatial + 2)
     dims, weights = call.dims(0), call.dims(1)
@@ -108,6 +109,7 @@ def _convolution(call: Call, spatial: int, depth_wise: bool) -> list[Dims]:
 
 
 def _transpose_convolution(call: Call, spatial: int) -> list[Dims]:
+    """Check a transposed convolution; its output is as large as the scattered filters, cropped by the padding."""
     call.rank(0, spatial + 2)
     call.rank(1, spatial + 2)
     dims, weights = call.dims(0), call.dims(1)
@@ -137,6 +139,10 @@ def _transpose_convolution(call: Call, spatial: int) -> list[Dims]:
 
 
 def _fully_connected(call: Call) -> list[Dims]:
+    """Check a fully connected layer.
+
+    With keep_dims the weights are applied to the last axis; otherwise all elements are taken as rows of features.
+    """
     call.rank(1, 2)
     dims, (filters, features) = call.dims(0), call.dims(1)
     _check_bias(call, filters)
@@ -153,6 +159,7 @@ def _fully_connected(call: Call) -> list[Dims]:
 
 
 def _matmul(call: Call) -> list[Dims]:
+    """Check a product of matrices in the last two axes; the axes before them broadcast."""
     left, right = call.dims(0), call.dims(1)
     if len(left) < 2 or len(right) < 2:
         call.refuse(f"matrices need rank 2 or more, have {list(left)} and {list(right)}")
@@ -171,6 +178,7 @@ def _matmul_with_bias(call: Call) -> list[Dims]:
 
 
 def _matmul_integer(call: Call) -> list[Dims]:
+    """Check a product of integers; zero points are one number, or one per row of in[0] or column of in[1]."""
     dims = _matmul(call)
     for index, channels in ((2, dims[0][-2]), (3, dims[0][-1])):
         tensor = call.given(index)

@@ -14,6 +14,10 @@ from isthmus.graph.operation import ISTHMUS, Call, Dims, Operation, Param, optio
 
 
 def _non_max_suppression(call: Call) -> list[Dims]:
+    """Check boxes [batch, boxes, 4] and scores [batch, classes, boxes].
+
+    The outputs are rows [batch, class, box] of the selected boxes, and their number.
+    """
     call.rank(0, 3)
     call.rank(1, 3)
     batch, boxes, _ = call.dims(0)
@@ -26,6 +30,7 @@ def _non_max_suppression(call: Call) -> list[Dims]:
 
 
 def _non_zero(call: Call) -> list[Dims]:
+    """Check the declared number of rows; it is derived if the operand is a constant. Rows are coordinates."""
     tensor = call.tensor(0)
     if call.declared is None and tensor.is_static and tensor.data is not None:
         return [(int(np.count_nonzero(tensor.data)), tensor.rank)]
@@ -46,13 +51,13 @@ def _detection_post_process(call: Call) -> list[Dims]:
     call.shape(0, 1, boxes, 4)
     call.shape(1, 1, boxes, columns)
     call.shape(2, boxes, 4)
-    kept, classes = call.number("max_detections", least=1), call.number("max_classes_per_detection", least=1)
+    detections, classes = call.number("max_detections", least=1), call.number("max_classes_per_detection", least=1)
     call.number("detections_per_class", least=1)
     if not boxes or not 1 <= call.number("num_classes") <= columns:
         call.refuse(f"num_classes {call.params['num_classes']} must be 1 to the {columns} scores of each of the boxes")
     if not all(call.params[name] for name in ("y_scale", "x_scale", "h_scale", "w_scale")):
         call.refuse("scales of boxes must not be 0")
-    rows = kept * classes
+    rows = detections * classes
     return [(1, rows, 4), (1, rows), (1, rows), (1,)]
 
 

@@ -31,6 +31,7 @@ def _reshape(call: Call) -> list[Dims]:
 
 
 def _squeeze(call: Call) -> list[Dims]:
+    """Check that the declared output is in[0] without some axes of size 1."""
     dims, out = call.dims(0), call.declared_dims()
     # The number of sizes of the output that were matched so far.
     matched = 0
@@ -90,6 +91,7 @@ def _unpack(call: Call) -> list[Dims]:
 
 
 def _split(call: Call) -> list[Dims]:
+    """Check a split of an axis at ascending indices."""
     dims = call.dims(0)
     axis = call.axis()
     cuts = np.asarray(call.params["split_index"]).reshape(-1).tolist()
@@ -100,6 +102,11 @@ def _split(call: Call) -> list[Dims]:
 
 
 def _strided_slice(call: Call) -> list[Dims]:
+    """Check ranges of (begin, end, stride), one per axis; bit i of a mask is for axis i.
+
+    begin_mask and end_mask take an axis from its first or to its last element. shrink_axes takes one element and
+    removes the axis. The ranges are replaced by resolved ones without masks.
+    """
     dims = call.dims(0)
     ranges = call.numbers("ranges", len(dims), 3, least=-(2**31))
     if call.params["new_axes_mask"]:
@@ -137,10 +144,11 @@ def _pad(call: Call) -> list[Dims]:
     pads = call.numbers("pad_amount", len(dims), 2)
     scheme = call.number("scheme", below=4)
     # A mirror cannot extend further than the input. A reflection does not repeat the edge, so it has one element less.
-    reach = {MIRROR_SYMMETRIC: 0, MIRROR_REFLECT: -1}.get(scheme)
+    # `margin` is this limit relative to the size; None if there is no limit.
+    margin = {MIRROR_SYMMETRIC: 0, MIRROR_REFLECT: -1}.get(scheme)
     for axis, size in enumerate(dims):
         widest = int(pads[axis].max())
-        if (reach is not None and widest > max(size + reach, 0)) or (scheme == EDGE and widest and not size):
+        if (margin is not None and widest > max(size + margin, 0)) or (scheme == EDGE and widest and not size):
             call.refuse(f"pad_amount {pads[axis].tolist()} of axis {axis} mirrors more than its {size} elements")
     return [tuple(d + int(p.sum()) for d, p in zip(dims, pads, strict=True))]
 
@@ -162,6 +170,7 @@ def _check_indices(call: Call, index: int, *sizes: int) -> None:
 
 
 def _gather(call: Call) -> list[Dims]:
+    """Replace an axis of in[0] by the axes of the indices."""
     dims = call.dims(0)
     axis = call.axis()
     _check_indices(call, 1, dims[axis])
@@ -184,6 +193,7 @@ def _gather_elements(call: Call) -> list[Dims]:
 
 
 def _gather_nd(call: Call) -> list[Dims]:
+    """Check tuples of indices along the last axis of in[1]; leading batch axes are those of both operands."""
     dims, indices = call.dims(0), call.dims(1)
     batch = call.number("batch_dims")
     if not indices or batch >= min(len(dims), len(indices)):
@@ -206,6 +216,7 @@ def _scatter_elements(call: Call) -> list[Dims]:
 
 
 def _scatter_nd(call: Call) -> list[Dims]:
+    """Check tuples of indices along the last axis of in[1], and updates of the elements or slices that they name."""
     dims, indices = call.dims(0), call.dims(1)
     call.number("reduction", below=5)
     call.same_type(0, 2)
@@ -241,6 +252,7 @@ def _space_to_depth(call: Call) -> list[Dims]:
 
 
 def _space_to_batch(call: Call) -> list[Dims]:
+    """Check images whose pixels are divided among bh * bw batches, after padding."""
     bh, bw = _block(call)
     pads = call.numbers("pad_amount", 2, 2)
     n, h, w, c = call.dims(0)
@@ -251,6 +263,7 @@ def _space_to_batch(call: Call) -> list[Dims]:
 
 
 def _batch_to_space(call: Call) -> list[Dims]:
+    """Check the inverse of SpaceToBatch, with crops instead of pads."""
     bh, bw = _block(call)
     crops = call.numbers("crops", 2, 2)
     n, h, w, c = call.dims(0)
@@ -278,6 +291,7 @@ def _one_hot(call: Call) -> list[Dims]:
 
 
 def _constant_of_shape(call: Call) -> list[Dims]:
+    """Return the dimensions that a constant in[0] names, or the declared ones."""
     shape = call.tensor(0)
     call.rank(0, 1)
     if shape.data is None or not shape.is_static:

@@ -57,9 +57,9 @@ def _lstm(call: Call) -> list[Dims]:
 
 def _together(call: Call, *indices: int) -> None:
     """Refuse a call with some but not all of these optional inputs."""
-    given = [i for i in indices if call.given(i) is not None]
-    if given and len(given) != len(indices):
-        call.refuse(f"in{list(indices)} must be given together, only in{given} are")
+    present = [i for i in indices if call.given(i) is not None]
+    if present and len(present) != len(indices):
+        call.refuse(f"in{list(indices)} must be given together, only in{present} are")
 
 
 def _gru(call: Call) -> list[Dims]:

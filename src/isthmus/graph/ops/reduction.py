@@ -50,6 +50,7 @@ def _argument(call: Call) -> list[Dims]:
 
 
 def _along_axis(call: Call) -> list[Dims]:
+    """Check an operation along one axis that keeps the dimensions."""
     call.axis()
     return [call.dims(0)]
 
@@ -95,6 +96,7 @@ def _group_norm(call: Call) -> list[Dims]:
 
 
 def _layer_norm(call: Call) -> list[Dims]:
+    """Check a normalization over axes, whose scale and bias have the dimensions of these axes."""
     dims = call.dims(0)
     axes = call.axes()
     if not axes:
@@ -105,6 +107,7 @@ def _layer_norm(call: Call) -> list[Dims]:
 
 
 def _l2_norm(call: Call) -> list[Dims]:
+    """Check a normalization over parameter axes, or over the single axis of older definitions."""
     if call.params["axes"] is None:
         call.params["axes"] = [call.axis()]
     call.axes()

@@ -38,6 +38,7 @@ def _resize_image(call: Call) -> list[Dims]:
 
 
 def _crop_and_resize(call: Call) -> list[Dims]:
+    """Check an image, boxes [boxes, 4] and the image that each box is cut from."""
     call.rank(0, 4)
     call.rank(1, 2)
     boxes = call.dims(1)[0]
@@ -56,6 +57,7 @@ def _check_image(call: Call, index: int) -> None:
 
 
 def _grid_sample(call: Call) -> list[Dims]:
+    """Check an image and a grid of coordinates (x, y), one for each pixel of the output."""
     call.rank(0, 4)
     call.rank(1, 4)
     n, *_, c = call.dims(0)
