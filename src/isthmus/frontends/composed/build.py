@@ -99,7 +99,7 @@ class ComposedBuilder:
     def _node(self, node: NodeEntry) -> None:
         """Add a node. If it is not supported, record why and mark its outputs as lost."""
         op = NAMES.get(node.type, node.type)
-        known = OPERATIONS.get(op) if node.package in PACKAGES else None
+        operation = OPERATIONS.get(op) if node.package in PACKAGES else None
         what = f"node '{node.name}' ({op})"
         inputs = [self._operand(what, name) for name in node.inputs]
         outputs = [self._operand(what, name) for name in node.outputs]
@@ -110,16 +110,16 @@ class ComposedBuilder:
             outputs.pop()
         written = [tensor for tensor in outputs if tensor is not None]
         # A node that reads the result of an unsupported node is skipped without an error of its own.
-        lost = any(t is None and name not in self._absent for t, name in zip(inputs, node.inputs, strict=False))
-        if known is None:
-            of = "" if node.package in PACKAGES else f"{node.package}::"
-            self.unsupported.add(f"{of}{op}" or "an operation without a name", node.name)
+        reads_lost = any(t is None and name not in self._absent for t, name in zip(inputs, node.inputs, strict=False))
+        if operation is None:
+            prefix = "" if node.package in PACKAGES else f"{node.package}::"
+            self.unsupported.add(f"{prefix}{op}" or "an operation without a name", node.name)
         elif self._absent.intersection(node.outputs[: len(outputs)]):
             self.unsupported.add(op, node.name, "an output before another is absent")
-        elif not lost and len(written) == len(outputs):
+        elif not reads_lost and len(written) == len(outputs):
             params = {name: self._param(value) for name, value in node.params.items()}
             params = params if op in RECURRENT else without_neutral(op, params)
-            lacking = _lacking(known, inputs, written, params)
+            lacking = _lacking(operation, inputs, written, params)
             if not lacking:
                 self._add(node.name or op, op, inputs, written, params)
                 return
@@ -154,16 +154,16 @@ class ComposedBuilder:
 
 
 def _lacking(
-    known: Operation, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor], params: dict[str, Any]
+    operation: Operation, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor], params: dict[str, Any]
 ) -> str:
     """Describe what a node needs that its operation does not offer here; return "" if there is nothing."""
-    unknown = params.keys() - {param.name for param in known.params} - RECURRENT.get(known.name, frozenset())
+    unknown = params.keys() - {param.name for param in operation.params} - RECURRENT.get(operation.name, frozenset())
     if unknown:
         return f"parameter {', '.join(map(repr, sorted(unknown)))}"
-    for kind, tensors, most in (("inputs", inputs, known.inputs[1]), ("outputs", outputs, known.outputs[1])):
+    for kind, tensors, most in (("inputs", inputs, operation.inputs[1]), ("outputs", outputs, operation.outputs[1])):
         if most is not None and len(tensors) > most:
             return f"{len(tensors)} {kind}, at most {most}"
-    for index, allowed in known.input_types.items():
+    for index, allowed in operation.input_types.items():
         tensor = inputs[index] if index < len(inputs) else None
         if tensor is not None and tensor.dtype not in allowed:
             return f"in[{index}] as {tensor.dtype.name}; it takes {names_of(allowed)}"

@@ -141,6 +141,7 @@ class Data:
     def __init__(self, params: Reading | None, raw: memoryview) -> None:
         self._params = params
         self._raw = raw
+        # The table of each graph's bytes, by the graph's name.
         self._graphs: dict[str, Table] = {}
         if params is not None:
             for graph in params.root.tables(0, "graph"):

@@ -219,7 +219,10 @@ class OnnxBuilder:
         return self._rearranged[key]
 
     def _seen_as(self, tensor: Tensor, dims: tuple[int, ...], order: Perm | None) -> Tensor:
-        """Emit a Reshape. A per-channel quantization follows its axis if `order` says where that goes."""
+        """Emit a Reshape. A per-channel quantization follows its axis.
+
+        `order` is the new order of the tensor's axes if only axes of size 1 move; None for any other reshape.
+        """
         quantization = tensor.quantization
         axis = None if quantization is None else quantization.axis
         if quantization is None or axis is None:

@@ -70,9 +70,9 @@ def reciprocal(node: OnnxNode, x: OnnxValue) -> OnnxValue:
 def _power(node: OnnxNode) -> OnnxValue:
     """Convert to a power, or to a cheaper operation if the exponent is a constant in `_POWERS`."""
     x, exponent = node.value(0), node.value(1)
-    known = node.builder.array(exponent)
-    if known is not None and known.size == 1 and exponent.rank <= x.rank and x.tensor.dtype.is_float:
-        number = float(known.reshape(()))
+    constant = node.builder.array(exponent)
+    if constant is not None and constant.size == 1 and exponent.rank <= x.rank and x.tensor.dtype.is_float:
+        number = float(constant.reshape(()))
         if number in _POWERS:
             return _POWERS[number](node, x)
     return node.elementwise("ElementWisePower", x, node.cast(exponent, x.tensor.dtype))

@@ -19,12 +19,12 @@ _REDUCTIONS = {"none": 0, "add": 1, "mul": 2, "max": 3, "min": 4}
 def _indices(node: OnnxNode, index: int, size: int) -> OnnxValue:
     """Fetch indices along an axis of `size`; constant ones are checked and made non-negative."""
     value = node.value(index)
-    known = node.builder.array(value)
-    if known is None:
+    constant = node.builder.array(value)
+    if constant is None:
         return _integers(node, value)
-    if known.size and not (-size <= known.min() and known.max() < size):
-        node.refuse(f"indices {known.min()} to {known.max()} are not within {size} elements")
-    return node.builder.literal(np.where(known < 0, known + size, known).astype(np.int32))
+    if constant.size and not (-size <= constant.min() and constant.max() < size):
+        node.refuse(f"indices {constant.min()} to {constant.max()} are not within {size} elements")
+    return node.builder.literal(np.where(constant < 0, constant + size, constant).astype(np.int32))
 
 
 def _integers(node: OnnxNode, value: OnnxValue) -> OnnxValue:
@@ -37,12 +37,12 @@ def _gather(node: OnnxNode) -> OnnxValue:
     x = node.value(0)
     axis = node.axis(int(node.attr("axis", 0)))
     indices = _indices(node, 1, x.dims[axis])
-    known = node.builder.array(indices)
-    if known is not None and not x.is_static and known.ndim <= 1 and known.size:
-        flat = known.reshape(-1)
+    constant = node.builder.array(indices)
+    if constant is not None and not x.is_static and constant.ndim <= 1 and constant.size:
+        flat = constant.reshape(-1)
         if (np.diff(flat) == 1).all():
             part = slice_value(node, x, {axis: (int(flat[0]), int(flat[-1]) + 1, 1)})
-            if known.ndim:
+            if constant.ndim:
                 return part
             return node.builder.reshaped(part, [d for a, d in enumerate(x.dims) if a != axis])
     # The axes of the indices replace the gathered one, in the stored order and in ONNX's view.
@@ -80,12 +80,12 @@ def _positions(node: OnnxNode, index: int, dims: tuple[int, ...], batch: int) ->
         The number of its leading axes that are not indexed.
     """
     value = _integers(node, node.value(index))
-    known = node.builder.array(value)
-    if known is not None and known.ndim:
-        sizes = np.array(dims[batch : batch + known.shape[-1]], np.int64)
-        if known.size and ((known < -sizes) | (known >= sizes)).any():
+    constant = node.builder.array(value)
+    if constant is not None and constant.ndim:
+        sizes = np.array(dims[batch : batch + constant.shape[-1]], np.int64)
+        if constant.size and ((constant < -sizes) | (constant >= sizes)).any():
             node.refuse(f"indices are outside dimensions {list(dims)}")
-        value = node.builder.literal(np.where(known < 0, known + sizes, known).astype(np.int32))
+        value = node.builder.literal(np.where(constant < 0, constant + sizes, constant).astype(np.int32))
     return node.builder.materialized(value)
 
 

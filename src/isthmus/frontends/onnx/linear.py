@@ -26,6 +26,7 @@ def _matrix(node: OnnxNode, value: OnnxValue) -> tuple[Tensor, bool]:
     builder = node.builder
     if builder.is_free(value, straight):
         return builder.stored(value, straight), False
+    # If the rows are the last stored axis, the transposed form keeps it there and moves only others.
     if builder.is_free(value, swapped) or value.perm[-2] == rank - 1:
         return builder.stored(value, swapped), True
     return builder.stored(value, straight), False

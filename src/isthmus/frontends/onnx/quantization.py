@@ -1,6 +1,8 @@
 """Quantized models: QuantizeLinear and DequantizeLinear pairs, the QLinear operators, and dynamic quantization.
 
 Integers that represent quantized reals become fixed-point tensors; scales and zero points become their quantization.
+In QLinear operators the scale and zero point of a quantized operand are the next two operands; the result's are also
+two consecutive operands.
 
 Functions in `CONVERTERS` take a node, emit operations, and return the node's results (see `Converter`).
 """
@@ -313,6 +315,7 @@ def _quantized_uses(graph: Any) -> Iterator[tuple[str, str, str]]:
     """Yield the names of quantized operands with those of their scales and zero points."""
     for node in graph.node:
         for index in _TRIPLES.get(node.op_type, ()):
+            # Inputs that are omitted at the end count as absent.
             names = [*node.input[index : index + 3], "", "", ""]
             if names[0] and names[1]:
                 yield names[0], names[1], names[2]

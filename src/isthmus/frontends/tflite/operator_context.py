@@ -219,6 +219,7 @@ class OperatorContext:
         dims: Sequence[Sequence[int]] | None = None,
     ) -> list[Tensor]:
         """Emit the operation that computes all of the operator's results."""
+        # Refuse an operator without results.
         self.output()
         if any(entry.scales.size > 1 for entry in self.outputs):
             self.unsupported("results quantized per channel are not supported")

@@ -91,9 +91,9 @@ def transpose_convolution(values: Values, params: Params, outputs: Outputs, summ
     for index, offset in taps_of(kernel, dilation):
         tap = weights[index].reshape(*x.shape[-2:], weights.shape[-1])
         full[strided(offset, sizes, stride)] += np.einsum("...gi,gio->...go", x, tap)
-    crop = [slice(int(b), int(b) + o) for b, o in zip(before, outputs[0].dims[1:-1], strict=True)]
-    kept = (slice(None), *crop)
-    return full[kept].reshape(outputs[0].dims)
+    spatial_crop = [slice(int(b), int(b) + o) for b, o in zip(before, outputs[0].dims[1:-1], strict=True)]
+    crop = (slice(None), *spatial_crop)
+    return full[crop].reshape(outputs[0].dims)
 
 
 def fully_connected(values: Values, params: Params, outputs: Outputs, summed: Summed = wide) -> np.ndarray:

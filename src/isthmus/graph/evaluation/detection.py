@@ -87,9 +87,9 @@ def _chosen(corners: np.ndarray, scores: np.ndarray, params: Params, most: int) 
         chosen.append(best)
         low, high = np.maximum(corners[best, :2], corners[rest, :2]), np.minimum(corners[best, 2:], corners[rest, 2:])
         shared = np.prod(np.maximum(high - low, np.float32(0)), 1)
-        exists = (areas[rest] > 0) & (areas[best] > 0)
-        union = np.where(exists, areas[best] + areas[rest] - shared, np.float32(1))
-        overlaps = np.where(exists, shared / union, 0) > np.float32(params["iou_threshold"])
+        have_area = (areas[rest] > 0) & (areas[best] > 0)
+        union = np.where(have_area, areas[best] + areas[rest] - shared, np.float32(1))
+        overlaps = np.where(have_area, shared / union, 0) > np.float32(params["iou_threshold"])
         rest = [i for i, overlap in zip(rest, overlaps, strict=True) if not overlap]
     return chosen
 
