@@ -239,12 +239,12 @@ class OnnxBuilder:
         return result
 
     def _reshaped_channels(
-        self, quantization: Quantization, dims: Sequence[int], axis: int, out: Sequence[int]
+        self, quantization: Quantization, dims: Sequence[int], axis: int, new_dims: Sequence[int]
     ) -> Quantization:
         """Return a per-channel quantization after a reshape, along the axis with the memory stride of `axis`."""
-        before = math.prod(dims[:axis])
-        for candidate, size in enumerate(out):
-            if size == dims[axis] and math.prod(out[:candidate]) == before:
+        elements_before = math.prod(dims[:axis])
+        for candidate, size in enumerate(new_dims):
+            if size == dims[axis] and math.prod(new_dims[:candidate]) == elements_before:
                 return Quantization(quantization.scales, quantization.offsets, candidate)
         raise unsupported(f"node '{self.node}'", "a reshape across the channels of a quantized tensor")
 

@@ -80,7 +80,7 @@ def _conv_transpose(node: OnnxNode) -> OnnxValue:
     extra = per_axis(node, "output_padding", spatial, default=0, least=0)
     kernel = weights.dims[2:]
     reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
-    # The size of the output without any padding.
+    # The size of the output before padding is cut off.
     full = [(n - 1) * s + r + e for n, s, r, e in zip(x.dims[2:], strides, reach, extra, strict=True)]
     pads, extra = _transpose_pads(node, x.dims[2:], strides, full, extra)
     rank = x.rank

@@ -347,8 +347,10 @@ class Importer:
         return convert
 
     def _integers(self, value: OnnxValue, key: str) -> OnnxValue:
-        """Return a fixed-point value as its stored integers, unless the operator supports it; per-channel ones are
-        never supported.
+        """Return a fixed-point value as its stored integers, if the operator with this key does not support it.
+
+        Operators in `KEEPS_CHANNELS` support every quantization and are not asked; no other one supports per-channel
+        ones.
         """
         quantization = value.tensor.quantization
         if key in TAKES_FIXED_POINT and (quantization is None or quantization.axis is None):

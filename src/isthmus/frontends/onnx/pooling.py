@@ -147,19 +147,19 @@ def _element_indices(
         Whether indices count the first spatial axis fastest.
     """
     strides = np.cumprod([1, *sizes[:-1]]) if column_major else np.cumprod([1, *sizes[:0:-1]])[::-1]
-    axes = []
+    axis_positions = []
     for size, stride, dilation, kernel, count, (before, _) in zip(
         sizes, windows.strides, windows.dilations, windows.kernel, counts, windows.pads, strict=True
     ):
         positions = np.arange(count)[:, None] * stride - before + np.arange(kernel) * dilation
         inside = (positions >= 0) & (positions < size)
         first = np.min(positions, axis=1, where=inside, initial=size - 1, keepdims=True)
-        axes.append(np.where(inside, positions, first))
+        axis_positions.append(np.where(inside, positions, first))
     tap_indices = []
     for tap in _taps(windows):
         indices = np.zeros((), np.int64)
         for axis, index in enumerate(tap):
-            indices = np.add.outer(indices, axes[axis][:, index] * strides[axis])
+            indices = np.add.outer(indices, axis_positions[axis][:, index] * strides[axis])
         tap_indices.append(indices)
     return tap_indices
 

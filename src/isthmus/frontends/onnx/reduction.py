@@ -42,8 +42,8 @@ def _reduction(op: str, before: Finish | None = None, after: Finish | None = Non
     def convert(node: OnnxNode) -> OnnxValue:
         x = node.value(0)
         axes = _axes(node, x)
-        kind = x.tensor.dtype
-        if kind is DataType.BOOL_8:
+        dtype = x.tensor.dtype
+        if dtype is DataType.BOOL_8:
             x = node.cast(x, DataType.UINT_8)
         if before is not None:
             x = before(node, x)
@@ -51,7 +51,7 @@ def _reduction(op: str, before: Finish | None = None, after: Finish | None = Non
             x = reduce_value(node, op, x, axes, bool(node.attr("keepdims", 1)))
         if after is not None:
             x = after(node, x)
-        return node.cast(x, kind)
+        return node.cast(x, dtype)
 
     return convert
 

@@ -220,7 +220,7 @@ class SubgraphEntry(Subgraph):
             yield entry
 
     def _operator(self, index: int, table: Table) -> OperatorEntry:
-        """Read operator `index`. Custom options that are too large are replaced by a name that no converter has."""
+        """Read operator `index`; one whose custom options are too large gets a name that no converter has."""
         code = self.shared.operator_name(table.integer(OperatorField.OPCODE_INDEX, "u32"))
         custom = table.array(OperatorField.CUSTOM_OPTIONS, np.uint8)
         if custom is not None and custom.size > MAX_CUSTOM_OPTIONS:

@@ -163,10 +163,10 @@ def _check_indices(call: Call, index: int, *sizes: int) -> None:
     indices = call.tensor(index)
     if indices.data is None or not indices.is_static or not indices.elements:
         return
-    values, most = indices.data.astype(np.int64), np.array(sizes if len(sizes) > 1 else sizes[0])
-    outside = (values >= most) | (values < (-most if call.params["from_end"] else 0))
+    values, limits = indices.data.astype(np.int64), np.array(sizes if len(sizes) > 1 else sizes[0])
+    outside = (values >= limits) | (values < (-limits if call.params["from_end"] else 0))
     if outside.any():
-        call.refuse(f"index {values[outside][0]} is outside an axis of {most.tolist()} elements")
+        call.refuse(f"index {values[outside][0]} is outside an axis of {limits.tolist()} elements")
 
 
 def _gather(call: Call) -> list[Dims]:
