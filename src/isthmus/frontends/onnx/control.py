@@ -20,8 +20,10 @@ _UNDECIDED = "its condition is known only at run time (an input that decides it 
 
 
 def _if(node: OnnxNode) -> list[OnnxValue | None]:
-    """Convert the branch that a constant condition selects, or both branches and select between their results at run
-    time.
+    """Convert the branch that a constant condition selects.
+
+    If the condition is known only at run time, both branches are converted and an operation selects between their
+    results.
     """
     condition = node.builder.array(node.value(0))
     branches = [node.attr(name) for name in ("then_branch", "else_branch")]
