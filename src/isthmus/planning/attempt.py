@@ -37,13 +37,28 @@ from isthmus.planning.search import (
 # decides.
 PREFERENCES = (("crowd", "width", "area"), ("crowd", "area", "width"), ("width", "area"))
 SHAKE = (0.05, 0.3)
+"""The largest relative changes of a perturbed measure; perturbed attempts use them in rotation."""
 BLAME_WEIGHT = 0.3
+"""By how much the measures of the buffer that was hardest to place grow, relative to their value."""
 BLAME_DECAY = 0.9
+"""The factor by which the blame of earlier attempts counts less after each attempt."""
 
 
 @dataclass
 class Task:
-    """A component with all tables that do not change between attempts, and what the latest attempts learned."""
+    """A component with all tables that do not change between attempts, and what the latest attempts learned.
+
+    Parameters
+    ----------
+    problem, scale
+        The whole problem, and its numbers in units.
+    component
+        The buffers to place. The tables below number them from 0 in the order of its members.
+    conflicts
+        The conflicts of all buffers of the problem.
+    blame
+        By the number of an attempt: how hard each member was to place, from 0 to 1.
+    """
 
     problem: Problem
     scale: Scale
@@ -56,7 +71,7 @@ class Task:
 
     @cached_property
     def fixed_tables(self) -> dict[str, list[int]]:
-        """The fields of a search state that all attempts share, as lists."""
+        """The fields of a search state that all attempts share, as lists; `search.State` explains them."""
         c, scale = self.component, self.scale
         local = {index: k for k, index in enumerate(c.members)}
         first, conflict = [0], []
@@ -65,6 +80,7 @@ class Task:
             others = self.conflicts.others[self.conflicts.first[index] : self.conflicts.first[index + 1]].tolist()
             conflict += [local[j] for j in others if j in local]
             first.append(len(conflict))
+            # The fixed buffers that this one must not overlap.
             walls = sorted((scale.fixed[j], scale.size[j]) for j in others if j in local and scale.fixed[j] >= 0)
             if scale.fixed[index] < 0:
                 barrier_low += [low for low, _ in walls]
@@ -88,12 +104,12 @@ class Task:
 
     @cached_property
     def fixed_arrays(self) -> dict[str, Any]:
-        """The same fields as arrays."""
+        """The tables of `fixed_tables` as arrays."""
         return {name: np.array(values, dtype=np.int64) for name, values in self.fixed_tables.items()}
 
     @cached_property
     def start(self) -> dict[str, list[int]]:
-        """The fields of a search state before anything is placed."""
+        """The fields of a search state before anything is placed; `search.State` explains them."""
         c, tables = self.component, self.fixed_tables
         total, spans = [0] * c.sections, [0] * c.sections
         for k, size in enumerate(tables["size"]):
@@ -104,7 +120,9 @@ class Task:
                 spans[t] += 1
         floor = [self._first_floor(k) for k in range(len(self))]
         frames = [0] * (FRAME * (2 * len(self) + 4))
+        # The first frame iterates over the parts of the whole component. SPLIT and CALLER are -1: nothing encloses it.
         frames[:FRAME] = [0, len(self), 0, c.sections, 0, 0, 0, -1, -1, 0, 0]
+        # Order and trail begin with some reserve; `Attempt.run` doubles them when they are full.
         order = list(range(len(self))) + [0] * (15 * len(self))
         trail = [0] * (ENTRY * (16 * len(self) + 64))
         registers = [0] * REGISTERS
@@ -131,7 +149,7 @@ class Task:
 
     @cached_property
     def start_arrays(self) -> dict[str, Any]:
-        """The same fields as arrays."""
+        """The tables of `start` as arrays."""
         return {name: np.array(values, dtype=np.int64) for name, values in self.start.items()}
 
     @cached_property
@@ -149,13 +167,14 @@ class Task:
         return width, [w * b.size for w, b in zip(width, buffers, strict=True)]
 
     def limits(self, capacity: int) -> list[int]:
-        """Return for each member the highest offset at which it ends within the capacity."""
+        """Return for each member the highest offset, in units above the base, at which it ends within the capacity."""
         c, buffers = self.component, self.problem.buffers
         highest = [(capacity - buffers[i].size) // self.scale.unit - c.base for i in c.members]
         fixed = [self.scale.fixed[i] for i in c.members]
         return [min(h, f) if f >= 0 else h for h, f in zip(highest, fixed, strict=True)]
 
     def _first_floor(self, k: int) -> int:
+        """Return the lowest offset of member `k` while only fixed buffers are placed."""
         fixed = self.scale.fixed[self.component.members[k]]
         if fixed >= 0:
             return fixed
@@ -169,6 +188,8 @@ class Task:
     def _groups(self) -> list[int]:
         """Return a group number for each member; members with equal lifetime and padding and no constraints share
         one.
+
+        In a stack of such members the order does not matter, so the search tries only one.
         """
         numbers: dict[object, int] = {}
         c = self.component
@@ -199,6 +220,15 @@ class Attempt:
         For each member, how hard it was to place in earlier attempts, from 0 to 1; empty for the first.
     machine
         Whether the search will run as machine code, on arrays.
+
+    Attributes
+    ----------
+    blame_before
+        The parameter `blame`, with zeros if it was empty.
+    nodes
+        The number of nodes examined so far.
+    state
+        The state of the search: lists, or arrays for machine code.
     """
 
     def __init__(
@@ -234,6 +264,7 @@ class Attempt:
             left = after
             if result != FULL:
                 return result
+            # Double both tables; only their length matters, because the search writes the new half before it reads it.
             trail, order = self.state.trail, self.state.order
             if isinstance(trail, list):
                 trail, order = trail + trail, order + order
@@ -246,8 +277,8 @@ class Attempt:
     def blame(self) -> list[float]:
         """How hard each member was to place, in this and earlier attempts; the hardest has 1."""
         counts = [int(n) for n in self.state.blame]
-        all_of_it = max(sum(counts), 1)
-        mixed = [BLAME_DECAY * b + n / all_of_it for b, n in zip(self.blame_before, counts, strict=True)]
+        total = max(sum(counts), 1)
+        mixed = [BLAME_DECAY * b + n / total for b, n in zip(self.blame_before, counts, strict=True)]
         most = max(mixed) or 1.0
         return [b / most for b in mixed]
 
@@ -258,7 +289,10 @@ class Attempt:
 
 
 def _ranks(task: Task, preference: Sequence[str], seed: int, blame: Sequence[float]) -> list[int]:
-    """Return the rank of each member in a strict order of preference; seed 0 means no perturbation."""
+    """Return the rank of each member in a strict order of preference; seed 0 means no perturbation.
+
+    The preference names measures, the most important first; members with a large value get a low rank.
+    """
     chance = random.Random(seed)
     shake = SHAKE[seed % len(SHAKE)] if seed else 0.0
     weight = [1 + BLAME_WEIGHT * b for b in blame]
@@ -278,7 +312,10 @@ def _ranks(task: Task, preference: Sequence[str], seed: int, blame: Sequence[flo
 
 
 def _twins(task: Task, rank: Sequence[int]) -> list[int]:
-    """Return for each member the closest identical one before it in rank, or -1."""
+    """Return for each member the closest identical one before it in rank, or -1.
+
+    The search places identical members only in order of rank, since any other order gives an equal layout.
+    """
     twin = [-1] * len(task)
     last: dict[tuple[int, int], int] = {}
     tables = task.fixed_tables

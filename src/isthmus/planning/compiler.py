@@ -25,13 +25,18 @@ _OPTIONS: dict[str, Any] = {
     "no_cfunc_wrapper": True,
 }
 _PARTS = ("lift", "undo", "note", "raised", "sort_by_reach", "fits", "give_turns")
+"""The functions that `search.advance` calls, each after those that it calls itself."""
 _MAY_CALL = frozenset(("memcpy", "memmove", "memset"))
+"""The functions of other libraries that the object file may refer to."""
 _WORD = ir.IntType(64)
 
 
 @intrinsic
 def _state_at(typing_context: Any, table: Any) -> Any:
-    """Return the state whose pointers are stored at an address."""
+    """Return the state whose pointers are stored at an address.
+
+    Like every intrinsic of numba, it returns its type and a function that emits LLVM instructions for its arguments.
+    """
     fields = len(search.State._fields)
     state = types.NamedUniTuple(types.CPointer(types.int64), fields, search.State)
 
@@ -45,6 +50,8 @@ def _state_at(typing_context: Any, table: Any) -> Any:
 
 @intrinsic
 def _store(typing_context: Any, address: Any, value: Any) -> Any:
+    """Store a 64-bit integer at an address."""
+
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         builder.store(args[1], builder.inttoptr(args[0], _WORD.as_pointer()))
         return context.get_dummy_value()
@@ -53,7 +60,11 @@ def _store(typing_context: Any, address: Any, value: Any) -> Any:
 
 
 def compile_search(triple: str) -> bytes:
-    """Return the object file of the search, for any machine of an architecture."""
+    """Return the object file of the search, for any machine of an architecture, named by its LLVM triple.
+
+    The functions of `search` are copied, with a global scope in which the names of its functions mean the compiled
+    ones; the originals stay interpreted.
+    """
     scope = dict(vars(search))
     for name in _PARTS:
         scope[name] = njit(forceinline=True, **_OPTIONS)(FunctionType(scope[name].__code__, scope, name))
@@ -61,6 +72,7 @@ def compile_search(triple: str) -> bytes:
 
     @njit(**_OPTIONS)
     def entry(table: int, nodes: int, answer: int, unused: int) -> None:
+        # `objects.intermediate` takes functions of four integers; this one needs only three.
         _store(answer, advance(_state_at(table), nodes))  # type: ignore[call-arg]
 
     with objects.front_end():

@@ -46,6 +46,7 @@ class Scale:
 
     @classmethod
     def of(cls, problem: Problem) -> Scale:
+        """Convert a problem: the unit is the greatest common divisor of all sizes, alignments and fixed offsets."""
         buffers = problem.buffers
         step = math.gcd(*(b.alignment for b in buffers))
         size = [-(-b.size // step) * step for b in buffers]
@@ -121,25 +122,29 @@ def take_apart(
     """
     parts = Parts()
     neighbours = conflicts.lists()
-    room = capacity // scale.unit
+    capacity_units = capacity // scale.unit
     everything = [i for i, b in enumerate(problem.buffers) if b.size]
+    # Buffers of zero bytes conflict with none.
     parts.settled.update((i, max(scale.fixed[i], 0)) for i, b in enumerate(problem.buffers) if not b.size)
+    # Buffers that are still to be split, and the units below them that are occupied. Setting buffers aside can
+    # disconnect the others, so what remains is split again.
     work = [(everything, 0)]
     while work:
         if time.perf_counter() >= deadline:
             return None
         members, base = work.pop()
-        members = _without_easy(members, room - base, scale, neighbours, parts.last)
+        members = _without_easy(members, capacity_units - base, scale, neighbours, parts.last)
         for component in _components(problem, members, base):
-            floor = _bottom(problem, scale, component)
-            if not floor:
+            bottom = _bottom(problem, scale, component)
+            if not bottom:
                 parts.components.append(component)
                 continue
-            for index in floor:
+            for index in bottom:
                 parts.settled[index] = base
                 base += scale.size[index]
             work.append(([i for i in component.members if i not in parts.settled], base))
             base = component.base
+    # A buffer was set aside without regard to those set aside before it, so they are placed after it.
     parts.last.reverse()
     return parts
 
@@ -147,24 +152,29 @@ def take_apart(
 def _without_easy(
     members: list[int], room: int, scale: Scale, neighbours: Sequence[Sequence[int]], easy: list[int]
 ) -> list[int]:
-    """Set aside, one by one, buffers that find space wherever their neighbours are."""
-    left = set(members)
-    taken = {i: sum(scale.size[j] for j in neighbours[i] if j in left) for i in members}
-    count = {i: sum(j in left for j in neighbours[i]) for i in members}
+    """Return the members without those that find space, in `room` units, wherever their neighbours are.
+
+    These are appended to `easy`. Each one makes its neighbours easier to place, so they are examined again.
+    """
+    remaining = set(members)
+    taken = {i: sum(scale.size[j] for j in neighbours[i] if j in remaining) for i in members}
+    count = {i: sum(j in remaining for j in neighbours[i]) for i in members}
     work = list(members)
     while work:
         i = work.pop()
         size = scale.size[i]
-        if i not in left or not scale.is_plain(i) or taken[i] + (count[i] + 1) * (size - 1) + 1 > room:
+        # `count` neighbours leave at most `count + 1` holes. If each were one unit too small, the buffer would not fit;
+        # with one unit more it always does.
+        if i not in remaining or not scale.is_plain(i) or taken[i] + (count[i] + 1) * (size - 1) + 1 > room:
             continue
-        left.remove(i)
+        remaining.remove(i)
         easy.append(i)
         for j in neighbours[i]:
-            if j in left:
+            if j in remaining:
                 taken[j] -= size
                 count[j] -= 1
                 work.append(j)
-    return [i for i in members if i in left]
+    return [i for i in members if i in remaining]
 
 
 def _components(problem: Problem, members: list[int], base: int) -> list[Component]:
@@ -180,40 +190,46 @@ def _components(problem: Problem, members: list[int], base: int) -> list[Compone
     opens, closes = np.zeros(len(times), dtype=bool), np.zeros(len(times), dtype=bool)
     opens[begin] = True
     closes[stop] = True
+    # For each time, the number of sections that begin before it.
     number = np.concatenate(([0], np.cumsum(opens[:-1] & closes[1:])))
     left, right = number[begin], number[stop]
     sections = int(number[-1])
 
+    # How many members span the border after each section; where none does, one component ends.
     spans = np.zeros(sections + 1, dtype=np.int64)
     hull_left, hull_right = _hull(owners, left, right, len(members))
     np.add.at(spans, hull_left, 1)
     np.add.at(spans, hull_right - 1, -1)
     borders = np.concatenate((np.flatnonzero(np.cumsum(spans[:sections]) == 0) + 1, [sections]))
-    home = np.searchsorted(borders, hull_left, side="right")
-    piece_home = home[owners]
+    # The number of the component that each member, and each piece of a lifetime, belongs to.
+    member_part = np.searchsorted(borders, hull_left, side="right")
+    piece_part = member_part[owners]
 
-    found = []
-    for part in np.unique(home).tolist():
-        inside = np.flatnonzero(home == part)
-        shift = int(borders[part - 1]) if part else 0
-        mine = np.flatnonzero(piece_home == part)
-        found.append(
+    components = []
+    for part in np.unique(member_part).tolist():
+        inside = np.flatnonzero(member_part == part)
+        shift = int(borders[part - 1]) if part else 0  # sections count from 0 in each component
+        pieces_inside = np.flatnonzero(piece_part == part)
+        components.append(
             Component(
                 [members[k] for k in inside.tolist()],
                 base,
-                np.searchsorted(owners[mine], np.append(inside, len(members))),
-                left[mine] - shift,
-                right[mine] - shift,
+                np.searchsorted(owners[pieces_inside], np.append(inside, len(members))),
+                left[pieces_inside] - shift,
+                right[pieces_inside] - shift,
                 hull_left[inside] - shift,
                 hull_right[inside] - shift,
                 int(borders[part]) - shift,
             )
         )
-    return found
+    return components
 
 
 def _hull(owners: Ints, left: Ints, right: Ints, count: int) -> tuple[Ints, Ints]:
-    """Return the first section of each owner and the one after its last, over all its pieces."""
+    """Return the first section of each of `count` buffers and the one after its last, over all its pieces.
+
+    Piece ``k`` belongs to buffer ``owners[k]`` and covers the sections from ``left[k]`` to before ``right[k]``.
+    """
     low = np.full(count, np.iinfo(np.int64).max)
     high = np.zeros(count, dtype=np.int64)
     np.minimum.at(low, owners, left)
@@ -229,9 +245,10 @@ def _bottom(problem: Problem, scale: Scale, component: Component) -> list[int]:
     members = component.members
     if not all(scale.is_plain(i) for i in members):
         return []
-    whole = (component.left == 0) & (component.right == component.sections) & (np.diff(component.piece_first) == 1)
+    has_one_piece = np.diff(component.piece_first) == 1
+    always_live = (component.left == 0) & (component.right == component.sections) & has_one_piece
     return [
         i
-        for i, spans_all in zip(members, whole.tolist(), strict=True)
+        for i, spans_all in zip(members, always_live.tolist(), strict=True)
         if spans_all and (problem.buffers[i].size % scale.unit == 0 or len(members) == 1)
     ]

@@ -46,9 +46,10 @@ def count_conflicts(problem: Problem) -> int:
 
 
 def _meetings(problem: Problem) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """List live intervals (start, end, owner) by start, and how many later ones each overlaps.
+    """Return a table of live intervals, and how many later intervals each one overlaps.
 
-    Those directly follow it in the list.
+    The rows of the table are (start, end, number of the buffer) in order of start. So the later intervals that one
+    overlaps directly follow it.
     """
     pieces = [(s, e, i) for i, b in enumerate(problem.buffers) if b.size for s, e in b.lifetimes]
     table = np.array(pieces, dtype=np.int64).reshape(-1, 3)
@@ -71,9 +72,11 @@ def find_conflicts(problem: Problem) -> Conflicts:
     count = len(problem.buffers)
     table, meets = _meetings(problem)
     owners, after = table[:, 2], np.arange(1, len(table) + 1)
+    # Pair k consists of the intervals left[k] and right[k]; right counts up from the row after left.
     left = np.repeat(np.arange(len(table)), meets)
     right = np.arange(len(left)) - np.repeat(np.cumsum(meets) - meets, meets) + after[left]
     a, b = owners[left], owners[right]
+    # One number for each pair, in both directions, so that sorting groups the pairs by their first buffer.
     keys = np.concatenate((a * count + b, b * count + a))
     # Only a buffer with gaps can meet another one twice; without gaps, sorting suffices.
     keys = np.unique(keys) if len(table) > count else np.sort(keys)

@@ -55,7 +55,7 @@ def first_fit(
     problem
         Fixed buffers are placed before all others, at their offsets.
     order
-        Indices of all buffers, or of those that are neither fixed nor given.
+        Indices of all buffers, or of those that are neither fixed nor in `known_offsets`.
     conflicts
         For each buffer, those it must not overlap.
     known_offsets
@@ -65,10 +65,12 @@ def first_fit(
     """
     buffers = problem.buffers
     offsets = [0] * len(buffers)
+    # For each buffer, the bytes from low to high that placed neighbours occupy, in ascending order.
     taken: list[list[tuple[int, int]]] = [[] for _ in buffers]
     done = [False] * len(buffers)
 
     def put(index: int, offset: int) -> None:
+        """Place a buffer, and make its bytes known to the neighbours that are not placed yet."""
         offsets[index] = offset
         done[index] = True
         span = (offset, offset + buffers[index].size)
@@ -104,8 +106,10 @@ def in_order_of_time(problem: Problem) -> tuple[int, ...]:
     """
     buffers = problem.buffers
     offsets = [b.offset or 0 for b in buffers]
+    # Fixed buffers occupy their bytes before the first event and are never given back.
     holes = _Holes(sorted((b.offset, b.offset + b.size) for b in buffers if b.offset is not None))
     placed = [i for i, b in enumerate(buffers) if b.size and b.offset is None]
+    # At equal times an end (0) comes before a start (1): lifetimes are half open.
     events = sorted([(buffers[i].start, 1, i) for i in placed] + [(buffers[i].end, 0, i) for i in placed])
     for _, starts, index in events:
         if starts:
@@ -116,9 +120,16 @@ def in_order_of_time(problem: Problem) -> tuple[int, ...]:
 
 
 class _Holes:
-    """Free memory: holes below a top that rises as needed, and everything above it."""
+    """Free memory: holes below a top that rises as needed, and everything above it.
+
+    Parameters
+    ----------
+    taken
+        Bytes from low to high that are occupied from the start, in ascending order.
+    """
 
     def __init__(self, taken: list[tuple[int, int]]) -> None:
+        # Each hole as its size and its start, the smallest first.
         self._by_size: list[tuple[int, int]] = []
         self._end_of: dict[int, int] = {}
         self._start_of: dict[int, int] = {}
@@ -172,6 +183,7 @@ class _Holes:
 
 
 def _lowest_gap(taken: list[tuple[int, int]], size: int, alignment: int) -> int:
+    """Return the lowest aligned offset of free bytes, given the occupied ones (from low to high) in ascending order."""
     offset = 0
     for low, high in taken:
         if low - offset >= size:

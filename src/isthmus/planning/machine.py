@@ -31,15 +31,23 @@ def load() -> Advance:
     """Load the search as machine code. A process's first call loads LLVM; a user's first call compiles."""
     image = Image()
     found = image.add(SEARCH.objects(), [SYMBOL])
-    # The image must live as long as the function.
     return _Search(image, found[SYMBOL])
 
 
 class _Search:
-    """The compiled `advance`, on a state of arrays; it runs without the GIL."""
+    """The compiled `advance`, on a state of arrays; it runs without the GIL.
+
+    Parameters
+    ----------
+    image
+        The loaded code, which must live as long as the function.
+    address
+        The address of the function.
+    """
 
     def __init__(self, image: Image, address: int) -> None:
         self._image = image
+        # The address of the table of pointers, the number of nodes, the address for the result, and an unused word.
         words = [ctypes.c_int64] * 4
         self._function = ctypes.CFUNCTYPE(None, *words)(address)
 

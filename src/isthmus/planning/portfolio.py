@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from isthmus.planning.attempt import Attempt, Task
 from isthmus.planning.search import PAUSED, SOLVED, Advance, advance
 from isthmus.system.interrupts import start
-from isthmus.system.shield import check
+from isthmus.system.shield import check as check_interrupted
 
 MACHINE_SLICE = 2048
 INTERPRETED_SLICE = 64
@@ -45,6 +45,12 @@ class SearchBudget:
         The number of threads for compiled searches; interpreted ones would only wait for each other.
     whole
         Whether loading the compiled search counts too. If so, loading is given up at the deadline.
+    interpreted_work
+        The amount of search that may still be done without compiled code, as nodes times members.
+    loaded
+        Whether the compiled search has been loaded by this call.
+    loading
+        The seconds that this took.
     """
 
     deadline: float
@@ -77,6 +83,7 @@ class SearchBudget:
         code = machine.load()
         if not self.loaded:
             self.loading = time.perf_counter() - began
+            # Loading that does not count moves the deadline.
             self.deadline += 0.0 if self.whole else self.loading
             self.loaded = True
         return code
@@ -92,7 +99,17 @@ def _load_quietly() -> None:
 
 @dataclass
 class Answer:
-    """The result of attempts: offsets of the members, a proof that there are none, or neither."""
+    """The result of attempts: offsets of the members, a proof that there are none, or neither.
+
+    Parameters
+    ----------
+    offsets
+        The offset of each member, in units above the base; None if no layout was found.
+    refuted
+        Whether it is proved that there is no layout.
+    turns, nodes
+        The number of attempts made, and of nodes examined.
+    """
 
     offsets: list[int] | None = None
     refuted: bool = False
@@ -114,14 +131,16 @@ def answer(task: Task, capacity: int, first_turn: int, attempts: int, nodes: int
     limits
         The budget; it is reduced by what is used.
     """
+    # The number of each attempt, and the nodes that it may examine.
     plan: list[tuple[int, int]] = []
-    left = limits.nodes
+    nodes_left = limits.nodes
     for turn in range(first_turn, first_turn + attempts):
-        share = int(min(nodes, left))
-        left -= share
+        share = int(min(nodes, nodes_left))
+        nodes_left -= share
         if share:
             plan.append((turn, share))
 
+    # The first attempts run interpreted: many problems are solved before the compiled search would be loaded.
     total = Answer()
     for turn, share in plan:
         work = share * len(task)
@@ -140,6 +159,7 @@ def answer(task: Task, capacity: int, first_turn: int, attempts: int, nodes: int
 
 
 def _join(before: Answer, now: Answer, limits: SearchBudget) -> Answer:
+    """Return the latest answer with the attempts and nodes of both, and subtract its nodes from the budget."""
     limits.nodes -= now.nodes
     return Answer(now.offsets, now.refuted, before.turns + now.turns, before.nodes + now.nodes)
 
@@ -160,6 +180,12 @@ class _Race:
     ----------
     winner
         The place in `plan` of the best attempt so far that has a result; beyond the plan without one, -1 to stop all.
+    found
+        The result of that attempt.
+    nodes
+        The nodes that each attempt of the plan has examined.
+    errors
+        What threads raised; `run` raises the first.
     """
 
     def __init__(
@@ -173,6 +199,7 @@ class _Race:
         self.errors: list[BaseException] = []
 
     def run(self, threads: int) -> Answer:
+        """Run the attempts on some threads, the caller's among them, and return the result of the winner."""
         threads = min(threads, LANES, len(self.plan))
         helpers = [threading.Thread(target=self._work, args=(k, threads)) for k in range(1, threads)]
         done = False
@@ -190,6 +217,7 @@ class _Race:
         if self.errors:
             raise self.errors[0]
         # Attempts after the winner do not count, since their progress depends on timing.
+        # Of what attempts learned, keep only the last of each chain, for the attempts that continue the chains.
         last = self.plan[min(self.winner, len(self.plan) - 1)][0]
         for turn in [t for t in self.task.blame if not last - LANES < t <= last]:
             del self.task.blame[turn]
@@ -198,9 +226,10 @@ class _Race:
         return self.found
 
     def _work(self, thread: int, threads: int) -> None:
+        """Run, in order, the attempts of the chains that belong to this thread."""
         try:
             for place, (turn, _) in enumerate(self.plan):
-                check()
+                check_interrupted()
                 if turn % LANES % threads == thread:
                     self._attempt(place)
         except Exception as error:

@@ -155,11 +155,13 @@ class Problem:
         self._check_fixed()
 
     def _check_fixed(self) -> None:
+        """Raise an error if two fixed buffers share memory at the same time, by a sweep through time."""
         fixed = [i for i, b in enumerate(self.buffers) if b.offset is not None and b.size > 0]
         # At equal times an end (0) comes before a start (1). Live buffers do not overlap, so only neighbours can
         # collide.
         lives = [(start, end, i) for i in fixed for start, end in self.buffers[i].lifetimes]
         events = sorted([(start, 1, i) for start, _, i in lives] + [(end, 0, i) for _, end, i in lives])
+        # The offset and number of each live buffer, in ascending order.
         live: list[tuple[int, int]] = []
         for _, starts, later in events:
             b = self.buffers[later]
@@ -184,6 +186,7 @@ class Problem:
 
 
 def _whole(what: str, value: int, least: int, most: int) -> None:
+    """Raise an error unless a value is an integer from `least` to `most`; `what` is its name in the message."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise PlanningError(f"{what} must be an integer, not {value!r}")
     if value < least:

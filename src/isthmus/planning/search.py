@@ -28,26 +28,76 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+# Results of `advance`.
 SOLVED, EXHAUSTED, PAUSED, FULL = 1, 0, -1, -2
 
+# An offset above all others.
 FAR = 1 << 62
 
-# The next action for the frame on top of the stack.
+# The next action (phase) for the frame on top of the stack: choose a buffer, skip the chosen buffer and choose another,
+# leave a part whose buffers are all placed, begin the next part.
 ENTER, RETRY, LEAVE, NEXT_PART = 0, 1, 2, 3
 
 # Registers of a paused search, then the lengths of some of its fields.
 DEPTH, TRAIL_TOP, PHASE, NODES_LEFT, MEMBERS, TRAIL_LENGTH, ORDER_LENGTH, REGISTERS = range(8)
 
 # Fields of a frame. A frame either chooses one buffer of a part, or iterates over the parts that a choice has left.
+# FIRST, COUNT: the remaining buffers, as a range of `order`. LEFT, RIGHT: the range of sections; while a frame iterates
+# over parts, LEFT is where the next part begins. CHOSEN: the buffer that was chosen last. ENTRY_MARK, CHOICE_MARK: the
+# top of the trail when the frame was entered, and before its buffer was placed. SPLIT: the depth of the frame that
+# iterates over the parts of which this is one, or -1. CALLER: the depth of the frame that tries again if this one
+# fails, or -1. FROM, TO: the sections whose space must be checked, because something in them has changed.
 FIRST, COUNT, LEFT, RIGHT, CHOSEN, ENTRY_MARK, CHOICE_MARK, SPLIT, CALLER, FROM, TO, FRAME = range(12)
 
-# Kinds of trail entry: a raised offset, a placed buffer, a changed turn.
+# Kinds of trail entry: a raised offset, a placed buffer, a changed turn. An entry has ENTRY numbers: the kind, the
+# buffer, and two old values.
 ROSE, PLACED, TURN = 0, 1, 2
 ENTRY = 4
 
 
 class State(NamedTuple):
-    """The state of one search. Every field is a flat list or array of 64-bit integers."""
+    """The state of one search. Every field is a flat list or array of 64-bit integers.
+
+    Buffers are the members of the component, numbered from 0.
+
+    Parameters
+    ----------
+    size, limit, alignment
+        For each buffer: its size, the highest offset that it may have, and its alignment.
+    conflict_first, conflict
+        The conflicts of buffer ``x`` are ``conflict[conflict_first[x]:conflict_first[x + 1]]``.
+    piece_first, piece_left, piece_right, left, right
+        The sections of each buffer; see `component.Component`.
+    barrier_first, barrier_low, barrier_high
+        The fixed buffers that each buffer must not overlap, from low to high; ``barrier_first`` is like
+        ``conflict_first``.
+    group
+        For each buffer a number that it shares with all that have the same lifetime and no constraints.
+    ceiling
+        One number: the top of the memory.
+    by_crowd
+        One number: 1 if buffers where memory is scarcest come first.
+    rank, twin
+        For each buffer: its place in the order of preference, and the closest identical buffer before it, or -1.
+    floor, reach, placed
+        For each buffer: see the module's explanation; `placed` is 0 or 1.
+    total
+        For each section, the sum of the sizes of the buffers that are not placed.
+    spans
+        For each section, how many buffers that are not placed span the border to the next section.
+    turn
+        For each buffer, its place in the order of preference within its part.
+    order
+        The buffers of every frame on the stack, one range after another.
+    group_last, group_top
+        For each group: the buffer placed last, or -1, and its top.
+    frames, trail, registers
+        The stack of frames, the changes to undo, and what else a paused search must keep.
+    blame
+        How often each buffer was the one that no longer fitted.
+    load, crowd, bag
+        Temporary storage of `fits`, `give_turns` and `sort_by_reach`.
+    """
 
     # The component (read only).
     size: Any
@@ -83,7 +133,7 @@ class State(NamedTuple):
     frames: Any
     trail: Any
     registers: Any
-    # How often each buffer was the one that no longer fitted.
+    # The result for later attempts.
     blame: Any
     # Temporary storage.
     load: Any
@@ -92,7 +142,7 @@ class State(NamedTuple):
 
 
 def lift(s: State, x: int, offset: int) -> int:
-    """Return the lowest aligned offset, at or above the given one, that avoids fixed buffers."""
+    """Return the lowest aligned offset of buffer `x`, at or above the given one, that avoids fixed buffers."""
     size, alignment, barrier_first = s.size, s.alignment, s.barrier_first
     barrier_low, barrier_high = s.barrier_low, s.barrier_high
     step = alignment[x]
@@ -104,7 +154,7 @@ def lift(s: State, x: int, offset: int) -> int:
 
 
 def undo(s: State, top: int, mark: int) -> int:
-    """Undo everything on the trail above the mark."""
+    """Undo everything on the trail above the mark, where `top` is its end; return the new end."""
     size, piece_first, piece_left, piece_right = s.size, s.piece_first, s.piece_left, s.piece_right
     left, right, group, floor, reach, placed = s.left, s.right, s.group, s.floor, s.reach, s.placed
     total, spans, turn, group_last, group_top = s.total, s.spans, s.turn, s.group_last, s.group_top
@@ -130,7 +180,11 @@ def undo(s: State, top: int, mark: int) -> int:
 
 
 def note(s: State, top: int, kind: int, x: int, a: int, b: int) -> int:
-    """Record on the trail how to undo a change."""
+    """Record on the trail how to undo a change of buffer `x`: the kind, and the old values `a` and `b`.
+
+    Return the new end of the trail. The values are floor and reach for ``ROSE``, `group_last` and `group_top` for
+    ``PLACED``, and the turn for ``TURN``.
+    """
     trail = s.trail
     trail[top] = kind
     trail[top + 1] = x
@@ -196,7 +250,10 @@ def sort_by_reach(s: State, first: int, count: int) -> None:
 
 
 def fits(s: State, first: int, count: int, begin: int, end: int) -> bool:
-    """Return whether the sections from begin to end have space for a range of the order that is sorted by reach."""
+    """Return whether the sections from begin to end have space for a range of the order that is sorted by reach.
+
+    From the highest reach down, each buffer and all before it must fit between its reach and the ceiling.
+    """
     size, piece_first, piece_left, piece_right = s.size, s.piece_first, s.piece_left, s.piece_right
     left, right, ceiling, reach, order = s.left, s.right, s.ceiling, s.reach, s.order
     blame, load = s.blame, s.load
@@ -220,7 +277,10 @@ def fits(s: State, first: int, count: int, begin: int, end: int) -> bool:
 
 
 def give_turns(s: State, top: int, first: int, count: int) -> int:
-    """Order the buffers of a new part by preference, and store their positions as their turns."""
+    """Order the buffers of a new part by preference, and store their positions as their turns.
+
+    Return the new end of the trail, whose end was `top`.
+    """
     piece_first, piece_left, piece_right = s.piece_first, s.piece_left, s.piece_right
     by_crowd, rank, total, turn, order = s.by_crowd, s.rank, s.total, s.turn, s.order
     crowd = s.crowd
@@ -384,6 +444,7 @@ def advance(s: State, nodes: int) -> int:
         frames[frame + CHOSEN] = c
         frames[frame + CHOICE_MARK] = top
         phase = RETRY
+        # Of layouts that differ only in the order of such buffers, only the one in order of rank is searched.
         kin = group[c]
         below = group_last[kin]
         if twin[c] >= 0 and placed[twin[c]] == 0:

@@ -82,7 +82,23 @@ def solve(
 
 
 class _Hard:
-    """A component under search, with the results so far."""
+    """A component under search, with the results so far.
+
+    Parameters
+    ----------
+    task
+        The component.
+
+    Attributes
+    ----------
+    turns
+        The number of attempts made.
+    refuted
+        The largest capacity in bytes for which there is no layout; -1 if none is known.
+    peak, offsets
+        The best layout so far: the offset in bytes at which it ends, and the offset of each member in units above the
+        component's base.
+    """
 
     def __init__(self, task: Task) -> None:
         self.task = task
@@ -92,6 +108,7 @@ class _Hard:
         self.offsets: list[int] = []
 
     def keep(self, offsets: list[int]) -> None:
+        """Keep a new layout; it is better than the one before, because only smaller capacities are tried."""
         task = self.task
         self.offsets = offsets
         self.peak = max(
@@ -110,6 +127,8 @@ class _Planner:
 
     Attributes
     ----------
+    began, limits
+        When the call began, and the remaining budget.
     spent
         The nodes that the exact search has examined so far.
     bound
@@ -118,6 +137,11 @@ class _Planner:
         The best layout so far; infinite and None before there is one.
     greedy
         The peak of the first fast layout; None if none was completed.
+    conflicts, neighbours
+        The conflicts of all buffers, as a table and as lists; from `place_fast` on.
+    unit, remainders, parts, hard
+        The unit of the problem in bytes, what a peak can be beyond a multiple of it, the parts of the problem, and its
+        components with their results; from `prepare_search` on.
     """
 
     def __init__(
@@ -189,7 +213,10 @@ class _Planner:
         return True
 
     def decide(self, capacity: int) -> str:
-        """Search for a layout within the capacity, or for a proof that there is none."""
+        """Search for a layout within the capacity, or for a proof that there is none.
+
+        Return "proof" for either, or the limit that was reached.
+        """
         for effort in count():
             found = self._try(capacity, ATTEMPTS, effort)
             if found is not None:
@@ -231,6 +258,7 @@ class _Planner:
         raise AssertionError
 
     def solution(self, stopped_by: str) -> Solution:
+        """Return the result; `stopped_by` is the reason why the planner stopped."""
         capacity = self.problem.capacity
         has_layout = capacity is None or self.peak <= capacity
         if has_layout:
@@ -250,7 +278,11 @@ class _Planner:
         )
 
     def _try(self, capacity: int, attempts: int, effort: int) -> bool | None:
-        """Return whether a capacity suffices; ``None`` if the attempts do not decide it."""
+        """Return whether a capacity suffices; ``None`` if the attempts do not decide it.
+
+        Each component gets this number of attempts, whose node limit doubles with every unit of `effort`. If the
+        capacity suffices, the layout becomes the best one.
+        """
         solved = True
         for hard in self.hard:
             if hard.refuted >= capacity:
@@ -279,16 +311,17 @@ class _Planner:
     def _assemble(self) -> None:
         """Combine the layouts of all components, and place the easy buffers, which always fit, around them."""
         unit = self.unit
-        given = {i: at * unit for i, at in self.parts.settled.items()}
+        known = {i: at * unit for i, at in self.parts.settled.items()}
         for hard in self.hard:
             component = hard.task.component
             for i, at in zip(component.members, hard.offsets, strict=True):
-                given[i] = (component.base + at) * unit
-        offsets = first_fit(self.problem, self.parts.last, self.neighbours, given)
+                known[i] = (component.base + at) * unit
+        offsets = first_fit(self.problem, self.parts.last, self.neighbours, known)
         assert offsets is not None
         self._keep(offsets)
 
     def _keep(self, offsets: Sequence[int]) -> None:
+        """Keep a layout if it is better than the best one so far."""
         peak = max((at + b.size for at, b in zip(offsets, self.problem.buffers, strict=True)), default=0)
         if peak < self.peak:
             self.peak = peak

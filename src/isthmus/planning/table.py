@@ -114,6 +114,7 @@ def write_csv(path: str | Path, problem: Problem, offsets: Sequence[int] | None 
 
 
 def _columns(row: list[str]) -> list[str]:
+    """Return the columns of a header row by their own names instead of aliases."""
     names = [field.strip().lower() for field in row]
     columns = [ALIASES.get(name, name) for name in names]
     for name, column in zip(names, columns, strict=True):
@@ -128,19 +129,20 @@ def _columns(row: list[str]) -> list[str]:
 
 
 def _buffer(columns: list[str], row: list[str], alignment: int | None) -> PlannerBuffer:
+    """Read one row; `alignment` is that of a buffer for which the row gives none."""
     if len(row) != len(columns):
         raise PlanningError(f"{len(row)} fields, but the header has {len(columns)}")
     field = dict(zip(columns, (text.strip() for text in row), strict=True))
     if not field["id"]:
         raise PlanningError("id is empty")
-    given = field.get("alignment")
+    own_alignment = field.get("alignment")
     fixed = field.get("offset")
     return PlannerBuffer(
         id=field["id"],
         start=_number("lower", field["lower"]),
         end=_number("upper", field["upper"]),
         size=_number("size", field["size"]),
-        alignment=_number("alignment", given) if given else alignment or 1,
+        alignment=_number("alignment", own_alignment) if own_alignment else alignment or 1,
         offset=_number("offset", fixed) if fixed else None,
         gaps=tuple(_gap(text) for text in field.get("gaps", "").split()),
     )

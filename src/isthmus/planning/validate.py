@@ -41,6 +41,7 @@ def check(problem: Problem, offsets: Sequence[int]) -> int:
     if len(offsets) != len(problem.buffers):
         raise PlanningError(f"{len(offsets)} offsets for {len(problem.buffers)} buffers")
     peak = 0
+    # A time, 1 for a start or 0 for an end, and the number of the buffer.
     events: list[tuple[int, int, int]] = []
     for index, (buffer, offset) in enumerate(zip(problem.buffers, offsets, strict=True)):
         if offset < 0:
@@ -62,6 +63,7 @@ def check(problem: Problem, offsets: Sequence[int]) -> int:
             arrive = gap.end
         events += [(arrive, 1, index), (leave, 0, index)]
 
+    # The offset and number of each live buffer, in ascending order. They do not overlap, so only neighbours can.
     live: list[tuple[int, int]] = []
     for time, starts, index in sorted(events):
         entry = (int(offsets[index]), index)

@@ -20,7 +20,20 @@ Pairs = Sequence[tuple[int, int]]
 def moved_together(
     buffers: Sequence[PlannerBuffer], offsets: Sequence[int], groups: Sequence[Pairs], most: int
 ) -> list[int]:
-    """Move as many buffers of each group as possible to the offsets of their partners, below `most`."""
+    """Return offsets with as many buffers of each group as possible at the offsets of their partners.
+
+    All buffers of a group are moved at once. Those that would then overlap another buffer stay where they are, and the
+    others are tried again.
+
+    Parameters
+    ----------
+    buffers, offsets
+        All buffers, and a valid layout.
+    groups
+        The buffers to move, and their partners.
+    most
+        The offset at which a moved buffer must end at the latest.
+    """
     at = np.array(offsets, np.int64)
     start, end = (np.array([getattr(b, name) for b in buffers], np.int64) for name in ("start", "end"))
     size = np.array([b.size for b in buffers], np.int64)
@@ -29,17 +42,17 @@ def moved_together(
         while wanted:
             tried = at.copy()
             tried[list(wanted)] = list(wanted.values())
-            met = [a for a in wanted if _meets(a, tried, start, end, size)]
-            if not met:
+            colliding = [a for a in wanted if _meets(a, tried, start, end, size)]
+            if not colliding:
                 at = tried
                 break
-            for a in met:
+            for a in colliding:
                 del wanted[a]
     return [int(offset) for offset in at]
 
 
 def _meets(one: int, at: np.ndarray, start: np.ndarray, end: np.ndarray, size: np.ndarray) -> bool:
     """Return whether a buffer overlaps another one in both memory and time."""
-    then = (start < end[one]) & (start[one] < end)
-    there = (at < at[one] + size[one]) & (at[one] < at + size)
-    return int((then & there).sum()) > 1
+    same_time = (start < end[one]) & (start[one] < end)
+    same_bytes = (at < at[one] + size[one]) & (at[one] < at + size)
+    return int((same_time & same_bytes).sum()) > 1  # one of them is the buffer itself

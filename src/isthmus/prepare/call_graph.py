@@ -14,12 +14,13 @@ _ORDINARY = 3
 def call_graph(call: Call) -> Graph:
     """Return a graph of one call, with its own tensors."""
     graph = Graph(call.node)
+    # The tensors of this graph, by the ids of the call's inputs.
     own: dict[int, Tensor] = {}
-    given = [t for t in call.inputs if t is not None]
+    inputs = [t for t in call.inputs if t is not None]
     # If the data of all inputs is known, the call is folded as in a larger graph. If some data is unknown, it must not
-    # be folded.
-    guessed = all(t.is_static for t in given) and any(t.data is None for t in given)
-    for index, tensor in enumerate(given):
+    # be folded, so its first input is not a constant here.
+    guessed = all(t.is_static for t in inputs) and any(t.data is None for t in inputs)
+    for index, tensor in enumerate(inputs):
         constant = tensor.is_static and not (guessed and index == 0)
         data = tensor.data if constant else None
         if constant and data is None:

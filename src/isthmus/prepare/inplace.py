@@ -13,7 +13,10 @@ from isthmus.prepare.storage import Storage
 
 
 def may_overwrite(step: Step, operand: Tensor | None) -> bool:
-    """Return whether a step can overwrite an operand with its result, judged by shapes and operation only."""
+    """Return whether a step can overwrite an operand with its result, judged by shapes and operation only.
+
+    An element-wise step reads each element before it writes the result to the same bytes.
+    """
     result = step.outputs[0]
     return (
         OPERATIONS[step.op].traits.element_wise
@@ -31,6 +34,8 @@ def write_in_place(
 
     Parameters
     ----------
+    steps, storage
+        The steps in order, and the blocks of their tensors, which are joined.
     life
         The lifetimes of blocks, which are extended.
     overlaid
@@ -62,6 +67,7 @@ def _free(step: Step, operand: Tensor, index: int, storage: Storage, life: Life)
     result = step.outputs[0]
     mine, low, high = storage.span(operand)
     theirs = storage.block(result)
+    # The operand must be in scratch. The result may be there too, or be an output of the graph, but not a state.
     if mine is theirs or mine.pool is not None or (theirs.pool is not None and theirs.pool < Pool.IO):
         return False
     if life.last(mine) != index or life.first(theirs) != index:

@@ -16,6 +16,7 @@ from isthmus.prepare.schedule import Plan, PlanRow, Repeat, Step
 from isthmus.prepare.storage import Block
 
 _LINE = 64
+"""The bytes of a cache line."""
 PATIENCE = 10.0
 """Seconds after which planning stops in any case. The effective limit is the number of search nodes, which is the same
 on every machine.
@@ -28,8 +29,10 @@ class ThreadArenas:
 
     Parameters
     ----------
+    threads
+        The number of threads, and so of arenas.
     blocks, work
-        The offsets of blocks, and of the work spaces of steps, within an arena.
+        The offsets of blocks, and of the work spaces of steps by their number, within an arena.
     bytes
         The size of an arena.
     """
@@ -48,8 +51,10 @@ class Demand:
 
     Parameters
     ----------
-    blocks
-        The blocks to place, each for its lifetime.
+    steps
+        The steps in order.
+    blocks, life
+        The blocks to place, and the lifetimes of blocks.
     work
         The bytes of work space of each step.
     arenas
@@ -73,6 +78,10 @@ class Layout:
 
     Parameters
     ----------
+    blocks, work
+        The offset of each block, and of the work space of each step; 0 for a step without one.
+    plan
+        The statistics.
     arenas
         For each of `Demand.arenas`, the offset of the first thread's arena and the size of one arena.
     """
@@ -86,7 +95,15 @@ class Layout:
 def thread_arenas(
     repeat: Repeat, blocks: Sequence[Block], life: Life, work: Sequence[int], alignment: int, nodes: int
 ) -> ThreadArenas:
-    """Lay out the arena of each thread for repeated steps: the given blocks and all work spaces."""
+    """Lay out the arena of each thread for repeated steps: these blocks, and the work spaces of the steps.
+
+    Parameters
+    ----------
+    work
+        The bytes of work space of each step.
+    nodes
+        The maximum number of partial layouts that the solver examines.
+    """
     users = [index for index in range(repeat.first, repeat.last + 1) if work[index]]
     buffers = [
         *(PlannerBuffer(f"{i}", life.first(b), life.last(b) + 1, b.size, alignment) for i, b in enumerate(blocks)),
@@ -96,8 +113,9 @@ def thread_arenas(
     # Threads that write next to each other must not share a cache line.
     unit = max(alignment, _LINE)
     size = -(-peak // unit) * unit
-    own, spaces = dict(zip(blocks, offsets, strict=False)), dict(zip(users, offsets[len(blocks) :], strict=True))
-    return ThreadArenas(repeat.first, repeat.last, repeat.threads, own, spaces, size)
+    block_offsets = dict(zip(blocks, offsets, strict=False))
+    work_offsets = dict(zip(users, offsets[len(blocks) :], strict=True))
+    return ThreadArenas(repeat.first, repeat.last, repeat.threads, block_offsets, work_offsets, size)
 
 
 def lay_out(demand: Demand, alignment: int, nodes: int, overlays: Sequence[OverlayBlock] = ()) -> Layout:
@@ -105,6 +123,8 @@ def lay_out(demand: Demand, alignment: int, nodes: int, overlays: Sequence[Overl
 
     Parameters
     ----------
+    demand, alignment
+        What to place, and the alignment of all offsets.
     nodes
         The maximum number of partial layouts that the solver examines.
     overlays
@@ -113,6 +133,7 @@ def lay_out(demand: Demand, alignment: int, nodes: int, overlays: Sequence[Overl
     began = time.perf_counter()
     fixed = {one.block: one.offset for one in overlays}
     blocks = [b for b in demand.blocks if b not in fixed and not any(b in one.blocks for one in demand.arenas)]
+    # The steps whose work space is not in an arena.
     users = [i for i, size in enumerate(demand.work) if size and not any(i in one.work for one in demand.arenas)]
     names, buffers = _buffers(demand, blocks, users, overlays, alignment)
     problem = Problem(tuple(buffers))
@@ -125,6 +146,7 @@ def lay_out(demand: Demand, alignment: int, nodes: int, overlays: Sequence[Overl
             for group in demand.alike
         ]
         offsets = moved_together(buffers, offsets, groups, peak)
+    # The offsets are in the order of `_buffers`: blocks, work spaces, overlays, arenas.
     places = dict(zip(blocks, offsets, strict=False)) | fixed
     spaces = dict(zip(users, offsets[len(blocks) :], strict=False))
     begins = offsets[len(offsets) - len(demand.arenas) :]
@@ -156,7 +178,7 @@ def _plan(demand: Demand, rows: list[PlanRow], problem: Problem, solution: Solut
 
 
 def _solve(problem: Problem, nodes: int) -> tuple[Sequence[int], int, Solution]:
-    """Find the offsets of buffers and their total size."""
+    """Return the offsets of buffers, the bytes up to the end of the highest one, and the whole solution."""
     solution = solve(problem, timeout=PATIENCE, node_limit=nodes)
     if solution.offsets is None or solution.peak is None:
         raise QnnError(Code.GRAPH_OPTIMIZATION_FAILED, "scratch", "the planner found no layout")

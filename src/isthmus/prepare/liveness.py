@@ -15,6 +15,16 @@ BEFORE = -1
 class Life:
     """The first and last step that use each block; -1 is the time before all steps, the number of steps the time after
     them.
+
+    Parameters
+    ----------
+    steps, storage
+        The steps in order, and the blocks of their tensors.
+    inputs, outputs
+        The tensors that exist before the first step, and those that must exist after the last.
+    repeats
+        The ranges of steps that are executed several times. What they share with other steps must not change between
+        two iterations, so it lives through all of them.
     """
 
     def __init__(
@@ -38,6 +48,7 @@ class Life:
             self._last_through(repeat, steps, storage)
 
     def _touch(self, block: Block, time: int) -> None:
+        """Extend the lifetime of a block to a time at which it is used."""
         first, last = self._spans.get(block, (time, time))
         self._spans[block] = min(first, time), max(last, time)
 

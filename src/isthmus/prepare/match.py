@@ -21,13 +21,13 @@ def static(tensor: Tensor | None) -> np.ndarray | None:
 
 
 def floats(tensor: Tensor | None) -> np.ndarray | None:
-    """Return the contents of a floating-point constant in double precision."""
+    """Return the contents of a floating-point constant in double precision; None if the tensor is not one."""
     data = static(tensor)
     return data.astype(np.float64) if data is not None and data.dtype.kind == "f" else None
 
 
 def number(tensor: Tensor | None) -> float | None:
-    """Return the real value of a float or fixed-point constant if all its elements are equal."""
+    """Return the real value of a float or fixed-point constant if all its elements are equal; otherwise None."""
     data = static(tensor)
     if tensor is None or data is None or data.size == 0:
         return None
@@ -41,8 +41,8 @@ def number(tensor: Tensor | None) -> float | None:
 
 def is_number(tensor: Tensor | None, value: float) -> bool:
     """Return whether all elements of a constant equal this number, to float precision."""
-    found = number(tensor)
-    return found is not None and math.isclose(found, value, rel_tol=1e-6)
+    own_value = number(tensor)
+    return own_value is not None and math.isclose(own_value, value, rel_tol=1e-6)
 
 
 def per_channel(tensor: Tensor | None, like: Tensor) -> np.ndarray | None:

@@ -20,6 +20,7 @@ from isthmus.prepare.storage import Block, Storage
 EFFORT = 6000
 """Partial orders to keep in total: the beam width times the number of steps."""
 MAX_BEAM = 64
+"""Partial orders to keep after each step at most."""
 WEIGHED = 120_000
 """Total number of candidate steps to evaluate."""
 MAX_STEPS = 8000
@@ -66,12 +67,14 @@ class Flow:
 
 def dependencies(steps: Sequence[Step], storage: Storage) -> list[set[int]]:
     """Return for each step the steps that write bytes it reads; a tensor may be written in parts."""
+    # For each block, the ranges of bytes that steps write, with the number of the step.
     writers: dict[Block, list[tuple[int, int, int]]] = {}
     for index, step in enumerate(steps):
         for tensor in step.outputs:
             block, low, high = storage.span(tensor)
             if low < high:
                 writers.setdefault(block, []).append((low, high, index))
+    # For a search by bisection: the starts of these ranges in order, and the highest end up to each of them.
     lows: dict[Block, list[int]] = {}
     highs: dict[Block, list[int]] = {}
     for block, written in writers.items():
@@ -101,11 +104,26 @@ def flow(
     alignment: int,
     planned: Callable[[Block], bool],
 ) -> Flow:
-    """Return the flow of a list of steps; `kept` tensors live to the end, `given` ones from the beginning."""
+    """Return the flow of a list of steps.
+
+    Parameters
+    ----------
+    steps, storage
+        The steps, and the blocks of their tensors.
+    work_bytes
+        A function that returns the bytes of work space of a step.
+    kept, given
+        The tensors that live to the end, and those that live from the beginning.
+    alignment
+        What all sizes are rounded up to.
+    planned
+        A function that returns whether a block is in scratch.
+    """
     numbers: dict[Block, int] = {}
     sizes: list[int] = []
 
     def number(tensor: Tensor) -> int:
+        """Return the number of a tensor's block, and give it one if it has none."""
         block = storage.block(tensor)
         if block not in numbers:
             numbers[block] = len(sizes)
@@ -134,7 +152,30 @@ def flow(
 
 
 class _State:
-    """A partial order."""
+    """A partial order: some steps, in the order in which they are executed.
+
+    Parameters
+    ----------
+    graph
+        The flow of all steps; no step is in the new partial order.
+
+    Attributes
+    ----------
+    waiting
+        For each step, how many of the steps that must come before it are missing.
+    left
+        For each block, how often it is still read or written; it is freed at 0.
+    born
+        For each block, 1 once it was written or if it lives from the beginning.
+    ready
+        The steps that may come next, the one that became ready first at the front.
+    path
+        The last step, with the path before it: (path, step); None if there are no steps.
+    live, peak
+        The live bytes after the last step, and the maximum so far.
+    done
+        The set of steps, as the bits of a number.
+    """
 
     __slots__ = ("born", "done", "left", "live", "path", "peak", "ready", "waiting")
 
@@ -157,9 +198,12 @@ class _State:
         self.done = 0
 
     def cost(self, graph: Flow, step: int) -> tuple[int, int]:
-        """Return the live bytes during a step and after it."""
+        """Return the live bytes during a step and after it.
+
+        A new block that may overwrite an operand of the same size, which is not needed any more, does not count.
+        """
         left, born, sizes = self.left, self.born, graph.sizes
-        new = largest = freed = over = 0
+        new = largest = freed = overwritten = 0
         for block in graph.writes[step]:
             if not born[block]:
                 new += sizes[block]
@@ -168,8 +212,8 @@ class _State:
             if left[block] == touches:
                 freed += sizes[block]
                 if sizes[block] == largest and born[block] and graph.in_place[step]:
-                    over = largest
-        return self.live + new + graph.work[step] - over, self.live + new - freed
+                    overwritten = largest
+        return self.live + new + graph.work[step] - overwritten, self.live + new - freed
 
     def advance(self, graph: Flow, step: int) -> None:
         """Record that a step has used its blocks."""
@@ -223,28 +267,32 @@ def _needed(graph: Flow) -> int:
     for step, work in enumerate(graph.work):
         reads = {b: graph.sizes[b] for b in graph.reads[step]}
         writes = {b: graph.sizes[b] for b in graph.writes[step] if b not in reads}
-        over = max(writes.values(), default=0) if graph.in_place[step] else 0
-        most = max(most, sum(reads.values()) + sum(writes.values()) - over + work)
+        overwriting = max(writes.values(), default=0) if graph.in_place[step] else 0
+        most = max(most, sum(reads.values()) + sum(writes.values()) - overwriting + work)
     return most
 
 
 def choose(graph: Flow) -> tuple[list[int], int]:
-    """Return an order of the steps, and the bytes by which its peak is below that of the given order."""
+    """Return an order of the steps, and the bytes by which its peak is below that of their present order."""
     count = len(graph.after)
-    given = list(range(count))
+    present_order = list(range(count))
     if count > MAX_STEPS:
-        return given, 0
-    before, needed = peak(graph, given), _needed(graph)
+        return present_order, 0
+    before, needed = peak(graph, present_order), _needed(graph)
     if count < 2 or before <= needed:
-        return given, 0
+        return present_order, 0
     start = _State(graph)
+    # No order is better than `needed`, so partial orders below it count as equal.
     start.peak = max(start.peak, needed)
     beam = [start]
     width = max(1, min(MAX_BEAM, EFFORT // count))
     budget = WEIGHED
     for remaining in range(count, 0, -1):
+        # The candidates that may be evaluated for this position.
         share = max(1, budget // remaining)
-        found: dict[int, tuple[tuple[int, int, int], _State, int]] = {}
+        # For each set of steps, the best partial order of them: its rank, and the order and step that it consists of.
+        # What follows depends only on the set, so all others can be dropped.
+        extended: dict[int, tuple[tuple[int, int, int], _State, int]] = {}
         for state in beam:
             if not share:
                 break
@@ -253,11 +301,11 @@ def choose(graph: Flow) -> tuple[list[int], int]:
             budget -= len(ready)
             for rank in _candidates(graph, state, ready):
                 done = state.done | 1 << rank[2]
-                if rank[0] < before and (done not in found or rank < found[done][0]):
-                    found[done] = (rank, state, rank[2])
-        if not found:
-            return given, 0
-        best = sorted(found.values(), key=lambda entry: entry[0])[:width]
+                if rank[0] < before and (done not in extended or rank < extended[done][0]):
+                    extended[done] = (rank, state, rank[2])
+        if not extended:
+            return present_order, 0
+        best = sorted(extended.values(), key=lambda entry: entry[0])[:width]
         beam = [state.take(graph, step) for _, state, step in best]
     order = beam[0].order()
     return order, before - peak(graph, order)

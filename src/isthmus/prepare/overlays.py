@@ -39,7 +39,7 @@ class OverlaySpan:
 
 @dataclass(frozen=True)
 class OverlayBlock:
-    """A block whose extent changes, as spans with their own lifetimes, and its offset in scratch."""
+    """A block whose extent changes, its offset in scratch, and its spans with their own lifetimes, the lowest first."""
 
     block: Block
     offset: int
@@ -47,25 +47,26 @@ class OverlayBlock:
 
 
 def layered(storage: Storage, life: Life, overlaid: Sequence[Overlaid], alignment: int) -> list[OverlayBlock]:
-    """Return the blocks whose extent changes, each at the lowest offset that those before it leave free."""
+    """Return the blocks whose extent changes, each placed above those before it that are in use at the same time."""
+    # A result that was written over an operand may itself be overwritten; these are all in one block.
     chains: dict[Block, list[Overlaid]] = {}
     for one in sorted(overlaid, key=lambda one: one.first):
         chains.setdefault(storage.block(one.source), []).append(one)
-    found: list[OverlayBlock] = []
+    placed: list[OverlayBlock] = []
     for block, chain in chains.items():
         layers = _layers(storage, life, block, chain, alignment)
         if len(layers) > 1:
-            found.append(OverlayBlock(block, _lowest(layers, found, alignment), tuple(layers)))
-    return found
+            placed.append(OverlayBlock(block, _lowest(layers, placed, alignment), tuple(layers)))
+    return placed
 
 
 def place_from_top(standing: Sequence[OverlayBlock], ceiling: int) -> list[list[OverlayBlock]]:
     """Return alternative offsets of overlay blocks below a ceiling: of those that grow downwards only, then of all.
 
     The memory that such a block leaves free, before it grows and afterwards, is then contiguous. Alternatives in which
-    blocks overlap are left out.
+    blocks overlap are left out, and so are the offsets that the blocks of `standing` have.
     """
-    found: list[list[OverlayBlock]] = []
+    alternatives: list[list[OverlayBlock]] = []
     for every in (False, True):
         placed: list[OverlayBlock] = []
         for one in standing:
@@ -75,9 +76,9 @@ def place_from_top(standing: Sequence[OverlayBlock], ceiling: int) -> list[list[
                 below = (o.offset + theirs.low - mine.high for o in others for mine, theirs in _together(one, o))
                 offset = min([ceiling - max(layer.high for layer in one.layers), *below])
             placed.append(OverlayBlock(one.block, offset, one.layers))
-        if placed not in (list(standing), *found) and not _meet(placed):
-            found.append(placed)
-    return found
+        if placed not in (list(standing), *alternatives) and not _meet(placed):
+            alternatives.append(placed)
+    return alternatives
 
 
 def _grows(layers: Sequence[OverlaySpan]) -> bool:
@@ -101,6 +102,8 @@ def _meet(placed: Sequence[OverlayBlock]) -> bool:
 
 
 def _layers(storage: Storage, life: Life, block: Block, chain: list[Overlaid], alignment: int) -> list[OverlaySpan]:
+    """Divide a block into spans whose bytes have the same users, from the results that overwrite each other in it."""
+    # The tensors of the block in order of time, with the first and last step of each.
     tensors = [chain[0].source, *(one.result for one in chain)]
     begins = [life.first(block), *(one.first for one in chain)]
     ends = [*(one.last for one in chain), life.last(block)]

@@ -13,16 +13,17 @@ from isthmus.prepare.storage import Block, Storage
 
 def own_blocks(steps: Sequence[Step], storage: Storage, life: Life, repeat: Repeat) -> list[Block]:
     """Return the blocks that every iteration writes before it reads them, and that no other step uses."""
-    found: dict[Block, bool] = {}
+    # For each block, whether its first use in an iteration is a write.
+    written_first: dict[Block, bool] = {}
     for step in steps[repeat.first : repeat.last + 1]:
         for operand in step.inputs:
             if operand is not None and not operand.is_static:
-                found.setdefault(storage.block(operand), False)
+                written_first.setdefault(storage.block(operand), False)
         for result in step.outputs:
-            found.setdefault(storage.block(result), True)
+            written_first.setdefault(storage.block(result), True)
     return [
         block
-        for block, written in found.items()
+        for block, written in written_first.items()
         if written and repeat.first <= life.first(block) and life.last(block) <= repeat.last
     ]
 
@@ -41,23 +42,24 @@ class _Access:
 def awaited(steps: Sequence[Step], repeat: Repeat, places: Mapping[Tensor, Place]) -> tuple[int, ...]:
     """Return for each step the last step that the previous iteration must have completed before it begins.
 
-    Iterations follow each other through the same steps. So only later steps matter: those that still read what this
+    Both are relative to the first repeated step. Iterations follow each other through the same steps. So only later steps matter: those that still read what this
     step is about to write, or write what it reads or writes.
     """
     by_pool: dict[int, list[_Access]] = {}
     for pool, access in _accesses(steps, repeat, places):
         by_pool.setdefault(pool, []).append(access)
-    found = list(range(repeat.last - repeat.first + 1))
+    last_awaited = list(range(repeat.last - repeat.first + 1))
     for accesses in by_pool.values():
         written = [one for one in accesses if one.writes]
         for one in accesses:
             for other in accesses if one.writes else written:
-                if other.step > found[one.step] and _meet(one, other, repeat):
-                    found[one.step] = other.step
-    return tuple(found)
+                if other.step > last_awaited[one.step] and _meet(one, other, repeat):
+                    last_awaited[one.step] = other.step
+    return tuple(last_awaited)
 
 
 def _accesses(steps: Sequence[Step], repeat: Repeat, places: Mapping[Tensor, Place]) -> Iterator[tuple[int, _Access]]:
+    """Yield the pool and the access of every operand of repeated steps, except in arenas, which each thread has."""
     for number, step in enumerate(steps[repeat.first : repeat.last + 1]):
         for operand, writes in (*((t, False) for t in step.inputs), *((t, True) for t in step.outputs)):
             if operand is None or operand.is_static:
@@ -69,6 +71,7 @@ def _accesses(steps: Sequence[Step], repeat: Repeat, places: Mapping[Tensor, Pla
 
 
 def _in_arena(place: Place, repeat: Repeat) -> bool:
+    """Return whether a tensor is in the arena of a thread."""
     if repeat.arena is None or place.pool != Pool.SCRATCH:
         return False
     offset, bytes_ = repeat.arena
@@ -76,7 +79,10 @@ def _in_arena(place: Place, repeat: Repeat) -> bool:
 
 
 def _meet(one: _Access, other: _Access, repeat: Repeat) -> bool:
-    """Return whether two accesses of iterations that run at the same time touch the same bytes."""
+    """Return whether two accesses of iterations that run at the same time touch the same bytes.
+
+    `one` belongs to the later iteration; as many iterations as there are threads run at the same time.
+    """
     for apart in range(1, min(repeat.threads, repeat.times)):
         # The distance between the two changes by the same amount in every iteration.
         mine, theirs = (one.low + apart * one.stride, one.high + apart * one.stride), (other.low, other.high)

@@ -57,6 +57,12 @@ class Arrangement:
 
     Parameters
     ----------
+    work, steps, storage
+        The rewritten graph, its steps in order, and the blocks.
+    state_offsets, state_bytes
+        The offset of each state in state memory, and the size of that memory.
+    order_saved
+        The bytes that the order saves.
     overlaid
         Results that are written over operands.
     alike
@@ -84,6 +90,8 @@ class Planner:
     ----------
     graph
         A finalized graph; it is not changed.
+    options
+        The backend's options.
     engine
         The engine that will execute the schedule.
 
@@ -109,6 +117,7 @@ class Planner:
         self.graph, self.options, self.engine = graph, options, engine
         # Every arrangement asks about the same steps, and steps do not change after rewriting.
         self._work_bytes = cache(engine.work_bytes)
+        # The order of each kind for a rewritten graph; None if there is none.
         self._orders: dict[tuple[Work, str], _Order | None] = {}
 
     def schedule(self) -> Schedule:
@@ -131,22 +140,28 @@ class Planner:
         return work
 
     def arrange(self, work: Work, kind: str = SEARCHED) -> Arrangement | None:
-        """Arrange the steps in one kind of order, with new storage; return None if there is no such order."""
+        """Arrange the steps in one kind of order, with new storage; return None if there is no such order.
+
+        The kinds are those of `tiling.orders`.
+        """
         storage, state_offsets, state_bytes = self._bind(work)
         steps = share(work, work.ordered(), storage)
         if (work, kind) not in self._orders:
             self._orders[work, kind] = self._order(work, steps, storage, kind)
-        found = self._orders[work, kind]
-        if found is None:
+        order_and_savings = self._orders[work, kind]
+        if order_and_savings is None:
             return None
-        chosen, saved = found
-        steps = settle(work, [steps[i] for i in chosen], storage, state_offsets)
+        numbers, saved = order_and_savings
+        steps = settle(work, [steps[i] for i in numbers], storage, state_offsets)
         return Arrangement(work, steps, storage, state_offsets, state_bytes, saved)
 
     def place(
         self, arrangement: Arrangement, repeats: Sequence[Repeat] = (), regions: Sequence[Region] = ()
     ) -> Schedule:
-        """Write results over operands where possible, and place every block of an arrangement."""
+        """Write results over operands where possible, and place every block of an arrangement.
+
+        `repeats` are its steps that are executed several times; `regions` describe its fused regions in the plan.
+        """
         work, storage = arrangement.work, arrangement.storage
         life = arrangement.life(repeats)
         if self.options.reuse_memory:
@@ -183,7 +198,10 @@ class Planner:
         return self._work_bytes(step, self.engine.threads)
 
     def _bind(self, work: Work) -> tuple[Storage, dict[Tensor, int], int]:
-        """Bind inputs, outputs and states to their pools."""
+        """Bind inputs, outputs and states to their pools.
+
+        Return the storage, the offset of each state in state memory, and the size of that memory.
+        """
         storage = Storage()
         for index, tensor in enumerate((*work.inputs, *work.outputs)):
             storage.bind(tensor, Pool.IO + index)
@@ -229,7 +247,7 @@ class Planner:
             for others in place_from_top(overlays, alive):
                 if layout.plan.bytes > alive:
                     other = lay_out(demand, self.engine.alignment, self.options.plan_nodes, others)
-                    layout = min(layout, other, key=lambda found: found.plan.bytes)
+                    layout = min(layout, other, key=lambda one: one.plan.bytes)
         return layout
 
     def _demand(self, arrangement: Arrangement, life: Life, repeats: Sequence[Repeat]) -> Demand:
@@ -238,10 +256,12 @@ class Planner:
         spaces, arenas = list(map(self.work_bytes, steps)), []
         for repeat in _shared(repeats):
             numbers = range(repeat.first, repeat.last + 1)
+            # In such a repeat, each step runs on one thread.
             spaces[repeat.first : repeat.last + 1] = (self.engine.work_bytes(steps[i], 1) for i in numbers)
             own = [block for block in own_blocks(steps, storage, life, repeat) if self.is_planned(block)]
             arenas.append(thread_arenas(repeat, own, life, spaces, self.engine.alignment, self.options.plan_nodes))
         results = [storage.block(step.outputs[0]) for step in steps] if arrangement.alike else []
+        # For each pair of steps, the blocks of their results, and the steps themselves for their work spaces.
         alike = [
             [pair for one, other in group for pair in ((results[one], results[other]), (one, other))]
             for group in arrangement.alike
@@ -302,8 +322,8 @@ def _pipelined(
     steps: Sequence[Step], repeats: Sequence[Repeat], layout: Layout, places: Mapping[Tensor, Place]
 ) -> tuple[Repeat, ...]:
     """Set the arenas of shared repeats, and for each step what the previous iteration must have completed."""
-    found = {repeat.first: repeat for repeat in repeats}
+    by_first_step = {repeat.first: repeat for repeat in repeats}
     for repeat, arena in zip(_shared(repeats), layout.arenas, strict=True):
         placed = replace(repeat, arena=arena)
-        found[repeat.first] = replace(placed, awaited=awaited(steps, placed, places))
-    return tuple(found.values())
+        by_first_step[repeat.first] = replace(placed, awaited=awaited(steps, placed, places))
+    return tuple(by_first_step.values())

@@ -19,7 +19,7 @@ def rewrite(work: Work, rules: Rules) -> None:
     """Apply rules everywhere. Each rule must simplify the graph, or this does not terminate."""
     queue = deque(step for step in work.ordered() if step.op in rules)
     waiting = set(queue)
-    work.take_touched()
+    work.take_touched()  # forget the steps that earlier passes have touched
     while queue:
         step = queue.popleft()
         waiting.discard(step)

@@ -11,7 +11,7 @@ from isthmus.graph import Tensor
 
 
 class Pool(IntEnum):
-    """A memory pool."""
+    """A memory pool; NONE stands for an absent operand."""
 
     NONE = 0
     CONSTANT = 1
@@ -54,8 +54,10 @@ class Step:
 
     Parameters
     ----------
-    op
-        QNN's operation name.
+    op, name
+        QNN's operation name, and the name of the node that it comes from.
+    inputs, outputs, params
+        The tensors that it reads (None for an absent one) and writes, and QNN's parameters of the operation by name.
     clamp
         A fused activation: the result is limited to this range of real values.
     part
@@ -107,7 +109,10 @@ class Repeat:
 
 @dataclass(frozen=True)
 class StepRows:
-    """The rows of one step's result that one tile computes, and the rows of its operands that they need."""
+    """The rows of one step's result that one tile computes, and the rows `source` of its operands that they need.
+
+    Both are half-open ranges; `step` is an index into `Region.steps`.
+    """
 
     step: int
     rows: tuple[int, int]
@@ -237,10 +242,16 @@ class Schedule:
 
     Parameters
     ----------
+    name
+        The name of the graph.
+    steps, inputs, outputs, states
+        The steps, and the graph's tensors that outlive them.
     places
         The location of every tensor that is not a constant.
     work
         For each step, the offset of its work space in scratch.
+    scratch_bytes, state_bytes
+        The sizes of scratch and of state memory.
     io_offsets
         The offset in scratch of each input, then of each output, if the plan includes them; else empty.
     state_offsets
@@ -271,5 +282,5 @@ class Schedule:
 
     @property
     def cursor_pool(self) -> int:
-        """The first pool number that is not in use."""
+        """The first pool number that no tensor uses; programs of repeated steps number their cursors from there on."""
         return Pool.IO + len(self.inputs) + len(self.outputs)

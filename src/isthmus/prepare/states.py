@@ -16,10 +16,12 @@ from isthmus.prepare.work import Work
 
 
 def settle(work: Work, steps: list[Step], storage: Storage, offsets: Mapping[Tensor, int]) -> list[Step]:
-    """Place every new value, and add the copies that this needs.
+    """Return the steps with the copies that new state values need; the other values are moved to state memory.
 
     Parameters
     ----------
+    work, storage
+        The graph, whose `updates` map each state to its new value, and the blocks of its tensors.
     steps
         The steps in their final order.
     offsets
@@ -40,17 +42,19 @@ def settle(work: Work, steps: list[Step], storage: Storage, offsets: Mapping[Ten
             storage.bind(inside, Pool.STATE, offsets[state])
             ready = max(touched.last_read(storage.block(state)), touched.last_write(storage, value))
             copies.append((ready + 1, Step("Reshape", inside.name, [value], [inside])))
+    # Insert the last copies first, so that the other positions stay valid.
     for position, copy in sorted(copies, key=lambda entry: entry[0], reverse=True):
         steps.insert(position, copy)
     return steps
 
 
 def _is_itself(storage: Storage, state: Tensor, value: Tensor) -> bool:
+    """Return whether the new value of a state is the same bytes as the old one, so that nothing is to be done."""
     return not value.is_static and storage.span(state) == storage.span(value)
 
 
 class _Touches:
-    """The steps that read and write each block."""
+    """The numbers of the steps that read and write each block."""
 
     def __init__(self, steps: Iterable[Step], storage: Storage) -> None:
         self._reads: dict[Block, list[int]] = {}
@@ -63,12 +67,15 @@ class _Touches:
                 self._writes.setdefault(storage.block(tensor), []).append(index)
 
     def last_read(self, block: Block) -> int:
+        """Return the last step that reads a block; -1 if none does."""
         return max(self._reads.get(block, ()), default=-1)
 
     def first_write(self, block: Block) -> int | None:
+        """Return the first step that writes a block; None if none does."""
         return min(self._writes.get(block, ()), default=None)
 
     def last_write(self, storage: Storage, value: Tensor) -> int:
+        """Return the last step that writes the block of a value; -1 if none does, as for a constant."""
         return -1 if value.is_static else max(self._writes.get(storage.block(value), ()), default=-1)
 
 

@@ -19,7 +19,19 @@ from isthmus.prepare.work import Work
 class Block:
     """A range of bytes ``[low, high)`` that holds tensors, in its own coordinates.
 
-    `pool` is the pool to which the block is bound, at offset `base`; None for a block in scratch.
+    Coordinate 0 is where its first tensor starts; joined tensors may start below it.
+
+    Parameters
+    ----------
+    tensor
+        The first tensor.
+    pool, base
+        The pool to which the block is bound, and the offset of coordinate 0 in it; the pool is None for scratch.
+
+    Attributes
+    ----------
+    members
+        The coordinate of each tensor's first byte.
     """
 
     __slots__ = ("base", "high", "low", "members", "pool")
@@ -48,10 +60,10 @@ class Storage:
 
     def block(self, tensor: Tensor) -> Block:
         """Return the block of a tensor; create one if it has none."""
-        found = self._blocks.get(tensor)
-        if found is None:
-            found = self._blocks[tensor] = Block(tensor)
-        return found
+        block = self._blocks.get(tensor)
+        if block is None:
+            block = self._blocks[tensor] = Block(tensor)
+        return block
 
     def span(self, tensor: Tensor) -> tuple[Block, int, int]:
         """Return the block of a tensor, and the range of bytes that the tensor occupies in it."""
@@ -69,7 +81,10 @@ class Storage:
         return block.pool is None and (low, high) == (block.low, block.high)
 
     def join(self, host: Tensor, guest: Tensor, delta: int = 0) -> bool:
-        """Place `guest` `delta` bytes after the start of `host`, if their blocks can be merged."""
+        """Place `guest` `delta` bytes after the start of `host`; return whether their blocks can be merged for that.
+
+        Two blocks in pools cannot be merged, and one in a pool cannot grow.
+        """
         a, b = self.block(host), self.block(guest)
         shift = a.members[host] + delta - b.members[guest]
         if a is b:
@@ -80,6 +95,7 @@ class Storage:
             a, b, shift = b, a, -shift
         if a.pool is not None and (b.low + shift < a.low or b.high + shift > a.high):
             return False
+        # Block b is merged into block a; move the smaller one.
         if a.pool is None and len(a.members) < len(b.members):
             a, b, shift = b, a, -shift
         for tensor, low in b.members.items():
@@ -90,7 +106,10 @@ class Storage:
 
 
 def share(work: Work, steps: Iterable[Step], storage: Storage) -> list[Step]:
-    """Share memory between operands and results of steps that only rename bytes, and drop these steps."""
+    """Share memory between operands and results of steps that only rename bytes; return the steps without these.
+
+    Each rule returns the steps that are still needed: the step itself, copies of some parts, or none.
+    """
     kept: list[Step] = []
     for step in steps:
         rule = _RULES.get(step.op)
@@ -121,6 +140,7 @@ def same_encoding(a: Tensor, b: Tensor) -> bool:
 
 
 def _share_reshape(work: Work, step: Step, storage: Storage) -> list[Step]:
+    """Share memory across a reshape, unless the result has another encoding."""
     source, result = step.inputs[0], step.outputs[0]
     assert source is not None
     if source.is_static or not same_encoding(source, result) or not storage.join(source, result):
@@ -142,6 +162,7 @@ def _share_cast(work: Work, step: Step, storage: Storage) -> list[Step]:
 
 
 def _share_slice(work: Work, step: Step, storage: Storage) -> list[Step]:
+    """Share memory between a contiguous slice and its operand."""
     source, result = step.inputs[0], step.outputs[0]
     assert source is not None
     offset = slice_offset(source, np.asarray(step.params["ranges"]))
@@ -151,7 +172,11 @@ def _share_slice(work: Work, step: Step, storage: Storage) -> list[Step]:
 
 
 def slice_offset(source: Tensor, ranges: np.ndarray) -> int | None:
-    """Return the byte offset of a slice, if its elements are contiguous."""
+    """Return the byte offset of a slice if its elements are contiguous; otherwise None.
+
+    `ranges` has a row (begin, end, stride) for each axis. From the innermost axis outwards, the slice may take whole
+    axes, then a part of one axis, then only single indices.
+    """
     offset, whole, stride_bytes = 0, True, source.itemsize
     for (begin, end, stride), size in zip(ranges[::-1].tolist(), source.dims[::-1], strict=True):
         count = max(0, -((begin - end) // stride))
@@ -164,14 +189,17 @@ def slice_offset(source: Tensor, ranges: np.ndarray) -> int | None:
 
 
 def _outermost(tensor: Tensor, axis: int) -> bool:
+    """Return whether all axes before this one have size 1, so that parts along it are contiguous."""
     return math.prod(tensor.dims[:axis]) == 1
 
 
 def _view(work: Work, name: str, like: Tensor) -> Tensor:
+    """Return a new tensor, such as another one, that names a part of a larger tensor's bytes."""
     return work.alike(name, like)
 
 
 def _share_split(work: Work, step: Step, storage: Storage) -> list[Step]:
+    """Share memory between the parts of a split and its operand; copy the parts that must be elsewhere."""
     source = step.inputs[0]
     assert source is not None
     if source.is_static or not _outermost(source, step.params["axis"]):
@@ -207,6 +235,7 @@ def _share_concat(work: Work, step: Step, storage: Storage) -> list[Step]:
 
 
 def _movable(storage: Storage, part: Tensor, result: Tensor) -> bool:
+    """Return whether an operand of a Concat can be computed inside the result: it has a block of scratch of its own."""
     return not part.is_static and storage.fills_block(part) and storage.block(part) is not storage.block(result)
 
 

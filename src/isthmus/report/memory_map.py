@@ -20,7 +20,9 @@ MAX_STEP_COLUMNS = 6
 FULL, SPARSE = 0.34, 0.12
 """Covered fractions of a cell from which it shows a block, and from which it shows a dot."""
 _GUTTER = 10
+"""The columns of the labels on the left."""
 _TICKS_APART = 6
+"""The minimum number of columns between two ticks of the axis."""
 
 _Choice = TypeVar("_Choice")
 
@@ -48,7 +50,7 @@ _ASCII = _Marks("^", "_", ".", "v", "|", "-", "+", "+", "~", "=", "x")
 
 @dataclass(frozen=True)
 class _Block:
-    """A block of scratch in the picture."""
+    """A block of scratch in the picture: its row of the plan, and its letter and colour."""
 
     row: PlanRow
     letter: str
@@ -57,7 +59,17 @@ class _Block:
 
 @dataclass(frozen=True)
 class _Scale:
-    """The mapping of steps to columns and of bytes to lines."""
+    """The mapping of steps to columns and of bytes to lines.
+
+    Parameters
+    ----------
+    begin, steps
+        The first step, negative if a block is alive before step 0, and the number of steps.
+    columns, lines
+        The size of the map in characters.
+    bytes
+        The bytes from the bottom to the top.
+    """
 
     begin: int
     steps: int
@@ -135,7 +147,10 @@ def size(count: int) -> str:
 
 
 def _blocks(rows: Sequence[PlanRow]) -> list[_Block]:
-    """Assign letters and colours to blocks: capitals by size, others distinct from neighbours in time."""
+    """Assign letters and colours to blocks: capitals to the largest, to others what no neighbour in time has.
+
+    Blocks of zero bytes are left out.
+    """
     rows = [row for row in rows if row.bytes]
     by_size = sorted(range(len(rows)), key=lambda i: (-rows[i].bytes, rows[i].first, rows[i].offset))
     capitals = dict(zip(by_size, ascii_uppercase, strict=False))
@@ -159,6 +174,7 @@ def _unused(choices: Sequence[_Choice], start: int, used: set[_Choice]) -> _Choi
 
 
 def _scale(plan: Plan, room: int, lines: int) -> _Scale:
+    """Choose the scale of a map of at most `room` columns: if possible, all steps have equally many columns."""
     begin = min(0, *(row.first for row in plan.rows))
     steps = max(len(plan.steps), *(row.last + 1 for row in plan.rows)) - begin
     columns = steps * min(MAX_STEP_COLUMNS, room // steps) if steps <= room else room
@@ -192,7 +208,7 @@ def _cells(blocks: Sequence[_Block], scale: _Scale, lines: int) -> list[list[_Bl
 
 
 def _overlaps(low: float, high: float, unit: float, count: int) -> Iterator[tuple[int, float]]:
-    """Yield the cells of a given width that a range touches, each with the fraction that is covered."""
+    """Yield the numbers of the cells, each `unit` wide, that a range touches, with the fraction that is covered."""
     for cell in range(int(low / unit), min(math.ceil(high / unit - 1e-9), count)):
         covered = (min(high, (cell + 1) * unit) - max(low, cell * unit)) / unit
         if covered > 1e-9:
@@ -200,6 +216,8 @@ def _overlaps(low: float, high: float, unit: float, count: int) -> Iterator[tupl
 
 
 def _in_letters(blocks: Sequence[_Block], scale: _Scale, marks: _Marks) -> list[str]:
+    """Draw the lines of the map with the letters of the blocks."""
+
     def text(cell: _Block | str | None) -> str:
         return cell.letter if isinstance(cell, _Block) else " " if cell is None else marks.dot
 
@@ -225,7 +243,7 @@ def _in_color(blocks: Sequence[_Block], scale: _Scale, marks: _Marks) -> list[st
 
 
 def _cell(above: _Block | str | None, below: _Block | str | None, letter: str, marks: _Marks) -> tuple[str, str]:
-    """Return the style and the character of one position on the screen."""
+    """Return the style (parameters of a terminal's colour sequence) and the character of one position on the screen."""
     if isinstance(above, _Block) and isinstance(below, _Block):
         if above is below:
             return f";30;48;5;{above.color}", letter
@@ -238,7 +256,10 @@ def _cell(above: _Block | str | None, below: _Block | str | None, letter: str, m
 
 
 def _letter_spots(pairs: Sequence[tuple[list[_Block | str | None], list[_Block | str | None]]]) -> dict[tuple, str]:
-    """Return for each block the position nearest to its middle that it fills alone, with its letter."""
+    """Return where to write the letter of each block: at the position nearest to its middle that it fills alone.
+
+    The result maps (line, column) to the letter.
+    """
     own: dict[_Block, list[tuple[int, int]]] = {}
     for line, (upper, lower) in enumerate(pairs):
         for column, (above, below) in enumerate(zip(upper, lower, strict=True)):
@@ -263,6 +284,7 @@ def _labels(total: int, lines: int) -> list[str]:
 
 
 def _peak_line(peak: int, scale: _Scale, marks: _Marks) -> str:
+    """Return the line above the map that points to the peak, with its text on the side where it fits."""
     column = scale.column(peak)
     text = f"peak: step {peak}"
     if column + len(text) + 2 <= scale.columns or column < len(text) + 1:
@@ -297,6 +319,7 @@ def _tiles(plan: Plan, scale: _Scale, marks: _Marks) -> list[str]:
 
 
 def _round_numbers() -> Iterator[int]:
+    """Yield 1, 2, 5, 10, 20, 50 and so on."""
     for power in itertools.count():
         yield from (10**power, 2 * 10**power, 5 * 10**power)
 
@@ -311,10 +334,12 @@ def _span(row: PlanRow, steps: int) -> str:
 def _legend(
     plan: Plan, blocks: Sequence[_Block], columns: int, count: int, color: bool, marks: _Marks
 ) -> Iterator[str]:
+    """Yield the lines of the legend: the `count` largest blocks and those at the peak, then the sum of all others."""
     at_peak = {block for block in blocks if block.row.first <= plan.peak_step <= block.row.last}
     by_size = sorted(blocks, key=lambda b: (-b.row.bytes, b.row.first, b.row.offset))
     shown = [block for place, block in enumerate(by_size) if place < count or block in at_peak][: 2 * count]
     spans = [_span(block.row, len(plan.steps)) for block in shown]
+    # The widths of the columns "steps" and "bytes".
     steps = max(5, *map(len, spans))
     amounts = max(13, 2 + len(f"{sum(block.row.bytes for block in blocks):,}"))
     names = shorten([b.row.name for b in shown], max(columns - 11 - amounts - steps, 1), marks.ellipsis)

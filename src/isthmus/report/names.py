@@ -46,10 +46,10 @@ def _end(name: str, width: int, ellipsis: str) -> str:
 
 def _split(name: str) -> tuple[list[str], str]:
     """Split a name into the parts of its first path and the tail that distinguishes copies."""
-    found = _TAIL.search(name)
-    tail = found.group() if found else ""
-    whole = name[: len(name) - len(tail)]
-    first = whole.partition(";")[0].strip("/") or whole
+    match = _TAIL.search(name)
+    tail = match.group() if match else ""
+    joined_paths = name[: len(name) - len(tail)]
+    first = joined_paths.partition(";")[0].strip("/") or joined_paths
     return [part for part in first.split("/") if part] or [first], tail
 
 

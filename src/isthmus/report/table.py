@@ -8,6 +8,7 @@ from isthmus.prepare.schedule import PlanRow
 from isthmus.report.names import shorten
 
 _FIXED = 4 * 12 + 2
+"""The width of the columns before the name."""
 
 
 def tabulate(rows: Sequence[PlanRow], columns: int = 80) -> str:

@@ -32,7 +32,9 @@ class Point:
 
 
 def choose(points: Sequence[Point], slower: float, room: int | None) -> Point | None:
-    """Choose a point: the mildest limit that fits the room, or the least scratch within `slower`.
+    """Choose a point: the one with the most scratch that fits into `room` bytes, since it is the fastest.
+
+    Without `room`, it is the least scratch whose time is at most `slower` (0.05 for 5 %) above that without a limit.
 
     Examples
     --------
@@ -63,10 +65,10 @@ def draw_tradeoff(points: Sequence[Point], chosen: Point | None, columns: int = 
     bar = "█" if unicode else "#"
     lines = [f"{'limit':>9}{'scratch':>13}{'left':>7}{'times':>8}"]
     for point in points:
-        left = point.scratch_bytes / most if most else 1.0
+        share = point.scratch_bytes / most if most else 1.0
         mark = ">" if point is chosen else " "
-        filled = bar * max(1, round(left * width))
+        filled = bar * max(1, round(share * width))
         lines.append(
-            f"{mark}{point.limit or 'none':>8}{point.scratch_bytes:>13,}{left:>7.0%}{point.times:>8.3f}  {filled}"
+            f"{mark}{point.limit or 'none':>8}{point.scratch_bytes:>13,}{share:>7.0%}{point.times:>8.3f}  {filled}"
         )
     return "\n".join(lines)

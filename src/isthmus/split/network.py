@@ -25,6 +25,8 @@ class SplitValue:
 
     Parameters
     ----------
+    name, bytes
+        The name for messages, and the size of the whole tensor.
     rows
         The number of its rows; 0 if it has none.
     is_counted
@@ -50,11 +52,12 @@ class TileRule:
     sliced
         The operands that are read by rows; the others are read whole.
     rows
-        The rule for the rows of those operands that are needed.
+        Which rows of those operands are needed for given rows of the result.
     fewest
         The minimum number of rows at a time; with fewer, a runtime may add in a different order.
     prepared
-        The bytes of a copy of the operand that must be made first for some rows (explicit padding); 0 for none.
+        A function of rows of the result and the rows of the operand that they need: the bytes of a padded copy of the
+        operand that must be made first; 0 if none is needed.
     recomputed
         Whether the step is so cheap that rows which several tiles read are recomputed for each of them.
     """
@@ -72,6 +75,12 @@ class SplitStep:
 
     Parameters
     ----------
+    name
+        The name for messages.
+    inputs, outputs
+        The values that it reads and writes.
+    rule
+        How it is computed by rows.
     unit
         A number shared by consecutive steps that runtimes fuse into one. A fused region contains all of them or none,
         and no order puts other steps between them.
@@ -93,6 +102,8 @@ class Network:
 
     Parameters
     ----------
+    steps, values
+        The steps, and all tensors that they read or write and that are not constants.
     initial, final
         The values that exist before the first step, and those that must exist after the last.
     fixed
@@ -107,7 +118,7 @@ class Network:
 
     @cached_property
     def begin(self) -> dict[Key, int]:
-        """The step that computes each value; -1 for given values."""
+        """The step that computes each value; -1 for values that exist before the first step."""
         begin: dict[Key, int] = dict.fromkeys(self.initial, -1)
         for index, step in enumerate(self.steps):
             begin.update(dict.fromkeys(step.outputs, index))
@@ -115,7 +126,7 @@ class Network:
 
     @cached_property
     def end(self) -> dict[Key, int]:
-        """The last step that needs each value; the number of steps for kept values."""
+        """The last step that needs each value; the number of steps for values that must exist after the last."""
         end = dict(self.begin)
         for index, step in enumerate(self.steps):
             end.update(dict.fromkeys(step.inputs, index))
@@ -129,7 +140,7 @@ class Network:
 
     @cached_property
     def live(self) -> list[int]:
-        """The live bytes at each step."""
+        """The live bytes at each step: the sum of the changes at this and all earlier steps."""
         change = [0] * (len(self.steps) + 2)
         for key, first in self.begin.items():
             change[max(first, 0)] += self.size(key)
@@ -146,7 +157,7 @@ class Network:
         return max(self.live, default=0)
 
     def is_divided(self, index: int) -> bool:
-        """Return whether this step belongs to the same unit as the one before it."""
+        """Return whether the border before a step divides a unit: the step and the one before it belong to it."""
         if not 0 < index < len(self.steps):
             return False
         before, after = self.steps[index - 1].unit, self.steps[index].unit
@@ -161,7 +172,7 @@ def depth_first(network: Network, late: bool) -> list[int]:
     """Return an order, as step numbers, in which operands are computed as late as possible.
 
     Among several operands, the one that the file computes last is computed first if `late`; otherwise the one that it
-    computes first.
+    computes first. Steps of one unit stay together.
     """
     groups: list[list[int]] = []
     for index in range(len(network.steps)):
@@ -170,13 +181,15 @@ def depth_first(network: Network, late: bool) -> list[int]:
         else:
             groups.append([index])
     group_of = {index: number for number, group in enumerate(groups) for index in group}
-    after: list[set[int]] = []
+    # For each group, the groups whose results it reads.
+    needed: list[set[int]] = []
     for number, group in enumerate(groups):
         writers = {network.begin[key] for index in group for key in network.steps[index].inputs}
-        after.append({group_of[index] for index in writers if index >= 0} - {number})
-    kept = [group_of[network.begin[key]] for key in network.final if network.begin[key] >= 0]
-    roots = [*sorted(kept), *range(len(groups))]
-    order = post_order(roots, after, lambda _, other: -other if late else other)
+        needed.append({group_of[index] for index in writers if index >= 0} - {number})
+    # Start from the groups that compute final values; groups that contribute to none come last.
+    final = [group_of[network.begin[key]] for key in network.final if network.begin[key] >= 0]
+    roots = [*sorted(final), *range(len(groups))]
+    order = post_order(roots, needed, lambda _, other: -other if late else other)
     return [index for number in order for index in groups[number]]
 
 
@@ -187,10 +200,12 @@ def constant_nodes(
 
     Parameters
     ----------
+    keys
+        The values that are needed; those that are not constants are ignored.
     makers, reads
         The node that computes each constant, and a function that returns the names or numbers that a node reads.
     written
-        The ids of the nodes yielded so far.
+        The ids (of Python's ``id``) of the nodes yielded so far, also by earlier calls; new ones are added.
     """
     stack = [makers[key] for key in reversed([*keys]) if key in makers]
     while stack:

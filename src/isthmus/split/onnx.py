@@ -32,12 +32,15 @@ from isthmus.split.onnx_rules import ROW_AXIS, NodeFacts, NodeRule, node_rule
 from isthmus.split.regions import Compute, CopyRows, Piece, StepInstruction, TileInstruction
 
 _INT, _INTS, _INT64, _EXTERNAL = 2, 7, 7, 1
+"""Numbers of ONNX: the attribute types INT and INTS, the element type INT64, the data location EXTERNAL."""
 _SLICE_OPERANDS = 10
 """From this opset version on, Slice has operands instead of attributes."""
 _CONSTANT_BESIDES_INPUTS = 4
 """From this IR version on, a constant need not also be an input."""
 _ONE_BYTE = ("QuantizeLinear", "QLinear", "DynamicQuantizeLinear", "Equal", "Greater", "Less", "And", "Or", "Not")
+"""Nodes with elements of one byte in the result; the names may continue, such as QLinearConv."""
 _FOUR_BYTES = ("DequantizeLinear", "ConvInteger", "MatMulInteger")
+"""Nodes with elements of four bytes in the result."""
 _OF_SHAPES = ("Shape", "Size")
 """Nodes whose results are always constants, since all dimensions are fixed in the split file."""
 
@@ -51,6 +54,11 @@ class OnnxFile:
         The bytes of the file, its name for messages, and the folder of its external data.
     shapes
         Dimensions of inputs that the file leaves open; they are fixed in the split file.
+
+    Attributes
+    ----------
+    network
+        The steps of the file that do not compute constants.
     """
 
     def __init__(
@@ -59,10 +67,12 @@ class OnnxFile:
         importer = Importer(parse_model(data, name), name, folder)
         graph = importer.convert(shapes or {}, {})
         self._values: dict[str, Imported | None] = dict(importer.values)
+        """What the frontend knows about each name: shape, type, and whether it is a constant."""
         self._model = importer.model
         self._inputs = {tensor.name: tensor.dims for tensor in graph.inputs}
         self._opset = importer.opsets.get("", importer.opsets.get("ai.onnx", 1))
         self._names = set(all_names(self._model.graph))
+        """All names in use, so that new ones can differ from them."""
         self._constants: dict[str, Any] = {}
         """The nodes whose results are constants, by the name of the result."""
         self._static = self._static_names()
@@ -74,6 +84,7 @@ class OnnxFile:
             self._nodes += unit
             self._units += [number] * len(unit)
         self._sizes: dict[str, int] = {}
+        """The bytes of one element of each value."""
         self.network = self._network()
 
     @property
@@ -99,13 +110,14 @@ class OnnxFile:
         graph = self._model.graph
         outputs = {output.name for output in graph.output}
         folded = {name for name, value in self._values.items() if value is not None and value.is_static}
+        # Begin with the constants that no node computes.
         static = folded.difference(name for proto in graph.node for name in proto.output)
         for proto in graph.node:
-            made = {name for name in proto.output if name}
-            known = made <= folded or is_standard(proto, "DequantizeLinear")
+            results = {name for name in proto.output if name}
+            known = results <= folded or is_standard(proto, "DequantizeLinear")
             constant = is_standard(proto, *_OF_SHAPES) or static.issuperset(self._read_by(proto))
-            if known and constant and not made & outputs:
-                static |= made
+            if known and constant and not results & outputs:
+                static |= results
         return static
 
     def _read_by(self, proto: Any) -> set[str]:
@@ -119,18 +131,20 @@ class OnnxFile:
         """
         outputs = {output.name for output in self._model.graph.output}
         nodes: list[Any] = []
+        # The DequantizeLinear nodes so far, by the name of their result; they are listed only with their readers.
         floats: dict[str, Any] = {}
         for proto in self._model.graph.node:
-            made = [name for name in proto.output if name]
+            results = [name for name in proto.output if name]
             if is_standard(proto, *_OF_SHAPES) and not self._static.issuperset(self._read_by(proto)):
                 proto = self._known(proto)
-            if made and self._static.issuperset(made):
-                self._constants.update(dict.fromkeys(made, proto))
+            if results and self._static.issuperset(results):
+                self._constants.update(dict.fromkeys(results, proto))
                 continue
-            if made and proto.op_type == "DequantizeLinear" and not proto.domain and made[0] not in outputs:
-                floats[made[0]] = proto
+            if results and proto.op_type == "DequantizeLinear" and not proto.domain and results[0] not in outputs:
+                floats[results[0]] = proto
                 continue
             copy = copied(proto)
+            # Names inside subgraphs are not changed, so a node that they read is listed with its own name.
             inner = set(inner_names(copy))
             for name in (name for name in inner if name in floats):
                 nodes.append(floats.pop(name))
@@ -156,6 +170,7 @@ class OnnxFile:
         )
 
     def _network(self) -> Network:
+        """Describe the nodes of `_nodes` as steps, with the sizes of all that they read and write."""
         graph = self._model.graph
         outputs = frozenset(output.name for output in graph.output)
         values: dict[Key, SplitValue] = {}
@@ -165,27 +180,32 @@ class OnnxFile:
         steps = []
         for index, proto in enumerate(self._nodes):
             reads = [n for n in dict.fromkeys(_reads(proto)) if n in values]
-            made = [n for n in proto.output if n]
-            for name in made:
+            results = [n for n in proto.output if n]
+            for name in results:
                 self._sizes[name] = self._itemsize(name, proto)
                 values[name] = self._value(name, name not in outputs)
-            rule = self._rule(proto) if len(made) == 1 and proto.output[0] else None
+            rule = self._rule(proto) if len(results) == 1 and proto.output[0] else None
             title = proto.name or f"{proto.op_type}_{index}"
-            steps.append(SplitStep(title, tuple(reads), tuple(made), rule, self._units[index], proto))
-        kept = frozenset(name for name in outputs if name in values)
-        return Network(tuple(steps), values, tuple(self._inputs), kept)
+            steps.append(SplitStep(title, tuple(reads), tuple(results), rule, self._units[index], proto))
+        final = frozenset(name for name in outputs if name in values)
+        return Network(tuple(steps), values, tuple(self._inputs), final)
 
     def _dims(self, name: str) -> tuple[int, ...]:
+        """Return the dimensions of a value; () if the frontend does not know it."""
         value = self._values.get(name)
         return () if value is None else value.dims
 
     def _value(self, name: str, counted: bool) -> SplitValue:
+        """Describe a value; one image (N, C, H, W with N = 1) has H rows, any other value none."""
         dims = self._dims(name)
         rows = dims[ROW_AXIS] if len(dims) == 4 and dims[0] == 1 else 0
         return SplitValue(name, prod(dims) * self._sizes[name], rows, counted)
 
     def _itemsize(self, name: str, proto: Any) -> int:
-        """Return the bytes of an element in the file's own type; the frontend stores quantized tensors as bytes."""
+        """Return the bytes of an element in the file's own type; the frontend stores quantized tensors as bytes.
+
+        `proto` is the node that computes the value; None for inputs.
+        """
         if proto is not None and proto.op_type.startswith(_ONE_BYTE):
             return 1
         if proto is not None and proto.op_type in _FOUR_BYTES:
@@ -199,6 +219,7 @@ class OnnxFile:
         return max((self._sizes[n] for n in proto.input if n in self._sizes), default=4)
 
     def _rule(self, proto: Any) -> NodeRule | None:
+        """Return how a node is computed by rows; None if it stays whole."""
         if proto.domain not in ("", "ai.onnx", "com.microsoft") or inner_names(proto):
             return None
         names = tuple(proto.input)
@@ -210,6 +231,7 @@ class OnnxFile:
         result, dims = self._dims(proto.output[0]), tuple(map(self._dims, names))
         static = tuple(name in self._static for name in names)
         scalars = {name for name, own in zip(names, dims, strict=True) if name and not own}
+        # Operands without dimensions must be constants.
         if not result or scalars - self._static:
             return None
         attributes = {a.name: plain_value(a) for a in proto.attribute}
@@ -218,6 +240,7 @@ class OnnxFile:
         return node_rule(NodeFacts(keys, dims, static, result, ROW_AXIS, op, attributes, is_float))
 
     def _fresh(self, wanted: str) -> str:
+        """Return a new name: the wanted one, with a number if it is in use."""
         count = 0
         name = wanted
         while name in self._names:
@@ -234,19 +257,32 @@ class OnnxFile:
 
 
 class _OnnxWriter:
-    """A split ONNX file that is being written."""
+    """A split ONNX file that is being written.
+
+    Parameters
+    ----------
+    source
+        The file to split.
+    network
+        Its steps, in the order to which the step numbers of instructions refer.
+    """
 
     def __init__(self, source: OnnxFile, network: Network) -> None:
         self._file, self._network = source, network
         self._written: set[int] = set()
+        """The ids of the constant nodes written so far."""
         self._model = messages().ModelProto()
         self._model.CopyFrom(source._model)
         self._out: list[Any] = []
+        """The nodes of the new file."""
         self._names: dict[Piece, str] = {}
         self._numbers: dict[tuple[int, ...], str] = {}
+        """The names of new constants, by their contents."""
         self._tensors: list[Any] = []
+        """The new constants."""
 
     def written(self, instructions: Iterable[TileInstruction]) -> bytes:
+        """Return the bytes of the file with these instructions as its nodes."""
         for one in instructions:
             if isinstance(one, StepInstruction):
                 node = self._network.steps[one.step].source
@@ -265,8 +301,9 @@ class _OnnxWriter:
         else:
             graph.initializer.extend(self._tensors)
         graph.node.extend(self._out)
-        made = {name for node in self._out for name in node.output}
-        kept = [info for info in graph.value_info if info.name in made]
+        # Shapes are declared only for values that still exist.
+        results = {name for node in self._out for name in node.output}
+        kept = [info for info in graph.value_info if info.name in results]
         del graph.value_info[:]
         graph.value_info.extend(kept)
         try:
@@ -288,6 +325,7 @@ class _OnnxWriter:
                 shape.dim.add().dim_value = size
 
     def _name(self, piece: Piece) -> str:
+        """Return the name of a piece: that of its value in the file, or a new one for some of its rows."""
         if piece.whole:
             return str(piece.value)
         if piece not in self._names:
@@ -299,6 +337,7 @@ class _OnnxWriter:
         proto = copied(node)
         rule = self._network.steps[one.step].rule
         assert isinstance(rule, NodeRule)
+        # The operands that are read by rows come first among the reads.
         rows = dict(zip(rule.sliced, one.reads, strict=False))
         for index, name in enumerate(proto.input):
             if name in rows:
@@ -311,6 +350,7 @@ class _OnnxWriter:
         return proto
 
     def _slice(self, one: CopyRows) -> None:
+        """Append a Slice node for a copy of rows; its numbers count from the first row of the piece that it reads."""
         low, high = (row - one.reads[0].rows[0] for row in one.result.rows)
         source, result = self._name(one.reads[0]), self._name(one.result)
         if self._file._opset < _SLICE_OPERANDS:
@@ -319,6 +359,7 @@ class _OnnxWriter:
             self._node("Slice", [source, *(self._number((n,)) for n in (low, high, ROW_AXIS))], result, {})
 
     def _node(self, op: str, inputs: list[str], output: str, attributes: dict[str, int | list[int]]) -> None:
+        """Append a new node."""
         node = messages().NodeProto(op_type=op, input=inputs, output=[output], name=output)
         for name, value in attributes.items():
             if isinstance(value, int):
@@ -328,6 +369,7 @@ class _OnnxWriter:
         self._out.append(node)
 
     def _number(self, numbers: tuple[int, ...]) -> str:
+        """Return the name of a constant with these integers; equal ones are shared."""
         if numbers not in self._numbers:
             name = self._file._fresh("rows_" + "_".join(map(str, numbers)))
             self._numbers[numbers] = name

@@ -10,6 +10,7 @@ from isthmus.frontends.onnx.tensors import attribute_value
 from isthmus.split.onnx_rules import Attributes
 
 _INTS, _TENSOR = 7, 4
+"""ONNX's numbers of the attribute types INTS and TENSOR."""
 _ACTIVATIONS = ("Relu", "Clip")
 """Nodes that a runtime fuses with a quantized operator before them."""
 
@@ -19,7 +20,7 @@ def units(nodes: list[Any], outputs: Collection[str], static: Collection[str]) -
 
     Such a group is a node that reads the result of a DequantizeLinear, that DequantizeLinear, and a QuantizeLinear that
     is the only reader of the node's result, possibly after an activation. Groups are in the order of their central
-    nodes.
+    nodes. No value of `outputs` is inside a group; `static` are the names of constants.
     """
     readers: dict[str, list[Any]] = {}
     for proto in nodes:
@@ -27,13 +28,16 @@ def units(nodes: list[Any], outputs: Collection[str], static: Collection[str]) -
             readers.setdefault(name, []).append(proto)
 
     def only_reader(proto: Any) -> Any:
-        found = readers.get(proto.output[0], []) if len(proto.output) == 1 else []
-        return found[0] if len(found) == 1 and proto.output[0] not in outputs else None
+        """Return the only node that reads the only result of a node; None if there are more, or none."""
+        own = readers.get(proto.output[0], []) if len(proto.output) == 1 else []
+        return own[0] if len(own) == 1 and proto.output[0] not in outputs else None
 
     def follows(proto: Any, *ops: str) -> bool:
+        """Return whether a node is one of these operators, with constants as its other operands."""
         return proto is not None and is_standard(proto, *ops) and all(n in static for n in proto.input[1:] if n)
 
     floats = {proto.output[0]: proto for proto in nodes if is_standard(proto, "DequantizeLinear")}
+    # For the id of a central node, the nodes before and behind it in its group.
     around: dict[int, tuple[list[Any], list[Any]]] = {}
     for proto in nodes:
         before = [floats[name] for name in dict.fromkeys(proto.input) if name in floats]
@@ -57,7 +61,8 @@ def copied(proto: Any) -> Any:
 
 def plain_value(attribute: Any) -> Any:
     """Return the value of an attribute that a rule may need; text as bytes."""
-    return bytes(attribute.s) if attribute.type == 3 else attribute_value(attribute, None)
+    string_type = 3
+    return bytes(attribute.s) if attribute.type == string_type else attribute_value(attribute, None)
 
 
 def change_attributes(proto: Any, attributes: Attributes) -> None:

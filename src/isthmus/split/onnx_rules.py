@@ -25,6 +25,7 @@ thread has more than 64. Up to four threads share the pixels, and all but the la
 """
 
 Attributes = dict[str, list[int] | None]
+"""New values of a node's attributes by name; None removes one."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class NodeRule(TileRule):
         A function that returns the attributes that change for some rows of the result and of the operands; None removes
         one.
     constants
-        A function that returns the operands, by number, that are replaced by other lists of numbers.
+        A function of the same rows that returns the operands, by number, that are replaced by other lists of numbers.
     """
 
     attributes: Callable[[Rows, Rows], Attributes] = lambda rows, source: {}
@@ -46,7 +47,17 @@ class NodeRule(TileRule):
 
 @dataclass(frozen=True)
 class NodeFacts(Operands):
-    """A node with its operands."""
+    """A node with its operands.
+
+    Parameters
+    ----------
+    op
+        The operator, with its domain before a colon if that is not ONNX's own.
+    attributes
+        The attributes by name; text as bytes.
+    is_float
+        Whether the elements of the first operand have more than one byte.
+    """
 
     op: str
     attributes: Mapping[str, Any]
@@ -66,11 +77,15 @@ def node_rule(facts: NodeFacts) -> NodeRule | None:
 
 
 def _same(facts: NodeFacts, sliced: tuple[Key, ...] | None) -> NodeRule | None:
+    """Return the rule of a node whose rows need the same rows of these operands; None without operands."""
     return None if sliced is None else NodeRule(sliced, same_rows(facts.rows))
 
 
 def _of_channels(facts: NodeFacts) -> NodeRule | None:
-    """Return the rule of a node with one image, whose other operands are constants without rows."""
+    """Return the rule of a node with one image, whose other operands are constants without rows.
+
+    A quantization with a scale for each row stays whole: its scales would have to be sliced too.
+    """
     axis = int(facts.attributes.get("axis", 1))
     per_axis = len(facts.dims) > 1 and prod(facts.dims[1]) > 1
     of_rows = facts.op.endswith("Linear") and per_axis and axis % 4 == ROW_AXIS
@@ -80,11 +95,16 @@ def _of_channels(facts: NodeFacts) -> NodeRule | None:
 
 
 def _softmax(facts: NodeFacts) -> NodeRule | None:
+    """Return the rule of a softmax within each row."""
     along_columns = int(facts.attributes.get("axis", -1)) % 4 == 3
     return _same(facts, facts.first() if facts.is_image() and along_columns else None)
 
 
 def _windows(facts: NodeFacts, kernel: list[int], fewest: int) -> NodeRule | None:
+    """Return the rule of a convolution or pooling, computed at least `fewest` rows at a time.
+
+    A tile at the edge of the image pads that edge; all others pad only columns.
+    """
     if not facts.is_one_image or facts.attributes.get("ceil_mode"):
         return None
     strides, dilations = (facts.ints(name, [1, 1]) for name in ("strides", "dilations"))
@@ -106,6 +126,8 @@ def _windows(facts: NodeFacts, kernel: list[int], fewest: int) -> NodeRule | Non
 
 
 def _convolution(weights: int) -> Callable[[NodeFacts], NodeRule | None]:
+    """Return the function that returns the rule of a convolution whose weights are operand number `weights`."""
+
     def rule(facts: NodeFacts) -> NodeRule | None:
         dims = facts.dims[weights]
         return _windows(facts, list(dims[2:]), _fewest(facts, prod(dims[1:]), facts.result[3]))
@@ -114,7 +136,10 @@ def _convolution(weights: int) -> Callable[[NodeFacts], NodeRule | None]:
 
 
 def _fewest(facts: NodeFacts, products: int, width: int) -> int:
-    """Return the minimum number of rows at a time of a convolution that adds `products` products."""
+    """Return the minimum number of rows, `width` pixels each, of a convolution that adds `products` products.
+
+    A tile of floats has at least two pixels, and enough for sums that are added in several blocks; see `PIXELS`.
+    """
     if not facts.is_float:
         return 1
     return -(-(PIXELS if products > BLOCK else 2) // width)
@@ -149,6 +174,7 @@ def _enlarged(facts: NodeFacts) -> NodeRule | None:
             how == b"half_pixel" and nearest == b"round_prefer_floor" and facts.times % 2 == 0
         ):
             return None
+    # Operand 3, if there is one, holds the dimensions of the result, so a tile needs another one.
     sized = len(facts.keys) > 3 and facts.keys[3] is not None
 
     def constants(rows: Rows, source: Rows) -> dict[int, list[int]]:
@@ -158,6 +184,11 @@ def _enlarged(facts: NodeFacts) -> NodeRule | None:
 
 
 def _blocks(rows: Callable[[int, int], RowRule]) -> Callable[[NodeFacts], NodeRule | None]:
+    """Return the function that returns the rule of DepthToSpace or SpaceToDepth.
+
+    `rows` returns their rule for rows from the height of the operand and the size of a block.
+    """
+
     def rule(facts: NodeFacts) -> NodeRule | None:
         if not facts.is_image():
             return None

@@ -18,7 +18,15 @@ from isthmus.split.network import Key, Network, TileRule
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """A separate piece of memory: a whole value, some of its rows, or such rows prepared for a step."""
+    """A separate piece of memory: a whole value, some of its rows, or such rows prepared for a step.
+
+    Parameters
+    ----------
+    value, rows, bytes
+        The value that it belongs to, the range of its rows, and its size.
+    whole
+        Whether it is the value as the file has it.
+    """
 
     value: Key
     rows: Rows
@@ -63,15 +71,16 @@ class ComputeWhole(StepInstruction):
 
 @dataclass(frozen=True)
 class PrepareOperand(StepInstruction):
-    """A copy of an operand with the padding that some rows of a step need."""
+    """A copy of an operand with the padding that some rows of a step's result need."""
 
     rows: Rows
 
 
 @dataclass(frozen=True)
 class Compute(StepInstruction):
-    """The computation of rows of a step's result; its first reads are the operands read by rows, in the order of the
-    rule.
+    """The computation of `rows` of a step's result from the rows `source` of its operands.
+
+    Its first reads are the operands read by rows, in the order of the rule.
     """
 
     rows: Rows
@@ -93,7 +102,24 @@ class TilingEstimate:
 
 
 class SplitRegion:
-    """The steps from `first` to `last` (inclusive), to be computed in tiles."""
+    """The steps from `first` to `last` (inclusive), to be computed in tiles.
+
+    Parameters
+    ----------
+    network, first, last
+        The steps of the file, and the first and last one of the region.
+    wholes
+        The pieces that are whole values; see `whole_values`.
+
+    Attributes
+    ----------
+    steps, rules
+        The steps of the region, numbered from 0, and the rules of those that have one.
+    writer
+        For each value that the region computes, the number of the step in the region.
+    outputs
+        Those of these values that are read after the region.
+    """
 
     def __init__(self, network: Network, first: int, last: int, wholes: Mapping[Key, Piece]) -> None:
         self.network, self.first, self.last = network, first, last
@@ -133,7 +159,11 @@ class SplitRegion:
         return min((self.network.values[key].rows for key in self.outputs), default=0)
 
     def _tile(self, done: Sequence[int], number: int, count: int) -> dict[int, Rows] | None:
-        """Return the rows of each step in tile `number` of `count`; None if that tiling is impossible."""
+        """Return the rows of each step in tile `number` (from 1) of `count`; None if that tiling is impossible.
+
+        `done` is the number of rows of each step that earlier tiles have computed. After the tile, each output has its
+        share of rows, ``number / count``.
+        """
         heights = zip(self.writer, self.flow.heights, strict=True)
         wanted = [-(-height * number // count) if key in self.outputs else 0 for key, height in heights]
         tile = self.flow.tile(done, wanted)
@@ -145,9 +175,9 @@ class SplitRegion:
 
     @cached_property
     def _ends(self) -> list[int] | None:
-        """The number of rows of each step that all tiles compute together."""
-        whole = self._tile([0] * len(self.steps), 1, 1)
-        return None if whole is None else [whole.get(k, (0, 0))[1] for k in range(len(self.steps))]
+        """The number of rows of each step that all tiles compute together; None if tiles are impossible."""
+        only_tile = self._tile([0] * len(self.steps), 1, 1)
+        return None if only_tile is None else [only_tile.get(k, (0, 0))[1] for k in range(len(self.steps))]
 
     def expand(self, count: int) -> list[TileInstruction] | None:
         """Write the instructions of `count` tiles; return None if that is impossible."""
@@ -189,9 +219,11 @@ class SplitRegion:
             tiles.write(tile, self.flow.halo(done, self._ends))
             leaving = [*tiles.alive(), *(ending if number < count else ())]
             most = max(most, most_alive(tiles.instructions, entering, leaving)[0])
+            # The middle tile stands for all but the first and the last.
             times = 1 if number != count // 2 + 1 else max(count - 2, 1)
             instructions += times * len(tiles.instructions)
             copied += times * sum(one.result.bytes for one in tiles.instructions if not isinstance(one, Compute))
+        # At the end the parts of each output are joined, while both the parts and the whole value are alive.
         joined = sum(self.network.values[key].bytes for key in self.outputs)
         most = max(most, joined + sum(self.network.size(key) for key in self.outputs))
         return TilingEstimate(most, joined + copied, instructions)
@@ -203,11 +235,13 @@ class _TileWriter:
     def __init__(self, region: SplitRegion) -> None:
         self._region = region
         self.instructions: list[TileInstruction] = []
+        # For each step whose rows are still read: its halo, or its halo and the rows of the current tile.
         self._held: dict[int, Piece] = {}
+        # The rows of each output so far, to be joined at the end.
         self._parts: dict[Key, list[Piece]] = {key: [] for key in region.outputs}
 
     def resume(self, done: Sequence[int], lowest: Sequence[int]) -> None:
-        """Continue as if `done` rows of each step were already computed."""
+        """Continue as if `done` rows of each step were already computed, of which those from `lowest` on are held."""
         for k, rows in enumerate(done):
             key = self._region.steps[k].outputs[0]
             if rows and key in self._parts:
@@ -224,6 +258,7 @@ class _TileWriter:
         read.
         """
         region = self._region
+        # The last reader of each value in this tile; and the copies of rows, which its steps share.
         last = {key: k for k in tile for key in region.rules[k].sliced}
         copies: dict[tuple[Key, Rows], Piece] = {}
         for k, rows in tile.items():
@@ -251,9 +286,11 @@ class _TileWriter:
         return self.instructions
 
     def _piece(self, key: Key, rows: Rows) -> Piece:
+        """Return a new piece of memory for some rows of a value."""
         return Piece(key, rows, self._region.network.values[key].bytes_of(rows[1] - rows[0]))
 
     def _rows_of(self, key: Key, rows: Rows, copies: dict[tuple[Key, Rows], Piece]) -> Piece:
+        """Return a piece of exactly these rows of a value; they are copied unless the piece that holds them is it."""
         writer = self._region.writer.get(key)
         piece = self._region.wholes[key] if writer is None else self._held[writer]
         if piece.rows == rows:
@@ -263,6 +300,7 @@ class _TileWriter:
         return copies[key, rows]
 
     def _copy(self, piece: Piece, rows: Rows) -> Piece:
+        """Append a copy of some rows of a piece, and return the copy."""
         result = self._piece(piece.value, rows)
         self.instructions.append(CopyRows((piece,), (result,)))
         return result
@@ -293,7 +331,10 @@ class _TileWriter:
 def most_alive(
     instructions: Sequence[TileInstruction], entering: Iterable[Piece], leaving: Iterable[Piece]
 ) -> tuple[int, int]:
-    """Return the maximum of live bytes over these instructions, and the first instruction that reaches it."""
+    """Return the maximum of live bytes over these instructions, and the first instruction that reaches it.
+
+    `entering` and `leaving` are the pieces that are alive before the first and after the last instruction.
+    """
     last: dict[Piece, int] = {}
     for index, one in enumerate(instructions):
         last.update(dict.fromkeys((*one.reads, *one.results), index))

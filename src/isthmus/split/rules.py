@@ -16,6 +16,8 @@ class Operands:
     ----------
     keys, dims, static
         Each operand, its dimensions, and whether it is a constant; the key of a missing operand is None.
+    result
+        The dimensions of the result.
     row_axis
         The axis of rows in four-dimensional tensors.
     """
@@ -59,7 +61,10 @@ class Operands:
         return (self.keys[0],)
 
     def element_wise(self) -> tuple[Key, ...] | None:
-        """List the operands with rows of an element-wise function; None if not all can be read by rows."""
+        """List the operands of an element-wise function that are read by rows.
+
+        None if there are none, or if one cannot be read by rows. Operands that broadcast along the rows are left out.
+        """
         sliced: dict[Key, None] = {}
         for key, dims, static in zip(self.keys, self.dims, self.static, strict=True):
             if key is None or len(dims) < 4 - self.row_axis or dims[self.row_axis - 4] == 1:
@@ -76,7 +81,10 @@ class Operands:
         return tuple(dict.fromkeys(self.keys))
 
     def same_padding(self, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> list[int]:
-        """Return the total rows and columns of padding with which windows give a result of this size."""
+        """Return the total rows and columns of padding with which windows give a result of this size.
+
+        The arguments hold two numbers each, for rows and columns.
+        """
         axes = slice(self.row_axis, self.row_axis + 2)
         sizes = zip(self.dims[0][axes], self.result[axes], kernel, strides, dilations, strict=True)
         return [max((o - 1) * s + (k - 1) * d + 1 - i, 0) for i, o, k, s, d in sizes]

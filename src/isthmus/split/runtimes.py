@@ -22,6 +22,7 @@ from isthmus.split.tflite import TfliteFile
 ROUNDS = 2
 """The number of random inputs to try."""
 _FILES = ("the model", "the split file")
+"""The files before and after the split, in messages."""
 _BESIDE = "session.model_external_initializers_file_folder_path"
 """The ONNX Runtime option for the folder of weight files of a model given as bytes."""
 
@@ -54,7 +55,7 @@ class Difference:
 
 
 def compare_onnx(before: bytes, after: bytes, threads: int = 1, folder: Path | None = None) -> dict[str, Difference]:
-    """Compare the results of both files in ONNX Runtime, by optimization level.
+    """Compare the results of both files in ONNX Runtime; return the difference for each optimization level by name.
 
     With more than four threads, its float results depend on how it divides pixels between threads, even for the same
     file.
@@ -71,19 +72,19 @@ def compare_onnx(before: bytes, after: bytes, threads: int = 1, folder: Path | N
     """
     runtime = _installed("onnxruntime", "onnxruntime")
     levels = {"as written": "ORT_DISABLE_ALL", "optimized": "ORT_ENABLE_ALL"}
-    found = {}
+    differences = {}
     for title, level in levels.items():
         sessions = []
         for what, data in zip(_FILES, (before, after), strict=True):
             options = runtime.SessionOptions()
             options.graph_optimization_level = getattr(runtime.GraphOptimizationLevel, level)
-            options.log_severity_level = 4
+            options.log_severity_level = 4  # only fatal errors
             options.intra_op_num_threads = threads
             if folder is not None:
                 options.add_session_config_entry(_BESIDE, str(folder))
             with _refused(what, "ONNX Runtime cannot load it"):
                 sessions.append(runtime.InferenceSession(data, options, providers=["CPUExecutionProvider"]))
-        found[title] = Difference()
+        differences[title] = Difference()
         for seed in range(ROUNDS):
             rng = np.random.default_rng(seed)
             feeds = {
@@ -94,12 +95,12 @@ def compare_onnx(before: bytes, after: bytes, threads: int = 1, folder: Path | N
             for what, session in zip(_FILES, sessions, strict=True):
                 with _refused(what, "ONNX Runtime cannot run it on random inputs"):
                     results.append(session.run(None, feeds))
-            found[title] = _compared(found[title], *results)
-    return found
+            differences[title] = _compared(differences[title], *results)
+    return differences
 
 
 def compare_tflite(before: bytes, after: bytes) -> dict[str, Difference]:
-    """Compare the results of both files in LiteRT, by kind of kernels.
+    """Compare the results of both files in LiteRT; return the difference for each kind of kernels by name.
 
     Raises
     ------
@@ -107,13 +108,13 @@ def compare_tflite(before: bytes, after: bytes) -> dict[str, Difference]:
         COMMON_RESOURCE_UNAVAILABLE if it is not installed, COMMON_NOT_SUPPORTED if it cannot load or run a file.
     """
     kinds = {"its own kernels": "BUILTIN_WITHOUT_DEFAULT_DELEGATES", "with XNNPACK": "AUTO"}
-    found = {}
+    differences = {}
     for title, kind in kinds.items():
         interpreters = []
         for what, data in zip(_FILES, (before, after), strict=True):
             with _refused(what, "LiteRT cannot load it"):
                 interpreters.append(_interpreter(data, kind))
-        found[title] = Difference()
+        differences[title] = Difference()
         for seed in range(ROUNDS):
             results = []
             for what, interpreter in zip(_FILES, interpreters, strict=True):
@@ -123,8 +124,8 @@ def compare_tflite(before: bytes, after: bytes) -> dict[str, Difference]:
                 with _refused(what, "LiteRT cannot run it on random inputs"):
                     interpreter.invoke()
                 results.append([interpreter.get_tensor(e["index"]) for e in interpreter.get_output_details()])
-            found[title] = _compared(found[title], *results)
-    return found
+            differences[title] = _compared(differences[title], *results)
+    return differences
 
 
 def litert_arena(data: bytes) -> int:
@@ -134,9 +135,10 @@ def litert_arena(data: bytes) -> int:
     """
     file = TfliteFile(data, "model")
     interpreter = _interpreter(data, "BUILTIN_WITHOUT_DEFAULT_DELEGATES")
-    touched = set(file.network.begin) - {index for index in file.network.begin if not file.network.values[index].bytes}
+    # The tensors that are not constants, except those of unknown size.
+    measured = {index for index in file.network.begin if file.network.values[index].bytes}
     places = []
-    for index in touched:
+    for index in measured:
         array = interpreter.tensor(index)()
         start = array.__array_interface__["data"][0]
         places.append((start, start + array.nbytes))
@@ -151,6 +153,7 @@ _ONNX_TYPES: dict[str, Any] = {
 
 
 def _interpreter(data: bytes, kind: str) -> Any:
+    """Return a LiteRT interpreter of a file; `kind` names the operator resolver, which selects the kernels."""
     module = _installed("ai_edge_litert.interpreter", "ai-edge-litert")
     resolver = getattr(module.OpResolverType, kind)
     interpreter = module.Interpreter(model_content=data, experimental_op_resolver_type=resolver, num_threads=1)
@@ -159,6 +162,7 @@ def _interpreter(data: bytes, kind: str) -> Any:
 
 
 def _installed(module: str, package: str) -> Any:
+    """Import a runtime's module; if it is not installed, the error names the package to install."""
     if find_spec(module.partition(".")[0]) is None:
         raise QnnError(
             Code.COMMON_RESOURCE_UNAVAILABLE,
@@ -170,6 +174,7 @@ def _installed(module: str, package: str) -> Any:
 
 
 def _random(rng: np.random.Generator, dtype: Any, shape: Any) -> np.ndarray:
+    """Return a random input; integers of more than a byte may be indices, so they are only 0 or 1."""
     kind = np.dtype(dtype)
     dims = [int(d) for d in shape]
     if kind.kind == "f":
@@ -198,7 +203,10 @@ def _compared(known: Difference, one: Sequence[np.ndarray], other: Sequence[np.n
 
 @contextmanager
 def _refused(what: str, rule: str) -> Iterator[None]:
-    """Convert an exception of a runtime to a one-line error of ours; every runtime has its own exception classes."""
+    """Convert an exception of a runtime to a one-line error of ours; every runtime has its own exception classes.
+
+    `what` names the file and `rule` what the runtime cannot do with it.
+    """
     try:
         yield
     except QnnError:

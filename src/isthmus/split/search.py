@@ -37,11 +37,12 @@ EACH = 4096
 MIN_GAIN = 48
 """The least memory is searched with a precision of 1 / this of the best limit so far."""
 _NEVER = 1 << 60
+"""The live bytes of tiles that turn out to be impossible: more than any limit."""
 
 
 @dataclass(frozen=True)
 class SplitChoice:
-    """A region of steps and the number of its tiles."""
+    """A region from step `first` to step `last` (inclusive), and the number of its tiles."""
 
     first: int
     last: int
@@ -56,6 +57,8 @@ class Split:
     ----------
     network
         The steps in the chosen order.
+    regions, instructions
+        The fused regions, and all instructions of the split file.
     before, after
         The maximum of live bytes in the file's own order, and in this one.
     holding
@@ -72,33 +75,61 @@ class Split:
 
 @dataclass(frozen=True)
 class _Weighed:
+    """What a region in tiles costs.
+
+    Parameters
+    ----------
+    peak
+        The maximum of live bytes, including values that only pass through the region.
+    cost
+        Copied bytes, plus `EACH` for every instruction.
+    exact
+        Whether the peak was counted; otherwise it is an estimate.
+    """
+
     peak: int
     cost: int
     exact: bool = False
 
 
 class SplitSearch:
-    """The search over one order of the steps."""
+    """The search over one order of the steps.
+
+    Parameters
+    ----------
+    network
+        The steps in that order.
+    """
 
     def __init__(self, network: Network) -> None:
         self.network = network
         self._wholes = whole_values(network)
         self._regions: dict[tuple[int, int], tuple[SplitRegion, int, int] | None] = {}
+        """The results of `region`, by first and last step."""
         self._weighed: dict[SplitChoice, _Weighed | None] = {}
+        """What each choice costs; None if it is impossible."""
         self._impossible: dict[int, int] = {}
         """For each last step, the latest first step whose region cannot be tiled; longer regions cannot be tiled
         either.
         """
         self._work = 0
+        """The number of region steps estimated so far."""
         rules = [step.rule is not None for step in network.steps]
+        # Steps without a rule stay whole, so no split has fewer live bytes than these.
         self._floor = max((live for live, ruled in zip(network.live, rules, strict=True) if not ruled), default=0)
         self._entering = [network.entering(index) for index in range(len(rules) + 1)]
+        """The bytes that are alive before each step, and after the last."""
         self._divided = [network.is_divided(index) for index in range(len(rules) + 1)]
+        """Whether the border before each step is inside a unit, so that no region may begin or end there."""
         # For each step, the first step of its unbroken run of steps with rules.
         self._from = list(accumulate(range(len(rules)), lambda start, i: start if rules[i] else i + 1, initial=0))[1:]
 
     def under(self, limit: int) -> list[SplitChoice] | None:
-        """Find the cheapest regions that keep live bytes within the limit; None if there are none."""
+        """Find the cheapest regions that keep live bytes within the limit; None if there are none.
+
+        Regions are chosen by estimates. If the exact number of a chosen one is above the limit, it replaces the
+        estimate, and regions are chosen again.
+        """
         for _ in range(CORRECTIONS if limit >= self._floor else 0):
             chosen, _ = cheapest_regions(
                 self.network.live, limit, lambda last, hot: self._firsts(last, hot, limit),
@@ -109,7 +140,10 @@ class SplitSearch:
         return None
 
     def _firsts(self, last: int, hot: int, limit: int) -> Iterator[int]:
-        """Yield the first steps of regions that may end with a given step."""
+        """Yield the first steps, the latest first, of regions that may end with step `last`.
+
+        `hot` is the last step up to `last` that is above the limit, or negative; a region begins there or earlier.
+        """
         live, entering, divided = self.network.live, self._entering, self._divided
         if hot < 0 or entering[last + 1] > limit or divided[last + 1]:
             return
@@ -119,12 +153,16 @@ class SplitSearch:
         for first in range(hot, max(self._from[last], last - MAX_REGION_STEPS + 1) - 1, -1):
             if first <= self._impossible.get(last, -1):
                 return
-            spare = live[first] <= limit and not divided[first + 1] and entering[first] >= entering[first + 1]
-            if not spare and not divided[first] and entering[first] <= limit:
+            # As above: without its first step, the region would be as good.
+            needless = live[first] <= limit and not divided[first + 1] and entering[first] >= entering[first + 1]
+            if not needless and not divided[first] and entering[first] <= limit:
                 yield first
 
     def least(self, below: int | None = None) -> tuple[int, list[SplitChoice]] | None:
-        """Find the fewest live bytes and the regions for them; None if that is not clearly less than `below`."""
+        """Find the fewest live bytes and the regions for them; None if that is not clearly less than `below`.
+
+        Clearly means by more than 1 / `MIN_GAIN`.
+        """
         best: tuple[int, list[SplitChoice]] = self.network.peak, []
         if below is not None and best[0] >= below - below // MIN_GAIN:
             # Another order has already reached `below`; one that does no better is detected quickly.
@@ -135,11 +173,12 @@ class SplitSearch:
         return least_limit(self._floor, best, lambda limit: max(limit // MIN_GAIN, 1), self._attempt)
 
     def _attempt(self, limit: int) -> tuple[int, list[SplitChoice]] | None:
-        found = self.under(limit)
-        return None if found is None else (self.written(found)[1], found)
+        """Return the live bytes and the regions of a split within the limit; None if there is none."""
+        chosen = self.under(limit)
+        return None if chosen is None else (self.written(chosen)[1], chosen)
 
     def written(self, chosen: Sequence[SplitChoice]) -> tuple[list[TileInstruction], int, str]:
-        """Write all instructions; also return the maximum of live bytes, and the step that has it."""
+        """Return all instructions, the maximum of live bytes, and the name of the step that has it."""
         network, instructions, at = self.network, list[TileInstruction](), 0
         for one in chosen:
             instructions += map(self._whole, range(at, one.first))
@@ -152,14 +191,19 @@ class SplitSearch:
         return instructions, most, _name(network, instructions[where]) if instructions else ""
 
     def _pieces(self, keys: Iterable[Key]) -> tuple[Piece, ...]:
+        """Return the pieces that are these values as a whole."""
         return tuple(self._wholes[key] for key in keys)
 
     def _whole(self, step: int) -> ComputeWhole:
+        """Return the instruction of a step outside regions."""
         one = self.network.steps[step]
         return ComputeWhole(self._pieces(one.inputs), self._pieces(one.outputs), step)
 
     def _fitting(self, first: int, last: int, limit: int, below: float) -> tuple[int, SplitChoice] | None:
-        """Find the smallest number of tiles that keeps a region within the limit and costs less than `below`."""
+        """Find the smallest number of tiles that keeps a region within the limit and costs less than `below`.
+
+        Return the cost and the choice; None if there is no such number.
+        """
         # The minimum cost of a region is that of two tiles of every step.
         known = self.region(first, last) if 2 * EACH * (last - first + 1) < below else None
         if known is None or known[1] > limit:
@@ -181,12 +225,13 @@ class SplitSearch:
             if weighed.peak <= limit:
                 return weighed.cost, choice
             # The excess over the bound shrinks at best in proportion to the size of a tile.
+            # Numbers that are clearly too small for that are skipped (0.7: the estimate is rough).
             wanted = counts[index] * (weighed.peak - bound) / max(limit - bound, 1)
             index = max(index + 1, min(bisect_right(counts, wanted * 0.7), len(counts) - 1))
         return None
 
     def _exact(self, choice: SplitChoice) -> int:
-        """Return the exact maximum of live bytes in a region, and store it."""
+        """Return the exact maximum of live bytes of a choice, and store it in place of the estimate."""
         known, weighed = self.region(choice.first, choice.last), self._weighed[choice]
         assert known is not None
         assert weighed is not None
@@ -207,34 +252,41 @@ class SplitSearch:
         return [self._wholes[key] for key in inside if begin[key] < region.first and end[key] <= region.last]
 
     def region(self, first: int, last: int) -> tuple[SplitRegion, int, int] | None:
-        """Return a region, a lower bound of its live bytes, and the bytes of other values alive throughout it."""
+        """Return a region, a lower bound of its live bytes, and the bytes of other values alive throughout it.
+
+        None if the region cannot be tiled.
+        """
         if (first, last) not in self._regions:
             self._regions[first, last] = self._bounded(first, last)
         return self._regions[first, last]
 
     def _bounded(self, first: int, last: int) -> tuple[SplitRegion, int, int] | None:
+        """Compute the result of `region`."""
         network = self.network
         region = SplitRegion(network, first, last, self._wholes)
         if not region.possible or not region.outputs:
             return None
         around = (key for key, begin in network.begin.items() if begin < first and network.end[key] > last)
         passing = sum(network.size(key) for key in around)
+        # At the end, the parts of each output and the whole output are alive.
         joined = sum(network.values[key].bytes + network.size(key) for key in region.outputs)
         return region, max(self._entering[first], passing + joined), passing
 
     def _weigh(self, region: SplitRegion, choice: SplitChoice, passing: int) -> _Weighed | None:
+        """Estimate what a choice costs; None if it is impossible or `MAX_WORK` is used up."""
         if choice not in self._weighed:
             weighed = None
             if self._work < MAX_WORK:
                 self._work += len(region.rules)
-                found = region.estimate(choice.count, self.ending(region))
-                if found is not None:
-                    weighed = _Weighed(found.bytes + passing, found.copied + EACH * found.instructions)
+                estimate = region.estimate(choice.count, self.ending(region))
+                if estimate is not None:
+                    weighed = _Weighed(estimate.bytes + passing, estimate.copied + EACH * estimate.instructions)
             self._weighed[choice] = weighed
         return self._weighed[choice]
 
 
 def _name(network: Network, one: TileInstruction) -> str:
+    """Return the name of an instruction for messages: that of its step, or of the value that it copies or joins."""
     if isinstance(one, StepInstruction):
         return network.steps[one.step].name
     return network.values[one.result.value].name
@@ -242,6 +294,15 @@ def _name(network: Network, one: TileInstruction) -> str:
 
 def split(network: Network, limit: int | None, what: str) -> Split:
     """Tile a model within a limit, or with the least memory if there is no limit.
+
+    The file's own order is tried first, then two others, unless the order is fixed.
+
+    Parameters
+    ----------
+    network, limit
+        The steps of the file, and the live bytes to stay within.
+    what
+        The name of the model in messages.
 
     Raises
     ------
@@ -277,5 +338,6 @@ def split(network: Network, limit: int | None, what: str) -> Split:
 
 
 def _finished(search: SplitSearch, chosen: list[SplitChoice], before: int) -> Split:
+    """Return the split with these regions; `before` is the maximum of live bytes of the file itself."""
     instructions, after, holding = search.written(chosen)
     return Split(search.network, tuple(chosen), tuple(instructions), before, after, holding)

@@ -36,9 +36,11 @@ from isthmus.split.regions import Compute, CopyRows, Piece, PrepareOperand, Step
 from isthmus.split.tflite_rules import ROW_AXIS, OperatorRule, operator_rule
 
 _VALID = 1
+"""The number of the padding VALID."""
 _CODE_VERSION = 2
 """The field of an operator code that holds the version in which it supports its types."""
 _CONCATENATION_OPTIONS = 10
+"""The number of the type of a concatenation's options."""
 _OTHER_OPTIONS = {"CONV_2D": (6, "i8"), "DEPTHWISE_CONV_2D": (3, "i32")}
 """Options that only the file needs: the type of a quantized bias and the depth multiplier, as field and kind."""
 _ORDERED = ("ASSIGN_VARIABLE", "CALL", "CALL_ONCE", "IF", "READ_VARIABLE", "VAR_HANDLE", "WHILE")
@@ -52,10 +54,19 @@ class TfliteFile:
     ----------
     data, name
         The bytes of the file, and its name for messages.
+
+    Attributes
+    ----------
+    model, main
+        The tables of the file, and its main subgraph.
+    static
+        The numbers of tensors that are constants.
+    network
+        The steps of the file that do not compute constants.
     """
 
     def __init__(self, data: bytes, name: str) -> None:
-        tflite.load(data, name)
+        tflite.load(data, name)  # raises an error for what the frontend does not support
         self.model = ModelFile(data, name)
         self.main = self.model.subgraph(0)
         check_root(self.model)
@@ -69,29 +80,31 @@ class TfliteFile:
         self.network = self._network()
 
     def _network(self) -> Network:
+        """Describe the operators as steps; those that compute constants become `makers` instead."""
         main = self.main
-        given = [index for index in main.inputs if index >= 0]
+        inputs = [index for index in main.inputs if index >= 0]
         outputs = {index for index in main.outputs if index >= 0}
         entries = list(main.operators())
         variables = {i for i in range(main.tensor_count) if main.tensor(i).is_variable}
         fixed = bool(variables) or any(entry.code in _ORDERED for entry in entries)
-        values: dict[Key, SplitValue] = {index: self._value(index) for index in given}
+        values: dict[Key, SplitValue] = {index: self._value(index) for index in inputs}
         steps = []
         for entry in entries:
             reads = [i for i in entry.inputs if i >= 0]
-            made = [i for i in entry.outputs if i >= 0]
-            if reads and not fixed and self.static.issuperset(reads) and not outputs & set(made):
-                self.static.update(made)
-                self.makers.update(dict.fromkeys(made, entry))
+            results = [i for i in entry.outputs if i >= 0]
+            if reads and not fixed and self.static.issuperset(reads) and not outputs & set(results):
+                self.static.update(results)
+                self.makers.update(dict.fromkeys(results, entry))
                 continue
-            values.update({index: self._value(index) for index in made})
+            values.update({index: self._value(index) for index in results})
             dynamic = tuple(dict.fromkeys(i for i in reads if i in values))
             rule = operator_rule(entry, main, self.static)
-            steps.append(SplitStep(main.operator_name(entry), dynamic, tuple(made), rule, source=entry))
-        kept = frozenset(index for index in outputs if index in values)
-        return Network(tuple(steps), values, tuple(given), kept, fixed)
+            steps.append(SplitStep(main.operator_name(entry), dynamic, tuple(results), rule, source=entry))
+        final = frozenset(index for index in outputs if index in values)
+        return Network(tuple(steps), values, tuple(inputs), final, fixed)
 
     def _value(self, index: int) -> SplitValue:
+        """Describe a tensor; one image (N, H, W, C with N = 1) has H rows, any other tensor none."""
         entry = self.main.tensor(index)
         kind = NUMPY_TYPES.get(entry.type)
         size = prod(entry.shape) * (np.dtype(kind).itemsize if kind is not None else 0)
@@ -106,21 +119,34 @@ class TfliteFile:
 class _TfliteWriter:
     """A split TFLite file that is being written: first lists of new tensors, buffers and operators, then their
     tables.
+
+    Parameters
+    ----------
+    source
+        The file to split.
+    network
+        Its steps, in the order to which the step numbers of instructions refer.
     """
 
     def __init__(self, source: TfliteFile, network: Network) -> None:
         self._network, self._makers = network, source.makers
         self._model, self._main = source.model, source.main
         self._written: set[int] = set()
+        """The ids of the operators of constants written so far."""
         self._old_tensors = source.main.tensor_count
+        """The number of tensors in the file; new ones are numbered from there on."""
         self._tensors: list[tuple[str, ElementType, tuple[int, ...], int, int | None]] = []
         """New tensors: name, type, shape, buffer, and the old tensor whose quantization they share."""
         self._buffers: list[bytes] = []
+        """The contents of new buffers."""
         self._codes: list[tuple[int, int]] = []
         """New operator codes: operator and version."""
         self._operators: list[_Operator] = []
+        """All operators of the new main subgraph."""
         self._pieces: dict[Piece, int] = {}
+        """The numbers of the new tensors of rows."""
         self._constants: dict[tuple, int] = {}
+        """The numbers of new constants, by type, shape, bytes and the tensor whose quantization they share."""
         self._root = source.model.root
         self._subgraph = self._root.tables(ModelField.SUBGRAPHS, "subgraph")[0]
         self._old_operators = self._subgraph.tables(SubgraphField.OPERATORS, "operator")
@@ -128,6 +154,7 @@ class _TfliteWriter:
         self._old_buffers = self._root.tables(ModelField.BUFFERS, "buffer")
 
     def written(self, instructions: Iterable[TileInstruction]) -> bytes:
+        """Return the bytes of the file with these instructions as its operators."""
         for one in instructions:
             if isinstance(one, CopyRows):
                 self._slice(one)
@@ -152,19 +179,22 @@ class _TfliteWriter:
         self._operators += [_Operator(old=entry) for entry in nodes]
 
     def _rule(self, step: int) -> OperatorRule:
+        """Return the rule of a step in a region, where every step has one."""
         rule = self._network.steps[step].rule
         assert isinstance(rule, OperatorRule)
         return rule
 
     def _type(self, piece: Piece) -> ElementType:
+        """Return the element type of a piece."""
         return self._main.tensor(self._old(piece)).type
 
     def _old(self, piece: Piece) -> int:
+        """Return the number of the file's tensor of which a piece has rows."""
         assert isinstance(piece.value, int)
         return piece.value
 
     def _number(self, piece: Piece, shape: tuple[int, ...] | None = None) -> int:
-        """Return the number of a piece's tensor."""
+        """Return the number of a piece's tensor; a new one has this shape, or by default that of the piece's rows."""
         old = self._old(piece)
         if piece.whole:
             return old
@@ -177,11 +207,12 @@ class _TfliteWriter:
         return self._pieces[piece]
 
     def _new(self, name: str, kind: ElementType, shape: tuple[int, ...], buffer: int, like: int | None) -> int:
+        """Add a tensor with the quantization of tensor `like`; return its number. Buffer 0 means that it is empty."""
         self._tensors.append((name, kind, shape, buffer, like))
         return self._old_tensors + len(self._tensors) - 1
 
     def _array(self, array: np.ndarray, kind: ElementType = ElementType.INT32, like: int | None = None) -> int:
-        """Return the number of a constant tensor."""
+        """Return the number of a constant tensor with the quantization of tensor `like`; equal ones are shared."""
         key = (kind, array.shape, array.tobytes(), like)
         if key not in self._constants:
             self._buffers.append(array.tobytes())
@@ -190,7 +221,7 @@ class _TfliteWriter:
         return self._constants[key]
 
     def _code(self, name: str, kind: ElementType) -> int:
-        """Return the number of an operator code for this type."""
+        """Return the number of an operator code; a new one has the first version that supports this type."""
         for index in range(len(self._old_codes)):
             if self._model.shared.operator_name(index) == name:
                 return index
@@ -200,6 +231,7 @@ class _TfliteWriter:
         return len(self._old_codes) + self._codes.index(wanted)
 
     def _slice(self, one: CopyRows) -> None:
+        """Append a SLICE for a copy of rows; its numbers count from the first row of the piece that it reads."""
         shape = self._main.tensor(self._old(one.result)).shape
         low, high = (row - one.reads[0].rows[0] for row in one.result.rows)
         begin = self._array(np.array([0, low, 0, 0], "<i4"))
@@ -208,6 +240,7 @@ class _TfliteWriter:
         self._operators.append(_Operator(code, [self._number(one.reads[0]), begin, size], [self._number(one.result)]))
 
     def _pad(self, one: PrepareOperand) -> None:
+        """Append a PAD or PADV2 for an operand whose padding an operator of a tile cannot express."""
         rule, (source,) = self._rule(one.step), one.reads
         assert rule.padding is not None
         old = self._old(source)
@@ -225,6 +258,7 @@ class _TfliteWriter:
     def _tile(self, one: Compute, entry: OperatorEntry) -> _Operator:
         """Return an operator that computes some rows of an operator of the file."""
         rule = self._rule(one.step)
+        # The operands that are read by rows come first among the reads.
         rows = {key: self._number(piece) for key, piece in zip(rule.sliced, one.reads, strict=False)}
         inputs = [rows.get(index, index) for index in entry.inputs]
         for index, array in rule.constants(one.rows, one.source).items():
@@ -234,6 +268,11 @@ class _TfliteWriter:
     # -- tables --------------------------------------------------------------------------------------------------------
 
     def _front(self) -> Front:
+        """Write the new tables that come before the old content, and refer to it for all that did not change.
+
+        Here and in the following methods, a reference is the place of an offset that the table to write fills in. A
+        list of references with None leaves those places open, and returns them.
+        """
         front = Front()
         changed = {ModelField.OPERATOR_CODES, ModelField.SUBGRAPHS, ModelField.BUFFERS, ModelField.METADATA}
         entries = list(self._root.tables(ModelField.METADATA, "metadata entry"))
@@ -263,6 +302,7 @@ class _TfliteWriter:
         return front
 
     def _write_codes(self, front: Front, reference: int) -> None:
+        """Write the list of operator codes: the old ones, then the new ones."""
         starts = [table.start for table in self._old_codes]
         open_ones = front.references([*starts, *[None] * len(self._codes)], reference)
         for at, (operator, version) in zip(open_ones, self._codes, strict=True):
@@ -276,6 +316,7 @@ class _TfliteWriter:
             )
 
     def _write_subgraph(self, front: Front, reference: int) -> None:
+        """Write the main subgraph: old and new tensors, and the operators in their new order."""
         kept = old_references(self._subgraph, [SubgraphField.INPUTS, SubgraphField.OUTPUTS, SubgraphField.NAME])
         places = front.table({*kept, SubgraphField.TENSORS, SubgraphField.OPERATORS}, reference)
         for field, target in kept.items():
@@ -294,6 +335,7 @@ class _TfliteWriter:
             front.text(name, fields[TensorField.NAME])
             for field, target in quantization.items():
                 front.into_old(fields[field], target)
+        # Where the table of an unchanged operator starts; None for one to write.
         old = [
             self._old_operators[one.old.index].start if one.old is not None and one.inputs is None else None
             for one in self._operators
@@ -303,6 +345,7 @@ class _TfliteWriter:
             self._write_operator(front, at, one)
 
     def _write_operator(self, front: Front, reference: int, one: _Operator) -> None:
+        """Write the table of a new operator, or of an old one on rows, which keeps its options except the padding."""
         fields: set[int] = {OperatorField.OPCODE_INDEX, OperatorField.INPUTS, OperatorField.OUTPUTS}
         table = None if one.old is None else self._old_operators[one.old.index]
         kinds: dict[int, int] = {OperatorField.OPTIONS_TYPE: 0, OperatorField.OPTIONS_2_TYPE: 0}
@@ -343,7 +386,21 @@ class _TfliteWriter:
 
 
 class _Operator:
-    """An operator to write: an unchanged old one (no inputs given), an old one on rows, or a new one."""
+    """An operator to write: an unchanged old one (no inputs given), an old one on rows, or a new one.
+
+    Parameters
+    ----------
+    code
+        The number of a new operator's code.
+    inputs, outputs
+        Numbers of tensors.
+    axis
+        The axis of a concatenation; None for other operators.
+    old
+        The operator of the file.
+    valid
+        Whether its padding becomes VALID.
+    """
 
     def __init__(
         self, code: int | None = None, inputs: list[int] | None = None, outputs: list[int] | None = None,

@@ -22,6 +22,7 @@ from isthmus.split.rules import Operands
 
 ROW_AXIS = 1
 SAME = 0
+"""The number of the padding SAME."""
 LANES, COLUMNS = 8, 16
 """LiteRT's float matrix products handle channels that do not fill a vector of LANES in a different way, COLUMNS pixels
 at a time. Tiles of such convolutions begin and end at multiples of COLUMNS pixels.
@@ -37,13 +38,15 @@ class OperatorRule(TileRule):
     Parameters
     ----------
     padding
-        A function that returns the explicit padding needed for some rows of the result and of the operands.
+        A function that returns the explicit padding needed for some rows of the result and of the operands; None if the
+        operator pads nothing.
     lowest
         Whether the padding is the lowest number instead of zero.
     valid
         Whether the operator's own padding is switched off.
     constants
-        A function that returns the operands, by number, that are replaced by other arrays of 32-bit integers.
+        A function of the same rows that returns the operands, by number, that are replaced by other arrays of 32-bit
+        integers.
     """
 
     padding: Callable[[Rows, Rows], Padding] | None = None
@@ -54,7 +57,7 @@ class OperatorRule(TileRule):
 
 @dataclass(frozen=True)
 class OperatorFacts(Operands):
-    """An operator with its operands."""
+    """An operator with its operands, and the subgraph that contains it."""
 
     entry: OperatorEntry
     subgraph: SubgraphEntry
@@ -77,7 +80,7 @@ class OperatorFacts(Operands):
 
 
 def operator_rule(entry: OperatorEntry, subgraph: SubgraphEntry, static: Collection[int]) -> OperatorRule | None:
-    """Return how an operator is computed by rows; None if it stays whole."""
+    """Return how an operator is computed by rows; None if it stays whole. `static` contains the constants."""
     rule = _RULES.get(entry.code)
     if rule is None or len(entry.outputs) != 1 or -1 in entry.inputs[:1]:
         return None
@@ -95,16 +98,19 @@ def operator_rule(entry: OperatorEntry, subgraph: SubgraphEntry, static: Collect
 
 
 def _same(facts: OperatorFacts, sliced: tuple[Key, ...] | None) -> OperatorRule | None:
+    """Return the rule of an operator whose rows need the same rows of these operands; None without operands."""
     return None if sliced is None else OperatorRule(sliced, same_rows(facts.rows))
 
 
 def _softmax(facts: OperatorFacts) -> OperatorRule | None:
+    """Return the rule of a softmax, which TFLite computes along the channels of each pixel."""
     return _same(facts, facts.first() if facts.is_image() else None)
 
 
 def _windows(
     facts: OperatorFacts, kernel: tuple[int, int], lowest: bool = False, average: bool = False
 ) -> OperatorRule | None:
+    """Return the rule of a convolution or pooling; see the module's explanation of `lowest` and `average`."""
     if not facts.is_one_image:
         return None
     strides = facts.option("stride_h"), facts.option("stride_w")
@@ -183,6 +189,7 @@ def _enlarged(facts: OperatorFacts) -> OperatorRule | None:
 
 
 def _depth_to_space(facts: OperatorFacts) -> OperatorRule | None:
+    """Return the rule of DEPTH_TO_SPACE: each row of the operand becomes `block_size` rows."""
     block = facts.option("block_size")
     return OperatorRule(facts.first(), enlarged_rows(facts.height, block)) if block > 0 and facts.is_image() else None
 
