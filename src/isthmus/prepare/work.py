@@ -42,7 +42,9 @@ class Work:
         self.steps: dict[Step, float] = {}
         self._producer: dict[Tensor, Step] = {}
         self._consumers: dict[Tensor, dict[Step, None]] = {}
+        # The steps around changes, in order; a dict serves as an ordered set.
         self._touched: dict[Step, None] = {}
+        # Every name in use, and the last number that was appended to it.
         self._names: dict[str, int] = dict.fromkeys(graph.tensors, 0)
         self._outputs = set(self.outputs)
         for node in graph.nodes:
@@ -142,7 +144,11 @@ class Work:
         self.change(first, outputs=outputs)
 
     def bypass(self, step: Step) -> bool:
-        """Remove a step whose result equals its first input; keep it as a copy if the result has its own memory."""
+        """Remove a step whose result equals its first input; keep it as a copy if the result has its own memory.
+
+        Return whether anything changed. A graph output is then written by the step that wrote the input, if there is
+        one.
+        """
         source, result = step.inputs[0], step.outputs[0]
         assert source is not None
         if not self.is_output(result):
@@ -197,7 +203,7 @@ class Work:
         params: Mapping[str, Any] | None = None,
         quantization: Quantization | None = None,
     ) -> Tensor:
-        """Add a step beside `near`, and return its new output of the type of `like`."""
+        """Add a step at the rank of `near`, and return its new output with these dimensions and the type of `like`."""
         result = self.native(near.name, dims, like.dtype, quantization or like.quantization)
         self.add(op, result.name, inputs, [result], params, near=near)
         return result
@@ -230,6 +236,7 @@ class Work:
         return touched
 
     def _fresh(self, name: str) -> str:
+        """Return a new name: this one, with a number appended if it is in use."""
         base = name
         while name in self._names:
             self._names[base] += 1
@@ -238,6 +245,7 @@ class Work:
         return name
 
     def _attach(self, step: Step) -> None:
+        """Enter a step as reader and writer of its tensors."""
         for tensor in step.inputs:
             if tensor is not None:
                 self._consumers.setdefault(tensor, {})[step] = None
@@ -246,6 +254,7 @@ class Work:
         self._touch(step)
 
     def _detach(self, step: Step) -> None:
+        """Remove a step as reader and writer of its tensors; the reverse of `_attach`."""
         self._touch(step)
         for tensor in step.inputs:
             if tensor is not None:
@@ -254,6 +263,7 @@ class Work:
             self._producer.pop(tensor, None)
 
     def _touch(self, step: Step) -> None:
+        """Record a step and its neighbours: the steps that write what it reads, or read what it reads or writes."""
         touched = self._touched
         touched[step] = None
         for tensor in step.inputs:

@@ -11,6 +11,7 @@ from isthmus.prepare.geometry.layout import operand
 from isthmus.prepare.schedule import Step
 
 _MAX_SCALE = 2.0**14
+"""Products with this scale or a larger one are not computed as a `ByteProduct`."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +38,16 @@ class ByteProduct:
 
 
 def _is_of_bytes(step: Step) -> bool:
+    """Return whether all operands and results are 8-bit fixed point of the same type."""
     tensors = (*step.inputs, *step.outputs)
     return all(map(is_eight_bit, tensors)) and len({t.dtype for t in tensors if t is not None}) == 1
 
 
 def weighted_sum(step: Step, negative: bool) -> WeightedSum | None:
-    """Return the sum or difference of two tensors; None unless all are 8-bit and their scales are similar enough."""
+    """Return the sum of two tensors, or their difference if `negative`.
+
+    None unless all are 8-bit and their scales are similar enough.
+    """
     if not _is_of_bytes(step):
         return None
     quantizations = [quantization_of(operand(step, i)) for i in (0, 1)]
@@ -55,6 +60,7 @@ def weighted_sum(step: Step, negative: bool) -> WeightedSum | None:
     first, second = (int(np.rint(np.ldexp(np.float64(ratio), shift))) for ratio in ratios)
     factors = first, -second if negative else second
     zeros = sum(f * q.zero_point for f, q in zip(factors, quantizations, strict=True))
+    # The bias adds one half for rounding, and subtracts the zero points.
     return WeightedSum(factors, (1 << (shift - 1)) - zeros, shift)
 
 

@@ -11,7 +11,9 @@ from isthmus.prepare.geometry.layout import operand
 from isthmus.prepare.schedule import Step
 
 _HYBRID_COLUMN_AXIS = {"FullyConnected": 0, "Conv2d": 3}
+"""The operations that can multiply floats by bytes, and the axis of their weights that has the output channels."""
 _MAX_HYBRID_DEPTH = (1 << 31) // (255 * 128)
+"""With this many products, a sum of products of two bytes may no longer fit 32 bits."""
 
 
 def is_eight_bit(tensor: Tensor | None) -> bool:
@@ -54,7 +56,10 @@ def centred_weights(weights: Tensor) -> np.ndarray | None:
 
 
 def is_hybrid(step: Step) -> bool:
-    """Return whether a step multiplies floats by constant signed bytes and its sums fit 32 bits."""
+    """Return whether a step multiplies floats by constant signed bytes and its sums fit 32 bits.
+
+    An engine then rounds the floats to bytes too, and multiplies integers.
+    """
     axis = _HYBRID_COLUMN_AXIS.get(step.op)
     if axis is None:
         return False

@@ -63,24 +63,31 @@ def dense_strides(dims: Sequence[int]) -> list[int]:
 def collapse(dims: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[list[int], list[list[int]]]:
     """Merge dimensions that all operands traverse contiguously; return the dimensions (at least one) and strides.
 
+    `strides` holds one list for each operand, with a stride for each dimension.
+
     >>> collapse((2, 1, 3, 4), [(12, 12, 4, 1), (0, 0, 0, 1)])
     ([6, 4], [[4, 1], [0, 1]])
     """
-    kept = [(size, [s[axis] for s in strides]) for axis, size in enumerate(dims) if size != 1]
+    # For each dimension, its size and the stride of each operand.
+    dimensions = [(size, [s[axis] for s in strides]) for axis, size in enumerate(dims) if size != 1]
     merged: list[tuple[int, list[int]]] = []
-    for size, steps in kept:
-        if merged and all(outer == inner * size for outer, inner in zip(merged[-1][1], steps, strict=True)):
-            merged[-1] = (merged[-1][0] * size, steps)
+    for size, own in dimensions:
+        if merged and all(outer == inner * size for outer, inner in zip(merged[-1][1], own, strict=True)):
+            merged[-1] = (merged[-1][0] * size, own)
         else:
-            merged.append((size, steps))
+            merged.append((size, own))
     if not merged:
         # A single element: give every operand stride 1, as for any dense tensor.
         merged = [(1, [1] * len(strides))]
-    return [size for size, _ in merged], [[steps[i] for _, steps in merged] for i in range(len(strides))]
+    return [size for size, _ in merged], [[own[i] for _, own in merged] for i in range(len(strides))]
 
 
 def joined_axes(dims: tuple[int, ...], axes: set[int]) -> list[tuple[bool, int, int]]:
-    """Merge adjacent axes that are all reduced or all kept: (is reduced, size, stride in elements), outermost first."""
+    """Merge adjacent axes of which all are reduced, or all are kept; `axes` are the reduced ones.
+
+    Return (whether it is reduced, size, stride in elements) for each merged axis, the outermost first. Axes of size 1
+    are left out.
+    """
     groups: list[tuple[bool, int, int]] = []
     for axis, (size, stride) in enumerate(zip(dims, dense_strides(dims), strict=True)):
         if size == 1:

@@ -10,8 +10,16 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Matrices:
-    """Equally large matrices in a dense tensor: the matrix that each batch uses, their size and their strides in
-    elements.
+    """Equally large matrices in a dense tensor.
+
+    Parameters
+    ----------
+    batch
+        For each batch of the product, the number of the matrix that it uses.
+    rows, columns
+        The size of a matrix.
+    row_step, column_step
+        The elements in memory from one row to the next, and from one column to the next.
     """
 
     batch: np.ndarray

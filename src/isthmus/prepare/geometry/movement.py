@@ -25,7 +25,7 @@ _SHORT = 64
 
 @dataclass(frozen=True)
 class StridedCopy:
-    """A copy of `dims` elements between two strided layouts."""
+    """A copy of `dims` elements between two strided layouts, from `source` to `goal`."""
 
     goal: Tensor
     source: Tensor
@@ -42,6 +42,7 @@ def copies(step: Step) -> list[StridedCopy]:
 
 
 def _reshaped(step: Step) -> list[StridedCopy]:
+    """Copy all elements in order."""
     x = operand(step)
     return [StridedCopy(step.outputs[0], x, [x.elements], [1], [1])]
 
@@ -54,6 +55,7 @@ def _permuted(step: Step) -> list[StridedCopy]:
 
 
 def _sliced(step: Step) -> list[StridedCopy]:
+    """Copy every stride-th element from begin to end along each axis."""
     x = operand(step)
     ranges = np.asarray(step.params["ranges"]).reshape(-1, 3).tolist()
     dense = dense_strides(x.dims)
@@ -64,46 +66,53 @@ def _sliced(step: Step) -> list[StridedCopy]:
 
 
 def _pieces(step: Step, whole: Tensor, pieces: Sequence[Tensor], axis: int, joining: bool) -> list[StridedCopy]:
-    """Copy between a tensor and its consecutive pieces along an axis; a tile starts at its own offset."""
-    found, strides = [], dense_strides(whole.dims)
+    """Copy between a tensor and its consecutive pieces along an axis, into the tensor if `joining`.
+
+    For a step on a tile, the first piece starts at the first row of the tile. A piece without the axis has one row.
+    """
+    piece_copies, strides = [], dense_strides(whole.dims)
     start = step.part.first if step.part is not None and step.part.axis == axis else 0
     for piece in pieces:
         width = piece.dims[axis] if piece.rank == whole.rank else 1
         dims = (*whole.dims[:axis], width, *whole.dims[axis + 1 :])
-        at, own = start * strides[axis], dense_strides(dims)
-        found.append(
-            StridedCopy(whole, piece, dims, strides, own, at)
+        at, piece_strides = start * strides[axis], dense_strides(dims)
+        piece_copies.append(
+            StridedCopy(whole, piece, dims, strides, piece_strides, at)
             if joining
-            else StridedCopy(piece, whole, dims, own, strides, 0, at)
+            else StridedCopy(piece, whole, dims, piece_strides, strides, 0, at)
         )
         start += width
-    return found
+    return piece_copies
 
 
 def _joined(step: Step) -> list[StridedCopy]:
+    """Copy the operands of a Concat or Pack into the result."""
     whole = step.outputs[0]
     axis = int(step.params["axis"]) % whole.rank if step.op == "Pack" else axis_of(step)
     return _pieces(step, whole, [t for t in step.inputs if t is not None], axis, True)
 
 
 def _split(step: Step) -> list[StridedCopy]:
+    """Copy the parts of the operand to the results of a Split or UnPack."""
     return _pieces(step, operand(step), step.outputs, axis_of(step), False)
 
 
 def _tiled(step: Step) -> list[StridedCopy]:
+    """Repeat the operand along each axis: an axis of stride 0 before it counts the repetitions."""
     x = operand(step)
     multiples = [int(m) for m in step.params["multiples"]]
     dims = [v for pair in zip(multiples, x.dims, strict=True) for v in pair]
-    walk = [v for s in dense_strides(x.dims) for v in (0, s)]
-    return [StridedCopy(step.outputs[0], x, dims, dense_strides(dims), walk)]
+    source_strides = [v for s in dense_strides(x.dims) for v in (0, s)]
+    return [StridedCopy(step.outputs[0], x, dims, dense_strides(dims), source_strides)]
 
 
 def _reversed(step: Step) -> list[StridedCopy]:
+    """Copy with negative strides along the reversed axes, from their last elements."""
     x = operand(step)
     axes, dense = {int(a) % x.rank for a in step.params["axes"]}, dense_strides(x.dims)
     start = sum((x.dims[a] - 1) * dense[a] for a in axes)
-    walk = [-s if axis in axes else s for axis, s in enumerate(dense)]
-    return [StridedCopy(step.outputs[0], x, x.dims, dense, walk, 0, start)]
+    source_strides = [-s if axis in axes else s for axis, s in enumerate(dense)]
+    return [StridedCopy(step.outputs[0], x, x.dims, dense, source_strides, 0, start)]
 
 
 def _blocks(step: Step) -> list[StridedCopy]:
@@ -117,7 +126,8 @@ def _blocks(step: Step) -> list[StridedCopy]:
     (n, _, _, c), (bh, bw) = image.dims, (int(v) for v in step.params["block_size"])
     edges = np.asarray(step.params["pad_amount" if to_batch else "crops"]).reshape(2, 2)
     of_image, of_batches = dense_strides(image.dims), dense_strides(batches.dims)
-    subset_strides, found = [of_image[0], of_image[1] * bh, of_image[2] * bw, 1], []
+    subset_strides = [of_image[0], of_image[1] * bh, of_image[2] * bw, 1]
+    subset_copies = []
     for i in range(bh):
         for j in range(bw):
             (batch_y, image_y, rows), (batch_x, image_x, columns) = (
@@ -127,16 +137,20 @@ def _blocks(step: Step) -> list[StridedCopy]:
             in_image = image_y * of_image[1] + image_x * of_image[2]
             in_batches = (i * bw + j) * n * of_batches[0] + batch_y * of_batches[1] + batch_x * of_batches[2]
             dims = (n, rows, columns, c)
-            found.append(
+            subset_copies.append(
                 StridedCopy(output, x, dims, of_batches, subset_strides, in_batches, in_image)
                 if to_batch
                 else StridedCopy(output, x, dims, subset_strides, of_batches, in_image, in_batches)
             )
-    return found
+    return subset_copies
 
 
 def _part(offset: int, block: int, before: int, length: int, out_length: int) -> tuple[int, int, int]:
-    """Return the first index among the blocks, the first in the image and the count, for one block offset."""
+    """Return the first index among the blocks, the first in the image and the count, for one block offset.
+
+    Along one axis, blocks have the length `block`. The image has `length` elements after `before` elements of padding
+    or cropping, and `out_length` blocks.
+    """
     first = max(0, -(-(before - offset) // block))
     last = min(out_length, -(-(before + length - offset) // block))
     return first, first * block + offset - before, max(0, last - first)
@@ -163,7 +177,15 @@ def leaves_gaps(step: Step) -> bool:
 
 @dataclass(frozen=True)
 class Remap:
-    """Runs of neighbouring elements in another order: run [i, j, …] is at ``tables[0][i] + tables[1][j] + …``."""
+    """Runs of neighbouring elements in another order.
+
+    Parameters
+    ----------
+    tables
+        Run [i, j, …] of the result starts at ``tables[0][i] + tables[1][j] + …`` in the source.
+    run
+        The number of elements in a run.
+    """
 
     tables: list[np.ndarray]
     run: int
@@ -237,7 +259,7 @@ def padded_axes(step: Step) -> list[PaddedAxis]:
 
 
 def stored(value: float, tensor: Tensor) -> np.ndarray:
-    """Encode a number as the tensor stores it."""
+    """Return a number as the tensor stores it."""
     number = np.asarray(value)
     if tensor.dtype is DataType.BFLOAT_16:
         number = to_bfloat16(number)

@@ -16,8 +16,16 @@ from isthmus.prepare.schedule import Step
 
 @dataclass(frozen=True)
 class Phase:
-    """One of the plain convolutions of a transposed one: its window, and for each axis its kernel elements and first
-    output.
+    """One of the plain convolutions of a transposed one.
+
+    Parameters
+    ----------
+    window
+        The plain convolution.
+    kernel_index
+        For each axis, the indices of the transposed convolution's kernel elements that it uses.
+    first
+        For each axis, the index of its first output; the others follow at distances of the stride.
     """
 
     window: ConvWindow
@@ -34,12 +42,13 @@ def phases(step: Step) -> Iterator[Phase]:
     for first in itertools.product(*(range(min(s, o)) for s, o in zip(stride, out, strict=True))):
         index, before, spread = [], [], []
         for axis in range(3):
-            reach = first[axis] + pad[axis]
+            # The index of the first output if there were no padding.
+            unpadded = first[axis] + pad[axis]
             # These kernel elements meet an input element here; the nearest input comes first.
-            hits = [k for k in range(kernel[axis]) if (reach - k * dilation[axis]) % stride[axis] == 0][::-1]
+            hits = [k for k in range(kernel[axis]) if (unpadded - k * dilation[axis]) % stride[axis] == 0][::-1]
             index.append(tuple(hits))
             # If there are none, use one tap far outside the input.
-            before.append(-((reach - hits[0] * dilation[axis]) // stride[axis]) if hits else out[axis] + 1)
+            before.append(-((unpadded - hits[0] * dilation[axis]) // stride[axis]) if hits else out[axis] + 1)
             spread.append(dilation[axis] // math.gcd(stride[axis], dilation[axis]))
         window = ConvWindow(
             batches=source.dims[0],

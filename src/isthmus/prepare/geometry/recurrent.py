@@ -1,6 +1,7 @@
 """Recurrent layers as data: their sizes, and the concatenated weights and biases of all gates.
 
-Gates are stored one after the other, each padded to a number of units that the engine chooses.
+Gates are stored one after the other, each padded to a number of units that the engine chooses (`padded`). The numbers
+of operands are those of QNN's Lstm and Gru.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ class RecurrentLayer:
 
     Parameters
     ----------
+    steps, batch, inputs
+        Time steps of the sequence, sequences in the batch, and features of the input at each time step.
     units, hidden
         Elements of the cell state and of the hidden state; they differ if there is a projection.
     gates
@@ -77,7 +80,7 @@ def input_biases(step: Step, padded: int) -> np.ndarray:
 
 
 def gate_matrix(step: Step, indices: Sequence[int], padded: int) -> np.ndarray:
-    """Concatenate gate weights [units, features] to one matrix [features, gates * padded]."""
+    """Concatenate gate weights, operands `indices` [units, features], to one matrix [features, gates * padded]."""
     parts = []
     for index in indices:
         weights = constant(step, index)
@@ -87,7 +90,7 @@ def gate_matrix(step: Step, indices: Sequence[int], padded: int) -> np.ndarray:
 
 
 def gate_biases(step: Step, groups: Sequence[tuple[int, ...]], padded: int) -> np.ndarray:
-    """Return the sum of each gate's biases, padded and concatenated."""
+    """Return the sum of each gate's biases, padded and concatenated; `groups` has the operands of each gate."""
     total = np.zeros((len(groups), padded), np.float32)
     for row, indices in zip(total, groups, strict=True):
         for index in indices:
@@ -98,18 +101,18 @@ def gate_biases(step: Step, groups: Sequence[tuple[int, ...]], padded: int) -> n
 
 
 def clip(step: Step, name: str) -> float:
-    """Return a clipping threshold; infinity if the parameter is not positive."""
+    """Return the clipping threshold that a parameter sets; infinity if the parameter is not positive."""
     value = float(step.params[name])
     return value if value > 0 else np.inf
 
 
 def offsets(sizes: dict[str, int], alignment: int) -> dict[str, int]:
-    """Return the offsets of consecutive parts of a work space; "end" is its size."""
-    found, end = {}, 0
+    """Return the offsets of consecutive parts of a work space, given their sizes; "end" is the size of the whole."""
+    by_name, end = {}, 0
     for name, size in sizes.items():
-        found[name] = end
+        by_name[name] = end
         end += -(-size // alignment) * alignment
-    return {**found, "end": end}
+    return {**by_name, "end": end}
 
 
 def refuses_recurrent(step: Step) -> str | None:

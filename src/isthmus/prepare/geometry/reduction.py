@@ -26,6 +26,8 @@ class Reduction:
         Size of the innermost merged axis.
     reduces_run
         Whether the innermost merged axis is reduced.
+    kept, reduced
+        The merged axes around the innermost, kept ones and reduced ones.
     """
 
     count: int

@@ -38,7 +38,7 @@ def _sizes(step: Step, axis: int) -> tuple[int, int]:
 
 
 def _taps(step: Step, axis: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return input indices and weights along an axis, both [count, taps].
+    """Return input indices and weights along an axis, both [count, taps]: each result is a weighted sum of its taps.
 
     For a tile these are its rows of the whole table, with indices relative to its first input row.
     """
@@ -82,7 +82,10 @@ def bilinear(step: Step) -> Iterator[tuple[np.ndarray, np.ndarray]]:
 
 @dataclass(frozen=True)
 class AxisPass:
-    """The resizing of [outer, size, inner] to [outer, count, inner], with indices and weights [count, taps]."""
+    """The resizing of [outer, size, inner] to [outer, count, inner] along one axis.
+
+    Each result is a sum of `taps` inputs at the indices `places`, times `weights`; both are [count, taps].
+    """
 
     outer: int
     size: int
@@ -104,12 +107,12 @@ class AxisPass:
 
 def passes(step: Step) -> list[AxisPass]:
     """Return one pass for each axis whose size changes, in axis order."""
-    found, dims = [], list(operand(step).dims)
+    axis_passes, dims = [], list(operand(step).dims)
     for axis in changed_axes(step):
         count = step.outputs[0].dims[axis]
-        found.append(AxisPass(prod(dims[:axis]), dims[axis], count, prod(dims[axis + 1 :]), *_taps(step, axis)))
+        axis_passes.append(AxisPass(prod(dims[:axis]), dims[axis], count, prod(dims[axis + 1 :]), *_taps(step, axis)))
         dims[axis] = count
-    return found
+    return axis_passes
 
 
 def intermediate_bytes(step: Step, alignment: int) -> int:

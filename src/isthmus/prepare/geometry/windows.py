@@ -12,6 +12,7 @@ from isthmus.prepare.geometry.layout import operand, whole_dims
 from isthmus.prepare.schedule import Step
 
 Triple = tuple[int, int, int]
+"""One number for each spatial axis: depth, height, width."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,10 @@ class ConvWindow:
 
 
 def triple(value: Any, fill: int = 1) -> Triple:
-    """Return a parameter (one number, or one for each spatial axis) as (depth, height, width)."""
+    """Return a parameter (one number, or one for each spatial axis) as (depth, height, width).
+
+    Missing numbers, which belong to the outer axes, are `fill`.
+    """
     numbers = [int(v) for v in np.asarray(value).reshape(-1)]
     padded = [fill] * (3 - len(numbers)) + numbers
     return padded[0], padded[1], padded[2]

@@ -13,6 +13,7 @@ from isthmus.prepare.schedule import Step
 from isthmus.prepare.work import Work
 
 CLAMPED = having(lambda operation: operation.traits.takes_clamp)
+"""Operations into which a limit can be fused."""
 LIMITS = having(lambda operation: operation.traits.limits) | {"ReluMinMax", "ElementWiseMinimum", "ElementWiseMaximum"}
 """Operations that limit values to a range; for the last three the range is a parameter or an operand."""
 
@@ -47,6 +48,7 @@ def narrow(first: tuple[float, float] | None, then: tuple[float, float]) -> tupl
 
 
 def _fuse(work: Work, step: Step) -> bool:
+    """Fuse a limit into the step before it, after the limit that is already fused there."""
     source, result = step.inputs[0], step.outputs[0]
     before = work.sole_producer(source)
     if source is None or before is None or before.op not in CLAMPED:

@@ -19,6 +19,7 @@ from isthmus.prepare.work import Work
 LINEAR = having(lambda operation: operation.traits.product not in (None, ProductKind.INTEGERS))
 """Operations that multiply in[0] by the weights in[1] and add the bias in[2]."""
 AFFINE = frozenset({"Batchnorm", "ElementWiseMultiply", "ElementWiseAdd"})
+"""Operations that may be ``x * factor + term`` with constants for each channel."""
 
 
 def fold_affine(work: Work) -> None:
@@ -35,7 +36,10 @@ def fold_affine(work: Work) -> None:
 
 
 def affine(step: Step) -> tuple[np.ndarray | None, np.ndarray | None] | None:
-    """Return the per-channel factor and term of a step ``x * factor + term``; None for one that is absent."""
+    """Return the per-channel factor and term of a step ``x * factor + term``; None for one that is absent.
+
+    The result is None if the step is not of this form.
+    """
     x, result = step.inputs[0], step.outputs[0]
     if x is None or x.dims != result.dims or not x.dtype.is_float:
         return None
@@ -65,10 +69,12 @@ def product_of(step: Step) -> ProductKind | None:
 
 
 def _along(values: np.ndarray, axis: int, rank: int) -> np.ndarray:
+    """Return a vector as an array of this rank that extends along one axis."""
     return values.reshape([-1 if a == axis else 1 for a in range(rank)])
 
 
 def _set_weights(work: Work, step: Step, weights: np.ndarray | None, bias: np.ndarray | None) -> None:
+    """Give a linear step new weights and a new bias; None keeps the old ones."""
     old = step.inputs[1]
     assert old is not None
     dtype = step.outputs[0].dtype.numpy
@@ -88,6 +94,7 @@ def _bias(step: Step) -> np.ndarray | None:
 
 
 def _fold_into_producer(work: Work, step: Step) -> bool:
+    """Fold an affine step into the weights and bias of the linear step before it."""
     linear = work.sole_producer(step.inputs[0])
     values = affine(step)
     if linear is None or values is None or linear.op not in LINEAR or linear.clamp is not None:
@@ -105,6 +112,7 @@ def _fold_into_producer(work: Work, step: Step) -> bool:
         bias = bias * factor
     if term is not None:
         bias = bias + term
+    # Do not add a bias of zeros.
     if operand(linear, 2) is None and term is None:
         bias = None
     clamp = step.clamp
@@ -115,7 +123,10 @@ def _fold_into_producer(work: Work, step: Step) -> bool:
 
 
 def _fold_factor_before(work: Work, step: Step) -> bool:
-    """Fold ``conv(x * factor + term)``: the factor always, the term only if there is no padding."""
+    """Fold ``conv(x * factor + term)``: the factor always, the term only if there is no padding.
+
+    Padding adds zeros after the term, where a folded term would count for them too.
+    """
     before = work.sole_producer(step.inputs[0])
     if before is None or before.op not in AFFINE or before.clamp is not None:
         return False
@@ -145,7 +156,15 @@ def _fold_factor_before(work: Work, step: Step) -> bool:
 
 
 class _PerInput:
-    """A function that broadcasts one number per input channel to the shape of a step's weights."""
+    """A function that broadcasts one number per input channel to the shape of a step's weights.
+
+    Parameters
+    ----------
+    axis, rank
+        The axis of the weights that has the input channels, and the rank of the weights.
+    repeat
+        How many successive indices of that axis belong to one input channel.
+    """
 
     def __init__(self, axis: int, rank: int, repeat: int = 1) -> None:
         self.axis, self.rank, self.repeat = axis, rank, repeat
@@ -155,6 +174,7 @@ class _PerInput:
 
 
 def _input_channels(step: Step, x: Tensor, weights: np.ndarray) -> _PerInput | None:
+    """Return where a linear step's weights have the channels of its input; None if this cannot be said by one axis."""
     rank, kind = weights.ndim, product_of(step)
     if kind is ProductKind.DEPTH_WISE:
         return _PerInput(rank - 1, rank, weights.shape[-1] // x.dims[-1])

@@ -42,6 +42,7 @@ def _constant_operand(step: Step) -> np.ndarray | None:
 
 
 def _derived(work: Work, of: Tensor | None, value: np.ndarray) -> Tensor:
+    """Return a new constant with the name and type of another one, from which its value was computed."""
     assert of is not None
     return work.constant(of.name, value.astype(of.dtype.numpy))
 
@@ -62,9 +63,11 @@ _STEPS = frozenset(
 
 
 def _multiply_instead(work: Work, step: Step) -> bool:
+    """Replace a division by a constant by a multiplication, unless a reader amplifies the difference."""
     divisor = _constant_operand(step)
     if divisor is None or not (np.abs(divisor) > 1e-30).all():
         return False
+    # The reciprocal of a power of two is exact.
     exact = (np.frexp(divisor)[0] == np.copysign(0.5, divisor)).all()
     if not exact and any(reader.op in _STEPS for reader in work.consumers(step.outputs[0])):
         return False
@@ -73,6 +76,7 @@ def _multiply_instead(work: Work, step: Step) -> bool:
 
 
 def _reciprocal(work: Work, step: Step) -> bool:
+    """Replace 1 / x by the reciprocal of x."""
     dividend, divisor = step.inputs[0], step.inputs[1]
     if divisor is None or divisor.dims != step.outputs[0].dims or not divisor.dtype.is_float:
         return False
@@ -83,6 +87,7 @@ def _reciprocal(work: Work, step: Step) -> bool:
 
 
 def _add_instead(work: Work, step: Step) -> bool:
+    """Replace x - c by x + (-c) for a constant."""
     subtrahend = _constant_operand(step)
     if subtrahend is None:
         return False
@@ -91,6 +96,7 @@ def _add_instead(work: Work, step: Step) -> bool:
 
 
 def _small_power(work: Work, step: Step) -> bool:
+    """Replace a power with the exponent 1, 2, 0.5, -0.5 or -1."""
     base, exponent = step.inputs[0], step.inputs[1]
     power = number(exponent)
     if base is None or power is None or base.dims != step.outputs[0].dims or not base.dtype.is_float:
@@ -139,6 +145,7 @@ def _merge_constants(work: Work, step: Step) -> bool:
     if inner is None:
         return False
     merged = _COMBINE[step.op](inner, outer)
+    # Two small constants may broadcast to a large one.
     if merged.size > max(inner.size, outer.size):
         return False
     source = inner_step.inputs[0]

@@ -16,12 +16,14 @@ from isthmus.prepare.schedule import Step
 from isthmus.prepare.storage import same_encoding
 from isthmus.prepare.work import Work
 
+# Each rule returns whether it has changed the step.
 COMMUTATIVE = having(lambda operation: operation.traits.commutative)
 _MOVEMENTS = having(
     lambda operation: operation.traits.moves and operation.traits.moves.sources == (0,) and operation.outputs == (1, 1)
 )
 """Operations that move elements of in[0] into one result."""
 _CONVERT = {"dynamic_input_data": False, "dynamic_output_data": False}
+"""The parameters of a Convert, which changes the quantization of a tensor."""
 
 
 def canonicalize(work: Work) -> None:
@@ -44,6 +46,7 @@ def canonicalize(work: Work) -> None:
 
 
 def _name_function(work: Work, step: Step) -> bool:
+    """Replace a numbered function, such as ElementWiseUnary with operation 4, by the operation of its own name."""
     function = numbered(step.op, step.params["operation"])
     if function.name not in OPERATIONS:
         return False
@@ -52,11 +55,13 @@ def _name_function(work: Work, step: Step) -> bool:
 
 
 def _reshape(work: Work, step: Step) -> bool:
+    """Replace Squeeze and ExpandDims by Reshape."""
     work.replace(step, "Reshape", step.inputs[:1])
     return True
 
 
 def _differ(a: Tensor, b: Tensor) -> bool:
+    """Return whether two fixed-point tensors have different encodings."""
     return a.dtype.is_fixed_point and b.dtype.is_fixed_point and not same_encoding(a, b)
 
 
@@ -82,6 +87,7 @@ def _can_say_fill(step: Step, source: Tensor) -> bool:
 
 
 def _convert_then_join(work: Work, step: Step) -> bool:
+    """Convert the operands of a Concat to the quantization of its result, so that the Concat only moves bytes."""
     result = step.outputs[0]
     if not any(t is not None and _differ(t, result) for t in step.inputs):
         return False
@@ -94,6 +100,7 @@ def _convert_then_join(work: Work, step: Step) -> bool:
 
 
 def _pack(work: Work, step: Step) -> bool:
+    """Replace Pack by a Concat of operands that are reshaped to have the new axis."""
     axis, result = step.params["axis"], step.outputs[0]
     if len(step.inputs) == 1:
         work.replace(step, "Reshape", step.inputs)
@@ -105,6 +112,7 @@ def _pack(work: Work, step: Step) -> bool:
 
 
 def _unpack(work: Work, step: Step) -> bool:
+    """Replace UnPack by a Split and reshapes that remove the axis."""
     axis, source = step.params["axis"], step.inputs[0]
     assert source is not None
     results = step.outputs
@@ -126,6 +134,7 @@ def plain_slice(ranges: np.ndarray) -> dict[str, Any]:
 
 
 def _keep_axes(work: Work, step: Step) -> bool:
+    """Replace a StridedSlice that removes axes by one that keeps them, and a Reshape."""
     if not step.params["shrink_axes"]:
         return False
     source = step.inputs[0]
@@ -158,7 +167,7 @@ def _slice_instead(work: Work, step: Step) -> bool:
 
 
 def _drop_leading_ones(work: Work, step: Step) -> bool:
-    """Reshape a constant matrix without batches to rank 2."""
+    """Reshape the constant second matrix of a MatMul to rank 2 if its other dimensions are 1."""
     left, right = step.inputs[0], step.inputs[1]
     data = static(right)
     if left is None or right is None or data is None or right.rank <= 2 or left.rank < right.rank:
@@ -174,10 +183,12 @@ def _drop_leading_ones(work: Work, step: Step) -> bool:
 
 
 def _axis_below(quantization: Quantization | None, limit: int) -> bool:
+    """Return whether a quantization has a scale for each index of an axis before `limit`."""
     return quantization is not None and quantization.axis is not None and quantization.axis < limit
 
 
 def _constant_last(work: Work, step: Step) -> bool:
+    """Exchange the operands of a commutative step if the first is a constant and the second is not."""
     first, second = step.inputs
     if first is None or second is None or not first.is_static or second.is_static:
         return False
