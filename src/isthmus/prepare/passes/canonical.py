@@ -16,7 +16,6 @@ from isthmus.prepare.schedule import Step
 from isthmus.prepare.storage import same_encoding
 from isthmus.prepare.work import Work
 
-# Each rule returns whether it has changed the step.
 COMMUTATIVE = having(lambda operation: operation.traits.commutative)
 _MOVEMENTS = having(
     lambda operation: operation.traits.moves and operation.traits.moves.sources == (0,) and operation.outputs == (1, 1)

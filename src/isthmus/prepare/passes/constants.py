@@ -21,6 +21,7 @@ def fold_all_constants(work: Work) -> None:
 
 
 def _fold(work: Work, keep: frozenset[str]) -> None:
+    """Fold all steps that read only constants, except those of the operations to keep."""
     for step in work.ordered():
         if step.op not in keep and is_constant(work, step):
             fold(work, step)
@@ -44,6 +45,7 @@ def fold(work: Work, step: Step) -> bool:
     for tensor, value in zip(step.outputs, results, strict=False):
         constant = work.constant(tensor.name, value.astype(tensor.dtype.numpy), tensor.quantization, tensor.dtype)
         work.reread(tensor, constant)
+        # The client's memory for an output is still written by a step.
         if work.is_output(tensor):
             work.add("Reshape", step.name, [constant], [tensor])
     return True

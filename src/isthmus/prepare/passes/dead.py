@@ -8,12 +8,12 @@ from isthmus.prepare.work import Work
 
 def remove_dead(work: Work) -> None:
     """Remove every step whose results are not used."""
-    wanted = [*work.outputs, *work.updates.values()]
+    needed = [*work.outputs, *work.updates.values()]
     alive: set[Step] = set()
-    while wanted:
-        step = work.producer(wanted.pop())
+    while needed:
+        step = work.producer(needed.pop())
         if step is not None and step not in alive:
             alive.add(step)
-            wanted.extend(t for t in step.inputs if t is not None)
+            needed.extend(t for t in step.inputs if t is not None)
     for step in [s for s in work.steps if s not in alive]:
         work.remove(step)

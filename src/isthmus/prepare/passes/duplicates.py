@@ -16,7 +16,10 @@ _SMALL = 256
 
 
 def merge_duplicates(work: Work) -> None:
-    """Keep only the first of several steps with equal operation, operands and parameters."""
+    """Keep only the first of several steps with equal operation, operands and parameters.
+
+    A step that writes a graph output is kept, because every output has memory of its own.
+    """
     known: dict[Hashable, Step] = {}
     for step in work.ordered():
         first = known.setdefault(_signature(step), step)
@@ -28,6 +31,7 @@ def merge_duplicates(work: Work) -> None:
 
 
 def _signature(step: Step) -> Hashable:
+    """Return all that determines the results of a step; steps with equal signatures compute the same."""
     return (
         step.op,
         step.clamp,
@@ -38,12 +42,14 @@ def _signature(step: Step) -> Hashable:
 
 
 def _operand(tensor: Tensor | None) -> Hashable:
+    """Return what identifies an operand: its contents if it is a small constant, otherwise the tensor itself."""
     if tensor is not None and tensor.is_static and tensor.data is not None and tensor.nbytes <= _SMALL:
         return (tensor.dtype, tensor.dims, tensor.quantization, tensor.data.tobytes())
     return tensor
 
 
 def _frozen(value: Any) -> Hashable:
+    """Return a parameter's value in a hashable form."""
     if isinstance(value, np.ndarray):
         return (value.dtype.str, value.shape, value.tobytes())
     return tuple(_frozen(v) for v in value) if isinstance(value, (list, tuple)) else value

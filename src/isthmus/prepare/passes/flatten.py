@@ -27,14 +27,15 @@ def flatten_products(work: Work) -> None:
 
 
 def _as_two_dimensional(work: Work, step: Step) -> bool:
+    """Rewrite a 1-D convolution as a 2-D one of height 1, with reshapes before and after it."""
     source, weights, result = step.inputs[0], step.inputs[1], step.outputs[0]
     assert source is not None
     assert weights is not None
     params = dict(step.params)
     params["pad_amount"] = np.stack([np.zeros(2, np.int64), np.asarray(params["pad_amount"]).reshape(2)])
-    for name, unit in (("stride", 1), ("dilation", 1), ("output_padding", 0)):
+    for name, of_height in (("stride", 1), ("dilation", 1), ("output_padding", 0)):
         if name in params:
-            params[name] = np.array([unit, params[name]], np.int64)
+            params[name] = np.array([of_height, params[name]], np.int64)
     tall = work.insert("Reshape", step, [source], (source.dims[0], 1, *source.dims[1:]), source)
     filters = _with_height(work, step, weights)
     flat = work.native(result.name, (result.dims[0], 1, *result.dims[1:]), result.dtype, result.quantization)
@@ -47,6 +48,7 @@ def _as_two_dimensional(work: Work, step: Step) -> bool:
 
 
 def _with_height(work: Work, step: Step, weights: Tensor) -> Tensor:
+    """Return the weights with a new first axis of size 1, the height of the kernel."""
     quantization = weights.quantization
     if quantization is not None and quantization.axis is not None:
         quantization = Quantization(quantization.scales, quantization.offsets, quantization.axis + 1)
@@ -57,6 +59,7 @@ def _with_height(work: Work, step: Step, weights: Tensor) -> Tensor:
 
 
 def _as_rows(work: Work, step: Step) -> bool:
+    """Reshape the left operand of a product to one matrix, with the rows of all batches, and the result back."""
     source, matrix, result = step.inputs[0], step.inputs[1], step.outputs[0]
     if source is None or matrix is None or matrix.rank != 2 or not source.elements:
         return False

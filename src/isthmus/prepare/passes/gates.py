@@ -21,7 +21,10 @@ HARD_SIGMOID = 2
 """The number of this operation in ElementWiseNeuron."""
 
 Gate = Callable[[Work, Step], "tuple[Tensor | None, float] | None"]
-"""A function that returns, if a step ends a gate, the gate's input x and the ratio of the result to the true gate."""
+"""A function that returns, if a step ends a gate, the gate's input x and the ratio of the result to the true gate.
+
+For example relu6(x + 3) is 6 times the gate of HardSwish. It returns None if the step does not end a gate.
+"""
 
 
 def recognize_gates(work: Work) -> None:
@@ -43,6 +46,7 @@ def _peel(work: Work, tensor: Tensor) -> tuple[Tensor, float]:
 
 
 def _gated(work: Work, step: Step) -> bool:
+    """Replace a product of x and a gate of x, in either order, by one operation."""
     first, second = step.inputs
     if first is None or second is None or first.is_static or second.is_static or step.clamp is not None:
         return False
@@ -51,15 +55,16 @@ def _gated(work: Work, step: Step) -> bool:
     for x, gate in ((first, second), (second, first)):
         inner, gate_factor = _peel(work, gate)
         last = work.producer(inner)
-        if last is None or (name := _GATES.get(last.op)) is None:
+        if last is None or (entry := _GATES.get(last.op)) is None:
             continue
-        op, match = name
-        found = match(work, last)
-        if found is None:
+        op, match = entry
+        matched = match(work, last)
+        if matched is None:
             continue
-        bare, factor = (x, 1.0) if found[0] is x else _peel(work, x)
-        if found[0] is bare:
-            _write(work, step, op, bare, factor * gate_factor * found[1])
+        gate_input, ratio = matched
+        bare, factor = (x, 1.0) if gate_input is x else _peel(work, x)
+        if gate_input is bare:
+            _write(work, step, op, bare, factor * gate_factor * ratio)
             return True
     return False
 
@@ -81,10 +86,12 @@ def _write(work: Work, step: Step, op: str, x: Tensor, factor: float) -> None:
 
 
 def _sigmoid(work: Work, step: Step) -> tuple[Tensor | None, float] | None:
+    """Match sigmoid(x), the gate of Silu."""
     return step.inputs[0], 1.0
 
 
 def _hard_sigmoid_neuron(work: Work, step: Step) -> tuple[Tensor | None, float] | None:
+    """Match a hard sigmoid x / 6 + 0.5, the gate of HardSwish."""
     params = step.params
     if params["operation"] != HARD_SIGMOID or not math.isclose(params["alpha"], 1 / 6, rel_tol=1e-5):
         return None
@@ -92,6 +99,7 @@ def _hard_sigmoid_neuron(work: Work, step: Step) -> tuple[Tensor | None, float] 
 
 
 def _relu6_of_x_plus_3(work: Work, step: Step) -> tuple[Tensor | None, float] | None:
+    """Match relu6(x + 3), which is 6 times the gate of HardSwish."""
     if step.op == "ReluMinMax" and (step.params["min_value"], step.params["max_value"]) != (0.0, 6.0):
         return None
     shift = work.producer(step.inputs[0])
@@ -101,6 +109,7 @@ def _relu6_of_x_plus_3(work: Work, step: Step) -> tuple[Tensor | None, float] | 
 
 
 def _one_plus_erf(work: Work, step: Step) -> tuple[Tensor | None, float] | None:
+    """Match 1 + erf(x * sqrt(0.5)), which is twice the gate of Gelu."""
     erf = work.producer(step.inputs[0])
     if erf is None or erf.op != "Erf" or not is_number(step.inputs[1], 1.0):
         return None
@@ -117,6 +126,7 @@ _GATES: dict[str, tuple[str, Gate]] = {
     "ReluMinMax": ("HardSwish", _relu6_of_x_plus_3),
     "ElementWiseAdd": ("Gelu", _one_plus_erf),
 }
+"""By the last operation of a gate: the activation that x times the gate is, and the function that matches the gate."""
 
 
 def _hard_sigmoid(work: Work, step: Step) -> bool:
@@ -126,11 +136,11 @@ def _hard_sigmoid(work: Work, step: Step) -> bool:
         return False
     if not is_number(step.inputs[1], 1 / 6) or step.outputs[0].dims != gate.outputs[0].dims:
         return False
-    found = _relu6_of_x_plus_3(work, gate)
-    if found is None or found[0] is None or not found[0].dtype.is_float:
+    matched = _relu6_of_x_plus_3(work, gate)
+    if matched is None or matched[0] is None or not matched[0].dtype.is_float:
         return False
     params = {
         "operation": HARD_SIGMOID, "alpha": 1 / 6, "beta": 0.5, "min_value": None, "max_value": None, "threshold": -1.0,
     }
-    work.replace(step, "ElementWiseNeuron", [found[0]], params)
+    work.replace(step, "ElementWiseNeuron", [matched[0]], params)
     return True

@@ -33,6 +33,7 @@ def remove_identities(work: Work) -> None:
 
 
 def _equal(a: Tensor, b: Tensor) -> bool:
+    """Return whether two tensors have the same shape, type and quantization."""
     return a.dims == b.dims and a.dtype is b.dtype and a.quantization == b.quantization
 
 
@@ -47,6 +48,7 @@ def _same_shape(work: Work, step: Step) -> bool:
 
 
 def _only_one(work: Work, step: Step) -> bool:
+    """Remove a Concat of one operand, or a Split into one result."""
     source = step.inputs[0]
     if source is None or len(step.inputs) != 1 or len(step.outputs) != 1:
         return False
@@ -54,6 +56,7 @@ def _only_one(work: Work, step: Step) -> bool:
 
 
 def _nothing_reduced(work: Work, step: Step) -> bool:
+    """Replace a reduction over axes of size 1 by a Reshape."""
     source = step.inputs[0]
     if source is None or step.clamp is not None or source.quantization != step.outputs[0].quantization:
         return False
@@ -69,6 +72,7 @@ def permutation(step: Step) -> list[int]:
 
 
 def _joined_transposes(work: Work, step: Step) -> bool:
+    """Replace a Transpose of a Transpose by one Transpose."""
     inner = work.producer(step.inputs[0])
     if inner is None or inner.op != "Transpose":
         return False
@@ -96,6 +100,7 @@ def keeps_order(dims: Sequence[int], perm: Sequence[int]) -> bool:
 
 
 def _joined_reshapes(work: Work, step: Step) -> bool:
+    """Replace a Reshape of a Reshape by one Reshape."""
     inner = work.producer(step.inputs[0])
     if inner is None or inner.op != "Reshape":
         return False
@@ -105,5 +110,6 @@ def _joined_reshapes(work: Work, step: Step) -> bool:
 
 
 def _drop_if_unread(work: Work, step: Step) -> None:
+    """Remove a step if nothing uses its results any more."""
     if not any(work.consumers(t) or work.is_kept(t) for t in step.outputs):
         work.remove(step)

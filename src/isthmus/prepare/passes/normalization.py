@@ -37,6 +37,7 @@ def _layer_norm(work: Work, step: Step) -> bool:
 
 
 def _rewrite_norm(work: Work, step: Step, difference: Tensor | None, root: Step) -> bool:
+    """Replace a step by a LayerNorm if `difference` is x - mean(x), and `root` the root of variance(x) + epsilon."""
     shifted = work.producer(root.inputs[0])
     if shifted is None or shifted.op != "ElementWiseAdd" or shifted.clamp is not None or step.clamp is not None:
         return False
@@ -62,7 +63,7 @@ def _rewrite_norm(work: Work, step: Step, difference: Tensor | None, root: Step)
 
 
 def _last_axes(step: Step, rank: int) -> list[int] | None:
-    """Return the axes of a mean that keeps its dimensions, if they are the last ones."""
+    """Return the axes of a mean that keeps its dimensions, if they are the last ones; None for any other step."""
     if step.op != "ReduceMean" or not step.params["keep_dims"] or step.clamp is not None:
         return None
     axes = [int(a) for a in np.asarray(step.params["axes"]).reshape(-1)]
@@ -70,6 +71,7 @@ def _last_axes(step: Step, rank: int) -> list[int] | None:
 
 
 def _squares(step: Step | None, difference: Tensor | None, x: Tensor, mean: Tensor | None) -> bool:
+    """Return whether a step squares x - mean, either from this difference or from x and the mean."""
     if step is None or step.clamp is not None:
         return False
     if step.op == "ElementWiseMultiply":
@@ -78,6 +80,7 @@ def _squares(step: Step | None, difference: Tensor | None, x: Tensor, mean: Tens
 
 
 def _normalization_before(work: Work, step: Step) -> Step | None:
+    """Return the LayerNorm whose result only this step reads, if there is one."""
     norm = work.sole_producer(step.inputs[0])
     if norm is None or norm.op != "LayerNorm" or norm.clamp is not None or step.clamp is not None:
         return None
@@ -85,7 +88,7 @@ def _normalization_before(work: Work, step: Step) -> Step | None:
 
 
 def _parameter(work: Work, step: Step, norm: Step) -> Tensor | None:
-    """Return the constant operand of a step in the shape of the normalised axes."""
+    """Return the constant operand of a step in the shape of the normalised axes; None if it does not have it."""
     result, constant = norm.outputs[0], step.inputs[1]
     data = static(constant)
     if constant is None or data is None or step.outputs[0].dims != result.dims:
@@ -101,6 +104,7 @@ def _parameter(work: Work, step: Step, norm: Step) -> Tensor | None:
 
 
 def _weight(work: Work, step: Step) -> bool:
+    """Make a constant factor the weight of the LayerNorm before it."""
     norm = _normalization_before(work, step)
     if norm is None or len(norm.inputs) > 1:
         return False
@@ -113,6 +117,7 @@ def _weight(work: Work, step: Step) -> bool:
 
 
 def _bias(work: Work, step: Step) -> bool:
+    """Make a constant term the bias of the LayerNorm before it; a bias needs a weight, by default ones."""
     norm = _normalization_before(work, step)
     if norm is None or len(norm.inputs) > 2:
         return False

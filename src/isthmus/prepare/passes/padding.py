@@ -42,7 +42,10 @@ def pads_zero(step: Step) -> bool:
 
 
 def _spatial_pad(work: Work, tensor: Tensor | None) -> tuple[Step, np.ndarray] | None:
-    """Return the Pad that produces a tensor with one reader, and its amounts, if it pads only spatial axes."""
+    """Return the Pad that produces a tensor with one reader, and its amounts on the spatial axes.
+
+    None if there is no such Pad, or it pads other axes too.
+    """
     pad = work.sole_producer(tensor)
     if pad is None or not pads_zero(pad) or pad.inputs[0] is None:
         return None
@@ -53,6 +56,7 @@ def _spatial_pad(work: Work, tensor: Tensor | None) -> tuple[Step, np.ndarray] |
 
 
 def _take(work: Work, step: Step, pad: Step, amounts: np.ndarray, params: dict[str, Any]) -> None:
+    """Remove a Pad, and add its amounts to the padding of the step after it, whose other parameters may change too."""
     source = pad.inputs[0]
     before = np.asarray(step.params["pad_amount"])
     params["pad_amount"] = before + amounts.reshape(before.shape)
@@ -61,37 +65,39 @@ def _take(work: Work, step: Step, pad: Step, amounts: np.ndarray, params: dict[s
 
 
 def _into_convolution(work: Work, step: Step) -> bool:
-    found = _spatial_pad(work, step.inputs[0])
-    if found is None:
+    """Fuse a Pad into a convolution, whose padding is zeros too."""
+    pad_and_amounts = _spatial_pad(work, step.inputs[0])
+    if pad_and_amounts is None:
         return False
-    _take(work, step, *found, {})
+    _take(work, step, *pad_and_amounts, {})
     return True
 
 
 def _pool_allows(step: Step, amounts: np.ndarray) -> bool:
+    """Return whether a pool can have this additional padding: less than a window, and windows only within it."""
     total = np.asarray(step.params["pad_amount"]) + amounts
     return step.params["rounding_mode"] == 0 and bool((total < np.asarray(step.params["filter_size"])[:, None]).all())
 
 
 def _into_average(work: Work, step: Step) -> bool:
     """Fuse a Pad into an average pool. Its zeros count in the averages, so the pool must count all its padding."""
-    found = _spatial_pad(work, step.inputs[0])
-    if found is None or not _pool_allows(step, found[1]):
+    pad_and_amounts = _spatial_pad(work, step.inputs[0])
+    if pad_and_amounts is None or not _pool_allows(step, pad_and_amounts[1]):
         return False
     if np.any(step.params["pad_amount"]) and not step.params["count_pad_for_edges"]:
         return False
-    _take(work, step, *found, {"count_pad_for_edges": True})
+    _take(work, step, *pad_and_amounts, {"count_pad_for_edges": True})
     return True
 
 
 def _into_maximum(work: Work, step: Step) -> bool:
     """Fuse a Pad into a maximum pool. The pool's own padding never wins; zeros do not matter if nothing is negative."""
-    found = _spatial_pad(work, step.inputs[0])
-    if found is None or not _pool_allows(step, found[1]):
+    pad_and_amounts = _spatial_pad(work, step.inputs[0])
+    if pad_and_amounts is None or not _pool_allows(step, pad_and_amounts[1]):
         return False
-    before = work.producer(found[0].inputs[0])
+    before = work.producer(pad_and_amounts[0].inputs[0])
     known = None if before is None else before.clamp or limits(before)
     if known is None or known[0] < 0:
         return False
-    _take(work, step, *found, {})
+    _take(work, step, *pad_and_amounts, {})
     return True

@@ -51,13 +51,13 @@ def resolve_quantization(work: Work) -> None:
 
 
 def _dequantized(work: Work, tensor: Tensor | None) -> Tensor | None:
-    """Return the fixed-point tensor that a float tensor was dequantized from."""
+    """Return the fixed-point tensor that a float tensor was dequantized from; None if it was not."""
     step = work.producer(tensor)
     return step.inputs[0] if step is not None and step.op == "Dequantize" else None
 
 
 def _activation(work: Work, tensor: Tensor | None) -> Tensor | None:
-    """Return the 8-bit tensor with one scale that a float tensor was dequantized from."""
+    """Return the 8-bit tensor with one scale that a float tensor was dequantized from; None if there is none."""
     stored = _dequantized(work, tensor)
     if stored is None or stored.dtype not in BYTES or stored.quantization is None:
         return None
@@ -65,6 +65,7 @@ def _activation(work: Work, tensor: Tensor | None) -> Tensor | None:
 
 
 def _cancel(work: Work, step: Step) -> bool:
+    """Replace a Dequantize and a Quantize by a Convert, or by nothing if both have the same quantization."""
     stored, result = _dequantized(work, step.inputs[0]), step.outputs[0]
     if stored is None or stored.quantization is None or stored.quantization.axis is not None:
         return False
@@ -97,6 +98,7 @@ def _sink_dequantize(work: Work, step: Step) -> bool:
 
 
 def _moved(quantization: Quantization, step: Step) -> Quantization | None:
+    """Return a quantization along an axis after a Transpose; None after another movement."""
     if step.op != "Transpose" or quantization.axis is None:
         return None
     return Quantization(quantization.scales, quantization.offsets, permutation(step).index(quantization.axis))
@@ -169,7 +171,7 @@ def _converted(work: Work, step: Step, tensor: Tensor, like: Tensor) -> Tensor:
 
 
 def _linear_operands(work: Work, step: Step) -> list[Tensor | None] | None:
-    """Return fixed-point input, constant weights, and the bias in units of their product."""
+    """Return fixed-point input, constant weights, and the bias in units of their product; None if they do not exist."""
     x = _activation(work, step.inputs[0])
     weights = _dequantized(work, step.inputs[1])
     if x is None or weights is None or x.quantization is None or weights.quantization is None:
@@ -200,6 +202,7 @@ def _product(x: Quantization, weights: Quantization) -> Quantization | None:
 
 
 def _bias(work: Work, bias: Tensor, unit: Quantization) -> Tensor | None:
+    """Return a constant bias as 32-bit integers of this quantization; None if it is not constant or does not fit."""
     stored = _dequantized(work, bias)
     if stored is not None and stored.is_static and stored.data is not None and stored.quantization is not None:
         agrees = (
@@ -216,7 +219,7 @@ def _bias(work: Work, bias: Tensor, unit: Quantization) -> Tensor | None:
         if values is None:
             return None
         reals = values
-    whole = np.rint(reals / np.asarray(unit.scales))
-    if not (np.abs(whole) <= np.iinfo(np.int32).max).all():
+    integers = np.rint(reals / np.asarray(unit.scales))
+    if not (np.abs(integers) <= np.iinfo(np.int32).max).all():
         return None
-    return work.constant(bias.name, whole.astype(np.int32), unit)
+    return work.constant(bias.name, integers.astype(np.int32), unit)

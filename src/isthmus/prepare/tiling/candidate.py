@@ -20,7 +20,17 @@ from isthmus.prepare.work import Work
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A rewritten graph with a search for each order of its steps, and its rematerialized tensors."""
+    """A rewritten graph with a search for each order of its steps, and its rematerialized tensors.
+
+    Parameters
+    ----------
+    planner, work
+        The planner of the graph, and the rewritten graph.
+    searches
+        The searches; the first is for the order with the fewest live bytes.
+    remats
+        The tensors that are computed again.
+    """
 
     planner: Planner
     work: Work
@@ -54,6 +64,7 @@ def candidate_of(planner: Planner, work: Work, remats: tuple[Remat, ...] = ()) -
     searches: list[RegionSearch] = []
     seen: list[list[tuple[str, str]]] = []
     for kind in ORDERS:
+        # `profile` writes results in place, which changes the storage; so it gets an arrangement of its own.
         arrangement, twin = planner.arrange(work, kind), planner.arrange(work, kind)
         if arrangement is None or twin is None:
             continue
@@ -67,7 +78,10 @@ def candidate_of(planner: Planner, work: Work, remats: tuple[Remat, ...] = ()) -
 
 
 def again_at(plain: Candidate, nanoseconds: float, than: tuple[Remat, ...]) -> list[Candidate]:
-    """Set up the candidate that rematerializes what a time allows, unless that equals `than`."""
+    """Set up the candidate that rematerializes what a time allows, unless that equals `than`.
+
+    Return a list with this candidate, or an empty one.
+    """
     chosen = tuple(affordable(candidates(plain.searches[0]), nanoseconds))
     if chosen == than:
         return []
@@ -76,21 +90,21 @@ def again_at(plain: Candidate, nanoseconds: float, than: tuple[Remat, ...]) -> l
     return [candidate_of(plain.planner, work, chosen)]
 
 
-def is_bounded(places: Sequence[Candidate]) -> bool:
+def is_bounded(candidates: Sequence[Candidate]) -> bool:
     """Return whether a search skipped regions because they would have been too much work."""
-    return any(search.bounded for place in places for search in place.searches)
+    return any(search.bounded for candidate in candidates for search in candidate.searches)
 
 
-def written(place: Candidate, search: RegionSearch, chosen: list[RegionChoice]) -> Fitted | None:
+def written(candidate: Candidate, search: RegionSearch, chosen: list[RegionChoice]) -> Fitted | None:
     """Write the chosen fused regions as tiles, and place the result in memory; None if a tile would read nothing."""
-    planner = place.planner
-    arrangement = planner.arrange(place.work, search.kind)
+    planner = candidate.planner
+    arrangement = planner.arrange(candidate.work, search.kind)
     assert arrangement is not None
-    tiled = write(StepTable(arrangement, search.base.live, search.base.work, planner), chosen, place.work.native)
+    tiled = write(StepTable(arrangement, search.base.live, search.base.work, planner), chosen, candidate.work.native)
     if tiled is None:
         return None
     arrangement = replace(arrangement, steps=tiled.steps, overlaid=tiled.overlaid, alike=tiled.alike)
-    made = planner.place(arrangement, tiled.repeats, tiled.regions)
-    names = tuple(one.chain[-1] for one in place.remats)
-    made = replace(made, plan=replace(made.plan, rematerialized=names)) if names else made
-    return Fitted(made, search.cost(chosen))
+    schedule = planner.place(arrangement, tiled.repeats, tiled.regions)
+    names = tuple(one.chain[-1] for one in candidate.remats)
+    schedule = replace(schedule, plan=replace(schedule.plan, rematerialized=names)) if names else schedule
+    return Fitted(schedule, search.cost(chosen))

@@ -20,6 +20,7 @@ AGAIN = (0.05, 0.12, 0.3)
 _CLOSER, _CLOSENESS = 3, 64
 """How many more limits are tried if a plan is larger than estimated, and the divisor by which each exceeds the last."""
 UNLIMITED = Budget(slower=float("inf"), small_program=False)
+"""The budget of a search for the least scratch at any cost."""
 
 
 def schedule_within(planner: Planner, limit: ScratchLimit) -> Schedule:
@@ -41,8 +42,11 @@ def schedule_within(planner: Planner, limit: ScratchLimit) -> Schedule:
     if wanted is not None and wanted >= unsplit.scratch_bytes:
         return unsplit
     fit = _Fit(candidate_of(planner, work), unsplit, limit.slower)
-    made = fit.least(SLOWER if limit.slower is None else limit.slower) if wanted is None else fit.within(wanted)
-    return replace(made, plan=replace(made.plan, bounded=True)) if is_bounded(fit.tried) else made
+    if wanted is None:
+        schedule = fit.least(SLOWER if limit.slower is None else limit.slower)
+    else:
+        schedule = fit.within(wanted)
+    return replace(schedule, plan=replace(schedule.plan, bounded=True)) if is_bounded(fit.tried) else schedule
 
 
 class _Fit:
@@ -74,54 +78,54 @@ class _Fit:
 
     def within(self, wanted: int) -> Schedule:
         """Find the cheapest schedule that needs at most `wanted` bytes."""
-        ways, made = self._search(wanted)
+        searches, fitted = self._search(wanted)
         fewest = self._unsplit.scratch_bytes
-        if made is None or not made.is_within(self._slower, self._time):
+        if fitted is None or not fitted.is_within(self._slower, self._time):
             # `least` also tries other choices, and its result fits every larger limit.
             for cost in (SLOWER, MAX_SLOWER) if self._slower is None else (self._slower,):
                 least = self.least(cost)
                 if least.scratch_bytes <= wanted:
                     return least
                 fewest = min(fewest, least.scratch_bytes)
-        if made is None:
-            raise _refused(ways, wanted, fewest)
-        return _affordable(made, self._slower, self._time, wanted)
+        if fitted is None:
+            raise _refused(searches, wanted, fewest)
+        return _affordable(fitted, self._slower, self._time, wanted)
 
     def _search(self, wanted: int) -> tuple[list[LimitSearch], Fitted | None]:
         """Search for a schedule within a limit; return all searches, and the schedule if one was found."""
         # Computing tensors twice costs more than copies do, so it is tried last, and as little of it as suffices.
-        ways = [LimitSearch([self._plain], self._unsplit.scratch_bytes)]
-        made = ways[0].quickly(wanted)
+        searches = [LimitSearch([self._plain], self._unsplit.scratch_bytes)]
+        fitted = searches[0].quickly(wanted)
         for share in AGAIN:
-            others = self._again(share * self._time, ways[-1].places[-1].remats) if made is None else []
+            others = self._again(share * self._time, searches[-1].places[-1].remats) if fitted is None else []
             if others:
-                ways.append(LimitSearch([self._plain, *others], self._unsplit.scratch_bytes))
-                made = ways[-1].quickly(wanted)
-        for way in ways:
-            made = made or way.thoroughly(wanted)
-        for way in ways:
-            made = made or way.widely(wanted)
-        return ways, made
+                searches.append(LimitSearch([self._plain, *others], self._unsplit.scratch_bytes))
+                fitted = searches[-1].quickly(wanted)
+        for search in searches:
+            fitted = fitted or search.thoroughly(wanted)
+        for search in searches:
+            fitted = fitted or search.widely(wanted)
+        return searches, fitted
 
     def _again(self, nanoseconds: float, than: tuple[Remat, ...] = ()) -> list[Candidate]:
         """Set up the candidate that rematerializes what a time allows, unless that equals `than`."""
-        found = again_at(self._plain, nanoseconds, than)
-        self.tried += found
-        return found
+        new_candidates = again_at(self._plain, nanoseconds, than)
+        self.tried += new_candidates
+        return new_candidates
 
 
-def _affordable(made: Fitted, slower: float | None, time: float, wanted: int) -> Schedule:
-    """Return the schedule, or raise an error if it costs more than allowed."""
-    cost = made.share(time)
+def _affordable(fitted: Fitted, slower: float | None, time: float, wanted: int) -> Schedule:
+    """Return the schedule, or raise an error if it costs more than a fraction `slower` of the model's time."""
+    cost = fitted.share(time)
     if slower is not None and cost > slower:
         enough = ceil(cost * 1000) / 1000
         raise QnnError(
             Code.COMMON_MEM_ALLOC,
-            f"graph '{made.schedule.name}'",
+            f"graph '{fitted.schedule.name}'",
             f"{wanted:,} bytes of scratch take about {cost:.1%} more time, and the limit may cost {slower:.1%}",
             f"Say slower={enough:g}, allow more bytes, or ask for 'least'.",
         )
-    return made.schedule
+    return fitted.schedule
 
 
 def _least(candidates: Sequence[Candidate], slower: float, unsplit: Schedule) -> Schedule:
@@ -139,9 +143,9 @@ def _least(candidates: Sequence[Candidate], slower: float, unsplit: Schedule) ->
     best: tuple[int, Candidate, RegionSearch, list[RegionChoice]] | None = None
     for candidate in candidates:
         for search in candidate.searches:
-            found = search.least(budget, None if best is None else min(best[0], search.peak))
-            if found is not None:
-                best = found[0], candidate, search, found[1]
+            smaller = search.least(budget, None if best is None else min(best[0], search.peak))
+            if smaller is not None:
+                best = smaller[0], candidate, search, smaller[1]
     if best is None:
         return unsplit
     bytes_, candidate, search, chosen = best
@@ -152,48 +156,54 @@ def _least(candidates: Sequence[Candidate], slower: float, unsplit: Schedule) ->
         closest = None if to_write is None else _closest(candidate, search, *to_write, budget)
         if closest is None or closest[0].bytes >= unsplit.scratch_bytes:
             break
-        made, chosen = closest
-        if search.is_small(chosen, unsplit.scratch_bytes - made.bytes):
-            return made.schedule
+        fitted, chosen = closest
+        if search.is_small(chosen, unsplit.scratch_bytes - fitted.bytes):
+            return fitted.schedule
         # The plan is larger than estimated, and its program is too large for the bytes saved.
-        to_write = search.bargain(made.bytes, budget)
+        to_write = search.bargain(fitted.bytes, budget)
     return LimitSearch(candidates, unsplit.scratch_bytes).least(bytes_, slower) or unsplit
 
 
 def _closest(
     candidate: Candidate, search: RegionSearch, limit: int, chosen: list[RegionChoice], budget: Budget
 ) -> tuple[Fitted, list[RegionChoice]] | None:
-    """Write a choice as a schedule; if that is much larger than estimated, try larger limits and return the best."""
-    made = written(candidate, search, chosen)
-    if made is None:
+    """Write a choice as a schedule; if that is much larger than estimated, try larger limits and return the best.
+
+    The choice was estimated at `limit` bytes. None if it cannot be written.
+    """
+    fitted = written(candidate, search, chosen)
+    if fitted is None:
         return None
-    best = made, chosen
+    best = fitted, chosen
     for _ in range(_CLOSER):
         limit += limit // _CLOSENESS
         if best[0].bytes <= limit:
             break
         other = search.solve(limit)
         if other is not None and search.affordable(other, limit, budget):
-            made = written(candidate, search, other)
-            best = best if made is None or made.bytes >= best[0].bytes else (made, other)
+            fitted = written(candidate, search, other)
+            best = best if fitted is None or fitted.bytes >= best[0].bytes else (fitted, other)
     return best
 
 
-def _refused(ways: Sequence[LimitSearch], wanted: int, fewest: int) -> QnnError:
-    """Return the error for a limit that cannot be met; it names the smallest limit that can."""
-    candidates = ways[-1].places
+def _refused(searches: Sequence[LimitSearch], wanted: int, fewest: int) -> QnnError:
+    """Return the error for a limit that cannot be met; it names the smallest limit that can.
+
+    `fewest` is a number of bytes for which there is a schedule.
+    """
+    candidates = searches[-1].places
     best: tuple[int, RegionSearch] | None = None
     for candidate in candidates:
         for search in candidate.searches:
-            found = search.least(UNLIMITED, None if best is None else min(best[0], search.peak))
-            if found is not None:
-                best = found[0], search
+            smaller = search.least(UNLIMITED, None if best is None else min(best[0], search.peak))
+            if smaller is not None:
+                best = smaller[0], search
     search = candidates[0].searches[0] if best is None else best[1]
     lowest = search.peak if best is None else best[0]
-    needed = min(fewest, ways[-1].needed(max(lowest, wanted)))
-    for way in ways:
-        needed = way.fewest(needed)
-    op, name = _held_up(ways[-1], search, wanted)
+    needed = min(fewest, searches[-1].needed(max(lowest, wanted)))
+    for limit_search in searches:
+        needed = limit_search.fewest(needed)
+    op, name = _held_up(searches[-1], search, wanted)
     looked = ", as far as was looked" if is_bounded(candidates) else ""
     return QnnError(
         Code.COMMON_MEM_ALLOC,
@@ -208,15 +218,15 @@ def _held_up(limit_search: LimitSearch, search: RegionSearch, wanted: int) -> tu
     """Find the step to blame for a limit that cannot be met; return its operation and name, for a message."""
     steps = {(step.op, step.name): step for step in search.base.steps}
     step = search.base.steps[-1]
-    made = None
+    fitted = None
     if search.solve(wanted) is None:
         # All steps before this one can be computed within the limit.
         step = search.base.steps[search.reached]
     else:
-        made = limit_search.at(wanted)
-    if made is not None:
+        fitted = limit_search.at(wanted)
+    if fitted is not None:
         # It was estimated to fit, but more bytes are alive. Report the model's step nearest to the peak.
-        plan = made.schedule.plan
+        plan = fitted.schedule.plan
         near = sorted(range(len(plan.steps)), key=lambda index: abs(index - plan.peak_step))
         step = next((steps[plan.steps[index]] for index in near if plan.steps[index] in steps), step)
     # Converters join the names of all nodes that they fused.

@@ -19,6 +19,7 @@ from isthmus.graph.rows import Rate, RowMap
 NANOSECONDS_A_STEP = 15.0
 """The overhead of one instruction."""
 BYTES_A_NANOSECOND = 57.0
+"""The rate of a copy."""
 BYTES_A_RUN = 250
 """The overhead of each separate run of memory in a copy, as the number of bytes that could be copied in that time."""
 BYTES_A_NANOSECOND_FROM_OTHERS = 14.0
@@ -155,6 +156,8 @@ class FusedRegion:
     def rows(self, limit: int, arenas: int = 1) -> int:
         """Return the most rows of a tile, with `arenas` tiles at once, that keep within `limit` live bytes; 0 if none
         do.
+
+        Several threads compute one tile each, in an arena of its own.
         """
         if limit < self.least:
             return 0
@@ -162,27 +165,33 @@ class FusedRegion:
         return int(min(most, self.height)) // self.grain * self.grain
 
     def even_rows(self, most: int, fewest: int) -> list[int]:
-        """List row counts up to `most`: even over the fewest tiles, and one that divides the height exactly."""
+        """List one or two numbers of rows from `fewest` to `most`.
+
+        The first divides the height evenly into the fewest tiles. If its last tile is short, the second is the largest
+        one, at least half as large, that divides the height exactly.
+        """
         grain, count = self.grain, -(-self.height // max(most, 1))
         balanced = -(-self.height // max(count, 2) // grain) * grain
-        found = [max(min(balanced, most), fewest)]
-        if self.height % found[0] == 0:
-            return found
-        fewest = max(fewest, -(-found[0] // 2))
-        exact = next((rows for rows in range(found[0], fewest - 1, -grain) if self.height % rows == 0), None)
-        return found if exact is None else [*found, exact]
+        even = max(min(balanced, most), fewest)
+        if self.height % even == 0:
+            return [even]
+        fewest = max(fewest, -(-even // 2))
+        exact = next((rows for rows in range(even, fewest - 1, -grain) if self.height % rows == 0), None)
+        return [even] if exact is None else [even, exact]
 
     def start(self, limit: int, rows: int) -> int:
         """Return the end of the first tile, possibly before the first row, so that it needs no more memory than
         others.
+
+        The first tile must also compute the rows by which other tensors are ahead, so it ends earlier than the others.
         """
-        slopes, besides = self._first_tile
-        most = (((limit - self.floor + self.carried) - besides) / slopes).min(initial=rows)
+        slopes, other_bytes = self._first_tile
+        most = (((limit - self.floor + self.carried) - other_bytes) / slopes).min(initial=rows)
         lowest = -ceil(self.ahead / max(rows, 1)) * rows
         return max(floor(most), lowest)
 
     def tile_count(self, rows: int, start: int) -> int:
-        """Count the tiles."""
+        """Count the tiles: the first, which ends at `start`, and those of `rows` rows after it."""
         return 1 + max(0, ceil((self.height - start) / rows))
 
     def instruction_count(self, rows: int, start: int) -> int:
@@ -202,7 +211,10 @@ class FusedRegion:
         return 1 + ceil(max(0.0, self.ahead - max(start, 0)) / rows) + short
 
     def nanoseconds(self, rows: int, start: int, arenas: int = 1) -> float:
-        """Estimate the extra time compared with whole steps."""
+        """Estimate the extra time compared with whole steps.
+
+        Equal tiles run on `arenas` threads at once; the others are executed one after another by all threads.
+        """
         tiles = self.tile_count(rows, start)
         moved = (tiles - 1) * self.copied[0] + self.copied[1] * self.height
         more = tiles * self.instructions - (self.last - self.first + 1)

@@ -12,6 +12,7 @@ from isthmus.errors import Code, QnnError
 SLOWER = 0.05
 """The default fraction of a model's time that the least scratch may cost."""
 MAX_SLOWER = 10.0
+"""The maximum of that fraction."""
 _SHARE = re.compile(r"(\d{1,3}(?:\.\d{1,6})?)\s*%")
 _SIZE = re.compile(r"(\d{1,15})\s*(|[kmg]i?b?|b)", re.IGNORECASE)
 _UNITS = {"": 1, "b": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "ki": 1024, "mi": 1024**2, "gi": 1024**3}
@@ -82,6 +83,7 @@ class ScratchLimit:
 
 
 def _from_text(text: str, slower: float | None) -> ScratchLimit:
+    """Parse "least", a percentage, or a number of bytes with or without a unit."""
     if text.lower() == "least":
         return ScratchLimit(slower=slower)
     share = _SHARE.fullmatch(text)
@@ -91,15 +93,18 @@ def _from_text(text: str, slower: float | None) -> ScratchLimit:
     if size is None:
         raise _refused(text)
     unit = size[2].lower()
+    # "KiB" and "KB" are looked up without their "b".
     return ScratchLimit(bytes=int(size[1]) * _UNITS[unit if unit in _UNITS else unit[:-1]], slower=slower)
 
 
 def _refused(value: Any) -> QnnError:
+    """Return the error for a limit that is not valid."""
     rule = "must be a number of bytes, a percentage like '25%', or 'least'"
     return QnnError(Code.COMMON_INVALID_ARGUMENT, f"scratch limit {value!r}"[:200], rule)
 
 
 def _checked_slower(slower: Any) -> float | None:
+    """Return a user's maximum cost as a float, or raise an error if it is not valid; None stays None."""
     if slower is None:
         return None
     try:

@@ -22,12 +22,21 @@ CHEAP = 0.02
 """If a choice costs less than this fraction of the model's time, no cheaper one is searched."""
 
 Chosen = tuple[Candidate, RegionSearch, list[RegionChoice]]
+"""Fused regions, with the candidate and the search that they come from."""
 
 
 class LimitSearch:
     """Schedules of some candidates for different limits.
 
     The limits tried belong to a fixed series. So a schedule that is found for a limit is also found for any larger one.
+    A limit of the series is an estimate: the schedule chosen for it may need more or fewer bytes.
+
+    Parameters
+    ----------
+    candidates
+        The candidates, available as `places`.
+    unsplit
+        The bytes of scratch with whole tensors, where the series begins.
     """
 
     def __init__(self, candidates: Sequence[Candidate], unsplit: int) -> None:
@@ -35,7 +44,9 @@ class LimitSearch:
         self._unsplit = unsplit
         self._slack = SLACK * self.places[0].planner.engine.alignment
         self._steps = len(self.places[0].searches[0].base.steps)
-        self._found: dict[int, Chosen | None] = {}
+        # The choice for each limit, by its index in the series; None if there is none.
+        self._choices: dict[int, Chosen | None] = {}
+        # The schedule of each choice; neighbouring limits often have the same choice.
         self._fitted: dict[tuple[object, ...], Fitted | None] = {}
 
     def quickly(self, limit: int) -> Fitted | None:
@@ -78,10 +89,10 @@ class LimitSearch:
     def least(self, lowest: int, slower: float) -> Schedule | None:
         """Find the first schedule for at least `lowest` bytes that costs no more than allowed."""
         for number in range(self._number(lowest), 0, -1):
-            found, fitted = self._chosen(number), self._at(number)
-            if found is None or fitted is None or fitted.bytes >= self._unsplit:
+            chosen, fitted = self._chosen(number), self._at(number)
+            if chosen is None or fitted is None or fitted.bytes >= self._unsplit:
                 continue
-            _, search, choices = found
+            _, search, choices = chosen
             if fitted.is_within(slower, search.time) and search.is_small(choices, self._unsplit - fitted.bytes):
                 return fitted.schedule
         return None
@@ -98,10 +109,10 @@ class LimitSearch:
 
     def fewest(self, bytes_: int) -> int:
         """Return the smallest limit for which there is a schedule, given that there is one for `bytes_`."""
-        found = min([bytes_, *(fitted.bytes for fitted in self._fitted.values() if fitted is not None)])
-        while (fitted := self.thoroughly(found - 1) or self.widely(found - 1)) is not None:
-            found = fitted.bytes
-        return found
+        smallest = min([bytes_, *(fitted.bytes for fitted in self._fitted.values() if fitted is not None)])
+        while (fitted := self.thoroughly(smallest - 1) or self.widely(smallest - 1)) is not None:
+            smallest = fitted.bytes
+        return smallest
 
     def at(self, bytes_: int) -> Fitted | None:
         """Return the schedule that was estimated at `bytes_`."""
@@ -120,23 +131,24 @@ class LimitSearch:
 
     def _chosen(self, number: int) -> Chosen | None:
         """Find the cheapest choice for the limit at an index of the series."""
-        if number not in self._found:
-            self._found[number] = _cheapest(self.places, self._target(number))
-        return self._found[number]
+        if number not in self._choices:
+            self._choices[number] = _cheapest(self.places, self._target(number))
+        return self._choices[number]
 
     def _at(self, number: int) -> Fitted | None:
         """Write the schedule of that choice; None if there is no choice or one of its tiles would read nothing."""
-        found = self._chosen(number)
-        if found is None:
+        chosen = self._chosen(number)
+        if chosen is None:
             return None
-        candidate, search, choices = found
+        candidate, search, choices = chosen
         key = candidate, search, *((id(one.region), one.rows, one.start, one.arenas) for one in choices)
         if key not in self._fitted:
-            self._fitted[key] = written(*found)
+            self._fitted[key] = written(*chosen)
         return self._fitted[key]
 
 
 def _cheapest(candidates: Sequence[Candidate], limit: int) -> Chosen | None:
+    """Find the cheapest choice that is estimated within a limit, or the first that is cheap enough."""
     best: tuple[float, Candidate, RegionSearch, list[RegionChoice]] | None = None
     for candidate in candidates:
         for search in candidate.searches:

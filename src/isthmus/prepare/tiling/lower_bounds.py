@@ -32,12 +32,13 @@ class LowerBounds:
 
 
 def lower_bounds(base: StepTable, reaches: Sequence[int]) -> list[LowerBounds]:
-    """Compute for each step the bounds of all regions that end with it, up to the given number of steps."""
+    """Compute for each step the bounds of all regions that end with it, up to its number of steps in `reaches`."""
+    # For each step, the blocks that no later step reads, as the step that begins them and their size.
     ended: list[list[tuple[int, int]]] = [[] for _ in base.steps]
     for block in base.simple:
         if base.end[block] < len(ended):
             ended[base.end[block]].append((base.begin[block], base.size[block]))
-    found = []
+    bounds = []
     # For each step, the largest block that existed before it and that no step after the current last one reads.
     operands = [0] * len(base.steps)
     longest = max(reaches, default=0)
@@ -46,6 +47,7 @@ def lower_bounds(base: StepTable, reaches: Sequence[int]) -> list[LowerBounds]:
             for first in range(max(begin, last - longest) + 1, last + 1):
                 operands[first] = max(operands[first], size)
         alive, saved = [], []
+        # The bytes that the region leaves to later steps, and the largest block among them.
         leaving = largest = 0
         for first in range(last, last - reach, -1):
             for block in base.begun[first]:
@@ -54,5 +56,5 @@ def lower_bounds(base: StepTable, reaches: Sequence[int]) -> list[LowerBounds]:
                     largest = max(largest, base.size[block])
             alive.append(base.entering[first] + leaving)
             saved.append(min(largest, operands[first]))
-        found.append(LowerBounds(alive, saved))
-    return found
+        bounds.append(LowerBounds(alive, saved))
+    return bounds

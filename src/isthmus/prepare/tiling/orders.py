@@ -18,6 +18,7 @@ from isthmus.prepare.schedule import Step
 SEARCHED, FIRST_OPERAND, LAST_OPERAND = "searched", "depth first", "depth first, last operand first"
 WHOLE_FIRST = "what is read as a whole first"
 ORDERS = (SEARCHED, FIRST_OPERAND, LAST_OPERAND, WHOLE_FIRST)
+"""The kinds of order. SEARCHED is the order with the fewest live bytes, of `prepare.order`."""
 MAX_STEPS = 1500
 """Graphs with more steps use only the searched order."""
 
@@ -37,9 +38,12 @@ def depth_first(graph: Flow, kind: str, whole: Sequence[set[int]]) -> list[int]:
 def post_order(
     roots: Iterable[int], after: Sequence[Collection[int]], rank: Callable[[int, int], Any]
 ) -> list[int]:
-    """Order steps depth first: each after those that it reads, which are visited by ascending rank."""
+    """Order steps depth first: each after those that it reads (`after`), which are visited by ascending rank.
+
+    `rank` is a function of a step and of one that it reads. Only steps that `roots` depend on are in the order.
+    """
     done: set[int] = set()
-    found: list[int] = []
+    order: list[int] = []
     for root in roots:
         stack = [root]
         while stack:
@@ -50,23 +54,24 @@ def post_order(
                 stack.pop()
                 if step not in done:
                     done.add(step)
-                    found.append(step)
-    return found
+                    order.append(step)
+    return order
 
 
 def whole_operands(steps: Sequence[Step], graph: Flow) -> list[set[int]]:
     """List for each step the step that computes the right matrix of a product, which every tile needs whole."""
-    makers: dict[Tensor, int] = {tensor: index for index, step in enumerate(steps) for tensor in step.outputs}
-    found: list[set[int]] = []
+    writers: dict[Tensor, int] = {tensor: index for index, step in enumerate(steps) for tensor in step.outputs}
+    whole: list[set[int]] = []
     for step, after in zip(steps, graph.after, strict=True):
         right = step.inputs[1] if OPERATIONS[step.op].traits.product is ProductKind.MATRIX else None
-        maker = makers.get(right) if right is not None else None
-        found.append(set() if maker is None else {maker} & after)
-    return found
+        writer = writers.get(right) if right is not None else None
+        whole.append(set() if writer is None else {writer} & after)
+    return whole
 
 
 def late(graph: Flow, order: list[int]) -> list[int]:
     """Move each step that allocates more than it frees to just before its first reader."""
+    # The steps that read or write each block.
     users: dict[int, list[int]] = {}
     for step, touched in enumerate(graph.touches):
         for block, _ in touched:
@@ -77,18 +82,18 @@ def late(graph: Flow, order: list[int]) -> list[int]:
         readers = graph.before[step]
         if not readers:
             continue
-        goal, here = min(place[reader] for reader in readers), place[step]
-        if goal == here + 1:
+        goal, position_now = min(place[reader] for reader in readers), place[step]
+        if goal == position_now + 1:
             continue
-        made = sum(graph.sizes[block] for block in graph.writes[step])
+        allocated = sum(graph.sizes[block] for block in graph.writes[step])
         freed = sum(
             graph.sizes[block]
             for block in graph.reads[step]
-            if block not in graph.held and max(place[user] for user in users[block]) <= here
+            if block not in graph.held and max(place[user] for user in users[block]) <= position_now
         )
-        if made > freed:
+        if allocated > freed:
             result.insert(goal, step)
-            result.pop(here)
-            for position in range(here, goal):
+            result.pop(position_now)
+            for position in range(position_now, goal):
                 place[result[position]] = position
     return result
