@@ -28,7 +28,21 @@ _WORTH_OVERLAYING = 20
 
 @dataclass(slots=True)
 class _Grown:
-    """What was counted when a region had grown so far; the region itself is built when it is first needed."""
+    """What was counted when a region had grown so far; the region itself is built when it is first needed.
+
+    Parameters
+    ----------
+    floor, carried, lines, instructions, loss, won, ahead, grain, regular
+        The values of `FusedRegion`; `lines` has a row for each position.
+    most
+        The maximum over all steps of the other live bytes, with tiles of one row.
+    copied, copied_a_row
+        The additional bytes that a tile copies: fixed and per row.
+    option
+        An overlay that is possible and saves enough; None if there is none.
+    plain, overlaid
+        The region without the overlay and with it, once built.
+    """
 
     floor: int
     most: float
@@ -61,38 +75,61 @@ class RegionGrower:
 
     Positions of steps are counted from the last one. A tensor that is written before a region is whole. When the region
     grows to include its writer, the tensor exists only in tiles.
+
+    Parameters
+    ----------
+    base, last
+        The steps, and the number of the last step of all these regions.
+    mode
+        The image axis along which tiles are cut: 1 or `WIDTH`.
+    longest
+        The maximum number of steps of a region.
+    bounds
+        The lower bounds of the regions that end with this step.
     """
 
     def __init__(self, base: StepTable, last: int, mode: int, longest: int, bounds: LowerBounds) -> None:
         self._base, self._last, self._mode = base, last, mode
         self._first = last + 1
+        """The first step of the longest region so far."""
         self._longest, self._bounds = longest, bounds
         self._ended = False
+        """Whether no longer region is possible."""
         self.cut_short = False
         """Whether a longer region than allowed was requested."""
         self._wanted: dict[Block, WantedRows | None] = {}
+        """The rows that the region's steps read of each block; None if they read all, or not along the same axis."""
         self._sources: dict[Block, None] = {}
         """The blocks that are read by rows, were written before the region, and are not read after it."""
         self._copies: dict[Block, list[RowCopy]] = {}
+        """The copies of rows that are not contiguous in their block, as long as the block is whole."""
         self._maps: list[RowMap] = []
         self._inner: list[Inner] = []
+        """The row map and the result of each step, by position."""
         self._lines = np.zeros((longest, 3))
         """For each position, the values of `FusedRegion.lines`, without copies."""
         self._one_row: list[float] = []
         self._most = 0.0
         """The maximum of `_one_row`, which holds for each position the bytes of tiles of one row."""
         self._in_place: set[int] = set()
+        """The positions of steps that write their result over an operand."""
         self._whole_result, self._whole_bytes = -1, 0
         """The step with the largest whole result so far, and the size of that result."""
+        # The following are counts so far; `FusedRegion` and `_Grown` explain them. `_sums` are the bytes of sums of
+        # steps that reduce rows.
         self._height = 0
         self._grain, self._regular = 1, True
         self._sums = self._carried = self._instructions = 0
         self._copied = self._copied_a_row = self._ahead = self._won = 0.0
         self._loss: np.ndarray | None = None
         self._grown: dict[int, _Grown] = {}
+        """The counts of each region, by its first step."""
 
     def regions(self, first: int, limit: int) -> list[FusedRegion]:
-        """List the region that begins with a step, and its variant with an overlay, if they are within a limit."""
+        """List the region that begins with a step, and its variant with an overlay, if they are within a limit.
+
+        The region grows to that step, unless it is known before that it cannot be within the limit.
+        """
         if self._first > first and not self._ended:
             # Everything counted so far is also alive in a longer region.
             room = limit - self._bounds.least(self._last - first + 1)
@@ -109,15 +146,15 @@ class RegionGrower:
         return [] if grown is None else self._known(first, grown, limit)
 
     def _known(self, first: int, grown: _Grown, limit: int) -> list[FusedRegion]:
-        """List the regions already grown to this stage that are within a limit."""
-        found, needed = [], grown.floor + grown.most
+        """List the regions already grown to this stage that are within a limit: without an overlay, and with one."""
+        variants, needed = [], grown.floor + grown.most
         if needed <= limit:
-            found.append(self._plain(first, grown))
+            variants.append(self._plain(first, grown))
         if grown.option is not None and needed - grown.option.saved <= limit:
             if grown.overlaid is None:
                 grown.overlaid = with_overlay(self._base, self._plain(first, grown), grown.option)
-            found.append(grown.overlaid)
-        return [region for region in found if region.least <= limit]
+            variants.append(grown.overlaid)
+        return [region for region in variants if region.least <= limit]
 
     def least(self, first: int) -> float:
         """Return the minimum of bytes that any region beginning with a step needs, as far as is known."""
@@ -133,7 +170,7 @@ class RegionGrower:
         base, result = self._base, self._whole_result
         if self._bounds.saved[self._last - self._first] * _WORTH_OVERLAYING < base.peak or result < 0:
             return None
-        made, own = base.steps[result].outputs[0], self._inner[self._last - result]
+        result_tensor, own = base.steps[result].outputs[0], self._inner[self._last - result]
         result_block = base.result[result]
         assert result_block is not None
         source, saved, most = None, 0, base.size[result_block]
@@ -146,12 +183,13 @@ class RegionGrower:
         if source is None or wanted is None or saved * _WORTH_OVERLAYING < base.peak:
             return None
         tensor = base.made(source)
-        (bytes_, run), (result_bytes, result_run) = base.shape(tensor, wanted.axis), base.shape(made, own.axis)
+        (bytes_, run), (result_bytes, result_run) = base.shape(tensor, wanted.axis), base.shape(result_tensor, own.axis)
+        # The rows of the result must not overtake the rows of the operand that are fetched.
         if run and result_run:
             fits = own.ahead * result_bytes <= wanted.end * bytes_
         else:
             # Columns are aligned only if all rows have the same length.
-            alike = tensor.dims[: wanted.axis + 1] == made.dims[: own.axis + 1] and bytes_ == result_bytes
+            alike = tensor.dims[: wanted.axis + 1] == result_tensor.dims[: own.axis + 1] and bytes_ == result_bytes
             fits = alike and wanted.rate == own.rate and own.ahead <= wanted.end
         if not fits or tensor.dims[wanted.axis] < 2:
             return None
@@ -199,11 +237,13 @@ class RegionGrower:
             return False
         wanted = self._wanted.get(block)
         if wanted is not None:
+            # Steps of the region read it by rows, so they determine which rows a tile computes.
             rate, ahead, low = wanted.rate, wanted.end, wanted.begin
             along = base.along(index, wanted.axis)
             if along is None:
                 return False
         else:
+            # No step of the region reads it, so the step is at an end of the region.
             along = base.last_along(index, self._mode)
             if along is None or not whole or block in self._wanted:
                 return False
@@ -282,7 +322,9 @@ class RegionGrower:
         self._add(end, position, keeps + base.alignment, a_row, own.ahead * bytes_ + base.alignment)
 
     def _add(self, end: int, position: int, fixed: float, a_row: float, at_first: float) -> None:
-        """Count bytes as alive from one position to another."""
+        """Count bytes as alive from the step at `position` to the later one at `end`: fixed, per row of a tile, and in
+        the first tile.
+        """
         self._lines[end : position + 1] += fixed, a_row, at_first
         one_row = self._one_row
         for touched in range(end, position + 1):
@@ -297,7 +339,10 @@ class RegionGrower:
         return self._base.shape(step.outputs[0], result.axis)[0] == bytes_
 
     def _ask(self, index: int, along: TiledStep, own: Inner) -> bool:
-        """Record the rows that a step needs of its operands, whether or not the region computes them."""
+        """Record the rows that a step needs of its operands, whether or not the region computes them.
+
+        Return False if it needs a whole operand that the region computes.
+        """
         base, rows, last = self._base, along.rows, self._last
         rate = _whole(own.rate * rows.rate)
         end, begin = ceil(rows.rate * own.ahead + rows.after), floor(rows.rate * own.ahead - rows.before)
@@ -325,6 +370,7 @@ class RegionGrower:
         return True
 
     def _want(self, source: Block, axis: int | None, rate: Rate, end: int, begin: int) -> None:
+        """Record that a step reads rows of a block; if readers want rows along different axes or rates, note None."""
         known = self._wanted.get(source)
         if known is not None and known.axis == axis and known.rate == rate:
             if end > known.end:
@@ -345,8 +391,10 @@ def _common(grain: int, *rates: Rate) -> int:
 
 
 def _ratio(rows: int, counted: int) -> Rate:
+    """Return the rows of a tensor for each row of the reference tensor, which has `counted` rows."""
     return 1 if rows == counted else _whole(Fraction(rows, counted))
 
 
 def _whole(rate: Rate) -> Rate:
+    """Return a rate as an integer if it is one; integers are much faster than fractions."""
     return rate if rate.__class__ is int or rate.denominator != 1 else int(rate)

@@ -16,7 +16,11 @@ from isthmus.prepare.tiling.step_table import StepTable, aligned
 
 @dataclass(slots=True)
 class WantedRows:
-    """The rows of a tensor that its readers in a region need, along one axis: rate, end and begin."""
+    """The rows of a tensor that its readers in a region need, along one axis.
+
+    If a tile ends at row ``e`` of the reference tensor, its readers need rows up to ``rate * e + end``, and those of
+    the next tile need rows from ``rate * e + begin`` on.
+    """
 
     axis: int
     rate: Rate
@@ -30,7 +34,15 @@ class WantedRows:
 
 @dataclass(frozen=True)
 class RowCopy:
-    """A copy of a tensor's rows for the reader at a position, with its contribution to the line there."""
+    """A copy of a tensor's rows for the reader at a position.
+
+    Parameters
+    ----------
+    position, line
+        The position of the reader, and what the copy adds to `FusedRegion.lines` there.
+    copied, copied_a_row
+        The bytes that a tile copies: fixed and per row.
+    """
 
     position: int
     line: np.ndarray
@@ -40,7 +52,17 @@ class RowCopy:
 
 @dataclass(frozen=True)
 class OverlayOption:
-    """A result that can be written over an operand, with the requirements and the bytes saved."""
+    """A result that can be written over an operand.
+
+    Parameters
+    ----------
+    source, result
+        The block of the operand, and the step that computes the result.
+    wanted, copies
+        The rows of the operand that the region reads, and the copies that are not needed if its rows are fetched.
+    saved
+        The bytes saved.
+    """
 
     source: Block
     result: int
@@ -50,7 +72,10 @@ class OverlayOption:
 
 
 def with_overlay(base: StepTable, plain: FusedRegion, option: OverlayOption) -> FusedRegion:
-    """Return a variant of a region with an overlay."""
+    """Return a variant of a region with an overlay: a step before the others fetches the operand by rows.
+
+    The fetched rows are counted like the rows of any other result in the region, see `RegionGrower`.
+    """
     source, wanted, writer = option.source, option.wanted, base.writer[option.source]
     tensor = base.made(source)
     bytes_, run = base.shape(tensor, wanted.axis)

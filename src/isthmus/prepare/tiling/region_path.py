@@ -34,6 +34,7 @@ def cheapest_regions(
     -------
     The tilings in order, and the number of steps from the beginning that can be computed within the limit.
     """
+    # For each number of steps from the beginning, the least cost and its tilings; None if they do not fit.
     best: list[tuple[float, tuple[T, ...]] | None] = [(0, ())]
     reached, hot = 0, -1
     for last, alive in enumerate(live):
@@ -44,14 +45,14 @@ def cheapest_regions(
             before = best[first]
             if before is None:
                 continue
-            found = choose(first, last, inf if entry is None else entry[0] - before[0])
-            if found is not None and (entry is None or before[0] + found[0] < entry[0]):
-                entry = before[0] + found[0], (*before[1], found[1])
+            tiling = choose(first, last, inf if entry is None else entry[0] - before[0])
+            if tiling is not None and (entry is None or before[0] + tiling[0] < entry[0]):
+                entry = before[0] + tiling[0], (*before[1], tiling[1])
         best.append(entry)
         if entry is not None:
             reached = last + 1
-    whole = best[-1]
-    return None if whole is None else [*whole[1]], reached
+    all_steps = best[-1]
+    return None if all_steps is None else [*all_steps[1]], reached
 
 
 def least_limit(
@@ -65,12 +66,14 @@ def least_limit(
         A limit that is known to suffice, and its result.
     finest
         A function that returns the smallest reduction worth another attempt, given the best limit so far.
+    attempt
+        A function that returns a limit, at most the one that it is given, and its result; None if it fails.
     """
     while best[0] - low > finest(best[0]):
         middle = (low + best[0]) // 2
-        found = attempt(middle)
-        if found is None:
+        better = attempt(middle)
+        if better is None:
             low = middle
         else:
-            best = found
+            best = better
     return best

@@ -21,8 +21,10 @@ class RegionSteps:
 
     Parameters
     ----------
+    choice
+        The region and the rows of its tiles.
     steps
-        The whole steps.
+        The whole steps. If an operand is overwritten, the first is a Reshape that fetches it.
     results
         For each block, the index of the step that writes it.
     operands
@@ -43,13 +45,13 @@ class RegionSteps:
 
     def readers(self) -> list[list[int]]:
         """List for each step the steps that read its result by rows."""
-        found: list[list[int]] = [[] for _ in self.steps]
+        readers: list[list[int]] = [[] for _ in self.steps]
         for reader, rows in enumerate(self.choice.region.maps):
             for position, _ in rows.sliced:
                 writer = self.results.get(self.operands[reader][position])
-                if writer is not None and reader not in found[writer]:
-                    found[writer].append(reader)
-        return found
+                if writer is not None and reader not in readers[writer]:
+                    readers[writer].append(reader)
+        return readers
 
 
 def region_steps(base: StepTable, choice: RegionChoice, native: Native) -> RegionSteps:
@@ -63,28 +65,30 @@ def region_steps(base: StepTable, choice: RegionChoice, native: Native) -> Regio
     overlaid = None
     if overlay is not None:
         source, storage = base.steps[overlay.source].outputs[overlay.output], base.storage
-        # The block before the regions of this choice shared blocks.
-        taken = base.results[overlay.source][overlay.output]
+        # The operand's block; its present one in `storage` may already be shared by an earlier region.
+        source_block = base.results[overlay.source][overlay.output]
         fetched = native(source.name, source.dims, source.dtype, source.quantization)
         block = storage.block(fetched)
-        names: dict[Tensor, Tensor] = {source: fetched}
+        # Steps of the region read the fetched rows, in the same views of its bytes as before.
+        replaced: dict[Tensor, Tensor] = {source: fetched}
         for number, step in enumerate(steps):
-            places = [position for position, read in operands[number].items() if read is taken]
-            if not places:
+            positions = [position for position, read in operands[number].items() if read is source_block]
+            if not positions:
                 continue
             inputs = list(step.inputs)
-            for position in places:
+            for position in positions:
                 tensor = inputs[position]
                 assert tensor is not None
-                if tensor not in names:
-                    names[tensor] = native(tensor.name, tensor.dims, tensor.dtype, tensor.quantization)
-                    storage.join(fetched, names[tensor])
-                inputs[position] = names[tensor]
+                if tensor not in replaced:
+                    replaced[tensor] = native(tensor.name, tensor.dims, tensor.dtype, tensor.quantization)
+                    storage.join(fetched, replaced[tensor])
+                inputs[position] = replaced[tensor]
                 operands[number][position] = block
             steps[number] = Step(step.op, step.name, inputs, step.outputs, step.params, step.clamp)
         steps.insert(0, Step("Reshape", source.name, [source], [fetched]))
         blocks.insert(0, block)
-        operands.insert(0, {0: taken})
+        operands.insert(0, {0: source_block})
+        # A larger result ends where the operand ends, so it begins before it.
         result = base.steps[overlay.result].outputs[0]
         storage.join(source, result, -aligned(max(0, result.nbytes - source.nbytes), base.alignment))
         overlaid = source, result

@@ -33,6 +33,8 @@ class Remat:
         Its late readers, by the names of their results.
     nanoseconds
         The time of the chain.
+    bytes
+        The size of the tensor.
     """
 
     chain: tuple[str, ...]
@@ -44,6 +46,7 @@ class Remat:
 def candidates(search: RegionSearch) -> list[Remat]:
     """List the tensors that could be rematerialized, by ascending time per byte saved."""
     base = search.base
+    # For each step, the number of barriers up to it; regions do not extend across a barrier.
     passed, barriers = 0, []
     for index in range(len(base.steps)):
         passed += search.is_barrier(index)
@@ -52,17 +55,17 @@ def candidates(search: RegionSearch) -> list[Remat]:
     for index, operands in enumerate(base.operands):
         for _, _, source in operands:
             readers.setdefault(source, []).append(index)
-    found = []
+    remats = []
     for index, block in enumerate(base.result):
         if block is None or block not in base.simple or base.size[block] * LARGE < search.peak:
             continue
-        reading = readers.get(block, [])
-        late = [reader for reader in reading if barriers[reader] > barriers[reading[0]]]
+        own_readers = readers.get(block, [])
+        late = [reader for reader in own_readers if barriers[reader] > barriers[own_readers[0]]]
         chain = _chain(search, index)
         if not late or chain is None or not _by_name(search, late, base.made(block)):
             continue
         names = tuple(base.steps[step].outputs[0].name for step in chain)
-        found.append(
+        remats.append(
             Remat(
                 names,
                 tuple(base.steps[reader].outputs[0].name for reader in dict.fromkeys(late)),
@@ -70,7 +73,7 @@ def candidates(search: RegionSearch) -> list[Remat]:
                 base.size[block],
             )
         )
-    return sorted(found, key=lambda one: one.nanoseconds / one.bytes)[:MAX_TENSORS]
+    return sorted(remats, key=lambda one: one.nanoseconds / one.bytes)[:MAX_TENSORS]
 
 
 def _by_name(search: RegionSearch, readers: list[int], tensor: Tensor) -> bool:
@@ -79,7 +82,10 @@ def _by_name(search: RegionSearch, readers: list[int], tensor: Tensor) -> bool:
 
 
 def _chain(search: RegionSearch, index: int) -> list[int] | None:
-    """List the steps that compute a result from something much smaller, if there are few enough."""
+    """List the steps that compute the result of step `index` from something much smaller, if there are few enough.
+
+    Each of them must have only one operand that is not a constant.
+    """
     base = search.base
     block = base.result[index]
     assert block is not None
@@ -98,28 +104,29 @@ def _chain(search: RegionSearch, index: int) -> list[int] | None:
     return None
 
 
-def affordable(found: list[Remat], nanoseconds: float) -> list[Remat]:
+def affordable(remats: list[Remat], nanoseconds: float) -> list[Remat]:
     """Choose as many as a time allows, in order."""
-    chosen, left = [], nanoseconds
-    for one in found:
-        if one.nanoseconds <= left:
+    chosen, time_left = [], nanoseconds
+    for one in remats:
+        if one.nanoseconds <= time_left:
             chosen.append(one)
-            left -= one.nanoseconds
+            time_left -= one.nanoseconds
     return chosen
 
 
 def compute_again(work: Work, chosen: Sequence[Remat]) -> None:
     """Make the late readers of tensors read copies that are computed for them."""
-    makers = {tensor.name: step for step in work.steps for tensor in step.outputs}
+    writers = {tensor.name: step for step in work.steps for tensor in step.outputs}
     for one in chosen:
-        readers = [makers[name] for name in one.readers]
-        made: dict[Tensor, Tensor] = {}
+        readers = [writers[name] for name in one.readers]
+        # The copy of each result of the chain.
+        copies: dict[Tensor, Tensor] = {}
         for name in one.chain:
-            step = makers[name]
+            step = writers[name]
             result = step.outputs[0]
-            made[result] = work.native(result.name, result.dims, result.dtype, result.quantization)
-            inputs = [made.get(t, t) if t is not None else None for t in step.inputs]
-            work.add(step.op, step.name, inputs, [made[result]], step.params, step.clamp, readers[0])
-        old = makers[one.chain[-1]].outputs[0]
+            copies[result] = work.native(result.name, result.dims, result.dtype, result.quantization)
+            inputs = [copies.get(t, t) if t is not None else None for t in step.inputs]
+            work.add(step.op, step.name, inputs, [copies[result]], step.params, step.clamp, readers[0])
+        old = writers[one.chain[-1]].outputs[0]
         for reader in readers:
-            work.change(reader, inputs=[made[old] if t is old else t for t in reader.inputs])
+            work.change(reader, inputs=[copies[old] if t is old else t for t in reader.inputs])

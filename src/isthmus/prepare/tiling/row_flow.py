@@ -40,6 +40,7 @@ class RowFlow:
         wanted
             The row up to which each step is computed, unless its readers need more.
         """
+        # From the last step to the first, since each step computes what its readers need.
         tile: dict[int, Rows] = {}
         for k in range(len(self.rules) - 1, -1, -1):
             low, high, grain = NO_ROW, wanted[k], self.rules[k].grain

@@ -14,21 +14,24 @@ from isthmus.prepare.tiling.lower_bounds import lower_bounds
 from isthmus.prepare.tiling.region_grower import RegionGrower
 from isthmus.prepare.tiling.region_path import cheapest_regions, least_limit
 from isthmus.prepare.tiling.step_table import WIDTH, StepTable
-from isthmus.system.shield import check
+from isthmus.system.shield import check as check_interrupted
 
 MAX_REGION_STEPS = 90
 """The maximum number of steps in a region."""
 TABLE_SHARE = 0.09
 """The maximum growth of a program, as a fraction of the scratch that tiles save."""
 _FINEST = 100
+"""The least limit is searched with a precision of 1 / this of the best limit so far."""
 _BARGAINS, _MIN_RATIO = 32, 1.02
 """How many limits are tried to find a program that is small enough, and the minimum ratio between successive limits."""
 _BETTER = 50
+"""Another order of the steps must need less by at least 1 / this to be of interest."""
 MAX_GROWTH, MIN_SHARE = 8_000, 16
 """The total number of steps by which regions may grow in one search, and the number guaranteed to the regions with the
 same end. In models with more steps, the length of a region is limited to its share.
 """
 _A_REGION, _A_BYTE = 200.0, 0.05
+"""The cost of a region and of a byte of the program, in nanoseconds, when choices are compared."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +58,8 @@ class RegionChoice:
     @property
     def table_bytes(self) -> int:
         """The bytes by which the program grows."""
-        whole = self.region.last - self.region.first + 1
-        return BYTES_A_STEP * (self.region.instruction_count(self.rows, self.start) - whole)
+        untiled_count = self.region.last - self.region.first + 1
+        return BYTES_A_STEP * (self.region.instruction_count(self.rows, self.start) - untiled_count)
 
 
 @dataclass(frozen=True)
@@ -70,12 +73,23 @@ class Budget:
 class RegionSearch:
     """The search over one arrangement of steps.
 
+    Tiles of a region are cut along an image axis, the `mode` of the region: 1, or `WIDTH` for wide images.
+
     Parameters
     ----------
+    base
+        The steps with their data.
     kind
         The kind of order of its steps.
     spent
         Time already spent on rematerialization.
+
+    Attributes
+    ----------
+    time
+        The time of the model without tiles and rematerialization, in nanoseconds.
+    reached
+        How many steps from the beginning could be computed within the limit of the latest `solve`.
     """
 
     def __init__(self, base: StepTable, kind: str, spent: float = 0.0) -> None:
@@ -84,6 +98,7 @@ class RegionSearch:
         self.spent = spent
         self.threads = base.engine.threads
         self.time = float(base.together.sum()) - spent
+        # The regions that end with a step, by that step and the mode.
         self._growers: dict[tuple[int, int], RegionGrower] = {}
         self._modes = [(1, WIDTH) if _is_wide(step) else (1,) for step in base.steps]
         self._barriers = [self._barrier(index) for index in range(len(base.steps))]
@@ -130,6 +145,7 @@ class RegionSearch:
         return any(grower.cut_short for grower in self._growers.values())
 
     def _regions(self, first: int, last: int, mode: int, limit: int) -> list[FusedRegion]:
+        """List the regions of these steps that are within a limit: without an overlay, and with one."""
         key = last, mode
         grower = self._growers.get(key)
         if grower is None:
@@ -141,43 +157,47 @@ class RegionSearch:
         best: RegionChoice | None = None
         if last - first >= self._reaches[last]:
             return None
-        check()
-        none = True
+        check_interrupted()
+        has_region = False
         for mode in self._modes[last]:
-            for found in self._regions(first, last, mode, limit):
-                none = False
-                for choice in self._choices(found, limit, below):
+            for region in self._regions(first, last, mode, limit):
+                has_region = True
+                for choice in self._choices(region, limit, below):
                     if choice.cost < below:
                         best, below = choice, choice.cost
-        if none:
+        if not has_region:
+            # Remember what these regions need, so that they are not tried again for such a limit.
             known = (self._growers[last, mode].least(first) for mode in self._modes[last])
             self._least[last][last - first] = min(known)
         return best
 
-    def _choices(self, found: FusedRegion, limit: int, below: float) -> Iterator[RegionChoice]:
+    def _choices(self, region: FusedRegion, limit: int, below: float) -> Iterator[RegionChoice]:
         """Yield tiles of a region that are within a limit, skipping some that cost at least `below`."""
         # Either threads share the steps of a tile, or each computes a different tile.
-        for arenas in (1, self.threads) if self.threads > 1 and found.regular else (1,):
-            fewest = -(-(self.threads if arenas == 1 else 1) // found.grain) * found.grain
-            rows = found.rows(limit, arenas)
-            if rows < fewest or (not found.regular and rows * MAX_UNROLLED < found.height):
+        for arenas in (1, self.threads) if self.threads > 1 and region.regular else (1,):
+            # Threads that share a step of a tile need at least one row each.
+            fewest = -(-(self.threads if arenas == 1 else 1) // region.grain) * region.grain
+            rows = region.rows(limit, arenas)
+            if rows < fewest or (not region.regular and rows * MAX_UNROLLED < region.height):
                 continue
-            for even in found.even_rows(rows, fewest):
+            for even in region.even_rows(rows, fewest):
                 # A first tile that is as long as the others gives the fewest tiles, so this is a lower bound.
-                if arenas == 1 and found.nanoseconds(even, even) + _A_REGION >= below:
+                if arenas == 1 and region.nanoseconds(even, even) + _A_REGION >= below:
                     continue
-                choice = RegionChoice(found, even, found.start(limit, even), arenas)
-                if found.tile_count(even, choice.start) > 1:
+                choice = RegionChoice(region, even, region.start(limit, even), arenas)
+                if region.tile_count(even, choice.start) > 1:
                     yield choice
 
     def solve(self, limit: int) -> list[RegionChoice] | None:
         """Choose the cheapest regions that keep every step within `limit` live bytes; None if there are none."""
 
         def firsts(last: int, hot: int) -> Iterator[int]:
+            """Yield the first steps of regions, up to the last step above the limit, that may be within it."""
             least = self._least[last]
             return (n for n in range(hot, last - self._reaches[last], -1) if least[last - n] <= limit)
 
         def choose(first: int, last: int, below: float) -> tuple[float, RegionChoice] | None:
+            """Return the cheapest tiles of a region with their cost, if that is less than `below`."""
             # With two tiles, each step takes at least one more instruction, and not all of that cost is regained.
             # Pipelining on several threads may gain more.
             least_cost = _A_REGION + (last - first + 1) * NANOSECONDS_A_STEP * (1 - MAX_WON)
@@ -194,7 +214,7 @@ class RegionSearch:
         return self.spent + sum(choice.nanoseconds for choice in chosen)
 
     def affordable(self, chosen: list[RegionChoice] | None, limit: int, budget: Budget) -> bool:
-        """Return whether a choice is within a budget."""
+        """Return whether a choice for a limit is within a budget."""
         if chosen is None or self.cost(chosen) > budget.slower * self.time:
             return False
         return not budget.small_program or self.is_small(chosen, self.peak - limit)
@@ -208,17 +228,20 @@ class RegionSearch:
         """Find the smallest limit above `least` whose program is small enough; a larger limit may have a larger
         program.
         """
-        step = max((self.peak / max(least, 1)) ** (1 / _BARGAINS), _MIN_RATIO)
+        ratio = max((self.peak / max(least, 1)) ** (1 / _BARGAINS), _MIN_RATIO)
         low, high = least, least
-        found: tuple[int, list[RegionChoice]] | None = None
-        while found is None:
-            low, high = high, max(int(high * step), high + self.base.alignment)
+        first_success: tuple[int, list[RegionChoice]] | None = None
+        while first_success is None:
+            low, high = high, max(int(high * ratio), high + self.base.alignment)
             if high >= self.peak:
                 return None
-            found = self._attempt(high, budget)
-        return least_limit(low, found, lambda best: self.base.alignment, lambda limit: self._attempt(limit, budget))
+            first_success = self._attempt(high, budget)
+        return least_limit(
+            low, first_success, lambda best: self.base.alignment, lambda limit: self._attempt(limit, budget)
+        )
 
     def _attempt(self, limit: int, budget: Budget) -> tuple[int, list[RegionChoice]] | None:
+        """Return a limit with its choice, if there is one within the budget."""
         chosen = self.solve(limit)
         return (limit, chosen) if chosen is not None and self.affordable(chosen, limit, budget) else None
 
@@ -228,10 +251,11 @@ class RegionSearch:
         best: tuple[int, list[RegionChoice] | None] = self.peak, None
         if below is not None:
             # Another order has already reached `below`; one that does no better is detected quickly.
-            found = self._attempt(below - below // _BETTER, budget)
-            if found is None:
+            better = self._attempt(below - below // _BETTER, budget)
+            if better is None:
                 return None
-            best = found
+            best = better
+        # Steps that no region can contain stay whole, so no limit below these is possible.
         low = max((bytes_ for index, bytes_ in enumerate(self.base.live) if self._barriers[index]), default=0)
         limit, chosen = least_limit(
             low, best, lambda limit: max(self.base.alignment, limit // _FINEST), lambda n: self._attempt(n, budget)
@@ -247,12 +271,12 @@ def share_of(work: int, reaches: Sequence[int]) -> int:
     >>> share_of(100, [3, 90, 90]), share_of(10, [4, 5]), share_of(10, [30] * 10)
     (48, 90, 16)
     """
-    left = work
+    work_left = work
     for done, reach in enumerate(sorted(reaches)):
-        share = left // (len(reaches) - done)
+        share = work_left // (len(reaches) - done)
         if share < reach:
             return max(share, MIN_SHARE)
-        left -= reach
+        work_left -= reach
     return MAX_REGION_STEPS
 
 

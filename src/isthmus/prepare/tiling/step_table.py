@@ -28,6 +28,8 @@ class TiledRead:
 
     Parameters
     ----------
+    tensor, source, writer
+        The operand, its block, and the step that writes the block; -1 if none does.
     by_rows
         Whether the step needs only some of its rows.
     axis
@@ -51,6 +53,8 @@ class TiledStep:
 
     Parameters
     ----------
+    axis, rows
+        The axis of the rows in its result, and its row map: which rows of its operands they need.
     count
         The number of its rows; if it reduces rows, those of the operand.
     plain
@@ -109,10 +113,25 @@ def aligned(size: int, alignment: int) -> int:
 class StepTable:
     """The steps of an arrangement with the data that the search needs, computed once.
 
+    Parameters
+    ----------
+    arrangement, planner
+        The steps with their blocks, and the planner of their graph.
+    live, work
+        The results of `profile`.
+
     Attributes
     ----------
     live, work, peak
         The live bytes and the work space of each step, and the maximum of live bytes.
+    writer
+        The last step that writes each block.
+    simple
+        The blocks of scratch that one step writes, and all of whose tensors occupy the whole block; only these can
+        exist in tiles.
+    results, operands
+        For each step, the blocks of its results, and its operands that are not constants, as position, tensor and
+        block.
     result
         The block that each step writes, or None if it has several results.
     begin, end
@@ -156,6 +175,7 @@ class StepTable:
         touched = ((*step.outputs, *(tensor for _, tensor, _ in own)) for step, own in pairs)
         self.beyond = [max(0, sum(tensor.nbytes for tensor in each) - CACHED) for each in touched]
         count = len(steps)
+        # By how many bytes `entering` changes from one step to the next.
         change = [0] * (count + 2)
         self.begun: list[list[Block]] = [[] for _ in steps]
         for block in storage.blocks():
@@ -197,20 +217,24 @@ class StepTable:
         key = index, axis
         if key not in self._maps:
             step = self.steps[index]
-            found = row_map(_call(step), axis)
-            if found is not None and not self.engine.can_tile(step, axis):
-                found = None
-            self._maps[key] = found
+            rows = row_map(_call(step), axis)
+            if rows is not None and not self.engine.can_tile(step, axis):
+                rows = None
+            self._maps[key] = rows
         return self._maps[key]
 
     def sink(self, index: int, mode: int) -> tuple[int, RowMap] | None:
-        """Return the axis and the row map of a step that ends a region of tiles along `mode`."""
+        """Return the axis and the row map of a step that ends a region of tiles along `mode`, an image axis.
+
+        None if it cannot end one. A mean over all pixels can: it reduces the rows of its operand tile by tile.
+        """
         key = index, mode
         if key not in self._sinks:
             self._sinks[key] = self._sink(index, mode)
         return self._sinks[key]
 
     def _sink(self, index: int, mode: int) -> tuple[int, RowMap] | None:
+        """Compute the result of `sink`; tensors of rank 2 and 3 have their rows before the last axis."""
         step = self.steps[index]
         mean = mean_map(_call(step), mode)
         if mean is not None and self.engine.can_tile(step, mode):
@@ -222,26 +246,27 @@ class StepTable:
             return None
         else:
             axis = result.rank - 2
-        found = self.map(index, axis) if result.dims[axis] > 1 else None
-        return None if found is None else (axis, found)
+        rows = self.map(index, axis) if result.dims[axis] > 1 else None
+        return None if rows is None else (axis, rows)
 
     def along(self, index: int, axis: int) -> TiledStep | None:
         """Return a step in tiles along an axis of its result; None if that is impossible."""
         key = index, axis
         if key not in self._alongs:
-            found = self.map(index, axis)
-            self._alongs[key] = None if found is None else self._along(index, axis, found)
+            rows = self.map(index, axis)
+            self._alongs[key] = None if rows is None else self._along(index, axis, rows)
         return self._alongs[key]
 
     def last_along(self, index: int, mode: int) -> TiledStep | None:
         """Return a step that ends a region of tiles along `mode`; None if that is impossible."""
         key = index, mode
         if key not in self._last_alongs:
-            found = self.sink(index, mode)
-            self._last_alongs[key] = None if found is None else self._along(index, *found)
+            axis_and_rows = self.sink(index, mode)
+            self._last_alongs[key] = None if axis_and_rows is None else self._along(index, *axis_and_rows)
         return self._last_alongs[key]
 
     def _along(self, index: int, axis: int, rows: RowMap) -> TiledStep:
+        """Describe a step in tiles along an axis, with its row map."""
         result, sliced = self.steps[index].outputs[0], dict(rows.sliced)
         reads = [self._read(sliced.get(k), t, b) for k, t, b in self.operands[index]]
         bytes_, run = (0, True) if rows.reduces else self.shape(result, axis)
@@ -253,6 +278,7 @@ class StepTable:
         )  # fmt: skip
 
     def _read(self, axis: int | None, tensor: Tensor, source: Block) -> TiledRead:
+        """Describe how a tiled step reads an operand: by rows along an axis, or whole if that is None."""
         by_rows = axis is not None and source in self.simple
         own = self.axis_in(source, tensor, axis) if by_rows and axis is not None else None
         bytes_, run = (0, True) if axis is None else self.shape(tensor, axis)
@@ -282,7 +308,10 @@ class StepTable:
         return known
 
     def axis_in(self, block: Block, tensor: Tensor, axis: int) -> int | None:
-        """Return the axis of the tensor in a block that corresponds to an axis of another view of its bytes."""
+        """Return the axis of the tensor that was written to a block that corresponds to an axis of another view of it.
+
+        None if there is no such axis.
+        """
         own = self.made(block)
         if own is tensor:
             return axis
@@ -298,29 +327,29 @@ class StepTable:
         step, whole = self.steps[index], self.work[index]
         if not whole:
             return 0.0, 0.0
-        found = self.map(index, axis)
+        rows = self.map(index, axis)
         height = step.outputs[0].dims[axis] if axis < step.outputs[0].rank else 0
         few = max(1, height // 8)
-        if found is None or height <= few:
+        if rows is None or height <= few:
             return float(whole), 0.0
-        part = shape_of_tile(step, found, axis, (0, few))
+        part = shape_of_tile(step, rows, axis, (0, few))
         small = aligned(self.engine.work_bytes(part, self.engine.threads), self.alignment)
         slope = max(0.0, (whole - small) / (height - few))
         return small - slope * few, slope
 
 
-def shape_of_tile(step: Step, found: RowMap, axis: int, rows: tuple[int, int]) -> Step:
+def shape_of_tile(step: Step, mapping: RowMap, axis: int, rows: tuple[int, int]) -> Step:
     """Return a step with the shapes of some of its rows, for properties that depend only on shapes."""
-    low, high = found.need(*rows)
+    low, high = mapping.need(*rows)
     inputs = list(step.inputs)
-    for index, own in found.sliced:
+    for index, own in mapping.sliced:
         tensor = inputs[index]
         assert tensor is not None
         inputs[index] = cut(tensor, own, max(1, high - low))
     whole = step.outputs[0]
-    part = RowRange(axis, rows[0], whole.dims[axis], found.sliced[0][1], low, found.height)
+    part = RowRange(axis, rows[0], whole.dims[axis], mapping.sliced[0][1], low, mapping.height)
     result = cut(whole, axis, rows[1] - rows[0])
-    return Step(step.op, step.name, inputs, [result], found.params(rows, (low, high)), step.clamp, part)
+    return Step(step.op, step.name, inputs, [result], mapping.params(rows, (low, high)), step.clamp, part)
 
 
 def cut(tensor: Tensor, axis: int, rows: int, name: str = "tile") -> Tensor:
@@ -340,4 +369,5 @@ def in_one_run(tensor: Tensor, axis: int) -> bool:
 
 
 def _call(step: Step) -> Call:
+    """Return a step in the form in which the rules of operations take it."""
     return Call(step.name, step.op, step.inputs, step.params, step.outputs)

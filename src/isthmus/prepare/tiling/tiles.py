@@ -33,7 +33,11 @@ class Tile:
 
 
 def cut(whole: RegionSteps) -> list[Tile] | None:
-    """Cut a region into tiles; return None if a step in a tile would have nothing to read."""
+    """Cut a region into tiles.
+
+    Return None if a step in a tile would have nothing to read, or would overwrite rows of an operand that are still to
+    be fetched.
+    """
     choice, region = whole.choice, whole.choice.region
     heights = [
         rows.height if rows.reduces else step.outputs[0].dims[inner.axis]
@@ -62,7 +66,10 @@ def cut(whole: RegionSteps) -> list[Tile] | None:
 
 
 def _is_fetched(whole: RegionSteps, done: list[int], heights: list[int]) -> bool:
-    """Return whether the bytes of an operand that are overwritten have already been fetched."""
+    """Return whether the bytes of an operand that are overwritten have already been fetched.
+
+    `done` and `heights` are the rows that each step has computed, and all its rows. Step 0 fetches the operand.
+    """
     region = whole.choice.region
     if region.overlay is None or done[0] == heights[0]:
         return True
@@ -95,13 +102,14 @@ def longest_run(choice: RegionChoice, tiles: list[Tile]) -> tuple[int, int]:
 
 
 def _moved(before: list[tuple[int, int]], after: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return by how many rows each step of a tile moves from one tile to the next: in its result, in its operands."""
     return [(b[0] - a[0], b[1] - a[1]) for a, b in zip(before, after, strict=True)]
 
 
 def _key(choice: RegionChoice, tiles: list[Tile], number: int) -> Hashable:
     """Return a key that describes everything about a tile except its position."""
     tile, before = tiles[number], tiles[number - 1].kept if number else {}
-    # Kept rows are available even if no rows are added to them.
+    # The first available row of each result. Kept rows are available even if no rows are added to them.
     at_hand = {k: rows[0] for k, rows in before.items()}
     entries = []
     for entry in tile.entries:

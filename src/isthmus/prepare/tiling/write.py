@@ -20,6 +20,7 @@ from isthmus.prepare.tiling.step_table import StepTable, in_one_run, row_bytes
 from isthmus.prepare.tiling.tiles import Tile, cut, longest_run
 
 _WORTH_REPEATING = 2
+"""The minimum number of equal tiles that are written as a repeat."""
 MAX_STRIDES = 32
 """The maximum number of base addresses that advance in a repeat, each by its own stride."""
 
@@ -38,6 +39,8 @@ class TiledSteps:
 
     Parameters
     ----------
+    steps, repeats, regions
+        The steps in order, those of them that are repeated, and the regions that are computed in tiles.
     overlaid
         Results that are written over operands.
     alike
@@ -52,7 +55,10 @@ class TiledSteps:
 
 
 def write(base: StepTable, chosen: Sequence[RegionChoice], native: Native) -> TiledSteps | None:
-    """Write the steps of an arrangement with some regions in tiles; return None if a tile would read nothing."""
+    """Write the steps of an arrangement with some regions in tiles; return None if a tile would read nothing.
+
+    `native` creates the tensors of tiles.
+    """
     written = TiledSteps()
     at = 0
     for choice in chosen:
@@ -68,7 +74,19 @@ def write(base: StepTable, chosen: Sequence[RegionChoice], native: Native) -> Ti
 
 
 class _RegionWriter:
-    """The writer of one region."""
+    """The writer of one region.
+
+    Parameters
+    ----------
+    storage
+        The blocks of all tensors, in which tiles' tensors are joined to those of which they are views.
+    whole, tiles
+        The whole steps of the region, and its tiles.
+    native
+        A function that creates a tensor.
+    written
+        The steps so far, to which those of the region are added.
+    """
 
     def __init__(
         self, storage: Storage, whole: RegionSteps, tiles: list[Tile], native: Native, written: TiledSteps
@@ -77,13 +95,24 @@ class _RegionWriter:
         self._native, self._written = native, written
         self._choice = whole.choice
         self._kept: dict[int, _Held] = {}
+        """The halo of each step of the region, between two tiles."""
         self._spare: dict[int, Tensor] = {}
+        """The memory for the halo of each step."""
         self._sums: dict[int, Tensor] = {}
+        """The sums of each step that is a mean of 8-bit values."""
         self._advances: dict[Tensor, int] = {}
+        """The views in the repeated tile whose location changes with each iteration, and by how many bytes."""
         self._moved: dict[int, tuple[int, int]] = {}
+        """In the repeated tile, by how many rows each step moves from one tile to the next: in its result, in its
+        operands.
+        """
         self._done: list[dict[tuple[int, str, int], int]] = []
+        """For each tile, the number of each step that was written, by the step of the region, the operation, and the
+        place among those with the same operation.
+        """
 
     def write(self) -> None:
+        """Write all tiles; of equal tiles only the first, as a repeat."""
         steps = self._written.steps
         begin = len(steps)
         first, times = longest_run(self._choice, self._tiles)
@@ -102,12 +131,14 @@ class _RegionWriter:
                 self._tile(number)
                 self._moved = {}
                 if self._strides() > MAX_STRIDES:
+                    # It stays as an ordinary tile, and so do the others.
                     number, first, times = number + 1, 0, 0
                     continue
                 threads = self._choice.arenas
                 self._written.repeats.append(Repeat(at, len(steps) - 1, times, self._advances, threads))
                 repeated = self._done.pop()
                 number += times
+                # After the last iteration, the kept rows are those of the last repeated tile.
                 last = self._tiles[number - 1]
                 for entry in last.entries:
                     if entry.step in self._kept:
@@ -126,6 +157,7 @@ class _RegionWriter:
         return len({(self._storage.block(tensor).pool, stride) for tensor, stride in self._advances.items()})
 
     def _region(self, begin: int, repeated: tuple[int, int]) -> Region:
+        """Describe the region, whose steps begin at step `begin` of the schedule, for the plan."""
         region = self._choice.region
         peak = self._choice.arenas * (region.lines[0] + region.lines[1] * self._choice.rows).max()
         return Region(
@@ -142,8 +174,11 @@ class _RegionWriter:
     # -- one tile -----------------------------------------------------------------------------------------------------
 
     def _tile(self, number: int) -> None:
+        """Write one tile, and keep its halo for the next."""
         tile = self._tiles[number]
+        # The rows that are available in this tile.
         held = dict(self._kept)
+        # For each step, the last step of the tile that reads its result.
         last_use: dict[int, int] = {}
         for entry in tile.entries:
             last_use.setdefault(entry.step, entry.step)
@@ -170,10 +205,11 @@ class _RegionWriter:
 
     def _sources(self, k: int) -> list[int]:
         """List the steps of the region whose results a step reads by rows and which exist only in tiles."""
-        found = dict.fromkeys(self._whole.results.get(block) for block in self._whole.operands[k].values())
-        return [s for s in found if s is not None and not self._choice.region.inner[s].whole]
+        writers = dict.fromkeys(self._whole.results.get(block) for block in self._whole.operands[k].values())
+        return [s for s in writers if s is not None and not self._choice.region.inner[s].whole]
 
     def _compute(self, entry: StepRows, held: dict[int, _Held]) -> None:
+        """Write a step on some rows: into the whole result, after the rows kept from the last tile, or separately."""
         k = entry.step
         region, step = self._choice.region, self._whole.steps[k]
         rows, inner = region.maps[k], region.inner[k]
@@ -209,17 +245,17 @@ class _RegionWriter:
             self._emit("Concat", [piece], place, {"axis": inner.axis}, where)
         elif k in held and held[k].rows[1] == a:
             before, low = held[k].tensor, held[k].rows[0]
-            whole = self._new(result, inner.axis, b - low)
+            joined = self._new(result, inner.axis, b - low)
             if run:
-                top = self._within(whole, inner.axis, (0, a - low))
-                piece = self._within(whole, inner.axis, (a - low, b - low))
+                top = self._within(joined, inner.axis, (0, a - low))
+                piece = self._within(joined, inner.axis, (a - low, b - low))
                 self._emit("Reshape", [before], top)
                 self._add(step, inputs, piece, params, part)
             else:
                 piece = self._new(result, inner.axis, b - a)
                 self._add(step, inputs, piece, params, part)
-                self._emit("Concat", [before, piece], whole, {"axis": inner.axis})
-            held[k] = _Held(whole, (low, b))
+                self._emit("Concat", [before, piece], joined, {"axis": inner.axis})
+            held[k] = _Held(joined, (low, b))
         else:
             piece = self._new(result, inner.axis, b - a)
             self._add(step, inputs, piece, params, part)
@@ -229,9 +265,9 @@ class _RegionWriter:
         """Write a tile of a mean: floats are accumulated in the result itself, 8-bit values in integer sums."""
         result, source = step.outputs[0], step.inputs[0]
         assert source is not None
-        ends = entry.rows[1] == part.height
+        is_last = entry.rows[1] == part.height
         if not source.dtype.is_fixed_point:
-            clamp = step.clamp if ends else None
+            clamp = step.clamp if is_last else None
             self._written.steps.append(Step(step.op, step.name, inputs, [result], dict(step.params), clamp, part))
             return
         if entry.step not in self._sums:
@@ -240,11 +276,14 @@ class _RegionWriter:
             )
         sums = self._sums[entry.step]
         self._written.steps.append(Step(step.op, step.name, inputs, [sums], dict(step.params), None, part))
-        if ends:
+        if is_last:
             self._written.steps.append(Step(step.op, step.name, [sums], [result], dict(step.params), step.clamp, part))
 
     def _keep(self, k: int, held: _Held, wanted: Rows | None) -> None:
-        """Keep the rows that the next tiles read again, in memory that outlasts the tile."""
+        """Keep the rows `wanted` of step k's result for the next tiles, in memory that outlasts the tile.
+
+        None means that they read none of them again.
+        """
         if wanted is None:
             self._kept.pop(k, None)
             return
@@ -258,7 +297,7 @@ class _RegionWriter:
         self._kept[k] = _Held(spare, wanted)
 
     def _room(self, k: int, rows: int) -> Tensor:
-        """Reserve memory for the halo of a result, as large as any tile needs."""
+        """Return memory for `rows` rows of a result's halo; what is reserved is as large as any tile needs."""
         axis = self._choice.region.inner[k].axis
         result = self._whole.result(k)
         if k not in self._spare:
@@ -288,7 +327,7 @@ class _RegionWriter:
         return self._slice(self._alias(tensor, axis, moved), axis, entry.source)
 
     def _part(self, held: _Held, axis: int, rows: Rows) -> Tensor:
-        """Return some of the available rows."""
+        """Return some of the available rows: a view if they are contiguous, otherwise a copy."""
         low = held.rows[0]
         if rows == held.rows:
             return held.tensor
@@ -298,14 +337,17 @@ class _RegionWriter:
         return self._slice(held.tensor, axis, inside)
 
     def _view(self, tensor: Tensor, axis: int, rows: Rows, moved: int) -> Tensor:
-        """Return a view of rows of a whole tensor."""
+        """Return a view of rows of a whole tensor; it advances by `moved` rows with each iteration."""
         view = self._within(tensor, axis, rows)
         if moved:
             self._advances[view] = moved * row_bytes(tensor, axis)
         return view
 
     def _alias(self, tensor: Tensor, axis: int, moved: int) -> Tensor:
-        """Return an alias of a whole tensor that advances with its rows."""
+        """Return an alias of a whole tensor that advances by `moved` rows with each iteration.
+
+        It is for rows that are not contiguous, which a step reads or writes with the strides of the whole tensor.
+        """
         if not moved:
             return tensor
         alias = self._native(tensor.name, tensor.dims, tensor.dtype, tensor.quantization)
@@ -314,11 +356,13 @@ class _RegionWriter:
         return alias
 
     def _within(self, tensor: Tensor, axis: int, rows: Rows) -> Tensor:
+        """Return a view of contiguous rows of a tensor."""
         view = self._new(tensor, axis, rows[1] - rows[0])
         self._storage.join(tensor, view, rows[0] * row_bytes(tensor, axis))
         return view
 
     def _slice(self, tensor: Tensor, axis: int, rows: Rows) -> Tensor:
+        """Write a copy of rows of a tensor, and return the copy."""
         ranges = np.array([[0, d, 1] for d in tensor.dims], np.int64)
         ranges[axis] = *rows, 1
         result = self._new(tensor, axis, rows[1] - rows[0])
@@ -326,15 +370,18 @@ class _RegionWriter:
         return result
 
     def _new(self, like: Tensor, axis: int, rows: int) -> Tensor:
+        """Return a new tensor such as another one, with another number of rows."""
         dims = (*like.dims[:axis], rows, *like.dims[axis + 1 :])
         return self._native(like.name, dims, like.dtype, like.quantization)
 
     # -- steps ---------------------------------------------------------------------------------------------------------
 
     def _add(self, step: Step, inputs: list[Tensor | None], result: Tensor, params: dict, part: RowRange) -> None:
+        """Write a step of the region on the rows `part`."""
         self._written.steps.append(Step(step.op, step.name, inputs, [result], params, step.clamp, part))
 
     def _emit(
         self, op: str, inputs: list[Tensor], result: Tensor, params: dict | None = None, part: RowRange | None = None
     ) -> None:
+        """Write a step that only moves rows."""
         self._written.steps.append(Step(op, result.name, list(inputs), [result], params or {}, None, part))
