@@ -173,6 +173,7 @@ class _Holes:
             self._add(low, high)
 
     def _add(self, low: int, high: int) -> None:
+        """Add a hole, unless it is empty."""
         if low < high:
             insort(self._by_size, (high - low, low))
             self._end_of[low], self._start_of[high] = high, low

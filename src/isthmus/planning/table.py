@@ -149,6 +149,7 @@ def _buffer(columns: list[str], row: list[str], alignment: int | None) -> Planne
 
 
 def _gap(text: str) -> Gap:
+    """Read a gap, written as start and end with a dash between them."""
     if "@" in text:
         raise PlanningError(f"gap {text!r} has a window; only gaps of the whole buffer are supported")
     start, dash, end = text.partition("-")
@@ -158,6 +159,7 @@ def _gap(text: str) -> Gap:
 
 
 def _number(what: str, text: str) -> int:
+    """Read an integer; `what` is its name in messages."""
     digits = text[1:] if text[:1] in "+-" else text
     if not (digits.isascii() and digits.isdecimal()):
         raise PlanningError(f"{what} {text!r} is not an integer" if text else f"{what} is empty")

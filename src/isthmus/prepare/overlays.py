@@ -102,7 +102,9 @@ def _meet(placed: Sequence[OverlayBlock]) -> bool:
 
 
 def _layers(storage: Storage, life: Life, block: Block, chain: list[Overlaid], alignment: int) -> list[OverlaySpan]:
-    """Divide a block into spans whose bytes have the same users, from the results that overwrite each other in it."""
+    """Divide a block into spans whose bytes are in use at the same time; `chain` has the results that overwrite one
+    another in it.
+    """
     # The tensors of the block in order of time, with the first and last step of each.
     tensors = [chain[0].source, *(one.result for one in chain)]
     begins = [life.first(block), *(one.first for one in chain)]

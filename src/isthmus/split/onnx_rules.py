@@ -119,6 +119,7 @@ def _windows(facts: NodeFacts, kernel: list[int], fewest: int) -> NodeRule | Non
     rows = window_rows(facts.height, kernel[0], strides[0], dilations[0], top, bottom)
 
     def attributes(tile: Rows, source: Rows) -> Attributes:
+        """Return the padding of a tile: rows above and below only where it reaches the edges of the image."""
         above, below = rows.edges(tile, source)
         return {"pads": [above, left, below, right], "auto_pad": None}
 
@@ -146,6 +147,7 @@ def _fewest(facts: NodeFacts, products: int, width: int) -> int:
 
 
 def _pool(facts: NodeFacts) -> NodeRule | None:
+    """Return the rule of a pooling, which may be computed any number of rows at a time."""
     return _windows(facts, facts.ints("kernel_shape", [1, 1]), 1)
 
 
@@ -178,6 +180,7 @@ def _enlarged(facts: NodeFacts) -> NodeRule | None:
     sized = len(facts.keys) > 3 and facts.keys[3] is not None
 
     def constants(rows: Rows, source: Rows) -> dict[int, list[int]]:
+        """Return the dimensions of a tile in place of operand 3."""
         return {3: [*facts.result[:2], rows[1] - rows[0], facts.result[3]]} if sized else {}
 
     return NodeRule(facts.first(), enlarged_rows(facts.height, facts.times), constants=constants)

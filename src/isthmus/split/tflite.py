@@ -270,8 +270,9 @@ class _TfliteWriter:
     def _front(self) -> Front:
         """Write the new tables that come before the old content, and refer to it for all that did not change.
 
-        Here and in the following methods, a reference is the place of an offset that the table to write fills in. A
-        list of references with None leaves those places open, and returns them.
+        Here and in the following methods, a `reference` is the position of an offset in the file that will point to
+        what is written. `Front.references` writes a list of such offsets: to old tables, and open ones (None), whose
+        positions it returns.
         """
         front = Front()
         changed = {ModelField.OPERATOR_CODES, ModelField.SUBGRAPHS, ModelField.BUFFERS, ModelField.METADATA}

@@ -110,7 +110,17 @@ def _softmax(facts: OperatorFacts) -> OperatorRule | None:
 def _windows(
     facts: OperatorFacts, kernel: tuple[int, int], lowest: bool = False, average: bool = False
 ) -> OperatorRule | None:
-    """Return the rule of a convolution or pooling; see the module's explanation of `lowest` and `average`."""
+    """Return the rule of a convolution or pooling.
+
+    Parameters
+    ----------
+    kernel
+        The height and width of a window.
+    lowest
+        Whether its padding is the lowest number instead of zero.
+    average
+        Whether it is an average, which does not count padding and therefore stays whole if it has any.
+    """
     if not facts.is_one_image:
         return None
     strides = facts.option("stride_h"), facts.option("stride_w")
@@ -126,9 +136,11 @@ def _windows(
     rows = window_rows(facts.height, kernel[0], strides[0], dilations[0], *pads[0])
 
     def padding(tile: Rows, source: Rows) -> Padding:
+        """Return the padding of a tile: rows above and below only where it reaches the edges of the image."""
         return rows.edges(tile, source), pads[1]
 
     def prepared(tile: Rows, source: Rows) -> int:
+        """Return the bytes of the padded copy of the operand for a tile; 0 if it needs no padding."""
         (above, below), (left, right) = padding(tile, source)
         if not above + below + left + right:
             return 0
@@ -146,6 +158,7 @@ def _windows(
 
 
 def _convolution(facts: OperatorFacts) -> OperatorRule | None:
+    """Return the rule of a convolution of which input and weights are both floats, or both not."""
     weights = facts.dims[1]
     floats = [facts.type(index) is ElementType.FLOAT32 for index in (0, 1)]
     if len(weights) != 4 or floats[0] != floats[1]:
@@ -154,6 +167,7 @@ def _convolution(facts: OperatorFacts) -> OperatorRule | None:
 
 
 def _pool(facts: OperatorFacts) -> OperatorRule | None:
+    """Return the rule of an average or a maximum."""
     average = facts.entry.code == "AVERAGE_POOL_2D"
     return _windows(facts, (facts.option("filter_h"), facts.option("filter_w")), not average, average)
 
@@ -167,9 +181,10 @@ def _pad(facts: OperatorFacts) -> OperatorRule | None:
     rows = padded_rows(facts.height, top, bottom)
 
     def constants(tile: Rows, source: Rows) -> dict[int, np.ndarray]:
-        inner = amounts.copy()
-        inner[ROW_AXIS] = rows.edges(tile, source)
-        return {1: inner} if top or bottom else {}
+        """Return the amounts of padding of a tile in place of operand 1."""
+        tile_amounts = amounts.copy()
+        tile_amounts[ROW_AXIS] = rows.edges(tile, source)
+        return {1: tile_amounts} if top or bottom else {}
 
     return OperatorRule(facts.first(), rows, constants=constants)
 
@@ -183,6 +198,7 @@ def _enlarged(facts: OperatorFacts) -> OperatorRule | None:
         return None
 
     def constants(tile: Rows, source: Rows) -> dict[int, np.ndarray]:
+        """Return the height and width of a tile in place of operand 1."""
         return {1: np.array([tile[1] - tile[0], facts.result[2]], np.int32)}
 
     return OperatorRule(facts.first(), enlarged_rows(facts.height, times), constants=constants)

@@ -213,7 +213,8 @@ class FusedRegion:
     def nanoseconds(self, rows: int, start: int, arenas: int = 1) -> float:
         """Estimate the extra time compared with whole steps.
 
-        Equal tiles run on `arenas` threads at once; the others are executed one after another by all threads.
+        With several arenas, equal tiles run on that many threads at once. All other tiles are executed one after
+        another, and threads share their steps.
         """
         tiles = self.tile_count(rows, start)
         moved = (tiles - 1) * self.copied[0] + self.copied[1] * self.height
