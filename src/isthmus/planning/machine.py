@@ -30,8 +30,8 @@ SEARCH = Ahead(
 def load() -> Advance:
     """Load the search as machine code. A process's first call loads LLVM; a user's first call compiles."""
     image = Image()
-    found = image.add(SEARCH.objects(), [SYMBOL])
-    return _Search(image, found[SYMBOL])
+    addresses = image.add(SEARCH.objects(), [SYMBOL])
+    return _Search(image, addresses[SYMBOL])
 
 
 class _Search:

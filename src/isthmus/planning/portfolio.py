@@ -170,6 +170,10 @@ class _Race:
 
     Parameters
     ----------
+    task, capacity
+        The component to place, and the bytes available.
+    limits
+        The budget, which the attempts only read.
     plan
         The attempts in order: the turn of each, which is its number among all attempts at this component, and the nodes
         that it may examine.

@@ -218,9 +218,9 @@ class _Planner:
         Return "proof" for either, or the limit that was reached.
         """
         for effort in count():
-            found = self._try(capacity, ATTEMPTS, effort)
-            if found is not None:
-                if not found:
+            suffices = self._try(capacity, ATTEMPTS, effort)
+            if suffices is not None:
+                if not suffices:
                     self.bound = max(self.bound, self._next_peak(capacity))
                 return "proof"
             # A tighter goal leaves the search fewer ways to go wrong, which sometimes helps.
@@ -242,11 +242,11 @@ class _Planner:
             goal = open_below = self.bound
             attempts = ATTEMPTS
             while open_below < self.peak - ((int(self.peak) - self.bound) >> (effort + 2)):
-                found = self._try(goal, attempts, effort)
-                if found is False:
+                suffices = self._try(goal, attempts, effort)
+                if suffices is False:
                     self.bound = self._next_peak(goal)
                     open_below = max(open_below, self.bound)
-                elif found is None:
+                elif suffices is None:
                     open_below = goal + 1
                 if self.finished():
                     return "proof"
@@ -292,14 +292,14 @@ class _Planner:
             if self.limits.reached():
                 return None
             nodes = FIRST_NODES * len(hard.task) << effort
-            found = answer(hard.task, capacity, hard.turns, attempts, nodes, self.limits)
-            hard.turns += found.turns
-            self.spent += found.nodes
-            if found.refuted:
+            result = answer(hard.task, capacity, hard.turns, attempts, nodes, self.limits)
+            hard.turns += result.turns
+            self.spent += result.nodes
+            if result.refuted:
                 hard.refuted = capacity
                 return False
-            if found.offsets is not None:
-                hard.keep(found.offsets)
+            if result.offsets is not None:
+                hard.keep(result.offsets)
                 assert hard.peak <= capacity
             else:
                 solved = False

@@ -177,6 +177,7 @@ def slice_offset(source: Tensor, ranges: np.ndarray) -> int | None:
     `ranges` has a row (begin, end, stride) for each axis. From the innermost axis outwards, the slice may take whole
     axes, then a part of one axis, then only single indices.
     """
+    # `whole`: whether all axes so far are taken as a whole.
     offset, whole, stride_bytes = 0, True, source.itemsize
     for (begin, end, stride), size in zip(ranges[::-1].tolist(), source.dims[::-1], strict=True):
         count = max(0, -((begin - end) // stride))

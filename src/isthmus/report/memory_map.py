@@ -29,7 +29,23 @@ _Choice = TypeVar("_Choice")
 
 @dataclass(frozen=True)
 class _Marks:
-    """The characters of the picture other than the blocks' letters."""
+    """The characters of the picture other than the blocks' letters.
+
+    Parameters
+    ----------
+    upper, lower
+        A cell of which only one half is filled.
+    dot
+        A cell of which little is filled.
+    peak
+        What points to the peak.
+    rail, floor, corner, tick
+        The axes: the left one, the lower one, where they meet, and the mark of a step.
+    ellipsis
+        What replaces the omitted part of a name.
+    tile, times
+        The steps of a fused region, and the sign before its number of tiles.
+    """
 
     upper: str
     lower: str

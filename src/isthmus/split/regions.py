@@ -94,7 +94,7 @@ def whole_values(network: Network) -> dict[Key, Piece]:
 
 @dataclass(frozen=True)
 class TilingEstimate:
-    """The estimated maximum of live bytes in tiles, the bytes that they copy, and their number of instructions."""
+    """The estimated maximum of live bytes in tiles, the bytes that are copied, and the number of instructions."""
 
     bytes: int
     copied: int

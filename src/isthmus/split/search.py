@@ -42,7 +42,7 @@ _NEVER = 1 << 60
 
 @dataclass(frozen=True)
 class SplitChoice:
-    """A region from step `first` to step `last` (inclusive), and the number of its tiles."""
+    """A region from step `first` to step `last` (inclusive), computed in `count` tiles."""
 
     first: int
     last: int
@@ -166,10 +166,10 @@ class SplitSearch:
         best: tuple[int, list[SplitChoice]] = self.network.peak, []
         if below is not None and best[0] >= below - below // MIN_GAIN:
             # Another order has already reached `below`; one that does no better is detected quickly.
-            found = self._attempt(below - below // MIN_GAIN)
-            if found is None:
+            better = self._attempt(below - below // MIN_GAIN)
+            if better is None:
                 return None
-            best = found
+            best = better
         return least_limit(self._floor, best, lambda limit: max(limit // MIN_GAIN, 1), self._attempt)
 
     def _attempt(self, limit: int) -> tuple[int, list[SplitChoice]] | None:
@@ -321,9 +321,9 @@ def split(network: Network, limit: int | None, what: str) -> Split:
                 return _finished(search, chosen, before)
     best: tuple[int, list[SplitChoice], SplitSearch] | None = None
     for search in searches:
-        found = search.least(None if best is None else best[0])
-        if found is not None:
-            best = *found, search
+        better = search.least(None if best is None else best[0])
+        if better is not None:
+            best = *better, search
     assert best is not None
     result = _finished(best[2], best[1], before)
     if limit is not None and result.after > limit:

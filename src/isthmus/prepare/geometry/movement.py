@@ -25,7 +25,10 @@ _SHORT = 64
 
 @dataclass(frozen=True)
 class StridedCopy:
-    """A copy of `dims` elements between two strided layouts, from `source` to `goal`."""
+    """A copy of `dims` elements between two strided layouts, from `source` to `goal`.
+
+    Each tensor has a stride for each dimension of the copy, and a start: the element where the copy begins.
+    """
 
     goal: Tensor
     source: Tensor

@@ -21,8 +21,12 @@ class ConvWindow:
 
     Parameters
     ----------
+    batches
+        The number of images.
     size, out
         Spatial sizes of the input and the output.
+    kernel, stride, dilation
+        The size of a window, the distance between windows, and the distance between the elements of a window.
     pad
         Zeros before the first element; the number after the last follows from the other values. May be negative.
     channels, filters

@@ -36,8 +36,16 @@ _A_REGION, _A_BYTE = 200.0, 0.05
 
 @dataclass(frozen=True)
 class RegionChoice:
-    """A region with the rows of its tiles, the end of the first tile, and the number of threads that compute tiles at
-    once.
+    """A region and its tiles.
+
+    Parameters
+    ----------
+    region, rows
+        The region, and the rows of a tile, in rows of the reference tensor.
+    start
+        The row at which the first tile ends.
+    arenas
+        The number of threads that compute a tile each at once; 1 if all threads share the steps of one tile.
     """
 
     region: FusedRegion
@@ -64,7 +72,15 @@ class RegionChoice:
 
 @dataclass(frozen=True)
 class Budget:
-    """Allowed costs of using less memory: a fraction of the model's time, and whether the program must stay small."""
+    """Allowed costs of using less memory.
+
+    Parameters
+    ----------
+    slower
+        The extra time, as a fraction of the model's time.
+    small_program
+        Whether the program may grow only by `TABLE_SHARE` of the scratch saved.
+    """
 
     slower: float
     small_program: bool = True

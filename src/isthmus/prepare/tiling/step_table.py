@@ -191,8 +191,8 @@ class StepTable:
                 change[max(first + 1, 0)] += self.size[block]
                 change[min(last, count) + 1] -= self.size[block]
             if writers.get(block) == 1 and block.pool is None and first >= 0:
-                whole = (block.low, block.high)
-                if all((low, low + t.nbytes) == whole for t, low in block.members.items()):
+                extent = (block.low, block.high)
+                if all((low, low + t.nbytes) == extent for t, low in block.members.items()):
                     self.simple.add(block)
         self.entering, now = [], 0
         for index in range(count):
@@ -296,8 +296,8 @@ class StepTable:
             along.losses[key] = None
             if effort is not None:
                 rows = np.minimum(np.ceil(np.arange(counted + 1) * float(rate)).astype(np.int64), height)
-                whole = max(float(effort(np.array([height]))[0]), 1.0)
-                along.losses[key] = self.time[index] * (effort(rows) / whole - rows / height)
+                whole_effort = max(float(effort(np.array([height]))[0]), 1.0)
+                along.losses[key] = self.time[index] * (effort(rows) / whole_effort - rows / height)
         return along.losses[key]
 
     def shape(self, tensor: Tensor, axis: int) -> tuple[int, bool]:
