@@ -31,7 +31,7 @@ MAX_SECONDS = 10**9
 
 @dataclass
 class Stats:
-    """Totals of a session: runs, bytes copied between the caller's arrays and IO memory, time."""
+    """Totals of a session: runs, bytes copied between the caller's arrays and IO memory, the last run's time."""
 
     runs: int = 0
     copied_in_bytes: int = 0
@@ -120,6 +120,7 @@ class Session:
         self._lock = Lock()
         # A model library's own memory types apply unless the caller asks for others.
         mem_type = None if io is None and is_library(self.path) else entry.io_kind(io)
+        # None before the memory is allocated and after `close`.
         self._open: qnn.GraphMemory | None = None
         self._backend = qnn.Backend(backend, config, log)
         try:
@@ -224,6 +225,7 @@ class Session:
             warnings.warn(f"session of '{self.path.name}' was never closed", ResourceWarning, stacklevel=2, source=self)
 
     def _memory(self) -> qnn.GraphMemory:
+        """Return the graph's memory; refuse if the session is closed."""
         memory = self._open
         if memory is None:
             raise QnnError(Code.GRAPH_INVALID_HANDLE, f"session of '{self.path.name}'", "it is closed")
@@ -267,6 +269,7 @@ def time_limit(backend: qnn.Backend, seconds: float | None) -> qnn.Signal | None
 
 
 def _checked_shapes(shapes: Mapping[str, Iterable[int]] | None) -> dict[str, tuple[int, ...]] | None:
+    """Return the caller's shapes as tuples of positive integers, by input name."""
     if shapes is None:
         return None
     if not isinstance(shapes, Mapping):

@@ -20,7 +20,7 @@ from isthmus.system.shield import check
 
 QUEUE_DEPTH = 64
 """Maximum number of waiting executions per graph."""
-_A_WAIT = 0.1
+_JOIN_SECONDS = 0.1
 """Seconds between checks whether the thread being joined has been replaced by another."""
 
 
@@ -44,10 +44,12 @@ class Execution(Future[None]):
 
     def __init__(self) -> None:
         super().__init__()
+        # Replaces the `threading.Condition` that `Future.__init__` has created.
         self._condition: Any = _Condition()  # type: ignore[assignment]
-        self._over = threading.Lock()
-        self._over.acquire()
-        self.add_done_callback(lambda ended: ended._over.release())  # type: ignore[attr-defined]
+        # Locked until the execution has ended: waiting for the end is acquiring this lock.
+        self._in_progress = threading.Lock()
+        self._in_progress.acquire()
+        self.add_done_callback(lambda execution: execution._in_progress.release())  # type: ignore[attr-defined]
 
     def result(self, timeout: float | None = None) -> None:
         """Wait at most `timeout` seconds for the end, and raise the execution's exception if it failed."""
@@ -60,9 +62,10 @@ class Execution(Future[None]):
         return super().exception(0)
 
     def _wait(self, timeout: float | None) -> None:
+        """Wait for the end, or until the timeout: the caller's ``super()`` call then raises `TimeoutError`."""
         seconds = -1 if timeout is None else min(max(timeout, 0), threading.TIMEOUT_MAX)
-        if not self.done() and self._over.acquire(timeout=seconds):
-            self._over.release()
+        if not self.done() and self._in_progress.acquire(timeout=seconds):
+            self._in_progress.release()
 
     def __await__(self) -> Generator[Any, None, None]:
         return asyncio.wrap_future(self).__await__()
@@ -73,16 +76,27 @@ class ExecutionQueue:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        # How many executions of each graph are waiting or running.
         self._waiting: dict[object, int] = {}
         self._closed = False
         # The thread must not refer to the queue: an unreferenced context would otherwise live as long as the thread.
         self._work = _Work()
+        # None tells the thread to end.
         Finalizer(self, self._work.tasks.put, None)
 
     def submit(
         self, graph: object, what: str, run: Callable[[], object], notify: Callable[[Execution], object] | None = None
     ) -> Execution:
         """Run after everything submitted before, and call `notify` with the execution when it has ended.
+
+        Parameters
+        ----------
+        graph
+            The graph that is executed; at most `QUEUE_DEPTH` executions of one graph may wait.
+        what
+            The graph's kind and name, for messages.
+        run
+            The function that executes, on the queue's thread.
 
         Raises
         ------
@@ -147,11 +161,12 @@ class ExecutionQueue:
         return isinstance(threading.current_thread(), _Executions) or self._work.join(seconds)
 
     def _leave(self, place: list[object]) -> None:
+        """Remove an execution (`_Task.place`) from the count, under the lock."""
         with self._lock:
             self._count_out(place)
 
     def _count_out(self, place: list[object]) -> None:
-        """Remove an execution from the count, at most once."""
+        """Remove an execution from the count; the second call finds `place` empty and does nothing."""
         while place:
             graph = place.pop()
             self._waiting[graph] -= 1
@@ -170,9 +185,9 @@ class _Task:
     run
         The function that executes.
     place
-        Its entry in the queue's count of waiting executions: its graph, removed when it is no longer counted.
+        Its entry in the queue's count of waiting executions: a list with its graph, empty when it is no longer counted.
     leave
-        Removes that entry.
+        Removes the execution from that count, and empties `place`.
     """
 
     execution: Execution
@@ -200,6 +215,7 @@ class _Task:
         """Cancel it without running it."""
         self.leave(self.place)
         self.execution.cancel()
+        # `concurrent.futures.wait` sees a cancelled future only after this call.
         self.execution.set_running_or_notify_cancel()
 
 
@@ -210,11 +226,13 @@ class _Work:
         # Its `put` is atomic with respect to interrupts; an executor's `submit` is not.
         self.tasks: SimpleQueue[_Task | None] = SimpleQueue()
         self._thread: _Executions | None = None
+        # Guards `_thread`.
         self._starting = threading.Lock()
 
     def begin(self) -> None:
         """Start the thread if it is not running yet; raise `RuntimeError` if the system cannot start one."""
         with self._starting:
+            # A thread without an identifier was created, but its start failed or was interrupted.
             if self._thread is None or self._thread.ident is None:
                 self._start()
 
@@ -237,14 +255,20 @@ class _Work:
             if thread is None or not thread.is_alive():
                 return True
             check()
-            left = limit - time.monotonic()
-            if left <= 0:
+            remaining = limit - time.monotonic()
+            if remaining <= 0:
                 return False
-            thread.join(min(left, _A_WAIT))
+            thread.join(min(remaining, _JOIN_SECONDS))
 
 
 class _Executions(threading.Thread):
-    """A thread that runs executions and their callbacks."""
+    """A thread that runs executions and their callbacks.
+
+    Attributes
+    ----------
+    work
+        Where its tasks come from; None when it has ended or a replacement has taken over.
+    """
 
     def __init__(self, work: _Work) -> None:
         super().__init__(name="isthmus-executions", daemon=True)

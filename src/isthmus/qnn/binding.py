@@ -31,8 +31,11 @@ that ``capi/library.c`` remembers.
 REMEMBERED_BYTES = 1 << 25
 """How many bytes the cached bindings other than the last used may keep alive."""
 _RECENT = 4
-_PLACES = 4 * REMEMBERED
+"""How many calls are remembered by the very objects that they were given: the fastest lookup."""
+_MAX_PLACES = 4 * REMEMBERED
+"""How many combinations of addresses and shapes lead to cached bindings."""
 _Tensors = tuple[ClientTensor, ...]
+"""The inputs of one call, or its outputs."""
 
 
 class Binding:
@@ -61,8 +64,10 @@ class Binding:
     def __init__(self, graph: QnnGraph, driver: DriverBinding) -> None:
         self.graph = graph
         self._driver = driver
+        # Looked up once: `execute` is the fast path.
         self._execute = driver.execute
-        # At exit the backend has already ended it, or the end of the process will.
+        # Closes the driver's binding if this object is collected without `close`. Not needed at exit: the backend has
+        # already ended it by then, or the end of the process will.
         self._forgotten = Finalizer(self, driver.abandon)
 
     def execute(
@@ -141,7 +146,7 @@ def run(binding: DriverBinding, limit: ExecutionDeadline | None, timed: bool) ->
 def enqueued(
     enqueue: Callable[[Any], Any], wait_for: Any, profile: Profile | None, signal: Signal | Reservation | None
 ) -> Any:
-    """Enqueue an execution on the device, after the given events."""
+    """Enqueue an execution on the device, after the events `wait_for`; return the event of its end."""
     if profile is not None or signal is not None:
         rule = "wait_for cannot be combined with a profile or a signal: the call does not wait for the end"
         raise QnnError(Code.GRAPH_INVALID_ARGUMENT, "execution", rule)
@@ -161,7 +166,15 @@ def watched(
     profile: Profile | None,
     signal: Signal | Reservation | None,
 ) -> None:
-    """Run once within the limits of a signal, and record timings in a profile."""
+    """Run once within the limits of a signal, and record timings in a profile.
+
+    Parameters
+    ----------
+    execute
+        Runs once. It takes the deadline and whether to time each operation, and returns the times, as `run` does.
+    stats
+        Returns the graph's totals; a detailed profile records how much they grew.
+    """
     check_kinds(profile, signal)
     if signal is not None:
         with signal.in_use() as limit:
@@ -181,6 +194,7 @@ def watched(
 
 
 def _events(level: ProfileLevel, microseconds: float, before: GraphStats, after: GraphStats) -> list[ProfilingEvent]:
+    """Return the events of one execution: its time and, in a detailed profile, the growth of the graph's totals."""
     events = [ProfilingEvent("execute", microseconds, "us")]
     if level is ProfileLevel.DETAILED:
         events.append(ProfilingEvent("copied in", after.copied_in_bytes - before.copied_in_bytes, "bytes"))
@@ -195,7 +209,7 @@ def _events(level: ProfileLevel, microseconds: float, before: GraphStats, after:
 
 @dataclass(eq=False)
 class _Known:
-    """A cached binding, the memory it was created from, and when it was last used."""
+    """A cached binding, the memory it was created from, and when it was last used (a count of uses, not a time)."""
 
     binding: DriverBinding
     memories: Memories
@@ -207,7 +221,11 @@ class _Known:
 
 
 class Bindings:
-    """The bindings cached by `QnnGraph.execute`: looked up by the given objects, then by their memory.
+    """The bindings cached by `QnnGraph.execute`.
+
+    They are looked up in three ways, the fastest first: by the `ClientTensor` objects of the last calls (`_recent`), by
+    the addresses and shapes of their memory (`_by_place`), and by the identity of that memory (`_by_memory`), which
+    holds every cached binding.
 
     A binding that is evicted from the cache is closed; a caller that still has it looks it up again.
 
@@ -228,14 +246,15 @@ class Bindings:
 
     def known(self, inputs: _Tensors, outputs: _Tensors) -> DriverBinding | None:
         """Return the binding of exactly these objects, or of other arrays at the same addresses, if cached."""
-        known = self._found(inputs, outputs)
+        known = self._look_up(inputs, outputs)
         if known is None:
             return None
         if known is not self._last:
             self._use(known)
         return known.binding
 
-    def _found(self, inputs: _Tensors, outputs: _Tensors) -> _Known | None:
+    def _look_up(self, inputs: _Tensors, outputs: _Tensors) -> _Known | None:
+        """Look in `_recent`, then in `_by_place`; without the lock, since each is read in one atomic operation."""
         for known_inputs, known_outputs, known in self._recent:
             if known_inputs == inputs and known_outputs == outputs:
                 return known
@@ -245,22 +264,22 @@ class Bindings:
 
     def of(self, inputs: _Tensors, outputs: _Tensors, memories: Memories) -> DriverBinding:
         """Return the binding of these memories, creating it if there is none."""
-        meant = tuple(None if m is None else _meant(m) for m in memories)
+        key = tuple(None if memory is None else _memory_key(memory) for memory in memories)
         with self._lock:
-            known = self._by_memory.get(meant)
+            known = self._by_memory.get(key)
             if known is None:
-                known = self._by_memory[meant] = _Known(self._bind(memories), memories)
+                known = self._by_memory[key] = _Known(self._bind(memories), memories)
             self._use(known)
             self._recent = ((inputs, outputs, known), *self._recent[: _RECENT - 1])
             places = _places(inputs, outputs)
             if places is not None:
-                if len(self._by_place) >= _PLACES:
+                if len(self._by_place) >= _MAX_PLACES:
                     # The same memory may be described in many ways, as arrays of different shapes.
                     self._by_place = {}
                 self._by_place[places] = known
             while len(self._by_memory) > REMEMBERED or (len(self._by_memory) > 1 and self._kept() > REMEMBERED_BYTES):
                 oldest = min(self._by_memory, key=lambda each: self._by_memory[each].used)
-                self._forget(self._by_memory.pop(oldest))
+                self._evict(self._by_memory.pop(oldest))
         return known.binding
 
     def _use(self, known: _Known) -> None:
@@ -279,14 +298,15 @@ class Bindings:
         """Return how many bytes all bindings but the last used keep alive."""
         return sum(known.kept_bytes() for known in self._by_memory.values() if known is not self._last)
 
-    def _forget(self, gone: _Known) -> None:
-        self._recent = tuple(entry for entry in self._recent if entry[2] is not gone)
-        self._by_place = {places: known for places, known in self._by_place.items() if known is not gone}
-        gone.binding.close()
+    def _evict(self, evicted: _Known) -> None:
+        """Close a binding that is no longer in `_by_memory`, and remove it from the other two."""
+        self._recent = tuple(entry for entry in self._recent if entry[2] is not evicted)
+        self._by_place = {places: known for places, known in self._by_place.items() if known is not evicted}
+        evicted.binding.close()
 
 
 def _places(inputs: _Tensors, outputs: _Tensors) -> tuple[Any, ...] | None:
-    """Return the locations of all tensors, or None unless all are arrays or addresses."""
+    """Return `ClientTensor.place` of all inputs and of all outputs, or None unless all are arrays or addresses."""
     try:
         places = tuple([tensor.place for tensor in inputs]), tuple([tensor.place for tensor in outputs])
     except AttributeError:
@@ -296,13 +316,18 @@ def _places(inputs: _Tensors, outputs: _Tensors) -> tuple[Any, ...] | None:
 
 
 def _is_kept(memory: TensorMemory) -> bool:
+    """Return whether a binding keeps this memory alive: the client may have dropped or deregistered it."""
     if memory.registration is not None:
         return not memory.registration.is_open
     return not isinstance(memory.window.buffer, ClientBuffer) or memory.window.buffer.owner is not None
 
 
-def _meant(memory: TensorMemory) -> tuple[Any, ...]:
-    """Return a key of the memory: its identity, its mapping (another one may end at any time) and its handle."""
+def _memory_key(memory: TensorMemory) -> tuple[Any, ...]:
+    """Return a key of the memory: its identity, its address and its registration.
+
+    The same memory may be mapped at two addresses. A binding uses the one it was given: the other mapping may end at
+    any time.
+    """
     window = memory.window
     return window.spans, window.address if window.buffer.has_host_view else None, id(memory.registration)
 

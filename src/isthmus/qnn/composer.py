@@ -36,6 +36,7 @@ from isthmus.frontends.composed.entries import ComposedTensor, EncodingEntry, Gr
 
 RETRIEVE_RAW = 516
 """The capability that QNN's reader queries first; the result is not used here."""
+# Qnn_DataType_t of scalars.
 _BOOL, _FLOAT, _UINT, _INT, _UINT_64, _INT_64 = 0x0508, 0x0232, 0x0132, 0x0032, 0x0164, 0x0064
 _MAX_UINT32 = 0xFFFFFFFF
 
@@ -70,6 +71,7 @@ class Composer:
                 "graphAddNode",
             )
         }  # fmt: skip
+        # What the C structures point to.
         self._kept: list[Any] = []
 
     def compose(self, graph: GraphEntry, configs: Any = None) -> ComposedGraph:
@@ -77,6 +79,8 @@ class Composer:
 
         Parameters
         ----------
+        graph
+            The graph as data: tensors and nodes.
         configs
             The argument of ``graphCreate``: a null-terminated list of pointers.
 
@@ -89,16 +93,18 @@ class Composer:
         handle = ctypes.c_void_p()
         self._call(f"graph '{graph.name}'", "graphCreate", self._context, graph.name.encode(), configs,
                    ctypes.byref(handle))  # fmt: skip
-        work = _Graph(self, graph, handle)
-        inputs = work.created(TensorKind.APP_WRITE)
-        outputs = work.created(TensorKind.APP_READ)
+        composition = _Graph(self, graph, handle)
+        inputs = composition.created(TensorKind.APP_WRITE)
+        outputs = composition.created(TensorKind.APP_READ)
         for node in graph.nodes:
-            work.add(node)
+            composition.add(node)
         return ComposedGraph(graph.name, handle.value or 0, inputs, outputs)
 
     def _call(self, what: str, name: str, *arguments: Any) -> None:
+        """Call the library's function `name`; `what` is the graph, node or tensor for messages."""
         error = self._functions[name](*arguments)
         if error:
+            # QNN's error codes have 16 bits; a library may put its own number above them.
             codes = {int(code): code for code in Code}
             code = codes.get(error & 0xFFFF, Code.COMMON_GENERAL)
             raise QnnError(code, what, f"{name} answers {error}")
@@ -110,11 +116,22 @@ class Composer:
 
 
 class _Graph:
-    """One graph during composition."""
+    """One graph during composition.
+
+    Parameters
+    ----------
+    composer
+        Calls the library, and keeps what the library is passed.
+    graph
+        The graph as data.
+    handle
+        The library's handle of the graph that it has created.
+    """
 
     def __init__(self, composer: Composer, graph: GraphEntry, handle: ctypes.c_void_p) -> None:
         self._composer, self._graph, self._handle = composer, graph, handle
         self._entries = {entry.name: entry for entry in graph.tensors}
+        # The C descriptions of tensors, with the ids that the library has given them.
         self._tensors: dict[str, Tensor] = {}
 
     def created(self, kind: TensorKind) -> tuple[Tensor, ...]:
@@ -138,15 +155,18 @@ class _Graph:
         self._composer._call(what, "graphAddNode", self._handle, config)
 
     def _array(self, kind: Any, items: Sequence[Any]) -> Any:
+        """Return a C array that lives as long as the composer; None (a null pointer) if there are no items."""
         return self._composer.keep((kind * len(items))(*items)) if items else None
 
     def _operands(self, what: str, names: Sequence[str]) -> list[Tensor]:
+        """Return the inputs or outputs of a node; an empty name is an optional input that is left out."""
         for name in names:
             if name and name not in self._entries:
                 raise QnnError(Code.GRAPH_INVALID_TENSOR, what, f"there is no tensor '{name}'")
         return [self._tensor(name) for name in names]
 
     def _tensor(self, name: str) -> Tensor:
+        """Return a tensor, creating it at its first use; a tensor that is left out has type NULL and no id."""
         if name not in self._tensors:
             entry = self._entries.get(name)
             if entry is None or entry.type == TensorKind.NULL:
@@ -154,37 +174,39 @@ class _Graph:
                 absent.version, absent.v1.name, absent.v1.type = 2, name.encode(), TensorKind.NULL
                 self._tensors[name] = absent
             else:
-                self._tensors[name] = self._make(entry)
+                self._tensors[name] = self._create(entry)
         return self._tensors[name]
 
-    def _make(self, entry: ComposedTensor) -> Tensor:
-        made = self._composer.keep(tensor(entry, self._composer))
+    def _create(self, entry: ComposedTensor) -> Tensor:
+        """Create a tensor in the library, which writes the tensor's id into the description that is returned."""
+        description = self._composer.keep(tensor(entry, self._composer))
         what = f"tensor '{entry.name}'"
-        self._composer._call(what, "tensorCreateGraphTensor", self._handle, ctypes.byref(made))
-        return made
+        self._composer._call(what, "tensorCreateGraphTensor", self._handle, ctypes.byref(description))
+        return description
 
     def _param(self, node: NodeEntry, name: str, value: Scalar | ComposedTensor) -> Param:
-        made = Param()
-        made.name = name.encode()
+        """Return the C description of a node's parameter; an array becomes a static tensor of the graph."""
+        param = Param()
+        param.name = name.encode()
         if isinstance(value, ComposedTensor):
-            # A parameter is also a static tensor of the graph; its name may already be taken.
-            known, wanted = {*self._entries, *self._tensors}, value.name
-            if wanted in known:
-                wanted = f"{node.name}_{name}"
-            while wanted in known:
-                wanted += "_"
-            held = ComposedTensor(wanted, TensorKind.STATIC, value.dtype, value.dims, value.encoding, value.data)
-            made.paramType, made.tensorParam = ParamType.TENSOR, self._make(held)
-            self._tensors[wanted] = made.tensorParam
-            return made
+            # A tensor of another name is needed if the parameter's own is already taken in the graph.
+            taken, free = {*self._entries, *self._tensors}, value.name
+            if free in taken:
+                free = f"{node.name}_{name}"
+            while free in taken:
+                free += "_"
+            static = ComposedTensor(free, TensorKind.STATIC, value.dtype, value.dims, value.encoding, value.data)
+            param.paramType, param.tensorParam = ParamType.TENSOR, self._create(static)
+            self._tensors[free] = param.tensorParam
+            return param
         kind = node.kinds.get(name) or _kind(value)
         field = SCALAR_FIELDS.get(kind)
         if field is None:
             rule = f"the data type {kind:#06x} of parameter '{name}' is not a data type of a scalar"
             raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, f"node '{node.name}' ({node.type})", rule)
-        made.paramType, made.scalarParam.dataType = ParamType.SCALAR, kind
-        setattr(made.scalarParam, field, value.encode() if isinstance(value, str) else value)
-        return made
+        param.paramType, param.scalarParam.dataType = ParamType.SCALAR, kind
+        setattr(param.scalarParam, field, value.encode() if isinstance(value, str) else value)
+        return param
 
 
 def _kind(value: Scalar) -> int:
@@ -203,10 +225,16 @@ def _kind(value: Scalar) -> int:
 
 
 def tensor(entry: ComposedTensor, keeper: Any) -> Tensor:
-    """Return a tensor's C description; the keeper keeps alive what it points to."""
-    made = Tensor()
-    made.version = 2
-    fields = made.v2
+    """Return a tensor's C description.
+
+    Parameters
+    ----------
+    keeper
+        An object with a method ``keep`` that keeps alive what the description points to: a `Composer`, say.
+    """
+    description = Tensor()
+    description.version = 2
+    fields = description.v2
     fields.name, fields.type, fields.dataType = entry.name.encode(), entry.type, entry.dtype
     fields.rank = len(entry.dims)
     if entry.dims:
@@ -220,11 +248,11 @@ def tensor(entry: ComposedTensor, keeper: Any) -> Tensor:
             view = keeper.keep(np.frombuffer(entry.data, np.uint8))
             fields.clientBuf.data, fields.clientBuf.dataSize = view.ctypes.data, len(entry.data)
     quantize(fields.quantizeParams, entry.encoding, f"tensor '{entry.name}'", keeper)
-    return made
+    return description
 
 
 def quantize(params: QuantizeParams, encoding: EncodingEntry | None, what: str, keeper: Any) -> None:
-    """Return an encoding's C description."""
+    """Write an encoding into its C description `params`; `what` names the tensor, `keeper` is as for `tensor`."""
     params.encodingDefinition = Definition.UNDEFINED
     params.quantizationEncoding = QuantizationEncoding.UNDEFINED
     if encoding is None:

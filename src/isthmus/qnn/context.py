@@ -22,11 +22,13 @@ from isthmus.system.shield import shielded
 
 
 def _free_all(handles: Iterable[Handle]) -> None:
+    """Free the handles that an interrupted call has created: the client never receives them."""
     for handle in handles:
         handle.free()
 
 
 def _drop(graph: QnnGraph) -> None:
+    """Remove the graph that an interrupted call has created: the client never receives it."""
     graph.context.drop_graph(graph.driver.graph)
 
 
@@ -48,6 +50,8 @@ class Context(Handle):
         The device to run on; the backend's only device if omitted.
     binary
         A context binary to take the graphs from: a file, or its contents.
+    from_binary
+        Whether to read `binary`. A `binary` of None is then refused, instead of creating an empty context.
     """
 
     invalid = Code.CONTEXT_INVALID_HANDLE
@@ -86,6 +90,7 @@ class Context(Handle):
                 self.set_config(configs)
             if from_binary:
                 for driver in self.driver.restore(binary):
+                    # The new handle registers itself with this context, its owner.
                     QnnGraph(self, driver)
         except Exception:
             self.free()
@@ -171,6 +176,7 @@ class Context(Handle):
         return self._compose(load_all(ModelSource(_path(path), shapes, clean_names=clean_names)), None, mem_type)
 
     def _compose(self, graphs: list[ir.Graph], name: str | None, mem_type: ir.TensorMemType | None) -> list[QnnGraph]:
+        """Add the graphs of a file: check all names first, and set the memory type of inputs and outputs if given."""
         for graph in graphs:
             graph.name = name or graph.name
             self._check_name(graph.name)
@@ -269,6 +275,7 @@ class Context(Handle):
             )
 
     def _add(self, graph: ir.Graph) -> QnnGraph:
+        """Create a graph in the driver and its handle, or neither."""
         try:
             return QnnGraph(self, self.driver.create_graph(graph))
         except Exception:
@@ -290,6 +297,7 @@ class Context(Handle):
             raise QnnError(Code.GRAPH_INVALID_NAME, f"graph '{name}'", "the context has one of that name")
 
     def _quiet(self) -> None:
+        """Finish the running asynchronous execution and cancel the others; abort it if it takes too long."""
         if not self.executions.close(self.driver.seconds_to_finish):
             # Its accelerator is stopped or never finishes, or a client callback does not return.
             self.driver.abort_now()

@@ -9,7 +9,13 @@ from isthmus.system.shield import shielded
 
 
 class Device(Handle):
-    """A device (QnnDevice_create)."""
+    """A device (QnnDevice_create).
+
+    Attributes
+    ----------
+    driver
+        The backend's object for the device; None if the backend has no devices.
+    """
 
     invalid = Code.DEVICE_INVALID_HANDLE
 

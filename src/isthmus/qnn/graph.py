@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from isthmus.qnn.context import Context
 
 
-def _plainly(binding: DriverBinding) -> None:
-    """Run a binding once."""
+def _run_plainly(binding: DriverBinding) -> None:
+    """Run a binding once, without deadline and timings."""
     binding.execute()
 
 
@@ -85,6 +85,7 @@ class QnnGraph(Handle):
         self.context = context
         self.driver = driver
         self.name = driver.graph.name
+        # Held during `finalize`, so that two threads do not finalize at once.
         self._finalizing = threading.Lock()
         self._bindings = Bindings(driver.bind)
         super().__init__(f"graph '{self.name}'", context)
@@ -101,7 +102,7 @@ class QnnGraph(Handle):
         data: np.ndarray | None = None,
         **more: Any,
     ) -> ir.Tensor:
-        """Create a tensor (QnnTensor_createGraphTensor)."""
+        """Create a tensor (QnnTensor_createGraphTensor) from the arguments of `isthmus.graph.Graph.create_tensor`."""
         self._check_composing()
         return self.driver.graph.create_tensor(name, type, dtype, dims, quantization, data, **more)
 
@@ -146,6 +147,7 @@ class QnnGraph(Handle):
         return options.ask(self.driver, option, self._what, Code.GRAPH_INVALID_ARGUMENT)
 
     def _general_value(self, option: GraphConfig) -> Any:
+        """Return the current value of an option that graphs of every backend have."""
         if option is GraphConfig.PRIORITY:
             return Priority(self.driver.priority)
         return self.driver.threads if option is GraphConfig.THREADS else self.driver.scratch_limit
@@ -165,6 +167,7 @@ class QnnGraph(Handle):
         return option
 
     def _set(self, option: Any, value: Any) -> Change:
+        """Set one config; the result can undo it if another config of the same call is refused."""
         option = self._general(option)
         if option is GraphConfig.THREADS:
             return self.driver.set_threads(value)
@@ -247,7 +250,7 @@ class QnnGraph(Handle):
             self._check()
         try:
             if profile is None and signal is None and wait_for is None:
-                self._execute(inputs, outputs, _plainly)
+                self._execute(inputs, outputs, _run_plainly)
             elif wait_for is not None:
                 return self._execute(
                     inputs, outputs, lambda binding: enqueued(binding.enqueue, wait_for, profile, signal)
@@ -277,11 +280,12 @@ class QnnGraph(Handle):
             raise
 
     def _execute(self, inputs: Any, outputs: Any, how: Callable[[DriverBinding], Any]) -> Any:
+        """Run the binding of this memory with the function `how`, and return what that returns."""
         binding = self._bound(inputs, outputs)
         try:
             return how(binding)
         except QnnError:
-            # The binding may have been evicted from the cache by bindings of other memory.
+            # Another thread's execution may have evicted the binding from the cache, which closes it: try again.
             if not binding.closed or not self.usable:
                 raise
             return self._execute(inputs, outputs, how)
@@ -379,6 +383,7 @@ class QnnGraph(Handle):
             )
 
     def _views(self, start: int, infos: Sequence[ir.TensorInfo]) -> Mapping[str, np.ndarray]:
+        """Return views by name; `start` is the driver's index of the first of these tensors."""
         places = [(info, self.driver.place(start + index)) for index, info in enumerate(infos)]
         return MappingProxyType(
             {info.name: place.view(info.dtype.numpy, info.dims) for info, place in places if place is not None}
@@ -391,6 +396,15 @@ class QnnGraph(Handle):
         profile: Profile | None,
         signal: Signal | None,
     ) -> Execution:
+        """Run `execute` on the context's thread, and reserve the signal until it has ended.
+
+        Parameters
+        ----------
+        execute
+            Runs once with a profile and a reserved signal.
+        notify
+            Called with the execution when it has ended.
+        """
         self._check()
         if notify is not None and not callable(notify):
             raise QnnError(Code.GRAPH_INVALID_ARGUMENT, self._what, f"notify {notify!r} cannot be called")
@@ -413,6 +427,7 @@ class QnnGraph(Handle):
             raise
 
     def _tensors(self, inputs: Any, outputs: Any) -> tuple[tuple[ClientTensor, ...], tuple[ClientTensor, ...]]:
+        """Return the client's inputs and outputs as tuples, which the cache of bindings can compare."""
         try:
             return tuple(inputs), tuple(outputs)
         except TypeError:
@@ -420,23 +435,25 @@ class QnnGraph(Handle):
             raise QnnError(Code.GRAPH_INVALID_ARGUMENT, self._what, rule) from None
 
     def _bound(self, inputs: Any, outputs: Any) -> DriverBinding:
-        given = self._tensors(inputs, outputs)
+        """Return the cached binding of this memory, or a new one."""
+        tensors = self._tensors(inputs, outputs)
         try:
-            binding = self._bindings.known(*given)
+            binding = self._bindings.known(*tensors)
         except (TypeError, ValueError):
             # One of them is not a tensor; the code below reports it.
             binding = None
         if binding is None:
             check_finalized(self)
-            binding = self._new_binding(given)
+            binding = self._new_binding(tensors)
         return binding
 
     @shielded
-    def _new_binding(self, given: tuple[tuple[ClientTensor, ...], tuple[ClientTensor, ...]]) -> DriverBinding:
-        return self._bindings.of(*given, self._memories(*given))
+    def _new_binding(self, tensors: tuple[tuple[ClientTensor, ...], tuple[ClientTensor, ...]]) -> DriverBinding:
+        """Check the memory and bind it. Apart from `_bound`, because only this slow part needs to be shielded."""
+        return self._bindings.of(*tensors, self._memories(*tensors))
 
     def _memories(self, inputs: tuple[ClientTensor, ...], outputs: tuple[ClientTensor, ...]) -> Memories:
-        """Return the memory of each input and output, in order."""
+        """Return the memory of each input and output in the graph's order; None where the client gives none."""
         memories: list[TensorMemory | None] = []
         infos = (self.info.inputs, self.info.outputs)
         for kind, given, known in zip(("input", "output"), (inputs, outputs), infos, strict=True):
@@ -448,8 +465,8 @@ class QnnGraph(Handle):
                     raise QnnError(Code.GRAPH_INVALID_TENSOR, f"{kind} '{tensor.name}'", "it is given twice")
                 named[tensor.name] = tensor
             for info in known:
-                mine = named.pop(info.name, None)
-                memories.append(None if mine is None else mine.memory(info, self.context, kind == "output"))
+                client = named.pop(info.name, None)
+                memories.append(None if client is None else client.memory(info, self.context, kind == "output"))
             for name in named:
                 names = ", ".join(f"'{info.name}'" for info in known)
                 raise QnnError(

@@ -20,27 +20,40 @@ from isthmus.system.shield import shielded
 
 _Self = TypeVar("_Self", bound="Handle")
 _handles: weakref.WeakSet[Handle] = weakref.WeakSet()
+"""All handles of this process; a forked child marks them as its parent's."""
 
 
 class Handle:
     """An object of the API that is freed explicitly; a context manager.
 
     Freeing twice is harmless, and the order does not matter: what a handle owns ends with it.
+
+    Parameters
+    ----------
+    what
+        Its kind and name, for messages.
+    owner
+        The handle that it ends with, if any.
     """
 
     invalid: ClassVar[Code]
     """The error code for use after free."""
     usable = False
     """Whether it may be used: it belongs to this process and has not been freed."""
+    # Of an object whose `__init__` has not come this far: there is nothing to end.
     _ended, _inherited = True, False
 
     def __init__(self, what: str, owner: Handle | None = None) -> None:
         self._what = what
         self._owner = owner
+        # Oldest first.
         self._owned: list[Handle] = []
+        # Whether freeing has begun: nothing may be added to `_owned`.
         self._closing = False
         self._inherited = False
+        # Guards `_owned` and `_closing`.
         self._owning = threading.Lock()
+        # Held while the handle is freed. Reentrant: releasing an object may free its handle again.
         self._ending = threading.RLock()
         self.usable, self._ended = True, False
         _handles.add(self)
@@ -76,6 +89,7 @@ class Handle:
             self._owner._disown(self)
 
     def _end(self) -> None:
+        """Free what it owns and itself, without removing it from its owner. Continues where an interrupt stopped it."""
         with deferred(), self._ending:
             if self._ended:
                 return
@@ -121,10 +135,12 @@ class Handle:
         """Release the underlying objects; called again after an interrupt."""
 
     def _check(self) -> None:
+        """Raise an error if it may not be used."""
         if not self.usable:
             raise self._refusal()
 
     def _refusal(self) -> QnnError:
+        """Return the error that says why it may not be used."""
         if self._inherited:
             return QnnError(
                 Code.COMMON_SYSTEM_COMMUNICATION,

@@ -35,13 +35,17 @@ class MemHandle(Handle):
 
 
 def checked(what: str, descriptor: Any) -> MemDescriptor:
-    """Check what every backend requires of a descriptor, and return it with plain dimensions and known types."""
+    """Check what every backend requires of a descriptor; return it with plain integers as dimensions and enum members.
+
+    `what` names the descriptor, for messages.
+    """
     if not isinstance(descriptor, MemDescriptor):
         raise QnnError(Code.MEM_INVALID_ARGUMENT, what, f"{descriptor!r} is not a MemDescriptor")
     kind = member(descriptor.mem_type, DescriptorType, f"{what}: memory type", Code.MEM_UNSUPPORTED_MEMTYPE)
     dtype = member(descriptor.dtype, DataType, f"{what}: data type", Code.MEM_INVALID_SHAPE)
     if dtype is DataType.UNDEFINED:
         raise QnnError(Code.MEM_INVALID_SHAPE, what, "data type UNDEFINED has no size")
+    # None is refused below: dimensions that are no sequence at all.
     dims: tuple[Any, ...] = (None,)
     if isinstance(descriptor.dims, Iterable):
         dims = tuple(descriptor.dims)

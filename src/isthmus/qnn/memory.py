@@ -26,6 +26,7 @@ class GraphMemory:
 
     def __init__(self, graph: QnnGraph, io: str | None) -> None:
         entry, driver = graph.context.backend.entry, graph.driver
+        # Refuses an unknown kind before anything is allocated.
         entry.io_kind(io)
         self._buffers: list[Buffer] = []
         try:
@@ -42,6 +43,7 @@ class GraphMemory:
             raise
         views = []
         for index, (info, memory) in enumerate(zip(driver.info.tensors, provision.memories, strict=True)):
+            # No memory was allocated for a tensor that has a place in the backend's own.
             window = driver.place(index) if memory is None else memory.window
             assert window is not None
             views.append((info.name, window.part(0, info.nbytes).view(info.dtype.numpy, info.dims)))
@@ -50,8 +52,8 @@ class GraphMemory:
         """Views of the memory that the graph reads, by name."""
         self.outputs = MappingProxyType(dict(views[count:]))
         """Views of the memory that the graph writes, by name."""
-        in_place = any(memory is None for memory in provision.memories[:count])
-        self.inputs_survive = driver.inputs_survive or not in_place
+        planned = any(memory is None for memory in provision.memories[:count])
+        self.inputs_survive = driver.inputs_survive or not planned
         """Whether an execution leaves the inputs unchanged."""
 
     @shielded

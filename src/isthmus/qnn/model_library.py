@@ -30,6 +30,7 @@ from isthmus.system.shield import PIECE, check, shielded
 SECONDS = 60.0
 """How long a library may take to compose its graphs, unless ``ISTHMUS_MODEL_SECONDS`` overrides it."""
 MAX_MESSAGE = 4096
+"""Maximum size in bytes of the process's error message: no more than a pipe takes at once."""
 MAX_COMPOSED = 1 << 34
 """Maximum size in bytes of a library's graphs with their weights."""
 
@@ -38,7 +39,7 @@ CHILD = "isthmus.qnn.model_process"
 
 
 def is_library(path: str | os.PathLike[str]) -> bool:
-    """Return whether a file starts like a library."""
+    """Return whether a file starts like a shared library (ELF)."""
     return reading.begins(path, LIBRARY_MAGIC)
 
 
@@ -66,7 +67,7 @@ def load_all(source: ModelSource) -> list[Graph]:
 @shielded
 def compose(path: str | os.PathLike[str]) -> list[GraphEntry]:
     """Return the graphs that a model library composes, as data."""
-    content = _Composition(_what(path), Path(path).absolute(), _patience()).result()
+    content = _Composition(_what(path), Path(path).absolute(), _time_limit()).result()
     return read(memoryview(content), _what(path))
 
 
@@ -77,6 +78,8 @@ class _Composition:
     ----------
     what
         The library, for messages.
+    path
+        The library's file.
     seconds
         The time limit.
     """
@@ -93,7 +96,7 @@ class _Composition:
             return self._sealed(own.fileno())
 
     def _sealed(self, fd: int) -> mmap.mmap:
-        """Return the contents of a descriptor."""
+        """Return the contents of a memory file, after sealing it so that the process can no longer change them."""
         if os.fstat(fd).st_size > MAX_COMPOSED:
             rule = f"the graphs that it composes take more than {MAX_COMPOSED:,} bytes"
             raise QnnError(Code.COMMON_LOADING_BINARIES, self._what, rule)
@@ -105,8 +108,10 @@ class _Composition:
             raise QnnError(Code.COMMON_LOADING_BINARIES, self._what, rule) from None
 
     def _run(self, fd: int) -> str:
-        """Let a child process fill a descriptor; return an error message, or an empty string."""
+        """Let a child process write the graphs to a memory file; return an error message, or an empty string."""
+        # The child writes its error message to this pipe.
         read_end, write_end = os.pipe()
+        # Duplicates of the descriptors that the child inherits; they are closed here once it has started.
         passed: list[int] = []
         try:
             passed += [isolated.passable(fd), isolated.passable(write_end)]
@@ -123,10 +128,10 @@ class _Composition:
             os.close(read_end)
             raise
         finally:
-            for own in (write_end, *passed):
-                os.close(own)
+            for descriptor in (write_end, *passed):
+                os.close(descriptor)
         try:
-            late = not self._ends(child.pid)
+            late = not self._wait(child.pid)
         finally:
             # Kill its process group too, before it is reaped and the id can be reused.
             os.killpg(child.pid, signal.SIGKILL)
@@ -138,13 +143,13 @@ class _Composition:
             return f"it ended its process by {_signal(-status)} while it composed its graphs"
         return message or f"its process ended with {status}" if status else ""
 
-    def _ends(self, pid: int) -> bool:
-        """Return whether a child ends in time; it is not reaped here."""
+    def _wait(self, pid: int) -> bool:
+        """Wait for the end of a child, and return whether it came in time. The child is not reaped here."""
         limit = time.monotonic() + self._seconds
         with own_fd(os.pidfd_open, pid) as own:
-            while (left := limit - time.monotonic()) > 0:
+            while (remaining := limit - time.monotonic()) > 0:
                 check()
-                if select.select([own], [], [], min(left, PIECE))[0]:
+                if select.select([own], [], [], min(remaining, PIECE))[0]:
                     return True
         return False
 
@@ -161,13 +166,15 @@ def _message(fd: int) -> str:
 
 
 def _signal(number: int) -> str:
+    """Return a signal's name, for messages."""
     try:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
 
 
-def _patience() -> float:
+def _time_limit() -> float:
+    """Return how many seconds a library may take: `SECONDS`, or the environment's value."""
     text = os.environ.get("ISTHMUS_MODEL_SECONDS")
     try:
         seconds = float(text) if text else SECONDS
@@ -180,4 +187,5 @@ def _patience() -> float:
 
 
 def _what(path: str | os.PathLike[str]) -> str:
+    """Return the name of a library for messages."""
     return f"model library '{os.fspath(path)}'"

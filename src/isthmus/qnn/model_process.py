@@ -31,7 +31,7 @@ ANSWERS = {
 
 
 def main(arguments: list[str]) -> int:
-    """Compose the graphs and report the result."""
+    """Compose the graphs, write them or an error message to a descriptor, and end the process."""
     path, result, messages, parent = arguments[0], *(int(number) for number in arguments[1:4])
     isolated.end_with(parent)
     limit()
@@ -77,8 +77,8 @@ def compose(path: str, recorder: Recorder) -> str:
         function = library.QnnModel_composeGraphs
     except AttributeError:
         return "it does not export QnnModel_composeGraphs, so it is not a model library"
-    # The debug flag, the log callback and the level come after the table, which is longer here than in any version of
-    # QNN.
+    # The table is passed by value and is longer here than in any version of QNN. The last three arguments are the debug
+    # flag, the log callback and the log level.
     function.argtypes = [
         c_void_p, ComposingTable, c_void_p, c_void_p, c_uint32, POINTER(POINTER(POINTER(ModelGraphInfo))),
         POINTER(c_uint32), c_bool, c_void_p, c_uint32,
@@ -86,6 +86,7 @@ def compose(path: str, recorder: Recorder) -> str:
     function.restype = c_uint32
     graphs, count = POINTER(POINTER(ModelGraphInfo))(), c_uint32()
     table = ComposingTable.of(recorder.table)
+    # The recorder accepts any handle of a backend (0x10) and of a context (0x20).
     answer = function(0x10, table, 0x20, None, 0, byref(graphs), byref(count), False, None, 0)
     if answer:
         reason = f": {recorder.problem}" if recorder.problem else ""

@@ -16,10 +16,11 @@ from isthmus.memory.integers import is_int
 
 _Member = TypeVar("_Member", bound=IntEnum)
 Settings = Iterable[tuple[Any, Any]]
+"""Options with their values, as a client gives them."""
 
 
 def member(value: Any, kind: type[_Member], what: str, code: Code = Code.COMMON_INVALID_ARGUMENT) -> _Member:
-    """Return a member of an enumeration, given as itself or as its number."""
+    """Return a member of the enumeration `kind`, given as itself or as its number; `what` names it in messages."""
     if isinstance(value, kind):
         return value
     if is_int(value) and not isinstance(value, Enum) and value in {int(each) for each in kind}:
@@ -29,7 +30,21 @@ def member(value: Any, kind: type[_Member], what: str, code: Code = Code.COMMON_
 
 
 def option(value: Any, kind: type[IntEnum] | None, noun: str, what: str, code: Code) -> IntEnum:
-    """Return the option of `what` that a client means; `noun` is "property" or "config"."""
+    """Return the option of an object that a client means.
+
+    Parameters
+    ----------
+    value
+        A member of `kind`, or its number.
+    kind
+        The object's properties or configs; None if it has none.
+    noun
+        "property" or "config", for messages.
+    what
+        The object, for messages.
+    code
+        The error code of a refusal.
+    """
     if isinstance(value, Enum) and (kind is None or not isinstance(value, kind)):
         name = f"{type(value).__module__.rpartition('.')[2]}.{type(value).__name__}.{value.name}"
         raise QnnError(code, what, f"{name} is no {noun} of it", _known(kind, noun))
@@ -41,13 +56,17 @@ def option(value: Any, kind: type[IntEnum] | None, noun: str, what: str, code: C
 
 
 def _known(kind: type[IntEnum] | None, noun: str) -> str:
+    """Return a sentence that lists the known options, for messages."""
     if kind is None:
         return ""
     return f"As a {noun} it has {', '.join(f'{each.name} {int(each)}' for each in kind)}."
 
 
 def ask(target: Configurable, value: Any, what: str, code: Code) -> Any:
-    """Return the value of a property; whatever can be set as a config can also be read."""
+    """Return the value of a property or config of `target`, which messages call `what`.
+
+    A plain number means a property. A config is read by its member, since the two enumerations share numbers.
+    """
     if target.configs is not None and isinstance(value, target.configs):
         return target.get_config(value)
     return target.get_property(option(value, target.properties, "property", what, code))
@@ -71,7 +90,13 @@ def set_all(target: Configurable, settings: Settings, what: str, code: Code) -> 
 
 
 def together(setters: Iterable[Any]) -> Change:
-    """Make several changes; if one is refused, undo those before it."""
+    """Make several changes; if one is refused, undo those before it.
+
+    Parameters
+    ----------
+    setters
+        Functions without arguments; each sets a config and returns its `Change`.
+    """
     done: list[Change] = []
     try:
         for setter in setters:

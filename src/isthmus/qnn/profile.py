@@ -54,6 +54,7 @@ class Profile(Handle):
             ) from None
         super().__init__("profile", backend)
         self._events: list[ProfilingEvent] = []
+        # Guards `_events`: several executions may use one profile.
         self._writing = threading.Lock()
 
     def add(self, *events: ProfilingEvent) -> None:

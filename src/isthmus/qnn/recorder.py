@@ -33,7 +33,7 @@ from isthmus.frontends.composed.entries import ComposedTensor, EncodingEntry, Gr
 MAX_LIST = 1 << 16
 """Maximum number of tensors or parameters of one node."""
 _UNUSED = [ctypes.c_void_p] * 6
-"""Parameters of a function that are ignored."""
+"""Argument types of a function that is not supported: it ignores them, and none has more than six."""
 
 
 @dataclass
@@ -51,26 +51,33 @@ class Recording:
 
 
 class Recorder:
-    """The backend: `interface` is the interface for clients, `table` the functions alone."""
+    """The backend: `interface` is the interface for clients, `table` the functions alone.
+
+    A method called ``_`` and the name of a function of the table implements that function. It takes the function's
+    arguments and raises `QnnError` for an error code. Functions without a method answer that they are not supported.
+    """
 
     def __init__(self) -> None:
         self.table = FunctionTable()
         self.problem: QnnError | None = None
         """The first error."""
         self._graphs: dict[int, Recording] = {}
+        # The handle of the last graph; any number but 0 will do.
         self._handle = 0x1000
-        self._kept: list[Any] = []
+        # Keeps the functions of the table alive.
+        self._callbacks: list[Any] = []
         for name in BACKEND_FUNCTIONS:
             method = getattr(self, f"_{name}", None)
             arguments = ARGUMENTS[name] if method is not None else _UNUSED
             callback = ctypes.CFUNCTYPE(ctypes.c_uint64, *arguments)(self._guarded(name, method))
-            self._kept.append(callback)
+            self._callbacks.append(callback)
             setattr(self.table, name, ctypes.cast(callback, ctypes.c_void_p).value)
 
     @property
     def interface(self) -> Interface:
         """The interface that a library with this backend would provide."""
         version = Version(*CORE_VERSION)
+        # 6 is HTP's backend id.
         return Interface(6, b"RECORDER_ISTHMUS", version, Version(5, 0, 0), self.table)
 
     @property
@@ -79,6 +86,8 @@ class Recorder:
         return [recording.entry for recording in self._graphs.values()]
 
     def _guarded(self, name: str, method: Callable[..., None] | None) -> Callable[..., int]:
+        """Return a function that calls a method, turns its exceptions into error codes and keeps the first."""
+
         def call(*arguments: Any) -> int:
             if method is None:
                 return PropertyAnswer.NOT_SUPPORTED
@@ -98,6 +107,7 @@ class Recorder:
         """Accept every node: unsupported operations are reported later for the whole graph."""
 
     def _graphSetConfig(self, graph: int, configs: Any) -> None:
+        """Ignore the configs: they are for the backend that executes the graph later."""
         self._graph(graph)
 
     def _graphCreate(self, context: int, name: bytes, configs: Any, out: Any) -> None:
@@ -109,17 +119,19 @@ class Recorder:
         out[0] = self._handle
 
     def _tensorCreateGraphTensor(self, graph: int, tensor: Any) -> None:
+        """Record a tensor, and write its id into the client's structure."""
         recording = self._graph(graph)
-        number = len(recording.tensors) + 1
-        recording.tensors[number] = _tensor(tensor[0])
-        tensor[0].v1.id = number
+        tensor_id = len(recording.tensors) + 1
+        recording.tensors[tensor_id] = _tensor(tensor[0])
+        tensor[0].v1.id = tensor_id
 
     def _graphAddNode(self, graph: int, config: OpConfig) -> None:
         recording, node = self._graph(graph), config.v1
         name = _text(node.name, "node")
 
         def names(tensors: Any, count: int) -> tuple[str, ...]:
-            found = []
+            """Return the names of the node's inputs or outputs; an optional input that is left out has none."""
+            names = []
             for tensor in _listed(tensors, count, f"tensors of node '{name}'"):
                 known = recording.tensors.get(tensor.v1.id)
                 if known is None and tensor.v1.type != TensorKind.NULL:
@@ -128,8 +140,8 @@ class Recorder:
                 if known is not None and tensor.v1.memType == TensorMemType.MEMHANDLE:
                     # A client may announce registered memory when it creates a tensor, or later with a node.
                     recording.tensors[tensor.v1.id] = replace(known, mem_type=int(TensorMemType.MEMHANDLE))
-                found.append("" if known is None else known.name)
-            return tuple(found)
+                names.append("" if known is None else known.name)
+            return tuple(names)
 
         params = dict(_param(param) for param in _listed(node.params, node.numOfParams, f"parameters of node '{name}'"))
         recording.nodes.append(
@@ -151,44 +163,48 @@ class Recorder:
 
 
 def _text(value: bytes | None, what: str) -> str:
+    """Return a C string as text; refuse a null pointer as the name of `what`."""
     if value is None:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, "it has no name")
     return value.decode("utf-8", "replace")
 
 
 def _listed(pointer: Any, count: int, what: str) -> list[Any]:
+    """Return the items of a C array; refuse a null pointer and a count that cannot be right."""
     if count > MAX_LIST or (count and not pointer):
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"{count} of them cannot be")
     return pointer[:count] if count else []
 
 
 def _tensor(tensor: Tensor) -> ComposedTensor:
-    """Copy a tensor's whole description."""
+    """Copy a tensor's description, with its data if it is a constant or the initial value of a state."""
     name = _text(tensor.v1.name, "tensor")
     try:
-        given = tensor_fields(tensor)
-        is_static = given.type == TensorKind.STATIC
-        if is_static and (given.mem_type != TensorMemType.RAW or (given.nbytes and not given.data)):
+        fields = tensor_fields(tensor)
+        is_static = fields.type == TensorKind.STATIC
+        if is_static and (fields.mem_type != TensorMemType.RAW or (fields.nbytes and not fields.data)):
             raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, f"tensor '{name}'", "a STATIC tensor needs its data")
         data = None
-        if is_static or (given.type == TensorKind.APP_READWRITE and given.mem_type == TensorMemType.RAW and given.data):
-            data = read_array(given.data, np.uint8, (given.nbytes,)).data.toreadonly()
+        is_state = fields.type == TensorKind.APP_READWRITE
+        if is_static or (is_state and fields.mem_type == TensorMemType.RAW and fields.data):
+            data = read_array(fields.data, np.uint8, (fields.nbytes,)).data.toreadonly()
     except BadPointer as problem:
         raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, f"tensor '{name}'", str(problem)) from None
-    encoding = None if given.encoding is None else EncodingEntry(**vars(given.encoding))
-    return ComposedTensor(name, given.type, given.dtype, given.dims, encoding, data, given.mem_type)
+    encoding = None if fields.encoding is None else EncodingEntry(**vars(fields.encoding))
+    return ComposedTensor(name, fields.type, fields.dtype, fields.dims, encoding, data, fields.mem_type)
 
 
 def _param(param: Param) -> tuple[str, Scalar | ComposedTensor]:
+    """Copy a parameter of a node: its name and its value."""
     name = _text(param.name, "parameter")
     if param.paramType == ParamType.TENSOR:
         return name, _tensor(param.tensorParam)
     scalar = param.scalarParam
-    held = SCALAR_FIELDS.get(scalar.dataType)
-    if held is None:
+    field_name = SCALAR_FIELDS.get(scalar.dataType)
+    if field_name is None:
         rule = f"its data type {scalar.dataType:#06x} is not a data type of a scalar"
         raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, f"parameter '{name}'", rule)
-    value = getattr(scalar, held)
-    if held == "bool8Value":
+    value = getattr(scalar, field_name)
+    if field_name == "bool8Value":
         return name, bool(value)
     return name, value.decode("utf-8", "replace") if isinstance(value, bytes) else "" if value is None else value

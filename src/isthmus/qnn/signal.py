@@ -34,6 +34,8 @@ class Signal(Handle):
 
     Parameters
     ----------
+    backend
+        The backend that it is freed with.
     timeout_us
         How many microseconds an execution may take; no limit if omitted.
 
@@ -53,6 +55,7 @@ class Signal(Handle):
         if not isinstance(backend, Backend):
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, "signal", f"{backend!r} is not a backend")
         self._limit = ExecutionDeadline()
+        # Held by the execution that uses the signal.
         self._using = threading.Lock()
         self.timeout_us: int | None = None
         super().__init__("signal", backend)
@@ -63,13 +66,13 @@ class Signal(Handle):
         """Set what ends executions (QnnSignal_setConfig)."""
         self._check()
         code = Code.COMMON_INVALID_ARGUMENT
-        for key, given in pairs(config, value, self._what, code):
+        for key, limit in pairs(config, value, self._what, code):
             if option(key, SignalConfig, "config", self._what, code) is SignalConfig.ABORT:
                 self.timeout_us = None
-            elif not is_int(given) or not 1 <= given <= _MAX_TIMEOUT:
-                raise QnnError(code, f"timeout {given!r}", f"must be a number of microseconds from 1 to {_MAX_TIMEOUT}")
+            elif not is_int(limit) or not 1 <= limit <= _MAX_TIMEOUT:
+                raise QnnError(code, f"timeout {limit!r}", f"must be a number of microseconds from 1 to {_MAX_TIMEOUT}")
             else:
-                self.timeout_us = int(given)
+                self.timeout_us = int(limit)
         self._limit.seconds = None if self.timeout_us is None else self.timeout_us / 1e6
 
     def trigger(self) -> None:
@@ -91,6 +94,7 @@ class Signal(Handle):
     def in_use(self) -> Iterator[ExecutionDeadline]:
         """Use the signal for one execution, and yield its limit."""
         self._check()
+        # Whether the lock was acquired: [True], or empty.
         taken: list[bool] = []
         try:
             # Acquired and recorded in one C call, which no interrupt can divide.
@@ -111,15 +115,16 @@ class Reservation:
     """
 
     def __init__(self, signal: Signal) -> None:
-        self._held = ExitStack()
-        self._limit = self._held.enter_context(signal.in_use())
+        # Leaves `Signal.in_use` when it is closed.
+        self._use = ExitStack()
+        self._limit = self._use.enter_context(signal.in_use())
 
     @contextmanager
     def in_use(self) -> Iterator[ExecutionDeadline]:
         """Yield the signal's limit to the execution; the reservation ends with it."""
-        with self._held:
+        with self._use:
             yield self._limit
 
     def end(self) -> None:
         """Release the signal; safe to call again."""
-        self._held.close()
+        self._use.close()

@@ -71,16 +71,27 @@ class ClientTensor(NamedTuple):
             return self.name, data, self.nbytes
         if type(data) is not np.ndarray or self.mem_handle is not None:
             return None
-        at = data.__array_interface__["data"]
-        return self.name, at, data.shape, data.dtype, data.flags.c_contiguous, self.nbytes
+        address_and_mode = data.__array_interface__["data"]
+        return self.name, address_and_mode, data.shape, data.dtype, data.flags.c_contiguous, self.nbytes
 
     def memory(self, info: TensorInfo, context: Handle, writable: bool) -> TensorMemory | None:
-        """Return the memory, after checking that it fits a tensor of a graph of `context`."""
+        """Return the memory, after checking that it fits a tensor; None if the client gives none.
+
+        Parameters
+        ----------
+        info
+            The tensor's description.
+        context
+            The context of the tensor's graph; a memory handle must be of the same context.
+        writable
+            Whether the graph writes the tensor.
+        """
         what = f"tensor '{self.name}'"
         if self.mem_handle is not None:
             return self._registered(what, info, context)
         if self.data is None:
             return None
+        # An array of bytes may be memory of any type and shape; its size is checked when it is bound.
         if isinstance(self.data, np.ndarray) and self.data.dtype != np.uint8:
             expected = (info.dtype.numpy, tuple(info.dims))
             if (self.data.dtype, self.data.shape) != expected:
@@ -92,6 +103,7 @@ class ClientTensor(NamedTuple):
         return TensorMemory(window(self.data, what, nbytes=self.nbytes, writable=writable))
 
     def _registered(self, what: str, info: TensorInfo, context: Handle) -> TensorMemory:
+        """Return the memory of the handle, after checking the handle and what it was registered for."""
         handle = self.mem_handle
         if not isinstance(handle, MemHandle):
             raise QnnError(Code.MEM_INVALID_HANDLE, what, f"{handle!r} is not a memory handle")
