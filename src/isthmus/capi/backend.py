@@ -38,15 +38,16 @@ _EVERYWHERE = {
     1501,  # devices
 }
 """The capability keys that every backend supports. Other keys of a known group are not supported."""
-_LAST_IN_GROUP = 60
+_GROUP_SIZE = 60
+"""How many keys a group of capabilities may have, from its first on (`PROPERTY_GROUPS`)."""
 
 
 @serves("propertyHasCapability", expected=True)
 def property_has_capability(server: LibraryServer, key: int) -> int:
-    """Return whether the backend has a capability."""
+    """Return whether the backend has a capability, or that there is no such capability."""
     if key in _EVERYWHERE or key in server.facet.capabilities:
         return PropertyAnswer.SUPPORTED
-    known = any(first <= key < first + _LAST_IN_GROUP for first in PROPERTY_GROUPS.values())
+    known = any(first <= key < first + _GROUP_SIZE for first in PROPERTY_GROUPS.values())
     return PropertyAnswer.NOT_SUPPORTED if known else PropertyAnswer.UNKNOWN_KEY
 
 
@@ -57,7 +58,7 @@ def backend_create(server: LibraryServer, log: int, configs: int, out: int) -> N
     from isthmus.capi.records import log_of
 
     write_number(out, 0)
-    heard = log_of(server, log, Code.BACKEND_INVALID_ARGUMENT) if log else server.own_log
+    client_log = log_of(server, log, Code.BACKEND_INVALID_ARGUMENT) if log else server.own_log
     config = os.environ.get(f"ISTHMUS_{server.backend_name.upper()}_CONFIG")
     for given in listed(configs, BackendConfig):
         if given.option == BackendOption.PLATFORM:
@@ -72,18 +73,19 @@ def backend_create(server: LibraryServer, log: int, configs: int, out: int) -> N
             raise QnnError(Code.BACKEND_INVALID_CONFIG, "backend", f"it has no config {given.option}")
     try:
         settings = [each for each in (server.facet.config, config) if each]
-        made = qnn.Backend(server.backend_name, settings, heard)
+        backend = qnn.Backend(server.backend_name, settings, client_log)
     except QnnError as problem:
+        # What the backend refuses is the config file, not an argument of the client.
         if problem.code is Code.BACKEND_INVALID_ARGUMENT:
             raise QnnError(
                 Code.BACKEND_CANNOT_INITIALIZE, problem.what, problem.rule, problem.hint
             ) from None
         raise
-    write_number(out, server.handles.add(made))
+    write_number(out, server.handles.add(backend))
 
 
 def backend_of(server: LibraryServer, handle: int, code: Code = Code.BACKEND_INVALID_HANDLE) -> qnn.Backend:
-    """Return the backend of a handle."""
+    """Return the backend of a handle; `code` is the error for an unknown handle."""
     return server.handles.get(handle, qnn.Backend, code, "backend")
 
 
@@ -130,10 +132,11 @@ def backend_validate_op_config(server: LibraryServer, handle: int, config: int) 
     node.check_package(Code.BACKEND_OP_PACKAGE_NOT_FOUND, Code.BACKEND_OP_PACKAGE_NOT_FOUND)
     node.check_floats(Code.OP_PACKAGE_VALIDATION_FAILURE)
     _validate_casts(backend, node)
-    inputs, made = list(node.inputs), list(node.outputs)
+    inputs, output_infos = list(node.inputs), list(node.outputs)
     if node.batch_first:
-        inputs[0], made[:1] = _turned(inputs[0]), [_turned(info) for info in made[:1]]
-    outputs = [_asked_about(info) for info in made]
+        inputs[0] = _with_time_first(inputs[0])
+        output_infos[:1] = [_with_time_first(info) for info in output_infos[:1]]
+    outputs = [_stand_in(info) for info in output_infos]
     try:
         _validate(backend, node, inputs, outputs)
     except QnnError as problem:
@@ -149,29 +152,31 @@ def _validate_casts(backend: qnn.Backend, node: ClientNode) -> None:
     for info in (*node.inputs, *node.outputs):
         if info.dtype is DataType.BFLOAT_16 and info.type in (TensorType.APP_WRITE, TensorType.APP_READ):
             stored = Tensor(info.name or "unnamed", info.type, info.dtype, info.dims)
-            wide = _asked_about(replace(info, type=TensorType.NATIVE))
+            wide = _stand_in(replace(info, type=TensorType.NATIVE))
             source, result = (stored, wide) if info.type is TensorType.APP_WRITE else (wide, stored)
             backend.validate_op_config(node.name, "Cast", [source], [result], {})
 
 
-def _turned(info: ClientTensorInfo) -> ClientTensorInfo:
-    """Swap the first two dimensions of a sequence, which will be placed between two transposes."""
+def _with_time_first(info: ClientTensorInfo) -> ClientTensorInfo:
+    """Swap batch and time of a sequence, as two transposes will do around the node in the graph."""
     return replace(info, dims=(info.dims[1], info.dims[0], *info.dims[2:])) if len(info.dims) == 3 else info
 
 
 def _validate(
     backend: qnn.Backend, node: ClientNode, inputs: list[ClientTensorInfo], outputs: list[Tensor]
 ) -> None:
-    given = [None if info.type is TensorType.NULL else _asked_about(info) for info in inputs]
-    backend.validate_op_config(node.name, node.op, given, outputs, node.params)
+    """Refuse a node on these operands; an optional input that is left out is None."""
+    tensors = [None if info.type is TensorType.NULL else _stand_in(info) for info in inputs]
+    backend.validate_op_config(node.name, node.op, tensors, outputs, node.params)
 
 
 def _as_static(info: ClientTensorInfo) -> ClientTensorInfo:
+    """Return the description with an intermediate tensor declared as a constant."""
     return replace(info, type=TensorType.STATIC) if info.type is TensorType.NATIVE else info
 
 
-def _asked_about(info: ClientTensorInfo) -> Tensor:
-    """Return a tensor that is in no graph. A static one may lack its contents; contents are not kept."""
+def _stand_in(info: ClientTensorInfo) -> Tensor:
+    """Return a tensor that is in no graph, only to validate a node. A constant without contents gets zeros."""
     data = None
     if info.type is TensorType.STATIC:
         data = info.contents()
@@ -184,6 +189,7 @@ def _asked_about(info: ClientTensorInfo) -> Tensor:
 def backend_free(server: LibraryServer, handle: int) -> None:
     """Free a backend and its contexts."""
     backend = backend_of(server, handle)
+    # The library's cached executions hold graphs and memory; these can be freed only without them.
     server.forget_executions()
     backend.free()
     server.handles.remove(handle)
@@ -199,14 +205,14 @@ def backend_get_property(server: LibraryServer, handle: int, properties: int) ->
 
 @serves("errorGetMessage")
 def error_get_message(server: LibraryServer, error: int, out: int) -> None:
-    """Return the name of an error code."""
-    write_number(out, server.keep_text(_named(error)))
+    """Write the name of an error code."""
+    write_number(out, server.keep_text(_error_name(error)))
 
 
 @serves("errorGetVerboseMessage")
 def error_get_verbose_message(server: LibraryServer, error: int, out: int) -> None:
     """Write why an error code was last returned, or its name if it never was."""
-    message = server.reason(error & 0xFFFF) or _named(error)
+    message = server.reason(error & 0xFFFF) or _error_name(error)
     write_number(out, server.keep(ctypes.create_string_buffer(message.encode(errors="backslashreplace"))))
 
 
@@ -230,7 +236,8 @@ def name_of(code: Code) -> str:
     return f"QNN_{group}_ERROR_{'GRAPH_' if code in _GRAPH_TWICE else ''}{rest}"
 
 
-def _named(error: int) -> str:
+def _error_name(error: int) -> str:
+    """Name an error that a function has returned; its code is in the low 16 bits."""
     number = error & 0xFFFF
     if number == PropertyAnswer.UNKNOWN_KEY:
         return "QNN_PROPERTY_ERROR_UNKNOWN_KEY"

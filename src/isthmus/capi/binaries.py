@@ -51,6 +51,10 @@ def system_context_create(server: LibraryServer, out: int) -> None:
 
 
 def _context(server: LibraryServer, handle: int) -> ClientSystemContext | None:
+    """Return the system context of a handle; log an unknown handle and return None.
+
+    A `QnnError` would not do: the system library's code for an unknown handle is not among the errors of `Code`.
+    """
     try:
         return server.handles.get(handle, ClientSystemContext, Code.COMMON_INVALID_ARGUMENT, "system context")
     except QnnError as problem:
@@ -116,7 +120,13 @@ serves("systemLogFree")(log_free)
 
 
 class _DescribedBinary:
-    """The C description of a binary, in version 1, which every client reads."""
+    """The C description of a binary, in version 1, which every client reads.
+
+    Attributes
+    ----------
+    info
+        The C structure. What it points to lives as long as this object.
+    """
 
     def __init__(self, info: qnn.BinaryInfo) -> None:
         self._kept: list[Any] = []
@@ -136,14 +146,17 @@ class _DescribedBinary:
         v1.numGraphs, v1.graphs = len(info.graphs), graphs
 
     def _array(self, kind: Any, items: list[Any]) -> Any:
+        """Return a C array that lives as long as this object."""
         array = (kind * len(items))(*items)
         self._kept.append((array, items))
         return array
 
     def _graph(self, info: GraphInfo) -> system.GraphInfo:
-        made = system.GraphInfo()
-        made.version = 1
-        inner = made.graphInfoV3
+        """Describe a graph: its name, inputs and outputs."""
+        described = system.GraphInfo()
+        described.version = 1
+        # Version 3 begins with the fields of version 1.
+        inner = described.graphInfoV3
         inner.graphName = info.name.encode()
         count = len(info.inputs)
         tensors = [
@@ -152,29 +165,32 @@ class _DescribedBinary:
         ]
         inner.numGraphInputs, inner.graphInputs = count, self._array(Tensor, tensors[:count])
         inner.numGraphOutputs, inner.graphOutputs = len(tensors) - count, self._array(Tensor, tensors[count:])
-        return made
+        return described
 
     def _tensor(self, info: TensorInfo, number: int, kind: TensorType) -> Tensor:
-        made = Tensor()
-        made.version = 1
-        fields = made.v1
+        """Describe an input or output; `number` is its id, from 1, as executions name it."""
+        described = Tensor()
+        described.version = 1
+        fields = described.v1
         fields.id, fields.name, fields.type, fields.dataType = number, info.name.encode(), kind, info.dtype
         fields.rank = len(info.dims)
         fields.dimensions = self._array(ctypes.c_uint32, list(info.dims)) if info.dims else None
         fields.memType = TensorMemType(info.mem_type)
         self._quantize(fields.quantizeParams, info)
-        return made
+        return described
 
     def _quantize(self, params: QuantizeParams, info: TensorInfo) -> None:
+        """Write a tensor's quantization into its C description."""
         params.encodingDefinition, params.quantizationEncoding = Definition.UNDEFINED, _UNDEFINED
-        known = info.quantization
-        if known is None:
+        quantization = info.quantization
+        if quantization is None:
             return
-        params.encodingDefinition, params.quantizationEncoding = Definition.DEFINED, int(known.encoding)
-        if known.axis is None:
-            params.scaleOffsetEncoding = ScaleOffset(known.scale, known.offset)
+        params.encodingDefinition, params.quantizationEncoding = Definition.DEFINED, int(quantization.encoding)
+        if quantization.axis is None:
+            params.scaleOffsetEncoding = ScaleOffset(quantization.scale, quantization.offset)
             return
-        pairs = [ScaleOffset(scale, offset) for scale, offset in zip(known.scales, known.offsets, strict=True)]
+        both = zip(quantization.scales, quantization.offsets, strict=True)
+        pairs = [ScaleOffset(scale, offset) for scale, offset in both]
         params.axisScaleOffsetEncoding = AxisScaleOffset(
-            known.axis, len(pairs), self._array(ScaleOffset, pairs)
+            quantization.axis, len(pairs), self._array(ScaleOffset, pairs)
         )

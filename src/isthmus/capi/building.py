@@ -14,6 +14,8 @@ HERE = Path(__file__).parent
 SOURCE, INCLUDE = HERE / "library.c", HERE / "include"
 SUPPRESSIONS = HERE / "isthmus.supp"
 COMPILERS = ("cc", "gcc", "clang")
+# "nodelete": a library that runs Python cannot be unloaded. "now": a missing symbol is reported when it is loaded.
+# "Bsymbolic-functions": several of the libraries in one program each call their own functions.
 FLAGS = (
     "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-fvisibility=hidden", "-Wl,-z,nodelete",
     "-Wl,-z,now", "-Wl,-Bsymbolic-functions",
@@ -77,8 +79,8 @@ LIBRARIES = (
 
 def compilers() -> tuple[str, ...]:
     """Return the compilers to look for, in order."""
-    wanted = os.environ.get("CC")
-    return (wanted, *COMPILERS) if wanted else COMPILERS
+    preferred = os.environ.get("CC")
+    return (preferred, *COMPILERS) if preferred else COMPILERS
 
 
 def compile_all(target: Path, libraries: Sequence[LibraryRecipe] = LIBRARIES) -> list[Path]:
@@ -88,9 +90,10 @@ def compile_all(target: Path, libraries: Sequence[LibraryRecipe] = LIBRARIES) ->
     compiler = next((found for name in compilers() if (found := shutil.which(name))), None)
     if compiler is None:
         raise NoCompiler(f"there is no C compiler ({', '.join(compilers())})")
-    made = []
+    compiled = []
     for library in libraries:
         file = target / library.file
+        # A new file that replaces the old one: the old one may be mapped by a program.
         fresh = file.with_name(f".{file.name}.{os.getpid()}")
         defines = [f"-D{define}" for define in (f"LIBRARY_NAME={library.name}", *library.defines)]
         command = [
@@ -103,5 +106,5 @@ def compile_all(target: Path, libraries: Sequence[LibraryRecipe] = LIBRARIES) ->
             fresh.unlink(missing_ok=True)
             raise BuildError(f"{compiler} refuses {library.file}: {done.stderr.strip()[:2000]}")
         fresh.replace(file)
-        made.append(file)
-    return made
+        compiled.append(file)
+    return compiled

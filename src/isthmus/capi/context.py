@@ -35,6 +35,8 @@ DEFAULT_PRIORITY = 100
 _GRAPH_INIT, _CONTEXT_INIT = 0, 1
 """QNN_CONTEXT_NOTIFY_TYPE_*."""
 MAX_BINARY_BYTES = 1 << 40
+_MAX_NAMES = 1024
+"""How many graphs a client may enable; a list without an end is cut here."""
 
 
 @dataclass
@@ -43,8 +45,14 @@ class ClientContext:
 
     Parameters
     ----------
+    priority
+        The priority of its graphs (QNN_PRIORITY_*), unless a graph sets its own.
     enabled
         The graphs of its binary that may be retrieved; all if None.
+    graphs
+        The client's handles of its graphs by name.
+    binary
+        Its binary, kept from getBinarySize to the next getBinary.
     """
 
     handle: qnn.Context
@@ -56,7 +64,15 @@ class ClientContext:
 
 @dataclass(frozen=True)
 class _Configs:
-    """The configs that a client has set; None for those it has not mentioned."""
+    """The configs that a client has set; None for those it has not mentioned.
+
+    Parameters
+    ----------
+    settings
+        Custom configs by option.
+    priority, enabled
+        As for `ClientContext`.
+    """
 
     settings: dict[Any, Any]
     priority: int | None
@@ -64,11 +80,12 @@ class _Configs:
 
 
 def context_of(server: LibraryServer, handle: int, code: Code = Code.CONTEXT_INVALID_HANDLE) -> ClientContext:
-    """Return the context of a handle."""
+    """Return the context of a handle; `code` is the error for an unknown handle."""
     return server.handles.get(handle, ClientContext, code, "context")
 
 
 def _read_configs(server: LibraryServer, configs: int) -> _Configs:
+    """Read the client's configs, a null-terminated list of pointers; refuse unknown options and priorities."""
     settings: dict[Any, Any] = {}
     priority, enabled = None, None
     for given in listed(configs, ContextConfig):
@@ -89,33 +106,35 @@ def _read_configs(server: LibraryServer, configs: int) -> _Configs:
 
 
 def _names(address: int) -> list[str]:
-    found: list[str] = []
-    while (each := read(address, ctypes.c_uint64, len(found)).value) and len(found) < 1024:
-        found.append(text(each) or "")
-    return found
+    """Read a null-terminated list of texts."""
+    names: list[str] = []
+    while (each := read(address, ctypes.c_uint64, len(names)).value) and len(names) < _MAX_NAMES:
+        names.append(text(each) or "")
+    return names
 
 
 def _create(
     server: LibraryServer, backend_handle: int, device: int, configs: int, out: int, binary: memoryview | None = None
 ) -> int:
+    """Create a context, empty or from a binary; write its handle to `out` and return it."""
     write_number(out, 0)
     backend = backend_of(server, backend_handle, Code.CONTEXT_INVALID_HANDLE)
-    on = None
+    qnn_device = None
     if device:
-        on = server.handles.get(device, ClientDevice, Code.CONTEXT_INVALID_HANDLE, "device").on(backend)
+        qnn_device = server.handles.get(device, ClientDevice, Code.CONTEXT_INVALID_HANDLE, "device").on(backend)
     wanted = _read_configs(server, configs)
     if binary is None:
-        made = backend.create_context(wanted.settings, on)
+        context = backend.create_context(wanted.settings, qnn_device)
     else:
-        made = backend.create_context_from_binary(binary, wanted.settings, on)
-    if wanted.enabled is not None and not wanted.enabled <= set(made.graphs):
-        missing = ", ".join(sorted(wanted.enabled - set(made.graphs)))
-        made.free()
+        context = backend.create_context_from_binary(binary, wanted.settings, qnn_device)
+    if wanted.enabled is not None and not wanted.enabled <= set(context.graphs):
+        missing = ", ".join(sorted(wanted.enabled - set(context.graphs)))
+        context.free()
         raise QnnError(Code.CONTEXT_INVALID_CONFIG, "context binary", f"it has no graph {missing}")
-    context = ClientContext(made, DEFAULT_PRIORITY if wanted.priority is None else wanted.priority, wanted.enabled)
-    for graph in made.graphs.values():
-        graph.set_config(qnn.GraphConfig.PRIORITY, context.priority)
-    number = server.handles.add(context, backend_handle)
+    priority = DEFAULT_PRIORITY if wanted.priority is None else wanted.priority
+    for graph in context.graphs.values():
+        graph.set_config(qnn.GraphConfig.PRIORITY, priority)
+    number = server.handles.add(ClientContext(context, priority, wanted.enabled), backend_handle)
     write_number(out, number)
     return number
 
@@ -126,8 +145,8 @@ def _binary(server: LibraryServer, backend: int, address: int, nbytes: int) -> m
         raise QnnError(Code.CONTEXT_INVALID_ARGUMENT, "context binary", f"it cannot have {nbytes} bytes")
     if backend_of(server, backend, Code.CONTEXT_INVALID_HANDLE).driver.keeps_binaries:
         code = Code.CONTEXT_INVALID_ARGUMENT
-        there = window(checked(address), "context binary", nbytes=nbytes, writable=False, code=code)
-        return there.view(np.uint8, (nbytes,)).data
+        in_place = window(checked(address), "context binary", nbytes=nbytes, writable=False, code=code)
+        return in_place.view(np.uint8, (nbytes,)).data
     return read_large(checked(address), nbytes)
 
 
@@ -144,10 +163,10 @@ def context_create_from_binary(
     """Create a context with the graphs of a binary."""
     begin = time.perf_counter()
     write_number(out, 0)
-    noted = ClientProfile.of(server, profile)
+    client_profile = ClientProfile.of(server, profile)
     _create(server, backend, device, configs, out, _binary(server, backend, binary, nbytes))
-    if noted is not None:
-        noted.replace([(EventType.INIT, "context created from binary", (time.perf_counter() - begin) * 1e6)])
+    if client_profile is not None:
+        client_profile.replace([(EventType.INIT, "context created from binary", (time.perf_counter() - begin) * 1e6)])
 
 
 @serves("contextCreateFromBinaryWithSignal", Code.CONTEXT_INVALID_ARGUMENT)
@@ -185,19 +204,21 @@ def context_create_from_binary_list_async(
             backend, device, pointer(each.v1, "config"), each.v1.binaryBuffer or 0, each.v1.binaryBufferSize,
             ctypes.addressof(out), each.v1.profile or 0,
         )  # fmt: skip
+        # Called like a client's call, so that an error of one binary becomes a code and does not end the loop.
         error = server.contextCreateFromBinary(*arguments)
-        for name, number in _numbered_graphs(server, out.value) if not error else ():
+        for name, number in _graph_handles(server, out.value) if not error else ():
             notify(None, number, name.encode(), _GRAPH_INIT, each.v1.notifyParam, 0)
         notify(out.value, None, None, _CONTEXT_INIT, each.v1.notifyParam, error)
 
 
-def _numbered_graphs(server: LibraryServer, context: int) -> list[tuple[str, int]]:
+def _graph_handles(server: LibraryServer, context: int) -> list[tuple[str, int]]:
     """List the graphs of a new context by name, with their handles."""
     graphs = context_of(server, context).handle.graphs
-    return [(name, _graph_number(server, context, name, graph)) for name, graph in graphs.items()]
+    return [(name, _graph_handle(server, context, name, graph)) for name, graph in graphs.items()]
 
 
-def _graph_number(server: LibraryServer, context: int, name: str, graph: qnn.Graph) -> int:
+def _graph_handle(server: LibraryServer, context: int, name: str, graph: qnn.Graph) -> int:
+    """Return the client's handle of a graph, creating the handle at the first request."""
     from isthmus.capi.graph import ClientGraph
 
     known = context_of(server, context)
@@ -214,7 +235,7 @@ def graph_retrieve(server: LibraryServer, context: int, name: int, out: int) -> 
     wanted = text(checked(name)) or ""
     if known.enabled is not None and wanted not in known.enabled:
         raise QnnError(Code.GRAPH_DOES_NOT_EXIST, f"graph '{wanted}'", "it is not among those that are enabled")
-    write_number(out, _graph_number(server, context, wanted, known.handle.retrieve(wanted)))
+    write_number(out, _graph_handle(server, context, wanted, known.handle.retrieve(wanted)))
 
 
 @serves("contextValidateBinary", Code.CONTEXT_INVALID_ARGUMENT)
@@ -278,10 +299,11 @@ def context_finalize(server: LibraryServer, handle: int, profile: int) -> None:
 def context_free(server: LibraryServer, handle: int, profile: int) -> None:
     """Free a context with its graphs and memory handles."""
     context = context_of(server, handle)
-    noted = ClientProfile.of(server, profile)
+    client_profile = ClientProfile.of(server, profile)
     begin = time.perf_counter()
+    # The library's cached executions hold graphs and memory; these can be freed only without them.
     server.forget_executions()
     context.handle.free()
     server.handles.remove(handle)
-    if noted is not None:
-        noted.replace([(EventType.DEINIT, "context freed", (time.perf_counter() - begin) * 1e6)])
+    if client_profile is not None:
+        client_profile.replace([(EventType.DEINIT, "context freed", (time.perf_counter() - begin) * 1e6)])

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from isthmus.delegate import Options, QnnDelegate
 
 MAX_SKIPPED = 1 << 16
+"""How many operations or nodes a client may exclude from delegation."""
 MAX_OPTIONS = 256
+# The client's function for error messages.
 _REPORT = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
 
 
@@ -45,26 +47,28 @@ def _or_zero(call: Callable[[], int]) -> int:
 @serves("TfLiteQnnDelegateCreate", failure=0)
 def create(server: LibraryServer, options: int) -> int:
     """Create a delegate; return the address of TFLite's structure, or null on error."""
-    return _or_zero(lambda: _made(server, _options(options)))
+    return _or_zero(lambda: _create(server, _options(options)))
 
 
-def _made(server: LibraryServer, options: Options) -> int:
+def _create(server: LibraryServer, options: Options) -> int:
+    """Create a delegate, keep it until the client deletes it, and return the address of TFLite's structure."""
     from isthmus.delegate import QnnDelegate
 
-    made = QnnDelegate(options)
-    address = made._get_native_delegate_pointer()
-    server.client_objects[address] = made
-    server.endings[address] = made.end
+    delegate = QnnDelegate(options)
+    address = delegate._get_native_delegate_pointer()
+    server.client_objects[address] = delegate
+    server.endings[address] = delegate.end
     return address
 
 
 def _delegate(server: LibraryServer, address: int) -> QnnDelegate:
+    """Return the delegate of a client's pointer."""
     from isthmus.delegate import QnnDelegate
 
-    made = server.client_objects.get(address)
-    if not isinstance(made, QnnDelegate):
+    delegate = server.client_objects.get(address)
+    if not isinstance(delegate, QnnDelegate):
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"delegate at {address:#x}", "it is unknown, or was deleted")
-    return made
+    return delegate
 
 
 @serves("TfLiteQnnDelegateDelete", failure=0)
@@ -74,6 +78,7 @@ def delete(server: LibraryServer, address: int) -> int:
     def end() -> int:
         _delegate(server, address).close()
         del server.client_objects[address]
+        # Its profiling result, which is kept under the negative address.
         server.client_objects.pop(-address, None)
         server.endings.pop(address, None)
         return 0
@@ -94,6 +99,7 @@ def _options(address: int) -> Options:
     if text(pointer(given, "tensor_dump_output_path")):
         raise QnnError(Code.COMMON_NOT_SUPPORTED, "option tensor_dump_output_path", "tensors are not dumped")
     skipped = given.skip_options
+    # Each backend's own options are a structure inside the client's, with fields of the same names.
     own: dict[str, Any] = {
         name: kind(**{each.name: getattr(getattr(given, name), each.name) for each in fields(kind)})
         for name, kind in BACKEND_OPTIONS.items()
@@ -116,6 +122,7 @@ def _options(address: int) -> Options:
 
 
 def _numbers(address: int, count: int) -> list[int]:
+    """Read a list of operations or nodes that the client excludes."""
     if count > MAX_SKIPPED:
         raise QnnError(Code.BACKEND_INVALID_ARGUMENT, "option skip_options", f"{count} of one kind are too many")
     return [int(each) for each in read_array(address, np.int32, (count,))] if count else []
@@ -173,6 +180,7 @@ def update_perf_mode(server: LibraryServer, address: int, mode: int) -> int:
 
 
 def _performance_modes(server: LibraryServer, address: int) -> list[int]:
+    """Return the performance modes that a delegate's backend knows; empty if it has none."""
     return [int(mode) for mode in _delegate(server, address).settings.facet.performance_modes]
 
 
@@ -222,7 +230,7 @@ def plugin_create_delegate(server: LibraryServer, keys: int, values: int, count:
         if count > MAX_OPTIONS:
             raise QnnError(Code.BACKEND_INVALID_ARGUMENT, "options", f"{count} of them are too many")
         given = {_text(keys, index): _text(values, index) for index in range(count)}
-        return _made(server, _from_texts(given))
+        return _create(server, _from_texts(given))
     except (QnnError, BadPointer) as problem:
         if report:
             _REPORT(report)(str(problem).encode(errors="backslashreplace"))
@@ -232,10 +240,12 @@ def plugin_create_delegate(server: LibraryServer, keys: int, values: int, count:
 
 
 def _text(address: int, index: int) -> str:
+    """Read one text of an array of pointers."""
     return text(checked(read(checked(address), ctypes.c_uint64, index).value)) or ""
 
 
 def _from_texts(given: dict[str, str]) -> Options:
+    """Return the options that a client gives as texts by name; `given` is emptied, and what remains is refused."""
     from isthmus.delegate import BackendType, DelegateLogLevel, GraphPriority, Options, Profiling, SkipOptions
     from isthmus.delegate.options import BACKEND_OPTIONS, backend_types
 
@@ -255,9 +265,11 @@ def _from_texts(given: dict[str, str]) -> Options:
         return found
 
     def listed(key: str) -> list[Any]:
+        """Return the parts of a list with commas, numbers as integers."""
         parts = [part.strip() for part in given.pop(key).split(",") if part.strip()]
         return [int(part) if part.isdecimal() else part for part in parts]
 
+    # By option name: the object to set an attribute of, the attribute's name, and its enumeration.
     members: dict[str, tuple[Any, str, Any]] = {
         "backend_type": (options, "backend_type", BackendType),
         "log_level": (options, "log_level", DelegateLogLevel),

@@ -19,20 +19,25 @@ if TYPE_CHECKING:
     from isthmus.capi.serve import LibraryServer
 
 _ids = itertools.count(1)
+"""Power config ids: QNN gives them 32 bits, so they are no handles."""
 
 
 class ClientDevice:
-    """A client's device; it belongs to no backend until a context is created on it."""
+    """A client's device; it belongs to no backend until a context is created on it.
+
+    In C a device is created without a backend, in Python on one. So a client's device is a device on each backend that
+    it is used with.
+    """
 
     def __init__(self) -> None:
         self._devices: dict[qnn.Backend, qnn.Device] = {}
 
     def on(self, backend: qnn.Backend) -> qnn.Device:
         """Return this device on a backend, creating it if needed."""
-        made = self._devices.get(backend)
-        if made is None or not made.alive:
-            made = self._devices[backend] = backend.create_device()
-        return made
+        device = self._devices.get(backend)
+        if device is None or not device.alive:
+            device = self._devices[backend] = backend.create_device()
+        return device
 
     def free(self) -> None:
         """Free it, if no context uses it."""
@@ -41,7 +46,7 @@ class ClientDevice:
 
 
 class PowerConfigId:
-    """An id for votes for clocks and voltages."""
+    """An id for votes for clocks and voltages; kept in `client_objects` under the negative id, to know valid ids."""
 
 
 @serves("deviceCreate", Code.COMMON_INVALID_ARGUMENT)
@@ -50,11 +55,12 @@ def device_create(server: LibraryServer, log: int, configs: int, out: int) -> No
     write_number(out, 0)
     if log:
         log_of(server, log)
-    _note(server, configs)
+    _log_configs(server, configs)
     write_number(out, server.handles.add(ClientDevice()))
 
 
-def _note(server: LibraryServer, configs: int) -> None:
+def _log_configs(server: LibraryServer, configs: int) -> None:
+    """Log the configs that have no effect, and refuse unknown ones."""
     for given in listed(configs, objects.DeviceConfig):
         if given.option == objects.DeviceOption.CUSTOM:
             options.settings(server, "device", given.customConfig or 0)
@@ -73,7 +79,7 @@ def device_of(server: LibraryServer, handle: int) -> ClientDevice:
 def device_set_config(server: LibraryServer, handle: int, configs: int) -> None:
     """Log the requested configs: nothing of a device can be changed."""
     device_of(server, handle)
-    _note(server, configs)
+    _log_configs(server, configs)
 
 
 @serves("deviceFree", Code.DEVICE_INVALID_HANDLE)
@@ -92,6 +98,7 @@ def device_get_platform_info(server: LibraryServer, log: int, out: int) -> None:
 
 
 def _platform(server: LibraryServer) -> objects.PlatformInfo:
+    """Return the C description of the platform, with the backend's own extension if it has one."""
     cores = (objects.CoreInfo * 1)(objects.CoreInfo(1, objects.CoreInfoV1(0, 0, None)))
     hardware = objects.HardwareDeviceInfoV1(0, 0, 1, cores, None)
     extension = server.facet.device_info and server.facet.device_info()
@@ -134,11 +141,12 @@ def create_power_config_id(server: LibraryServer, device: int, core: int, out: i
 @serves("destroyPowerConfigId")
 def destroy_power_config_id(server: LibraryServer, number: int) -> None:
     """Destroy an id."""
-    _power(server, number)
+    _check_power_id(server, number)
     del server.client_objects[-number]
 
 
-def _power(server: LibraryServer, number: int) -> None:
+def _check_power_id(server: LibraryServer, number: int) -> None:
+    """Refuse an unknown power config id."""
     if not isinstance(server.client_objects.get(-number), PowerConfigId):
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"power config id {number}", "unknown handle")
 
@@ -146,7 +154,7 @@ def _power(server: LibraryServer, number: int) -> None:
 @serves("setPowerConfig")
 def set_power_config(server: LibraryServer, number: int, configs: int) -> None:
     """Log votes for clocks, voltages and polling, which have no effect on this machine."""
-    _power(server, number)
+    _check_power_id(server, number)
     known = {int(option): option.name for option in server.facet.power_options}
     # Every kind of config starts with its option.
     for option in listed(configs, ctypes.c_uint32):
@@ -160,4 +168,5 @@ def set_power_config(server: LibraryServer, number: int, configs: int) -> None:
 def set_memory_config(server: LibraryServer, device: int, core: int, configs: int) -> None:
     """Ignore how the accelerator's heap should grow: it grows by itself here."""
     if configs:
+        # Refuses an invalid pointer.
         read(configs, ctypes.c_uint64)

@@ -50,6 +50,7 @@ INVALID_HANDLE = 30000
 MAX_CONFIGS = 4096
 MAX_BYTES = 1 << 36
 METADATA, MODEL, PARAMS, RAW_WEIGHTS, HTP_CACHE = 1, 2, 3, 4, 7
+"""QNN's types of records."""
 _RECORD_TYPES: dict[int, Callable[[str], bool]] = {
     METADATA: lambda name: name.startswith("dlc.metadata"),
     MODEL: lambda name: name == "model",
@@ -57,6 +58,7 @@ _RECORD_TYPES: dict[int, Callable[[str], bool]] = {
     RAW_WEIGHTS: lambda name: name == "model.params.bin",
     HTP_CACHE: lambda name: name.startswith("htp.cache"),
 }
+"""By type: whether an entry of the archive, given its name, is of that type."""
 _Kind = TypeVar("_Kind")
 
 
@@ -71,7 +73,7 @@ class Dlc:
     records
         The entries of its archive.
     file_graphs, graphs
-        Its graphs with the file's names, and with QNN's.
+        Its graphs with the tensor names of the file, and with those that QNN's own reader gives.
     client_objects, texts
         Objects that clients have pointers to.
     """
@@ -90,13 +92,13 @@ class Dlc:
 
     def keep_text(self, value: str) -> int:
         """Return the address of a text, which lives as long as this DLC; equal texts have the same address."""
-        made = ctypes.create_string_buffer(value.encode(errors="backslashreplace"))
-        return ctypes.addressof(self.texts.setdefault(value, made))
+        copy = ctypes.create_string_buffer(value.encode(errors="backslashreplace"))
+        return ctypes.addressof(self.texts.setdefault(value, copy))
 
 
 @dataclass(eq=False)
 class DlcRecord:
-    """An entry of a DLC's archive."""
+    """An entry of a DLC's archive; `view` is an array of the same bytes, whose address a client may read."""
 
     data: memoryview
     view: np.ndarray
@@ -107,7 +109,7 @@ class _BadHandle(Exception):
 
 
 def object_of(server: LibraryServer, number: int, kind: type[_Kind], noun: str) -> _Kind:
-    """Return the object of a system library handle."""
+    """Return the object of a system library handle, if it is of this kind; `noun` is the kind's name in messages."""
     try:
         return server.handles.get(number, kind, Code.COMMON_INVALID_ARGUMENT, noun)
     except QnnError as problem:
@@ -139,11 +141,11 @@ def _open(server: LibraryServer, data: memoryview, name: str, out: int) -> int |
     try:
         contents = dlc.parse(data, name)
         graphs = tuple(translated(graph, clean_names=True) for graph in contents.graphs)
-        made = Dlc(data, dlc.records(data, name), contents.graphs, graphs)
+        opened = Dlc(data, dlc.records(data, name), contents.graphs, graphs)
     except QnnError as problem:
         server.log(LogLevel.ERROR, f"systemDlcCreate: {problem}")
         return int(Code.COMMON_MEM_ALLOC)
-    write_number(out, server.handles.add(made))
+    write_number(out, server.handles.add(opened))
     return None
 
 
@@ -233,6 +235,7 @@ def get_op_mappings(server: LibraryServer, handle: int, out: int, count: int) ->
 
 
 def _record(server: LibraryServer, handle: int, data: memoryview) -> int:
+    """Return a new handle for an entry of the DLC with this handle."""
     return server.handles.add(DlcRecord(data, np.frombuffer(data, np.uint8)), handle)
 
 
@@ -308,18 +311,19 @@ def compose_graphs(
         wanted = _configs(configs, config_count, {graph.name for graph in known.graphs})
         composer = Composer(_table(interface), backend, context)
         known.keep(composer)
-        made = [composer.compose(graph, wanted.get(graph.name)) for graph in known.graphs]
+        composed = [composer.compose(graph, wanted.get(graph.name)) for graph in known.graphs]
     except (QnnError, BadPointer) as problem:
         if isinstance(problem, BadPointer):
             problem = QnnError(Code.COMMON_INVALID_ARGUMENT, "its arguments", str(problem))
         server.failed("systemDlcComposeGraphs", problem)
         return int(Code.COMMON_MEM_ALLOC)
-    write_number(out, _informed(made, version))
-    write_number(count, len(made), ctypes.c_uint32)
+    write_number(out, _describe(composed, version))
+    write_number(count, len(composed), ctypes.c_uint32)
     return None
 
 
 def _table(interface: int) -> Any:
+    """Read the client's function table; refuse it if a function that composing needs is missing."""
     given = read(checked(interface), Interface)
     for name in ("graphCreate", "tensorCreateGraphTensor", "backendValidateOpConfig", "graphAddNode",
                  "propertyHasCapability"):  # fmt: skip
@@ -329,10 +333,18 @@ def _table(interface: int) -> Any:
 
 
 def _configs(configs: int, count: int, names: set[str]) -> dict[str, Any]:
-    """Return the configs of each graph, in the form that graphCreate takes."""
+    """Return the configs by graph, in the form that graphCreate takes: a null-terminated list of pointers.
+
+    Parameters
+    ----------
+    configs, count
+        The address and length of the client's list.
+    names
+        The graphs of the DLC.
+    """
     if count > MAX_CONFIGS:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, "graph configs", f"{count} of them are too many")
-    found: dict[str, Any] = {}
+    by_graph: dict[str, Any] = {}
     for given in listed_all(configs, system.DlcGraphConfigInfo, count) if count else []:
         name = text(pointer(given, "graphName")) or ""
         if name not in names:
@@ -345,15 +357,15 @@ def _configs(configs: int, count: int, names: set[str]) -> dict[str, Any]:
             for index in range(given.numGraphConfigs)
         ]
         array = (ctypes.c_uint64 * (len(listed) + 1))(*listed, 0)
-        found[name] = ctypes.cast(array, system.GRAPH_CONFIGS)
-    return found
+        by_graph[name] = ctypes.cast(array, system.GRAPH_CONFIGS)
+    return by_graph
 
 
 _libc = ctypes.CDLL(None)
 _libc.malloc.argtypes, _libc.malloc.restype = [ctypes.c_size_t], ctypes.c_void_p
 
 
-def _given(thing: Any) -> int:
+def _client_copy(thing: Any) -> int:
     """Copy a ctypes value into memory that the client owns and frees with `free`."""
     nbytes = ctypes.sizeof(thing)
     address = _libc.malloc(max(nbytes, 1))
@@ -363,8 +375,9 @@ def _given(thing: Any) -> int:
     return int(address)
 
 
-def _given_text(value: bytes) -> int:
-    return _given(ctypes.create_string_buffer(value))
+def _client_text(value: bytes) -> int:
+    """Copy a text into memory that the client owns."""
+    return _client_copy(ctypes.create_string_buffer(value))
 
 
 def _put(structure: Any, name: str, address: int) -> None:
@@ -373,35 +386,38 @@ def _put(structure: Any, name: str, address: int) -> None:
     ctypes.c_uint64.from_address(ctypes.addressof(structure) + offset).value = address
 
 
-def _informed(made: list[ComposedGraph], version: int) -> int:
-    """Return a description of the composed graphs, in memory that the client owns."""
-    infos = (system.GraphInfo * len(made))()
-    for info, graph in zip(infos, made, strict=True):
+def _describe(graphs: list[ComposedGraph], version: int) -> int:
+    """Write descriptions of the composed graphs into memory that the client owns, and return its address."""
+    infos = (system.GraphInfo * len(graphs))()
+    for info, graph in zip(infos, graphs, strict=True):
         info.version = version
+        # Versions 1 and 2 are the beginning of version 3.
         inner = info.graphInfoV3
-        _put(inner, "graphName", _given_text(graph.name.encode()))
+        _put(inner, "graphName", _client_text(graph.name.encode()))
         inner.numGraphInputs, inner.numGraphOutputs = len(graph.inputs), len(graph.outputs)
-        _put(inner, "graphInputs", _given_tensors(graph.inputs))
-        _put(inner, "graphOutputs", _given_tensors(graph.outputs))
-    return _given(infos)
+        _put(inner, "graphInputs", _client_tensors(graph.inputs))
+        _put(inner, "graphOutputs", _client_tensors(graph.outputs))
+    return _client_copy(infos)
 
 
-def _given_tensors(tensors: tuple[Tensor, ...]) -> int:
+def _client_tensors(tensors: tuple[Tensor, ...]) -> int:
+    """Copy inputs or outputs and all that they point to into memory that the client owns, and return its address."""
     array = (Tensor * len(tensors))()
     for copy, tensor in zip(array, tensors, strict=True):
         ctypes.memmove(ctypes.addressof(copy), ctypes.addressof(tensor), ctypes.sizeof(Tensor))
         fields = copy.v2
-        _put(fields, "name", _given_text(tensor.v2.name or b""))
+        _put(fields, "name", _client_text(tensor.v2.name or b""))
         if fields.rank:
-            _put(fields, "dimensions", _given((ctypes.c_uint32 * fields.rank)(*tensor.v2.dimensions[: fields.rank])))
+            dims = (ctypes.c_uint32 * fields.rank)(*tensor.v2.dimensions[: fields.rank])
+            _put(fields, "dimensions", _client_copy(dims))
         params, known = fields.quantizeParams, tensor.v2.quantizeParams
         if params.quantizationEncoding == QuantizationEncoding.AXIS_SCALE_OFFSET:
-            along: AxisScaleOffset = known.axisScaleOffsetEncoding
-            pairs = (ScaleOffset * along.numScaleOffsets)(*along.scaleOffset[: along.numScaleOffsets])
-            _put(params.axisScaleOffsetEncoding, "scaleOffset", _given(pairs))
+            by_axis: AxisScaleOffset = known.axisScaleOffsetEncoding
+            pairs = (ScaleOffset * by_axis.numScaleOffsets)(*by_axis.scaleOffset[: by_axis.numScaleOffsets])
+            _put(params.axisScaleOffsetEncoding, "scaleOffset", _client_copy(pairs))
         elif params.quantizationEncoding == QuantizationEncoding.BW_AXIS_SCALE_OFFSET:
-            many: BwAxisScaleOffset = known.bwAxisScaleOffsetEncoding
-            n = many.numElements
-            _put(params.bwAxisScaleOffsetEncoding, "scales", _given((ctypes.c_float * n)(*many.scales[:n])))
-            _put(params.bwAxisScaleOffsetEncoding, "offsets", _given((ctypes.c_int32 * n)(*many.offsets[:n])))
-    return _given(array)
+            encoding: BwAxisScaleOffset = known.bwAxisScaleOffsetEncoding
+            n = encoding.numElements
+            _put(params.bwAxisScaleOffsetEncoding, "scales", _client_copy((ctypes.c_float * n)(*encoding.scales[:n])))
+            _put(params.bwAxisScaleOffsetEncoding, "offsets", _client_copy((ctypes.c_int32 * n)(*encoding.offsets[:n])))
+    return _client_copy(array)

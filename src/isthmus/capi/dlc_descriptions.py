@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class GraphDescription:
-    """A graph that is described without composing it, with the handles of its tensors."""
+    """A graph that is described without composing it, with the handles of its input and output tensors."""
 
     dlc: Dlc
     name: str
@@ -30,7 +30,17 @@ class GraphDescription:
 
 @dataclass(eq=False)
 class TensorDescription:
-    """An input or output of such a graph."""
+    """An input or output of such a graph.
+
+    Parameters
+    ----------
+    dlc
+        The DLC that it is in, which keeps its name for the client.
+    number
+        Its id: its position among the graph's tensors, from 1.
+    quantization
+        The handle of its `QuantDescription`.
+    """
 
     dlc: Dlc
     entry: ComposedTensor
@@ -40,7 +50,7 @@ class TensorDescription:
 
 @dataclass(eq=False)
 class QuantDescription:
-    """The encoding of such a tensor."""
+    """The encoding of such a tensor; None if it has none."""
 
     entry: EncodingEntry | None
 
@@ -58,6 +68,7 @@ def get_composable_graph_info_handles(server: LibraryServer, handle: int, out: i
 
 
 def _described(server: LibraryServer, handle: int, known: Dlc, graph: GraphEntry) -> GraphDescription:
+    """Create handles for the inputs and outputs of a graph, owned by the DLC's handle, and describe the graph."""
     sides: dict[int, list[int]] = {TensorType.APP_WRITE: [], TensorType.APP_READ: []}
     for number, entry in enumerate(graph.tensors, 1):
         if entry.type in sides:
@@ -67,9 +78,18 @@ def _described(server: LibraryServer, handle: int, known: Dlc, graph: GraphEntry
 
 
 def _answers(name: str, kind: type, noun: str, ask: Callable[[LibraryServer, Any], Any], form: Any) -> None:
-    """Register a function that writes one fact about a described object, as a number of a type or as a text (None).
+    """Register a C function that writes one fact about a described object.
 
-    A text lives as long as the DLC.
+    Parameters
+    ----------
+    name
+        The function's name in the table.
+    kind, noun
+        The class of the objects whose handles it takes, and its name in messages.
+    ask
+        Returns the fact from the object.
+    form
+        The C type of the number to write; None for a text, which lives as long as the DLC.
     """
 
     @serves_dlc(name)
@@ -83,7 +103,7 @@ def _answers(name: str, kind: type, noun: str, ask: Callable[[LibraryServer, Any
 
 
 def _answers_at(name: str, kind: type, noun: str, ask: Callable[[Any], Any], form: Any) -> None:
-    """Register a function that writes one item of a list, given its index."""
+    """Register a C function that writes one item of a list, given its index; `ask` returns the list."""
 
     @serves_dlc(name)
     def answer(server: LibraryServer, handle: int, index: int, out: int) -> None:
@@ -131,25 +151,30 @@ def _encoding(*kinds: int) -> Callable[[QuantDescription], EncodingEntry]:
 
 
 def _defined(quant: QuantDescription) -> int:
+    """Return whether there is an encoding (Qnn_Definition_t)."""
     return Definition.UNDEFINED if quant.entry is None else Definition.DEFINED
 
 
 def _form(quant: QuantDescription) -> int:
+    """Return the kind of an encoding (Qnn_QuantizationEncoding_t)."""
     return QuantizationEncoding.UNDEFINED if quant.entry is None else quant.entry.kind
 
 
 def _fact(name: str, ask: Callable[[EncodingEntry], Any], form: Any, kind: int) -> None:
+    """Register a C function that writes one fact about encodings of a kind, and refuses others."""
     get = _encoding(kind)
     _answers(f"{_QUANT}{name}", QuantDescription, "quantization", lambda s, quant: ask(get(quant)), form)
 
 
 def _fact_at(name: str, ask: Callable[[EncodingEntry], Any], form: Any, kind: int) -> None:
+    """Register a C function that writes one item of a list of encodings of a kind, and refuses others."""
     get = _encoding(kind)
     _answers_at(f"{_QUANT}{name}AtIndex", QuantDescription, "quantization", lambda quant: ask(get(quant)), form)
 
 
 _answers(f"{_QUANT}EncodingDefinition", QuantDescription, "quantization", lambda s, quant: _defined(quant), _U32)
 _answers(f"{_QUANT}Encoding", QuantDescription, "quantization", lambda s, quant: _form(quant), _U32)
+# The numbers are those of Qnn_QuantizationEncoding_t.
 for _name, _number in (("ScaleOffset", 0), ("BwScaleOffset", 2)):
     _fact(f"{_name}Scale", lambda e: float(e.scales[0]), _F32, _number)
     _fact(f"{_name}Offset", lambda e: int(e.offsets[0]), _I32, _number)

@@ -32,10 +32,20 @@ _AGAIN = -1
 def _tensors(
     server: LibraryServer, graph: ClientGraph, address: int, count: int, kind: str, io: Mapping[int, IoTensor]
 ) -> list[qnn.ClientTensor]:
-    """Read the client's tensors for inputs or outputs."""
+    """Read the client's tensors for inputs or outputs.
+
+    Parameters
+    ----------
+    address, count
+        The client's array of tensors.
+    kind
+        "input" or "output", for messages.
+    io
+        The graph's inputs and outputs by the client's ids.
+    """
     if count > MAX_TENSORS:
         raise QnnError(Code.GRAPH_INVALID_ARGUMENT, graph.handle.what, f"it has no {count} {kind}s")
-    given = []
+    tensors = []
     for index in range(count):
         tensor = read(checked(address), Tensor, index)
         what = f"{kind} {index} of {graph.handle.what}"
@@ -57,32 +67,38 @@ def _tensors(
             number = fields.memHandle or 0
             if not number:
                 raise QnnError(Code.GRAPH_INVALID_TENSOR, f"{kind} '{name}'", "its memory handle is null")
-            given.append(qnn.ClientTensor(name, mem_handle=mem_handle_of(server, number)))
+            tensors.append(qnn.ClientTensor(name, mem_handle=mem_handle_of(server, number)))
         elif fields.memType == TensorMemType.RAW:
             data, nbytes = fields.clientBuf.data or 0, fields.clientBuf.dataSize
             # Without client memory, a tensor uses the memory that the backend planned for it, if any.
-            given.append(qnn.ClientTensor(name, data, nbytes=nbytes) if data else qnn.ClientTensor(name))
+            tensors.append(qnn.ClientTensor(name, data, nbytes=nbytes) if data else qnn.ClientTensor(name))
         else:
             rule = f"its memory type {fields.memType} is neither RAW nor MEMHANDLE"
             raise QnnError(Code.GRAPH_INVALID_TENSOR, f"{kind} '{name}'", rule)
-    return given
+    return tensors
 
 
 def _given(
     server: LibraryServer, handle: int, inputs: int, input_count: int, outputs: int, output_count: int
 ) -> tuple[ClientGraph, list[qnn.ClientTensor], list[qnn.ClientTensor]]:
-    """Read the client's tensors for all inputs and outputs, and check that the graph can be executed on them."""
+    """Read the client's arguments of an execution, and bind their memory, which checks it.
+
+    Returns
+    -------
+    tuple
+        The graph, and the client's tensors for all inputs and for all outputs.
+    """
     graph = graph_of(server, handle)
     check_finalized(graph.handle)
     io, info = graph.io_tensors(), graph.handle.info
-    given = _tensors(server, graph, inputs, input_count, "input", io)
-    made = _tensors(server, graph, outputs, output_count, "output", io)
-    for kind, tensors, known in (("input", given, info.inputs), ("output", made, info.outputs)):
+    read_tensors = _tensors(server, graph, inputs, input_count, "input", io)
+    written_tensors = _tensors(server, graph, outputs, output_count, "output", io)
+    for kind, tensors, known in (("input", read_tensors, info.inputs), ("output", written_tensors, info.outputs)):
         for missing in {each.name for each in known} - {each.name for each in tensors}:
             rule = "it is not given"
             raise QnnError(Code.GRAPH_INVALID_TENSOR, f"{kind} '{missing}' of {graph.handle.what}", rule)
-    graph.handle.bound(given, made)
-    return graph, given, made
+    graph.handle.bound(read_tensors, written_tensors)
+    return graph, read_tensors, written_tensors
 
 
 @serves("graphExecute", Code.GRAPH_INVALID_ARGUMENT)
@@ -91,18 +107,21 @@ def graph_execute(
     signal: int,
 ) -> Callable[[], int] | None:  # fmt: skip
     """Run once. Return a function that repeats it, for the library to cache, or None if it must not be cached."""
-    graph, given, made = _given(server, handle, inputs, input_count, outputs, output_count)
-    noted = ClientProfile.of(server, profile or graph.profile)
+    graph, read_tensors, written_tensors = _given(server, handle, inputs, input_count, outputs, output_count)
+    client_profile = ClientProfile.of(server, profile or graph.profile)
     limit = ClientSignal.of(server, signal)
-    if noted is not None:
-        with noted.collecting() as events:
-            graph.handle.execute(given, made, events, limit)
+    if client_profile is not None:
+        with client_profile.collecting() as events:
+            graph.handle.execute(read_tensors, written_tensors, events, limit)
         return None
-    graph.handle.execute(given, made, signal=limit)
-    return None if limit is not None else _repeated(server, graph, graph.handle.bound(given, made))
+    graph.handle.execute(read_tensors, written_tensors, signal=limit)
+    if limit is not None:
+        return None
+    return _repeated(server, graph, graph.handle.bound(read_tensors, written_tensors))
 
 
 def _repeated(server: LibraryServer, graph: ClientGraph, binding: DriverBinding) -> Callable[[], int]:
+    """Return a function that repeats an execution on its binding; it returns a QNN code, or `_AGAIN`."""
     # Call the driver directly: this is the fast path of an execution.
     handle, execute, answer = graph.handle, binding.execute, server.answer
 
@@ -144,12 +163,14 @@ def graph_release_execution_environment(server: LibraryServer, handle: int, envi
 
 
 def _environments(graph: ClientGraph, environments: int, count: int) -> list[ExecuteEnvironment]:
+    """Read the client's execution environments; `graph` is for messages."""
     if count > MAX_TENSORS:
         raise QnnError(Code.GRAPH_INVALID_ARGUMENT, graph.handle.what, f"it has no {count} environments")
     return listed_all(checked(environments), ExecuteEnvironment, count)
 
 
 def _planned(graph: ClientGraph, tensors: TensorSetV1) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield the address of each of the client's tensors, with a view of the memory that the backend planned for it."""
     io = graph.io_tensors()
     for kind, count, views in (
         ("inputs", tensors.numInputs, graph.handle.inputs), ("outputs", tensors.numOutputs, graph.handle.outputs),
@@ -170,10 +191,11 @@ def graph_execute_async(
     signal: int, notify: int, parameter: int,
 ) -> None:  # fmt: skip
     """Run once on another thread, in the order of such calls on the context, and notify the client at the end."""
-    graph, given, made = _given(server, handle, inputs, input_count, outputs, output_count)
-    noted, limit = ClientProfile.of(server, profile or graph.profile), ClientSignal.of(server, signal)
+    graph, read_tensors, written_tensors = _given(server, handle, inputs, input_count, outputs, output_count)
+    client_profile, limit = ClientProfile.of(server, profile or graph.profile), ClientSignal.of(server, signal)
 
     def ended(execution: qnn.Execution) -> None:
+        """Record the profile, and call the client's callback with the error code."""
         problem = None if execution.cancelled() else execution.exception()
         error = 0
         if isinstance(problem, QnnError):
@@ -183,19 +205,19 @@ def graph_execute_async(
         elif execution.cancelled():
             error = int(Code.GRAPH_ABORTED)
         try:
-            if noted is not None:
-                noted.end(events, failed=error != 0)
+            if client_profile is not None:
+                client_profile.end(events, failed=error != 0)
         finally:
             # Even if the profile fails: a client may be waiting for this.
             if notify:
                 server.notify(notify, parameter, error)
 
-    if noted is None:
-        graph.handle.execute_async(given, made, ended, signal=limit)
+    if client_profile is None:
+        graph.handle.execute_async(read_tensors, written_tensors, ended, signal=limit)
         return
-    events = noted.begin()
+    events = client_profile.begin()
     try:
-        graph.handle.execute_async(given, made, ended, events, limit)
+        graph.handle.execute_async(read_tensors, written_tensors, ended, events, limit)
     except BaseException:
-        noted.end(events, failed=True)
+        client_profile.end(events, failed=True)
         raise

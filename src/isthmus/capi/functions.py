@@ -19,6 +19,10 @@ class Function:
 
     Parameters
     ----------
+    name
+        Its C name.
+    call
+        The Python function: it takes the server of the library and the client's arguments.
     invalid
         The code for an argument that is null or an invalid pointer.
     expected
@@ -41,7 +45,7 @@ TABLE: dict[str, Function] = {}
 def serves(
     name: str, invalid: Code = Code.COMMON_INVALID_ARGUMENT, expected: bool = False, failure: int | None = None
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a function under its C name."""
+    """Register a function under its C name; the other arguments are those of `Function`."""
 
     def enter(call: Callable[..., Any]) -> Callable[..., Any]:
         TABLE[name] = Function(name, call, invalid, expected, failure)

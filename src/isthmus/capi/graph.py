@@ -29,12 +29,15 @@ if TYPE_CHECKING:
 
 IoTensor = Tensor | TensorInfo
 """An input or output of a graph that the client composed, or of one from a binary."""
+# Where a client's tensor has its id, in every version.
 _ID_OFFSET = types.Tensor.versions.offset + types.TensorV1.id.offset
 
 
 @dataclass(frozen=True)
 class Created:
     """A tensor that a client has created.
+
+    `tensor` and `computed` are the same object, except for an input or output in BFLOAT_16.
 
     Parameters
     ----------
@@ -61,7 +64,7 @@ class ClientGraph:
     tensors
         The created tensors by id.
     profile
-        The profile for every execution, if the client has set one.
+        The handle of the profile for every execution, if the client has set one; 0 otherwise.
     """
 
     handle: qnn.Graph
@@ -73,7 +76,7 @@ class ClientGraph:
         """Return inputs and outputs by the client's ids."""
         if self.tensors:
             io = (TensorType.APP_WRITE, TensorType.APP_READ)
-            return {number: made.tensor for number, made in self.tensors.items() if made.tensor.type in io}
+            return {number: created.tensor for number, created in self.tensors.items() if created.tensor.type in io}
         # From a binary: numbered as in `systemContextGetBinaryInfo`.
         return dict(enumerate(self.handle.info.tensors, 1))
 
@@ -84,6 +87,7 @@ def graph_of(server: LibraryServer, handle: int) -> ClientGraph:
 
 
 def _set_configs(server: LibraryServer, graph: ClientGraph, configs: int) -> None:
+    """Set a client's configs, a null-terminated list of pointers: all or none."""
     settings: dict[Any, Any] = {}
     profile = graph.profile
     for given in listed(configs, GraphConfig):
@@ -110,16 +114,16 @@ def graph_create(server: LibraryServer, context: int, name: int, configs: int, o
     """Create an empty graph."""
     write_number(out, 0)
     owner = context_of(server, context, Code.GRAPH_INVALID_ARGUMENT)
-    wanted = text(checked(name)) or ""
-    made = ClientGraph(owner.handle.create_graph(wanted), owner)
-    made.handle.set_config(qnn.GraphConfig.PRIORITY, owner.priority)
+    graph_name = text(checked(name)) or ""
+    graph = ClientGraph(owner.handle.create_graph(graph_name), owner)
+    graph.handle.set_config(qnn.GraphConfig.PRIORITY, owner.priority)
     try:
-        _set_configs(server, made, configs)
+        _set_configs(server, graph, configs)
     except Exception:
-        owner.handle.drop_graph(made.handle.driver.graph)
+        owner.handle.drop_graph(graph.handle.driver.graph)
         raise
-    owner.graphs[wanted] = server.handles.add(made, context)
-    write_number(out, owner.graphs[wanted])
+    owner.graphs[graph_name] = server.handles.add(graph, context)
+    write_number(out, owner.graphs[graph_name])
 
 
 @serves("graphSetConfig", Code.GRAPH_INVALID_ARGUMENT)
@@ -151,12 +155,12 @@ def tensor_create_graph_tensor(server: LibraryServer, handle: int, tensor: int) 
     is_io = info.type in (TensorType.APP_WRITE, TensorType.APP_READ)
     dtype = info.dtype if is_io else info.computed
     with graph.handle.driver.graph.all_or_none(()):
-        made = graph.handle.create_tensor(
+        created = graph.handle.create_tensor(
             info.name, info.type, dtype, info.dims, info.quantization, data, mem_type=kind
         )
-        computed = _computed(graph, made)
+        computed = _computed(graph, created)
     number = len(graph.tensors) + 1
-    graph.tensors[number] = Created(info.dtype, made, computed)
+    graph.tensors[number] = Created(info.dtype, created, computed)
     write_number(tensor + _ID_OFFSET, number, ctypes.c_uint32)
 
 
@@ -190,47 +194,52 @@ def graph_add_node(server: LibraryServer, handle: int, config: int) -> None:
     graph = graph_of(server, handle)
 
     def static(number: int) -> np.ndarray | None:
-        made = graph.tensors.get(number)
-        return None if made is None else made.tensor.data
+        """Return the contents of a created tensor by id, for a parameter that only refers to it."""
+        created = graph.tensors.get(number)
+        return None if created is None else created.tensor.data
 
     node = node_at(config, static)
     node.check_package(Code.GRAPH_UNCONNECTED_NODE, Code.GRAPH_INVALID_OP_CONFIG)
-    given = [_created(graph, node.what, info) for info in node.inputs]
+    read = [_created(graph, node.what, info) for info in node.inputs]
     written = [_created(graph, node.what, info) for info in node.outputs]
     if None in written:
         raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, node.what, "an output cannot be absent")
     node.check_floats(Code.GRAPH_INVALID_OP_CONFIG)
-    inputs = [None if each is None else each.computed for each in given]
-    made = [each.computed for each in written if each is not None]
+    inputs = [None if each is None else each.computed for each in read]
+    outputs = [each.computed for each in written if each is not None]
     add, x = graph.handle.add_node, inputs[0] if inputs else None
-    with graph.handle.driver.graph.all_or_none(made):
-        if node.batch_first and x is not None and made and x.rank == made[0].rank == 3:
-            add_batch_first(graph.handle.driver.graph, node.name, node.op, x, inputs[1:], made, node.params, add)
+    with graph.handle.driver.graph.all_or_none(outputs):
+        if node.batch_first and x is not None and outputs and x.rank == outputs[0].rank == 3:
+            add_batch_first(graph.handle.driver.graph, node.name, node.op, x, inputs[1:], outputs, node.params, add)
         else:
-            add(node.name, node.op, inputs, made, node.params)
+            add(node.name, node.op, inputs, outputs, node.params)
         for each in written:
             if each is not None and each.computed is not each.tensor:
                 _add_cast(graph, each.computed, each.tensor)
-    for info, each in zip([*node.inputs, *node.outputs], [*given, *written], strict=True):
+    for info, each in zip([*node.inputs, *node.outputs], [*read, *written], strict=True):
         # The memory type may be set on the tensor or on a node; a description that does not set it says RAW.
         if each is not None and info.mem_type is types.TensorMemType.MEMHANDLE:
             each.tensor.mem_type = TensorMemType.MEMHANDLE
+    # A binary that was made for getBinarySize lacks this node.
     graph.context.binary = None
 
 
 def _created(graph: ClientGraph, what: str, info: ClientTensorInfo) -> Created | None:
-    """Return the tensor that a client refers to."""
+    """Return the tensor that a client refers to by its id; None for an operand that is left out.
+
+    The client repeats the tensor's description in the node. It must be that of the tensor with this id.
+    """
     if info.type is TensorType.NULL:
         return None
-    made = graph.tensors.get(info.id)
-    if made is None:
+    created = graph.tensors.get(info.id)
+    if created is None:
         raise QnnError(
             Code.GRAPH_INVALID_OP_CONFIG,
             what,
             f"tensor '{info.name}' has the id {info.id}, and the graph none of that id",
             "Create the tensor first; its id is written into its description.",
         )
-    tensor = made.tensor
+    tensor = created.tensor
     if info.name and info.name != tensor.name:
         rule = f"tensor '{info.name}' has the id {info.id}, which is that of '{tensor.name}'"
         raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, what, rule)
@@ -238,23 +247,24 @@ def _created(graph: ClientGraph, what: str, info: ClientTensorInfo) -> Created |
     if info.mem_type is types.TensorMemType.MEMHANDLE and not is_io:
         rule = f"tensor '{tensor.name}' is MEMHANDLE there, which only graph inputs and outputs may be"
         raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, what, rule)
-    if (info.dtype, info.dims) != (made.dtype, tensor.dims):
+    if (info.dtype, info.dims) != (created.dtype, tensor.dims):
         rule = (
             f"tensor '{tensor.name}' is described as {info.dtype.name}{list(info.dims)}, "
-            f"and was created as {made.dtype.name}{list(tensor.dims)}"
+            f"and was created as {created.dtype.name}{list(tensor.dims)}"
         )
         raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, what, rule)
-    return made
+    return created
 
 
 @serves("graphFinalize", Code.GRAPH_INVALID_ARGUMENT)
 def graph_finalize(server: LibraryServer, handle: int, profile: int, signal: int) -> None:
     """Prepare a graph for execution."""
     graph = graph_of(server, handle)
-    noted = ClientProfile.of(server, profile or graph.profile)
+    client_profile = ClientProfile.of(server, profile or graph.profile)
+    # Refuses an unknown handle; otherwise a signal has no effect here.
     ClientSignal.of(server, signal)
-    if noted is None:
+    if client_profile is None:
         graph.handle.finalize()
     else:
-        with noted.collecting() as events:
+        with client_profile.collecting() as events:
             graph.handle.finalize(events)

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from isthmus.errors import Code, QnnError
 
 _FIRST, _STEP = 0x10000, 16
+"""The first handle, and the distance between handles: they look like aligned pointers and are never small numbers."""
 _Kind = TypeVar("_Kind")
 
 
@@ -21,6 +22,7 @@ class Handles:
     def __init__(self) -> None:
         self._numbers = itertools.count(_FIRST, _STEP)
         self._objects: dict[int, Any] = {}
+        # The handles that each handle owns, and the owner of each handle that has one.
         self._owned: dict[int, set[int]] = {}
         self._owner: dict[int, int] = {}
 
@@ -35,7 +37,15 @@ class Handles:
         return number
 
     def get(self, number: int, kind: type[_Kind], code: Code, noun: str) -> _Kind:
-        """Return the object with this handle, if it is of this kind."""
+        """Return the object with this handle, if it is of this kind.
+
+        Parameters
+        ----------
+        code
+            The error code for any other handle.
+        noun
+            The kind's name, for messages.
+        """
         thing = self._objects.get(number)
         if not isinstance(thing, kind):
             rule, hint = ("unknown handle", "It may have been freed.") if number else ("it is null", "")
@@ -44,13 +54,13 @@ class Handles:
 
     def remove(self, number: int) -> list[Any]:
         """Remove a handle and all handles it owns, and return their objects."""
-        gone = [self._objects.pop(number, None)]
+        removed = [self._objects.pop(number, None)]
         siblings = self._owned.get(self._owner.pop(number, 0))
         if siblings is not None:
             siblings.discard(number)
         for owned in self._owned.pop(number, ()):
-            gone += self.remove(owned)
-        return gone
+            removed += self.remove(owned)
+        return removed
 
     def of_kind(self, kind: type[_Kind]) -> list[tuple[int, _Kind]]:
         """Return all objects of a kind with their handles."""

@@ -50,6 +50,7 @@ MORE_OPERATIONS = {
 }  # fmt: skip
 """Operations and parameters that QNN defines but that are not implemented here; a client that uses one is refused."""
 
+# Names of values that several parameters share.
 _ROUNDING = "FLOOR CEIL"
 _DEPTH = "DCR CRD"
 _REDUCTION = "NONE ADD MUL"
@@ -88,7 +89,7 @@ VALUES = {
     "ScatterNd.reduction": _REDUCTION,
     "SpaceToDepth.mode": _DEPTH,
 }
-"""The names of a parameter's values, numbered from 0."""
+"""By operation and parameter: the names of the parameter's values, numbered from 0."""
 
 
 def function_name(entry: str) -> str:
@@ -106,18 +107,27 @@ def function_name(entry: str) -> str:
 
 
 def _macro(name: str) -> str:
-    """Spell an operation's name as in its macro: words and the kernel's dimension are separated."""
+    """Spell an operation's name as in its macro: words and the kernel's dimension are separated (CONV_2D)."""
     words = re.sub(r"(?<=[a-z])(\d[dD])$", r"_\1", name)
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z][a-z]|[A-Z]$)(?<!_\d)", "_", words).upper()
 
 
 def _type_name(entry: str) -> str:
+    """Return the C type of a pointer to the function of an entry (``QnnMem_DeRegisterFn_t``)."""
     group, method = function_name(entry).split("_")
     return f"{group}_{method[0].upper()}{method[1:]}Fn_t"
 
 
 def _table(kind: str, entries: Functions, version: tuple[int, int, int]) -> Iterator[str]:
-    """Write the types of a table's functions, and the table."""
+    """Yield the lines of C that define the types of a table's functions, and the table.
+
+    Parameters
+    ----------
+    kind
+        The prefix of the C names: "QnnInterface" or "QnnSystemInterface".
+    entries
+        The table's functions with their parameters; None for a function that is not declared.
+    """
     major, minor, _ = version
     macro = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind).upper()
     for entry, parameters in entries.items():
@@ -135,6 +145,7 @@ def _table(kind: str, entries: Functions, version: tuple[int, int, int]) -> Iter
 
 
 def _header(doc: str, guard: str, includes: Iterable[str], body: Iterable[str], linkage: bool = True) -> str:
+    """Return a header with its comment, include guard and includes; with `linkage`, C++ gets C's linkage."""
     opening = ["", "#ifdef __cplusplus", 'extern "C" {', "#endif", ""] if linkage else [""]
     ending = ["", "#ifdef __cplusplus", "}", "#endif"] if linkage else [""]
     lines = [
@@ -146,7 +157,7 @@ def _header(doc: str, guard: str, includes: Iterable[str], body: Iterable[str], 
 
 
 def interface() -> str:
-    """Write the header of the backend's table."""
+    """Return the header of the backend's table."""
     body = [
         "typedef enum {",
         "  QNN_INTERFACE_NO_ERROR = 0, QNN_INTERFACE_ERROR_NOT_SUPPORTED = 1000,",
@@ -176,7 +187,7 @@ def interface() -> str:
 
 
 def system_interface() -> str:
-    """Write the header of the system library's table."""
+    """Return the header of the system library's table."""
     body = [
         *_table("QnnSystemInterface", SYSTEM, SYSTEM_VERSION),
         f"#define QNN_SYSTEM_TABLE_ENTRIES {len(SYSTEM)}",
@@ -198,6 +209,7 @@ def system_interface() -> str:
 
 
 def _operation(name: str, params: Sequence[str]) -> Iterator[str]:
+    """Yield the macros of an operation, of its parameters, and of the numbers that it takes for other operations."""
     macro = f"QNN_OP_{_macro(name)}"
     yield f'#define {macro} "{name}"'
     for param in params:
@@ -210,7 +222,7 @@ def _operation(name: str, params: Sequence[str]) -> Iterator[str]:
 
 
 def operations() -> str:
-    """Write the header with the names of operations, of their parameters, and of these parameters' values.
+    """Return the header with the names of operations, of their parameters, and of these parameters' values.
 
     It has QNN's names only: our own parameters are left out, and what we do not implement is added.
     """
@@ -286,10 +298,12 @@ inline bool validateOpConfigVersion(Qnn_OpConfig_t op) { return op.version == QN
 
 
 def _macro_of(field: str) -> str:
+    """Spell a field's name as in its accessors."""
     return ACCESSORS.get(field) or re.sub(r"(?<=[a-z])(?=[A-Z])", "_", field).upper()
 
 
 def _accessors(kind: str, struct: type, skip: Iterable[str] = ()) -> Iterator[str]:
+    """Yield the macros that get and set the fields of a structure; `kind` is the prefix of their names."""
     for name, *_ in struct._fields_:  # type: ignore[attr-defined]
         for field in ("clientBuf", "memHandle", "retrieveRaw") if name == "memory" else (name,):
             if field in skip:
@@ -304,7 +318,8 @@ def _accessors(kind: str, struct: type, skip: Iterable[str] = ()) -> Iterator[st
 
 
 def accessors() -> str:
-    """Write the accessors of tensors and operations, by value or by pointer, that sources in C++ use."""
+    """Return the accessors of tensors and operations, by value or by pointer, that sources in C++ use."""
+    # The fields that version 2 adds; the SDK has no accessor for the last.
     *_, dynamic, sparse, produced = (name for name, *_ in TensorV2._fields_)
     body = [
         *BEHIND_ACCESSORS.splitlines(),
@@ -334,7 +349,7 @@ NATIVE = ("graphExecute", "deviceGetInfrastructure")
 
 
 def _kind(entry: str, parameters: Sequence[Parameter]) -> str:
-    """Return the macro of ``library.c`` that defines a function."""
+    """Return the macro of ``library.c`` that defines a function, which depends on where it is implemented."""
     if entry in NATIVE:
         return "NATIVE"
     if entry not in TABLE:
@@ -343,7 +358,11 @@ def _kind(entry: str, parameters: Sequence[Parameter]) -> str:
 
 
 def functions() -> str:
-    """Write the input from which ``library.c`` defines functions: implementation, names, parameters, values."""
+    """Return the input from which ``library.c`` defines functions.
+
+    Each line has the kind of implementation (`_kind`), the names in the table and in C, the parameters as declared and
+    as passed on, and the values that Python gets.
+    """
     lines = ["/* The functions of the tables. Written by `python -m isthmus.capi.headers`; change that, not this. */"]
     for condition, table in (("#ifdef SERVES_BACKEND", BACKEND), ("#elif defined SERVES_SYSTEM", SYSTEM)):
         lines.append(condition)
@@ -363,7 +382,7 @@ def functions() -> str:
 
 
 def prototypes(file: Path) -> str:
-    """Correct the prototypes in a hand-written header; correct ones keep their layout."""
+    """Return a hand-written header with its prototypes corrected; correct ones keep their layout."""
 
     def corrected(found: re.Match[str]) -> str:
         opening, name, parameters = found.groups()
@@ -375,6 +394,7 @@ def prototypes(file: Path) -> str:
     return re.sub(r"(QNN\w*_API Qnn_ErrorHandle_t )(\w+)\(([^;]*?)\);", corrected, file.read_text())
 
 
+# The parameters of each C function, as its prototype declares them.
 _PROTOTYPES = {
     function_name(entry): ", ".join(each.declaration for each in parameters)
     for entry, parameters in {**BACKEND, **SYSTEM}.items()
@@ -384,6 +404,7 @@ _BY_HAND = [
     *(INCLUDE / "QNN" / f"Qnn{name}.h" for name in BACKEND_HEADERS),
     *(INCLUDE / "QNN" / "System" / f"QnnSystem{name}.h" for name in SYSTEM_HEADERS),
 ]
+# The functions that return the contents of each generated file.
 FILES: dict[Path, Callable[[], str]] = {
     INCLUDE / "QNN" / "QnnInterface.h": interface,
     INCLUDE / "QNN" / "System" / "QnnSystemInterface.h": system_interface,

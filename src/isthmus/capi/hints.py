@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from isthmus.errors import QnnError
 
+# Patterns of Python calls in messages, and their replacements.
 _IN_C = (
     (r"\bfinalize\(\)", "graphFinalize"),
     (r"\bisthmus\.memory\.rpcmem(\.alloc\(\))?", "rpcmem_alloc"),
@@ -16,7 +17,7 @@ _IN_C = (
 
 
 def in_c(problem: QnnError, hints: Sequence[tuple[str, str]] = ()) -> QnnError:
-    """Return the error with C names in its rule and hint; a backend's own replacements go first.
+    """Return the error with C names in its rule and hint; a backend's own replacements (`hints`) go first.
 
     Examples
     --------

@@ -31,10 +31,10 @@ def load(folder: str | os.PathLike[str], library: str = "libQnnHtp.so") -> Path:
     QnnError
         COMMON_INVALID_ARGUMENT if an argument is not a path, or a library is missing or cannot be loaded.
     """
-    place = folder_of(folder).absolute()
+    libraries = folder_of(folder).absolute()
     if not isinstance(library, str) or not library or "\0" in library:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"library {library!r}", "must be the name of a file")
-    path = place / library
+    path = libraries / library
     for file in (path.with_name("libcdsprpc.so"), path):
         try:
             ctypes.CDLL(str(file))

@@ -19,7 +19,9 @@ from isthmus.capi.building import INCLUDE, LIBRARIES, SUPPRESSIONS, LibraryRecip
 from isthmus.errors import Code, QnnError
 
 BUILT = Path(__file__).parent / "libraries"
+"""The folder with compiled libraries, in a wheel."""
 SETTINGS = "isthmus.conf"
+"""The file beside the libraries that names the Python to use."""
 _PACKAGES = ("site-packages", "dist-packages")
 __all__ = ["BUILT", "INCLUDE", "LIBRARIES", "install", "libpython", "settings"]
 
@@ -44,8 +46,8 @@ def install(folder: str | os.PathLike[str]) -> list[Path]:
     try:
         target.mkdir(parents=True, exist_ok=True)
         wanted = (*LIBRARIES, *_of_other_packages())
-        carried = [library for library in wanted if (BUILT / library.file).exists()]
-        made = _copied(target, carried) + building.compile_all(target, [each for each in wanted if each not in carried])
+        built = [library for library in wanted if (BUILT / library.file).exists()]
+        paths = _copy(target, built) + building.compile_all(target, [each for each in wanted if each not in built])
         _replace(target / SETTINGS, settings().encode("utf-8", "surrogateescape"), 0o644)
         _replace(target / SUPPRESSIONS.name, SUPPRESSIONS.read_bytes(), 0o644)
     except building.NoCompiler as problem:
@@ -55,7 +57,7 @@ def install(folder: str | os.PathLike[str]) -> list[Path]:
         raise QnnError(Code.COMMON_SYSTEM, "libraries for C", str(problem)) from None
     except OSError as problem:
         raise QnnError(Code.COMMON_SYSTEM, f"folder '{target}'", f"cannot be written: {problem}") from None
-    return made
+    return paths
 
 
 def folder_of(folder: object) -> Path:
@@ -74,7 +76,8 @@ def _of_other_packages() -> list[LibraryRecipe]:
     return [building.backend_recipe(library, facet.backend_id, facet.version) for library, facet in facets]
 
 
-def _copied(target: Path, libraries: Sequence[LibraryRecipe]) -> list[Path]:
+def _copy(target: Path, libraries: Sequence[LibraryRecipe]) -> list[Path]:
+    """Copy compiled libraries into a folder, and return their new paths."""
     for library in libraries:
         _replace(target / library.file, (BUILT / library.file).read_bytes())
     return [target / library.file for library in libraries]

@@ -29,6 +29,7 @@ def mem_handle_of(server: LibraryServer, number: int) -> qnn.MemHandle:
 
 
 def _descriptor(server: LibraryServer, address: int, index: int) -> qnn.MemDescriptor:
+    """Read one of a client's memory descriptors; the backend reads its own kind of memory."""
     given = read(address, MemDescriptor, index)
     shape = given.memShape
     if shape.numDim > MAX_RANK:
@@ -55,11 +56,12 @@ def mem_register(server: LibraryServer, handle: int, descriptors: int, count: in
     if not 1 <= count <= MAX_DESCRIPTORS:
         rule = f"{count} descriptors: there must be 1 to {MAX_DESCRIPTORS}"
         raise QnnError(Code.MEM_INVALID_ARGUMENT, "memory registration", rule)
+    # Null first: the client sees no old values if the call fails.
     for index in range(count):
         write_number(checked(out) + 8 * index, 0)
-    given = [_descriptor(server, checked(descriptors), index) for index in range(count)]
-    for index, made in enumerate(context.handle.mem_register(given)):
-        write_number(out + 8 * index, server.handles.add(made, handle))
+    wanted = [_descriptor(server, checked(descriptors), index) for index in range(count)]
+    for index, registered in enumerate(context.handle.mem_register(wanted)):
+        write_number(out + 8 * index, server.handles.add(registered, handle))
 
 
 @serves("memDeRegister", Code.MEM_INVALID_ARGUMENT)
@@ -85,6 +87,7 @@ def mem_deregister(server: LibraryServer, handles: int, count: int) -> None:
 # -- rpcmem ------------------------------------------------------------------------------------------------------------
 
 _buffers: dict[int, RpcBuffer] = {}
+"""Shared memory that clients have allocated, by address."""
 
 
 @serves("rpcmem_alloc", failure=0)

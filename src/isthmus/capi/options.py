@@ -17,10 +17,19 @@ if TYPE_CHECKING:
     from isthmus.capi.serve import LibraryServer
 
 _CUSTOM = 0
+"""The option of every property: QNN defines no property but the backend's own."""
 
 
 def settings(server: LibraryServer, noun: str, custom: int) -> dict[Any, Any]:
-    """Read the custom config of a graph, a context or a device."""
+    """Read a custom config, and return options with their values.
+
+    Parameters
+    ----------
+    noun
+        The kind of object that it is for: "graph", "context" or "device".
+    custom
+        The address of the backend's structure.
+    """
     reader = server.facet.configs.get(noun)
     if reader is None:
         server.log(LogLevel.INFO, f"a custom config of a {noun}: it has no effect here")
@@ -29,7 +38,15 @@ def settings(server: LibraryServer, noun: str, custom: int) -> dict[Any, Any]:
 
 
 def get_property(server: LibraryServer, owner: Any, given: Property) -> None:
-    """Write a custom property of a backend, a context or a graph where the client wants it."""
+    """Write a custom property of a backend, a context or a graph where the client wants it.
+
+    Parameters
+    ----------
+    owner
+        The backend, context or graph.
+    given
+        The client's request, with the address of the backend's structure.
+    """
     code = {qnn.Backend: Code.BACKEND_NOT_SUPPORTED, qnn.Context: Code.CONTEXT_INVALID_ARGUMENT}.get(
         type(owner), Code.GRAPH_INVALID_ARGUMENT
     )

@@ -18,6 +18,7 @@ _KINDS = {
 
 
 def _is_handle(parameter: Parameter) -> bool:
+    """Return whether an argument is a handle that the client passes; a pointer to one is not, unless it is freed."""
     return parameter.type in _KINDS and (not parameter.stars or parameter.mark == FREED)
 
 
@@ -32,6 +33,7 @@ NEEDED: dict[str, list[int]] = {}
 CONFIGS: dict[str, tuple[int, Any]] = {}
 """By function: the index of a null-terminated list of configs, and the type of its elements."""
 
+# Fill the five tables from the declarations, which mark the arguments that are optional, created or freed.
 for _name, _parameters in BACKEND.items():
     for _index, _each in enumerate(_parameters or ()):
         if _is_handle(_each):

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from isthmus.capi.serve import LibraryServer
 
 _UINT64 = 0x0164
+"""QNN_DATATYPE_UINT_64."""
 
 # -- logs --------------------------------------------------------------------------------------------------------------
 
@@ -45,7 +46,7 @@ class ClientLog(Log):
 
 
 def log_of(server: LibraryServer, handle: int, code: Code = Code.LOG_INVALID_ARGUMENT) -> ClientLog:
-    """Return the log of a handle."""
+    """Return the log of a handle; `code` is the error for an unknown handle that is not null."""
     return server.handles.get(handle, ClientLog, code if handle else Code.LOG_INVALID_HANDLE, "log")
 
 
@@ -83,7 +84,19 @@ def log_free(server: LibraryServer, handle: int) -> None:
 
 @dataclass(eq=False)
 class ClientEvent:
-    """One measurement, for the client."""
+    """One measurement, for the client.
+
+    Parameters
+    ----------
+    type, unit
+        QNN's numbers (`EventType`, `EventUnit`).
+    timestamp
+        When it was recorded, in microseconds.
+    inner
+        Its sub-events.
+    data
+        The C array of the sub-events' handles, which the client reads.
+    """
 
     type: int
     unit: int
@@ -94,12 +107,25 @@ class ClientEvent:
     data: Any = None
 
 
+# QNN's types and units, by the names and units of Python's events.
 _TYPES = {"finalize": EventType.FINALIZE, "execute": EventType.EXECUTE}
 _UNITS = {"us": EventUnit.MICROSEC, "bytes": EventUnit.BYTES}
 
 
 class ClientProfile:
-    """A client's profile. It contains the events of the latest call that it was passed to."""
+    """A client's profile. It contains the events of the latest call that it was passed to.
+
+    Attributes
+    ----------
+    handle
+        The Python profile. It collects nothing: each call has a temporary one (`begin`).
+    number
+        The client's handle of the profile, which owns the handles of its events.
+    most
+        The maximum number of events, without sub-events.
+    events
+        The C array of the events' handles, which the client reads.
+    """
 
     def __init__(self, server: LibraryServer, backend: qnn.Backend, level: int) -> None:
         self._server = server
@@ -107,6 +133,7 @@ class ClientProfile:
         self.handle = qnn.Profile(backend, level)
         self.number = 0
         self.most = 1 << 20
+        # The handles of its events and their sub-events.
         self._kept: list[int] = []
 
     @staticmethod
@@ -119,29 +146,33 @@ class ClientProfile:
     @contextmanager
     def collecting(self) -> Iterator[qnn.Profile]:
         """Collect the events of a call; they replace the earlier ones."""
-        noted, failed = self.begin(), True
+        temporary, failed = self.begin(), True
         try:
-            yield noted
+            yield temporary
             failed = False
         finally:
-            self.end(noted, failed)
+            self.end(temporary, failed)
 
     def begin(self) -> qnn.Profile:
         """Create a temporary profile for a call that starts."""
         return qnn.Profile(self.backend, self.handle.level)
 
-    def end(self, noted: qnn.Profile, failed: bool = False) -> None:
-        """Replace the events with those of a successful call, unless the client has freed the profile."""
+    def end(self, temporary: qnn.Profile, failed: bool = False) -> None:
+        """Replace the events with those of a successful call, unless the client has freed the profile.
+
+        `temporary` is the profile that `begin` created; it is freed.
+        """
         try:
             if not failed and self.handle.alive:
-                self._take(noted.get_events())
+                self._take(temporary.get_events())
         finally:
-            noted.free()
+            temporary.free()
 
-    def _take(self, noted: tuple[qnn.Event, ...]) -> None:
+    def _take(self, events: tuple[qnn.Event, ...]) -> None:
+        """Convert Python's events for the client."""
         outer: list[ClientEvent] = []
-        for event in noted:
-            made = ClientEvent(
+        for event in events:
+            client_event = ClientEvent(
                 _TYPES.get(event.name, EventType.BACKEND),
                 _UNITS[event.unit],
                 round(event.value),
@@ -149,25 +180,27 @@ class ClientProfile:
                 time.monotonic_ns() // 1000,
             )
             # Byte counts are sub-events of the call that used the bytes.
-            (outer[-1].inner if outer and event.unit == "bytes" else outer).append(made)
+            (outer[-1].inner if outer and event.unit == "bytes" else outer).append(client_event)
         self._set(outer)
 
     def replace(self, events: list[tuple[EventType, str, float]]) -> None:
-        """Replace the events with these times, in microseconds."""
+        """Replace the events with these: type, name and microseconds of each."""
         now = time.monotonic_ns() // 1000
         self._set([ClientEvent(kind, EventUnit.MICROSEC, round(value), name, now) for kind, name, value in events])
 
     def _set(self, events: list[ClientEvent]) -> None:
+        """Free the handles of the earlier events, and create handles for these."""
         for number in self._kept:
             self._server.handles.remove(number)
         self._kept = []
-        self.events = self._numbered(events[: self.most])
+        self.events = self._handles_of(events[: self.most])
 
-    def _numbered(self, events: list[ClientEvent]) -> Any:
+    def _handles_of(self, events: list[ClientEvent]) -> Any:
+        """Create handles for events and their sub-events, and return the C array of the former."""
         numbers = []
         for event in events:
             numbers.append(self._server.handles.add(event, self.number))
-            event.data = self._numbered(event.inner)
+            event.data = self._handles_of(event.inner)
         self._kept += numbers
         return (ctypes.c_uint64 * len(numbers))(*numbers)
 
@@ -180,12 +213,13 @@ def profile_create(server: LibraryServer, backend: int, level: int, out: int) ->
     from isthmus.capi.backend import backend_of
 
     write_number(out, 0)
-    made = ClientProfile(server, backend_of(server, backend, Code.PROFILE_INVALID_HANDLE), level)
-    made.number = server.handles.add(made, backend)
-    write_number(out, made.number)
+    profile = ClientProfile(server, backend_of(server, backend, Code.PROFILE_INVALID_HANDLE), level)
+    profile.number = server.handles.add(profile, backend)
+    write_number(out, profile.number)
 
 
 def _profile(server: LibraryServer, handle: int) -> ClientProfile:
+    """Return the profile of a handle, in functions of profiles; `ClientProfile.of` has another error code."""
     return server.handles.get(handle, ClientProfile, Code.PROFILE_INVALID_HANDLE, "profile")
 
 
@@ -231,6 +265,7 @@ def profile_get_event_data(server: LibraryServer, number: int, out: int) -> None
     event = _event(server, number)
     name = server.keep_text(event.name)
     data = EventData(event.type, event.unit, event.value, None)
+    # Set the pointer by its offset: ctypes would take a text and copy it, and free the copy with `data`.
     ctypes.c_uint64.from_address(ctypes.addressof(data) + EventData.identifier.offset).value = name
     write(out, data)
 
@@ -259,7 +294,7 @@ def profile_free(server: LibraryServer, handle: int) -> None:
 
 
 class ClientSignal:
-    """A client's signal."""
+    """A client's signal: only its lookup, since the object itself is a `qnn.Signal`."""
 
     @staticmethod
     def of(server: LibraryServer, number: int) -> qnn.Signal | None:
@@ -270,6 +305,8 @@ class ClientSignal:
 
 
 def _configure(server: LibraryServer, signal: qnn.Signal, configs: int) -> None:
+    """Set a client's configs, after all have been read."""
+    # The arguments of `qnn.Signal.set_config`.
     wanted: list[tuple[Any, ...]] = []
     for given in listed(configs, SignalConfig):
         if given.option == SignalOption.ABORT:
@@ -291,13 +328,13 @@ def signal_create(server: LibraryServer, backend: int, configs: int, out: int) -
     from isthmus.capi.backend import backend_of
 
     write_number(out, 0)
-    made = qnn.Signal(backend_of(server, backend))
+    signal = qnn.Signal(backend_of(server, backend))
     try:
-        _configure(server, made, configs)
+        _configure(server, signal, configs)
     except Exception:
-        made.free()
+        signal.free()
         raise
-    write_number(out, server.handles.add(made, backend))
+    write_number(out, server.handles.add(signal, backend))
 
 
 def _signal(server: LibraryServer, handle: int) -> qnn.Signal:

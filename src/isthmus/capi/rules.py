@@ -1,4 +1,8 @@
-"""Validation rules for single functions of forwarded calls: checks before a call, and records after it."""
+"""Validation rules for single functions of forwarded calls: checks before a call, and records after it.
+
+A rule takes the validation (`seen`), where it reports mistakes and finds the client's objects, and the call's arguments
+as plain numbers (`values`), in C's order. Rules of `AFTER` run only if the call has succeeded.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +26,15 @@ Values = tuple[int, ...]
 Rule = Callable[["Validation", Values], None]
 BEFORE: dict[str, Rule] = {}
 AFTER: dict[str, Rule] = {}
+"""The rules by the names of functions in QNN's table."""
 MAX_TENSORS = 4096
 MAX_HANDLES = MAX_EVENTS = 1 << 16
+"""How many items of a list are checked: a client's count may be nonsense."""
 
 
 def _entered(table: dict[str, Rule], names: tuple[str, ...]) -> Callable[[Rule], Rule]:
+    """Return a decorator that enters a rule in a table, for the functions of these names."""
+
     def enter(rule: Rule) -> Rule:
         table.update(dict.fromkeys(names, rule))
         return rule
@@ -35,10 +43,12 @@ def _entered(table: dict[str, Rule], names: tuple[str, ...]) -> Callable[[Rule],
 
 
 def _before(*names: str) -> Callable[[Rule], Rule]:
+    """Return a decorator for a rule that checks calls of these functions before they are made."""
     return _entered(BEFORE, names)
 
 
 def _after(*names: str) -> Callable[[Rule], Rule]:
+    """Return a decorator for a rule that records the result of calls of these functions."""
     return _entered(AFTER, names)
 
 
@@ -72,7 +82,8 @@ def _log_level(seen: Validation, values: Values) -> None:
 
 @_before("backendValidateOpConfig")
 def _validate_op_config(seen: Validation, values: Values) -> None:
-    # The client asks whether the backend supports it; here only check that it can be read.
+    # The client asks whether the backend supports it; here only check that it can be read. A parameter may refer to a
+    # tensor of a graph that is not known here: any contents will do.
     node_at(values[1], lambda number: np.empty(0))
 
 
@@ -102,10 +113,12 @@ def _binaries(seen: Validation, values: Values) -> None:
 
 @_after("contextCreateFromBinaryListAsync")
 def _announced_by_callback(seen: Validation, values: Values) -> None:
+    """Expect handles that no call has returned: the client gets contexts and graphs in its callback."""
     seen.adopts = True
 
 
 def _readable(seen: Validation, what: str, address: int, nbytes: int) -> None:
+    """Check that a client's memory has a size, and that its first and last byte can be read."""
     if not nbytes:
         seen.mistake(f"{what}: it has 0 bytes")
     elif address:
@@ -135,7 +148,7 @@ def _context_free(seen: Validation, values: Values) -> None:
 
 
 def _registered(values: Values, index: int) -> int:
-    """Return how many bytes a descriptor covers; 0 if its data type is unknown."""
+    """Return how many bytes a descriptor of a memRegister call covers; 0 if its data type is unknown."""
     given = read(values[1], MemDescriptor, index)
     shape = given.memShape
     dims = read_array(pointer(shape, "dimSize"), np.uint32, (min(shape.numDim, MAX_RANK),))
@@ -158,6 +171,7 @@ def _mem_register(seen: Validation, values: Values) -> None:
             seen.mistake(f"descriptor {index}: its rank is {given.memShape.numDim}")
         elif not given.memShape.numDim:
             seen.mistake(f"descriptor {index}: it has no dimensions")
+        # Raises an error if the dimensions cannot be read.
         _registered(values, index)
 
 
@@ -165,9 +179,9 @@ def _mem_register(seen: Validation, values: Values) -> None:
 def _mem_registered(seen: Validation, values: Values) -> None:
     for index in range(min(values[2], MAX_HANDLES)):
         number = read(values[3], ctypes.c_uint64, index).value
-        made = seen.objects.get(("memory handle", number))
-        if made is not None:
-            made.nbytes = _registered(values, index)
+        memory = seen.objects.get(("memory handle", number))
+        if memory is not None:
+            memory.nbytes = _registered(values, index)
 
 
 @_before("memDeRegister")
@@ -200,6 +214,7 @@ def _profile_level(seen: Validation, values: Values) -> None:
 
 
 def _note_events(seen: Validation, profile: int, events: int, count: int) -> None:
+    """Record which profile has reported events; `events` and `count` are where the call has written them."""
     numbers = read_array(read(events, ctypes.c_uint64).value, np.uint64, (read(count, ctypes.c_uint32).value,))
     for number in numbers[:MAX_EVENTS].tolist():
         # Keep the latest last; the oldest are dropped first.
@@ -222,6 +237,7 @@ def _event(seen: Validation, values: Values) -> None:
     elif profile is not None and profile.freed_by:
         seen.mistake(f"event {values[0]:#x}: its profile was freed by {profile.freed_by}")
     elif values[1]:
+        # Event data is written to the second argument, or a pointer to sub-events; both must be accessible.
         read_bytes(values[1], ctypes.sizeof(EventData) if len(values) == 2 else 8)
 
 
@@ -235,6 +251,7 @@ def _sub_events(seen: Validation, values: Values) -> None:
 
 
 def _open_graph(seen: Validation, number: int) -> Object | None:
+    """Return the graph that a call changes; report a mistake if it is finalized."""
     graph = seen.graph(number)
     if graph is not None and graph.finalized and not graph.freed_by:
         seen.mistake(f"{graph.what}: it is finalized and cannot be changed")
@@ -380,6 +397,7 @@ def _execute(seen: Validation, values: Values) -> None:
         return
     if not graph.finalized:
         seen.mistake(f"{graph.what}: it is not finalized")
+    # The client's buffers so far: first address, address behind the last, name of the tensor.
     places: list[tuple[int, int, str]] = []
     for kind, wanted, address, count in (
         ("input", TensorType.APP_WRITE, values[1], values[2]),
@@ -401,7 +419,17 @@ def _check_operand(
     seen: Validation, graph: Object, kind: str, wanted: TensorType, address: int, index: int,
     places: list[tuple[int, int, str]],
 ) -> int:  # fmt: skip
-    """Check one tensor of an execution, and return its id."""
+    """Check one tensor of an execution, and return its id.
+
+    Parameters
+    ----------
+    kind, wanted
+        "input" or "output", for messages, and the type that such tensors have.
+    address, index
+        The client's array of tensors, and the tensor's index in it.
+    places
+        The buffers of the tensors before it, which an output must not overlap; its own is added.
+    """
     tensor = read(address, Tensor, index)
     fields = tensor.v1
     known = graph.tensors.get(fields.id)
@@ -412,24 +440,24 @@ def _check_operand(
     what = f"{kind} '{info.name}'"
     for difference in () if known is None else differences(fields, known.dtype, known.dims):
         seen.mistake(f"{what} {difference}")
-    count = info.dtype.itemsize
+    needed = info.dtype.itemsize
     for dim in info.dims:
-        count *= dim
+        needed *= dim
     if fields.memType == TensorMemType.MEMHANDLE:
         memory = seen.known("memory handle", fields.memHandle or 0)
         seen.use("memory handle", fields.memHandle or 0)
         if memory is not None and memory.owner != graph.owner:
             seen.mistake(f"{what}: {memory.what} is registered with another context")
-        elif memory is not None and 0 < memory.nbytes < count:
-            seen.mistake(f"{what}: {memory.what} has {memory.nbytes} bytes, {count} are needed")
-        seen.shared_bytes += count
+        elif memory is not None and 0 < memory.nbytes < needed:
+            seen.mistake(f"{what}: {memory.what} has {memory.nbytes} bytes, {needed} are needed")
+        seen.shared_bytes += needed
     else:
         data, nbytes = fields.clientBuf.data or 0, fields.clientBuf.dataSize
-        seen.raw_bytes += count
+        seen.raw_bytes += needed
         if not data:
             seen.mistake(f"{what}: its buffer is null")
-        elif nbytes < count:
-            seen.mistake(f"{what}: its buffer has {nbytes} bytes, {count} are needed")
+        elif nbytes < needed:
+            seen.mistake(f"{what}: its buffer has {nbytes} bytes, {needed} are needed")
         for first, last, other in places if kind == "output" else ():
             if data < last and first < data + nbytes:
                 seen.mistake(f"{what}: its buffer overlaps that of {other}")

@@ -18,6 +18,7 @@ from isthmus.errors import Code, QnnError
 if TYPE_CHECKING:
     from isthmus.capi.serve import LibraryServer
 
+# QNN's types of a target, of a config and of an event.
 _FILE, _HEADER, _EXTENDED = 1, 1, 1
 MAX_EVENTS = 1 << 16
 """Maximum of one call: files, calls, or events with all their sub-events."""
@@ -26,7 +27,7 @@ MAX_DEPTH = 8
 
 
 class ProfileFile:
-    """A file that profiles are written to."""
+    """A file that profiles are written to; its first line is the header, each further line a profiled call."""
 
     def __init__(self, file: Path, header: dict[str, Any]) -> None:
         self.file = file
@@ -36,7 +37,7 @@ class ProfileFile:
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"profile file '{file}'", str(problem)) from None
 
     def add(self, lines: list[dict[str, Any]]) -> None:
-        """Append calls."""
+        """Append calls, one line each."""
         try:
             with self.file.open("a") as stream:
                 for line in lines:
@@ -71,7 +72,7 @@ def create_serialization_target(server: LibraryServer, target: int, configs: int
 def serialize_event_data(server: LibraryServer, handle: int, data: int, count: int) -> None:
     """Write the events of calls."""
     target = server.handles.get(handle, ProfileFile, Code.COMMON_INVALID_ARGUMENT, "profile target")
-    lines, left = [], [MAX_EVENTS]
+    lines, remaining = [], [MAX_EVENTS]
     for each in listed_all(checked(data), ProfileData, _bounded(count, "profiled calls")):
         header = each.v1.header
         lines.append(
@@ -80,20 +81,30 @@ def serialize_event_data(server: LibraryServer, handle: int, data: int, count: i
                 "method": header.methodType,
                 "start_us": header.startTime,
                 "stop_us": header.stopTime,
-                "events": _events(each.v1.profilingEvents or 0, each.v1.numProfilingEvents, left),
+                "events": _events(each.v1.profilingEvents or 0, each.v1.numProfilingEvents, remaining),
             }
         )
     target.add(lines)
 
 
 def _bounded(count: int, what: str) -> int:
+    """Return a client's count, unless it is too large; `what` is counted, for messages."""
     if count > MAX_EVENTS:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"they are {count}, more than {MAX_EVENTS}")
     return count
 
 
-def _events(address: int, count: int, left: list[int], depth: int = 0) -> list[dict[str, Any]]:
-    """Return events with their sub-events, at most `left` in all: an event may contain itself."""
+def _events(address: int, count: int, remaining: list[int], depth: int = 0) -> list[dict[str, Any]]:
+    """Return events with their sub-events.
+
+    Parameters
+    ----------
+    remaining
+        A list with how many events may still be read in this call. It is counted down here, since a client's event may
+        contain itself.
+    depth
+        The level of sub-events.
+    """
     if not address or not count:
         return []
     if depth > MAX_DEPTH:
@@ -101,10 +112,10 @@ def _events(address: int, count: int, left: list[int], depth: int = 0) -> list[d
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, "profile events", rule)
     events = []
     for index in range(count):
-        if not left[0]:
+        if not remaining[0]:
             rule = f"they are more than {MAX_EVENTS} with their parts, or have no end"
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, "profile events", rule)
-        left[0] -= 1
+        remaining[0] -= 1
         event = read(address, ProfileEvent, index)
         extended = event.type == _EXTENDED
         data = event.extendedEventData.v1 if extended else event.eventData
@@ -114,18 +125,19 @@ def _events(address: int, count: int, left: list[int], depth: int = 0) -> list[d
                 "unit": _named(EventUnit, data.unit),
                 "value": data.value.uint64Value if extended else data.value,
                 "name": text(pointer(data, "identifier")),
-                "parts": _events(event.profileSubEventData or 0, event.numSubEvents, left, depth + 1),
+                "parts": _events(event.profileSubEventData or 0, event.numSubEvents, remaining, depth + 1),
             }
         )
     return events
 
 
 def _named(kind: Any, number: int) -> str | int:
+    """Return the name of an enumeration's member, or the number if there is no such member."""
     return next((str(member.name) for member in kind if member == number), number)
 
 
 @serves("systemProfileFreeSerializationTarget")
 def free_serialization_target(server: LibraryServer, handle: int) -> None:
-    """Close a file."""
+    """Free the handle of a file; the file is open only while lines are written."""
     server.handles.get(handle, ProfileFile, Code.COMMON_INVALID_ARGUMENT, "profile target")
     server.handles.remove(handle)

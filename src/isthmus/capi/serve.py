@@ -94,6 +94,7 @@ class LibraryServer:
         """Objects that clients have pointers to, by address."""
         self.endings: dict[int, Callable[[], object]] = {}
         """Functions that end objects of no backend if the client has not freed them."""
+        # Constant values that clients have pointers to, by a key, and the last reason of each error code.
         self._once: dict[object, Any] = {}
         self._failures: dict[int, str] = {}
         self._call_log = ctypes.CFUNCTYPE(
@@ -103,6 +104,7 @@ class LibraryServer:
         # Both are called with the GIL held, which guards what they change.
         self._forget = ctypes.PYFUNCTYPE(None)(forget) if forget else None
         self._leave = ctypes.PYFUNCTYPE(None)(leave) if leave else None
+        # Held during `leave`, which the interpreter's end and the library may both call.
         self._leaving = threading.Lock()
         # Before the modules are torn down: after that, no call could be served.
         atexit.register(self.leave)
@@ -118,6 +120,7 @@ class LibraryServer:
         return registry.c_facet(self.backend_name) if self.backend_name else CFacet()
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
+        """Return the method for a C function (`TABLE`), creating it at the first call."""
         function = TABLE.get(name)
         if function is None:
             raise AttributeError(name)
@@ -126,6 +129,7 @@ class LibraryServer:
         return answer
 
     def _guarded(self, function: Function) -> Callable[..., Any]:
+        """Return a function that turns exceptions into error codes, and success into 0."""
         call, failure = function.call, function.failure
 
         def answer(*arguments: int) -> Any:
@@ -154,7 +158,15 @@ class LibraryServer:
         return int(Code.COMMON_GENERAL)
 
     def failed(self, function: str, problem: QnnError, expected: bool = False) -> int:
-        """Record an error, so that the client can query its reason, and log it."""
+        """Record an error, so that the client can query its reason, log it, and return its code.
+
+        Parameters
+        ----------
+        function
+            The C function that failed.
+        expected
+            As for `Function`: such an error is logged only in detail.
+        """
         # Do not import the facet for this: that import may be what failed.
         problem = in_c(problem, vars(self).get("facet", CFacet()).hints)
         self._failures[int(problem.code)] = f"{function}: {problem}"
@@ -166,7 +178,7 @@ class LibraryServer:
         return self._failures.get(code)
 
     def log(self, level: LogLevel, text: str) -> None:
-        """Send a message to all logs of the client, or to Python's if it has none."""
+        """Send a message to all logs of the client, or to `own_log` if it has none."""
         logs = [log for _, log in self.handles.of_kind(ClientLog)]
         for log in logs:
             log(level, text)
@@ -198,7 +210,7 @@ class LibraryServer:
         return self.keep_once(text, lambda: ctypes.create_string_buffer(text.encode(errors="backslashreplace")))
 
     def keep_once(self, what: object, make: Callable[[], Any]) -> int:
-        """Return the address of a constant value, creating it on first use."""
+        """Return the address of a constant ctypes value, creating it on first use; `what` is its key."""
         if what not in self._once:
             self._once[what] = make()
         return ctypes.addressof(self._once[what])
@@ -215,15 +227,15 @@ class LibraryServer:
                 self._leave()
                 self._leave = None
                 self.validation.print_summary()
-            for number, end in reversed(list(self.endings.items())):
+            for address, end in reversed(list(self.endings.items())):
                 try:
                     end()
                 except QnnError as problem:
                     self.failed("leave", problem)
-                self.endings.pop(number, None)
-            for number, left in self.handles.of_kind(qnn.Backend):
+                self.endings.pop(address, None)
+            for number, backend in self.handles.of_kind(qnn.Backend):
                 self.handles.remove(number)
                 try:
-                    left.free()
+                    backend.free()
                 except QnnError as problem:
                     self.failed("backendFree", problem)

@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     from isthmus.capi.serve import LibraryServer
 
 MAX_MISTAKES = 1000
+"""How many mistakes are reported."""
 MAX_LISTED = 1 << 16
+"""How many handles of one call are recorded."""
 _logger = logging.getLogger("isthmus.validation")
 
 
@@ -46,8 +48,10 @@ class Object:
 
     Parameters
     ----------
+    kind, handle
+        What it is ("graph", say), and the number that the client has.
     created_by, freed_by
-        The calls that created and freed it.
+        The calls that created and freed it, for messages; empty if it is not freed.
     owner
         The handle of its owner: a context for graphs and memory handles, a backend for the others.
     name
@@ -86,7 +90,7 @@ class Object:
 
 @dataclass
 class CallRecord:
-    """The record of one function."""
+    """The record of one function: its calls, how often it returned each error code, and the time in it."""
 
     count: int = 0
     errors: Counter[int] = field(default_factory=Counter)
@@ -95,7 +99,19 @@ class CallRecord:
 
 @dataclass
 class Begun:
-    """A call in progress. Calls can be nested: a client may call from its log or another callback."""
+    """A call in progress. Calls can be nested: a client may call from its log or another callback.
+
+    Parameters
+    ----------
+    number, name
+        Its number among all calls, and the function.
+    uses
+        The objects that it uses, by kind and handle.
+    at
+        When it began.
+    mistaken
+        Whether a mistake was found in it.
+    """
 
     number: int
     name: str
@@ -121,10 +137,13 @@ class Validation:
         """The profiles of events, by the events' handles."""
         self.adopts = False
         """Whether the client may have handles from a callback, which validation cannot see."""
+        # The bytes of inputs and outputs of all executions: in the client's own memory, and in registered memory.
         self.raw_bytes = self.shared_bytes = 0
+        # The number of the last call.
         self._number = 0
         # By native thread id: to Python, a thread that it did not start is a new thread in every call.
         self._stacks: dict[int, list[Begun]] = {}
+        # The calls that use each object now, in any thread.
         self._under_way: dict[tuple[str, int], list[Begun]] = {}
         self._lock = threading.RLock()
 
@@ -136,7 +155,7 @@ class Validation:
         return self._stacks.setdefault(threading.get_native_id(), [])
 
     def before(self, name: str, values: tuple[int, ...]) -> None:
-        """Check a call that is about to be made."""
+        """Check a call of the function `name`, with these arguments, that is about to be made."""
         with deferred(), self._lock:
             self._number += 1
             uses = [(kind, values[index]) for index, kind, _ in HANDLES.get(name, ()) if values[index]]
@@ -174,6 +193,7 @@ class Validation:
                         del self._under_way[use]
 
     def _note(self, begun: Begun, name: str, taken: float, error: int, values: tuple[int, ...]) -> None:
+        """Record the result of a call that took this many seconds, and what it has created and freed."""
         call = self.calls.setdefault(name, CallRecord())
         call.count += 1
         call.seconds += taken
@@ -204,18 +224,23 @@ class Validation:
     # -- arguments -----------------------------------------------------------------------------------------------------
 
     def _check_handles(self, name: str, values: tuple[int, ...]) -> None:
+        """Report handles that are unknown or freed, and null where a handle is required."""
         for index, kind, optional in HANDLES.get(name, ()):
             number = values[index]
             if number or not optional:
                 self.known(kind, number)
 
     def _check_configs(self, values: tuple[int, ...]) -> None:
+        """Read the list of configs, if the call has one: an invalid pointer in it raises an error."""
         if self._stack[-1].name in CONFIGS:
             index, kind = CONFIGS[self._stack[-1].name]
             list(listed(values[index], kind))
 
     def _check_ends(self, values: tuple[int, ...]) -> None:
-        """Check that an object to be freed, or a signal passed to a call, is not in use."""
+        """Check that an object to be freed, or a signal passed to a call, is not in use.
+
+        A signal serves one call at a time; triggering it is meant for one in use.
+        """
         name = self._stack[-1].name
         alone = [(kind, values[index]) for index, kind in FREES.get(name, ())]
         if name != "signalTrigger":
@@ -235,8 +260,9 @@ class Validation:
     # -- handles -------------------------------------------------------------------------------------------------------
 
     def known(self, kind: str, number: int) -> Object | None:
-        """Return the object of a handle; report a mistake if there is none."""
+        """Return the object of a handle; report a mistake if there is none or it was freed."""
         known = self.objects.get((kind, number))
+        # An object from a callback is recorded when the client first uses it.
         if known is None and number and self.adopts and kind in ("context", "graph"):
             known = self.objects[kind, number] = Object(
                 kind, number, "a callback", finalized=kind == "graph", complete=False
@@ -252,10 +278,12 @@ class Validation:
         return None
 
     def _create(self, name: str, kind: str, address: int, owner: int) -> None:
+        """Record the object whose handle a call of `name` has written to an address."""
         try:
             number = read(address, ctypes.c_uint64).value
         except BadPointer:
             return
+        # The owner of a subgraph is the context of the graph that the call was given.
         if name == "graphCreateSubgraph":
             graph = self.graph(owner)
             owner = graph.owner if graph is not None else 0
@@ -302,6 +330,7 @@ class Validation:
             ]
 
     def _has_living_owner(self, each: Object) -> bool:
+        """Return whether an object's owner was never freed either: then only the owner is reported."""
         owner = self.objects.get((each.owners_kind, each.owner))
         return owner is not None and not owner.freed_by
 
@@ -343,9 +372,11 @@ class Validation:
 
 
 _names: dict[int, str] = {}
+"""Function names by their addresses, which are constants of the library."""
 
 
 def _named(address: int) -> str:
+    """Return the function name at an address, read only once."""
     if address not in _names:
         _names[address] = text(address) or ""
     return _names[address]
@@ -353,7 +384,7 @@ def _named(address: int) -> str:
 
 @serves("validationBefore")
 def validation_before(server: LibraryServer, name: int, error: int, *values: int) -> None:
-    """Check a call that is about to be made."""
+    """Check a call that is about to be made; `error` has no meaning here."""
     server.validation.before(_named(name), values)
 
 

@@ -34,7 +34,7 @@ from isthmus.graph.ops import OPERATIONS
 MAX_OPERANDS = 1 << 14
 MAX_BYTES = 1 << 62
 """Maximum size of a tensor in bytes, counting dimensions of 0 as 1; larger sizes do not fit C's types."""
-_UNTOLD = (0, int(DataType.UNDEFINED))
+_UNDECLARED = (0, int(DataType.UNDEFINED))
 """The data types that mean that the client has not declared one."""
 PACKAGES = frozenset(operation.package for operation in OPERATIONS.values())
 """The registered op packages: QNN's, and this project's own."""
@@ -99,8 +99,9 @@ class ClientTensorInfo:
             rule = f"its data has {self.nbytes} bytes, {needed} are needed"
             raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, self.what, rule)
         if self.packed:
-            both = read_array(self.data, np.uint8, (needed,))
-            stored = np.stack([both & 15, both >> 4], axis=1).reshape(-1)[:count].reshape(self.dims)
+            # The first of two elements is in the lower four bits.
+            pairs = read_array(self.data, np.uint8, (needed,))
+            stored = np.stack([pairs & 15, pairs >> 4], axis=1).reshape(-1)[:count].reshape(self.dims)
             return _low_bits(stored.astype(np.uint8), self.dtype, 4)
         stored = read_array(self.data, self.dtype.numpy, self.dims)
         if self.dtype is DataType.BFLOAT_16:
@@ -109,7 +110,7 @@ class ClientTensorInfo:
 
 
 def _low_bits(stored: np.ndarray, dtype: DataType, bits: int) -> np.ndarray:
-    """Return elements reduced to their lowest bits, with the sign extended."""
+    """Return elements reduced to their lowest bits, with the sign extended if the type is signed."""
     width = 8 * dtype.itemsize
     if bits >= width:
         return stored.view(dtype.numpy)
@@ -172,6 +173,8 @@ class ClientNode:
 
     Parameters
     ----------
+    params
+        Parameters by name, without those that change nothing.
     batch_first
         Whether it is a recurrent operation whose sequence has the batch first; in this project, time is first.
     """
@@ -213,15 +216,15 @@ class ClientNode:
 
 def differences(fields: TensorV1, dtype: DataType, dims: tuple[int, ...]) -> Iterator[str]:
     """Yield how an execution's description of a tensor differs from the created one, where it gives one."""
-    if fields.dataType not in (*_UNTOLD, int(dtype)):
+    if fields.dataType not in (*_UNDECLARED, int(dtype)):
         names = {int(each): each.name for each in DataType}
         given = names.get(fields.dataType, f"{fields.dataType:#x}")
         yield f"is {given}, and was created as {dtype.name}"
     where = pointer(fields, "dimensions")
     if fields.rank and where:
-        found = read_array(where, np.uint32, (min(fields.rank, MAX_RANK + 1),)).tolist()
-        if tuple(found) != dims:
-            yield f"has the dimensions {found}, and was created with {list(dims)}"
+        described = read_array(where, np.uint32, (min(fields.rank, MAX_RANK + 1),)).tolist()
+        if tuple(described) != dims:
+            yield f"has the dimensions {described}, and was created with {list(dims)}"
 
 
 def node_at(address: int, static: Callable[[int], np.ndarray | None] = lambda number: None) -> ClientNode:
@@ -250,14 +253,15 @@ def node_at(address: int, static: Callable[[int], np.ndarray | None] = lambda nu
     outputs = [tensor_at(pointer(op, "outputTensors"), index) for index in range(op.numOfOutputs)]
     package = text(pointer(op, "packageName")) or ""
     dims = inputs[0].dims if inputs else ()
-    turned = is_batch_first(kind, params, dims)
+    batch_first = is_batch_first(kind, params, dims)
     if kind in RECURRENT:
         # The order is known, and the hidden size follows from the weights.
         params = {key: value for key, value in params.items() if key not in RECURRENT[kind]}
-    return ClientNode(name, package, kind, without_neutral(kind, params, dims), inputs, outputs, turned)
+    return ClientNode(name, package, kind, without_neutral(kind, params, dims), inputs, outputs, batch_first)
 
 
 def _value(what: str, param: Param, static: Callable[[int], np.ndarray | None]) -> Any:
+    """Return the value of a node's parameter: a number, a text or an array. `static` is as for `node_at`."""
     name = text(pointer(param, "name")) or ""
     if param.paramType == ParamType.SCALAR:
         field = SCALAR_FIELDS.get(param.scalarParam.dataType)
