@@ -21,6 +21,7 @@ MAX_TEXT = 1 << 16
 MAX_CONFIGS = 256
 """Maximum length of a list of configs; an unterminated list is refused at this length."""
 _PAGE = 4096
+"""Texts are read up to the end of a page at a time: the next page may not exist."""
 
 _Kind = TypeVar("_Kind", bound=Any)
 
@@ -30,10 +31,13 @@ class BadPointer(Exception):
 
 
 class _Span(ctypes.Structure):
+    """Linux's struct iovec: a range of memory."""
+
     _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
 
 
 _libc = ctypes.CDLL(None, use_errno=True)
+# The kernel's functions for writing (True) and reading; None if the C library lacks them.
 _COPIERS = {True: getattr(_libc, "process_vm_writev", None), False: getattr(_libc, "process_vm_readv", None)}
 for _copier in _COPIERS.values():
     if _copier is not None:
@@ -44,6 +48,7 @@ for _copier in _COPIERS.values():
 
 
 def _copy(ours: int, theirs: int, nbytes: int, write: bool) -> None:
+    """Copy bytes between our memory and the client's: to the client's if `write`, otherwise from it."""
     copier, done = _COPIERS[write], 0
     while copier is not None and done < nbytes:
         # One call copies at most 2 GiB, and stops at the first page that does not exist.
@@ -52,6 +57,7 @@ def _copy(ours: int, theirs: int, nbytes: int, write: bool) -> None:
         if copied == 0 or (copied < 0 and ctypes.get_errno() == errno.EFAULT):
             raise BadPointer(f"{nbytes} bytes at {theirs:#x} are not memory of this process")
         if copied < 0:
+            # The system does not allow this call: a plain access does the rest.
             break
         done += copied
     if write:
@@ -93,6 +99,7 @@ def read_large(address: int, nbytes: int) -> memoryview:
 
     Only existing bytes are copied, and only they use memory: the client may declare any size.
     """
+    # Refuse a wrong size before memory is mapped for it.
     read_bytes(address + nbytes - 1, 1)
     pages = mmap.mmap(-1, nbytes)
     read_into(ctypes.addressof(ctypes.c_char.from_buffer(pages)), address, nbytes)
@@ -100,7 +107,7 @@ def read_large(address: int, nbytes: int) -> memoryview:
 
 
 def read_array(address: int, dtype: Any, dims: tuple[int, ...]) -> np.ndarray:
-    """Return a copy of the client's numbers."""
+    """Return a copy of the client's numbers, as an array of this type and shape."""
     array = np.empty(dims, dtype)
     if array.size:
         read_into(array.ctypes.data, address, array.nbytes)
@@ -117,13 +124,13 @@ def text(address: int) -> str | None:
     """Return the client's text; None for a null pointer."""
     if not address:
         return None
-    found = b""
-    while len(found) < MAX_TEXT:
-        part = read_bytes(address + len(found), _PAGE - (address + len(found)) % _PAGE)
+    content = b""
+    while len(content) < MAX_TEXT:
+        part = read_bytes(address + len(content), _PAGE - (address + len(content)) % _PAGE)
         end = part.find(b"\0")
         if end >= 0:
-            return (found + part[:end]).decode(errors="backslashreplace")
-        found += part
+            return (content + part[:end]).decode(errors="backslashreplace")
+        content += part
     raise BadPointer(f"the text at {address:#x} has no end")
 
 
@@ -156,5 +163,5 @@ def write_bytes(address: int, content: bytes | memoryview) -> None:
 
 
 def write_number(address: int, value: int, kind: type = ctypes.c_uint64) -> None:
-    """Write a number, of 64 bits by default."""
+    """Write a number to the client's memory, as 64 bits or as the ctypes type `kind`."""
     write(address, kind(value))

@@ -50,6 +50,7 @@ class Parameter:
 
 
 Functions = dict[str, tuple[Parameter, ...] | None]
+"""Functions by name, in the order of a table; None if the parameters are not public."""
 
 
 def _read(text: str) -> Functions:
@@ -62,9 +63,10 @@ def _read(text: str) -> Functions:
     """
     functions: Functions = {}
     for name, parameters in re.findall(r"(\w+)(?:\(([^)]*)\))?", text):
+        # Type, name and mark of each parameter.
         split = (re.fullmatch(r"\s*(.*[\s*])(\w+)([?+~]?)", each) for each in parameters.split(",") if parameters)
-        known = tuple(Parameter(found[1].strip(), found[2], found[3]) for found in split if found)
-        functions[name] = known or None
+        declared = tuple(Parameter(match[1].strip(), match[2], match[3]) for match in split if match)
+        functions[name] = declared or None
     return functions
 
 

@@ -116,6 +116,7 @@ PROPERTY_GROUPS = {
 }
 """The first key of each group of capabilities; the keys of its members follow."""
 PROPERTY_TENSOR_SUPPORT_RETRIEVE_RAW = 516
+"""The capability to fetch a tensor's data by a callback."""
 
 
 class ErrorReporting(ctypes.Structure):

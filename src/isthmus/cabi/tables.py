@@ -83,6 +83,7 @@ class SystemInterface(ctypes.Structure):
     ]
 
 
+# Types that are pointers, although their names do not show it.
 _ADDRESSES = "QnnLog_Callback_t Qnn_NotifyFn_t QnnDevice_Infrastructure_t"
 _ENUMERATIONS = """
     QnnContext_SectionType_t QnnLog_Level_t QnnProfile_Level_t QnnProperty_Key_t Qnn_DataType_t Qnn_Definition_t
@@ -112,7 +113,7 @@ TYPES: dict[str, Any] = {
 
 
 def _passed(parameter: Parameter) -> Any:
-    """Return the ctypes type of a parameter."""
+    """Return the ctypes type of a parameter. Handles, and pointers to opaque types or bytes, are plain addresses."""
     base, stars = parameter.base, parameter.stars
     kind: Any = c_void_p
     if base == "char":
@@ -144,15 +145,16 @@ class ComposingTable(ctypes.Structure):
     entries. What it reads as its further arguments is zero in any version: no debugging, no callback, no level.
     """
 
+    # With the zeros it is longer than the table of any version.
     _fields_ = [("entries", c_void_p * COMPOSING_ENTRIES), ("zeros", c_void_p * 150)]
 
     @classmethod
     def of(cls, table: FunctionTable) -> ComposingTable:
         """Copy the first entries of a table."""
-        made = cls()
+        copy = cls()
         for index, name in enumerate(BACKEND_FUNCTIONS[:COMPOSING_ENTRIES]):
-            made.entries[index] = getattr(table, name)
-        return made
+            copy.entries[index] = getattr(table, name)
+        return copy
 
 
 LOG_CALLBACK = ctypes.CFUNCTYPE(None, c_char_p, c_uint32, c_uint64, c_void_p)
@@ -192,6 +194,8 @@ def system_providers(library: ctypes.CDLL) -> list[SystemInterface]:
 
 
 def _providers(library: ctypes.CDLL, name: str, kind: Any) -> list[Any]:
+    """Return the structures of type `kind` that a library's function `name` lists."""
+
     def refuse(rule: str) -> QnnError:
         return QnnError(Code.COMMON_LOADING_BINARIES, f"library '{library._name}'", rule)
 

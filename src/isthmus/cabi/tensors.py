@@ -27,6 +27,7 @@ MAX_RANK = 8
 MAX_SCALES = 1 << 24
 """Maximum number of scales of one encoding."""
 _DENSE = 0
+"""QNN_TENSOR_DATA_FORMAT_DENSE."""
 _PAIR = np.dtype([("scale", np.float32), ("offset", np.int32)])
 assert _PAIR.itemsize == ctypes.sizeof(ScaleOffset)
 
@@ -37,6 +38,8 @@ class EncodingFields:
 
     Parameters
     ----------
+    axis
+        The axis; None if there is one pair for the whole tensor.
     bits
         How many low bits of an element are significant; 0 for all bits of its data type.
     kind
@@ -56,6 +59,8 @@ class TensorFields:
 
     Parameters
     ----------
+    type, dtype, mem_type
+        QNN's numbers (`TensorKind`, Qnn_DataType_t, `TensorMemType`), which may be unknown ones.
     data, nbytes
         The address and size of its elements; 0 for a tensor without elements, or with a memory handle.
     """
@@ -108,31 +113,33 @@ def tensor_fields(tensor: Tensor) -> TensorFields:
 
 
 def _encoding(what: str, params: QuantizeParams) -> EncodingFields | None:
+    """Read a tensor's quantization; None if it is not defined. `what` is the tensor, for messages."""
     if params.encodingDefinition != Definition.DEFINED:
         return None
     kind = params.quantizationEncoding
     axis, bits = None, 0
     scales, offsets = np.empty(0, np.float32), np.empty(0, np.int32)
     if kind in (QuantizationEncoding.SCALE_OFFSET, QuantizationEncoding.BW_SCALE_OFFSET):
-        one = params.scaleOffsetEncoding
+        pair = params.scaleOffsetEncoding
         if kind == QuantizationEncoding.BW_SCALE_OFFSET:
-            one, bits = params.bwScaleOffsetEncoding, params.bwScaleOffsetEncoding.bitwidth
-        scales, offsets = np.array([one.scale], np.float32), np.array([one.offset], np.int32)
+            pair, bits = params.bwScaleOffsetEncoding, params.bwScaleOffsetEncoding.bitwidth
+        scales, offsets = np.array([pair.scale], np.float32), np.array([pair.offset], np.int32)
     elif kind == QuantizationEncoding.AXIS_SCALE_OFFSET:
-        along = params.axisScaleOffsetEncoding
-        axis = along.axis
-        pairs = read_array(pointer(along, "scaleOffset"), _PAIR, _count(what, along.numScaleOffsets))
+        by_axis = params.axisScaleOffsetEncoding
+        axis = by_axis.axis
+        pairs = read_array(pointer(by_axis, "scaleOffset"), _PAIR, _shape(what, by_axis.numScaleOffsets))
         scales, offsets = pairs["scale"], pairs["offset"]
     elif kind == QuantizationEncoding.BW_AXIS_SCALE_OFFSET:
-        along = params.bwAxisScaleOffsetEncoding
-        axis, bits, count = along.axis, along.bitwidth, _count(what, along.numElements)
-        scales, offsets = read_array(pointer(along, "scales"), np.float32, count), np.zeros(count, np.int32)
-        if pointer(along, "offsets"):
-            offsets = read_array(pointer(along, "offsets"), np.int32, count)
+        by_axis = params.bwAxisScaleOffsetEncoding
+        axis, bits, shape = by_axis.axis, by_axis.bitwidth, _shape(what, by_axis.numElements)
+        scales, offsets = read_array(pointer(by_axis, "scales"), np.float32, shape), np.zeros(shape, np.int32)
+        if pointer(by_axis, "offsets"):
+            offsets = read_array(pointer(by_axis, "offsets"), np.int32, shape)
     return EncodingFields(scales, offsets, axis, bits, kind)
 
 
-def _count(what: str, count: int) -> tuple[int]:
+def _shape(what: str, count: int) -> tuple[int]:
+    """Return the shape of an array of that many scales; refuse a count that cannot be right."""
     if count > MAX_SCALES:
         raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, what, f"{count} scales are more than any tensor has")
     return (count,)

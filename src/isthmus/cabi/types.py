@@ -203,6 +203,7 @@ class TensorMemory(ctypes.Union):
     _fields_ = [("clientBuf", ClientBuffer), ("memHandle", c_void_p), ("retrieveRaw", c_void_p)]
 
 
+# The fields that both versions of a tensor begin with.
 _TENSOR_V1: list[Any] = [
     ("id", c_uint32),
     ("name", c_char_p),

@@ -23,7 +23,15 @@ from isthmus.engine.native.target import host
 
 @dataclass(frozen=True)
 class Functions:
-    """Addresses of the compiled functions that an interpreter calls, for a delegate and for a node of one."""
+    """Addresses of the compiled functions that an interpreter calls, for a delegate and for a node of one.
+
+    Parameters
+    ----------
+    apply
+        Prepares a delegate: it takes over nodes of an interpreter (TfLiteDelegate.Prepare).
+    begin, prepare, invoke, free
+        The functions of a delegate's node (TfLiteRegistration); `begin` creates its block.
+    """
 
     apply: int
     begin: int
@@ -35,18 +43,27 @@ class Functions:
 @lru_cache(maxsize=1)
 def functions() -> Functions:
     """Return the compiled functions, for LiteRT's structures."""
+    # Where a node has the address of its block, and a delegate that of its words: a part of the kernels' names.
     node, delegate = structures.Node.user_data.offset, structures.Delegate.data.offset
     kernels = [
         f"callback:apply.{delegate}", f"callback:begin.{delegate}",
         f"callback:prepare.{node}", f"callback:invoke.{node}", "callback:free",
     ]  # fmt: skip
-    found = loader.addresses(kernels, host())
-    return Functions(*(found[kernel] for kernel in kernels))
+    addresses = loader.addresses(kernels, host())
+    return Functions(*(addresses[kernel] for kernel in kernels))
 
 
 @dataclass(frozen=True)
 class Answering:
-    """Addresses of the Python functions behind the compiled ones of a node; the same for all nodes."""
+    """Addresses of the Python functions behind the compiled ones of a node; the same for all nodes.
+
+    Parameters
+    ----------
+    fallback
+        Runs a node that has no program.
+    prepare, free
+        Prepare a node, and end it; 0 only if they are never called.
+    """
 
     fallback: int
     prepare: int = 0
@@ -55,7 +72,18 @@ class Answering:
 
 @dataclass(frozen=True)
 class BlockOperand:
-    """An input or output of a node: the interpreter's tensor, its size, and memory to use instead of the tensor's."""
+    """An input or output of a node.
+
+    Parameters
+    ----------
+    tensor
+        The interpreter's number for it.
+    nbytes
+        Its size.
+    instead
+        The address of memory that the program uses instead of the tensor's; it is copied to the tensor after the run. 0
+        if the program uses the tensor's memory.
+    """
 
     tensor: int
     nbytes: int
@@ -63,6 +91,7 @@ class BlockOperand:
 
 
 _blocks: weakref.WeakSet[NodeBlock] = weakref.WeakSet()
+"""All blocks; a forked child stops them."""
 
 
 class NodeBlock:
@@ -82,14 +111,14 @@ class NodeBlock:
         self._kept: tuple[object, ...] = ()
         self.is_answered = False
         """Whether the interpreter's free call was answered."""
-        for place, value in (
+        for offset, value in (
             (callback.FALLBACK, answering.fallback),
             (callback.PREPARE, answering.prepare),
             (callback.FREE, answering.free),
             (callback.OWN, ownership.OWN),
             (callback.TENSORS, structures.Context.tensors.offset),
         ):
-            self._set(place, value)
+            self._set(offset, value)
         _blocks.add(self)
         # One more reference, so that the memory is not freed with this object; `release` drops it.
         self._stays = False
@@ -117,10 +146,13 @@ class NodeBlock:
         return self.is_answered or bool(self._words[callback.ENDED // 8] == callback.UNANSWERED)
 
     def point(self, call: NativeCall, operands: Sequence[BlockOperand]) -> None:
-        """Make calls run a program on these operands; values in other memory are copied to tensors afterwards."""
+        """Make calls run a program on these operands: all inputs, then all outputs.
+
+        The block becomes ready last: until then, a call from another thread goes to Python.
+        """
         self.stop()
         rows, copies = _rows(operands), _rows([operand for operand in operands if operand.instead])
-        for place, value in (
+        for offset, value in (
             (callback.RUN, call.run),
             (callback.CONTROL, call.control),
             (callback.THREADS, call.threads),
@@ -130,7 +162,7 @@ class NodeBlock:
             (callback.COPIES, copies.ctypes.data),
             (callback.COPY_COUNT, len(copies)),
         ):
-            self._set(place, value)
+            self._set(offset, value)
         self._kept = (call.keeps, rows, copies)
         self._set(callback.READY, 1)
 
@@ -144,11 +176,16 @@ class NodeBlock:
             self._stays = False
             ctypes.pythonapi.Py_DecRef(ctypes.py_object(self._words))
 
-    def _set(self, place: int, value: int) -> None:
-        self._words[place // 8] = value
+    def _set(self, offset: int, value: int) -> None:
+        """Set the word at an offset in bytes."""
+        self._words[offset // 8] = value
 
 
 def _rows(operands: Sequence[BlockOperand]) -> np.ndarray:
+    """Return a row of words per operand: where native code finds the tensor's address and size, and what they must be.
+
+    Positions are offsets from the interpreter's first tensor, since its array of tensors may move.
+    """
     rows = np.zeros((len(operands), callback.ROW_LENGTH // 8), np.int64)
     size = ctypes.sizeof(structures.Tensor)
     for row, operand in zip(rows, operands, strict=True):

@@ -66,7 +66,7 @@ _allocated: dict[int, custom_memory.CustomMemory] = {}
 def TfLiteQnnDelegateAllocCustomMem(bytes: int, alignment: int) -> int | None:
     """Allocate shared memory and return its address, or None."""
     probe.check()
-    # A freed address may soon be reused.
+    # Under the lock: a freed address may be allocated again before its old entry is removed.
     with _lock:
         memory = custom_memory.allocate(bytes, alignment)
         if memory is None:

@@ -22,33 +22,42 @@ from isthmus.version import build_id
 
 
 def digest(model: NodesModel, more: Sequence[object]) -> str:
-    """Return a digest of everything that the binary of some nodes depends on."""
-    made = hashlib.sha256(repr((build_id(), model.name, *more)).encode())
+    """Return a digest of everything that the binary of some nodes depends on.
+
+    Parameters
+    ----------
+    model
+        The nodes, at their tensors' current shapes.
+    more
+        What else it depends on: objects whose `repr` is the same in every process.
+    """
+    sha = hashlib.sha256(repr((build_id(), model.name, *more)).encode())
     for subgraph in model.reachable(initializers=True):
-        _add(made, model, subgraph)
-    return made.hexdigest()[:32]
+        _add(sha, model, subgraph)
+    return sha.hexdigest()[:32]
 
 
-def _add(made: hashlib._Hash, model: NodesModel, subgraph: Subgraph) -> None:
-    made.update(repr((subgraph.inputs, subgraph.outputs, subgraph.kept_variables)).encode())
+def _add(sha: hashlib._Hash, model: NodesModel, subgraph: Subgraph) -> None:
+    """Add a subgraph to a digest: its operators, their tensors, and the contents of constants."""
+    sha.update(repr((subgraph.inputs, subgraph.outputs, subgraph.kept_variables)).encode())
     seen: set[int] = set()
     for operator in subgraph.operators():
-        made.update(repr((operator.code, operator.inputs, operator.outputs, operator.options)).encode())
-        made.update(operator.custom_options)
+        sha.update(repr((operator.code, operator.inputs, operator.outputs, operator.options)).encode())
+        sha.update(operator.custom_options)
         for index in (*operator.inputs, *operator.outputs):
             if index < 0 or index in seen:
                 continue
             seen.add(index)
             entry = subgraph.tensor(index)
             facts = (entry.name, int(entry.type), entry.shape, entry.is_variable, entry.quantized_dimension)
-            made.update(repr((*facts, entry.scales.tolist(), entry.zero_points.tolist())).encode())
+            sha.update(repr((*facts, entry.scales.tolist(), entry.zero_points.tolist())).encode())
             content = model.contents(subgraph, entry) if index not in subgraph.inputs else None
             if content is not None:
-                made.update(np.ascontiguousarray(content).view(np.uint8).reshape(-1).data if content.size else b"")
+                sha.update(np.ascontiguousarray(content).view(np.uint8).reshape(-1).data if content.size else b"")
 
 
 def file(cache: tuple[Path, str], number: str) -> Path:
-    """Return the path of a binary."""
+    """Return the path of a binary; `cache` is the client's folder and token, `number` the binary's digest."""
     folder, token = cache
     return folder / f"{token}-{number}.bin"
 
@@ -86,5 +95,6 @@ def keep(path: Path, binary: bytes) -> None:
 
 
 def _refusal(path: Path, done: str, problem: OSError) -> QnnError:
+    """Return the error that the cache's folder cannot be used; `done` says what was tried."""
     rule = f"a context binary cannot be {done} there: {problem.strerror or problem}"
     return QnnError(Code.COMMON_SYSTEM, f"model cache '{path.parent}'", rule)

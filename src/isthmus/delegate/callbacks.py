@@ -39,9 +39,10 @@ partitions: dict[int, tuple[QnnDelegate, Partition]] = {}
 def report(context: int, problem: BaseException) -> None:
     """Report an error through the interpreter, on one line; the interpreter raises it with its own error."""
     text = str(problem) if isinstance(problem, QnnError) else f"{type(problem).__name__}: {problem}"
-    whole = text.encode(errors="replace")[:MAX_MESSAGE].decode(errors="ignore")
+    # Cut in bytes, without a broken character at the end.
+    short = text.encode(errors="replace")[:MAX_MESSAGE].decode(errors="ignore")
     # The text is a C format string without arguments.
-    message = whole.replace("\0", "?").replace("%", "%%").encode() + b"\n"
+    message = short.replace("\0", "?").replace("%", "%%").encode() + b"\n"
     structures.Context.from_address(context).report_error(context, message)
 
 
@@ -61,14 +62,18 @@ def sweep() -> None:
             partitions.pop(address, None)
 
 
-def _asked(deed: Callable[[int, int], int]) -> Callable[[int, int, int], None]:
-    """Wrap a function for C: write its result on success; on failure write nothing, and report why to LiteRT."""
+def _asked(function: Callable[[int, int], int]) -> Callable[[int, int, int], None]:
+    """Wrap a function for C: write its result on success; on failure write nothing, and report why to LiteRT.
 
-    act = shielded(deed)
+    The function takes the address of LiteRT's context and that of the delegate, of the parameters of a new node or of a
+    node. The wrapper also takes the address that the result is written to.
+    """
 
-    def call(context: int, subject: int, answer: int) -> None:
+    shielded_function = shielded(function)
+
+    def call(context: int, argument: int, answer: int) -> None:
         try:
-            ctypes.c_int64.from_address(answer).value = act(context, subject)
+            ctypes.c_int64.from_address(answer).value = shielded_function(context, argument)
         except BaseException as problem:
             # If even reporting fails, the missing result still says so.
             with suppress(BaseException):
@@ -78,6 +83,7 @@ def _asked(deed: Callable[[int, int], int]) -> Callable[[int, int, int], None]:
 
 
 def _prepare(context: int, delegate: int) -> int:
+    """Let a delegate take over nodes of a subgraph, and return LiteRT's status."""
     known = delegates.get(delegate)
     if known is None:
         raise RuntimeError("the delegate has been deleted, or is not one of isthmus")
@@ -85,35 +91,39 @@ def _prepare(context: int, delegate: int) -> int:
 
 
 def _begin(context: int, replaced: int) -> int:
+    """Create a partition for the nodes that LiteRT replaces, and return the address of its block."""
     params = structures.DelegateParams.from_address(replaced)
     return delegates[params.delegate]._take(context, params).block.address
 
 
 def _node(act: Callable[[Partition], None]) -> Callable[[int, int], int]:
-    def deed(context: int, node: int) -> int:
+    """Return a function that finds the partition of a node, calls `act` with it, and returns LiteRT's status."""
+
+    def find_and_act(context: int, node: int) -> int:
         block = structures.Node.from_address(node).user_data
         if block not in partitions:
             raise RuntimeError("the node was not taken over")
         act(partitions[block][1])
         return ANSWERED + structures.OK
 
-    return deed
+    return find_and_act
 
 
 def _free(context: int, block: int, answer: int) -> None:
+    """End the partition of a node that LiteRT frees, perhaps while Python ends."""
     try:
-        said = ctypes.c_int64.from_address(answer)
+        result = ctypes.c_int64.from_address(answer)
         # Objects that ended with Python, or were given up before, need no further end.
         known = None if sys.is_finalizing() else partitions.get(block)
         if known is None:
-            said.value = ANSWERED
+            result.value = ANSWERED
             return
         delegate, partition = known
         delegate._give_up(partition)
         partition.block.release()
         # The block is written to until it is answered, so its entry must keep it until then. No signal handler runs
         # within one assignment.
-        said.value, partition.block.is_answered = ANSWERED, True
+        result.value, partition.block.is_answered = ANSWERED, True
         partitions.pop(block, None)
     except BaseException as problem:
         with suppress(BaseException):
@@ -130,6 +140,7 @@ _THUNKS = [
         _free,
     )
 ]
+# The addresses of these functions, in the order above.
 _apply, _begin_node, *_of_nodes = (ctypes.cast(thunk, ctypes.c_void_p).value or 0 for thunk in _THUNKS)
 _of_delegates = (ctypes.c_int64 * DELEGATE_WORDS)(_apply, _begin_node, ownership.OWN)
 for _immortal in (*_THUNKS, _of_delegates):

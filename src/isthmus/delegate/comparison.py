@@ -27,6 +27,7 @@ from isthmus.log import LogLevel, to_standard_error
 KERNELS, XNNPACK, ORDINARY, SHARED = (
     "LiteRT", "LiteRT with XNNPACK", "delegate, ordinary tensors", "delegate, shared tensors",
 )  # fmt: skip
+"""The variants."""
 
 
 @dataclass
@@ -44,7 +45,9 @@ class ComparedRun:
     copied_bytes
         Bytes that an invocation copied between the interpreter's memory and the backend's.
     delegated, nodes, partitions
-        Delegated nodes, all nodes, and partitions, over all subgraphs.
+        Delegated nodes, all nodes, and partitions, over all subgraphs; None without a delegate.
+    outputs
+        The results of the last run, by name.
     """
 
     name: str
@@ -98,54 +101,65 @@ def compare(
         rule, hint = "it is not a TFLite model", "TFLite files carry 'TFL3' at byte 4; LiteRT runs no others."
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"model file '{model}'", rule, hint)
     with ExitStack() as ends:
-        made = _Maker(model, backend, threads, dict(shapes or {}), ends)
-        ways = [made.way(name) for name in (KERNELS, XNNPACK, ORDINARY, SHARED)]
-        made.run(rounds)
-        made.finish()
-        return ways
+        interpreters = _Interpreters(model, backend, threads, dict(shapes or {}), ends)
+        variants = [interpreters.add(name) for name in (KERNELS, XNNPACK, ORDINARY, SHARED)]
+        interpreters.run(rounds)
+        interpreters.finish()
+        return variants
 
 
-def _tell_of_problems(level: LogLevel, text: str) -> None:
+def _print_problems(level: LogLevel, text: str) -> None:
     """Print only warnings and errors of delegates: the comparison itself reports their nodes."""
     if level <= LogLevel.WARN:
         to_standard_error(level, text)
 
 
-class _Maker:
-    """The factory of a comparison's interpreters, which also ends them in the right order."""
+class _Interpreters:
+    """The interpreters of a comparison, which it creates, runs and ends in the right order.
+
+    Parameters
+    ----------
+    model, backend, threads, shapes
+        As for `compare`.
+    ends
+        At its end, the interpreters are ended.
+    """
 
     def __init__(
         self, model: Path, backend: BackendType | int, threads: int, shapes: dict[str, Sequence[int]], ends: ExitStack
     ) -> None:
         self._model, self._backend, self._threads, self._shapes = model, backend, threads, shapes
         self._litert = library.module()
-        self._made: list[tuple[ComparedRun, Any, QnnDelegate | None]] = []
+        # Each variant with its interpreter and its delegate.
+        self._variants: list[tuple[ComparedRun, Any, QnnDelegate | None]] = []
         self._memories: list[CustomMemory] = []
         ends.callback(self._end)
 
-    def way(self, name: str) -> ComparedRun:
+    def add(self, name: str) -> ComparedRun:
         """Create a variant, with its interpreter if it can run."""
-        way = ComparedRun(name)
+        variant = ComparedRun(name)
         delegate = None
         try:
             if name in (ORDINARY, SHARED):
                 options = Options(self._backend)
                 if name == SHARED:
                     checked(options).check_shares("shared tensors")
-                delegate = QnnDelegate(options, _tell_of_problems)
+                delegate = QnnDelegate(options, _print_problems)
             interpreter = self._interpreter(name == KERNELS, delegate)
-            self._made.append((way, interpreter, delegate))
+            self._variants.append((variant, interpreter, delegate))
             if name == SHARED:
                 assert delegate is not None
                 self._share(interpreter, delegate)
             _feed(interpreter)
         except (QnnError, RuntimeError, ValueError) as refusal:
+            # A mistake of the caller ends the comparison; any other refusal ends only this variant.
             if isinstance(refusal, QnnError) and refusal.code is Code.COMMON_INVALID_ARGUMENT:
                 raise
-            way.refusal = _reason(refusal)
-        return way
+            variant.refusal = _reason(refusal)
+        return variant
 
     def _interpreter(self, kernels: bool, delegate: QnnDelegate | None) -> Any:
+        """Create an interpreter with its tensors allocated; with `kernels`, LiteRT applies no delegate of its own."""
         resolvers = self._litert.OpResolverType
         kind = resolvers.BUILTIN_WITHOUT_DEFAULT_DELEGATES if kernels else resolvers.AUTO
         interpreter = self._litert.Interpreter(
@@ -165,6 +179,7 @@ class _Maker:
         return interpreter
 
     def _share(self, interpreter: Any, delegate: QnnDelegate) -> None:
+        """Place all inputs and outputs in shared memory."""
         for detail in (*interpreter.get_input_details(), *interpreter.get_output_details()):
             nbytes = int(np.prod(detail["shape"])) * np.dtype(detail["dtype"]).itemsize
             memory = delegate.alloc_custom_mem(nbytes)
@@ -175,36 +190,37 @@ class _Maker:
         interpreter.allocate_tensors()
 
     def run(self, rounds: int) -> None:
-        """Invoke all variants, alternating."""
+        """Invoke all variants, alternating; the first round is not measured."""
         for number in range(rounds + 1):
-            for way, interpreter, _ in self._made:
-                if way.refusal is not None:
+            for variant, interpreter, _ in self._variants:
+                if variant.refusal is not None:
                     continue
                 begin = time.perf_counter()
                 try:
                     interpreter.invoke()
                 except RuntimeError as refusal:
-                    way.refusal = _reason(refusal)
+                    variant.refusal = _reason(refusal)
                 if number:
-                    way.seconds.append(time.perf_counter() - begin)
+                    variant.seconds.append(time.perf_counter() - begin)
 
     def finish(self) -> None:
         """Record outputs and counters."""
-        for way, interpreter, delegate in self._made:
-            if way.refusal is not None:
+        for variant, interpreter, delegate in self._variants:
+            if variant.refusal is not None:
                 continue
-            way.outputs = {
+            variant.outputs = {
                 detail["name"]: interpreter.get_tensor(detail["index"]) for detail in interpreter.get_output_details()
             }
             if delegate is not None:
-                way.copied_bytes = delegate.stats.copied_bytes // max(len(way.seconds) + 1, 1)
-                way.delegated = sum(each.delegated for each in delegate.delegations)
-                way.nodes = sum(each.nodes for each in delegate.delegations)
-                way.partitions = sum(each.partitions for each in delegate.delegations)
+                variant.copied_bytes = delegate.stats.copied_bytes // max(len(variant.seconds) + 1, 1)
+                variant.delegated = sum(each.delegated for each in delegate.delegations)
+                variant.nodes = sum(each.nodes for each in delegate.delegations)
+                variant.partitions = sum(each.partitions for each in delegate.delegations)
 
     def _end(self) -> None:
-        delegates = [delegate for _, _, delegate in self._made if delegate is not None]
-        self._made.clear()
+        """Let go of the interpreters, then free their memory, then delete their delegates."""
+        delegates = [delegate for _, _, delegate in self._variants if delegate is not None]
+        self._variants.clear()
         # After an exception its frames may still refer to an interpreter; what the interpreter uses is released with
         # it.
         with suppress(QnnError):
@@ -215,6 +231,7 @@ class _Maker:
 
 
 def _reason(refusal: Exception) -> str:
+    """Return the first line of an error, or its type."""
     return str(refusal).splitlines()[0] if str(refusal) else type(refusal).__name__
 
 

@@ -25,7 +25,15 @@ from isthmus.system.lock import Lock
 
 @dataclass(frozen=True)
 class Use:
-    """A tensor in custom memory, for as long as its interpreter lives and keeps it there."""
+    """A tensor in custom memory, for as long as its interpreter lives and keeps it there.
+
+    Parameters
+    ----------
+    context, tensor
+        The address of the subgraph's context, and the tensor's number in it.
+    address, nbytes
+        The part of the memory that it uses.
+    """
 
     memory: CustomMemory
     context: int
@@ -67,6 +75,7 @@ class CustomMemory:
 
 _lock = Lock()
 _memories: weakref.WeakValueDictionary[int, CustomMemory] = weakref.WeakValueDictionary()
+"""All memory that is not released, by address."""
 _uses: weakref.WeakKeyDictionary[Any, tuple[Use, ...]] = weakref.WeakKeyDictionary()
 """The uses by an interpreter's tensors, keyed by its native object, which may outlive the Python object."""
 _freed: weakref.WeakSet[CustomMemory] = weakref.WeakSet()
@@ -129,6 +138,7 @@ def end_freed() -> None:
     The garbage collector also calls it when an interpreter is gone. No lock is therefore held while a buffer is closed.
     Closing takes another lock, and the collector may run in a thread that holds that one.
     """
+    # The collector may run while this very thread holds the lock; a later call then does the work.
     if not len(_freed) or _lock._is_owned():  # type: ignore[attr-defined]
         return
     with _lock:
@@ -157,6 +167,8 @@ def find(address: int) -> CustomMemory | None:
 
 def use(interpreter: Any, entry: Use) -> None:
     """Record that a tensor will use this memory; its earlier use stays on record until `settle`.
+
+    `interpreter` is LiteRT's native object.
 
     Raises
     ------

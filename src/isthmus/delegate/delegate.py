@@ -42,7 +42,17 @@ class Delegation:
 
 
 class _State:
-    """The state that outlives the delegate object while interpreters use it: structure, backend, partitions."""
+    """The state that outlives the delegate object while interpreters use it.
+
+    Attributes
+    ----------
+    partitions
+        Its nodes in living interpreters.
+    ended
+        The totals of nodes that interpreters have freed.
+    structure
+        The structure whose address interpreters have.
+    """
 
     def __init__(self, backend: qnn.Backend) -> None:
         self.backend = backend
@@ -62,7 +72,13 @@ class _State:
 
 @dataclass(frozen=True)
 class _Taking:
-    """The nodes that a delegate takes over during preparation, and the partitions created so far."""
+    """The nodes that a delegate takes over during preparation, and the partitions created so far.
+
+    Parameters
+    ----------
+    parts
+        The partitions that the interpreter was expected to form.
+    """
 
     nodes: view.Nodes
     survey: Survey
@@ -122,6 +138,7 @@ class QnnDelegate:
         """The results of the latest subgraphs that it was applied to, in order."""
         self._lock = Lock()
         self._environment = PartitionEnvironment(backend, settings, self._log, self.profile)
+        # Only during `_prepare`, in which LiteRT calls `_take` for each partition.
         self._taking: _Taking | None = None
         self._registration = structures.Registration(
             init=functions().begin,
@@ -205,11 +222,15 @@ class QnnDelegate:
     # -- called by LiteRT ----------------------------------------------------------------------------------------------
 
     def _get_native_delegate_pointer(self) -> int:
+        """Return the address of TFLite's structure; LiteRT's Python calls this method by its name."""
         self._check_open()
         return ctypes.addressof(self._state.structure)
 
     def _prepare(self, address: int) -> int:
-        """Take over the nodes of a subgraph that the backend supports (TfLiteDelegate.Prepare)."""
+        """Take over the nodes of a subgraph that the backend supports (TfLiteDelegate.Prepare).
+
+        `address` is that of the subgraph's context. The return value is LiteRT's status.
+        """
         self._check_open()
         callbacks.sweep()
         with deferred(), self._lock:
@@ -268,9 +289,9 @@ class QnnDelegate:
 
     def _confirm(self, taking: _Taking) -> None:
         """Check that the interpreter has received every node's block: an interrupt may have prevented it."""
-        had = view.user_data(taking.nodes.context)
+        received = view.user_data(taking.nodes.context)
         for partition in taking.partitions:
-            partition.is_held = partition.block.address in had
+            partition.is_held = partition.block.address in received
         if sum(partition.is_held for partition in taking.partitions) < len(taking.parts):
             raise QnnError(Code.COMMON_GENERAL, "delegate", "not all of its nodes were taken over")
 
@@ -295,25 +316,29 @@ class QnnDelegate:
     # -- internals -----------------------------------------------------------------------------------------------------
 
     def _check_open(self) -> None:
+        """Refuse to be used after its deletion, or in a forked process."""
         if not self._ending.waits:
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, "delegate", "it has been deleted")
         self._check_own()
 
     def _check_own(self) -> None:
+        """Refuse to be used in a forked process."""
         if self._state.backend.inherited:
             rule, hint = "it belongs to the process that this one was forked from", "Create one in the forked process."
             raise QnnError(Code.COMMON_SYSTEM_COMMUNICATION, "delegate", rule, hint)
 
     def _surveyed(self, nodes: view.Nodes) -> Survey:
+        """Find out which nodes may go to this delegate's backend."""
         return survey(nodes, self._state.backend.driver.supports, self._skips)
 
     def _skips(self, operator: OperatorEntry) -> str:
+        """Return why the client excludes a node, or an empty string."""
         code = operator.code.partition(":")[0]
         listed = code in self.settings.skipped_codes or operator.index in self.settings.skipped_nodes
         return "it is on a skip list" if listed else ""
 
     def _refuse_idleness(self, nodes: view.Nodes, found: Survey) -> None:
-        """Refuse a model if no node of any subgraph can be taken over."""
+        """Refuse a model if no node of any subgraph can be taken over; `found` is the survey of the first."""
         others = (each for each in view.subgraphs(nodes.context) if each.index != nodes.index)
         if any(self._surveyed(each).accepted for each in others):
             return
@@ -343,6 +368,7 @@ def _write_that_the_runtime_is_ready() -> None:
 
 
 def _part(params: structures.DelegateParams) -> NodeSet:
+    """Copy LiteRT's description of a partition."""
     return NodeSet(
         structures.integers(params.nodes_to_replace),
         structures.integers(params.input_tensors),
@@ -367,7 +393,11 @@ def _preview(nodes: view.Nodes, numbers: Sequence[int]) -> list[NodeSet]:
 
 
 def _subsets(nodes: view.Nodes) -> int:
-    """Return how many pieces the interpreter has cut its plan into: delegated nodes, and what stays between them."""
+    """Return how many pieces the interpreter has cut its plan into: delegated nodes, and what stays between them.
+
+    `nodes` was read before. A node that is new in the plan is a delegate's, and so counts by itself, like one that
+    another delegate had before.
+    """
     now = view.plan(nodes.context)
     before = {operator.index for operator in nodes.operators}
     kinds = ["stays" if number in before and number not in nodes.delegated else number for number in now]

@@ -24,7 +24,7 @@ MAX_VERSION = 1 << 12
 
 
 class _Misfit(Exception):
-    """The error that a value does not fit the layout."""
+    """The error that a value found in memory cannot be what the layout says is there."""
 
 
 def check(address: int) -> None:
@@ -35,13 +35,14 @@ def check(address: int) -> None:
     QnnError
         COMMON_PLATFORM_NOT_SUPPORTED with the first value that does not fit.
     """
-    here = _Memory()
+    memory = _Memory()
     try:
-        context = here.structure(structures.Context, address, "a context")
+        context = memory.structure(structures.Context, address, "a context")
         if library.has_code_at(_pointer(context, "get_execution_plan")):
+            # The context is one of the LiteRT that `probe` has tested.
             return
-        _look_at_tensors(here, context)
-        _look_at_nodes(here, context, address)
+        _check_tensors(memory, context)
+        _check_nodes(memory, context, address)
     except _Misfit as misfit:
         raise QnnError(
             Code.COMMON_PLATFORM_NOT_SUPPORTED,
@@ -51,11 +52,12 @@ def check(address: int) -> None:
         ) from None
 
 
-def _look_at_tensors(here: _Memory, context: structures.Context) -> None:
+def _check_tensors(memory: _Memory, context: structures.Context) -> None:
+    """Check the types, kinds of memory, dimensions, names and flags of all tensors."""
     if not 0 < context.tensors_size <= MAX_TENSORS:
         raise _Misfit(f"there would be {context.tensors_size} tensors")
     first = _pointer(context, "tensors")
-    here.readable(first, context.tensors_size * ctypes.sizeof(structures.Tensor), "the tensors")
+    memory.readable(first, context.tensors_size * ctypes.sizeof(structures.Tensor), "the tensors")
     for index in range(context.tensors_size):
         at = first + index * ctypes.sizeof(structures.Tensor)
         tensor, what = structures.Tensor.from_address(at), f"tensor {index}"
@@ -63,35 +65,36 @@ def _look_at_tensors(here: _Memory, context: structures.Context) -> None:
             raise _Misfit(f"{what} would be of type {tensor.type}")
         if tensor.allocation_type not in Allocation._value2member_map_:
             raise _Misfit(f"the memory of {what} would be of kind {tensor.allocation_type}")
-        here.integers(tensor.dims, MAX_RANK, f"the dimensions of {what}")
+        memory.integers(tensor.dims, MAX_RANK, f"the dimensions of {what}")
         name = _pointer(tensor, "name")
         if name:
-            here.readable(name, 1, f"the name of {what}")
+            memory.readable(name, 1, f"the name of {what}")
         for flag in ("data_is_stale", "is_variable"):
             byte = ctypes.c_ubyte.from_address(at + getattr(structures.Tensor, flag).offset).value
             if byte > 1:
                 raise _Misfit(f"'{flag}' of {what} would be {byte}")
 
 
-def _look_at_nodes(here: _Memory, context: structures.Context, address: int) -> None:
+def _check_nodes(memory: _Memory, context: structures.Context, address: int) -> None:
+    """Check the inputs, outputs, operators and versions of all nodes."""
     for name in ("get_execution_plan", "get_node_and_registration"):
-        here.readable(_pointer(context, name), 1, f"the function '{name}'")
+        memory.readable(_pointer(context, name), 1, f"the function '{name}'")
     plan = ctypes.c_void_p()
     if context.get_execution_plan(address, ctypes.byref(plan)) != structures.OK:
         raise _Misfit("it does not report its execution plan")
-    for number in here.integers(plan.value, MAX_OPERATORS, "the execution plan"):
+    for number in memory.integers(plan.value, MAX_OPERATORS, "the execution plan"):
         at, kind = ctypes.c_void_p(), ctypes.c_void_p()
         if context.get_node_and_registration(address, number, ctypes.byref(at), ctypes.byref(kind)) != structures.OK:
             raise _Misfit(f"it does not report what node {number} is")
-        node = here.structure(structures.Node, at.value, f"node {number}")
+        node = memory.structure(structures.Node, at.value, f"node {number}")
         for side in ("inputs", "outputs"):
-            for index in here.integers(getattr(node, side), MAX_TENSORS, f"the {side} of node {number}"):
+            for index in memory.integers(getattr(node, side), MAX_TENSORS, f"the {side} of node {number}"):
                 if not -1 <= index < context.tensors_size:
                     raise _Misfit(f"node {number} would have tensor {index} among its {side}")
-        registration = here.structure(structures.Registration, kind.value, f"the registration of node {number}")
+        registration = memory.structure(structures.Registration, kind.value, f"the registration of node {number}")
         if not 0 <= registration.builtin_code < len(OPERATORS) or not 0 < registration.version < MAX_VERSION:
-            found = f"{registration.builtin_code}, version {registration.version}"
-            raise _Misfit(f"node {number} would be of operator {found}")
+            operator = f"{registration.builtin_code}, version {registration.version}"
+            raise _Misfit(f"node {number} would be of operator {operator}")
 
 
 def _pointer(structure: ctypes.Structure, name: str) -> int:
@@ -108,7 +111,7 @@ class _Memory:
         self._starts = [mapping.start for mapping in self._table]
 
     def readable(self, address: int | None, nbytes: int, what: str) -> int:
-        """Return an address after checking that the bytes there are readable."""
+        """Return an address after checking that the bytes there are readable; they may be in several mappings."""
         position, index = address or 0, bisect.bisect_right(self._starts, address or 0) - 1
         while 0 <= index < len(self._table) and self._table[index].start <= position < self._table[index].end:
             position = self._table[index].end

@@ -24,6 +24,7 @@ from isthmus.errors import Code, QnnError
 from isthmus.memory.integers import is_int
 from isthmus.system.lock import Lock
 
+# The kinds of tensors that LiteRT lets a client place in its own memory.
 _TAKES_MEMORY = (Allocation.ARENA_RW, Allocation.ARENA_RW_PERSISTENT, Allocation.CUSTOM)
 
 
@@ -39,6 +40,15 @@ class _Finder:
     """A delegate that takes over nothing: applied to an interpreter, it finds the context of the first subgraph.
 
     The interpreter keeps its address, so there is one for the lifetime of the process.
+
+    Attributes
+    ----------
+    lock
+        Held while it is applied.
+    found
+        The address of the context; 0 if there is none yet.
+    structure
+        The delegate's structure.
     """
 
     def __init__(self) -> None:
@@ -51,6 +61,7 @@ class _Finder:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(immortal))
 
     def _prepare(self, context: int, delegate: int) -> int:
+        """Remember the context of subgraph 0, and take over nothing. LiteRT calls it for every subgraph."""
         first = ctypes.c_void_p()
         known = structures.Context.from_address(context)
         if known.acquire_subgraph_context(context, 0, ctypes.byref(first)) == structures.OK:
@@ -61,6 +72,7 @@ class _Finder:
 
 _finder = _Finder()
 _contexts: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+"""The contexts that were found, by LiteRT's native object."""
 
 
 # No variable here may hold the native object: an exception's frames would keep it alive, and LiteRT, which counts
@@ -132,17 +144,18 @@ def _assign(interpreter: Any, what: str, use: custom_memory.Use) -> None:
     then its own back. The use is recorded first, since an interrupt may come as soon as LiteRT has the memory. All
     requests to LiteRT are made in one C call, which no interrupt can divide.
     """
-    wanted = structures.CustomAllocation(use.address, use.nbytes)
-    take = partial(
-        library.set_custom_allocation(), interpreter._native_handle(), use.tensor, ctypes.addressof(wanted), 0
+    allocation = structures.CustomAllocation(use.address, use.nbytes)
+    set_memory = partial(
+        library.set_custom_allocation(), interpreter._native_handle(), use.tensor, ctypes.addressof(allocation), 0
     )
-    steps = [take, *_reshaping(interpreter)]
+    steps = [set_memory, *_reshaping(interpreter)]
     count = len(steps)
     try:
         custom_memory.use(library.native(interpreter), use)
         # Each call returns None or 0 on success; calls after a failure are not made.
         done = list(takewhile(not_, map(partial.__call__, steps)))
     finally:
+        # They refer to the native object, see above.
         steps.clear()
     custom_memory.settle(library.native(interpreter), use, len(done) == count)
     if len(done) < count:
@@ -197,6 +210,7 @@ def _checked(what: str, allocation: Any) -> tuple[CustomMemory, int, int]:
 
 
 def _tensor(what: str, context: int, index: Any) -> structures.Tensor:
+    """Return the structure of a client's tensor number; refuse a number that does not exist."""
     known = structures.Context.from_address(context)
     if not is_int(index) or not 0 <= index < known.tensors_size:
         rule = f"there is no tensor {index!r}, the interpreter has {known.tensors_size}"

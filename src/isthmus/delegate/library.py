@@ -25,6 +25,7 @@ from isthmus.errors import Code, QnnError
 PACKAGE = "ai-edge-litert"
 _SET_CUSTOM_ALLOCATION = b"_ZN6tflite4impl11Interpreter28SetCustomAllocationForTensorEiRK22TfLiteCustomAllocationl"
 """tflite::impl::Interpreter::SetCustomAllocationForTensor(int, const TfLiteCustomAllocation&, int64_t)."""
+# ELF's type of a section with symbols, and the layout of a symbol.
 _SYMBOL_TABLE, _SYMBOL = 2, np.dtype([("name", "<u4"), ("info", "<u4"), ("value", "<u8"), ("size", "<u8")])
 
 SetCustomAllocation = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_int64)
@@ -130,9 +131,11 @@ def _address_of(path: Path, symbol: bytes) -> int:
         header = file.read(64)
         if len(header) < 64 or header[:6] != b"\x7fELF\x02\x01":
             return 0
+        # The offset of the section headers in the file, and the size and number of them.
         (at,), (entry, count) = struct.unpack_from("<Q", header, 40), struct.unpack_from("<HH", header, 58)
 
         def part(offset: int, nbytes: int) -> bytes:
+            """Read a part of the file; empty if the file is too short."""
             if offset + nbytes > size:
                 return b""
             file.seek(offset)
@@ -145,6 +148,7 @@ def _address_of(path: Path, symbol: bytes) -> int:
         for _, kind, _, _, offset, nbytes, link, *_ in sections:
             if kind != _SYMBOL_TABLE or link >= count or nbytes % _SYMBOL.itemsize:
                 continue
+            # The section of the symbols' names. A symbol has the position of its name in there.
             names = part(*sections[link][4:6])
             position = names.find(b"\0" + symbol + b"\0") + 1
             symbols = np.frombuffer(part(offset, nbytes), _SYMBOL)

@@ -129,7 +129,19 @@ class Options:
 
 @dataclass(frozen=True)
 class DelegateSettings:
-    """Checked options, in this software's own terms."""
+    """Checked options, in this software's own terms.
+
+    Parameters
+    ----------
+    backend, facet
+        The backend's short name, and its declarations for delegates.
+    priority
+        QNN's priority of executions; None for the default.
+    cache
+        The folder and the client's token of the model cache; None without a cache.
+    skipped_codes, skipped_nodes
+        Operators by name, and nodes by number, that stay in the interpreter.
+    """
 
     backend: str
     facet: DelegateFacet
@@ -145,12 +157,13 @@ class DelegateSettings:
     """Options that were set but have no effect here, one sentence each."""
 
     def check_shares(self, what: str, hint: str = "") -> None:
-        """Refuse shared memory if the backend does not support it."""
+        """Refuse shared memory if the backend does not support it; `what` and `hint` are for the message."""
         if self.facet.shared_memory is None:
             rule = f"backend '{self.backend}' shares no memory with the interpreter"
             raise QnnError(Code.COMMON_NOT_SUPPORTED, what, rule, hint)
 
 
+# QNN's priorities.
 _PRIORITIES = {
     GraphPriority.DEFAULT: None,
     GraphPriority.LOW: 0,
@@ -187,9 +200,14 @@ def checked(options: Any) -> DelegateSettings:
 
 
 def _own(given: Any, kind: type[Any], name: str) -> Any:
-    """Check the options of one backend; convert numbers to members of their enumerations."""
-    values = vars(_part(given, kind, name))
-    return kind(**{mode: _member(values[mode], type(usual), f"{name}.{mode}") for mode, usual in vars(kind()).items()})
+    """Check the options of one backend; convert numbers to members of their enumerations.
+
+    Each option's default value shows of which enumeration it is.
+    """
+    values, defaults = vars(_part(given, kind, name)), vars(kind())
+    return kind(
+        **{mode: _member(values[mode], type(default), f"{name}.{mode}") for mode, default in defaults.items()}
+    )
 
 
 def _without_effect(
@@ -198,11 +216,11 @@ def _without_effect(
     """Describe each option that was set but has no effect on this backend; a default counts as not set."""
     for name, given in own.items():
         owner = name.removesuffix("_options")
-        for mode, usual in vars(type(given)()).items():
+        for mode, default in vars(type(given)()).items():
             reason: str | None = f"it is for the {owner.upper()} backend, this delegate's is '{entry.name}'"
             if owner == entry.name:
                 reason = entry.delegate.without_effect.get(mode)
-            if getattr(given, mode) is not usual and reason is not None:
+            if getattr(given, mode) is not default and reason is not None:
                 yield f"Option {name}.{mode} = {getattr(given, mode).name} has no effect: {reason}"
     if priority and not entry.delegate.priority:
         yield f"Option graph_priority = {priority.name} has no effect: '{entry.name}' executes in the order of asking"
@@ -217,7 +235,9 @@ def backend_types() -> dict[str, int]:
 
 
 def _backend(options: Options) -> BackendEntry:
+    """Return the backend that the options choose; refuse a library of another backend."""
     kind: Any = options.backend_type
+    # A plain number or a `BackendType`, not a member of another enumeration.
     is_number = is_int(kind) and isinstance(kind, BackendType) == isinstance(kind, Enum)
     # Lazily: backends after the match are not imported.
     entries = map(registry.entry, registry.names() if is_number else ())
@@ -241,6 +261,7 @@ def _backend(options: Options) -> BackendEntry:
 
 
 def _cache(options: Options) -> tuple[Path, str] | None:
+    """Return the folder and the token of the model cache; None without a cache."""
     if options.cache_dir is None and options.model_token is None:
         return None
     if options.cache_dir is None or options.model_token is None:
@@ -252,10 +273,12 @@ def _cache(options: Options) -> tuple[Path, str] | None:
     return Path(_text(options.cache_dir, "cache_dir")), token
 
 
+# The characters of a token, which is a part of file names.
 _TOKEN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
 
 
 def _code(given: Any) -> str:
+    """Return the name of an operator to skip, given by number or name."""
     if isinstance(given, str) and given in OPERATORS:
         return given
     if is_int(given) and 0 <= given < len(OPERATORS):
@@ -264,18 +287,21 @@ def _code(given: Any) -> str:
 
 
 def _node(given: Any) -> int:
+    """Return the number of a node to skip."""
     if not is_int(given) or given < 0:
         raise _refusal("option skip_delegate_node_ids", f"{given!r} is not the number of a node")
     return int(given)
 
 
 def _several(given: Any, name: str) -> list[Any]:
+    """Return the items of an option that is a list."""
     if isinstance(given, (str, bytes, bytearray)) or not isinstance(given, Iterable):
         raise _refusal(f"option {name}", f"must be a list, is {given!r}")
     return list(given)
 
 
 def _part(given: Any, kind: type[Any], name: str) -> Any:
+    """Return options inside the options, after checking that they are of the right class."""
     if not isinstance(given, kind):
         known = ", ".join(each.name for each in fields(kind))
         raise _refusal(f"option {name}", f"must be {kind.__name__} ({known}), is {given!r}")
@@ -283,6 +309,7 @@ def _part(given: Any, kind: type[Any], name: str) -> Any:
 
 
 def _member(value: Any, kind: type[_Enum], name: str) -> _Enum:
+    """Return a member of an enumeration, given as itself or as its number."""
     if isinstance(value, kind):
         return value
     if is_int(value) and not isinstance(value, Enum) and value in {int(each) for each in kind}:
@@ -292,6 +319,7 @@ def _member(value: Any, kind: type[_Enum], name: str) -> _Enum:
 
 
 def _text(value: Any, name: str) -> str:
+    """Return a path as text."""
     text = os.fspath(value) if isinstance(value, (str, os.PathLike)) else None
     if not isinstance(text, str) or not text or "\0" in text:
         raise _refusal(f"option {name}", f"must be a path, is {value!r}")

@@ -29,7 +29,7 @@ OWN = ctypes.addressof(_word)
 
 
 def _after_fork() -> None:
-    # Python forked this child and itself refuses the parent's objects.
+    # Python can be called here, unlike in a child that C forked, and itself refuses the parent's objects.
     _word.value = 1
 
 

@@ -18,9 +18,16 @@ MAX_DIMENSIONS = 8
 
 @dataclass(frozen=True)
 class Field:
-    """One option: its offset, its kind, and the number to subtract to get the file's value.
+    """One option in a structure.
 
-    `kind` is "i32", "f32", "bool", "text" (a pointer) or "dims" (eight integers, then how many of them are used).
+    Parameters
+    ----------
+    offset
+        Where it is, in bytes.
+    kind
+        "i32", "f32", "bool", "text" (a pointer) or "dims" (eight integers, then how many of them are used).
+    counts_from
+        What LiteRT's number is larger by than the file's.
     """
 
     offset: int
@@ -28,24 +35,24 @@ class Field:
     counts_from: int = 0
 
 
-def _whole(*names: str, start: int = 0) -> dict[str, Field]:
-    """Return fields for consecutive 32-bit integers."""
+def _integers(*names: str, start: int = 0) -> dict[str, Field]:
+    """Return fields for consecutive 32-bit integers, the first at `start`."""
     return {name: Field(start + 4 * index) for index, name in enumerate(names)}
 
 
 _PADDING = {"padding": Field(0, counts_from=1)}
 """TfLitePadding counts from 1, with 0 for none; files count from 0."""
-_WINDOW = _PADDING | _whole("stride_w", "stride_h", start=4)
-_ACTIVATION = _whole("activation")
+_WINDOW = _PADDING | _integers("stride_w", "stride_h", start=4)
+_ACTIVATION = _integers("activation")
 _CORNERS = {"align_corners": Field(0, "bool"), "half_pixel_centers": Field(1, "bool")}
 
 PARAMETERS: dict[str, dict[str, Field]] = {
-    "CONV_2D": _WINDOW | _whole("activation", "dilation_w", "dilation_h", start=12),
-    "DEPTHWISE_CONV_2D": _WINDOW | _whole("activation", "dilation_w", "dilation_h", start=16),
-    "AVERAGE_POOL_2D": _WINDOW | _whole("filter_w", "filter_h", "activation", start=12),
-    "FULLY_CONNECTED": _whole("activation", "weights_format") | {"keep_num_dims": Field(8, "bool")},
+    "CONV_2D": _WINDOW | _integers("activation", "dilation_w", "dilation_h", start=12),
+    "DEPTHWISE_CONV_2D": _WINDOW | _integers("activation", "dilation_w", "dilation_h", start=16),
+    "AVERAGE_POOL_2D": _WINDOW | _integers("filter_w", "filter_h", "activation", start=12),
+    "FULLY_CONNECTED": _integers("activation", "weights_format") | {"keep_num_dims": Field(8, "bool")},
     "SOFTMAX": {"beta": Field(0, "f32")},
-    "CONCATENATION": _whole("axis", "activation"),
+    "CONCATENATION": _integers("axis", "activation"),
     "ADD": _ACTIVATION,
     "L2_NORMALIZATION": _ACTIVATION,
     "LOCAL_RESPONSE_NORMALIZATION": {
@@ -53,21 +60,21 @@ PARAMETERS: dict[str, dict[str, Field]] = {
     },
     "RESIZE_BILINEAR": _CORNERS,
     "RESHAPE": {"new_shape": Field(0, "dims")},
-    "SPACE_TO_DEPTH": _whole("block_size"),
+    "SPACE_TO_DEPTH": _integers("block_size"),
     "MUL": _ACTIVATION,
-    "GATHER": _whole("axis", "batch_dims"),
+    "GATHER": _integers("axis", "batch_dims"),
     "SUB": _ACTIVATION,
     "DIV": _ACTIVATION,
     "SQUEEZE": {"squeeze_dims": Field(0, "dims")},
     "STRIDED_SLICE": {
-        **_whole("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask"),
+        **_integers("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask"),
         "offset": Field(20, "bool"),
     },
-    "SPLIT": _whole("num_splits"),
-    "TRANSPOSE_CONV": _WINDOW | _whole("activation", start=12),
-    "PACK": _whole("axis", start=4),
-    "ONE_HOT": _whole("axis"),
-    "UNPACK": _whole("num", "axis"),
+    "SPLIT": _integers("num_splits"),
+    "TRANSPOSE_CONV": _WINDOW | _integers("activation", start=12),
+    "PACK": _integers("axis", start=4),
+    "ONE_HOT": _integers("axis"),
+    "UNPACK": _integers("num", "axis"),
     "UNIDIRECTIONAL_SEQUENCE_LSTM": {
         "activation": Field(0), "cell_clip": Field(4, "f32"), "proj_clip": Field(8, "f32"),
         "time_major": Field(12, "bool"), "diagonal": Field(14, "bool"),
@@ -75,13 +82,13 @@ PARAMETERS: dict[str, dict[str, Field]] = {
     "RESIZE_NEAREST_NEIGHBOR": _CORNERS,
     "LEAKY_RELU": {"alpha": Field(0, "f32")},
     "MIRROR_PAD": {"mode": Field(0, counts_from=1)},
-    "SPLIT_V": _whole("num_splits"),
-    "REVERSE_SEQUENCE": _whole("seq_dim", "batch_dim"),
-    "DEPTH_TO_SPACE": _whole("block_size"),
+    "SPLIT_V": _integers("num_splits"),
+    "REVERSE_SEQUENCE": _integers("seq_dim", "batch_dim"),
+    "DEPTH_TO_SPACE": _integers("block_size"),
     "BATCH_MATMUL": {"adj_x": Field(0, "bool"), "adj_y": Field(1, "bool")},
     "CUMSUM": {"exclusive": Field(0, "bool"), "reverse": Field(1, "bool")},
-    "CALL_ONCE": _whole("init_subgraph"),
-    "CONV_3D": _PADDING | _whole(
+    "CALL_ONCE": _integers("init_subgraph"),
+    "CONV_3D": _PADDING | _integers(
         "stride_w", "stride_h", "stride_d", "dilation_w", "dilation_h", "dilation_d", "activation", start=4
     ),
     "VAR_HANDLE": {"container": Field(0, "text"), "shared_name": Field(8, "text")},
@@ -107,6 +114,7 @@ def options(code: str, address: int | None) -> dict[str, Any]:
 
 
 def _read(address: int, field: Field) -> Any:
+    """Return the value of an option in the structure at an address."""
     place = address + field.offset
     if field.kind == "text":
         text = ctypes.c_char_p.from_address(place).value

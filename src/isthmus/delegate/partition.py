@@ -34,7 +34,7 @@ MAX_THREADS = 64
 
 @dataclass(frozen=True)
 class PartitionEnvironment:
-    """The state that partitions share: their backend and the delegate's settings."""
+    """The state that partitions share: their backend, the delegate's settings and log, and the client's profile."""
 
     backend: qnn.Backend
     settings: DelegateSettings
@@ -76,17 +76,22 @@ class Partition:
         self.block = block
         self._environment = environment
         self._constant_inputs = constant_inputs
-        wanted = frozenset(part.nodes)
-        self._operators = [operator for operator in nodes.operators if operator.index in wanted]
+        replaced = frozenset(part.nodes)
+        self._operators = [operator for operator in nodes.operators if operator.index in replaced]
+        # The tensors that the graph reads, in order; those among them that are variables of the interpreter; and those
+        # that only its own nodes use.
         read = [index for index in part.inputs if index >= 0 and not nodes.is_constant(index)]
         self._read = [index for index in read if index not in constant_inputs]
         self._kept = [index for index in self._read if nodes.tensor(index).is_variable]
-        made = {index for operator in self._operators for index in operator.outputs}
-        self._inner = sorted(made.difference(part.outputs))
+        written = {index for operator in self._operators for index in operator.outputs}
+        self._inner = sorted(written.difference(part.outputs))
+        # Inner tensors in custom memory, by number and address, that were warned about.
         self._noted: set[tuple[int, int]] = set()
+        # The shapes of inputs that the graph was created for; None if it must be prepared before the next run.
         self._shapes: tuple[tuple[int, ...], ...] | None = None
         self._context: qnn.Context | None = None
         self._runner: Runner | None = None
+        # The totals of earlier graphs, and whether they include those of the current runner.
         self._earlier, self._is_counted = GraphStats(), False
         self.is_held = False
         """Whether an interpreter is known to have it."""
@@ -105,7 +110,7 @@ class Partition:
         shapes = tuple(self.nodes.dims(index) for index in (*self._read, *sorted(self._constant_inputs)))
         if shapes != self._shapes:
             self._end()
-            self._make(frozenset(shared))
+            self._create_graph(frozenset(shared))
         runner = self._runner
         assert runner is not None
         try:
@@ -147,16 +152,16 @@ class Partition:
     # -- memory --------------------------------------------------------------------------------------------------------
 
     def _shared(self) -> dict[int, CustomMemory]:
-        """Return the inputs and outputs that are in custom memory, after checking that memory."""
+        """Return the memory of the inputs and outputs that are in custom memory, by tensor, after checking it."""
         check_memory(self.nodes, self._environment.settings)
-        found = {}
+        shared = {}
         for index in (*self._read, *self.part.outputs):
             tensor = self.nodes.tensor(index)
             if tensor.allocation_type == Allocation.CUSTOM and tensor.data:
                 memory = custom_memory.find(tensor.data)
                 if memory is not None:
-                    found[index] = memory
-        return found
+                    shared[index] = memory
+        return shared
 
     def _note_inner(self) -> None:
         """Warn once about each tensor whose custom memory is unused because it is inside the partition."""
@@ -172,28 +177,33 @@ class Partition:
     def _resize(self, ready: ReadyGraph) -> None:
         """Set the shapes of results that the interpreter does not know."""
         context = self.nodes.structure
-        for info, place in zip(ready.infos, ready.places, strict=True):
-            if place.kept or place.tensor not in self.part.outputs or self.nodes.dims(place.tensor) == info.dims:
+        for info, slot in zip(ready.infos, ready.places, strict=True):
+            if slot.kept or slot.tensor not in self.part.outputs or self.nodes.dims(slot.tensor) == info.dims:
                 continue
-            tensor = ctypes.addressof(context.tensors[place.tensor])
+            tensor = ctypes.addressof(context.tensors[slot.tensor])
             if context.resize_tensor(self.nodes.context, tensor, structures.given_array(info.dims)) != structures.OK:
                 rule = f"the interpreter does not let it have the shape {list(info.dims)}"
-                raise QnnError(Code.GRAPH_INVALID_TENSOR, f"tensor {place.tensor} ('{info.name}')", rule)
+                raise QnnError(Code.GRAPH_INVALID_TENSOR, f"tensor {slot.tensor} ('{info.name}')", rule)
 
     # -- the graph -----------------------------------------------------------------------------------------------------
 
-    def _make(self, shared: frozenset[int]) -> None:
+    def _create_graph(self, shared: frozenset[int]) -> None:
+        """Create the graph for the current shapes, from the model cache if it is there, and its runner.
+
+        `shared` has the numbers of the interpreter's tensors that are in custom memory.
+        """
         main = NodesSubgraph(self.nodes, self._operators, self._read, self.part.outputs, self._kept)
         model = NodesModel(self.name, main, self._known_values())
-        kept = self._kept_in(model, shared)
+        path = self._cache_path(model, shared)
         try:
-            graph = self._restored(kept) or self._composed(model, shared, kept)
-            self._runner, self._is_counted = self._made_runner(ReadyGraph(graph, self._places(graph))), False
+            graph = self._restored(path) or self._composed(model, shared, path)
+            self._runner, self._is_counted = self._create_runner(ReadyGraph(graph, self._places(graph))), False
         except Exception:
             self._end()
             raise
 
     def _known_values(self) -> dict[int, np.ndarray]:
+        """Return the contents of `constant_inputs` at the current shapes."""
         if not self._constant_inputs:
             return {}
         values = survey(self.nodes).known()
@@ -203,7 +213,7 @@ class Partition:
             raise QnnError(Code.GRAPH_INVALID_TENSOR, f"partition '{self.name}'", rule)
         return {index: values[index] for index in self._constant_inputs}
 
-    def _composed(self, model: NodesModel, shared: frozenset[int], kept: Path | None) -> qnn.Graph:
+    def _composed(self, model: NodesModel, shared: frozenset[int], path: Path | None) -> qnn.Graph:
         """Compose the graph from the interpreter's nodes, and store its binary if there is a cache.
 
         Parameters
@@ -212,22 +222,22 @@ class Partition:
             The nodes, as a model that the TFLite frontend reads.
         shared
             Numbers of the interpreter's tensors that are in custom memory.
-        kept
+        path
             The path of the binary in the cache; None without a cache.
         """
         composed = tflite.convert(model)
-        self._hint(composed, shared)
+        self._mark_shared(composed, shared)
         self._context = context = self._environment.backend.create_context()
         graph = context.add_graph(composed)
         threads = self._threads()
         if threads > 1:
             graph.set_config(qnn.GraphConfig.THREADS, threads)
-        if kept is not None:
-            self._keep(context, kept)
+        if path is not None:
+            self._keep(context, path)
         self.plan = graph.plan
         return graph
 
-    def _kept_in(self, model: NodesModel, shared: frozenset[int]) -> Path | None:
+    def _cache_path(self, model: NodesModel, shared: frozenset[int]) -> Path | None:
         """Return the path of its binary in the model cache; None without a cache."""
         settings = self._environment.settings
         if settings.cache is None:
@@ -244,25 +254,26 @@ class Partition:
         else:
             self._environment.log(LogLevel.INFO, f"Context binary of {self.name} is kept in {path.name}")
 
-    def _restored(self, kept: Path | None) -> qnn.Graph | None:
+    def _restored(self, path: Path | None) -> qnn.Graph | None:
         """Return the graph from the model cache, if it is there and valid."""
-        if kept is None:
+        if path is None:
             return None
         try:
-            if not cache.is_there(kept):
+            if not cache.is_there(path):
                 return None
-            self._context = context = self._environment.backend.create_context_from_binary(kept)
+            self._context = context = self._environment.backend.create_context_from_binary(path)
             graph = context.retrieve(self.name)
+            # Refuses a graph whose inputs and outputs do not fit.
             self._places(graph)
         except QnnError as refusal:
             self._end()
-            self._environment.log(LogLevel.WARN, f"Context binary {kept.name} is not used: {refusal}")
+            self._environment.log(LogLevel.WARN, f"Context binary {path.name} is not used: {refusal}")
             return None
-        self._environment.log(LogLevel.INFO, f"Context binary of {self.name} is taken from {kept.name}")
+        self._environment.log(LogLevel.INFO, f"Context binary of {self.name} is taken from {path.name}")
         self.plan = None
         return graph
 
-    def _hint(self, graph: Graph, shared: frozenset[int]) -> None:
+    def _mark_shared(self, graph: Graph, shared: frozenset[int]) -> None:
         """Mark the inputs and outputs that will be memory handles, so that no staging is reserved for them."""
         for tensors, indices in ((graph.inputs, self._read), (graph.outputs, self.part.outputs)):
             for tensor, index in zip(tensors, indices, strict=False):
@@ -270,33 +281,40 @@ class Partition:
                     tensor.mem_type = TensorMemType.MEMHANDLE
 
     def _threads(self) -> int:
+        """Return how many threads the graph uses: the interpreter's number, if the backend has threads."""
         if not self._environment.settings.facet.threads:
             return 1
         return max(1, min(self.nodes.structure.recommended_num_threads, MAX_THREADS))
 
     def _places(self, graph: qnn.Graph) -> tuple[TensorSlot, ...]:
-        """Return the tensor of each input and output."""
+        """Return the interpreter's tensor of each input, then of each output; refuse a graph that does not fit.
+
+        After the partition's own results, a graph has an output for the new value of each variable that it changes.
+        """
         inputs, outputs = graph.input_tensors, graph.output_tensors
         kept = {tflite.next_value(self.nodes.names[index]): index for index in self._kept}
         results = len(self.part.outputs)
         if len(inputs) != len(self._read) or not 0 <= len(outputs) - results <= len(kept):
             raise self._misfit()
-        places = [TensorSlot(index) for index in (*self._read, *self.part.outputs)]
+        slots = [TensorSlot(index) for index in (*self._read, *self.part.outputs)]
         for info in outputs[results:]:
             if info.name not in kept:
                 raise self._misfit()
-            places.append(TensorSlot(kept[info.name], True))
-        given: Sequence[TensorInfo] = (*inputs, *outputs[results:])
-        for info, place in zip(given, (*places[: len(inputs)], *places[len(inputs) + results :]), strict=True):
-            if info.dims != self.nodes.dims(place.tensor):
+            slots.append(TensorSlot(kept[info.name], True))
+        # The interpreter knows the shapes of inputs and variables, but perhaps not those of results.
+        known: Sequence[TensorInfo] = (*inputs, *outputs[results:])
+        for info, slot in zip(known, (*slots[: len(inputs)], *slots[len(inputs) + results :]), strict=True):
+            if info.dims != self.nodes.dims(slot.tensor):
                 raise self._misfit()
-        return tuple(places)
+        return tuple(slots)
 
     def _misfit(self) -> QnnError:
+        """Return the error that a graph from the cache is not that of these nodes."""
         rule = "its inputs and outputs are not those of the interpreter's nodes"
         return QnnError(Code.COMMON_INCOMPATIBLE_BINARIES, f"graph '{self.name}'", rule)
 
-    def _made_runner(self, ready: ReadyGraph) -> Runner:
+    def _create_runner(self, ready: ReadyGraph) -> Runner:
+        """Create the fastest runner that the backend allows; profiling needs a runner in Python."""
         environment, graph = self._environment, ready.graph
         if environment.settings.priority is not None:
             graph.set_config(qnn.GraphConfig.PRIORITY, qnn.Priority(environment.settings.priority))

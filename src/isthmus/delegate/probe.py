@@ -19,8 +19,10 @@ from isthmus.memory.identity import covering
 from isthmus.system.lock import Lock
 
 _MARK = 0x15_7A_4D_05
+"""What the trial's node returns as its user data, which must come back with later calls."""
 _lock = Lock()
 _verdict: QnnError | None = None
+"""Why LiteRT is refused, once it was tried."""
 _tried = False
 
 
@@ -40,6 +42,7 @@ def check() -> None:
 
 
 def _refusal() -> QnnError | None:
+    """Test the running LiteRT, and return why it is refused."""
     try:
         library.check_version(library.version())
     except QnnError as refusal:
@@ -57,7 +60,13 @@ def _refusal() -> QnnError | None:
 
 
 class ProbeTrial:
-    """One interpreter, examined from a delegate's side."""
+    """One interpreter, examined from a delegate's side.
+
+    Attributes
+    ----------
+    doubt
+        What differs from the known layout, or which call of the interpreter is still missing; None if all is as known.
+    """
 
     def __init__(self) -> None:
         self.doubt: str | None = "a delegate was not asked to prepare"
@@ -77,11 +86,12 @@ class ProbeTrial:
         )
         self._context = 0
         try:
-            self._look()
+            self._examine()
         except (RuntimeError, ValueError) as refusal:
             self.doubt = self.doubt or str(refusal)
 
-    def _look(self) -> None:
+    def _examine(self) -> None:
+        """Create an interpreter with this delegate, and let it allocate its tensors."""
         module = library.module()
         interpreter: Any = module.Interpreter(
             model_content=probe_model.content(),
@@ -95,12 +105,15 @@ class ProbeTrial:
             self._guarded(lambda: self._look_at_memory(interpreter), None)()
 
     def _get_native_delegate_pointer(self) -> int:
+        """Return the address of TFLite's structure; LiteRT's Python calls this method by its name."""
         return ctypes.addressof(self._delegate)
 
-    def _guarded(self, look: Any, otherwise: Any) -> Any:
+    def _guarded(self, check: Any, otherwise: Any) -> Any:
+        """Return a function that records an exception as doubt and then returns `otherwise`: none may enter C."""
+
         def guarded(*arguments: Any) -> Any:
             try:
-                return look(*arguments)
+                return check(*arguments)
             except _Doubt as doubt:
                 self.doubt = str(doubt)
             except Exception as problem:
@@ -112,6 +125,7 @@ class ProbeTrial:
     # -- checks --------------------------------------------------------------------------------------------------------
 
     def _prepare(self, address: int, delegate: int) -> int:
+        """Check the context, its tensors and nodes, and take over the second node (TfLiteDelegate.Prepare)."""
         _is(delegate, ctypes.addressof(self._delegate), "the delegate that prepares")
         context = _at(structures.Context, address, "a context")
         self._context = address
@@ -122,12 +136,13 @@ class ProbeTrial:
         _is(context.acquire_subgraph_context(address, 0, ctypes.byref(found)), 0, "the way to a subgraph")
         _is(found.value, address, "the context of subgraph 0")
         context.release_subgraph_context(address, 0)
-        wanted = structures.integer_array([1])
+        taken = structures.integer_array([1])
         self.doubt = None
-        status: int = context.replace_node_subsets(address, self._registration, ctypes.addressof(wanted), delegate)
+        status: int = context.replace_node_subsets(address, self._registration, ctypes.addressof(taken), delegate)
         return status
 
     def _look_at_tensors(self, context: structures.Context) -> None:
+        """Compare all tensors with the model; of tensor 2 also the contents, of tensor 6 the quantization."""
         first = ctypes.cast(context.tensors, ctypes.c_void_p).value
         _readable(first, len(probe_model.TENSORS) * ctypes.sizeof(structures.Tensor), "tensors")
         for index, (name, kind, dims) in enumerate(probe_model.TENSORS):
@@ -153,6 +168,7 @@ class ProbeTrial:
         _is(tuple(structures.reals(affine.scale)), probe_model.SCALES, "the scales of tensor 6")
 
     def _look_at_nodes(self, context: structures.Context, address: int) -> None:
+        """Compare the execution plan and all nodes with the model; of the convolution also the options."""
         plan = ctypes.c_void_p()
         _is(context.get_execution_plan(address, ctypes.byref(plan)), 0, "the way to the execution plan")
         _readable(plan.value, 4 + 4 * len(probe_model.NODES), "the execution plan")
@@ -175,6 +191,7 @@ class ProbeTrial:
                 _is(found, probe_model.CONVOLUTION, f"the options of node {index}")
 
     def _init(self, context: int, buffer: int, length: int) -> int:
+        """Check what the new node replaces (TfLiteRegistration.init)."""
         params = _at(structures.DelegateParams, buffer, "what a delegate's node replaces")
         _is(params.delegate, ctypes.addressof(self._delegate), "the delegate of a node")
         _readable(params.nodes_to_replace, 8, "the nodes that are replaced")
@@ -184,6 +201,7 @@ class ProbeTrial:
         return _MARK
 
     def _kernel_prepare(self, context: int, address: int) -> int:
+        """Check that the new node has the user data that `_init` returned (TfLiteRegistration.prepare)."""
         node = _at(structures.Node, address, "a delegate's node")
         _is(node.user_data, _MARK, "what a delegate's node is known by")
         self.doubt = None
@@ -211,16 +229,19 @@ class ProbeTrial:
 
 
 def _readable(address: int | None, nbytes: int, what: str) -> None:
+    """Raise a doubt unless all bytes at an address can be read."""
     found = covering(address, nbytes) if address else []
     if not found or not all(mapping.readable for mapping in found):
         raise _Doubt(f"{what} would be at {address or 0:#x}, where there is no memory")
 
 
 def _at(kind: Any, address: int | None, what: str) -> Any:
+    """View the structure at an address, after checking that it can be read."""
     _readable(address, ctypes.sizeof(kind), what)
     return kind.from_address(address)
 
 
 def _is(found: object, expected: object, what: str) -> None:
+    """Raise a doubt unless a value is as expected."""
     if found != expected:
         raise _Doubt(f"{what} would be {found!r}, and is {expected!r}")

@@ -27,11 +27,15 @@ NODES: tuple[tuple[str, tuple[int, ...], tuple[int, ...]], ...] = (
 CONVOLUTION = {
     "padding": 1, "stride_w": 2, "stride_h": 1, "activation": 3, "dilation_w": 1, "dilation_h": 2,
 }  # fmt: skip
+"""The options of the convolution, as numbers of the file."""
 BIAS = (0.5, -1.5, 2.5)
 SHAPE = (5, 9)
 SCALES = (0.5, 0.25, 2.0)
+"""The contents of tensors 2 and 4, and the scales of tensor 6."""
 INPUT, OUTPUT, CONSTANTS = 0, 5, (1, 2, 4, 6)
+"""Numbers of tensors."""
 
+# The file, compressed and as text.
 _PACKED = (
     "c-nQ7u}%U(5QgXOKp<Z5j06dxxWdB1!bEGh%F4omf|5f{B|#-XwB->fd;lN7!Y4oqAHdQW3knM>Lt!ocvpahnCSLfs-PxVlnSb_5"
     "L{vXIJ|N0dfjn|43rh+!!i?w@JUB%7Q5rmh6L1JBYA4a#&tk#vHDK9JDviOH*s|i61NK7OTvAVsX!=Ct2W7E0m3ahP69l{l2uvri"

@@ -54,8 +54,8 @@ class Runner(ABC):
         self.ready = ready
         self._next = {
             index: np.zeros(info.nbytes, np.uint8)
-            for index, (place, info) in enumerate(zip(ready.places, ready.infos, strict=True))
-            if place.kept
+            for index, (slot, info) in enumerate(zip(ready.places, ready.infos, strict=True))
+            if slot.kept
         }
         """Memory for new values of variables, by index among inputs and outputs."""
 
@@ -65,7 +65,15 @@ class Runner(ABC):
         return sum(array.nbytes for array in self._next.values())
 
     def attach(self, nodes: Nodes, shared: Mapping[int, CustomMemory]) -> list[int]:
-        """Prepare for the tensors' current memory; return the tensors that were registered for it."""
+        """Prepare for the tensors' current memory; return the tensors that were registered for it.
+
+        Parameters
+        ----------
+        nodes
+            The subgraph with the tensors.
+        shared
+            The memory of the tensors that are in custom memory, by tensor.
+        """
         return []
 
     @abstractmethod
@@ -84,17 +92,17 @@ class Runner(ABC):
         """Release memory, after the graph's context has ended; safe to call again."""
 
     def _addresses(self, nodes: Nodes) -> tuple[int, ...]:
-        """Return the current addresses of the tensors."""
+        """Return the current addresses of the tensors of all inputs, then all outputs, after checking their sizes."""
         tensors = nodes.structure.tensors
-        found = []
-        for place, info in zip(self.ready.places, self.ready.infos, strict=True):
-            tensor = tensors[place.tensor]
+        addresses = []
+        for slot, info in zip(self.ready.places, self.ready.infos, strict=True):
+            tensor = tensors[slot.tensor]
             if tensor.bytes != info.nbytes or (not tensor.data and info.nbytes):
                 rule = f"it has {tensor.bytes if tensor.data else 0} bytes of memory, its node needs {info.nbytes}"
                 hint = "Call AllocateTensors after whatever changes a tensor's shape or memory."
-                raise QnnError(Code.GRAPH_INVALID_TENSOR, f"tensor {place.tensor} ('{info.name}')", rule, hint)
-            found.append(tensor.data or 0)
-        return tuple(found)
+                raise QnnError(Code.GRAPH_INVALID_TENSOR, f"tensor {slot.tensor} ('{info.name}')", rule, hint)
+            addresses.append(tensor.data or 0)
+        return tuple(addresses)
 
     def _store(self, addresses: Sequence[int]) -> None:
         """Copy new values into the variables."""
@@ -103,31 +111,42 @@ class Runner(ABC):
 
 
 class NativeRunner(Runner):
-    """A runner in native code, on whatever memory the interpreter's tensors have."""
+    """A runner in native code, on whatever memory the interpreter's tensors have.
+
+    Parameters
+    ----------
+    ready
+        The graph.
+    call
+        How native code runs the graph.
+    block
+        The node's block, which is pointed at the graph.
+    """
 
     def __init__(self, ready: ReadyGraph, call: NativeCall, block: NodeBlock) -> None:
         super().__init__(ready)
         self._call, self._block = call, block
-        self._before = block.runs
+        # The block also counts the runs of earlier graphs.
+        self._runs_before = block.runs
 
     def attach(self, nodes: Nodes, shared: Mapping[int, CustomMemory]) -> list[int]:
         self._block.point(
             self._call,
             [
-                BlockOperand(place.tensor, info.nbytes, self._next[index].ctypes.data if place.kept else 0)
-                for index, (place, info) in enumerate(zip(self.ready.places, self.ready.infos, strict=True))
+                BlockOperand(slot.tensor, info.nbytes, self._next[index].ctypes.data if slot.kept else 0)
+                for index, (slot, info) in enumerate(zip(self.ready.places, self.ready.infos, strict=True))
             ],
         )
         return []
 
     def execute(self, nodes: Nodes) -> None:
-        # Native code gets here only if a tensor has changed or a run has failed.
+        # Native code gets here only if a tensor has changed or a run has failed: find the reason and raise it.
         self._addresses(nodes)
         self._call.check(self.ready.graph._what)
         raise QnnError(Code.GRAPH_INVALID_TENSOR, self.ready.graph._what, "it is not ready to run")
 
     def stats(self) -> GraphStats:
-        runs = self._block.runs - self._before
+        runs = self._block.runs - self._runs_before
         io = self.ready.graph.info.io_bytes - self.kept_bytes
         return GraphStats(runs, 0, runs * self.kept_bytes, {"raw": runs * io})
 
@@ -143,15 +162,17 @@ class BoundRunner(Runner):
         self._profile = profile
         self._handles: dict[int, tuple[int, qnn.MemHandle, CustomMemory]] = {}
         """Address, handle and memory of registered tensors, by index among inputs and outputs."""
+        # The binding, and the addresses of the tensors that it was made for.
         self._bound: tuple[int, ...] | None = None
         self._binding: qnn.Binding | None = None
 
     def attach(self, nodes: Nodes, shared: Mapping[int, CustomMemory]) -> list[int]:
         context, registered = self.ready.graph.context, []
+        # Returns the backend's description of a part of shared memory, for its registration.
         describe = context.backend.entry.delegate.shared_memory
-        for index, (place, info) in enumerate(zip(self.ready.places, self.ready.infos, strict=True)):
-            memory = None if place.kept else shared.get(place.tensor)
-            address = (nodes.tensor(place.tensor).data or 0) if memory is not None else 0
+        for index, (slot, info) in enumerate(zip(self.ready.places, self.ready.infos, strict=True)):
+            memory = None if slot.kept else shared.get(slot.tensor)
+            address = (nodes.tensor(slot.tensor).data or 0) if memory is not None else 0
             known = self._handles.get(index)
             if known is not None and known[0] != address:
                 self._unbind()
@@ -163,7 +184,7 @@ class BoundRunner(Runner):
                 )
                 self._unbind()
                 self._handles[index] = address, handle, memory
-                registered.append(place.tensor)
+                registered.append(slot.tensor)
         return registered
 
     def execute(self, nodes: Nodes) -> None:
@@ -176,6 +197,7 @@ class BoundRunner(Runner):
             self._store(addresses)
 
     def _bind(self, addresses: tuple[int, ...]) -> None:
+        """Bind the graph to the tensors at these addresses, by their memory handles where they are registered."""
         self._unbind()
         tensors = []
         for index, info in enumerate(self.ready.infos):
@@ -212,22 +234,22 @@ class CopyRunner(Runner):
         super().__init__(ready)
         self._memory, self._profile = memory, profile
         self._views = [*memory.inputs.values(), *memory.outputs.values()]
-        self._inputs = len(memory.inputs)
+        self._input_count = len(memory.inputs)
         self._runs = 0
 
     def execute(self, nodes: Nodes) -> None:
         addresses = self._addresses(nodes)
-        for view, address in zip(self._views[: self._inputs], addresses, strict=False):
+        for view, address in zip(self._views[: self._input_count], addresses, strict=False):
             ctypes.memmove(view.ctypes.data, address, view.nbytes)
         self._memory.binding.execute(self._profile)
-        for view, address in zip(self._views[self._inputs :], addresses[self._inputs :], strict=True):
+        for view, address in zip(self._views[self._input_count :], addresses[self._input_count :], strict=True):
             ctypes.memmove(address, view.ctypes.data, view.nbytes)
         self._runs += 1
 
     def stats(self) -> GraphStats:
         inputs, outputs = (
             sum(view.nbytes for view in views)
-            for views in (self._views[: self._inputs], self._views[self._inputs :])
+            for views in (self._views[: self._input_count], self._views[self._input_count :])
         )
         stats = self.ready.graph.stats
         stats.copied_in_bytes += self._runs * inputs

@@ -15,6 +15,7 @@ import numpy as np
 
 from isthmus.frontends.tflite.schema import ElementType
 
+# A pointer of any kind, int and size_t.
 _P, _INT, _SIZE = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t
 
 OK, ERROR, DELEGATE_ERROR = 0, 1, 2
@@ -234,7 +235,7 @@ Asked = ctypes.CFUNCTYPE(None, _P, _P, _P)
 
 @dataclass(frozen=True)
 class Layout:
-    """The structure sizes of some versions of LiteRT; a wrong layout would show in them."""
+    """The structure sizes of some versions of LiteRT, in bytes; a wrong layout would show in them."""
 
     tensor: int
     node: int
@@ -282,16 +283,16 @@ _libc.malloc.argtypes = (_SIZE,)
 
 def given_array(values: Sequence[int]) -> int:
     """Return a TfLiteIntArray that the runtime takes over and frees."""
-    made = integer_array(values)
-    address = _libc.malloc(ctypes.sizeof(made))
+    array = integer_array(values)
+    address = _libc.malloc(ctypes.sizeof(array))
     if not address:
         raise MemoryError
-    ctypes.memmove(address, made, ctypes.sizeof(made))
+    ctypes.memmove(address, array, ctypes.sizeof(array))
     return int(address)
 
 
 def rows(address: int | None, kind: type[ctypes.Structure], count: int) -> Iterator[ctypes.Structure]:
-    """Yield the structures of an array."""
+    """Yield the structures of an array, as views; none for a null pointer."""
     for index in range(count if address else 0):
         assert address is not None
         yield kind.from_address(address + index * ctypes.sizeof(kind))

@@ -30,8 +30,11 @@ from isthmus.graph.operation import Call
 CALLERS = frozenset(("IF", "WHILE", "STABLEHLO_COMPOSITE"))
 """Operators that run other subgraphs depending on data: they stay in the interpreter."""
 Supports = Callable[[Call], "str | None"]
+"""Returns why a backend does not execute a node of a graph; None if it does."""
 Skipped = Callable[[OperatorEntry], str]
+"""Returns why the client excludes an operator, or an empty string."""
 Preview = Callable[[Sequence[int]], Sequence["NodeSet"]]
+"""Returns the partitions that the interpreter would form from nodes."""
 
 
 @dataclass(frozen=True)
@@ -79,9 +82,9 @@ def survey(nodes: Nodes, supports: Supports | None = None, skipped: Skipped | No
     Parameters
     ----------
     supports
-        Returns why a backend does not execute a node of a graph; if omitted, only values are computed.
+        If omitted, only values are computed.
     skipped
-        Returns why a node is to be skipped, or an empty string.
+        If omitted, the client excludes nothing.
     """
     found = Survey(nodes)
     variables = [index for index in _tensors(nodes) if nodes.tensor(index).is_variable]
@@ -96,7 +99,7 @@ def survey(nodes: Nodes, supports: Supports | None = None, skipped: Skipped | No
         reason = _staying(nodes, operator) or (skipped(operator) if skipped is not None else "")
         results: Sequence[Value] = ()
         if not reason:
-            results, reason = _tried(walk, scope, operator, supports)
+            results, reason = _convert(walk, scope, operator, supports)
         if reason:
             found.reasons[operator.index] = reason
             results = [_result(graph, main, index) for index in operator.outputs]
@@ -107,7 +110,10 @@ def survey(nodes: Nodes, supports: Supports | None = None, skipped: Skipped | No
 
 
 def settle(found: Survey, preview: Preview) -> list[NodeSet]:
-    """Exclude nodes whose partitions cannot pass each other their values; return the remaining partitions."""
+    """Exclude nodes whose partitions cannot pass each other their values; return the remaining partitions.
+
+    Each exclusion changes the partitions, so they are formed and checked again until none is needed.
+    """
     while True:
         accepted = found.accepted
         parts = list(preview(accepted)) if accepted else []
@@ -117,10 +123,10 @@ def settle(found: Survey, preview: Preview) -> list[NodeSet]:
         found.reasons.update(refused)
 
 
-def _tried(
+def _convert(
     walk: Walk, scope: TfliteScope, operator: OperatorEntry, supports: Supports | None
 ) -> tuple[Sequence[Value], str]:
-    """Return the results of a node, and why it must stay."""
+    """Convert a node; return its results, and why it must stay (an empty string if it need not)."""
     graph = walk.graph
     before = len(graph.nodes)
     try:
@@ -168,7 +174,7 @@ def _given(nodes: Nodes) -> list[int]:
 
 
 def _placeholder(graph: Graph, subgraph: NodesSubgraph, index: int) -> Value:
-    """Create a tensor of which only type and shape are known."""
+    """Create a tensor of which only type and shape are known; return UNKNOWN if no graph can have such a tensor."""
     try:
         entry = subgraph.tensor(index)
         return graph.create_tensor(
@@ -183,8 +189,9 @@ def _result(graph: Graph, subgraph: NodesSubgraph, index: int) -> Value:
     if index < 0:
         return None
     tensor = subgraph.nodes.tensor(index)
-    open_ = -1 in structures.integers(tensor.dims_signature)
-    if open_ or tensor.allocation_type == Allocation.DYNAMIC:
+    # A signature has -1 for each dimension that may change.
+    has_open_dimension = -1 in structures.integers(tensor.dims_signature)
+    if has_open_dimension or tensor.allocation_type == Allocation.DYNAMIC:
         return UNKNOWN
     return _placeholder(graph, subgraph, index)
 
@@ -193,7 +200,7 @@ def _result(graph: Graph, subgraph: NodesSubgraph, index: int) -> Value:
 
 
 def _apart(found: Survey, parts: Sequence[NodeSet]) -> Iterable[tuple[int, str]]:
-    """Yield nodes that must stay because their partition cannot pass on or receive a value."""
+    """Yield nodes that must stay because their partition cannot pass on or receive a value, each with the reason."""
     by_number = {operator.index: operator for operator in found.nodes.operators}
     for part in parts:
         operators = [by_number[number] for number in part.nodes]
@@ -215,6 +222,7 @@ def _stores(nodes: Nodes, operator: OperatorEntry) -> bool:
 
 
 def _unpassable(found: Survey, index: int) -> str:
+    """Return the reason that a tensor cannot be an input or output of a partition."""
     value = found.values.get(index)
     kind = "complex" if isinstance(value, Complex) else "a handle" if isinstance(value, Resource) else "dynamic"
     return f"tensor {index} is {kind}, which a partition neither takes nor gives"
@@ -223,13 +231,15 @@ def _unpassable(found: Survey, index: int) -> str:
 def _scattered(
     found: Survey, parts: Sequence[NodeSet], by_number: dict[int, OperatorEntry]
 ) -> Iterable[tuple[int, str]]:
-    """Yield nodes that use or initialise variables and are not all in one partition."""
+    """Yield nodes that use or initialise variables and are not all in one partition, each with the reason."""
+    # The partition of each node, by position.
     home = {number: position for position, part in enumerate(parts) for number in part.nodes}
     users: dict[Resource, set[int]] = {}
     for operator in found.nodes.operators:
-        for touched in _resources(found, operator):
-            users.setdefault(touched, set()).add(operator.index)
+        for resource in _resources(found, operator):
+            users.setdefault(resource, set()).add(operator.index)
     # Variables that one CALL_ONCE sets stay or go together with it, and therefore with each other.
+    # A group has its variables and their nodes.
     groups: list[tuple[set[Resource], set[int]]] = []
     for resource, numbers in users.items():
         joined = [group for group in groups if group[1] & numbers]

@@ -32,6 +32,7 @@ from isthmus.frontends.tflite.schema import CUSTOM, OPERATORS, ElementType
 from isthmus.frontends.unsupported import unsupported
 
 DELEGATE = "DELEGATE"
+"""The operator of a node that a delegate has put in the place of others."""
 _DELEGATE_CODE = OPERATORS.index(DELEGATE)
 
 
@@ -113,14 +114,17 @@ class Nodes:
 
 
 def read(address: int) -> Nodes:
-    """Return the nodes of the subgraph that a delegate is to prepare, and of those that it calls once."""
-    found = list(subgraphs(address))
-    [own] = [nodes for nodes in found if nodes.context == address]
+    """Return the nodes of the subgraph that a delegate is to prepare, and of those that it calls once.
+
+    `address` is that of the subgraph's context.
+    """
+    every = list(subgraphs(address))
+    [own] = [nodes for nodes in every if nodes.context == address]
     numbers = {o.options.get("init_subgraph") for o in own.operators if o.code == "CALL_ONCE"}
-    called = {nodes.index: nodes for nodes in found if nodes.index in numbers}
+    called = {nodes.index: nodes for nodes in every if nodes.index in numbers}
     elsewhere = {
         (operator.options["container"], operator.options["shared_name"])
-        for nodes in found
+        for nodes in every
         for operator in nodes.operators
         if nodes is not own and nodes.index not in called and operator.code == "VAR_HANDLE"
     }
@@ -128,12 +132,12 @@ def read(address: int) -> Nodes:
 
 
 def subgraphs(address: int) -> Iterator[Nodes]:
-    """Yield the nodes of all subgraphs."""
+    """Yield the nodes of all subgraphs of an interpreter, given the context of any."""
     context = structures.Context.from_address(address)
     found = ctypes.c_void_p()
     index = 0
     # A subgraph can be queried for its nodes only while its context is acquired.
-    while _acquired(context, address, index, found):
+    while _acquire(context, address, index, found):
         try:
             assert found.value is not None
             yield _read(found.value, index)
@@ -143,10 +147,14 @@ def subgraphs(address: int) -> Iterator[Nodes]:
 
 
 _silence = structures.ReportError(lambda context, text: None)
+"""A function that ignores error messages."""
 
 
-def _acquired(context: structures.Context, address: int, index: int, found: ctypes.c_void_p) -> bool:
-    """Return whether a subgraph exists. LiteRT signals the end by an error message, which is suppressed."""
+def _acquire(context: structures.Context, address: int, index: int, found: ctypes.c_void_p) -> bool:
+    """Acquire the context of a subgraph, write its address to `found`, and return whether the subgraph exists.
+
+    LiteRT reports an error for a number that is too large. Its message is suppressed.
+    """
     # A function read from a structure refers to the structure's memory; it is not a copy of the pointer.
     reporter = ctypes.c_void_p.from_address(address + structures.Context.report_error.offset)
     before, silence = reporter.value, ctypes.cast(_silence, ctypes.c_void_p).value
@@ -166,13 +174,14 @@ def plan(address: int) -> tuple[int, ...]:
 
 
 def user_data(address: int) -> frozenset[int]:
-    """Return the user data of all nodes in a subgraph's execution plan."""
+    """Return the user data of all nodes in a subgraph's execution plan; of a delegate's node, its block's address."""
     context = structures.Context.from_address(address)
     found = (_node(context, address, number)[0].user_data for number in plan(address))
     return frozenset(data for data in found if data)
 
 
 def _read(address: int, index: int) -> Nodes:
+    """Return the nodes of one subgraph, given its acquired context and its number."""
     context = structures.Context.from_address(address)
     numbers = plan(address)
     if len(numbers) > MAX_OPERATORS:
@@ -189,6 +198,7 @@ def _read(address: int, index: int) -> Nodes:
 def _node(
     context: structures.Context, address: int, number: int
 ) -> tuple[structures.Node, structures.Registration]:
+    """Return the structures of a node: its operands, and the operator that it is of."""
     node, registration = ctypes.c_void_p(), ctypes.c_void_p()
     status = context.get_node_and_registration(address, number, ctypes.byref(node), ctypes.byref(registration))
     if status != structures.OK or not node.value or not registration.value:
@@ -197,6 +207,7 @@ def _node(
 
 
 def _operator(number: int, node: structures.Node, registration: structures.Registration) -> OperatorEntry:
+    """Describe a node as the operator of a model file. An unknown operator gets a name that no conversion knows."""
     code = registration.builtin_code
     custom = b""
     if code == CUSTOM:
@@ -219,7 +230,10 @@ def _operator(number: int, node: structures.Node, registration: structures.Regis
 
 
 def _names(context: structures.Context) -> tuple[str, ...]:
-    """Return a name for each tensor, such that all names and all names of next values differ."""
+    """Return a name for each tensor, such that all names and all names of next values differ.
+
+    A graph has a tensor for the next value of each variable, under a name derived from the variable's.
+    """
     names: list[str] = []
     taken: set[str] = set()
     for index in range(context.tensors_size):
@@ -232,6 +246,7 @@ def _names(context: structures.Context) -> tuple[str, ...]:
 
 
 def _quantization(tensor: structures.Tensor, name: str) -> tuple[np.ndarray, np.ndarray, int]:
+    """Return the scales, zero points and axis of a tensor; no scales if it is not quantized."""
     kind = tensor.quantization.type
     if not kind or not tensor.quantization.params:
         return np.zeros(0, np.float32), np.zeros(0, np.int64), 0
@@ -243,6 +258,7 @@ def _quantization(tensor: structures.Tensor, name: str) -> tuple[np.ndarray, np.
 
 
 def _sparsity(address: int) -> TfliteSparsity:
+    """Copy LiteRT's description of a sparse constant."""
     sparsity = structures.Sparsity.from_address(address)
     dimensions = []
     for row in structures.rows(sparsity.dim_metadata, structures.DimensionMetadata, sparsity.dim_metadata_size):
@@ -256,7 +272,17 @@ def _sparsity(address: int) -> TfliteSparsity:
 
 
 class NodesSubgraph(Subgraph):
-    """A subgraph made of some nodes, with given inputs and outputs."""
+    """A subgraph made of some nodes, with given inputs and outputs.
+
+    Parameters
+    ----------
+    nodes
+        The interpreter's subgraph.
+    operators
+        The nodes of it that are in this one.
+    inputs, outputs, kept_variables
+        Numbers of tensors, as for `Subgraph`.
+    """
 
     def __init__(
         self,
