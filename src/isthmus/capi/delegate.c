@@ -1,9 +1,10 @@
-/* libQnnTFLiteDelegate.so: the functions of QNN's delegate header. A part of library.c, which has the way to Python.
+/* libQnnTFLiteDelegate.so: the functions of QNN's delegate header. Included by library.c, which calls
+ * Python.
  *
- * A delegate is TFLite's structure of that name: its address is the handle, and TFLite calls what stands in it. */
+ * A delegate is TFLite's structure of that name: its address is the handle, and TFLite calls the functions in it. */
 #include "QNN/TFLiteDelegate/QnnTFLiteDelegate.h"
 
-/* Numbers go across, and one comes back; 0 is what a failure is answered by, everywhere here. */
+/* Call a method of the server with numbers, and return its number; 0 on failure, in all functions here. */
 #define ASK(name, ...)                                                              \
   ({                                                                                \
     static PyObject *method;                                                        \
@@ -42,7 +43,7 @@ EXPORTED bool TfLiteQnnDelegateUpdateHtpPerfMode(TfLiteDelegate *delegate, TfLit
 }
 EXPORTED bool TfLiteQnnDelegateUpdateDspPerfMode(TfLiteDelegate *delegate, TfLiteQnnDelegateDspPerformanceMode mode) {
   (void)delegate, (void)mode;
-  return false; /* no delegate here is on that back end */
+  return false; /* there is no DSP backend here */
 }
 EXPORTED TfLiteQnnDelegateCapabilityStatus TfLiteQnnDelegateHasCapability(TfLiteQnnDelegateCapability capability) {
   return ASK(TfLiteQnnDelegateHasCapability, (uint32_t)capability) == 1;

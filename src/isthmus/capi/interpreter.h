@@ -1,21 +1,22 @@
-/* The interpreter behind the libraries: which one it is, whether it lives, and how one is started.
+/* The Python interpreter behind the libraries: it is found in the program, or started.
  *
- * In a program that runs Python, that interpreter is used. In any other one is started, by what the file isthmus.conf
- * beside the library says. No header of Python's is needed: all but the start is of its stable interface.
+ * In a program that runs Python, that interpreter is used. In any other program one is started, as the file
+ * isthmus.conf beside the library says. Python's headers are not needed: all functions but those of the start are of
+ * its stable interface.
  *
- * There is one truth in a process, whichever of our libraries are loaded, from one folder or from several: `Process`,
- * a symbol that the dynamic linker resolves to the same place for all of them.
+ * All of our libraries in a process, from one folder or several, share one `Process`: a symbol that the dynamic linker
+ * resolves to the same address for all of them.
  *
- * Locks, in the order in which a thread may take them; what is named later is never held while one before it is wanted:
- *   1. process->starting: held while an interpreter starts. Only a thread that knows of none takes it, so none that
- *      has the GIL does.
- *   2. the GIL. It guards everything that is not atomic, and whatever belongs to Python.
- *   3. Python's own locks, that of the opener below and those of imports: whoever waits for one gives the GIL up
+ * Locks, in the order in which a thread may take them. A thread that holds one never waits for an earlier one:
+ *   1. process->starting: held while an interpreter starts. Only a thread that knows of no interpreter takes it, so no
+ *      thread that has the GIL does.
+ *   2. the GIL. It guards everything that is not atomic, and all objects of Python.
+ *   3. Python's own locks, that of the opener below and those of imports: a thread that waits for one releases the GIL
  *      meanwhile.
- *   4. naming: within it functions are looked up, and nothing else is waited for.
- * A fork takes none of them but the opener's, if Python makes it. In the child there is one thread, so locks are made
- * anew; of an interpreter that a library of ours has started, or was starting, the child has a copy in the midst of
- * something, which is left alone. */
+ *   4. naming: held while functions are looked up; its holder waits for nothing else.
+ * A fork takes none of them but the opener's, if Python forks. The child has one thread, so its locks are initialised
+ * again. Of an interpreter that one of our libraries started, or was starting, the child has a copy in an unknown
+ * state, which is not used. */
 #ifndef ISTHMUS_INTERPRETER_H
 #define ISTHMUS_INTERPRETER_H
 
@@ -44,25 +45,26 @@ typedef struct PyObject PyObject;
 /* -- what all libraries of ours in a process share ---------------------------------------------------------------- */
 
 enum {
-  UNKNOWN,  /* nobody has looked yet, or nobody could start one */
-  STARTING, /* one of our libraries is at it */
+  UNKNOWN,  /* no library has looked for one yet, or none could start one */
+  STARTING, /* one of our libraries is starting it */
   HOSTS,    /* the program's own */
   OURS,     /* one of our libraries has started it */
-  BROKEN,   /* one that did not start; there is no second attempt in a process */
-  FORKED    /* a copy, in a forked child */
+  BROKEN,   /* it failed to start; there is no second attempt in a process */
+  FORKED    /* a copy of one that was OURS, STARTING or BROKEN, in a forked child */
 };
 
 typedef struct {
   pthread_mutex_t starting;
   pthread_mutex_t forwarding; /* held while a library asks another one for its table (see library.c) */
-  _Atomic pid_t forwarder;    /* the thread that does */
-  _Atomic int python;
-  void *_Atomic functions;    /* where Python's functions are looked up, once `python` is HOSTS or OURS */
-  void *_Atomic opener;       /* what opens libraries in Python, once one was opened */
+  _Atomic pid_t forwarder;    /* the thread that asks; 0 if none does */
+  _Atomic int python;         /* the state of the interpreter, see above */
+  void *_Atomic functions;    /* the dlopen handle to look up Python's functions in, once `python` is HOSTS or OURS */
+  void *_Atomic opener;       /* the Python function that opens libraries, once one was opened */
 } Process;
 
-/* All zeros at first, which on Linux is a free mutex, UNKNOWN and RTLD_DEFAULT. C has no word for a symbol of this kind.
- * The number moves on when the layout does: libraries of two versions then have a Process each. */
+/* All zeros at first, which on Linux means a free mutex, UNKNOWN and RTLD_DEFAULT. C cannot declare a unique symbol, so
+ * it is defined in assembly. The number in its name changes with the layout: libraries of two versions then have a
+ * Process each. */
 extern EXPORTED Process isthmus_process_1;
 _Static_assert(sizeof(Process) <= 256 && !UNKNOWN, "its place below, and what zeros mean");
 __asm__(".pushsection .data\n"
@@ -75,16 +77,19 @@ __asm__(".pushsection .data\n"
 
 /* -- this library ------------------------------------------------------------------------------------------------- */
 
+/* LEFT: the interpreter has ended, or belongs to the parent of this process. */
 enum { UNOPENED, OPEN, UNUSABLE, LEFT };
 static _Atomic int state = UNOPENED;
 static pthread_mutex_t naming = PTHREAD_MUTEX_INITIALIZER;
-static PyObject *server; /* the isthmus.capi.serve.Server of this library; there when it is OPEN */
+static PyObject *server; /* the isthmus.capi.serve.LibraryServer of this library, set when it is OPEN */
 
+/* Print an error; return 0, which callers return for a failure. */
 static int complain(const char *what, const char *more, const char *then) {
   fprintf(stderr, "isthmus: lib" NAME ": %s%s%s\n", what, more, then);
   return 0;
 }
 
+/* In a forked child: initialise the locks again, and do not use an interpreter that one of our libraries started. */
 static void after_fork(void) {
   int python = atomic_load(&process->python);
   pthread_mutex_init(&process->starting, NULL);
@@ -97,10 +102,10 @@ static void after_fork(void) {
 
 __attribute__((constructor)) static void expect_forks(void) { pthread_atfork(NULL, NULL, after_fork); }
 
-/* -- Python, as far as it is needed ------------------------------------------------------------------------------- */
+/* -- Python's functions ------------------------------------------------------------------------------------------- */
 
 typedef struct { int type; const char *function, *message; int code; } PyStatus;
-typedef struct { _Alignas(16) unsigned char bytes[4096]; } PyConfig; /* opaque, and larger than any version of it */
+typedef struct { _Alignas(16) unsigned char bytes[4096]; } PyConfig; /* opaque; larger than in any version */
 typedef struct {
   int kind, parse_argv, isolated, use_environment, configure_locale, coerce_c_locale, coerce_c_locale_warn, utf8_mode,
       dev_mode, allocator, reserved[16];
@@ -165,7 +170,7 @@ static const struct { void *place; const char *name; } NEEDED[] = {
     {&py.IncRef, "Py_IncRef"},                    {&py.DecRef, "Py_DecRef"},
 };
 
-/* Whether all functions are there. Once they are, they stay; half-way is the same as not at all. */
+/* Look up Python's functions in a library, once; return whether all were found. */
 static int find_functions(void *where) {
   static _Atomic int found;
   if (atomic_load(&found)) return 1;
@@ -180,7 +185,7 @@ static int find_functions(void *where) {
   return all;
 }
 
-/* Take the exception that has come up, and say it in one line. In the GIL. */
+/* Clear the current exception and print it in one line, holding the GIL. Return 0. */
 static int complain_of_exception(const char *what, const char *then) {
   PyObject *type = NULL, *value = NULL, *trace = NULL, *text = NULL, *bytes = NULL;
   py.Fetch(&type, &value, &trace);
@@ -194,10 +199,11 @@ static int complain_of_exception(const char *what, const char *then) {
   return complain(what, line, then);
 }
 
-/* -- what `isthmus capi install` has written beside the library --------------------------------------------------- */
+/* -- the settings that `isthmus capi install` wrote beside the library -------------------------------------------- */
 
 static struct { char file[PATH_MAX], libpython[PATH_MAX], executable[PATH_MAX], bootstrap[4 * PATH_MAX]; } settings;
 
+/* Write the path of a file in this library's folder; return whether that folder is known. */
 static int beside(const char *file, char *path) {
   Dl_info info;
   if (!dladdr((void *)beside, &info) || !info.dli_fname || !realpath(info.dli_fname, path)) return 0;
@@ -207,7 +213,7 @@ static int beside(const char *file, char *path) {
   return 1;
 }
 
-/* A regular file, opened without waiting for anybody. */
+/* Open a regular file for reading. Other files are refused: opening a pipe, say, could wait forever. */
 static FILE *opened(const char *path) {
   struct stat status;
   errno = 0;
@@ -218,6 +224,7 @@ static FILE *opened(const char *path) {
   return file;
 }
 
+/* Read the settings; print an error and return 0 if they are missing, or the Python that they name is. */
 static int read_settings(void) {
   char line[4 * PATH_MAX];
   if (!beside("isthmus.conf", settings.file)) return complain("its own place is not known", "", "");
@@ -246,10 +253,11 @@ static int read_settings(void) {
   return 1;
 }
 
-/* -- an interpreter of ours --------------------------------------------------------------------------------------- */
+/* -- starting an interpreter -------------------------------------------------------------------------------------- */
 
-/* Isolated: no variable of the program's, no folder of its user's, no signal and no locale of its own is touched. The
- * interpreter finds its library from the executable that it is told to be, as that one does. */
+/* Initialize Python in isolation: it ignores the program's environment variables and the user's folders, and changes
+ * neither signal handlers nor the locale. It finds its standard library from the path of the executable, as that
+ * executable does. */
 static PyStatus initialized(void) {
   static PyConfig config;
   PyPreConfig before;
@@ -267,22 +275,23 @@ static PyStatus initialized(void) {
   return status;
 }
 
-/* Run a text as a file, with names of its own; whether it ends well. In the GIL. */
+/* Run Python source with a dictionary of global names, holding the GIL; return whether it succeeded. */
 static int run(const char *text, PyObject *names) {
-  PyObject *code = names ? py.Compile(text, "isthmus", 257 /* a file */) : NULL;
+  PyObject *code = names ? py.Compile(text, "isthmus", 257 /* Py_file_input */) : NULL;
   PyObject *done = code ? py.Evaluate(code, names, names) : NULL;
   if (code) py.DecRef(code);
   if (done) py.DecRef(done);
   return done != NULL;
 }
 
+/* Run the settings' code, which imports our package; print an exception and return 0 on failure. */
 static int bootstrapped(void) {
   PyObject *main = py.AddModule("__main__");
   return run(settings.bootstrap, main ? py.ModuleDict(main) : NULL) ||
          complain_of_exception("its package cannot be imported: ", MENDED);
 }
 
-/* Start Python, holding process->starting; what it is afterwards. */
+/* Start Python, holding process->starting; return its new state. */
 static int start_python(void) {
   if (!read_settings()) return UNKNOWN;
   void *python = dlopen(settings.libpython, RTLD_NOW | RTLD_GLOBAL);
@@ -295,7 +304,7 @@ static int start_python(void) {
     return UNKNOWN;
   }
   atomic_store(&process->functions, python);
-  if (py.IsInitialized()) return HOSTS; /* the program has it from where it is not seen by all */
+  if (py.IsInitialized()) return HOSTS; /* the program runs Python, but loaded it without making its symbols global */
   PyStatus status = initialized();
   if (status.type) {
     complain("Python cannot be started: ", status.message ? status.message : settings.libpython, MENDED);
@@ -307,18 +316,18 @@ static int start_python(void) {
   return OURS;
 }
 
-/* Whether the program runs a Python that all of it sees. */
+/* Return whether the program runs a Python whose symbols are global. */
 static int host_has_python(void) {
   int (*is_initialized)(void) = NULL;
   *(void **)&is_initialized = dlsym(RTLD_DEFAULT, "Py_IsInitialized");
   return is_initialized && is_initialized();
 }
 
-/* Whether there is an interpreter to call, after one was looked for and, if need be, started. */
+/* Find an interpreter, or start one; return whether there is one to call. */
 static int has_python(void) {
   int unknown = UNKNOWN, python = atomic_load(&process->python);
   if (python == UNKNOWN && host_has_python())
-    /* Not if another thread is starting it just now. */
+    /* This fails if another thread has begun to start Python. */
     atomic_compare_exchange_strong(&process->python, &unknown, HOSTS);
   python = atomic_load(&process->python);
   if (python == UNKNOWN || python == STARTING) {
@@ -326,7 +335,7 @@ static int has_python(void) {
     unknown = UNKNOWN;
     if (atomic_load(&state) == UNOPENED && atomic_compare_exchange_strong(&process->python, &unknown, STARTING)) {
       python = start_python();
-      if (python == UNKNOWN) atomic_store(&state, UNUSABLE); /* another library may know better */
+      if (python == UNKNOWN) atomic_store(&state, UNUSABLE); /* a library in another folder may have better settings */
       atomic_store(&process->python, python);
     }
     pthread_mutex_unlock(&process->starting);
@@ -342,8 +351,8 @@ static int has_python(void) {
 
 /* -- the opener ---------------------------------------------------------------------------------------------------- */
 
-/* One thread at a time imports our package and opens a library, and Python does not fork meanwhile: a child would wait
- * for ever for the locks of modules that another thread was importing. */
+/* Python code that defines `opened`, which opens a library. One thread at a time imports our package and opens a
+ * library, and Python does not fork meanwhile: a child would wait forever for the import locks of another thread. */
 static const char OPENER[] =
     "import _thread, os\n"
     "def made():\n"
@@ -356,14 +365,14 @@ static const char OPENER[] =
     "    return opened\n"
     "opened = made()\n";
 
-/* What opens libraries; NULL after a failure. In the GIL. */
+/* Return the Python function that opens libraries, a borrowed reference, holding the GIL; NULL on failure. */
 static PyObject *opener(void) {
   void *none = NULL;
   if (!atomic_load(&process->opener)) {
     PyObject *names = py.DictNew(), *made = run(OPENER, names) ? py.DictItem(names, "opened") : NULL;
     if (made) py.IncRef(made);
     if (names) py.DecRef(names);
-    /* Of two that were made at once, one is used. */
+    /* If two threads create one at the same time, the first is used. */
     if (made && !atomic_compare_exchange_strong(&process->opener, &none, made)) py.DecRef(made);
   }
   return atomic_load(&process->opener);

@@ -1,11 +1,11 @@
 /* The shared libraries that clients of QNN load: libQnnHtp.so and its like, libQnnSystem.so, libcdsprpc.so.
  *
- * One source, compiled once for each with LIBRARY_NAME as its name. Everything that QNN does is done in Python, by
- * isthmus.capi.serve, in the interpreter that interpreter.h finds or starts; here are the tables, the way across, and
- * the executions that need no way: those that bring the memory of an execution before.
+ * One source, compiled once for each library, with LIBRARY_NAME as its name. QNN's functions are implemented in Python
+ * (isthmus.capi.serve), in the interpreter that interpreter.h finds or starts. Here are the function tables, the calls
+ * of Python, and a cache of executions: one that repeats the memory of an earlier one skips most of the Python code.
  *
- * With ISTHMUS_QNN_FORWARD set to the path of another library of this kind, calls go there and Python only looks on.
- * With ISTHMUS_QNN_VALIDATE set to 1, Python looks on at the calls that this library answers itself. */
+ * With ISTHMUS_QNN_FORWARD set to the path of another library of this kind, calls go there and Python only checks them.
+ * With ISTHMUS_QNN_VALIDATE set to 1, Python also checks the calls that this library serves itself. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdint.h>
@@ -21,9 +21,9 @@ typedef Qnn_ErrorHandle_t E;
 
 /* -- the client's memory ------------------------------------------------------------------------------------------- */
 
-/* Whether 8 bytes can be read, by the kernel's word: this call has its second argument copied, or answers EFAULT,
- * before it sees that the rest makes no sense. A plain access would end the process. Valgrind complains of such a call,
- * and of bytes that are not initialised; there the kernel copies them. */
+/* Return whether 8 bytes can be read, without the fault of a plain access. The kernel copies the second argument of
+ * rt_sigprocmask, or returns EFAULT, before it refuses the invalid first one. Valgrind reports such a call and
+ * uninitialised bytes, so under valgrind the bytes are copied by process_vm_readv. */
 static int is_there(uintptr_t at) {
   static _Atomic int copies = -1;
   if (atomic_load_explicit(&copies, memory_order_relaxed) < 0) atomic_store(&copies, on_valgrind());
@@ -34,11 +34,12 @@ static int is_there(uintptr_t at) {
   return process_vm_readv(getpid(), &ours, 1, &theirs, 1, 0) >= 0 || errno != EFAULT;
 }
 
-/* Whether all of it can be read. `page` is one that was found to be there. */
+/* Return whether all bytes can be read. `page` is the last address of a page that was checked before, which is not
+ * checked again; it is set to the last page checked here. */
 __attribute__((unused)) static int readable(const void *memory, size_t bytes, uintptr_t *page) {
   const uintptr_t smallest = 4095;
   uintptr_t first = (uintptr_t)memory & ~(uintptr_t)7, last = ((uintptr_t)memory + bytes - 1) & ~(uintptr_t)7;
-  if (!first || last < first) return 0; /* of the null pointer the kernel would copy nothing, and not complain */
+  if (!first || last < first) return 0; /* for a null pointer the kernel copies nothing and reports no error */
   for (uintptr_t at = first; at <= last; at = (at | smallest) + 1) {
     if ((at | smallest) == *page) continue;
     if (!is_there(at)) return 0;
@@ -47,8 +48,9 @@ __attribute__((unused)) static int readable(const void *memory, size_t bytes, ui
   return 1;
 }
 
-/* Write there; whether that could be done. The kernel tells, by writing first, and the plain write after it is what
- * valgrind and sanitizers see. Where the kernel does not write for us, the plain one is all there is. */
+/* Write to the client's memory, and return whether that was possible. The kernel writes first and reports an invalid
+ * address. The plain write after it is for valgrind and sanitizers, which do not see the kernel's. If the system does
+ * not allow the kernel's write, only the plain one is made. */
 __attribute__((unused)) static int put(void *memory, const void *value, size_t bytes) {
   struct iovec ours = {(void *)value, bytes}, theirs = {memory, bytes};
   ssize_t done = process_vm_writev(getpid(), &ours, 1, &theirs, 1, 0);
@@ -57,12 +59,12 @@ __attribute__((unused)) static int put(void *memory, const void *value, size_t b
   return 1;
 }
 
-/* -- the way across ----------------------------------------------------------------------------------------------- */
+/* -- calls of Python ---------------------------------------------------------------------------------------------- */
 
 static void forget_executions(void);
 
-/* The client's callbacks. One that ends its thread (pthread_exit) comes by here, and the server learns of it: Python
- * itself goes on to count that thread among those that run. */
+/* Call the client's callbacks. If one ends its thread (pthread_exit), the cleanup handler informs the server: Python
+ * itself would take that thread for one that still runs. */
 static void thread_ends(void *nothing);
 static void native_say(QnnLog_Callback_t callback, QnnLog_Level_t level, uint64_t timestamp, const char *format, ...) {
   va_list arguments;
@@ -80,13 +82,13 @@ static void native_notify(Qnn_NotifyFn_t callback, void *parameter, Qnn_ErrorHan
   pthread_cleanup_pop(0);
 }
 
-/* Python says that it ends: from here on nothing crosses. */
+/* Called by the server when Python ends: from then on, Python is not called. */
 static void native_leave(void) {
   forget_executions();
   atomic_store(&state, LEFT);
 }
 
-/* A program without Python ends: nobody else tells the server. */
+/* Tell the server that the process ends, in a program without its own Python, which would do that. */
 static void leave(void) {
   if (atomic_load(&state) != OPEN || !py.IsInitialized()) return;
   int held = py.GILState_Ensure();
@@ -98,7 +100,7 @@ static void leave(void) {
   py.GILState_Release(held);
 }
 
-/* The server of this library, the same for every thread that asks; a new reference, or NULL after a failure. */
+/* Return the server of this library, the same for every thread: a new reference, or NULL on failure. */
 static PyObject *opened_server(void) {
   PyObject *open = opener(), *arguments = open ? py.TupleNew(5) : NULL, *made = NULL;
   if (arguments) {
@@ -113,15 +115,16 @@ static PyObject *opened_server(void) {
   return made;
 }
 
+/* Find or start Python, and get this library's server from it; `state` says whether that succeeded. */
 static void open_library(void) {
   if (!has_python()) return;
   int held = py.GILState_Ensure();
   if (atomic_load(&state) == UNOPENED) {
-    /* Other threads may come by while this runs Python. Whoever is back first, in the GIL, decides. */
+    /* Python may switch threads meanwhile, so another thread may do the same. The first that returns sets the state. */
     PyObject *made = opened_server();
     if (!made && py.Matches(*py.KeyboardInterrupt)) {
       py.Clear();
-      py.SetInterrupt(); /* meant for whoever called the library; the next call opens it */
+      py.SetInterrupt(); /* raise it again in the caller of the library; the next call opens the library */
     } else if (atomic_load(&state) != UNOPENED) {
       if (made) py.DecRef(made);
       else py.Clear();
@@ -137,13 +140,14 @@ static void open_library(void) {
   py.GILState_Release(held);
 }
 
+/* Return whether the server can be called, after opening the library if needed. */
 static int usable(void) {
   if (atomic_load_explicit(&state, memory_order_acquire) == UNOPENED) open_library();
   return atomic_load_explicit(&state, memory_order_acquire) == OPEN;
 }
 
-/* Call a method of the server with numbers; in the GIL. The answer is a new reference, or NULL after a failure. The
- * method is looked up once, and kept where the caller says. */
+/* Call a method of the server with numbers, holding the GIL. Return a new reference, or NULL on failure. The method is
+ * looked up once and stored in `*method`. */
 static PyObject *call(PyObject **method, const char *name, int count, const uint64_t *values) {
   if (!*method && !(*method = py.GetAttrString(server, name))) return NULL;
   PyObject *arguments = py.TupleNew(count), *answer = NULL;
@@ -161,8 +165,8 @@ static PyObject *call(PyObject **method, const char *name, int count, const uint
   return answer;
 }
 
-/* The number that a function answered. Of an exception that came through it a code is left, or what is given for one;
- * Ctrl-C is meant for whoever called the library, and comes up again there. */
+/* Return the number that a method returned, and drop the reference. On an exception, return `*failure` or, if that is
+ * NULL, an error code. Ctrl-C is raised again in the caller of the library. */
 static long long number(PyObject *answer, const long long *failure) {
   long long value = answer ? py.LongAs(answer) : 0;
   if (answer) py.DecRef(answer);
@@ -173,6 +177,7 @@ static long long number(PyObject *answer, const long long *failure) {
   return failure ? *failure : interrupted ? QNN_COMMON_ERROR_SYSTEM : QNN_COMMON_ERROR_GENERAL;
 }
 
+/* Call a method of the server from any thread. Return `otherwise` if Python cannot be called; `failure` is as above. */
 static long long crossed(PyObject **method, const char *name, long long otherwise, const long long *failure, int count,
                          const uint64_t *values) {
   if (!usable()) return otherwise;
@@ -182,13 +187,14 @@ static long long crossed(PyObject **method, const char *name, long long otherwis
   return answer;
 }
 
+/* Inform the server that a client's callback ends this thread. */
 static void thread_ends(void *nothing) {
   static PyObject *method;
   (void)nothing;
   crossed(&method, "thread_ends", 0, NULL, 0, NULL);
 }
 
-/* For functions that answer codes, and for those that answer something else. */
+/* `cross` is for functions that return error codes, `cross_for` for those with another value on failure. */
 __attribute__((unused)) static long long cross(PyObject **method, const char *name, long long otherwise, int count,
                                                const uint64_t *values) {
   return crossed(method, name, otherwise, NULL, count, values);
@@ -198,8 +204,9 @@ __attribute__((unused)) static long long cross_for(PyObject **method, const char
   return crossed(method, name, failure, &failure, count, values);
 }
 
-/* What is asked after the interpreter has ended: to free is done already, anything else cannot be. */
+/* The result of a call after the interpreter has ended: everything is freed already, other calls are impossible. */
 #define UNABLE(freeing) (atomic_load(&state) == LEFT && (freeing) ? QNN_SUCCESS : QNN_COMMON_ERROR_SYSTEM)
+/* A pointer or number, as Python gets it; and the number of the arguments in `values`. */
 #define V(value) (uint64_t)(uintptr_t)(value)
 #define COUNT (int)(sizeof values / sizeof *values)
 #define CALLS_PYTHON(freeing, name, parameters, arguments, ...)                            \
@@ -211,8 +218,8 @@ __attribute__((unused)) static long long cross_for(PyObject **method, const char
     LOOKED(#name, (E)cross(&method, #name, (long long)UNABLE(freeing), COUNT, values))     \
   }
 
-/* How functions.h has a function made: it calls Python; it calls Python and frees something; it is not offered, but
- * another library may offer it; it is written by hand below. */
+/* The kinds of functions in functions.h: SERVED calls Python, FREEING also frees something, NOT_OFFERED is not
+ * implemented here but may be in a library that calls are forwarded to, NATIVE is written by hand below. */
 #define SERVED(...) CALLS_PYTHON(0, __VA_ARGS__)
 #define FREEING(...) CALLS_PYTHON(1, __VA_ARGS__)
 #define NOT_OFFERED(name, parameters, arguments, ...)  \
@@ -225,17 +232,18 @@ __attribute__((unused)) static long long cross_for(PyObject **method, const char
 
 /* -- forwarding --------------------------------------------------------------------------------------------------- */
 
+/* Return the path of the library that calls are forwarded to; NULL if they are not. */
 __attribute__((unused)) static const char *forward_path(void) {
   const char *path = getenv("ISTHMUS_QNN_FORWARD");
   return path && *path ? path : NULL;
 }
 
 #ifdef SERVES_BACKEND
-static const QNN_INTERFACE_VER_TYPE *forward; /* the table that calls go to, if they do */
-static int validating;                        /* whether Python looks on at the calls that are answered here */
+static const QNN_INTERFACE_VER_TYPE *forward; /* the table that calls are forwarded to; NULL if they are not */
+static int validating;                        /* whether Python checks the calls that are served here */
 static int cannot_serve(void);
 
-/* Have Python look at a call: before it is made, then with its answer. */
+/* Let Python check a call before it is made, or record its result (isthmus.capi.validation). */
 static void look(int is_after, const char *name, E error, int count, const uint64_t *values) {
   static PyObject *methods[2];
   uint64_t all[16] = {V(name), error};
@@ -243,6 +251,7 @@ static void look(int is_after, const char *name, E error, int count, const uint6
   cross(&methods[is_after], is_after ? "validationAfter" : "validationBefore", 0, count + 2, all);
 }
 
+/* The parts of every function: forward the call if calls are forwarded, else return `answer`; Python checks both. */
 #define FORWARDED(name, arguments)                              \
   if (cannot_serve()) return QNN_COMMON_ERROR_LOADING_BINARIES; \
   if (forward) {                                                \
@@ -258,7 +267,7 @@ static void look(int is_after, const char *name, E error, int count, const uint6
   look(1, name, answered, COUNT, values);   \
   return answered;
 #elif defined SERVES_SYSTEM
-/* Python does not look at what the system library is asked. */
+/* Python does not check the calls of the system library. */
 static const QNN_SYSTEM_INTERFACE_VER_TYPE *forwarding(E *error);
 #define FORWARDED(name, arguments)                                         \
   {                                                                        \
@@ -270,7 +279,7 @@ static const QNN_SYSTEM_INTERFACE_VER_TYPE *forwarding(E *error);
 #define LOOKED(name, answer) return answer;
 #endif
 
-/* The answer to who asks for the tables. */
+/* Write the list of tables, with its one entry, for getProviders. */
 __attribute__((unused)) static E provided(void *list, const void *tables, uint32_t *count) {
   const uint32_t one = 1;
   int there = put(list, &tables, sizeof tables) && put(count, &one, sizeof one);
@@ -279,7 +288,7 @@ __attribute__((unused)) static E provided(void *list, const void *tables, uint32
 
 __attribute__((unused)) static E not_offered(void) { return QNN_COMMON_ERROR_NOT_SUPPORTED; }
 
-/* -- a back end's functions --------------------------------------------------------------------------------------- */
+/* -- a backend's functions ---------------------------------------------------------------------------------------- */
 
 #ifdef SERVES_BACKEND
 
@@ -298,8 +307,8 @@ static E deviceGetInfrastructure(const QnnDevice_Infrastructure_t *answer) {
                                                               : QNN_COMMON_ERROR_INVALID_ARGUMENT)
 }
 
-/* What HTP's clients set about clocks and voltages: understood, noted, without effect on a machine that has none. Of
- * a library that calls are forwarded to, the client has its own. */
+/* HTP's functions for clocks and voltages: checked and logged, but without effect. They are never forwarded: a library
+ * that calls are forwarded to gives the client its own. */
 #undef FORWARDED
 #undef LOOKED
 #define FORWARDED(name, arguments)
@@ -315,12 +324,14 @@ static QnnHtpDevice_Infrastructure_t infrastructure = {
 
 /* -- executions --------------------------------------------------------------------------------------------------- */
 
-/* An execution that was made: of which graph, with which memory, and what makes it again. Looked at in the GIL. */
+/* A cache of executions: `words` are the graph, the tensors and their memory, and `run` is the Python function that
+ * repeats the execution. It is accessed with the GIL held. */
 enum { REMEMBERED = 32, MAX_TENSORS = 64, MAX_DIMS = 8, WORDS = 4 + MAX_DIMS / 2 };
 typedef struct { uint64_t words[2 + WORDS * MAX_TENSORS]; size_t bytes; PyObject *run; } Execution;
 static Execution executions[REMEMBERED];
 static int newest;
 
+/* Clear the cache, so that graphs and memory can be freed. */
 static void forget_executions(void) {
   for (int i = 0; i < REMEMBERED; i++)
     if (executions[i].run) {
@@ -331,12 +342,13 @@ static void forget_executions(void) {
     }
 }
 
-/* What tells these tensors and their memory from others; NULL if they cannot be read. `pages` are two that were found
- * to be there: one of tensors, and one of dimensions, which most clients keep elsewhere. */
+/* Write the words that identify these tensors and their memory; return the end of the words, or NULL if a tensor cannot
+ * be read. `pages` are pages that can be read (see `readable`): one for tensors, and one for dimensions, which most
+ * clients keep elsewhere. */
 static uint64_t *described(uint64_t *words, const Qnn_Tensor_t *tensors, uint32_t count, uintptr_t pages[2]) {
   if (!words || (count && !readable(tensors, count * sizeof *tensors, &pages[0]))) return NULL;
   for (uint32_t i = 0; i < count; i++) {
-    const Qnn_TensorV1_t *tensor = &tensors[i].v1; /* a beginning of both versions */
+    const Qnn_TensorV1_t *tensor = &tensors[i].v1; /* both versions begin with these fields */
     int raw = tensor->memType == QNN_TENSORMEMTYPE_RAW;
     uint32_t dims = tensor->dimensions ? tensor->rank : 0;
     if (dims > MAX_DIMS || (dims && !readable(tensor->dimensions, dims * sizeof(uint32_t), &pages[1]))) return NULL;
@@ -350,6 +362,8 @@ static uint64_t *described(uint64_t *words, const Qnn_Tensor_t *tensors, uint32_
   return words;
 }
 
+/* Return the function that repeats the execution with these words, a borrowed reference; NULL if it is not cached. The
+ * newest is compared first. */
 static PyObject *remembered(const uint64_t *words, size_t bytes) {
   for (int i = 0; i < REMEMBERED; i++) {
     const Execution *known = &executions[(newest + REMEMBERED - i) % REMEMBERED];
@@ -358,7 +372,8 @@ static PyObject *remembered(const uint64_t *words, size_t bytes) {
   return NULL;
 }
 
-/* Execute: straight away with memory of an execution before, and else by the whole way, which `values` are for. */
+/* Execute: repeat a cached execution with the same memory, or else call the server with `values`, all arguments as
+ * numbers, and cache what it returns. */
 static E executed(Qnn_GraphHandle_t graph, const Qnn_Tensor_t *inputs, uint32_t inputs_count, Qnn_Tensor_t *outputs,
                   uint32_t outputs_count, Qnn_ProfileHandle_t profile, Qnn_SignalHandle_t signal,
                   const uint64_t *values) {
@@ -377,11 +392,11 @@ static E executed(Qnn_GraphHandle_t graph, const Qnn_Tensor_t *inputs, uint32_t 
   PyObject *run = bytes ? remembered(words, bytes) : NULL;
   long long error = -1;
   if (run) {
-    py.IncRef(run); /* other threads execute meanwhile, and remember what they did */
+    py.IncRef(run); /* another thread may evict it from the cache meanwhile */
     error = number(py.CallObject(run, NULL), NULL);
     py.DecRef(run);
   }
-  if (error < 0) { /* none is known, or what it ran on is no longer bound */
+  if (error < 0) { /* none is cached, or its memory is no longer bound */
     PyObject *answer = call(&method, "graphExecute", 7, values);
     if (answer && bytes && py.Callable(answer)) {
       newest = (newest + 1) % REMEMBERED;
@@ -419,7 +434,7 @@ static QnnInterface_t interface;
 static const QnnInterface_t *interfaces[] = {&interface};
 
 static void fill_table(void) {
-  /* What is not named below is not offered. */
+  /* Entries that functions.h does not name are not offered. */
   void **entries = (void **)&interface.QNN_INTERFACE_VER_NAME;
   for (int i = 0; i < QNN_TABLE_ENTRIES; i++) entries[i] = (void *)not_offered;
   QNN_INTERFACE_VER_TYPE *table = &interface.QNN_INTERFACE_VER_NAME;
@@ -428,18 +443,21 @@ static void fill_table(void) {
 #undef FUNCTION
 }
 
-/* How many entries the table of a version has, as far as that is known. */
+/* Return how many entries the table of a version of QNN has, as far as that is known. */
 static int entries_of(Qnn_Version_t core) {
   return core.major != QNN_API_VERSION_MAJOR || core.minor < 32 ? 58 : core.minor < 40 ? 71 : QNN_TABLE_ENTRIES;
 }
 
 static pid_t this_thread(void) { return (pid_t)syscall(SYS_gettid); }
 
-/* Whether it is this library that calls are to be forwarded to. Asked for its table by the one that forwards, it serves
- * them. Asked by a client, there is nothing to forward to, and to serve would look as if all was well. */
+/* `is_the_one_behind`: whether ISTHMUS_QNN_FORWARD names this library itself. It then serves calls if another library
+ * forwards to it. Without such a library it refuses: serving would hide that nothing is forwarded. `cannot_forward`:
+ * whether calls are to be forwarded but the other library cannot be used. */
 static int is_the_one_behind, cannot_forward;
 static _Atomic int has_forwarder; /* a library that forwards has asked for this one's table */
 
+/* Load the library that calls are forwarded to, and copy its table. Functions that this library does not offer are
+ * taken from there. */
 static void find_forward(const char *path) {
   static QNN_INTERFACE_VER_TYPE table;
   void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -451,6 +469,7 @@ static void find_forward(const char *path) {
     is_the_one_behind = 1;
     return;
   }
+  /* The other library may be ours: it then knows by `forwarder` that this is not a client's call. */
   pthread_mutex_lock(&process->forwarding);
   atomic_store(&process->forwarder, this_thread());
   E error = ask ? ask(&found, &count) : QNN_COMMON_ERROR_LOADING_BINARIES;
@@ -472,6 +491,7 @@ static void find_forward(const char *path) {
   forward = &table;
 }
 
+/* Fill this library's table and find the one to forward to, once. */
 static void open_table(void) {
   fill_table();
   interface.backendId = SERVES_BACKEND;
@@ -484,13 +504,15 @@ static void open_table(void) {
 }
 static pthread_once_t table_opened = PTHREAD_ONCE_INIT;
 
+/* Print that ISTHMUS_QNN_FORWARD names this library itself, and return the error. */
 static E names_itself(void) {
   complain("ISTHMUS_QNN_FORWARD names this library itself: ", forward_path() ? forward_path() : "it is forwarded to",
            "; name the one to forward to, and load another");
   return QNN_COMMON_ERROR_LOADING_BINARIES;
 }
 
-/* Whether a call is to be forwarded and cannot be. Clients may call functions by name, and never ask for the table. */
+/* Return whether a call is to be forwarded but cannot be. Checked in every call: clients may call functions by name and
+ * never get the table. */
 static int cannot_serve(void) {
   pthread_once(&table_opened, open_table);
   return cannot_forward || (is_the_one_behind && !atomic_load(&has_forwarder) && names_itself());
@@ -506,7 +528,8 @@ EXPORTED E QnnInterface_getProviders(const QnnInterface_t ***list, uint32_t *cou
   return cannot_forward ? QNN_COMMON_ERROR_LOADING_BINARIES : provided(list, interfaces, count);
 }
 
-/* Who looks for libcdsprpc.so by its bare name finds the one beside this library, if nothing else has that name. */
+/* Load the libcdsprpc.so beside this library, so that programs that load it by its bare name get this one, unless
+ * another of that name is loaded already. */
 __attribute__((constructor)) static void bring_rpcmem(void) {
   char path[PATH_MAX];
   if (!strcmp(NAME, "QnnHtp") && beside("libcdsprpc.so", path) && !access(path, R_OK))
@@ -521,7 +544,7 @@ static void forget_executions(void) {}
 
 #ifdef SERVES_SYSTEM
 
-/* systemDlcComposeGraphs takes the back end's table by value, so its size is part of the call: that of our header. */
+/* systemDlcComposeGraphs takes the backend's table by value, so its size is part of the call: that of our header. */
 #define FUNCTION(kind, name, exported, ...) kind(name, __VA_ARGS__)
 #include "functions.h"
 #undef FUNCTION
@@ -538,6 +561,7 @@ static void fill_table(void) {
 #undef FUNCTION
 }
 
+/* Write the list with this library's own table. */
 static E own_providers(const QnnSystemInterface_t ***list, uint32_t *count) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
   pthread_once(&once, fill_table);
@@ -547,7 +571,8 @@ static E own_providers(const QnnSystemInterface_t ***list, uint32_t *count) {
   return provided(list, interfaces, count);
 }
 
-/* Whoever forwards to another back end wants the system library that knows its binaries: the one beside it. */
+/* Write the list of the system library beside the backend that calls are forwarded to, which knows that backend's
+ * binaries. */
 static E forwarded_providers(const char *path, const QnnSystemInterface_t ***list, uint32_t *count) {
   char beside_it[PATH_MAX];
   const char *slash = strrchr(path, '/');
@@ -567,8 +592,8 @@ EXPORTED E QnnSystemInterface_getProviders(const QnnSystemInterface_t ***list, u
   return forward_path() ? forwarded_providers(forward_path(), list, count) : own_providers(list, count);
 }
 
-/* The table that a call by name goes to, if not to this library. One of an earlier version is shorter, by an
- * unknown number of entries: its functions are not called by name. */
+/* Return the table that a call by name is forwarded to; NULL if it is served here, or with an error. A table of an
+ * earlier version is shorter, by an unknown number of entries, so its functions are not called by name. */
 static const QNN_SYSTEM_INTERFACE_VER_TYPE *forwarding(E *error) {
   const QnnSystemInterface_t **found = NULL;
   uint32_t count = 0;
@@ -589,6 +614,7 @@ static const QNN_SYSTEM_INTERFACE_VER_TYPE *forwarding(E *error) {
 
 #ifdef SERVES_RPCMEM
 
+/* Allocate shared memory; NULL on failure. */
 static void *allocated(int heapid, uint32_t flags, uint64_t size) {
   static PyObject *method;
   const uint64_t values[] = {(uint32_t)heapid, flags, size};
@@ -612,7 +638,7 @@ EXPORTED int rpcmem_to_fd(void *memory) {
   return memory ? (int)cross_for(&method, "rpcmem_to_fd", -1, 1, values) : -1;
 }
 
-/* A client announces which descriptor its memory has. Here memory is known by that already. */
+/* Do nothing: a client tells which descriptor its memory has, which is known here already. */
 EXPORTED void remote_register_buf(void *memory, int size, int fd) { (void)memory, (void)size, (void)fd; }
 EXPORTED void remote_register_buf_attr(void *memory, int size, int fd, int attributes) {
   (void)memory, (void)size, (void)fd, (void)attributes;
@@ -650,8 +676,8 @@ EXPORTED void QnnLpaiNetRunExtensions_freeBuffer(void *buffer) {
 
 /* -- functions by name -------------------------------------------------------------------------------------------- */
 
-/* An alias: a program that is linked with several of these libraries gets the first one's functions by name, and each
- * table keeps its own. */
+/* Export each function under its C name, as an alias. A program that is linked with several of these libraries gets the
+ * first one's functions by name, while each table keeps its own. */
 #define EXPORT(exported, name) extern EXPORTED __typeof__(exported) exported __attribute__((alias(#name)));
 #define FUNCTION(kind, name, exported, ...) EXPORT(exported, name)
 #include "functions.h"

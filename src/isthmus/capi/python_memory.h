@@ -1,8 +1,8 @@
 /* The memory of a Python that a library starts while valgrind or a sanitizer checks the program.
  *
- * That Python ends with the process, and its blocks would be reported as leaks of the client's. So they are taken from
- * mappings, which these tools do not count. What is reachable from there is no leak either, an array's elements for
- * one: valgrind searches mappings by itself, and LeakSanitizer is told of these. */
+ * That Python ends with the process, and its blocks would be reported as leaks of the client. So they are taken from
+ * mappings, which these tools do not count. Memory that is reachable from there, an array's elements for example, is no
+ * leak either: valgrind searches mappings by itself, and LeakSanitizer gets a list of them (register_root). */
 #ifndef ISTHMUS_PYTHON_MEMORY_H
 #define ISTHMUS_PYTHON_MEMORY_H
 
@@ -30,6 +30,7 @@ typedef struct {
 
 static void (*register_root)(const void *, size_t), (*unregister_root)(const void *, size_t);
 
+/* Map memory; NULL on failure. `context` is an argument of Python's allocators that is not used. */
 static void *mapping(void *context, size_t bytes) {
   (void)context;
   void *made = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -38,6 +39,7 @@ static void *mapping(void *context, size_t bytes) {
   return made;
 }
 
+/* Unmap such memory. */
 static void unmapping(void *context, void *memory, size_t bytes) {
   (void)context;
   if (unregister_root) unregister_root(memory, bytes);
@@ -46,7 +48,8 @@ static void unmapping(void *context, void *memory, size_t bytes) {
 
 /* -- blocks -------------------------------------------------------------------------------------------------------- */
 
-/* Sizes are powers of two with the header, and freed blocks wait in a list of their size; large ones are mappings. */
+/* An allocator. A block with its header has a power of two as its size. Blocks are cut from chunks, and freed ones are
+ * kept in a list for each size. Blocks above MAX_BLOCK are mappings of their own. */
 typedef struct Block { size_t bytes; struct Block *next; } Block;
 enum { MIN_BLOCK = 64, MAX_BLOCK = 1 << 18, CHUNK = 1 << 20, PAGE = 4096 };
 static pthread_mutex_t blocks_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -54,7 +57,7 @@ static Block *freed[8 * sizeof(size_t)];
 static char *chunk;
 static size_t chunk_left;
 
-/* A block out of the list of its size, or of a chunk; in the lock. */
+/* Take a block from the list of its size, or from a chunk, holding the lock; NULL on failure. */
 static Block *taken(size_t bytes) {
   Block **list = &freed[__builtin_ctzl(bytes)], *block = *list;
   if (block) {
@@ -120,11 +123,11 @@ static void *block_realloc(void *context, void *memory, size_t wanted) {
 
 /* -- Python -------------------------------------------------------------------------------------------------------- */
 
-/* Whether valgrind runs this process: it has a library of its own preloaded, with this function. */
+/* Return whether valgrind runs this process: it preloads a library with this function. */
 static int on_valgrind(void) { return dlsym(RTLD_DEFAULT, "_vgnU_freeres") != NULL; }
 
-/* Have Python, found there, take its memory from mappings, if there is who would count it. Between its first
- * initialization and the second, as Python demands. */
+/* Make Python take its memory from mappings, if valgrind or LeakSanitizer runs. `python` is where its functions are
+ * found. To be called between Py_PreInitialize and Py_InitializeFromConfig, as Python requires. */
 static void separate_python_memory(void *python) {
   void (*set_allocator)(int, PyMemAllocatorEx *) = NULL;
   void (*set_arenas)(PyObjectArenaAllocator *) = NULL;
@@ -136,7 +139,7 @@ static void separate_python_memory(void *python) {
   if (!set_allocator || !set_arenas) return;
   PyMemAllocatorEx blocks = {NULL, block_malloc, block_calloc, block_realloc, block_free};
   PyObjectArenaAllocator arenas = {NULL, mapping, unmapping};
-  set_allocator(0 /* raw: all but the small objects, which live in arenas */, &blocks);
+  set_allocator(0 /* PYMEM_DOMAIN_RAW: all but small objects, which are in arenas */, &blocks);
   set_arenas(&arenas);
 }
 
