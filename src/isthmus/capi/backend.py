@@ -60,17 +60,17 @@ def backend_create(server: LibraryServer, log: int, configs: int, out: int) -> N
     write_number(out, 0)
     client_log = log_of(server, log, Code.BACKEND_INVALID_ARGUMENT) if log else server.own_log
     config = os.environ.get(f"ISTHMUS_{server.backend_name.upper()}_CONFIG")
-    for given in listed(configs, BackendConfig):
-        if given.option == BackendOption.PLATFORM:
-            key, _, value = (text(pointer(given, "platformOption")) or "").partition(":")
+    for backend_config in listed(configs, BackendConfig):
+        if backend_config.option == BackendOption.PLATFORM:
+            key, _, value = (text(pointer(backend_config, "platformOption")) or "").partition(":")
             if key == "config_file_path":
                 config = value
             else:
                 server.log(LogLevel.INFO, f"platform option '{key}' has no effect here")
-        elif given.option == BackendOption.CUSTOM:
+        elif backend_config.option == BackendOption.CUSTOM:
             server.log(LogLevel.INFO, "custom config of the back end: it has no effect here")
-        elif given.option != BackendOption.ERROR_REPORTING:
-            raise QnnError(Code.BACKEND_INVALID_CONFIG, "backend", f"it has no config {given.option}")
+        elif backend_config.option != BackendOption.ERROR_REPORTING:
+            raise QnnError(Code.BACKEND_INVALID_CONFIG, "backend", f"it has no config {backend_config.option}")
     try:
         settings = [each for each in (server.facet.config, config) if each]
         backend = qnn.Backend(server.backend_name, settings, client_log)
@@ -93,9 +93,9 @@ def backend_of(server: LibraryServer, handle: int, code: Code = Code.BACKEND_INV
 def backend_set_config(server: LibraryServer, handle: int, configs: int) -> None:
     """Check the configs. Only the error reporting level can be changed later, and it has no effect."""
     backend_of(server, handle)
-    for given in listed(configs, BackendConfig):
-        if given.option != BackendOption.ERROR_REPORTING:
-            raise QnnError(Code.BACKEND_NOT_SUPPORTED, "backend", f"config {given.option} cannot be changed later")
+    for config in listed(configs, BackendConfig):
+        if config.option != BackendOption.ERROR_REPORTING:
+            raise QnnError(Code.BACKEND_NOT_SUPPORTED, "backend", f"config {config.option} cannot be changed later")
 
 
 @serves("backendGetApiVersion", Code.BACKEND_INVALID_ARGUMENT)
@@ -199,8 +199,8 @@ def backend_free(server: LibraryServer, handle: int) -> None:
 def backend_get_property(server: LibraryServer, handle: int, properties: int) -> None:
     """Read custom properties of the backend."""
     backend = backend_of(server, handle)
-    for given in listed(properties, Property):
-        options.get_property(server, backend, given)
+    for request in listed(properties, Property):
+        options.get_property(server, backend, request)
 
 
 @serves("errorGetMessage")

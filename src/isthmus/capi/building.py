@@ -87,7 +87,7 @@ def compile_all(target: Path, libraries: Sequence[LibraryRecipe] = LIBRARIES) ->
     """Compile libraries into a folder. Programs that have loaded an old library keep using it."""
     if not libraries:
         return []
-    compiler = next((found for name in compilers() if (found := shutil.which(name))), None)
+    compiler = next((path for name in compilers() if (path := shutil.which(name))), None)
     if compiler is None:
         raise NoCompiler(f"there is no C compiler ({', '.join(compilers())})")
     compiled = []

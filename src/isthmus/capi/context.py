@@ -88,18 +88,18 @@ def _read_configs(server: LibraryServer, configs: int) -> _Configs:
     """Read the client's configs, a null-terminated list of pointers; refuse unknown options and priorities."""
     settings: dict[Any, Any] = {}
     priority, enabled = None, None
-    for given in listed(configs, ContextConfig):
-        if given.option == ContextOption.CUSTOM:
-            settings.update(options.settings(server, "context", checked(given.customConfig or 0)))
-        elif given.option == ContextOption.PRIORITY:
-            priority = given.priority
-        elif given.option == ContextOption.ENABLE_GRAPHS:
-            enabled = frozenset(_names(pointer(given, "enableGraphs")))
-        elif given.option in list(ContextOption):
-            name = ContextOption(given.option).name
+    for config in listed(configs, ContextConfig):
+        if config.option == ContextOption.CUSTOM:
+            settings.update(options.settings(server, "context", checked(config.customConfig or 0)))
+        elif config.option == ContextOption.PRIORITY:
+            priority = config.priority
+        elif config.option == ContextOption.ENABLE_GRAPHS:
+            enabled = frozenset(_names(pointer(config, "enableGraphs")))
+        elif config.option in list(ContextOption):
+            name = ContextOption(config.option).name
             server.log(LogLevel.INFO, f"context option {name}: accepted, but without effect here")
         else:
-            raise QnnError(Code.CONTEXT_INVALID_CONFIG, "context", f"it has no config {given.option}")
+            raise QnnError(Code.CONTEXT_INVALID_CONFIG, "context", f"it has no config {config.option}")
     if priority is not None and priority not in list(qnn.Priority):
         raise QnnError(Code.CONTEXT_INVALID_CONFIG, "context", f"there is no priority {priority}")
     return _Configs(settings, priority, enabled)
@@ -122,19 +122,19 @@ def _create(
     qnn_device = None
     if device:
         qnn_device = server.handles.get(device, ClientDevice, Code.CONTEXT_INVALID_HANDLE, "device").on(backend)
-    wanted = _read_configs(server, configs)
+    client_configs = _read_configs(server, configs)
     if binary is None:
-        context = backend.create_context(wanted.settings, qnn_device)
+        context = backend.create_context(client_configs.settings, qnn_device)
     else:
-        context = backend.create_context_from_binary(binary, wanted.settings, qnn_device)
-    if wanted.enabled is not None and not wanted.enabled <= set(context.graphs):
-        missing = ", ".join(sorted(wanted.enabled - set(context.graphs)))
+        context = backend.create_context_from_binary(binary, client_configs.settings, qnn_device)
+    if client_configs.enabled is not None and not client_configs.enabled <= set(context.graphs):
+        missing = ", ".join(sorted(client_configs.enabled - set(context.graphs)))
         context.free()
         raise QnnError(Code.CONTEXT_INVALID_CONFIG, "context binary", f"it has no graph {missing}")
-    priority = DEFAULT_PRIORITY if wanted.priority is None else wanted.priority
+    priority = DEFAULT_PRIORITY if client_configs.priority is None else client_configs.priority
     for graph in context.graphs.values():
         graph.set_config(qnn.GraphConfig.PRIORITY, priority)
-    number = server.handles.add(ClientContext(context, priority, wanted.enabled), backend_handle)
+    number = server.handles.add(ClientContext(context, priority, client_configs.enabled), backend_handle)
     write_number(out, number)
     return number
 
@@ -190,14 +190,14 @@ def context_create_from_binary_list_async(
     """
     _read_configs(server, configs)
     ClientSignal.of(server, signal)
-    wanted = list(listed(checked(params), ContextParams))
-    if not wanted:
+    all_params = list(listed(checked(params), ContextParams))
+    if not all_params:
         raise QnnError(Code.CONTEXT_INVALID_ARGUMENT, "list of binaries", "it is empty")
-    for each in wanted:
+    for each in all_params:
         if each.version != 1 or not each.v1.notifyFunc:
             rule = "its version must be 1, and it needs a callback to notify"
             raise QnnError(Code.CONTEXT_INVALID_ARGUMENT, "binary of a list", rule)
-    for each in wanted:
+    for each in all_params:
         out = ctypes.c_uint64()
         notify = CONTEXT_NOTIFY(each.v1.notifyFunc)
         arguments = (
@@ -232,10 +232,10 @@ def graph_retrieve(server: LibraryServer, context: int, name: int, out: int) -> 
     """Write the handle of a context's graph, given its name."""
     write_number(out, 0)
     known = context_of(server, context)
-    wanted = text(checked(name)) or ""
-    if known.enabled is not None and wanted not in known.enabled:
-        raise QnnError(Code.GRAPH_DOES_NOT_EXIST, f"graph '{wanted}'", "it is not among those that are enabled")
-    write_number(out, _graph_handle(server, context, wanted, known.handle.retrieve(wanted)))
+    graph_name = text(checked(name)) or ""
+    if known.enabled is not None and graph_name not in known.enabled:
+        raise QnnError(Code.GRAPH_DOES_NOT_EXIST, f"graph '{graph_name}'", "it is not among those that are enabled")
+    write_number(out, _graph_handle(server, context, graph_name, known.handle.retrieve(graph_name)))
 
 
 @serves("contextValidateBinary", Code.CONTEXT_INVALID_ARGUMENT)
@@ -252,19 +252,19 @@ def context_validate_binary(
 def context_set_config(server: LibraryServer, handle: int, configs: int) -> None:
     """Change configs of a context: all or none."""
     context = context_of(server, handle)
-    wanted = _read_configs(server, configs)
-    if wanted.settings:
-        context.handle.set_config(wanted.settings)
-    if wanted.priority is not None:
-        context.priority = wanted.priority
+    client_configs = _read_configs(server, configs)
+    if client_configs.settings:
+        context.handle.set_config(client_configs.settings)
+    if client_configs.priority is not None:
+        context.priority = client_configs.priority
 
 
 @serves("contextGetProperty", Code.CONTEXT_INVALID_ARGUMENT)
 def context_get_property(server: LibraryServer, handle: int, properties: int) -> None:
     """Read custom properties of a context."""
     context = context_of(server, handle)
-    for given in listed(properties, ContextProperty):
-        options.get_property(server, context.handle, given)
+    for request in listed(properties, ContextProperty):
+        options.get_property(server, context.handle, request)
 
 
 @serves("contextGetBinarySize", Code.CONTEXT_INVALID_ARGUMENT)

@@ -93,30 +93,30 @@ def _options(address: int) -> Options:
 
     if not address:
         raise QnnError(Code.BACKEND_INVALID_ARGUMENT, "options", "they are null")
-    given = read(address, DelegateOptions)
-    if given.op_package_options.num_op_package_infos > 0:
+    structure = read(address, DelegateOptions)
+    if structure.op_package_options.num_op_package_infos > 0:
         raise QnnError(Code.COMMON_NOT_SUPPORTED, "option op_package_options", "operation packages are not offered")
-    if text(pointer(given, "tensor_dump_output_path")):
+    if text(pointer(structure, "tensor_dump_output_path")):
         raise QnnError(Code.COMMON_NOT_SUPPORTED, "option tensor_dump_output_path", "tensors are not dumped")
-    skipped = given.skip_options
+    skipped = structure.skip_options
     # Each backend's own options are a structure inside the client's, with fields of the same names.
     own: dict[str, Any] = {
-        name: kind(**{each.name: getattr(getattr(given, name), each.name) for each in fields(kind)})
+        name: kind(**{each.name: getattr(getattr(structure, name), each.name) for each in fields(kind)})
         for name, kind in BACKEND_OPTIONS.items()
     }
     return Options(
-        backend_type=given.backend_type,
-        library_path=text(pointer(given, "library_path")) or None,
-        skel_library_dir=text(pointer(given, "skel_library_dir")) or None,
-        log_level=given.log_level,
-        profiling=given.profiling,
-        cache_dir=text(pointer(given, "cache_dir")) or None,
-        model_token=text(pointer(given, "model_token")) or None,
+        backend_type=structure.backend_type,
+        library_path=text(pointer(structure, "library_path")) or None,
+        skel_library_dir=text(pointer(structure, "skel_library_dir")) or None,
+        log_level=structure.log_level,
+        profiling=structure.profiling,
+        cache_dir=text(pointer(structure, "cache_dir")) or None,
+        model_token=text(pointer(structure, "model_token")) or None,
         skip_options=SkipOptions(
             _numbers(skipped.skip_delegate_ops or 0, skipped.skip_delegate_ops_nr),
             _numbers(skipped.skip_delegate_node_ids or 0, skipped.skip_delegate_node_ids_nr),
         ),
-        graph_priority=given.graph_priority,
+        graph_priority=structure.graph_priority,
         **own,
     )
 
@@ -229,8 +229,8 @@ def plugin_create_delegate(server: LibraryServer, keys: int, values: int, count:
     try:
         if count > MAX_OPTIONS:
             raise QnnError(Code.BACKEND_INVALID_ARGUMENT, "options", f"{count} of them are too many")
-        given = {_text(keys, index): _text(values, index) for index in range(count)}
-        return _create(server, _from_texts(given))
+        texts = {_text(keys, index): _text(values, index) for index in range(count)}
+        return _create(server, _from_texts(texts))
     except (QnnError, BadPointer) as problem:
         if report:
             _REPORT(report)(str(problem).encode(errors="backslashreplace"))
@@ -244,8 +244,11 @@ def _text(address: int, index: int) -> str:
     return text(checked(read(checked(address), ctypes.c_uint64, index).value)) or ""
 
 
-def _from_texts(given: dict[str, str]) -> Options:
-    """Return the options that a client gives as texts by name; `given` is emptied, and what remains is refused."""
+def _from_texts(remaining: dict[str, str]) -> Options:
+    """Return the options that a client gives as texts by name.
+
+    Each option that is understood is removed from `remaining`; what is left at the end is refused.
+    """
     from isthmus.delegate import BackendType, DelegateLogLevel, GraphPriority, Options, Profiling, SkipOptions
     from isthmus.delegate.options import BACKEND_OPTIONS, backend_types
 
@@ -253,20 +256,20 @@ def _from_texts(given: dict[str, str]) -> Options:
 
     def number(key: str, kind: Any) -> Any:
         """Return a member by its number, or by its name in upper or lower case."""
-        value = given.pop(key)
+        value = remaining.pop(key)
         members = {each.name.lower(): each for each in kind} | {str(int(each)): each for each in kind}
-        found = members.get(value.lower())
-        if found is None and kind is BackendType:
+        member = members.get(value.lower())
+        if member is None and kind is BackendType:
             types = backend_types()
-            found = (types | {str(number): number for number in types.values()}).get(value.lower())
-        if found is None:
+            member = (types | {str(number): number for number in types.values()}).get(value.lower())
+        if member is None:
             known = ", ".join(f"{each.name.lower()} {int(each)}" for each in kind)
             raise QnnError(Code.BACKEND_INVALID_ARGUMENT, f"option {key}", f"must be one of {known}, is '{value}'")
-        return found
+        return member
 
     def listed(key: str) -> list[Any]:
         """Return the parts of a list with commas, numbers as integers."""
-        parts = [part.strip() for part in given.pop(key).split(",") if part.strip()]
+        parts = [part.strip() for part in remaining.pop(key).split(",") if part.strip()]
         return [int(part) if part.isdecimal() else part for part in parts]
 
     # By option name: the object to set an attribute of, the attribute's name, and its enumeration.
@@ -282,16 +285,16 @@ def _from_texts(given: dict[str, str]) -> Options:
             members[f"{name.removesuffix('_options')}_{mode}"] = own, mode, type(default)
     texts = ("library_path", "skel_library_dir", "cache_dir", "model_token")
     lists = ("skip_delegate_ops", "skip_delegate_node_ids")
-    for key in list(given):
+    for key in list(remaining):
         if key in members:
             target, name, kind = members[key]
             setattr(target, name, number(key, kind))
         elif key in texts:
-            setattr(options, key, given.pop(key) or None)
+            setattr(options, key, remaining.pop(key) or None)
         elif key in lists:
             setattr(options.skip_options, key, listed(key))
-    if given:
+    if remaining:
         known = ", ".join(sorted((*members, *texts, *lists)))
-        rule = f"there is no option named {', '.join(sorted(given))}"
+        rule = f"there is no option named {', '.join(sorted(remaining))}"
         raise QnnError(Code.BACKEND_INVALID_ARGUMENT, "options", rule, f"There are {known}.")
     return options

@@ -61,13 +61,13 @@ def device_create(server: LibraryServer, log: int, configs: int, out: int) -> No
 
 def _log_configs(server: LibraryServer, configs: int) -> None:
     """Log the configs that have no effect, and refuse unknown ones."""
-    for given in listed(configs, objects.DeviceConfig):
-        if given.option == objects.DeviceOption.CUSTOM:
-            options.settings(server, "device", given.customConfig or 0)
-        elif given.option == objects.DeviceOption.PLATFORM_INFO:
+    for config in listed(configs, objects.DeviceConfig):
+        if config.option == objects.DeviceOption.CUSTOM:
+            options.settings(server, "device", config.customConfig or 0)
+        elif config.option == objects.DeviceOption.PLATFORM_INFO:
             server.log(LogLevel.INFO, "the platform of a device: accepted, but without effect here")
         else:
-            raise QnnError(Code.DEVICE_INVALID_CONFIG, "device", f"it has no config {given.option}")
+            raise QnnError(Code.DEVICE_INVALID_CONFIG, "device", f"it has no config {config.option}")
 
 
 def device_of(server: LibraryServer, handle: int) -> ClientDevice:

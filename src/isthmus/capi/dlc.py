@@ -244,11 +244,11 @@ def get_record_by_name(server: LibraryServer, handle: int, name: int, out: int) 
     """Write the handle of an archive entry, given its name."""
     known = object_of(server, handle, Dlc, "DLC")
     write_number(checked(out), 0)
-    wanted = text(checked(name)) or ""
-    if wanted not in known.records:
-        there = ", ".join(f"'{each}'" for each in known.records)
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"record '{wanted}'", f"the DLC has {there}")
-    write_number(out, _record(server, handle, known.records[wanted]))
+    record_name = text(checked(name)) or ""
+    if record_name not in known.records:
+        names = ", ".join(f"'{each}'" for each in known.records)
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"record '{record_name}'", f"the DLC has {names}")
+    write_number(out, _record(server, handle, known.records[record_name]))
 
 
 @serves_dlc("systemDlcGetRecordsByType")
@@ -261,10 +261,10 @@ def get_records_by_type(server: LibraryServer, handle: int, kind: int, best: int
     if belongs is None:
         kinds = ", ".join(map(str, _RECORD_TYPES))
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"record type {kind}", f"must be one of {kinds}")
-    found = [_record(server, handle, data) for name, data in known.records.items() if belongs(name)]
-    if found:
-        write_number(out, ctypes.addressof(known.keep((ctypes.c_uint64 * len(found))(*found))))
-        write_number(count, len(found), ctypes.c_uint32)
+    handles = [_record(server, handle, data) for name, data in known.records.items() if belongs(name)]
+    if handles:
+        write_number(out, ctypes.addressof(known.keep((ctypes.c_uint64 * len(handles))(*handles))))
+        write_number(count, len(handles), ctypes.c_uint32)
 
 
 @serves_dlc("systemDlcGetRecordDataSize")
@@ -308,10 +308,10 @@ def compose_graphs(
         rule = f"there is no version {version} of them; there are 1, 2 and 3"
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, "graph information", rule)
     try:
-        wanted = _configs(configs, config_count, {graph.name for graph in known.graphs})
+        graph_configs = _configs(configs, config_count, {graph.name for graph in known.graphs})
         composer = Composer(_table(interface), backend, context)
         known.keep(composer)
-        composed = [composer.compose(graph, wanted.get(graph.name)) for graph in known.graphs]
+        composed = [composer.compose(graph, graph_configs.get(graph.name)) for graph in known.graphs]
     except (QnnError, BadPointer) as problem:
         if isinstance(problem, BadPointer):
             problem = QnnError(Code.COMMON_INVALID_ARGUMENT, "its arguments", str(problem))
@@ -324,12 +324,12 @@ def compose_graphs(
 
 def _table(interface: int) -> Any:
     """Read the client's function table; refuse it if a function that composing needs is missing."""
-    given = read(checked(interface), Interface)
+    client_interface = read(checked(interface), Interface)
     for name in ("graphCreate", "tensorCreateGraphTensor", "backendValidateOpConfig", "graphAddNode",
                  "propertyHasCapability"):  # fmt: skip
-        if not getattr(given.table, name):
+        if not getattr(client_interface.table, name):
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, "the back end's table", f"its entry {name} is null")
-    return given.table
+    return client_interface.table
 
 
 def _configs(configs: int, count: int, names: set[str]) -> dict[str, Any]:
@@ -345,16 +345,16 @@ def _configs(configs: int, count: int, names: set[str]) -> dict[str, Any]:
     if count > MAX_CONFIGS:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, "graph configs", f"{count} of them are too many")
     by_graph: dict[str, Any] = {}
-    for given in listed_all(configs, system.DlcGraphConfigInfo, count) if count else []:
-        name = text(pointer(given, "graphName")) or ""
+    for entry in listed_all(configs, system.DlcGraphConfigInfo, count) if count else []:
+        name = text(pointer(entry, "graphName")) or ""
         if name not in names:
-            there = ", ".join(f"'{each}'" for each in sorted(names))
-            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"configs of graph '{name}'", f"the DLC has {there}")
-        if given.numGraphConfigs > MAX_CONFIGS:
+            known_names = ", ".join(f"'{each}'" for each in sorted(names))
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"configs of graph '{name}'", f"the DLC has {known_names}")
+        if entry.numGraphConfigs > MAX_CONFIGS:
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"configs of graph '{name}'", "they are too many")
         listed = [
-            read(pointer(given, "graphConfigs"), ctypes.c_uint64, index).value
-            for index in range(given.numGraphConfigs)
+            read(pointer(entry, "graphConfigs"), ctypes.c_uint64, index).value
+            for index in range(entry.numGraphConfigs)
         ]
         array = (ctypes.c_uint64 * (len(listed) + 1))(*listed, 0)
         by_graph[name] = ctypes.cast(array, system.GRAPH_CONFIGS)

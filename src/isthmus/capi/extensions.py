@@ -55,7 +55,7 @@ def _allocator(handle: int, what: str) -> tuple[Callable[[str, int], Buffer], Li
 
     for server in servers():
         if server.facet.allocate is not None:
-            found = dict(server.handles.of_kind(ClientContext)).get(handle)
-            if found is not None:
-                return partial(server.facet.allocate, found.handle.driver), server
+            context = dict(server.handles.of_kind(ClientContext)).get(handle)
+            if context is not None:
+                return partial(server.facet.allocate, context.handle.driver), server
     raise QnnError(Code.CONTEXT_INVALID_HANDLE, what, f"{handle:#x} is not a context of libQnnLpai.so")

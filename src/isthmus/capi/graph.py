@@ -90,19 +90,19 @@ def _set_configs(server: LibraryServer, graph: ClientGraph, configs: int) -> Non
     """Set a client's configs, a null-terminated list of pointers: all or none."""
     settings: dict[Any, Any] = {}
     profile = graph.profile
-    for given in listed(configs, GraphConfig):
-        if given.option == GraphOption.CUSTOM:
-            settings.update(options.settings(server, "graph", checked(given.customConfig or 0)))
-        elif given.option == GraphOption.PRIORITY:
-            settings[qnn.GraphConfig.PRIORITY] = given.priority
-        elif given.option == GraphOption.PROFILE_HANDLE:
-            ClientProfile.of(server, given.profileHandle or 0)
-            profile = given.profileHandle or 0
-        elif given.option in list(GraphOption):
-            name = GraphOption(given.option).name
+    for config in listed(configs, GraphConfig):
+        if config.option == GraphOption.CUSTOM:
+            settings.update(options.settings(server, "graph", checked(config.customConfig or 0)))
+        elif config.option == GraphOption.PRIORITY:
+            settings[qnn.GraphConfig.PRIORITY] = config.priority
+        elif config.option == GraphOption.PROFILE_HANDLE:
+            ClientProfile.of(server, config.profileHandle or 0)
+            profile = config.profileHandle or 0
+        elif config.option in list(GraphOption):
+            name = GraphOption(config.option).name
             server.log(LogLevel.INFO, f"graph option {name}: accepted, but without effect here")
         else:
-            raise QnnError(Code.GRAPH_INVALID_ARGUMENT, "graph", f"it has no config {given.option}")
+            raise QnnError(Code.GRAPH_INVALID_ARGUMENT, "graph", f"it has no config {config.option}")
     if settings:
         graph.handle.set_config(settings)
     graph.profile = profile
@@ -136,8 +136,8 @@ def graph_set_config(server: LibraryServer, handle: int, configs: int) -> None:
 def graph_get_property(server: LibraryServer, handle: int, properties: int) -> None:
     """Read custom properties of a graph."""
     graph = graph_of(server, handle)
-    for given in listed(properties, Property):
-        options.get_property(server, graph.handle, given)
+    for request in listed(properties, Property):
+        options.get_property(server, graph.handle, request)
 
 
 @serves("tensorCreateGraphTensor", Code.TENSOR_INVALID_TENSOR_PARAM)

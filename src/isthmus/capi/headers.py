@@ -100,9 +100,9 @@ def function_name(entry: str) -> str:
     >>> function_name("memDeRegister"), function_name("systemDlcCreateFromFile")
     ('QnnMem_deRegister', 'QnnSystemDlc_createFromFile')
     """
-    found = re.fullmatch(r"(system[A-Z][a-z]+|globalConfig|[a-z]+)([A-Z])(\w+)", entry)
-    assert found, entry
-    group, initial, rest = found.groups()
+    match = re.fullmatch(r"(system[A-Z][a-z]+|globalConfig|[a-z]+)([A-Z])(\w+)", entry)
+    assert match, entry
+    group, initial, rest = match.groups()
     return f"Qnn{group[0].upper()}{group[1:]}_{initial.lower()}{rest}"
 
 
@@ -384,12 +384,12 @@ def functions() -> str:
 def prototypes(file: Path) -> str:
     """Return a hand-written header with its prototypes corrected; correct ones keep their layout."""
 
-    def corrected(found: re.Match[str]) -> str:
-        opening, name, parameters = found.groups()
-        wanted = _PROTOTYPES.get(name)
-        if wanted is None or " ".join(parameters.split()) == wanted:
-            return found[0]
-        return "\n".join(textwrap.wrap(f"{opening}{name}({wanted});", 120, subsequent_indent="    "))
+    def corrected(match: re.Match[str]) -> str:
+        opening, name, parameters = match.groups()
+        declared = _PROTOTYPES.get(name)
+        if declared is None or " ".join(parameters.split()) == declared:
+            return match[0]
+        return "\n".join(textwrap.wrap(f"{opening}{name}({declared});", 120, subsequent_indent="    "))
 
     return re.sub(r"(QNN\w*_API Qnn_ErrorHandle_t )(\w+)\(([^;]*?)\);", corrected, file.read_text())
 

@@ -45,9 +45,9 @@ def install(folder: str | os.PathLike[str]) -> list[Path]:
     target = folder_of(folder)
     try:
         target.mkdir(parents=True, exist_ok=True)
-        wanted = (*LIBRARIES, *_of_other_packages())
-        built = [library for library in wanted if (BUILT / library.file).exists()]
-        paths = _copy(target, built) + building.compile_all(target, [each for each in wanted if each not in built])
+        libraries = (*LIBRARIES, *_of_other_packages())
+        built = [library for library in libraries if (BUILT / library.file).exists()]
+        paths = _copy(target, built) + building.compile_all(target, [each for each in libraries if each not in built])
         _replace(target / SETTINGS, settings().encode("utf-8", "surrogateescape"), 0o644)
         _replace(target / SUPPRESSIONS.name, SUPPRESSIONS.read_bytes(), 0o644)
     except building.NoCompiler as problem:
@@ -103,11 +103,11 @@ def settings() -> str:
         # Python silently skips folders that it may not read; this raises an error.
         "import os; os.scandir(here[0]).close(); import isthmus.capi.serve"
     )
-    found = libpython()
+    library = libpython()
     return "\n".join(
         [
             "# Where a program without Python finds one. Written by `isthmus capi install`.",
-            f"libpython={found or ''}",
+            f"libpython={library or ''}",
             f"executable={sys.executable}",
             f"bootstrap={bootstrap}",
             "",

@@ -30,23 +30,23 @@ def mem_handle_of(server: LibraryServer, number: int) -> qnn.MemHandle:
 
 def _descriptor(server: LibraryServer, address: int, index: int) -> qnn.MemDescriptor:
     """Read one of a client's memory descriptors; the backend reads its own kind of memory."""
-    given = read(address, MemDescriptor, index)
-    shape = given.memShape
+    descriptor = read(address, MemDescriptor, index)
+    shape = descriptor.memShape
     if shape.numDim > MAX_RANK:
         raise QnnError(Code.MEM_INVALID_SHAPE, f"memory descriptor {index}", f"its rank is {shape.numDim}")
     dims = tuple(int(dim) for dim in read_array(pointer(shape, "dimSize"), np.uint32, (shape.numDim,)))
-    kind: Any = given.memType
+    kind: Any = descriptor.memType
     if kind == DescriptorType.CUSTOM:
         reader = server.facet.memory
         if reader is None:
             rule = "this back end has no custom memory"
             raise QnnError(Code.MEM_UNSUPPORTED_MEMTYPE, f"memory descriptor {index}", rule)
-        return qnn.MemDescriptor(dims, given.dataType, kind, custom=reader(checked(given.customInfo or 0)))
+        return qnn.MemDescriptor(dims, descriptor.dataType, kind, custom=reader(checked(descriptor.customInfo or 0)))
     if kind == DescriptorType.DMA_BUF:
         return qnn.MemDescriptor(
-            dims, given.dataType, kind, fd=given.dmaBufInfo.fd, address=given.dmaBufInfo.data or 0
+            dims, descriptor.dataType, kind, fd=descriptor.dmaBufInfo.fd, address=descriptor.dmaBufInfo.data or 0
         )
-    return qnn.MemDescriptor(dims, given.dataType, kind, fd=given.ionInfo.fd)
+    return qnn.MemDescriptor(dims, descriptor.dataType, kind, fd=descriptor.ionInfo.fd)
 
 
 @serves("memRegister", Code.MEM_INVALID_ARGUMENT)
@@ -59,8 +59,8 @@ def mem_register(server: LibraryServer, handle: int, descriptors: int, count: in
     # Null first: the client sees no old values if the call fails.
     for index in range(count):
         write_number(checked(out) + 8 * index, 0)
-    wanted = [_descriptor(server, checked(descriptors), index) for index in range(count)]
-    for index, registered in enumerate(context.handle.mem_register(wanted)):
+    qnn_descriptors = [_descriptor(server, checked(descriptors), index) for index in range(count)]
+    for index, registered in enumerate(context.handle.mem_register(qnn_descriptors)):
         write_number(out + 8 * index, server.handles.add(registered, handle))
 
 

@@ -37,14 +37,14 @@ def settings(server: LibraryServer, noun: str, custom: int) -> dict[Any, Any]:
     return reader(checked(custom), server.log)
 
 
-def get_property(server: LibraryServer, owner: Any, given: Property) -> None:
+def get_property(server: LibraryServer, owner: Any, request: Property) -> None:
     """Write a custom property of a backend, a context or a graph where the client wants it.
 
     Parameters
     ----------
     owner
         The backend, context or graph.
-    given
+    request
         The client's request, with the address of the backend's structure.
     """
     code = {qnn.Backend: Code.BACKEND_NOT_SUPPORTED, qnn.Context: Code.CONTEXT_INVALID_ARGUMENT}.get(
@@ -54,8 +54,8 @@ def get_property(server: LibraryServer, owner: Any, given: Property) -> None:
     def refusal(rule: str) -> QnnError:
         return QnnError(code, owner.what, rule)
 
-    if given.option != _CUSTOM:
-        raise refusal(f"it has no property {given.option}")
+    if request.option != _CUSTOM:
+        raise refusal(f"it has no property {request.option}")
     if server.facet.write_property is None:
         raise refusal("it has no custom properties")
-    server.facet.write_property(owner.get_property, checked(given.customProperty or 0), refusal)
+    server.facet.write_property(owner.get_property, checked(request.customProperty or 0), refusal)

@@ -228,14 +228,14 @@ def profile_set_config(server: LibraryServer, handle: int, configs: int) -> None
     """Set how many events it may hold; traces of single operations are not supported."""
     profile = _profile(server, handle)
     most = profile.most
-    for given in listed(configs, ProfileConfig):
-        if given.option == ProfileOption.MAX_EVENTS:
-            most = given.numMaxEvents
-        elif given.option in list(ProfileOption):
-            name = ProfileOption(given.option).name
+    for config in listed(configs, ProfileConfig):
+        if config.option == ProfileOption.MAX_EVENTS:
+            most = config.numMaxEvents
+        elif config.option in list(ProfileOption):
+            name = ProfileOption(config.option).name
             server.log(LogLevel.INFO, f"profile option {name}: accepted, but without effect here")
         else:
-            raise QnnError(Code.COMMON_INVALID_ARGUMENT, "profile", f"it has no config {given.option}")
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, "profile", f"it has no config {config.option}")
     profile.most = most
 
 
@@ -307,17 +307,17 @@ class ClientSignal:
 def _configure(server: LibraryServer, signal: qnn.Signal, configs: int) -> None:
     """Set a client's configs, after all have been read."""
     # The arguments of `qnn.Signal.set_config`.
-    wanted: list[tuple[Any, ...]] = []
-    for given in listed(configs, SignalConfig):
-        if given.option == SignalOption.ABORT:
-            wanted.append((qnn.SignalConfig.ABORT,))
-        elif given.option == SignalOption.TIMEOUT:
-            wanted.append((qnn.SignalConfig.TIMEOUT, given.timeoutDurationUs))
-        elif given.option == SignalOption.CUSTOM:
+    settings: list[tuple[Any, ...]] = []
+    for client_config in listed(configs, SignalConfig):
+        if client_config.option == SignalOption.ABORT:
+            settings.append((qnn.SignalConfig.ABORT,))
+        elif client_config.option == SignalOption.TIMEOUT:
+            settings.append((qnn.SignalConfig.TIMEOUT, client_config.timeoutDurationUs))
+        elif client_config.option == SignalOption.CUSTOM:
             server.log(LogLevel.INFO, "a custom config of a signal: it has no effect here")
         else:
-            raise QnnError(Code.COMMON_INVALID_ARGUMENT, "signal", f"it has no config {given.option}")
-    for config in wanted:
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, "signal", f"it has no config {client_config.option}")
+    for config in settings:
         signal.set_config(*config)
 
 

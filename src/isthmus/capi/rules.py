@@ -97,17 +97,18 @@ def _binary(seen: Validation, values: Values) -> None:
 
 @_before("contextCreateFromBinaryListAsync")
 def _binaries(seen: Validation, values: Values) -> None:
+    """Check the null-terminated list of binaries, each with its callback."""
     for index in range(MAX_HANDLES):
         address = read(values[2], ctypes.c_uint64, index).value
         if not address:
             return
-        given = read(address, ContextParams)
-        if given.version != 1:
-            seen.mistake(f"binary {index}: the version {given.version} of its parameters is not 1")
-        elif not given.v1.notifyFunc:
+        params = read(address, ContextParams)
+        if params.version != 1:
+            seen.mistake(f"binary {index}: the version {params.version} of its parameters is not 1")
+        elif not params.v1.notifyFunc:
             seen.mistake(f"binary {index}: there is no callback to notify")
         else:
-            _readable(seen, f"binary {index}", given.v1.binaryBuffer or 0, given.v1.binaryBufferSize)
+            _readable(seen, f"binary {index}", params.v1.binaryBuffer or 0, params.v1.binaryBufferSize)
     seen.mistake(f"the list at {values[2]:#x} has no end")
 
 
@@ -149,11 +150,11 @@ def _context_free(seen: Validation, values: Values) -> None:
 
 def _registered(values: Values, index: int) -> int:
     """Return how many bytes a descriptor of a memRegister call covers; 0 if its data type is unknown."""
-    given = read(values[1], MemDescriptor, index)
-    shape = given.memShape
+    descriptor = read(values[1], MemDescriptor, index)
+    shape = descriptor.memShape
     dims = read_array(pointer(shape, "dimSize"), np.uint32, (min(shape.numDim, MAX_RANK),))
     try:
-        nbytes = DataType(given.dataType).itemsize
+        nbytes = DataType(descriptor.dataType).itemsize
     except (ValueError, KeyError):
         return 0
     for dim in dims:
@@ -163,13 +164,14 @@ def _registered(values: Values, index: int) -> int:
 
 @_before("memRegister")
 def _mem_register(seen: Validation, values: Values) -> None:
+    """Check the descriptors of memory."""
     if not values[2]:
         seen.mistake("there is no descriptor")
     for index in range(min(values[2], MAX_HANDLES)):
-        given = read(values[1], MemDescriptor, index)
-        if given.memShape.numDim > MAX_RANK:
-            seen.mistake(f"descriptor {index}: its rank is {given.memShape.numDim}")
-        elif not given.memShape.numDim:
+        descriptor = read(values[1], MemDescriptor, index)
+        if descriptor.memShape.numDim > MAX_RANK:
+            seen.mistake(f"descriptor {index}: its rank is {descriptor.memShape.numDim}")
+        elif not descriptor.memShape.numDim:
             seen.mistake(f"descriptor {index}: it has no dimensions")
         # Raises an error if the dimensions cannot be read.
         _registered(values, index)
@@ -177,6 +179,7 @@ def _mem_register(seen: Validation, values: Values) -> None:
 
 @_after("memRegister")
 def _mem_registered(seen: Validation, values: Values) -> None:
+    """Record the sizes of registered memory."""
     for index in range(min(values[2], MAX_HANDLES)):
         number = read(values[3], ctypes.c_uint64, index).value
         memory = seen.objects.get(("memory handle", number))
@@ -186,14 +189,15 @@ def _mem_registered(seen: Validation, values: Values) -> None:
 
 @_before("memDeRegister")
 def _mem_deregister(seen: Validation, values: Values) -> None:
+    """Check that the handles are known, different from each other, and not in use."""
     if not values[1]:
         seen.mistake("there is no handle")
-    given = set()
+    handles = set()
     for index in range(min(values[1], MAX_HANDLES)):
         number = read(values[0], ctypes.c_uint64, index).value
-        if number in given:
+        if number in handles:
             seen.mistake(f"memory handle {number:#x}: it is given twice")
-        given.add(number)
+        handles.add(number)
         if seen.known("memory handle", number) is not None:
             seen.unused("memory handle", number)
 
@@ -231,6 +235,7 @@ def _events(seen: Validation, values: Values) -> None:
 
 @_before("profileGetSubEvents", "profileGetEventData", "profileGetExtendedEventData")
 def _event(seen: Validation, values: Values) -> None:
+    """Check that a profile that is not freed has reported the event."""
     profile = seen.objects.get(("profile", seen.events.get(values[0], 0)))
     if profile is None and len(seen.events) < MAX_EVENTS:
         seen.mistake(f"event {values[0]:#x}: no profile has reported it")
@@ -260,6 +265,7 @@ def _open_graph(seen: Validation, number: int) -> Object | None:
 
 @_before("graphCreate")
 def _graph_create(seen: Validation, values: Values) -> None:
+    """Check that the graph has a name, and no other graph of its context has the same."""
     name = text(values[1])
     if name == "":
         seen.mistake("a graph must have a name")
@@ -282,6 +288,7 @@ def _subgraph(seen: Validation, values: Values) -> None:
 
 @_before("tensorCreateGraphTensor")
 def _create_tensor(seen: Validation, values: Values) -> None:
+    """Check a new tensor: its name is new in the graph, and a static tensor has data."""
     graph = _open_graph(seen, values[0])
     info = tensor_at(values[1])
     if graph is not None and info.name in {each.name for each in graph.tensors.values()}:
@@ -313,6 +320,7 @@ def _context_tensor_created(seen: Validation, values: Values) -> None:
 
 @_before("tensorUpdateGraphTensors", "tensorUpdateContextTensors")
 def _update_tensors(seen: Validation, values: Values) -> None:
+    """Check that the tensors are those of the graph, if its composition was observed."""
     graph = seen.graph(values[0])
     for index in range(min(values[2], MAX_TENSORS)):
         info = tensor_at(read(values[1], ctypes.c_uint64, index).value)
@@ -322,6 +330,7 @@ def _update_tensors(seen: Validation, values: Values) -> None:
 
 @_before("graphAddNode")
 def _add_node(seen: Validation, values: Values) -> None:
+    """Check a new node: its tensors exist as described, its name is new, and it may write its outputs."""
     graph = _open_graph(seen, values[0])
     if graph is None:
         return
@@ -354,6 +363,7 @@ def _check_written(seen: Validation, graph: Object, node: ClientNode, info: Clie
 
 @_after("graphAddNode")
 def _node_added(seen: Validation, values: Values) -> None:
+    """Record the name of a new node and which tensors it writes."""
     graph = seen.objects["graph", values[0]]
     node = node_at(values[1], lambda number: np.empty(0))
     graph.nodes.add(node.name)
@@ -367,6 +377,7 @@ def _present(tensors: list[ClientTensorInfo]) -> list[ClientTensorInfo]:
 
 @_before("graphFinalize")
 def _finalize(seen: Validation, values: Values) -> None:
+    """Check that the graph has nodes and is not finalized yet."""
     graph = seen.graph(values[0])
     if graph is None or not graph.complete:
         return
@@ -392,6 +403,7 @@ def _environments(seen: Validation, values: Values) -> None:
 
 @_before("graphExecute", "graphExecuteAsync")
 def _execute(seen: Validation, values: Values) -> None:
+    """Check the tensors of an execution: all inputs and outputs are given, once each, in fitting memory."""
     graph = seen.graph(values[0])
     if graph is None:
         return
@@ -399,31 +411,31 @@ def _execute(seen: Validation, values: Values) -> None:
         seen.mistake(f"{graph.what}: it is not finalized")
     # The client's buffers so far: first address, address behind the last, name of the tensor.
     places: list[tuple[int, int, str]] = []
-    for kind, wanted, address, count in (
+    for kind, tensor_type, address, count in (
         ("input", TensorType.APP_WRITE, values[1], values[2]),
         ("output", TensorType.APP_READ, values[3], values[4]),
     ):
-        given: set[int] = set()
+        ids: set[int] = set()
         for index in range(min(count, MAX_TENSORS)):
-            number = _check_operand(seen, graph, kind, wanted, address, index, places)
-            if number in given:
+            number = _check_operand(seen, graph, kind, tensor_type, address, index, places)
+            if number in ids:
                 seen.mistake(f"{kind} {index}: the id {number} is given twice")
-            given.add(number)
+            ids.add(number)
         if graph.complete:
             for number, tensor in graph.tensors.items():
-                if tensor.type is wanted and number not in given:
+                if tensor.type is tensor_type and number not in ids:
                     seen.mistake(f"{kind} '{tensor.name}' of {graph.what} is not given")
 
 
 def _check_operand(
-    seen: Validation, graph: Object, kind: str, wanted: TensorType, address: int, index: int,
+    seen: Validation, graph: Object, kind: str, tensor_type: TensorType, address: int, index: int,
     places: list[tuple[int, int, str]],
 ) -> int:  # fmt: skip
     """Check one tensor of an execution, and return its id.
 
     Parameters
     ----------
-    kind, wanted
+    kind, tensor_type
         "input" or "output", for messages, and the type that such tensors have.
     address, index
         The client's array of tensors, and the tensor's index in it.
@@ -433,7 +445,7 @@ def _check_operand(
     tensor = read(address, Tensor, index)
     fields = tensor.v1
     known = graph.tensors.get(fields.id)
-    if graph.complete and (known is None or known.type is not wanted):
+    if graph.complete and (known is None or known.type is not tensor_type):
         seen.mistake(f"{kind} {index}: {graph.what} has no {kind} of the id {fields.id}")
         return int(fields.id)
     info = known or tensor_at(address, index)

@@ -50,9 +50,9 @@ class ProfileFile:
 def create_serialization_target(server: LibraryServer, target: int, configs: int, count: int, out: int) -> None:
     """Create a file for profiles."""
     write_number(out, 0)
-    given = read(target, SerializationTarget)
-    if given.type != _FILE:
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, "profile target", f"its type {given.type} is not a file")
+    description = read(target, SerializationTarget)
+    if description.type != _FILE:
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, "profile target", f"its type {description.type} is not a file")
     header: dict[str, Any] = {}
     for index in range(_bounded(count, "profile configs")):
         config = read(checked(configs), SerializationConfig, index)
@@ -63,8 +63,8 @@ def create_serialization_target(server: LibraryServer, target: int, configs: int
                 "version": text(pointer(who, "appVersion")),
                 "backend": text(pointer(who, "backendVersion")),
             }
-    name = text(checked(pointer(given, "fileName"))) or ""
-    folder = text(pointer(given, "fileDirectory")) or "."
+    name = text(checked(pointer(description, "fileName"))) or ""
+    folder = text(pointer(description, "fileDirectory")) or "."
     write_number(out, server.handles.add(ProfileFile(Path(folder) / name, header)))
 
 

@@ -218,8 +218,8 @@ def differences(fields: TensorV1, dtype: DataType, dims: tuple[int, ...]) -> Ite
     """Yield how an execution's description of a tensor differs from the created one, where it gives one."""
     if fields.dataType not in (*_UNDECLARED, int(dtype)):
         names = {int(each): each.name for each in DataType}
-        given = names.get(fields.dataType, f"{fields.dataType:#x}")
-        yield f"is {given}, and was created as {dtype.name}"
+        described_type = names.get(fields.dataType, f"{fields.dataType:#x}")
+        yield f"is {described_type}, and was created as {dtype.name}"
     where = pointer(fields, "dimensions")
     if fields.rank and where:
         described = read_array(where, np.uint32, (min(fields.rank, MAX_RANK + 1),)).tolist()

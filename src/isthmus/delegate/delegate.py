@@ -171,8 +171,8 @@ class QnnDelegate:
         self.settings.check_shares("custom memory")
         memory = custom_memory.allocate(num_bytes, alignment)
         if memory is None:
-            wanted = f"Custom memory of {num_bytes} bytes aligned to {alignment}"
-            self._log(LogLevel.ERROR, f"{wanted} could not be allocated")
+            what = f"Custom memory of {num_bytes} bytes aligned to {alignment}"
+            self._log(LogLevel.ERROR, f"{what} could not be allocated")
         return memory
 
     def free_custom_mem(self, memory: Any) -> None:
@@ -241,11 +241,11 @@ class QnnDelegate:
             nodes = view.read(address)
             check_memory(nodes, self.settings)
             _check_allocated(nodes)
-            found = self._surveyed(nodes)
-            parts = settle(found, lambda numbers: _preview(nodes, numbers))
+            findings = self._surveyed(nodes)
+            parts = settle(findings, lambda numbers: _preview(nodes, numbers))
             numbers = [number for part in parts for number in part.nodes]
             self.delegations.append(
-                Delegation(nodes.index, len(nodes.operators), len(numbers), len(parts), dict(found.reasons))
+                Delegation(nodes.index, len(nodes.operators), len(numbers), len(parts), dict(findings.reasons))
             )
             self._log(
                 LogLevel.INFO,
@@ -254,13 +254,13 @@ class QnnDelegate:
             )
             if not numbers:
                 if nodes.index == 0:
-                    self._refuse_idleness(nodes, found)
+                    self._refuse_idleness(nodes, findings)
                 return structures.OK
-            self._taking = _Taking(nodes, found, parts)
+            self._taking = _Taking(nodes, findings, parts)
             try:
-                wanted = structures.integer_array(numbers)
+                taken = structures.integer_array(numbers)
                 status: int = nodes.structure.replace_node_subsets(
-                    address, self._registration, ctypes.addressof(wanted), ctypes.addressof(self._state.structure)
+                    address, self._registration, ctypes.addressof(taken), ctypes.addressof(self._state.structure)
                 )
                 if status == structures.OK:
                     self._confirm(self._taking)
@@ -337,12 +337,12 @@ class QnnDelegate:
         listed = code in self.settings.skipped_codes or operator.index in self.settings.skipped_nodes
         return "it is on a skip list" if listed else ""
 
-    def _refuse_idleness(self, nodes: view.Nodes, found: Survey) -> None:
-        """Refuse a model if no node of any subgraph can be taken over; `found` is the survey of the first."""
+    def _refuse_idleness(self, nodes: view.Nodes, findings: Survey) -> None:
+        """Refuse a model if no node of any subgraph can be taken over; `findings` are those about the first."""
         others = (each for each in view.subgraphs(nodes.context) if each.index != nodes.index)
         if any(self._surveyed(each).accepted for each in others):
             return
-        reasons = sorted(set(found.reasons.values()))
+        reasons = sorted(set(findings.reasons.values()))
         hint = "docs/delegate.md lists what stays in the interpreter, and why."
         if nodes.operators and len(nodes.delegated) == len(nodes.operators):
             hint = (
@@ -378,15 +378,15 @@ def _part(params: structures.DelegateParams) -> NodeSet:
 
 def _preview(nodes: view.Nodes, numbers: Sequence[int]) -> list[NodeSet]:
     """Return the partitions that the interpreter would make from some nodes."""
-    wanted = structures.integer_array(numbers)
-    found, count = ctypes.c_void_p(), ctypes.c_int()
+    nodes_to_take = structures.integer_array(numbers)
+    partitions, count = ctypes.c_void_p(), ctypes.c_int()
     status = nodes.structure.preview_delegate_partitioning(
-        nodes.context, ctypes.addressof(wanted), ctypes.byref(found), ctypes.byref(count)
+        nodes.context, ctypes.addressof(nodes_to_take), ctypes.byref(partitions), ctypes.byref(count)
     )
     if status != structures.OK:
         raise QnnError(Code.COMMON_GENERAL, "interpreter", "it does not report how it would partition its nodes")
     parts = []
-    for row in structures.rows(found.value, structures.DelegateParams, count.value):
+    for row in structures.rows(partitions.value, structures.DelegateParams, count.value):
         assert isinstance(row, structures.DelegateParams)
         parts.append(_part(row))
     return parts

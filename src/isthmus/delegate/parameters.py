@@ -115,12 +115,12 @@ def options(code: str, address: int | None) -> dict[str, Any]:
 
 def _read(address: int, field: Field) -> Any:
     """Return the value of an option in the structure at an address."""
-    place = address + field.offset
+    option_address = address + field.offset
     if field.kind == "text":
-        text = ctypes.c_char_p.from_address(place).value
+        text = ctypes.c_char_p.from_address(option_address).value
         return "" if text is None else text.decode(errors="replace")
     if field.kind == "dims":
-        count = ctypes.c_int32.from_address(place + 4 * MAX_DIMENSIONS).value
-        return list((ctypes.c_int32 * MAX_DIMENSIONS).from_address(place))[: max(count, 0)]
-    value = _SCALARS[field.kind].from_address(place).value
+        count = ctypes.c_int32.from_address(option_address + 4 * MAX_DIMENSIONS).value
+        return list((ctypes.c_int32 * MAX_DIMENSIONS).from_address(option_address))[: max(count, 0)]
+    value = _SCALARS[field.kind].from_address(option_address).value
     return value - field.counts_from if field.kind == "i32" else value

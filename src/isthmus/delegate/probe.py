@@ -132,9 +132,9 @@ class ProbeTrial:
         _is(context.tensors_size, len(probe_model.TENSORS), "the number of tensors")
         self._look_at_tensors(context)
         self._look_at_nodes(context, address)
-        found = ctypes.c_void_p()
-        _is(context.acquire_subgraph_context(address, 0, ctypes.byref(found)), 0, "the way to a subgraph")
-        _is(found.value, address, "the context of subgraph 0")
+        subgraph = ctypes.c_void_p()
+        _is(context.acquire_subgraph_context(address, 0, ctypes.byref(subgraph)), 0, "the way to a subgraph")
+        _is(subgraph.value, address, "the context of subgraph 0")
         context.release_subgraph_context(address, 0)
         taken = structures.integer_array([1])
         self.doubt = None
@@ -187,8 +187,8 @@ class ProbeTrial:
             _is(structures.integers(node.outputs), outputs, f"the outputs of node {index}")
             _readable(node.builtin_data, 24, f"the options of node {index}")
             if code == "CONV_2D":
-                found = parameters.options(code, node.builtin_data)
-                _is(found, probe_model.CONVOLUTION, f"the options of node {index}")
+                options = parameters.options(code, node.builtin_data)
+                _is(options, probe_model.CONVOLUTION, f"the options of node {index}")
 
     def _init(self, context: int, buffer: int, length: int) -> int:
         """Check what the new node replaces (TfLiteRegistration.init)."""
@@ -218,8 +218,8 @@ class ProbeTrial:
         with host(tensor.bytes + structures.DEFAULT_TENSOR_ALIGNMENT, structures.DEFAULT_TENSOR_ALIGNMENT) as buffer:
             handle = interpreter._native_handle()
             for offset, accepted in ((1, False), (0, True)):
-                wanted = structures.CustomAllocation(buffer.address + offset, tensor.bytes)
-                status = function(handle, probe_model.INPUT, ctypes.addressof(wanted), 0)
+                allocation = structures.CustomAllocation(buffer.address + offset, tensor.bytes)
+                status = function(handle, probe_model.INPUT, ctypes.addressof(allocation), 0)
                 _is(status == structures.OK, accepted, "what becomes of memory for a tensor")
             tensor = structures.Context.from_address(self._context).tensors[probe_model.INPUT]
             _is(tensor.data, buffer.address, "the memory of a tensor")
@@ -230,8 +230,8 @@ class ProbeTrial:
 
 def _readable(address: int | None, nbytes: int, what: str) -> None:
     """Raise a doubt unless all bytes at an address can be read."""
-    found = covering(address, nbytes) if address else []
-    if not found or not all(mapping.readable for mapping in found):
+    mappings = covering(address, nbytes) if address else []
+    if not mappings or not all(mapping.readable for mapping in mappings):
         raise _Doubt(f"{what} would be at {address or 0:#x}, where there is no memory")
 
 

@@ -130,6 +130,7 @@ class NativeRunner(Runner):
         self._runs_before = block.runs
 
     def attach(self, nodes: Nodes, shared: Mapping[int, CustomMemory]) -> list[int]:
+        """Point the block at the graph; custom memory is used like any other, so nothing is registered."""
         self._block.point(
             self._call,
             [
@@ -167,6 +168,7 @@ class BoundRunner(Runner):
         self._binding: qnn.Binding | None = None
 
     def attach(self, nodes: Nodes, shared: Mapping[int, CustomMemory]) -> list[int]:
+        """Register the tensors in custom memory, and deregister those that have moved."""
         context, registered = self.ready.graph.context, []
         # Returns the backend's description of a part of shared memory, for its registration.
         describe = context.backend.entry.delegate.shared_memory
@@ -212,6 +214,7 @@ class BoundRunner(Runner):
         self._bound = addresses
 
     def _unbind(self) -> None:
+        """Close the binding, if there is one."""
         self._bound = None
         if self._binding is not None:
             self._binding.close()

@@ -86,41 +86,41 @@ def survey(nodes: Nodes, supports: Supports | None = None, skipped: Skipped | No
     skipped
         If omitted, the client excludes nothing.
     """
-    found = Survey(nodes)
+    findings = Survey(nodes)
     variables = [index for index in _tensors(nodes) if nodes.tensor(index).is_variable]
     main = NodesSubgraph(nodes, nodes.operators, kept_variables=variables)
     graph = Graph("survey")
     graph.numerics = "litert"
-    scope = TfliteScope(main, found.values)
+    scope = TfliteScope(main, findings.values)
     walk = Walk(graph, NodesModel("survey", main))
     for index in _given(nodes):
-        found.values[index] = _placeholder(graph, main, index)
+        findings.values[index] = _placeholder(graph, main, index)
     for operator in nodes.operators:
         reason = _staying(nodes, operator) or (skipped(operator) if skipped is not None else "")
         results: Sequence[Value] = ()
         if not reason:
             results, reason = _convert(walk, scope, operator, supports)
         if reason:
-            found.reasons[operator.index] = reason
+            findings.reasons[operator.index] = reason
             results = [_result(graph, main, index) for index in operator.outputs]
         for index, value in zip(operator.outputs, results, strict=True):
             if index >= 0:
-                found.values[index] = value
-    return found
+                findings.values[index] = value
+    return findings
 
 
-def settle(found: Survey, preview: Preview) -> list[NodeSet]:
+def settle(findings: Survey, preview: Preview) -> list[NodeSet]:
     """Exclude nodes whose partitions cannot pass each other their values; return the remaining partitions.
 
     Each exclusion changes the partitions, so they are formed and checked again until none is needed.
     """
     while True:
-        accepted = found.accepted
+        accepted = findings.accepted
         parts = list(preview(accepted)) if accepted else []
-        refused = dict(_apart(found, parts))
+        refused = dict(_apart(findings, parts))
         if not refused:
             return parts
-        found.reasons.update(refused)
+        findings.reasons.update(refused)
 
 
 def _convert(
@@ -199,20 +199,22 @@ def _result(graph: Graph, subgraph: NodesSubgraph, index: int) -> Value:
 # -- values that partitions cannot pass to each other ------------------------------------------------------------------
 
 
-def _apart(found: Survey, parts: Sequence[NodeSet]) -> Iterable[tuple[int, str]]:
+def _apart(findings: Survey, parts: Sequence[NodeSet]) -> Iterable[tuple[int, str]]:
     """Yield nodes that must stay because their partition cannot pass on or receive a value, each with the reason."""
-    by_number = {operator.index: operator for operator in found.nodes.operators}
+    by_number = {operator.index: operator for operator in findings.nodes.operators}
     for part in parts:
         operators = [by_number[number] for number in part.nodes]
-        if not part.outputs and not any(_stores(found.nodes, operator) for operator in operators):
+        if not part.outputs and not any(_stores(findings.nodes, operator) for operator in operators):
             yield from ((operator.index, "its results are not used") for operator in operators)
         for index in part.inputs:
-            if index >= 0 and not found.nodes.is_constant(index) and not isinstance(found.values.get(index), Tensor):
-                yield from ((o.index, _unpassable(found, index)) for o in operators if index in o.inputs)
+            if index < 0 or findings.nodes.is_constant(index):
+                continue
+            if not isinstance(findings.values.get(index), Tensor):
+                yield from ((o.index, _unpassable(findings, index)) for o in operators if index in o.inputs)
         for index in part.outputs:
-            if not isinstance(found.values.get(index), Tensor):
-                yield from ((o.index, _unpassable(found, index)) for o in operators if index in o.outputs)
-    yield from _scattered(found, parts, by_number)
+            if not isinstance(findings.values.get(index), Tensor):
+                yield from ((o.index, _unpassable(findings, index)) for o in operators if index in o.outputs)
+    yield from _scattered(findings, parts, by_number)
 
 
 def _stores(nodes: Nodes, operator: OperatorEntry) -> bool:
@@ -221,22 +223,22 @@ def _stores(nodes: Nodes, operator: OperatorEntry) -> bool:
     return operator.code == "ASSIGN_VARIABLE" or any(nodes.tensor(index).is_variable for index in read)
 
 
-def _unpassable(found: Survey, index: int) -> str:
+def _unpassable(findings: Survey, index: int) -> str:
     """Return the reason that a tensor cannot be an input or output of a partition."""
-    value = found.values.get(index)
+    value = findings.values.get(index)
     kind = "complex" if isinstance(value, Complex) else "a handle" if isinstance(value, Resource) else "dynamic"
     return f"tensor {index} is {kind}, which a partition neither takes nor gives"
 
 
 def _scattered(
-    found: Survey, parts: Sequence[NodeSet], by_number: dict[int, OperatorEntry]
+    findings: Survey, parts: Sequence[NodeSet], by_number: dict[int, OperatorEntry]
 ) -> Iterable[tuple[int, str]]:
     """Yield nodes that use or initialise variables and are not all in one partition, each with the reason."""
     # The partition of each node, by position.
     home = {number: position for position, part in enumerate(parts) for number in part.nodes}
     users: dict[Resource, set[int]] = {}
-    for operator in found.nodes.operators:
-        for resource in _resources(found, operator):
+    for operator in findings.nodes.operators:
+        for resource in _resources(findings, operator):
             users.setdefault(resource, set()).add(operator.index)
     # Variables that one CALL_ONCE sets stay or go together with it, and therefore with each other.
     # A group has its variables and their nodes.
@@ -255,12 +257,12 @@ def _scattered(
             yield from ((number, rule) for number in members if number in home)
 
 
-def _resources(found: Survey, operator: OperatorEntry) -> set[Resource]:
+def _resources(findings: Survey, operator: OperatorEntry) -> set[Resource]:
     """Return the variables for which a node creates a handle, or which it reads, assigns or initialises."""
     if operator.code == "VAR_HANDLE":
         return {handle(operator.options)}
     if operator.code == "CALL_ONCE":
-        called = found.nodes.called.get(operator.options["init_subgraph"])
+        called = findings.nodes.called.get(operator.options["init_subgraph"])
         return {handle(o.options) for o in called.operators if o.code == "VAR_HANDLE"} if called else set()
-    operands = (found.values.get(index) for index in operator.inputs)
+    operands = (findings.values.get(index) for index in operator.inputs)
     return {value for value in operands if isinstance(value, Resource)}

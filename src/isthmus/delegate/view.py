@@ -134,13 +134,13 @@ def read(address: int) -> Nodes:
 def subgraphs(address: int) -> Iterator[Nodes]:
     """Yield the nodes of all subgraphs of an interpreter, given the context of any."""
     context = structures.Context.from_address(address)
-    found = ctypes.c_void_p()
+    subgraph = ctypes.c_void_p()
     index = 0
     # A subgraph can be queried for its nodes only while its context is acquired.
-    while _acquire(context, address, index, found):
+    while _acquire(context, address, index, subgraph):
         try:
-            assert found.value is not None
-            yield _read(found.value, index)
+            assert subgraph.value is not None
+            yield _read(subgraph.value, index)
         finally:
             context.release_subgraph_context(address, index)
         index += 1
@@ -150,8 +150,8 @@ _silence = structures.ReportError(lambda context, text: None)
 """A function that ignores error messages."""
 
 
-def _acquire(context: structures.Context, address: int, index: int, found: ctypes.c_void_p) -> bool:
-    """Acquire the context of a subgraph, write its address to `found`, and return whether the subgraph exists.
+def _acquire(context: structures.Context, address: int, index: int, subgraph: ctypes.c_void_p) -> bool:
+    """Acquire the context of a subgraph, write its address to `subgraph`, and return whether the subgraph exists.
 
     LiteRT reports an error for a number that is too large. Its message is suppressed.
     """
@@ -160,24 +160,24 @@ def _acquire(context: structures.Context, address: int, index: int, found: ctype
     before, silence = reporter.value, ctypes.cast(_silence, ctypes.c_void_p).value
     try:
         reporter.value = silence
-        return bool(context.acquire_subgraph_context(address, index, ctypes.byref(found)) == structures.OK)
+        return bool(context.acquire_subgraph_context(address, index, ctypes.byref(subgraph)) == structures.OK)
     finally:
         reporter.value = before
 
 
 def plan(address: int) -> tuple[int, ...]:
     """Return the numbers of a subgraph's nodes in execution order."""
-    found = ctypes.c_void_p()
-    if structures.Context.from_address(address).get_execution_plan(address, ctypes.byref(found)) != structures.OK:
+    numbers = ctypes.c_void_p()
+    if structures.Context.from_address(address).get_execution_plan(address, ctypes.byref(numbers)) != structures.OK:
         raise QnnError(Code.COMMON_GENERAL, "interpreter", "it does not report its execution plan")
-    return structures.integers(found.value)
+    return structures.integers(numbers.value)
 
 
 def user_data(address: int) -> frozenset[int]:
     """Return the user data of all nodes in a subgraph's execution plan; of a delegate's node, its block's address."""
     context = structures.Context.from_address(address)
-    found = (_node(context, address, number)[0].user_data for number in plan(address))
-    return frozenset(data for data in found if data)
+    every = (_node(context, address, number)[0].user_data for number in plan(address))
+    return frozenset(data for data in every if data)
 
 
 def _read(address: int, index: int) -> Nodes:
@@ -333,6 +333,7 @@ class NodesModel(TfliteModel):
         self.nbytes = sum(int(tensors[index].bytes) for index in read if main.nodes.is_constant(index))
 
     def subgraph(self, index: int) -> Subgraph:
+        """Return these nodes as subgraph 0, or a subgraph that CALL_ONCE runs."""
         # The walk starts at the model's first subgraph, which these nodes form, wherever they were found.
         if index == 0:
             return self._main

@@ -155,9 +155,9 @@ def enqueued(
 
 def check_kinds(profile: Any, signal: Any) -> None:
     """Refuse arguments that are not a profile and a signal."""
-    for given, kinds in ((profile, (Profile,)), (signal, (Signal, Reservation))):
-        if given is not None and not isinstance(given, kinds):
-            raise QnnError(Code.GRAPH_INVALID_ARGUMENT, "execution", f"{given!r} is no {kinds[0].__name__}")
+    for argument, kinds in ((profile, (Profile,)), (signal, (Signal, Reservation))):
+        if argument is not None and not isinstance(argument, kinds):
+            raise QnnError(Code.GRAPH_INVALID_ARGUMENT, "execution", f"{argument!r} is no {kinds[0].__name__}")
 
 
 def watched(

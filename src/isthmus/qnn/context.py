@@ -232,13 +232,13 @@ class Context(Handle):
         """Register memory (QnnMem_register): all of it, or none."""
         self._check()
         try:
-            given = list(descriptors)
+            items = list(descriptors)
         except TypeError:
             rule = f"{descriptors!r} is not a list of descriptors"
             raise QnnError(Code.MEM_INVALID_ARGUMENT, "memory registration", rule) from None
-        if not given:
+        if not items:
             raise QnnError(Code.MEM_INVALID_ARGUMENT, "memory registration", "no descriptors are given")
-        checked = [mem.checked(f"memory descriptor {index}", descriptor) for index, descriptor in enumerate(given)]
+        checked = [mem.checked(f"memory descriptor {index}", descriptor) for index, descriptor in enumerate(items)]
         registrations = self.driver.register(checked)
         handles: list[MemHandle] = []
         try:
@@ -257,11 +257,11 @@ class Context(Handle):
         self._check()
         refused = []
         try:
-            given = list(handles)
+            items = list(handles)
         except TypeError:
             rule = f"{handles!r} is not a list of handles"
             raise QnnError(Code.MEM_INVALID_ARGUMENT, "memory handles", rule) from None
-        for index, handle in enumerate(given):
+        for index, handle in enumerate(items):
             if isinstance(handle, MemHandle) and handle.alive and handle.context is self:
                 handle.free()
             else:
@@ -291,6 +291,7 @@ class Context(Handle):
                 self._disown(handle)
 
     def _check_name(self, name: str) -> None:
+        """Refuse a graph's name that is empty or taken."""
         if not isinstance(name, str) or not name:
             raise QnnError(Code.GRAPH_INVALID_NAME, f"graph {name!r}", "a graph's name is a text that is not empty")
         if name in self.graphs:

@@ -33,6 +33,7 @@ class Device(Handle):
             raise
 
     def _may_end(self) -> None:
+        """Refuse to free a device that a context uses."""
         # A backend that is being freed has already ended its contexts, since they are younger than their device.
         if self.contexts:
             raise QnnError(

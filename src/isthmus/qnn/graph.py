@@ -117,7 +117,7 @@ class QnnGraph(Handle):
         """Add a node (QnnGraph_addNode). A node on constants alone is computed at once and yields constants."""
         self._check_composing()
         what = f"node {name!r} ({op})"
-        if not all(isinstance(given, Sequence) and not isinstance(given, str) for given in (inputs, outputs)):
+        if not all(isinstance(tensors, Sequence) and not isinstance(tensors, str) for tensors in (inputs, outputs)):
             raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, what, "its inputs and outputs must be lists of tensors")
         if any(tensor is not None and not isinstance(tensor, ir.Tensor) for tensor in (*inputs, *outputs)):
             raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, what, "its inputs and outputs must be tensors")
@@ -373,6 +373,7 @@ class QnnGraph(Handle):
         self._bindings.clear()
 
     def _check_composing(self) -> None:
+        """Refuse to change a graph whose composition has ended."""
         self._check()
         if self.driver.graph.finalized:
             raise QnnError(
@@ -384,9 +385,9 @@ class QnnGraph(Handle):
 
     def _views(self, start: int, infos: Sequence[ir.TensorInfo]) -> Mapping[str, np.ndarray]:
         """Return views by name; `start` is the driver's index of the first of these tensors."""
-        places = [(info, self.driver.place(start + index)) for index, info in enumerate(infos)]
+        windows = [(info, self.driver.place(start + index)) for index, info in enumerate(infos)]
         return MappingProxyType(
-            {info.name: place.view(info.dtype.numpy, info.dims) for info, place in places if place is not None}
+            {info.name: window.view(info.dtype.numpy, info.dims) for info, window in windows if window is not None}
         )
 
     def _submit(
@@ -456,19 +457,19 @@ class QnnGraph(Handle):
         """Return the memory of each input and output in the graph's order; None where the client gives none."""
         memories: list[TensorMemory | None] = []
         infos = (self.info.inputs, self.info.outputs)
-        for kind, given, known in zip(("input", "output"), (inputs, outputs), infos, strict=True):
+        for kind, tensors, known_infos in zip(("input", "output"), (inputs, outputs), infos, strict=True):
             named: dict[str, ClientTensor] = {}
-            for tensor in given:
+            for tensor in tensors:
                 if not isinstance(tensor, ClientTensor) or not isinstance(tensor.name, str):
                     raise QnnError(Code.GRAPH_INVALID_TENSOR, self._what, f"{tensor!r} is not a ClientTensor")
                 if tensor.name in named:
                     raise QnnError(Code.GRAPH_INVALID_TENSOR, f"{kind} '{tensor.name}'", "it is given twice")
                 named[tensor.name] = tensor
-            for info in known:
+            for info in known_infos:
                 client = named.pop(info.name, None)
                 memories.append(None if client is None else client.memory(info, self.context, kind == "output"))
             for name in named:
-                names = ", ".join(f"'{info.name}'" for info in known)
+                names = ", ".join(f"'{info.name}'" for info in known_infos)
                 raise QnnError(
                     Code.GRAPH_INVALID_TENSOR, f"{kind} '{name}'", f"{self._what} has no such {kind}; it has {names}"
                 )

@@ -111,6 +111,7 @@ class Recorder:
         self._graph(graph)
 
     def _graphCreate(self, context: int, name: bytes, configs: Any, out: Any) -> None:
+        """Record a graph, and write its handle to `out`."""
         text = _text(name, "graph")
         if any(recording.name == text for recording in self._graphs.values()):
             raise QnnError(Code.GRAPH_INVALID_NAME, f"graph '{text}'", "that name is taken")
@@ -126,6 +127,7 @@ class Recorder:
         tensor[0].v1.id = tensor_id
 
     def _graphAddNode(self, graph: int, config: OpConfig) -> None:
+        """Record a node on tensors that were created before."""
         recording, node = self._graph(graph), config.v1
         name = _text(node.name, "node")
 
@@ -156,6 +158,7 @@ class Recorder:
         )
 
     def _graph(self, handle: int) -> Recording:
+        """Return the graph of a handle."""
         recording = self._graphs.get(handle)
         if recording is None:
             raise QnnError(Code.GRAPH_INVALID_HANDLE, f"graph {handle}", "there is no such graph")
