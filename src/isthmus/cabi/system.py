@@ -34,7 +34,7 @@ class GraphInfo(ctypes.Structure):
     _fields_ = [("version", c_uint32), ("graphInfoV3", GraphInfoV3)]
 
 
-# The fields of version 1, which the later versions extend.
+# The fields of version 1, from which the later versions are made.
 _BINARY_INFO_V1: list[Any] = [
     ("backendId", c_uint32),
     ("buildId", c_char_p),

@@ -126,6 +126,7 @@ def _repeated(server: LibraryServer, graph: ClientGraph, binding: DriverBinding)
     handle, execute, answer = graph.handle, binding.execute, server.answer
 
     def again() -> int:
+        """Run once. A profile that the graph was given since needs the full path."""
         if graph.profile or not handle.usable:
             return _AGAIN
         try:

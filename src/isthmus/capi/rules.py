@@ -312,7 +312,7 @@ def _context_tensor(seen: Validation, values: Values) -> None:
 
 @_after("tensorCreateContextTensor")
 def _context_tensor_created(seen: Validation, values: Values) -> None:
-    # The context's graphs may use it like their own tensors.
+    """Record a tensor of a context as one of each of its graphs, which may use it like their own."""
     info = tensor_at(values[1])
     for graph in seen.living("graph", values[0]):
         graph.tensors.setdefault(info.id, info)

@@ -141,7 +141,7 @@ class NativeRunner(Runner):
         return []
 
     def execute(self, nodes: Nodes) -> None:
-        # Native code gets here only if a tensor has changed or a run has failed: find the reason and raise it.
+        """Raise the reason why native code could not run: a tensor has changed, or a run has failed."""
         self._addresses(nodes)
         self._call.check(self.ready.graph._what)
         raise QnnError(Code.GRAPH_INVALID_TENSOR, self.ready.graph._what, "it is not ready to run")

@@ -53,7 +53,7 @@ class Handle:
         self._inherited = False
         # Guards `_owned` and `_closing`.
         self._owning = threading.Lock()
-        # Held while the handle is freed. Reentrant: releasing an object may free its handle again.
+        # Held while the handle is freed.
         self._ending = threading.RLock()
         self.usable, self._ended = True, False
         _handles.add(self)

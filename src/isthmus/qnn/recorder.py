@@ -33,7 +33,7 @@ from isthmus.frontends.composed.entries import ComposedTensor, EncodingEntry, Gr
 MAX_LIST = 1 << 16
 """Maximum number of tensors or parameters of one node."""
 _UNUSED = [ctypes.c_void_p] * 6
-"""Argument types of a function that is not supported: it ignores them, and none has more than six."""
+"""Argument types of a function that is not supported; it ignores its arguments, however many there are."""
 
 
 @dataclass
@@ -133,7 +133,7 @@ class Recorder:
 
         def names(tensors: Any, count: int) -> tuple[str, ...]:
             """Return the names of the node's inputs or outputs; an optional input that is left out has none."""
-            names = []
+            operands = []
             for tensor in _listed(tensors, count, f"tensors of node '{name}'"):
                 known = recording.tensors.get(tensor.v1.id)
                 if known is None and tensor.v1.type != TensorKind.NULL:
@@ -142,8 +142,8 @@ class Recorder:
                 if known is not None and tensor.v1.memType == TensorMemType.MEMHANDLE:
                     # A client may announce registered memory when it creates a tensor, or later with a node.
                     recording.tensors[tensor.v1.id] = replace(known, mem_type=int(TensorMemType.MEMHANDLE))
-                names.append("" if known is None else known.name)
-            return tuple(names)
+                operands.append("" if known is None else known.name)
+            return tuple(operands)
 
         params = dict(_param(param) for param in _listed(node.params, node.numOfParams, f"parameters of node '{name}'"))
         recording.nodes.append(
