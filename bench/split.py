@@ -1,4 +1,4 @@
-"""Writes models in strips and prints what is alive before and after, LiteRT's arena, and whether bits are the same.
+"""Writes models in tiles and prints what is alive before and after, LiteRT's arena, and whether bits are the same.
 
     python bench/split.py [KEY ...] [--limit LIMIT]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support import strip_networks
+from support import tile_networks
 
 from isthmus.graph import DataType, Graph, Tensor, TensorType
 from isthmus.graph.evaluate import evaluate
@@ -36,7 +36,7 @@ def _rows(array: np.ndarray, axis: int, first: int, last: int) -> np.ndarray:
 @pytest.mark.parametrize("axis", [1, 2])
 @pytest.mark.parametrize("seed", range(1, 60, 2))
 def test_rows_of_a_result_come_from_the_rows_that_the_map_names(seed, axis):
-    graph = strip_networks.network(seed)
+    graph = tile_networks.network(seed)
     if graph is None:
         return
     _check(graph, seed, axis)
@@ -60,8 +60,8 @@ def _check(graph: Graph, seed: int, axis: int) -> int:
             inputs[position] = cut(node.inputs[position], own, high - low)
             arrays[position] = _rows(arrays[position], own, low, high)
         params = found.params((first, last), (low, high))
-        (strip,) = evaluate(node.op, inputs, arrays, params, [cut(result, axis, last - first)])
-        np.testing.assert_array_equal(strip, _rows(values[result], axis, first, last), node.op)
+        (tile,) = evaluate(node.op, inputs, arrays, params, [cut(result, axis, last - first)])
+        np.testing.assert_array_equal(tile, _rows(values[result], axis, first, last), node.op)
         checked += 1
     return checked
 
@@ -83,7 +83,7 @@ def test_blocks_may_be_of_other_heights_than_widths(op, axis):
 
 def test_no_row_is_needed_beyond_what_the_rate_says():
     for seed in range(40):
-        graph = strip_networks.network(seed)
+        graph = tile_networks.network(seed)
         for node in () if graph is None else graph.nodes:
             found = row_map(Call(node.name, node.op, node.inputs, node.params, node.outputs), 1)
             if found is None:
@@ -95,7 +95,7 @@ def test_no_row_is_needed_beyond_what_the_rate_says():
 
 
 def test_a_mean_over_some_pixels_only_has_no_rows():
-    graph = strip_networks.squeezed(False)
+    graph = tile_networks.squeezed(False)
     node = next(node for node in graph.nodes if node.op == "ReduceMean")
     call = Call(node.name, node.op, node.inputs, node.params, node.outputs)
     assert mean_map(call, 1).reduces

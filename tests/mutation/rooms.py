@@ -44,7 +44,7 @@ _TESTS: dict[str, tuple[str, ...]] = {
     "backends/gpu/runtime/": ("opencl", *_GPU),
     "planning/": ("planning", "prepare"),
     "prepare/": ("prepare", "random_operations"),
-    "prepare/tiling/": ("prepare/test_prepare_strips.py", "engine/native/test_strips.py", "tools/test_fit.py",
+    "prepare/tiling/": ("prepare/test_prepare_tiles.py", "engine/native/test_tiles.py", "tools/test_fit.py",
                         "qnn/test_scratch_limit.py"),
     "qnn/": ("qnn", "backends"),
     "qnn/gpu.py": _GPU,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support import strip_networks
+from support import tile_networks
 from support.plans import PlainEngine, scheduled
 
 from isthmus.errors import Code, QnnError
@@ -13,12 +13,12 @@ from isthmus.prepare.tiling.fit import schedule_within
 
 
 def within(engine: PlainEngine, limit: str, **options: bool):
-    planner = Planner(strip_networks.squeezed(False), PlanOptions(**options), engine)
+    planner = Planner(tile_networks.squeezed(False), PlanOptions(**options), engine)
     return schedule_within(planner, ScratchLimit.of(limit))
 
 
 def test_an_engine_that_gives_its_work_spaces_alone_can_be_limited():
-    whole = scheduled(strip_networks.squeezed(False))
+    whole = scheduled(tile_networks.squeezed(False))
     split = within(PlainEngine(lambda step: 0), "50%")
     assert split.plan.regions
     assert split.scratch_bytes <= whole.scratch_bytes // 2
@@ -41,7 +41,7 @@ def test_a_graph_with_steps_that_the_engine_refuses_is_refused():
         def refusal(self, step: Step) -> str | None:
             return "not here" if step.op == "DepthWiseConv2d" else None
 
-    planner = Planner(strip_networks.squeezed(False), PlanOptions(), Refusing(lambda step: 0))
+    planner = Planner(tile_networks.squeezed(False), PlanOptions(), Refusing(lambda step: 0))
     for plan in (planner.schedule, lambda: schedule_within(planner, ScratchLimit.of("50%"))):
         with pytest.raises(QnnError, match=r"\(DepthWiseConv2d\): not here") as refused:
             plan()
@@ -49,7 +49,7 @@ def test_a_graph_with_steps_that_the_engine_refuses_is_refused():
 
 
 def test_every_offset_is_a_multiple_of_the_engines_alignment():
-    made = scheduled(strip_networks.squeezed(False), lambda step: 100, alignment=512, io_in_scratch=True)
+    made = scheduled(tile_networks.squeezed(False), lambda step: 100, alignment=512, io_in_scratch=True)
     assert {row.offset % 512 for row in made.plan.rows} == {0}
     assert {offset % 512 for offset in (*made.work, *made.io_offsets)} == {0}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from support import strip_networks
+from support import tile_networks
 
 from isthmus.backends.seam import native
 from isthmus.planning import PlannerBuffer, Problem, check, solve
@@ -49,7 +49,7 @@ def test_random_layouts_stay_layouts():
 
 
 def test_instructions_that_are_the_same_have_one_set_of_words():
-    program = native.prepare(strip_networks.squeezed(False), limit=ScratchLimit.of("30%")).program
+    program = native.prepare(tile_networks.squeezed(False), limit=ScratchLimit.of("30%")).program
     assert len({start for _, start, _ in program.table.tolist()}) < len(program.table)
-    whole = native.prepare(strip_networks.squeezed(False)).program
+    whole = native.prepare(tile_networks.squeezed(False)).program
     assert len({start for _, start, _ in whole.table.tolist()}) == len(whole.table)

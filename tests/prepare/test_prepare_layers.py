@@ -115,8 +115,8 @@ def test_a_block_that_grows_leaves_room_in_one_piece():
 
 
 @pytest.mark.parametrize(("before", "after"), [(8, 32), (32, 8), (24, 32), (32, 24)])
-def test_strips_need_no_room_for_both_an_operand_and_a_result_of_another_size(before, after):
-    """Two products of pixels with a sum over all pixels on either side, which no strip goes through."""
+def test_tiles_need_no_room_for_both_an_operand_and_a_result_of_another_size(before, after):
+    """Two products of pixels with a sum over all pixels on either side, which no tile goes through."""
     rng = np.random.default_rng(0)
     graph = Graph("sizes")
     x = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (1, 64, 16, 4))

@@ -160,7 +160,7 @@ def test_a_model_that_was_loaded_leaves_no_object_behind(key: str) -> None:
     assert left.objects < 4 * FEW
 
 
-def test_a_search_for_strips_leaves_no_object_behind() -> None:
+def test_a_search_for_tiles_leaves_no_object_behind() -> None:
     left = growth(__file__, "sessions", "cpu", model("kws_fp32"), "least", rounds=3, collected=False)
     assert left.objects < 3 * FEW
 

@@ -97,7 +97,7 @@ def test_a_graph_takes_a_limit_until_it_is_prepared(model):
         assert refused.value.code is Code.GRAPH_FINALIZED
 
 
-def test_a_context_binary_keeps_its_strips(model):
+def test_a_context_binary_keeps_its_tiles(model):
     with qnn.Backend("cpu") as backend:
         context = backend.create_context()
         graph = context.compose(model)

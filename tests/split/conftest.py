@@ -1,4 +1,4 @@
-"""Files in strips are made from small files that the frontends' tests know how to build."""
+"""Files in tiles are made from small files that the frontends' tests know how to build."""
 
 import sys
 from pathlib import Path

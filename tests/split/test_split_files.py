@@ -1,4 +1,4 @@
-"""A file in strips has the same bits in the runtime of its format, and less is alive in its order."""
+"""A file in tiles has the same bits in the runtime of its format, and less is alive in its order."""
 
 import random
 from collections import Counter
@@ -45,7 +45,7 @@ def at(file, share):
 
 
 @pytest.mark.parametrize("seed", range(14))
-def test_random_onnx_networks_in_strips_have_the_same_bits(tmp_path, seed):
+def test_random_onnx_networks_in_tiles_have_the_same_bits(tmp_path, seed):
     data = onnx_network(tmp_path, seed)
     written, found = at(OnnxFile(data, "random"), random.Random(seed).choice([0.4, 0.6, 0.8]))
     onnx.checker.check_model(onnx.load_model_from_string(written), full_check=True)
@@ -73,7 +73,7 @@ def operators(data, folder):
 
 @pytest.mark.parametrize("unsigned", [False, True])
 @pytest.mark.parametrize("seed", range(8))
-def test_quantized_operators_in_strips_are_fused_and_have_the_same_bits(tmp_path, seed, unsigned):
+def test_quantized_operators_in_tiles_are_fused_and_have_the_same_bits(tmp_path, seed, unsigned):
     data = qdq_network(tmp_path, seed, unsigned)
     written, found = at(OnnxFile(data, "random"), random.Random(seed).choice([0.4, 0.6, 0.8]))
     fused = ("Conv", "Add", "AveragePool")
@@ -89,7 +89,7 @@ def test_quantized_operators_in_strips_are_fused_and_have_the_same_bits(tmp_path
 
 
 def asks_for_shapes(path):
-    """A model that asks for dimensions of what strips never have whole, of floats made of bytes, and of an output."""
+    """A model that asks for dimensions of what tiles never have whole, of floats made of bytes, and of an output."""
     rng = np.random.default_rng(0)
     constants = {
         "scale": np.float32(0.02), "zero": np.int8(0), "rows": np.array([2]), "rest": np.array([-1]),
@@ -148,7 +148,7 @@ def test_numbers_on_one_side_only_cannot_be_compared(tmp_path):
 
 @pytest.mark.parametrize("quantized", [False, True])
 @pytest.mark.parametrize("seed", range(10))
-def test_random_tflite_networks_in_strips_have_the_same_bits(seed, quantized):
+def test_random_tflite_networks_in_tiles_have_the_same_bits(seed, quantized):
     data = tflite_network(seed, quantized)
     written, found = at(TfliteFile(data, "random"), random.Random(seed).choice([0.4, 0.6, 0.8]))
     assert same_bits(compare_tflite(data, written))

@@ -87,7 +87,7 @@ def test_wrong_options_are_refused(model, capsys, wrong):
     assert "--budget" not in wrong or "must be a number of bytes, such as" in err
 
 
-def test_a_plan_within_a_limit_shows_its_strips(model, capsys):
+def test_a_plan_within_a_limit_shows_its_tiles(model, capsys):
     status, out, _ = called(capsys, "plan", model, "--scratch-limit", "30%", "--json")
     report = json.loads(out)
     assert status == 0

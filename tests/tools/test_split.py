@@ -1,4 +1,4 @@
-"""``isthmus split`` writes a model file in strips, whole or not at all."""
+"""``isthmus split`` writes a model file in tiles, whole or not at all."""
 
 import json
 import re

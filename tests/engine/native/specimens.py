@@ -8,7 +8,7 @@ from typing import Any
 import harness
 import numpy as np
 from harness import Operand, Result, make_step, quantized, static
-from support import strip_networks
+from support import tile_networks
 from support.graph_cases import DETECTIONS
 
 from isthmus.backends.seam import native
@@ -176,9 +176,9 @@ def programs(target: Target | None = None, threads: int = 2) -> Iterator[tuple[s
         results, numerics = [*rest, *(None, "exact")[len(rest) :]]
         step, _ = make_step(op, inputs, params, results)
         yield name, _lowered(step, target or host(), threads, numerics)
-    # One thread repeats strips, several take turns at it.
+    # One thread repeats tiles, several take turns at it.
     for name, bytes_, several in (
         ("tiles of floats", False, 1), ("tiles of bytes", True, 1), ("pipelined floats", False, threads)
     ):  # fmt: skip
-        graph = strip_networks.squeezed(bytes_)
+        graph = tile_networks.squeezed(bytes_)
         yield name, native.prepare(graph, several, target, limit=ScratchLimit.of("30%")).program

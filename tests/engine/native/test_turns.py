@@ -1,4 +1,4 @@
-"""Threads that take strips by turns compute what one alone does, wait for nobody who has not begun, and stay apart."""
+"""Threads that take tiles by turns compute what one alone does, wait for nobody who has not begun, and stay apart."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support import strip_networks
-from test_strips import Guarded
+from support import tile_networks
+from test_tiles import Guarded
 
 from isthmus.backends.seam import native
 from isthmus.engine.native.program import Operand, Program
@@ -26,7 +26,7 @@ RUNS = 100
 
 def by_turns(bytes_: bool = False, threads: int = 2) -> Program:
     """Prepare a program in which threads take turns, within a limit that makes this target's search choose them."""
-    graph = strip_networks.squeezed(bytes_)
+    graph = tile_networks.squeezed(bytes_)
     for limit in ("40%", "50%", "60%", "70%"):
         program = native.prepare(graph, threads, limit=ScratchLimit.of(limit)).program
         if program.pipelines:
@@ -39,7 +39,7 @@ def expected():
     """What the network computes as a whole, of floats and of bytes."""
     found = []
     for bytes_ in (False, True):
-        model = Guarded(native.prepare(strip_networks.squeezed(bytes_)).program)
+        model = Guarded(native.prepare(tile_networks.squeezed(bytes_)).program)
         found.append([model.run(0), model.run(1)])
         model.close()
     return found
@@ -133,7 +133,7 @@ def test_turns_in_lanes_that_are_too_narrow_are_refused():
 
 def test_turns_that_write_into_the_lane_of_another_are_refused():
     # Its convolutions have work space too.
-    program = native.prepare(strip_networks.chain(6), 2, limit=ScratchLimit.of("60%")).program
+    program = native.prepare(tile_networks.chain(6), 2, limit=ScratchLimit.of("60%")).program
     turns = program.pipelines[0]
     values, _ = PIPELINE.decode(program.words.tolist(), int(program.table[turns, 1]))
     refused = []
@@ -169,8 +169,8 @@ def test_turns_on_more_threads_than_a_program_has_are_refused():
         from_bytes(to_bytes(replace(program, table=table)))
 
 
-def test_one_thread_repeats_strips_without_turns():
-    program = native.prepare(strip_networks.squeezed(False), 1, limit=ScratchLimit.of("30%")).program
+def test_one_thread_repeats_tiles_without_turns():
+    program = native.prepare(tile_networks.squeezed(False), 1, limit=ScratchLimit.of("30%")).program
     assert program.repeats
     assert not program.pipelines
     assert np.all(program.table[:, 2] == 1)
@@ -179,14 +179,14 @@ def test_one_thread_repeats_strips_without_turns():
 def test_a_lane_has_the_work_space_of_one_thread():
     # Every convolution lists addresses in work space, for each thread that shares it.
     one, several = (
-        native.prepare(strip_networks.chain(6), threads, limit=ScratchLimit.of("60%")) for threads in (1, 2)
+        native.prepare(tile_networks.chain(6), threads, limit=ScratchLimit.of("60%")) for threads in (1, 2)
     )
     assert several.program.pipelines
     assert several.program.scratch_bytes < 1.5 * one.program.scratch_bytes
 
 
 def test_the_estimate_of_a_stretch_counts_all_lanes():
-    split = native.prepare(strip_networks.squeezed(False), 4, limit=ScratchLimit.of("40%"))
+    split = native.prepare(tile_networks.squeezed(False), 4, limit=ScratchLimit.of("40%"))
     assert split.program.pipelines
     (region,) = split.plan.regions
     assert split.plan.bytes * 0.7 < region.peak_bytes < split.plan.bytes * 1.5

@@ -1,4 +1,4 @@
-"""Scratch has limits that are kept or refused with a reason, and strips compute every row once."""
+"""Scratch has limits that are kept or refused with a reason, and tiles compute every row once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from support import strip_networks
+from support import tile_networks
 from support.suites import long, only
 
 from isthmus.backends.seam import native
@@ -79,7 +79,7 @@ def test_what_it_may_cost_is_a_part_of_the_time(slower):
 
 
 def test_a_limit_that_is_no_limit_changes_nothing():
-    graph = strip_networks.squeezed(False)
+    graph = tile_networks.squeezed(False)
     plain = scheduled(graph)
     for limit in (plain.scratch_bytes, plain.scratch_bytes + 1, "100%"):
         same = scheduled(graph, limit)
@@ -89,14 +89,14 @@ def test_a_limit_that_is_no_limit_changes_nothing():
 @pytest.mark.parametrize("share", ["75%", "50%", "30%", "20%"])
 @pytest.mark.parametrize("bytes_", [False, True])
 def test_a_plan_stays_within_its_limit(share, bytes_):
-    graph = strip_networks.squeezed(bytes_)
+    graph = tile_networks.squeezed(bytes_)
     plain, split = scheduled(graph), scheduled(graph, share)
     assert split.scratch_bytes <= plain.scratch_bytes * float(share[:-1]) / 100
     assert split.plan.regions
 
 
 def test_a_limit_below_all_that_can_be_names_the_step_and_what_is_missing():
-    graph = strip_networks.squeezed(False)
+    graph = tile_networks.squeezed(False)
     with pytest.raises(QnnError) as refused:
         scheduled(graph, 640)
     assert refused.value.code is Code.COMMON_MEM_ALLOC
@@ -118,7 +118,7 @@ def refused_within(graph: Graph, limit: int) -> QnnError | None:
 
 @pytest.mark.parametrize("seed", [1, 4, 7, 9, 81, 96, 114])
 def test_a_refusal_names_a_step_of_the_model_and_bytes_that_can_be_had(seed):
-    graph = strip_networks.network(seed)
+    graph = tile_networks.network(seed)
     assert graph is not None
     steps = {(step.op, step.name.partition(";")[0]) for step in scheduled(graph).steps}
     whole = scheduled(graph).scratch_bytes
@@ -135,7 +135,7 @@ def test_a_refusal_names_a_step_of_the_model_and_bytes_that_can_be_had(seed):
 @pytest.mark.parametrize("first", only((0,), range(0, 1000, 100)))
 def test_a_limit_on_networks_of_parts_gives_a_plan_or_a_refusal_that_names_a_step(first):
     for seed in range(first, first + 100):
-        graph = strip_networks.network(seed, strip_networks.PARTS)
+        graph = tile_networks.network(seed, tile_networks.PARTS)
         whole = 0 if graph is None else scheduled(graph).scratch_bytes
         if graph is None or not whole:
             continue
@@ -147,7 +147,7 @@ def test_a_limit_on_networks_of_parts_gives_a_plan_or_a_refusal_that_names_a_ste
 
 @pytest.mark.parametrize("seed", [3, 8, 9, 11, 17, 27, 36, 54])
 def test_a_refusal_names_the_fewest_bytes_that_any_limit_comes_to(seed):
-    graph = strip_networks.network(seed)
+    graph = tile_networks.network(seed)
     assert graph is not None
     refusal = refused_within(graph, 1)
     assert refusal is not None
@@ -163,7 +163,7 @@ def test_a_refusal_names_the_fewest_bytes_that_any_limit_comes_to(seed):
 @pytest.mark.parametrize("io_in_scratch", [False, True])
 @pytest.mark.parametrize("seed", [None, 0, *map(long, (5, 8, 11, 12, 18, 23))])
 def test_what_a_limit_allows_every_larger_one_allows(seed, io_in_scratch):
-    graph = strip_networks.squeezed(True) if seed is None else strip_networks.network(seed)
+    graph = tile_networks.squeezed(True) if seed is None else tile_networks.network(seed)
     assert graph is not None
     whole = scheduled(graph, io_in_scratch=io_in_scratch).scratch_bytes
     needed, met = [], []
@@ -184,7 +184,7 @@ def test_what_a_limit_allows_every_larger_one_allows(seed, io_in_scratch):
 @pytest.mark.parametrize("seed", range(0, 40, 3))
 @pytest.mark.parametrize("slower", [0.05, 0.2])
 def test_what_the_least_comes_to_every_limit_from_there_on_allows(seed, slower):
-    graph = strip_networks.network(seed)
+    graph = tile_networks.network(seed)
     if graph is None:
         return
     whole, least = scheduled(graph).scratch_bytes, scheduled(graph, "least", slower).scratch_bytes
@@ -194,13 +194,13 @@ def test_what_the_least_comes_to_every_limit_from_there_on_allows(seed, slower):
 
 
 def test_a_long_chain_fits_what_its_pieces_fit():
-    piece, long = strip_networks.chain(20), strip_networks.chain(200)
+    piece, long = tile_networks.chain(20), tile_networks.chain(200)
     whole = scheduled(long).scratch_bytes
     assert scheduled(piece).scratch_bytes == whole
     limit = scheduled(piece, "40%").scratch_bytes
     split = scheduled(long, limit)
     assert split.scratch_bytes <= limit <= whole * 0.4
-    assert len(split.plan.regions) > 20, "strips to the end"
+    assert len(split.plan.regions) > 20, "tiles to the end"
 
 
 def test_each_end_of_a_region_has_its_share_of_the_work():
@@ -213,7 +213,7 @@ def test_each_end_of_a_region_has_its_share_of_the_work():
 
 
 def test_a_search_that_leaves_out_long_regions_says_so(monkeypatch):
-    graph = strip_networks.chain(24)
+    graph = tile_networks.chain(24)
     assert not scheduled(graph, "50%").plan.bounded
     assert not scheduled(graph).plan.bounded
     monkeypatch.setattr(search, "MAX_GROWTH", 24)
@@ -235,7 +235,7 @@ class Underestimated(Planner):
 
 
 def test_a_plan_that_is_much_larger_than_was_estimated_ends_the_search():
-    planner = Underestimated(strip_networks.squeezed(False), PlanOptions(), Proportional(host(), 1))
+    planner = Underestimated(tile_networks.squeezed(False), PlanOptions(), Proportional(host(), 1))
     with pytest.raises(QnnError, match="holds it up") as refused:
         fit.schedule_within(planner, ScratchLimit.of("50%", 10.0))
     assert needed_by(refused.value) == planner.schedule().scratch_bytes, "that much can be had"
@@ -250,7 +250,7 @@ def searches(graph: Graph) -> list[RegionSearch]:
 def test_the_least_limit_with_a_small_program_is_found():
     """No limit slightly below the one that is found has a small program."""
     budget, found = Budget(10.0), 0
-    for search_ in searches(strip_networks.squeezed(False)) + searches(strip_networks.chain(24)):
+    for search_ in searches(tile_networks.squeezed(False)) + searches(tile_networks.chain(24)):
         least = search_.least(budget)
         assert least is not None
         bargain = search_.bargain(least[0], budget)
@@ -286,7 +286,7 @@ def test_what_two_readers_want_at_other_rates_or_along_other_axes_is_taken_whole
 
 
 def test_what_costs_too_much_time_or_program_is_not_affordable():
-    search_ = searches(strip_networks.squeezed(False))[0]
+    search_ = searches(tile_networks.squeezed(False))[0]
     found = search_.least(Budget(10.0))
     assert found is not None
     limit, chosen = found
@@ -298,7 +298,7 @@ def test_what_costs_too_much_time_or_program_is_not_affordable():
 
 
 def test_a_limit_that_costs_more_than_it_may_is_refused():
-    graph = strip_networks.squeezed(False)
+    graph = tile_networks.squeezed(False)
     with pytest.raises(QnnError) as refused:
         scheduled(graph, "30%", slower=0.0)
     assert refused.value.code is Code.COMMON_MEM_ALLOC
@@ -316,7 +316,7 @@ def test_a_cost_without_a_limit_is_refused():
 
 
 def test_the_least_costs_no_more_than_it_may():
-    graph = strip_networks.squeezed(False)
+    graph = tile_networks.squeezed(False)
     whole = scheduled(graph).scratch_bytes
     bytes_ = [scheduled(graph, "least", slower).scratch_bytes for slower in (0.0, 0.2, 10.0)]
     assert whole >= bytes_[0] >= bytes_[1] >= bytes_[2]
@@ -327,7 +327,7 @@ def test_the_least_costs_no_more_than_it_may():
 
 @pytest.mark.parametrize("seed", range(40))
 def test_every_row_is_computed_once_and_read_when_it_is_there(seed):
-    graph = strip_networks.network(seed)
+    graph = tile_networks.network(seed)
     if graph is None:
         return
     plain = scheduled(graph)
@@ -337,8 +337,8 @@ def test_every_row_is_computed_once_and_read_when_it_is_there(seed):
         return
     for region in split.plan.regions:
         done = [0] * len(region.steps)
-        for strip in region.tiles:
-            for entry in strip:
+        for tile in region.tiles:
+            for entry in tile:
                 assert entry.rows[0] == done[entry.step] < entry.rows[1]
                 assert entry.source[0] < entry.source[1]
                 done[entry.step] = entry.rows[1]
@@ -349,8 +349,8 @@ def test_every_row_is_computed_once_and_read_when_it_is_there(seed):
     assert len(covered) == len(set(covered))
 
 
-def test_strips_are_as_high_as_there_are_threads():
-    split = scheduled(strip_networks.squeezed(False), "30%", threads=3)
+def test_tiles_are_as_high_as_there_are_threads():
+    split = scheduled(tile_networks.squeezed(False), "30%", threads=3)
     (region,) = split.plan.regions
     first, _ = region.repeated
     assert all(entry.rows[1] - entry.rows[0] >= 3 for entry in region.tiles[first])
@@ -491,7 +491,7 @@ def test_what_the_search_leaves_out_would_not_have_been_cheaper(monkeypatch, see
         return found
 
     monkeypatch.setattr(RegionSearch, "solve", compared)
-    graphs = [strip_networks.network(seed) for seed in seeds] if seeds else [two_ends()]
+    graphs = [tile_networks.network(seed) for seed in seeds] if seeds else [two_ends()]
     for graph in graphs:
         if graph is not None:
             scheduled(graph, "least", None, io_in_scratch=not seeds)

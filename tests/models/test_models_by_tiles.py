@@ -93,7 +93,7 @@ def test_inputs_and_outputs_in_scratch_fit_limits_of_all_sizes(key):
         scratch(128)
     assert refused.value.code is Code.COMMON_MEM_ALLOC
     needed, whole = int(refused.value.hint.split()[1].replace(",", "")), scratch(None)
-    assert needed < whole, "strips save nothing"
+    assert needed < whole, "tiles save nothing"
     for limit in (needed, (needed + whole) // 2, whole - 1, whole, whole + 1):
         assert scratch(limit) <= limit
     with pytest.raises(QnnError, match=f"{needed:,} bytes"):
@@ -101,27 +101,27 @@ def test_inputs_and_outputs_in_scratch_fit_limits_of_all_sizes(key):
 
 
 @pytest.fixture
-def without_strips(monkeypatch):
-    """As if nothing of strips were there: whoever asks for any of it fails."""
+def without_tiles(monkeypatch):
+    """As if nothing of tiles were there: whoever asks for any of it fails."""
 
     def fail(*arguments, **named):
-        raise AssertionError("a model without a limit has nothing to do with strips")
+        raise AssertionError("a model without a limit has nothing to do with tiles")
 
     for place, name in (
         (native, "schedule_within"), (planner, "depth_first"), (layout, "moved_together"), (layers, "OverlayBlock"),
         (base, "row_map"), (base, "mean_map"), (Emitter, "begin_repeat"),
     ):  # fmt: skip
         monkeypatch.setattr(place, name, fail)
-    # A step on a strip, and a repetition, cannot even be made.
+    # A step on a tile, and a repetition, cannot even be made.
     monkeypatch.setattr(RowRange, "__init__", fail)
     monkeypatch.setattr(Repeat, "__init__", fail)
 
 
 @pytest.mark.parametrize("key", only(MODELS, (model.key for model in zoo.CORE)))
-def test_without_a_limit_a_program_is_what_it_is_where_strips_cannot_be(key, request):
+def test_without_a_limit_a_program_is_what_it_is_where_tiles_cannot_be(key, request):
     graph = _graph(key)
     after = native.prepare(graph)
-    request.getfixturevalue("without_strips")
+    request.getfixturevalue("without_tiles")
     before = native.prepare(graph)
     assert not before.program.repeats
     assert to_bytes(before.program) == to_bytes(after.program)

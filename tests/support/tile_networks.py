@@ -1,4 +1,4 @@
-"""Random small networks, made of what strips know and of what stops them, and some that are made for a purpose."""
+"""Random small networks, made of what tiles know and of what stops them, and some that are made for a purpose."""
 
 from __future__ import annotations
 
@@ -304,7 +304,7 @@ def network(seed: int, kinds: tuple[str, ...] = _KINDS) -> Graph | None:
 
 
 def squeezed(bytes_: bool) -> Graph:
-    """A small network whose strips are repeated, keep rows, and add up a mean."""
+    """A small network whose tiles are repeated, keep rows, and add up a mean."""
     builder = _Builder(np.random.default_rng(3), bytes_)
     source = builder.images[0]
     graph = builder.graph = Graph("squeezed")
@@ -323,7 +323,7 @@ def squeezed(bytes_: bool) -> Graph:
 
 
 def parted(order: tuple[int, ...]) -> Graph:
-    """An image in two parts that are joined in some order, and the mean of the columns: strips go over a part."""
+    """An image in two parts that are joined in some order, and the mean of the columns: tiles go over a part."""
     graph = Graph("parted")
     image = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (1, 17, 35, 4))
     parts = graph.emit("Split", [image], {"axis": 2, "split_index": [10]})
@@ -363,7 +363,7 @@ def chain(layers: int) -> Graph:
 
 
 def narrowed(width: int, pads: tuple[int, int]) -> Graph:
-    """A low, wide image, made wider by channels, narrowed by a window, and scaled: strips go along its columns."""
+    """A low, wide image, made wider by channels, narrowed by a window, and scaled: tiles go along its columns."""
     rng, graph = np.random.default_rng(0), Graph("narrowed")
     still = np.zeros((2, 2), np.uint32)
 

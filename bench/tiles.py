@@ -1,6 +1,6 @@
 """Prepares vision models with a limit on scratch: prints what is left, what that costs, and whether bits are the same.
 
-    python bench/strips.py [KEY ...] [--limit LIMIT] [--slower PART] [--threads N] [--rounds N]
+    python bench/tiles.py [KEY ...] [--limit LIMIT] [--slower PART] [--threads N] [--rounds N]
 
 Times are ratios of runs that take turns. With one thread they are of processor time, which other processes disturb
 less, and medians; with several they are of wall time, and of the fastest run of each. The exit status tells whether
@@ -68,18 +68,18 @@ class Row:
         """The row as text."""
         old, new = self.before.program, self.after.program
         assert self.after.plan is not None
-        strips = sum(len(region.tiles) for region in self.after.plan.regions)
+        tiles = sum(len(region.tiles) for region in self.after.plan.regions)
         return (
             f"{self.key:34}{self.limit:>7}{old.scratch_bytes:>11,}{new.scratch_bytes:>11,}{self.left:>7.1%}"
             f"{self.milliseconds:>9.3f}{self.ratio:>8.3f}{len(old.table):>6}{len(new.table):>6}"
-            f"{table_bytes(old):>9,}{table_bytes(new):>9,}{new.constant_bytes - old.constant_bytes:>+8,}{strips:>7}"
+            f"{table_bytes(old):>9,}{table_bytes(new):>9,}{new.constant_bytes - old.constant_bytes:>+8,}{tiles:>7}"
             f"{self.seconds:>7.2f}  {'same' if self.same else 'DIFFERS'}"
         )
 
 
 HEADER = (
-    f"{'model':34}{'limit':>7}{'scratch':>11}{'by strips':>11}{'left':>7}{'ms':>9}{'times':>8}{'instr':>6}{'':>6}"
-    f"{'table':>9}{'':>9}{'const':>8}{'strips':>7}{'s':>7}  bits"
+    f"{'model':34}{'limit':>7}{'scratch':>11}{'by tiles':>11}{'left':>7}{'ms':>9}{'times':>8}{'instr':>6}{'':>6}"
+    f"{'table':>9}{'':>9}{'const':>8}{'tiles':>7}{'s':>7}  bits"
 )
 
 

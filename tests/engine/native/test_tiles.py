@@ -1,4 +1,4 @@
-"""Steps computed strip by strip have the bits of whole steps, and touch nothing outside their memory.
+"""Steps computed tile by tile have the bits of whole steps, and touch nothing outside their memory.
 
 ``ISTHMUS_STRIP_NETWORKS=2000`` tries as many random networks; ``ISTHMUS_STRIP_SEED`` others.
 """
@@ -10,7 +10,7 @@ import os
 import numpy as np
 import pytest
 from harness import GuardedBuffer
-from support import strip_networks
+from support import tile_networks
 from support.suites import only
 
 from isthmus.backends.seam import native
@@ -76,10 +76,10 @@ def prepared(graph: Graph, limit: object, threads: int = 1) -> CompiledGraph | N
 
 @pytest.mark.parametrize("first", only((SEED,), range(SEED, SEED + NETWORKS, AT_A_TIME)))
 @pytest.mark.parametrize("parts", [False, True])
-def test_random_networks_by_strips_have_the_same_bits(first, parts):
+def test_random_networks_by_tiles_have_the_same_bits(first, parts):
     split = 0
     for seed in range(first, first + AT_A_TIME):
-        graph = strip_networks.network(seed, strip_networks.PARTS) if parts else strip_networks.network(seed)
+        graph = tile_networks.network(seed, tile_networks.PARTS) if parts else tile_networks.network(seed)
         if graph is None:
             continue
         threads = 1 + seed // 2 % 3
@@ -106,8 +106,8 @@ def _expected(program: Program) -> list[list[bytes]]:
 
 
 @pytest.mark.parametrize("order", [(1, 0), (0, 1), (1, 1)])
-def test_strips_over_any_result_of_a_split_have_the_same_bits(order):
-    graph = strip_networks.parted(order)
+def test_tiles_over_any_result_of_a_split_have_the_same_bits(order):
+    graph = tile_networks.parted(order)
     whole = native.prepare(graph)
     split = prepared(graph, int(whole.plan.bytes * 0.8))
     assert split is not None
@@ -117,7 +117,7 @@ def test_strips_over_any_result_of_a_split_have_the_same_bits(order):
 
 @pytest.mark.parametrize(("width", "pads"), [(3, (0, 0)), (3, (1, 1)), (5, (0, 0)), (3, (2, 2))])
 def test_columns_over_rows_of_another_length_have_the_same_bits(width, pads):
-    graph = strip_networks.narrowed(width, pads)
+    graph = tile_networks.narrowed(width, pads)
     whole = native.prepare(graph)
     expected = _expected(whole.program)
     for limit in ("least", *(int(whole.plan.bytes * part) for part in (0.3, 0.25, 0.2, 0.18))):
@@ -131,7 +131,7 @@ def test_columns_over_rows_of_another_length_have_the_same_bits(width, pads):
 @pytest.mark.parametrize("bytes_", [False, True])
 @pytest.mark.parametrize(("size", "resized"), [((48, 6), (48, 12)), ((6, 48), (12, 48)), ((48, 6), (48, 9))])
 def test_an_image_resized_in_one_direction_has_the_same_bits(size, resized, bytes_):
-    graph = strip_networks.resized_in_one_direction(size, resized, bytes_)
+    graph = tile_networks.resized_in_one_direction(size, resized, bytes_)
     whole = native.prepare(graph)
     expected = _expected(whole.program)
     for part in (0.6, 0.4, 0.25):
@@ -142,8 +142,8 @@ def test_an_image_resized_in_one_direction_has_the_same_bits(size, resized, byte
 
 
 @pytest.mark.parametrize("bytes_", [False, True])
-def test_a_repeated_strip_is_one_in_the_program(bytes_):
-    graph = strip_networks.squeezed(bytes_)
+def test_a_repeated_tile_is_one_in_the_program(bytes_):
+    graph = tile_networks.squeezed(bytes_)
     whole, split = native.prepare(graph), native.prepare(graph, limit=ScratchLimit.of("30%"))
     program = split.program
     (repeat,) = program.repeats
@@ -157,15 +157,15 @@ def test_a_repeated_strip_is_one_in_the_program(bytes_):
     model.close()
 
 
-def test_instructions_of_strips_run_one_by_one_as_profiles_run_them():
-    graph = strip_networks.squeezed(False)
+def test_instructions_of_tiles_run_one_by_one_as_profiles_run_them():
+    graph = tile_networks.squeezed(False)
     program = native.prepare(graph, limit=ScratchLimit.of("30%")).program
     (repeat,), expected = program.repeats, _expected(native.prepare(graph).program)
     model = Guarded(program)
     assert model.run(0) == expected[0]
     mean = len(program.table) - 1
     assert repeat < mean
-    # Those of the repeated strip run once each: the sums of a mean lack the other strips, and are made anew by a run.
+    # Those of the repeated tile run once each: the sums of a mean lack the other tiles, and are made anew by a run.
     for index in range(len(program.table)):
         model.executor.step(index)
     assert model.outputs() != expected[0]
@@ -174,13 +174,13 @@ def test_instructions_of_strips_run_one_by_one_as_profiles_run_them():
 
 
 def test_the_constants_are_those_of_whole_steps():
-    graph = strip_networks.squeezed(True)
+    graph = tile_networks.squeezed(True)
     whole, split = native.prepare(graph), native.prepare(graph, limit=ScratchLimit.of("30%"))
     assert split.program.constant_bytes <= whole.program.constant_bytes + 256
 
 
-def test_two_threads_compute_the_same_strips():
-    graph = strip_networks.squeezed(False)
+def test_two_threads_compute_the_same_tiles():
+    graph = tile_networks.squeezed(False)
     split = native.prepare(graph, 2, limit=ScratchLimit.of("30%"))
     assert split.plan.regions
     model = Guarded(split.program)
@@ -188,8 +188,8 @@ def test_two_threads_compute_the_same_strips():
     model.close()
 
 
-def test_strips_too_narrow_for_a_tile_have_smaller_ones_with_the_same_bits():
-    graph = strip_networks.narrowed(5, (0, 0))
+def test_tiles_too_narrow_for_a_tile_have_smaller_ones_with_the_same_bits():
+    graph = tile_networks.narrowed(5, (0, 0))
     whole, split = native.prepare(graph), native.prepare(graph, limit=ScratchLimit.of("30%"))
     assert "depthwise:convolve.4x5s1" in whole.program.kernels
     assert "depthwise:convolve.2x5s1" in split.program.kernels
@@ -198,7 +198,7 @@ def test_strips_too_narrow_for_a_tile_have_smaller_ones_with_the_same_bits():
 
 @pytest.mark.parametrize("bytes_", [False, True])
 def test_instructions_of_one_step_share_the_words_in_which_they_are_alike(bytes_):
-    graph = strip_networks.squeezed(bytes_)
+    graph = tile_networks.squeezed(bytes_)
     program = native.prepare(graph, limit=ScratchLimit.of("30%")).program
     assert program.varies
     said: dict[int, set[str]] = {}
@@ -217,7 +217,7 @@ def test_instructions_of_one_step_share_the_words_in_which_they_are_alike(bytes_
 
 
 def test_an_aborted_run_leaves_nothing_for_the_next():
-    graph = strip_networks.squeezed(True)
+    graph = tile_networks.squeezed(True)
     expected = _expected(native.prepare(graph).program)
     program = native.prepare(graph, limit=ScratchLimit.of("30%")).program
     model = Guarded(program)
@@ -228,19 +228,19 @@ def test_an_aborted_run_leaves_nothing_for_the_next():
 
 
 def test_programs_that_are_not_split_have_none_of_it():
-    program = native.prepare(strip_networks.squeezed(True)).program
+    program = native.prepare(tile_networks.squeezed(True)).program
     assert not program.varies
     assert program.table.dtype == np.int64
-    split = native.prepare(strip_networks.squeezed(True), limit=ScratchLimit.of("30%")).program
+    split = native.prepare(tile_networks.squeezed(True), limit=ScratchLimit.of("30%")).program
     again = from_bytes(to_bytes(split))
     assert again.table.dtype == split.table.dtype == np.int32
     assert (again.table == split.table).all()
 
 
 @pytest.mark.parametrize("bytes_", [False, True])
-def test_the_effort_of_strips_counts_the_rows_of_tiles(bytes_):
+def test_the_effort_of_tiles_counts_the_rows_of_tiles(bytes_):
     engine = lower.NativeEngine(host())
-    plan = Planner(strip_networks.squeezed(bytes_), PlanOptions(), engine).schedule()
+    plan = Planner(tile_networks.squeezed(bytes_), PlanOptions(), engine).schedule()
     known = 0
     for step in plan.steps:
         effort = engine.effort(step, 1)
@@ -256,8 +256,8 @@ def test_the_effort_of_strips_counts_the_rows_of_tiles(bytes_):
     assert known >= 2
 
 
-def test_strips_of_little_work_are_not_shared():
-    graph = strip_networks.squeezed(False)
+def test_tiles_of_little_work_are_not_shared():
+    graph = tile_networks.squeezed(False)
     whole, split = native.prepare(graph, 2), native.prepare(graph, 2, limit=ScratchLimit.of("30%"))
     shared, alone = (
         {label for label, row in zip(program.labels, program.table.tolist(), strict=True) if row[2] == number}
