@@ -51,7 +51,7 @@ reach: $(VENV)/test.stamp
 mutants: $(VENV)/test.stamp
 	$(BIN)/python tests/mutation/mutants.py --count 100 --seed $(or $(SEED),1)
 
-# All models on the GPU backend, in floats and in halves, and the long way of what leaves nothing behind.
+# All models on the GPU backend, in floats and in fp16, and the long way of what leaves nothing behind.
 test-gpu: $(VENV)/test.stamp models
 	ISTHMUS_GPU_MODELS=all ISTHMUS_GPU_EXECUTIONS=10000 ISTHMUS_GPU_CYCLES=1000 \
 		$(BIN)/python -m pytest -q -n 0 tests/backends/test_gpu_models.py tests/backends/test_gpu_growth.py

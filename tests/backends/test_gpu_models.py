@@ -1,4 +1,4 @@
-"""Real models on the GPU backend: the answers of the CPU backend, in floats, in halves and in 8 bits.
+"""Real models on the GPU backend: the answers of the CPU backend, in floats, in fp16 and in 8 bits.
 
 `make test` runs three of them. `make test-long` runs the models that must work, and of the others those whose shapes
 are least like theirs; with `ISTHMUS_GPU_MODELS=all` (`make test-gpu`), all there are. A first run builds their kernels,
@@ -24,7 +24,7 @@ from isthmus import QnnError
 ALL = os.environ.get("ISTHMUS_GPU_MODELS") == "all"
 FURTHER = ("kws_fp32", "mixed_ops", "palm_detection_lite", "ppocr_det", "selfie_segmentation")
 STEEP = ("pose_landmark_full", "ppocr_det", "selfie_segmentation_landscape")
-"""Models whose outputs are off by a great deal where everything is kept in halves."""
+"""Models whose outputs are off by a great deal where everything is kept in fp16."""
 CHOSEN = {key: model for key, model in zoo.MODELS.items() if ALL or model.tier == "core"}
 FLOATS = [key for key, model in zoo.MODELS.items() if model.numerics == "float" and (key in CHOSEN or key in FURTHER)]
 HALVES = [key for key, model in zoo.MODELS.items() if (key in CHOSEN or key in STEEP) and model.numerics == "float"]
@@ -85,7 +85,7 @@ def test_a_float_model_answers_as_on_the_cpu(key):
 
 
 @pytest.mark.parametrize("key", only(SMALL, HALVES))
-def test_a_float_model_kept_in_halves_answers_nearly_as_on_the_cpu(key):
+def test_a_float_model_kept_in_fp16_answers_nearly_as_on_the_cpu(key):
     assert difference(key, config={"precision_mode": "fp16"}) <= 2e-2
 
 

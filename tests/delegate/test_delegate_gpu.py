@@ -46,7 +46,7 @@ def test_floats_are_kept_in_the_precision_that_was_asked_for(precision, make) ->
         assert off < SINGLE
 
 
-def test_where_none_was_asked_for_floats_are_kept_as_halves(make) -> None:
+def test_where_none_was_asked_for_floats_are_kept_as_fp16(make) -> None:
     assert SINGLE < distance(make("GPU")) < HALF
 
 

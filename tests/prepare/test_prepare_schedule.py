@@ -403,14 +403,14 @@ def test_any_graph_gives_its_own_results_in_planned_memory(graph, io_in_scratch,
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(graphs(), st.randoms(use_true_random=False), st.booleans())
-def test_any_tensors_may_be_stored_as_halves_beside_floats(graph, random, optimize_order):
+def test_any_tensors_may_be_stored_as_fp16_beside_floats(graph, random, optimize_order):
     inputs, expected = random_inputs(graph.inputs), {}
 
     def store(work: Work) -> None:
         kept = {*work.updates.values()}
         tensors = dict.fromkeys(t for step in work.ordered() for t in step.outputs if t.type is TensorType.NATIVE)
-        halves = [t for t in tensors if t.dtype is DataType.FLOAT_32 and t not in kept and random.random() < 0.6]
-        store_as_fp16(work, set(halves))
+        fp16 = [t for t in tensors if t.dtype is DataType.FLOAT_32 and t not in kept and random.random() < 0.6]
+        store_as_fp16(work, set(fp16))
         expected.update(run_work(work, inputs))
 
     made = scheduled(graph, some_work, optimize_order=optimize_order, store=store)
@@ -422,7 +422,7 @@ def test_any_tensors_may_be_stored_as_halves_beside_floats(graph, random, optimi
         assert place.offset % tensor.itemsize == 0
 
 
-def test_a_tensor_of_halves_takes_half_of_the_scratch():
+def test_a_tensor_of_fp16_takes_half_of_the_scratch():
     b = Builder()
     first = b.op("ElementWiseSin", b.input(1, 64))
     graph = b.finish(b.op("Softmax", first))
@@ -431,9 +431,9 @@ def test_a_tensor_of_halves_takes_half_of_the_scratch():
         store_as_fp16(work, {work.ordered()[0].outputs[0]})
 
     floats = scheduled(graph)
-    halves = scheduled(graph, store=store)
-    assert (floats.scratch_bytes, halves.scratch_bytes) == (256, 128)
-    assert [row.bytes for row in halves.plan.rows] == [128]
+    fp16 = scheduled(graph, store=store)
+    assert (floats.scratch_bytes, fp16.scratch_bytes) == (256, 128)
+    assert [row.bytes for row in fp16.plan.rows] == [128]
 
 
 def test_a_half_that_is_joined_with_itself_is_copied_as_a_half():

@@ -53,7 +53,7 @@ def test_a_plan_tells_of_the_device_and_keeps_its_alignment(model, capsys):
     assert report["gpu"]["device"] in capsys.readouterr().out
 
 
-def test_a_plan_tells_what_is_kept_as_halves(model, tmp_path, capsys):
+def test_a_plan_tells_what_is_kept_as_fp16(model, tmp_path, capsys):
     config, reports = tmp_path / "gpu.json", {}
     for precision in ("fp32", "fp16"):
         config.write_text(json.dumps({"precision_mode": precision}))

@@ -48,7 +48,7 @@ def test_a_program_comes_back_as_it_was(precision: FloatStorage) -> None:
     assert back.schedule.plan == made.schedule.plan
 
 
-def test_a_program_of_halves_and_floats_comes_back_as_it_was() -> None:
+def test_a_program_of_fp16_and_floats_comes_back_as_it_was() -> None:
     graph = Graph("mixed")
     x = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (8, 64))
     weights = graph.constant("w", _generator.standard_normal((80, 64)).astype(np.float32) / 8)

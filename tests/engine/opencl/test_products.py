@@ -147,7 +147,7 @@ def test_a_product_without_elements_is_one_without_launches(dims: tuple[tuple[in
         assert not program.launches
 
 
-def test_a_convolution_of_halves_is_as_near_as_halves_are() -> None:
+def test_a_convolution_of_fp16_is_as_near_as_fp16_is() -> None:
     params = {"stride": [1, 1], "pad_amount": _pads(1, 1)}
     inputs = [_random(1, 9, 9, 16), _random(3, 3, 16, 24), _random(24)]
     check(
