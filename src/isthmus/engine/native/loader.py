@@ -13,7 +13,7 @@ from isthmus.compiled.folder import Folder, Unavailable
 from isthmus.compiled.image import Image
 from isthmus.engine.native import cache
 from isthmus.engine.native.target import Target
-from isthmus.errors import Code, QnnError
+from isthmus.errors import Code, QnnError, counted
 from isthmus.system.lock import Lock
 
 _COMPILER = "isthmus.engine.native.compiler"
@@ -112,7 +112,7 @@ def _unkept_objects(kernels: Sequence[str], target: Target, problem: Unavailable
     absent = [kernel for kernel in kernels if kernel not in objects]
     if absent:
         with Folder.of_this_process(problem, "Kernels") as folder:
-            compile_into(folder, _COMPILER, [target.name], absent, f"{len(absent)} kernels for {target.name}")
+            _compile_into(folder, absent, target)
             for kernel in absent:
                 code = cache.read(kernel, target, folder)
                 if code is None:
@@ -136,10 +136,16 @@ def _load(objects: dict[str, bytes], target: Target) -> None:
     _addresses.update(((kernel, target.name), addresses_of_symbols[symbol]) for kernel, symbol in symbols.items())
 
 
+def _compile_into(folder: Folder, kernels: Sequence[str], target: Target) -> None:
+    """Compile kernels for a target into a folder."""
+    what = f"{counted(len(kernels), 'kernel')} for {target.name}"
+    compile_into(folder, _COMPILER, [target.name], kernels, what)
+
+
 def compile_into_cache(kernels: Sequence[str], target: Target) -> None:
     """Compile the kernels that the cache lacks; if several processes need one, only one process compiles it."""
     folder = Folder.of_user()
     with folder.alone():
         absent = [kernel for kernel in kernels if cache.read(kernel, target) is None]
         if absent:
-            compile_into(folder, _COMPILER, [target.name], absent, f"{len(absent)} kernels for {target.name}")
+            _compile_into(folder, absent, target)
