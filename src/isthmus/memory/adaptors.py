@@ -28,7 +28,17 @@ _PACKAGE = str(Path(__file__).parents[1])
 
 @dataclass(frozen=True)
 class Counts:
-    """Counts of allocations: live buffers and bytes, peak bytes, and totals."""
+    """Counts of allocations. A buffer is live until it is closed or collected.
+
+    Attributes
+    ----------
+    allocations, total_bytes
+        Buffers ever allocated, and their bytes.
+    live_allocations, live_bytes
+        Buffers that are live now, and their bytes.
+    peak_bytes
+        The largest `live_bytes` so far.
+    """
 
     allocations: int = 0
     live_allocations: int = 0
@@ -54,7 +64,10 @@ class Counts:
 
 @dataclass(eq=False)
 class Counted:
-    """One buffer: its kind, its size, and whether it is counted as live."""
+    """One buffer: its kind, its size, and whether it is counted as live.
+
+    The counters keep this object instead of the buffer, which they must not keep alive.
+    """
 
     kind: str
     nbytes: int
@@ -87,6 +100,7 @@ class Tally:
     @property
     def by_kind(self) -> dict[str, Counts]:
         """The counts of every kind that was allocated."""
+        # Finalizers of collected buffers that have not run yet would change the counts.
         run_pending()
         return self._kinds
 
@@ -164,7 +178,10 @@ class Statistics(Adaptor):
 
 
 class MemoryCap(Adaptor):
-    """An adaptor that refuses allocations beyond `nbytes` live bytes."""
+    """An adaptor that refuses allocations beyond `nbytes` live bytes.
+
+    Bytes are reserved before the allocation, so that concurrent ones cannot exceed the limit together.
+    """
 
     def __init__(self, upstream: MemoryResource, nbytes: int) -> None:
         super().__init__(upstream)
@@ -175,32 +192,35 @@ class MemoryCap(Adaptor):
         self._live = 0
 
     def fulfil(self, request: AllocationRequest) -> Buffer:
-        taken = Counted(self.kind, as_int(request.nbytes, f"{self.kind} buffer"))
+        reserved = Counted(self.kind, as_int(request.nbytes, f"{self.kind} buffer"))
         try:
-            self._take(taken)
-            buffer = self.upstream.fulfil(replace(request, nbytes=taken.nbytes))
-            buffer.when_gone(self._give_back, taken)
+            self._reserve(reserved)
+            buffer = self.upstream.fulfil(replace(request, nbytes=reserved.nbytes))
+            buffer.when_gone(self._give_back, reserved)
         except BaseException:
-            self._give_back(taken)
+            self._give_back(reserved)
             raise
         return buffer
 
-    def _take(self, taken: Counted) -> None:
+    def _reserve(self, reserved: Counted) -> None:
+        """Count bytes as live, or refuse them if the limit would be exceeded."""
+        # Collected buffers whose finalizers have not run yet still count.
         run_pending()
         with self._lock:
-            live = self._live + taken.nbytes
+            live = self._live + reserved.nbytes
             if live > self.nbytes:
                 raise QnnError(
                     Code.COMMON_MEM_ALLOC,
-                    f"{self.kind} buffer of {taken.nbytes} bytes",
+                    f"{self.kind} buffer of {reserved.nbytes} bytes",
                     f"{self._live} of the {self.nbytes} bytes that are allowed are taken",
                 )
-            self._live, taken.live = live, True
+            self._live, reserved.live = live, True
 
-    def _give_back(self, taken: Counted) -> None:
+    def _give_back(self, reserved: Counted) -> None:
+        """Count bytes as no longer live; safe to repeat."""
         with self._lock:
-            if taken.live:
-                self._live, taken.live = self._live - taken.nbytes, False
+            if reserved.live:
+                self._live, reserved.live = self._live - reserved.nbytes, False
 
 
 @dataclass(frozen=True)
@@ -217,6 +237,7 @@ class AuditRecord:
     """The record of an audit: all allocations, and those whose buffers are still live."""
 
     allocations: list[AllocationRecord] = field(default_factory=list)
+    # By the key that `add` got: two allocations may have equal records.
     _live: dict[object, AllocationRecord] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 

@@ -26,10 +26,12 @@ _POINTERS: tuple[type, ...] = (
     ctypes._Pointer, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_wchar_p, ctypes.py_object, CFuncPtr,
 )  # fmt: skip
 _PRIVATE_OWNERS = (bytes, bytearray, _array.array)
+"""Types that allocate their own memory, so that it cannot be a mapping of a file."""
 _POINTER_HINT = "Pass the address as an integer together with a size, or the array that the pointer points to."
 
 Adopter = Callable[[Any], Buffer | None]
 _adopters: list[list[Adopter]] = []
+"""The registered functions, each in a list of its own (see `adopt`)."""
 
 
 def adopt(adopter: Adopter) -> Callable[[], None]:
@@ -102,18 +104,20 @@ def window(
         nbytes = as_int(nbytes, f"size of {what}", code)
         if nbytes < 0:
             raise refuse(f"its size {nbytes} is negative")
-    found = _found(memory, what, nbytes, writable, refuse)
-    if nbytes is None or nbytes == found.nbytes:
-        return found
-    if nbytes > found.nbytes:
-        raise refuse(f"is said to have {nbytes} bytes, its buffer has {found.nbytes}")
-    return found.part(0, nbytes)
+    whole = _recognize(memory, what, nbytes, writable, refuse)
+    if nbytes is None or nbytes == whole.nbytes:
+        return whole
+    if nbytes > whole.nbytes:
+        raise refuse(f"is said to have {nbytes} bytes, its buffer has {whole.nbytes}")
+    return whole.part(0, nbytes)
 
 
 _Refuse = Callable[..., QnnError]
+"""Returns the error to raise for a rule and an optional hint."""
 
 
-def _found(memory: Any, what: str, nbytes: int | None, writable: bool, refuse: _Refuse) -> Window:
+def _recognize(memory: Any, what: str, nbytes: int | None, writable: bool, refuse: _Refuse) -> Window:
+    """Return the window of all of `memory`, by the type of that object; only an address needs `nbytes`."""
     if isinstance(memory, Window):
         memory.buffer.check_open()
         return memory
@@ -123,10 +127,10 @@ def _found(memory: Any, what: str, nbytes: int | None, writable: bool, refuse: _
     if isinstance(memory, SharedFd):
         return mapped_window(memory, what)
     for (adopter,) in list(_adopters):
-        known = adopter(memory)
-        if known is not None:
-            known.check_open()
-            return known.window()
+        buffer = adopter(memory)
+        if buffer is not None:
+            buffer.check_open()
+            return buffer.window()
     if is_int(memory):
         return _at_address(int(memory), nbytes, writable, refuse)
     if isinstance(memory, _POINTERS) or (
@@ -137,8 +141,10 @@ def _found(memory: Any, what: str, nbytes: int | None, writable: bool, refuse: _
 
 
 def _at_address(address: int, nbytes: int | None, writable: bool, refuse: _Refuse) -> Window:
+    """Return the window at an address; refuse it unless all of it is memory of this process."""
     if nbytes is None:
         raise refuse(f"address {address:#x} comes without a size")
+    # A tensor without elements needs no memory, so its address may be null.
     if address == 0 and nbytes == 0:
         return Window(ClientBuffer(None, 0, 0), 0, 0)
     if address == 0:
@@ -147,20 +153,21 @@ def _at_address(address: int, nbytes: int | None, writable: bool, refuse: _Refus
         raise refuse(f"its address {address} is negative")
     if address + nbytes > 1 << ADDRESS_BITS:
         raise refuse(f"{nbytes} bytes at {address:#x} are beyond the address space")
-    return Window(ClientBuffer(None, address, nbytes, _mapped(address, nbytes, writable, refuse)), 0, nbytes)
+    return Window(ClientBuffer(None, address, nbytes, _spans_at(address, nbytes, writable, refuse)), 0, nbytes)
 
 
-def _mapped(address: int, nbytes: int, writable: bool, refuse: _Refuse) -> tuple[Span, ...]:
+def _spans_at(address: int, nbytes: int, writable: bool, refuse: _Refuse) -> tuple[Span, ...]:
     """Return the spans at these addresses; refuse them unless this process may use all of them."""
     spans = []
     try:
-        found = covering(address, max(nbytes, 1))
+        # Even an address of no bytes must be in mapped memory.
+        mappings = covering(address, max(nbytes, 1))
     except OSError as problem:
         what, rule = f"{nbytes} bytes at {address:#x}", f"the memory there is unknown: {problem.strerror}"
         raise QnnError(Code.COMMON_SYSTEM, what, rule) from None
-    if not found:
+    if not mappings:
         raise refuse(f"{nbytes} bytes at {address:#x} are not memory of this process")
-    for mapping in found:
+    for mapping in mappings:
         if not mapping.readable or (writable and not mapping.writable):
             lacks = "written" if mapping.readable else "read"
             raise refuse(f"{nbytes} bytes at {address:#x} are memory that cannot be {lacks}")
@@ -187,8 +194,10 @@ def _exported(owner: Any, writable: bool, refuse: _Refuse) -> Window:
     root = _root(array)
     if isinstance(root, Buffer) and not root.is_closed and 0 <= address - root.address <= root.nbytes - nbytes:
         return Window(root, address - root.address, nbytes)
+    # Other memory may be a mapping of a file, which other addresses name too. The table of mappings tells; reading it
+    # takes long, so it is not read where the answer is known.
     private = isinstance(root, _PRIVATE_OWNERS) or (isinstance(root, np.ndarray) and root.flags.owndata)
-    spans = () if private or nbytes == 0 else _mapped(address, nbytes, writable, refuse)
+    spans = () if private or nbytes == 0 else _spans_at(address, nbytes, writable, refuse)
     is_view = isinstance(owner, (np.ndarray, memoryview))
     return Window(ClientBuffer(array, address, nbytes, spans, is_allocation=not is_view), 0, nbytes)
 

@@ -56,6 +56,7 @@ class Buffer:
         self.kind, self.nbytes, self._address = kind, nbytes, address
         self.identity = identity
         self.position = position if position is not None else address or 0
+        # The callbacks of `when_gone`.
         self._endings: list[Finalizer] = []
 
     # -- description ---------------------------------------------------------------------------------------------------
@@ -86,6 +87,7 @@ class Buffer:
     @property
     def array(self) -> np.ndarray:
         """The memory as bytes: a view, never a copy."""
+        # This refuses a closed buffer and memory that the host cannot access.
         _ = self.address
         return np.frombuffer(self, np.uint8)  # type: ignore[call-overload]
 
@@ -185,7 +187,11 @@ class Buffer:
 
 
 class MappedBuffer(Buffer, mmap.mmap):
-    """Memory mapped into this process. In older Pythons only a subclass of an exporting type can export memory."""
+    """Memory mapped into this process.
+
+    It is a subclass of `mmap.mmap` because up to Python 3.11 only a subclass of a C type that exports memory can export
+    it too.
+    """
 
     def __init__(self, kind: str, nbytes: int, identity: Identity = PRIVATE, position: int | None = None) -> None:
         self._describe(kind, nbytes, np.frombuffer(self, np.uint8).ctypes.data, identity, position)
@@ -208,7 +214,7 @@ class MappedBuffer(Buffer, mmap.mmap):
 
 
 class PartBuffer(Buffer):
-    """A part of another buffer that is itself a buffer; made by `part_of`."""
+    """A part of another buffer, its `parent`, that is itself a buffer; created by `part_of`."""
 
     parent: Buffer
     offset: int
@@ -219,16 +225,19 @@ _Part = TypeVar("_Part", bound=PartBuffer)
 
 def part_of(parent: Buffer, offset: int, nbytes: int, kind: str, cls: type[_Part]) -> _Part:
     """Return a part of a buffer as a buffer of its own, of a subclass of `PartBuffer`."""
-    exporting: Any = _exporting
-    part = exporting(cls, nbytes).from_buffer(parent, offset)
+    exporting_class: Any = _exporting_class
+    part = exporting_class(cls, nbytes).from_buffer(parent, offset)
     part.parent, part.offset = parent, offset
     part._describe(kind, nbytes, parent.address + offset, parent.identity, parent.position + offset)
     return part
 
 
 @lru_cache(maxsize=256)
-def _exporting(cls: type[PartBuffer], nbytes: int) -> Any:
-    # A ctypes array is the other type that exports memory and can be subclassed; its size is part of the type.
+def _exporting_class(cls: type[PartBuffer], nbytes: int) -> Any:
+    """Return a subclass of `cls` that is also a ctypes array of this size, so that it exports memory.
+
+    Besides `mmap`, ctypes arrays are the type that exports memory and can be subclassed. Each size is another type.
+    """
     return type(cls.__name__, (cls, ctypes.c_ubyte * nbytes), {"__module__": cls.__module__})
 
 
@@ -240,7 +249,8 @@ class ClientBuffer(Buffer):
     owner
         The object that keeps the memory alive.
     spans
-        The spans it occupies, if it is more than one memory. By default a private range at its address.
+        The spans that it occupies, in the order of addresses: several if its addresses cross mappings. By default one
+        private span at its address.
     is_allocation
         Whether the client passed the object that owns the memory, rather than a view or a pointer.
     """
@@ -260,11 +270,12 @@ class ClientBuffer(Buffer):
         return np.ctypeslib.as_array((ctypes.c_ubyte * self.nbytes).from_address(self.address))
 
     def spans(self, offset: int, nbytes: int) -> tuple[Span, ...]:
-        found = []
-        position = 0
+        parts = []
+        # The offset in this buffer at which a span begins.
+        begin = 0
         for span in self._spans:
-            first, last = max(offset, position), min(offset + nbytes, position + span.nbytes)
+            first, last = max(offset, begin), min(offset + nbytes, begin + span.nbytes)
             if first < last:
-                found.append(Span(span.identity, span.start + first - position, last - first))
-            position += span.nbytes
-        return tuple(found)
+                parts.append(Span(span.identity, span.start + first - begin, last - first))
+            begin += span.nbytes
+        return tuple(parts)

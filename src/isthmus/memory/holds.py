@@ -35,7 +35,12 @@ class Hold:
     group
         Holds of one group may overlap: their holder makes sure that they are not used at the same time.
     active
-        If given, the window counts as held only while this returns true.
+        If given, the window counts as held only while this returns true. A hold without it is a claim.
+
+    Attributes
+    ----------
+    number
+        Numbers holds in the order of their creation.
     """
 
     window: Window
@@ -47,10 +52,11 @@ class Hold:
     def release(self) -> None:
         """Release the hold; safe to call again."""
         with lock:
-            mine = weakref.ref(self)
-            if mine in _holds:
-                _holds.discard(mine)
-                if self.active is None:
+            # Equal to the reference in the record: both refer to the same object.
+            reference = weakref.ref(self)
+            if reference in _holds:
+                _holds.discard(reference)
+                if self.is_claim:
                     changed()
 
     @property
@@ -60,7 +66,7 @@ class Hold:
 
     @property
     def is_claim(self) -> bool:
-        """Whether it holds all the time, not only while something runs."""
+        """Whether it is a claim: it holds all the time, not only while something runs."""
         return self.active is None
 
 
@@ -83,11 +89,12 @@ def changed() -> None:
 
 def present() -> list[Hold]:
     """Return all holds in the order of their creation."""
-    found = [hold for reference in list(_holds) if (hold := reference()) is not None]
-    return sorted(found, key=lambda hold: hold.number)
+    alive = [hold for reference in list(_holds) if (hold := reference()) is not None]
+    return sorted(alive, key=lambda hold: hold.number)
 
 
 def _record(hold: Hold) -> None:
+    """Add a hold to the record, which it leaves when it is collected."""
     # The reference may outlive its entry, in a copy that is being iterated; its callback runs then and must not fail.
     _holds.add(weakref.ref(hold, _holds.discard))
 
@@ -112,7 +119,16 @@ def claim(
     besides: Hold | None = None,
     code: Code = Code.COMMON_OPERATION_NOT_PERMITTED,
 ) -> Hold:
-    """Hold a window that nothing else holds. It may overlap `besides`, a hold that it will replace.
+    """Hold a window that nothing else holds.
+
+    Parameters
+    ----------
+    what
+        What the memory is for, for the error.
+    holder, group
+        As in `Hold`.
+    besides
+        A hold that this one will replace, so that they may overlap.
 
     Raises
     ------
@@ -125,8 +141,8 @@ def claim(
         changed()
         window.buffer.check_open()
         for other in present():
-            shared = group is not None and other.group is group
-            if other is not besides and not shared and other.counts and overlap(other.window, window):
+            same_group = group is not None and other.group is group
+            if other is not besides and not same_group and other.counts and overlap(other.window, window):
                 raise QnnError(
                     code,
                     what,
@@ -156,6 +172,7 @@ def keep(window: Window, holder: str) -> Hold:
     """Record that a window's memory must not end or become a pool, though others may use it."""
     with lock:
         window.buffer.check_open()
+        # With a condition, even one that is always true, it is not a claim: tensors may use the memory.
         return use(window, holder, lambda: True)
 
 

@@ -39,7 +39,8 @@ class Host(MemoryResource):
         try:
             if nbytes > 0 and alignment <= mmap.PAGESIZE:
                 return HostBuffer(nbytes)
-            pages = HostBuffer(nbytes + max(alignment, 1))
+            # Enough to begin at an aligned address inside it; a mapping cannot be empty.
+            pages = HostBuffer(nbytes + alignment)
         except (OSError, ValueError, OverflowError):
             raise QnnError(Code.COMMON_MEM_ALLOC, what, "the system does not have that much memory") from None
         return part_of(pages, -pages.address % alignment, nbytes, "host", _HostPart)

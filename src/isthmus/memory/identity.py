@@ -21,7 +21,7 @@ class Identity:
     kind
         "private", "file", or the name of a device's memory.
     key
-        What distinguishes it from others of its kind.
+        What distinguishes it from others of its kind: a file's device and inode, a device object's numbers.
 
     Examples
     --------
@@ -79,14 +79,16 @@ class Mapping:
 
 def mappings(table: Path = Path("/proc/self/maps")) -> list[Mapping]:
     """Return all mappings of this process, by address."""
-    return list(_parsed(table.read_text(errors="replace")))
+    return list(_parse(table.read_text(errors="replace")))
 
 
-def _parsed(text: str) -> Iterator[Mapping]:
+def _parse(text: str) -> Iterator[Mapping]:
+    """Yield the mappings of a table in the format of ``/proc/self/maps``."""
     for line in text.splitlines():
-        span, mode, offset, device, inode = line.split(maxsplit=5)[:5]
-        start, end = (int(part, 16) for part in span.split("-"))
+        addresses, mode, offset, device, inode = line.split(maxsplit=5)[:5]
+        start, end = (int(part, 16) for part in addresses.split("-"))
         identity, position = PRIVATE, start
+        # Only a shared mapping is the file's own memory; what is written to a private one is copied.
         if mode[3] == "s" and inode != "0":
             major, minor = (int(part, 16) for part in device.split(":"))
             identity, position = file_identity(_device_number(major, minor), int(inode)), int(offset, 16)
@@ -102,12 +104,12 @@ def covering(address: int, nbytes: int) -> list[Mapping]:
     """Return the mappings that cover these addresses without a gap; none if a part is not mapped."""
     table = mappings()
     index = bisect.bisect_right([mapping.start for mapping in table], address) - 1
-    found: list[Mapping] = []
-    position = address
-    while index >= 0 and index < len(table) and table[index].start <= position < table[index].end:
-        found.append(table[index])
-        position = table[index].end
-        if position >= address + nbytes:
-            return found
+    covered: list[Mapping] = []
+    end = address
+    while index >= 0 and index < len(table) and table[index].start <= end < table[index].end:
+        covered.append(table[index])
+        end = table[index].end
+        if end >= address + nbytes:
+            return covered
         index += 1
     return []

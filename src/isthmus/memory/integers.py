@@ -9,6 +9,7 @@ import numpy as np
 from isthmus.errors import Code, QnnError
 
 _MAX_QUOTED = 60
+"""Characters of a refused value that a message shows."""
 
 
 def is_int(value: object) -> bool:
@@ -17,7 +18,7 @@ def is_int(value: object) -> bool:
 
 
 def as_int(value: Any, what: str, code: Code = Code.COMMON_INVALID_ARGUMENT) -> int:
-    """Return a value as an int, or refuse it."""
+    """Return a value as an int, or refuse it with `code`; `what` names its purpose in the message."""
     if not is_int(value):
         text = repr(value)
         shown = text if len(text) <= _MAX_QUOTED else f"{text[: _MAX_QUOTED - 3]}..."

@@ -43,7 +43,17 @@ class MemoryResource(ABC):
 
 @dataclass(eq=False)
 class _Block:
-    """A ``with`` block that puts adaptors around resources of some kinds, or of all."""
+    """A ``with`` block that puts adaptors around resources of some kinds, or of all.
+
+    Attributes
+    ----------
+    adapt
+        Returns an adaptor around a resource.
+    only
+        The kinds of memory; empty for all.
+    placed
+        The adaptors that it has put around resources.
+    """
 
     adapt: Callable[[MemoryResource], Adaptor]
     only: tuple[str, ...]
@@ -52,7 +62,9 @@ class _Block:
 
 _lock = Lock()
 _current: dict[str, MemoryResource] = {}
+"""The outermost adaptor or the resource of each kind."""
 _blocks: list[_Block] = []
+"""The blocks in force, in the order in which they were entered."""
 
 
 def provide(resource: MemoryResource) -> MemoryResource:
@@ -86,15 +98,15 @@ def current(kind: str) -> MemoryResource:
     ('host', 256)
     """
     with _lock:
-        found = _current.get(kind) if isinstance(kind, str) else None
-    if found is None:
+        resource = _current.get(kind) if isinstance(kind, str) else None
+    if resource is None:
         raise QnnError(
             Code.COMMON_INVALID_ARGUMENT,
             f"memory of kind '{kind}'",
             f"must be one of {', '.join(kinds())}",
             "A device's own kind is known once its backend has been used.",
         )
-    return found
+    return resource
 
 
 class Adaptor(MemoryResource):
@@ -124,7 +136,10 @@ class Adaptor(MemoryResource):
 
 @contextmanager
 def around(adapt: Callable[[MemoryResource], Adaptor], *only: str) -> Iterator[list[Adaptor]]:
-    """Put an adaptor around the resources of all kinds, or of some, inside the block; for the whole process."""
+    """Put an adaptor around the resources of all kinds, or of some, inside the block; for the whole process.
+
+    It yields the adaptors. Resources that `provide` adds later get one too.
+    """
     block = _Block(adapt, only)
     try:
         with _lock:
@@ -137,7 +152,7 @@ def around(adapt: Callable[[MemoryResource], Adaptor], *only: str) -> Iterator[l
         try:
             _take_away(block)
         except BaseException:
-            # Interrupted.
+            # An interrupt: the first attempt may have ended early.
             _take_away(block)
             raise
 
@@ -151,14 +166,14 @@ def _take_away(block: _Block) -> None:
             _current[adaptor.kind] = _without(_current[adaptor.kind], adaptor)
 
 
-def _without(outermost: MemoryResource, gone: Adaptor) -> MemoryResource:
+def _without(outermost: MemoryResource, removed: Adaptor) -> MemoryResource:
     """Return a stack of adaptors without one of them, which others may have wrapped since."""
-    if outermost is gone:
-        return gone.upstream
+    if outermost is removed:
+        return removed.upstream
     inner = outermost
     while isinstance(inner, Adaptor):
-        if inner.upstream is gone:
-            inner.upstream = gone.upstream
+        if inner.upstream is removed:
+            inner.upstream = removed.upstream
             break
         inner = inner.upstream
     return outermost

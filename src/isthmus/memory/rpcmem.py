@@ -23,13 +23,16 @@ from isthmus.memory.shareable import SharedMapping, remember
 from isthmus.system.interrupts import FileDescriptor, own_fd
 
 HEAP_ID_SYSTEM = 25
+"""RPCMEM_HEAP_ID_SYSTEM, the system heap."""
 DEFAULT_FLAGS = 1
+"""RPCMEM_DEFAULT_FLAGS."""
 MAX_ALLOC = (1 << 31) - 1
 """The largest size that `alloc` accepts: it is a C int."""
 
 _DMA_HEAP = "/dev/dma_heap/system"
 _DMA_HEAP_IOCTL_ALLOC = 0xC0184800
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+"""Seals that prevent any change of size, and further seals."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,17 @@ class RpcmemRequest(AllocationRequest):
 
 
 class RpcBuffer(SharedMapping):
-    """Page-aligned, zeroed memory with a file descriptor that lives as long as the buffer. Made by `alloc`, `alloc2`.
+    """Page-aligned, zeroed memory with a file descriptor that lives as long as the buffer; see `alloc` and `alloc2`.
+
+    Parameters
+    ----------
+    own
+        The file descriptor of the memory; the buffer closes it.
+    nbytes
+        The size of the buffer.
+    give_back, arguments
+        A function that frees the memory when the buffer is gone, and its arguments. None if closing the descriptor
+        frees it.
 
     Examples
     --------
@@ -53,18 +66,18 @@ class RpcBuffer(SharedMapping):
     """
 
     def __new__(
-        cls, own: FileDescriptor, nbytes: int, give_back: Callable[..., object] | None = None, *what: object
+        cls, own: FileDescriptor, nbytes: int, give_back: Callable[..., object] | None = None, *arguments: object
     ) -> RpcBuffer:
         return super().__new__(cls, own, nbytes)  # type: ignore[return-value]
 
     def __init__(
-        self, own: FileDescriptor, nbytes: int, give_back: Callable[..., object] | None = None, *what: object
+        self, own: FileDescriptor, nbytes: int, give_back: Callable[..., object] | None = None, *arguments: object
     ) -> None:
         super().__init__(own, nbytes, "rpcmem")
         remember(self)
         # Last: if the constructor fails, its caller frees the memory.
         if give_back is not None:
-            self.when_gone(give_back, *what)
+            self.when_gone(give_back, *arguments)
 
     @property
     def what(self) -> str:
@@ -141,9 +154,10 @@ class Rpcmem(MemoryResource):
 
 
 class Source(Protocol):
-    """A source of shared memory."""
+    """A source of shared memory. Only a device's library distinguishes heaps and flags; others ignore them."""
 
     name: str
+    """Its name in messages."""
 
     def allocate(self, heap_id: int, flags: int, size: int) -> RpcBuffer:
         """Allocate memory, or raise an OSError."""
@@ -166,6 +180,7 @@ class Memfd:
 
 
 def _reserve(fd: int, size: int) -> None:
+    """Allocate all pages of a new memfd and fix its size, or raise an OSError."""
     if size > (available := _available()):
         raise OSError(f"the system has {available} bytes left")
     os.ftruncate(fd, size)
@@ -189,12 +204,14 @@ class DmaHeap:
     def allocate(self, heap_id: int, flags: int, size: int) -> RpcBuffer:
         """Allocate memory, or raise an OSError."""
         length = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+        # struct dma_heap_allocation_data: length, descriptor, the descriptor's flags, the heap's flags.
         request = bytearray(struct.pack("=QIIQ", length, 0, os.O_RDWR | os.O_CLOEXEC, 0))
         with own_fd(os.open, _DMA_HEAP, os.O_RDONLY | os.O_CLOEXEC) as heap:
-            # The call returns 0 and stores the descriptor in the second field.
-            answer = memoryview(request)[8:12].cast("I")
+            # The call stores the descriptor in the second field and returns 0, which is the index to read it at. All
+            # of this happens in C, so that no interrupt can lose the descriptor (`own_fd`).
+            descriptor = memoryview(request)[8:12].cast("I")
             calls = map(fcntl.ioctl, (heap.fileno(),), (_DMA_HEAP_IOCTL_ALLOC,), (request,))
-            own = own_fd(next, map(answer.__getitem__, calls))
+            own = own_fd(next, map(descriptor.__getitem__, calls))
         try:
             return RpcBuffer(own, size)
         except Exception:
@@ -231,23 +248,27 @@ class Library:
 
     def allocate(self, heap_id: int, flags: int, size: int) -> RpcBuffer:
         """Allocate memory, or raise an OSError."""
-        memory: list[int] = []
+        # The address of the memory, until that is freed.
+        addresses: list[int] = []
         try:
             # The address is stored by the same C call that allocates. Between two calls an interrupt could lose it.
-            memory.extend(filter(None, map(self._library.rpcmem_alloc2, (heap_id,), (flags,), (size,))))
-            if not memory:
+            addresses.extend(filter(None, map(self._library.rpcmem_alloc2, (heap_id,), (flags,), (size,))))
+            if not addresses:
                 raise OSError("rpcmem_alloc2 answers NULL")
             # The library's descriptor is closed with its memory; so this one must be a duplicate.
-            own = own_fd(os.dup, self._library.rpcmem_to_fd(memory[0]))
-            return RpcBuffer(own, size, self._free, memory)
+            own = own_fd(os.dup, self._library.rpcmem_to_fd(addresses[0]))
+            return RpcBuffer(own, size, self._free, addresses)
         except BaseException:
-            self._free(memory)
+            self._free(addresses)
             raise
 
-    def _free(self, memory: list[int]) -> None:
-        """Free memory once, by a single C call that no interrupt can split."""
-        while memory:
-            any(map(self._library.rpcmem_free, map(memory.pop, (-1,))))
+    def _free(self, addresses: list[int]) -> None:
+        """Free the memory at these addresses and remove them; safe to repeat.
+
+        A single C call removes an address and frees its memory, so that no interrupt can come in between.
+        """
+        while addresses:
+            any(map(self._library.rpcmem_free, map(addresses.pop, (-1,))))
 
 
 SOURCES: dict[str, Callable[[], Source]] = {"memfd": Memfd, "dma_heap": DmaHeap}

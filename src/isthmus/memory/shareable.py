@@ -63,11 +63,13 @@ def shared_file(descriptor: Any, what: str) -> SharedFile:
         raise QnnError(Code.MEM_INVALID_ARGUMENT, what, f"file descriptor {descriptor!r} is not one")
     fd = int(descriptor)
     try:
+        # The link names the kind of memory, such as "/memfd:name (deleted)".
         status, link = os.fstat(fd), os.readlink(f"/proc/self/fd/{fd}")
         kind = stat.S_IFMT(status.st_mode)
         shareable = link.startswith(_SHAREABLE) and kind not in (stat.S_IFDIR, stat.S_IFIFO)
+        # A descriptor opened with O_PATH only names a file; it cannot be mapped.
         usable = shareable and not fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_PATH
-        can_shrink = usable and not link.startswith(_DMA_BUFFERS) and not _sealed_against_cuts(fd)
+        can_shrink = usable and not link.startswith(_DMA_BUFFERS) and not _seal_against_shrinking(fd)
         # The size is read after sealing. A DMA buffer reports its size only through lseek.
         nbytes = (os.fstat(fd).st_size or os.lseek(fd, 0, os.SEEK_END)) if usable else 0
     except OSError as problem:
@@ -83,7 +85,7 @@ def shared_file(descriptor: Any, what: str) -> SharedFile:
     return SharedFile(file_identity(status.st_dev, status.st_ino), nbytes, can_shrink)
 
 
-def _sealed_against_cuts(fd: int) -> bool:
+def _seal_against_shrinking(fd: int) -> bool:
     """Seal a memfd against shrinking, if that is allowed; return whether it is sealed."""
     try:
         if not fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
@@ -95,7 +97,17 @@ def _sealed_against_cuts(fd: int) -> bool:
 
 
 class SharedMapping(MappedBuffer):
-    """Shared memory that this process has mapped. A subclass for memory that is our own also releases it."""
+    """Shared memory that this process has mapped.
+
+    Parameters
+    ----------
+    own
+        The file descriptor of the memory. The mapping closes it; a client's descriptor must be duplicated first.
+    nbytes
+        How much to map, from the start.
+    kind
+        The kind of the buffer in messages and statistics.
+    """
 
     def __new__(cls, own: FileDescriptor, nbytes: int, kind: str = "shared") -> SharedMapping:
         return super().__new__(cls, own.fileno(), nbytes, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
@@ -111,6 +123,7 @@ class SharedMapping(MappedBuffer):
 
 
 _known: weakref.WeakValueDictionary[Identity, SharedMapping] = weakref.WeakValueDictionary()
+"""The mapping of each shared memory that this process has mapped, so that it is mapped only once."""
 _lock = Lock()
 
 
@@ -132,6 +145,8 @@ def mapped_window(shared: SharedFd, what: str, untouched: bool = False, file: Sh
 
     Parameters
     ----------
+    what
+        Its purpose, for error messages.
     untouched
         Whether only another process accesses the memory. Then memory that can shrink is accepted.
     file
@@ -159,11 +174,12 @@ def mapped_window(shared: SharedFd, what: str, untouched: bool = False, file: Sh
     mapping = mapping_of(file.identity)
     # A file may have grown since it was mapped.
     if mapping is None or mapping.nbytes < shared.offset + shared.nbytes:
-        mapping = _mapped(shared.fd, file.nbytes, what)
+        mapping = _map(shared.fd, file.nbytes, what)
     return mapping.window(shared.offset, shared.nbytes)
 
 
-def _mapped(fd: int, nbytes: int, what: str) -> SharedMapping:
+def _map(fd: int, nbytes: int, what: str) -> SharedMapping:
+    """Map a client's shared memory and register the mapping."""
     try:
         # A duplicate, because the client may close its descriptor and reuse the number at any time.
         own = own_fd(fcntl.fcntl, fd, fcntl.F_DUPFD_CLOEXEC, 0)

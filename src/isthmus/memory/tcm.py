@@ -25,6 +25,7 @@ _POOL_ALIGNMENT = 1 << 16
 """The largest alignment that a buffer of the pool may request."""
 
 Say = Callable[[LogLevel, str], object]
+"""A function that logs a message, such as a `Log`."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class TcmRequest(AllocationRequest):
 
 
 class TcmBuffer(PartBuffer):
-    """A part of the pool, returned to it when the buffer is closed or collected. Made by `TcmPool.allocate`."""
+    """A part of the pool, returned to it when the buffer is closed or collected. Created by `TcmPool.allocate`."""
 
 
 class TcmPool(MemoryResource):
@@ -57,6 +58,7 @@ class TcmPool(MemoryResource):
     def __init__(self) -> None:
         # The garbage collector may finalize other buffers in this thread while the lock is held.
         self._lock = Lock()
+        # Allocated with the first buffer: pages of the process, and the aligned part of them that is the pool.
         self._pages: HostBuffer | None = None
         self._memory: Buffer | None = None
         self._allocations: list[weakref.ref[TcmBuffer]] = []
@@ -64,8 +66,8 @@ class TcmPool(MemoryResource):
     @property
     def _spans(self) -> list[tuple[int, int]]:
         """Offsets and sizes of the live buffers. Closed or collected ones drop out by themselves."""
-        there = [buffer for given in self._allocations if (buffer := given()) is not None]
-        return sorted((buffer.offset, buffer.nbytes) for buffer in there if not buffer.is_closed)
+        uncollected = [buffer for reference in self._allocations if (buffer := reference()) is not None]
+        return sorted((buffer.offset, buffer.nbytes) for buffer in uncollected if not buffer.is_closed)
 
     @property
     def free_bytes(self) -> int:
@@ -93,7 +95,7 @@ class TcmPool(MemoryResource):
             rule = f"the size must not be negative, the alignment a power of two up to {_POOL_ALIGNMENT}"
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, rule)
         with deferred(), self._lock:
-            memory = self._opened(log)
+            memory = self._open(log)
             if len(self._spans) >= MAX_ALLOCATIONS:
                 log(LogLevel.ERROR, f"TCM system fatal error: more than {MAX_ALLOCATIONS} buffers")
                 raise QnnError(
@@ -113,7 +115,8 @@ class TcmPool(MemoryResource):
                 )
             log(LogLevel.INFO, f"Allocate size {nbytes} from tcm pool 0")
             buffer = part_of(memory, offset, nbytes, "tcm", TcmBuffer)
-            self._allocations = [*(given for given in self._allocations if given() is not None), weakref.ref(buffer)]
+            uncollected = [reference for reference in self._allocations if reference() is not None]
+            self._allocations = [*uncollected, weakref.ref(buffer)]
             return buffer
 
     def touches(self, window: Window) -> bool:
@@ -130,7 +133,8 @@ class TcmPool(MemoryResource):
             for span in window.spans
         )
 
-    def _opened(self, log: Say) -> Buffer:
+    def _open(self, log: Say) -> Buffer:
+        """Return the memory of the pool, after allocating it at the first call."""
         if self._memory is None:
             log(LogLevel.INFO, f"TCM pool current size: {POOL_BYTES - self.free_bytes} max_size: {POOL_BYTES}")
             self._pages = HostBuffer(POOL_BYTES + _POOL_ALIGNMENT)
@@ -138,11 +142,13 @@ class TcmPool(MemoryResource):
         return self._memory
 
     def _first_fit(self, nbytes: int, alignment: int) -> int | None:
+        """Return the lowest aligned offset with this many free bytes, or None if there is none."""
         start = 0
-        for offset, taken in (*self._spans, (POOL_BYTES, 0)):
+        # The end of the pool counts as a buffer without bytes.
+        for offset, occupied in (*self._spans, (POOL_BYTES, 0)):
             if start + nbytes <= offset:
                 return start
-            start = max(start, -(-(offset + taken) // alignment) * alignment)
+            start = max(start, -(-(offset + occupied) // alignment) * alignment)
         return None
 
 
@@ -151,11 +157,11 @@ provide(TcmPool())
 
 def pool() -> TcmPool:
     """Return the pool of this process, without its adaptors."""
-    found = current("tcm")
-    while isinstance(found, Adaptor):
-        found = found.upstream
-    assert isinstance(found, TcmPool)
-    return found
+    resource = current("tcm")
+    while isinstance(resource, Adaptor):
+        resource = resource.upstream
+    assert isinstance(resource, TcmPool)
+    return resource
 
 
 def allocate(nbytes: int, alignment: int, log: Say) -> Buffer:

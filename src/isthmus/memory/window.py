@@ -64,7 +64,7 @@ class Window:
         return f"{self.nbytes} bytes at {self.address:#x}"
 
     def check(self, what: str, nbytes: int, alignment: int = 1, code: Code = Code.COMMON_INVALID_ARGUMENT) -> None:
-        """Refuse the window if it is shorter or less aligned than needed."""
+        """Refuse the window with `code` if it is shorter or less aligned than needed; `what` is its purpose."""
         if self.nbytes < nbytes:
             raise QnnError(code, what, f"has {self.nbytes} bytes, {nbytes} are needed")
         if alignment > 1 and self.address % alignment:
