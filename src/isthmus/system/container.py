@@ -22,7 +22,9 @@ MAX_HEADER = 1 << 26
 MALFORMED = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError, MemoryError)
 """Exceptions that reading a header raises if it does not have the expected form."""
 _FIELDS = struct.Struct("<8sIIQ")
+"""The first bytes of a file: magic, version, bytes of the header, bytes of the file."""
 _START = _FIELDS.size + hashlib.sha256().digest_size
+"""Where the header begins: after these fields and the checksum."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class ContainerFormat:
     what
         Its name in messages.
     damaged, other_version
-        The codes of the errors.
+        The codes of the errors for a damaged file and for a file of another version.
     is_hashed
         Whether the checksum covers the sections as well as the header.
     """
@@ -65,6 +67,7 @@ class ContainerFormat:
         text = json.dumps({**header, "sections": {name: len(data) for name, data in sections.items()}}).encode()
         if len(text) > MAX_HEADER:
             raise self.refusal(f"its header would take {len(text)} bytes, more than {MAX_HEADER}")
+        # The padding before each section, and the section.
         body: list[bytes | memoryview] = []
         total = _START + len(text)
         for data in sections.values():
@@ -102,6 +105,7 @@ class ContainerFormat:
         if length > MAX_HEADER or end > total:
             raise self.refusal("its header is longer than itself")
         covered = view[_START : total if self.is_hashed else end]
+        # A checksum of the header alone takes no time worth saving.
         if (verify or not self.is_hashed) and view[_FIELDS.size : _START] != _digest((view[: _FIELDS.size], covered)):
             raise self.refusal("its checksum is wrong: it is damaged")
         try:
@@ -136,7 +140,13 @@ class ContainerFormat:
 
 
 def as_size(value: object, most: int = (1 << 63) - 1) -> int:
-    """Return a header's number that is a size, an offset or an index; otherwise raise a ValueError."""
+    """Return a header's number that is a size, an offset or an index: an integer from 0 to `most`.
+
+    Raises
+    ------
+    ValueError
+        For anything else.
+    """
     if type(value) is not int or not 0 <= value <= most:
         raise ValueError(f"{value!r} is not a number from 0 to {most}")
     return value
@@ -150,6 +160,7 @@ def as_text(value: object) -> str:
 
 
 def _digest(pieces: Iterable[bytes | memoryview]) -> bytes:
+    """Return the SHA-256 of the pieces, as if they were joined."""
     digest = hashlib.sha256()
     for piece in pieces:
         digest.update(piece)

@@ -25,6 +25,7 @@ from typing import Any, Protocol
 _A_WAIT = 0.1
 """Seconds that signal handlers may have to wait."""
 _SECONDS_TO_START = 5.0
+"""How long `start` waits for a new thread to run."""
 
 
 class FileDescriptor(Protocol):
@@ -78,7 +79,9 @@ def start(thread: threading.Thread) -> None:
     RuntimeError
         If the system cannot start another thread.
     """
-    begun, starters, problems = _thread.allocate_lock(), list[int](), list[BaseException]()
+    # A helper thread starts `thread`, because no signal handler runs there. `begun` is locked until it has done so;
+    # `helpers` holds its id as soon as it exists, and `problems` what `Thread.start` has raised.
+    begun, helpers, problems = _thread.allocate_lock(), list[int](), list[BaseException]()
 
     def begin() -> None:
         try:
@@ -89,16 +92,18 @@ def start(thread: threading.Thread) -> None:
             begun.release()
 
     begun.acquire()
-    # From here on only the new thread keeps the function alive: it is freed with that thread.
-    begins, alive = [begin], weakref.ref(begin)
+    # From here on only the helper keeps the function alive. It is freed with that thread, so the weak reference tells
+    # whether the helper has ended.
+    functions, alive = [begin], weakref.ref(begin)
     del begin
     try:
-        starters.extend(map(_thread.start_new_thread, map(begins.pop, (-1,)), ((),)))
+        helpers.extend(map(_thread.start_new_thread, map(functions.pop, (-1,)), ((),)))
         _await_start(begun, alive)
     except _NotBegun:
         raise
     except BaseException:
-        if starters and thread.ident is None and not problems:
+        # An interrupt: if the helper exists, wait until the thread has been started or has failed to start.
+        if helpers and thread.ident is None and not problems:
             with suppress(_NotBegun):
                 _await_start(begun, alive)
         raise
@@ -114,17 +119,24 @@ def _await_start(begun: _thread.LockType, alive: weakref.ref[Any]) -> None:
     """Wait until a thread has begun; raise `_NotBegun` if it has died before it could report that.
 
     That happens when memory is short: the system starts the thread, but Python lacks the memory to run it. Time in
-    which this process is stopped does not count.
+    which this process is stopped does not count: the waits are counted, not the clock.
+
+    Parameters
+    ----------
+    begun
+        A lock that the thread releases.
+    alive
+        A reference that is dead once the thread has ended.
     """
-    left = _SECONDS_TO_START
+    seconds_left = _SECONDS_TO_START
     while not begun.acquire(timeout=_A_WAIT):
         if alive() is None:
             # The thread may have reported since.
             if begun.acquire(blocking=False):
                 return
             raise _NotBegun("a new thread has ended before it began")
-        left -= _A_WAIT
-        if left <= 0:
+        seconds_left -= _A_WAIT
+        if seconds_left <= 0:
             raise _NotBegun(f"a new thread did not start within {_SECONDS_TO_START:g} s")
 
 
@@ -160,8 +172,9 @@ class Finalizer(weakref.ref):  # type: ignore[type-arg]
 
     def __new__(cls, owner: Any, callback: Callable[..., object], *arguments: Any, at_exit: bool = False) -> Finalizer:
         run_pending()
-        # Weakref callbacks run newest first. The finalizer's own callback only appends to a deque, which is atomic;
-        # then `prompt` runs it.
+        # When the owner is collected, Python calls the callbacks of its weak references, newest first. That of the
+        # finalizer, which is a weak reference itself, only appends it to a deque, which is atomic. That of `prompt`
+        # then runs it.
         prompt = weakref.ref(owner, run_pending)
         self = super().__new__(cls, owner, _gone.append)
         self._callback, self._arguments, self._prompt = callback, arguments, prompt
@@ -194,8 +207,11 @@ class Finalizer(weakref.ref):  # type: ignore[type-arg]
 
 
 _waiting: set[Finalizer] = set()
+"""Finalizers that have not completed, other than those in `_at_exit`."""
 _at_exit: set[Finalizer] = set()
+"""Finalizers that have not completed and also run when the interpreter exits."""
 _gone: deque[Finalizer] = deque()
+"""Finalizers whose owners are collected, to be run by `run_pending`."""
 
 
 def run_pending(reference: object = None) -> None:
@@ -204,10 +220,15 @@ def run_pending(reference: object = None) -> None:
     A finalizer that fails twice is given up and reported to `sys.unraisablehook`, since the present caller has nothing
     to do with it. If a signal handler raised in a finalizer that then succeeds, the exception is the client's and is
     raised.
+
+    Parameters
+    ----------
+    reference
+        Ignored: Python passes the dead reference to a weakref callback, and this is one.
     """
     while _gone:
         ending, raised = _gone[0], None
-        if _is_under_way(ending):
+        if _is_running(ending):
             # The running finalizer has created or ended something with a finalizer of its own, which runs afterwards.
             return
         try:
@@ -226,10 +247,11 @@ def run_pending(reference: object = None) -> None:
             raise raised
 
 
-def _is_under_way(ending: Finalizer) -> bool:
-    """Return whether this thread is already running a finalizer.
+def _is_running(ending: Finalizer) -> bool:
+    """Return whether an outer call of `run_pending` in this thread is already running a finalizer.
 
-    The stack shows that. A flag could be left wrong by an interrupt, or by another thread that does the same.
+    The stack shows that: `ending` is the local variable of `run_pending`. A flag could be left wrong by an interrupt,
+    or by another thread that runs the same finalizer.
     """
     frame = sys._getframe(1).f_back
     while frame is not None:
@@ -250,6 +272,7 @@ class _Reported:
 
     def __init__(self, problem: Exception, name: str) -> None:
         self._problem, self._name = problem, name
+        # An object that is collected at once, so that this callback is called now.
         mortal = _Mortal()
         reference = weakref.ref(mortal, self)
         del mortal, reference
@@ -279,6 +302,7 @@ def warn_forgotten(text: str) -> None:
 
 
 @atexit.register
-def _settle_at_exit() -> None:
+def _run_at_exit() -> None:
+    """Run the finalizers that were created with `at_exit` and have not completed."""
     for ending in list(_at_exit):
         ending.run()

@@ -18,12 +18,14 @@ from pathlib import Path
 from isthmus.errors import Code, QnnError
 
 _PR_SET_PDEATHSIG = 1
+"""The option of prctl(2) that sets the signal for the end of the parent."""
 STANDARD = 2
 """The last of the standard descriptors: input, output, error."""
 
 _KEPT = frozenset(
     ("PATH", "HOME", "LANG", "TMPDIR", "XDG_CACHE_HOME", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 )
+"""Variables that a child gets; others could change what it does."""
 _KEPT_PREFIXES = ("LC_", "ISTHMUS_")
 _LIBRARIES = "LD_LIBRARY_PATH"
 

@@ -10,6 +10,7 @@ import weakref
 from _thread import RLock
 
 _locks: weakref.WeakSet[Lock] = weakref.WeakSet()
+"""All locks of this process."""
 
 
 class Lock(RLock):  # type: ignore[misc]
@@ -27,6 +28,7 @@ class Lock(RLock):  # type: ignore[misc]
         _locks.add(self)
 
     def _free_after_fork(self) -> None:
+        """Make the lock free in a forked child, unless the thread that forked holds it."""
         # The forking thread continues in the child and releases what it holds.
         if not self._is_owned():  # type: ignore[attr-defined]
             self._at_fork_reinit()  # type: ignore[attr-defined]

@@ -23,6 +23,7 @@ SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _PIECE = 1 << 20
+"""Bytes that are read at a time where the size is not known."""
 
 
 def opened(path: str | os.PathLike[str]) -> BinaryIO:
@@ -117,14 +118,15 @@ def mapped(path: str | os.PathLike[str], most: int) -> mmap.mmap:
     OSError: [Errno 22] a pipe or a device, not a file: '/dev/null'
     """
 
-    def copy(kept: BinaryIO) -> None:
+    def copy(target: BinaryIO) -> None:
         with opened(path) as stream:
-            # Some files do not report their size, and a file may grow meanwhile.
-            left = 0 if os.fstat(stream.fileno()).st_size > most else most + 1
-            while left and (piece := stream.read(min(_PIECE, left))):
-                kept.write(piece)
-                left -= len(piece)
-            if not left:
+            # Some files do not report their size, and a file may grow meanwhile. One byte too many
+            # is copied to notice that.
+            to_copy = 0 if os.fstat(stream.fileno()).st_size > most else most + 1
+            while to_copy and (piece := stream.read(min(_PIECE, to_copy))):
+                target.write(piece)
+                to_copy -= len(piece)
+            if not to_copy:
                 raise OSError(errno.EFBIG, f"larger than {most:,} bytes", os.fspath(path))
 
     with sealed("isthmus-file", copy) as own:

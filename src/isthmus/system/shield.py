@@ -84,12 +84,29 @@ def check() -> None:
 
 
 class _Call:
-    """One call: the function to run, which side has claimed it, and how it ended."""
+    """One call: the function to run, which side has claimed it, and how it ended.
+
+    Attributes
+    ----------
+    claims
+        The first entry decides who has the call: a helper, which performs it, or the caller, which drops it.
+    interrupted
+        Whether the caller was interrupted while it waited; the call should end early (`check`).
+    over
+        Whether a helper has performed the call.
+    value, problem
+        Its result, or the exception that it raised.
+    undo
+        The call that releases the result after an interrupt.
+    generation
+        The `_generation` of the process that made it.
+    ended
+        A lock that is released when the call is over, to wake the caller.
+    """
 
     def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
         self._work: Any = (contextvars.copy_context(), function, arguments, named)
         self.claims: list[object] = []
-        """The first entry decides who has the call: a helper, which performs it, or the caller, which drops it."""
         self.interrupted = False
         self.over = False
         self.value: Any = None
@@ -136,6 +153,8 @@ class _Call:
 
 
 class _Now(threading.local):
+    """What each thread is doing."""
+
     call: _Call | None = None
     """The call that this thread performs."""
 
@@ -167,14 +186,19 @@ class _Helper(threading.Thread):
 
 
 _calls: SimpleQueue[_Call] = SimpleQueue()
+"""Calls for the helpers to perform."""
 _idle: list[_Helper] = []
+"""Helpers that wait for a call."""
 _generation = 0
+"""Number of forks that led to this process: a call of another generation has no helper here."""
 _now = _Now()
 _CALLER = object()
+"""The claim of a caller that drops its call."""
 _PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
 _LOCKING = (_PACKAGE, logging.__file__)
 """Files whose code may hold locks that a call needs."""
 _LOCK_FREE = tuple(_PACKAGE + room + os.sep for room in ("tools", "report"))
+"""Folders of this package whose code holds no locks."""
 _BOUNDARIES = frozenset(("__del__", run_pending.__name__))
 """Functions that the garbage collector may call at any point."""
 
@@ -185,6 +209,11 @@ def _run(
     named: dict[str, Any],
     release: Callable[[Any], object] | None,
 ) -> Any:
+    """Call a function on a helper thread and wait for it; on any thread but the main one, call it directly.
+
+    If the wait is interrupted, the call is ended first, what it created is passed to `release`, and then the interrupt
+    is raised.
+    """
     if _thread.get_ident() != threading.main_thread().ident or sys.is_finalizing() or _is_within_library():
         return function(*arguments, **named)
     if not _idle:
@@ -206,39 +235,50 @@ def _run(
             call.problem = None
             raise
         call.interrupted, interrupt = True, problem
-    made = (arguments[0],) if function.__name__ == "__init__" else None
+    # An object under construction is the first argument of its `__init__`, not a result.
+    constructed = (arguments[0],) if function.__name__ == "__init__" else None
     try:
-        # Not a loop: its backward jump would be a point for an interrupt outside every `try`.
+        # Three times, because further interrupts may end the first two early. Not a loop: its backward jump would be a
+        # point for an interrupt outside every `try`.
         try:
-            _abandon(call, release, made)
+            _abandon(call, release, constructed)
         finally:
             try:
-                _abandon(call, release, made)
+                _abandon(call, release, constructed)
             finally:
-                _abandon(call, release, made)
+                _abandon(call, release, constructed)
         raise interrupt
     finally:
         call.problem = None
-        del interrupt, call, made
+        del interrupt, call, constructed
 
 
-def _abandon(call: _Call, release: Callable[[Any], object] | None, made: tuple[Any] | None) -> None:
-    """Wait for an interrupted call to end and release what it has created; safe to repeat."""
+def _abandon(call: _Call, release: Callable[[Any], object] | None, constructed: tuple[Any] | None) -> None:
+    """Wait for an interrupted call to end and release what it has created; safe to repeat.
+
+    Parameters
+    ----------
+    release
+        The function that frees what the call has created, if there is one.
+    constructed
+        The object to release, in a tuple; None for the call's result.
+    """
     if call.claim(_CALLER):
+        # No helper has begun the call, and none will.
         return
-    _see_through(call)
+    _wait_to_end(call)
     if release is None or call.problem is not None or call.is_lost:
         return
     if call.undo is None:
-        call.undo = _Call(release, made or (call.value,), {})
+        call.undo = _Call(release, constructed or (call.value,), {})
     if not call.undo.over:
         # It is performed once, however often it is queued.
         _calls.put(call.undo)
-        _see_through(call.undo)
+        _wait_to_end(call.undo)
     call.value = None
 
 
-def _see_through(call: _Call) -> None:
+def _wait_to_end(call: _Call) -> None:
     """Wait for a call to end, whatever signal handlers raise meanwhile."""
     while not (call.over or call.is_lost):
         # `suppress` is Python code, so the next interrupt could come inside it.
@@ -253,13 +293,16 @@ def _is_within_library() -> bool:
 
     The caller is then a signal handler, a client's callback or the garbage collector. The library code that it
     interrupted may hold locks. This thread can take them again, but a helper would wait for them forever.
+
+    The stack shows that, from the innermost frame: library code, then code outside it, then library code again.
     """
-    # Not of this frame: it would keep itself.
+    # Not this function's own frame: a local variable that refers to it would be a reference cycle.
     frame: FrameType | None = sys._getframe(1)
     is_outside = False
     while frame is not None:
         code = frame.f_code
         if code.co_filename == __file__ and is_outside:
+            # A signal handler has interrupted a wait for a helper, in which this thread holds no locks.
             return False
         if not code.co_filename.startswith(_LOCKING) or code.co_filename.startswith(_LOCK_FREE):
             is_outside = True
@@ -272,6 +315,7 @@ def _is_within_library() -> bool:
 
 
 def _after_fork() -> None:
+    """Begin without helpers and calls in a forked child: no thread but the forking one exists there."""
     global _calls, _generation
     _calls = SimpleQueue()
     _idle.clear()

@@ -28,19 +28,19 @@ def written(path: Path, mode: int | None = None) -> Iterator[BinaryIO]:
         ones.
     """
     # The name comes first: a file that is created at the moment of an interrupt can then be removed.
-    name = path.with_name(f".writing-{os.urandom(8).hex()}")
+    temporary = path.with_name(f".writing-{os.urandom(8).hex()}")
     try:
         with (
-            own_fd(os.open, name, _FLAGS, 0o666 if mode is None else mode) as own,
+            own_fd(os.open, temporary, _FLAGS, 0o666 if mode is None else mode) as own,
             os.fdopen(own.fileno(), "wb", closefd=False) as stream,
         ):
             yield stream
         if mode is None and path.exists():
-            os.chmod(name, stat.S_IMODE(path.stat().st_mode) & 0o777)
-        os.replace(name, path)
+            os.chmod(temporary, stat.S_IMODE(path.stat().st_mode) & 0o777)
+        os.replace(temporary, path)
     except BaseException:
         with suppress(OSError):
-            os.unlink(name)
+            os.unlink(temporary)
         raise
 
 
