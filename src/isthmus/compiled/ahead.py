@@ -73,17 +73,18 @@ class Ahead:
         """Return the object files from a folder, after compiling the missing ones into it."""
         key = self.key()
         files = {function: self.file(function) for function in self.functions}
-        found = {function: folder.read(file, key) for function, file in files.items()}
-        if None in found.values():
+        codes = [folder.read(file, key) for file in files.values()]
+        if None in codes:
             with folder.alone():
+                # Another process may have compiled some while this one waited for the folder.
                 absent = [function for function, file in files.items() if folder.read(file, key) is None]
                 if absent:
                     compile_into(folder, self.compiler, [], absent, self.what)
-                found = {function: folder.read(file, key) for function, file in files.items()}
-        whole = [code for code in found.values() if code is not None]
-        if len(whole) != len(files):
+                codes = [folder.read(file, key) for file in files.values()]
+        complete = [code for code in codes if code is not None]
+        if len(complete) != len(files):
             raise folder.not_kept()
-        return whole
+        return complete
 
 
 def compile_ahead(ahead: Ahead, compile_: Callable[[str, str], bytes], arguments: Sequence[str]) -> int:

@@ -21,7 +21,8 @@ from isthmus.errors import Code, QnnError
 from isthmus.system import isolated
 from isthmus.system.shield import check, shielded
 
-_LOOK_EVERY = 0.1  # seconds
+_LOOK_EVERY = 0.1
+"""Seconds between checks for an interrupt of the caller."""
 
 
 @shielded
@@ -55,17 +56,24 @@ def compile_into(folder: Folder, module: str, arguments: Sequence[str], jobs: Se
 
 
 def _follow(children: Sequence[_Child], progress: _Progress, what: str) -> None:
-    """Read the children's output until all have ended successfully."""
+    """Read the children's output until all have ended successfully.
+
+    Raises
+    ------
+    QnnError
+        If a child fails, or takes too long for one job.
+    """
     patience = seconds_of_patience()
     with selectors.DefaultSelector() as selector:
         for child in children:
             selector.register(child.output, selectors.EVENT_READ, (child, child.take_output))
             selector.register(child.errors, selectors.EVENT_READ, (child, child.take_errors))
         while selector.get_map():
-            busy = {id(entry.data[0]): entry.data[0] for entry in selector.get_map().values()}
-            slowest = min(busy.values(), key=lambda child: child.since)
-            left = slowest.since + patience - time.monotonic()
-            if left <= 0:
+            # Both streams of a child are registered until it ends.
+            running = [entry.data[0] for entry in selector.get_map().values()]
+            slowest = min(running, key=lambda child: child.since)
+            seconds_left = slowest.since + patience - time.monotonic()
+            if seconds_left <= 0:
                 raise QnnError(
                     Code.COMMON_SYSTEM,
                     f"compiling {what}",
@@ -73,7 +81,7 @@ def _follow(children: Sequence[_Child], progress: _Progress, what: str) -> None:
                     "Set ISTHMUS_COMPILE_SECONDS to more if the machine is that slow.",
                 )
             check()
-            for ready, _ in selector.select(min(left, _LOOK_EVERY)):
+            for ready, _ in selector.select(min(seconds_left, _LOOK_EVERY)):
                 child, take = ready.data
                 content = os.read(ready.fd, 1 << 16)
                 if not content:
@@ -87,13 +95,22 @@ def _follow(children: Sequence[_Child], progress: _Progress, what: str) -> None:
 
 
 class _Child:
-    """One compiler process and its share of the jobs."""
+    """One compiler process and its share of the jobs.
+
+    Attributes
+    ----------
+    since
+        When it began its present job, by the monotonic clock.
+    output, errors
+        Its standard output, where it reports completed jobs, and its standard error.
+    """
 
     def __init__(self, folder: Folder, module: str, arguments: Sequence[str], jobs: Sequence[str]) -> None:
         self.jobs = jobs
         self.since = time.monotonic()
         self._done = 0
-        self._line, self._said = b"", b""
+        # The beginning of an incomplete line of output, and the end of the error output.
+        self._line, self._error_text = b"", b""
         self._process = subprocess.Popen(
             isolated.command(module, str(os.getpid()), *arguments, *jobs),
             stdin=subprocess.DEVNULL,
@@ -114,7 +131,7 @@ class _Child:
         return self.jobs[min(self._done, len(self.jobs) - 1)]
 
     def take_output(self, content: bytes) -> list[str]:
-        """Return the jobs that it reports as done."""
+        """Return the jobs that a piece of its output reports as done."""
         *lines, self._line = (self._line + content).split(b"\n")
         if lines:
             self._done += len(lines)
@@ -122,8 +139,8 @@ class _Child:
         return [line.decode(errors="replace") for line in lines]
 
     def take_errors(self, content: bytes) -> list[str]:
-        """Collect its error output, of which the end is kept."""
-        self._said = (self._said + content)[-(1 << 16) :]
+        """Collect a piece of its error output, of which the end is kept. No job is done by that."""
+        self._error_text = (self._error_text + content)[-(1 << 16) :]
         return []
 
     def problem(self) -> str:
@@ -133,7 +150,7 @@ class _Child:
             return ""
         if status < 0:
             return f"ended by signal {-status} ({signal.strsignal(-status)}) while at {self.job}"
-        lines = self._said.decode(errors="replace").strip().splitlines()
+        lines = self._error_text.decode(errors="replace").strip().splitlines()
         return lines[-1] if lines else f"ended with status {status} while at {self.job}"
 
     def end(self) -> None:
@@ -145,7 +162,7 @@ class _Child:
 
 
 class _Progress:
-    """A line on the terminal that counts jobs as they are done."""
+    """A line on the terminal that counts jobs as they are done; elsewhere one line at the beginning."""
 
     def __init__(self, total: int, what: str) -> None:
         self._total, self._what, self._done = total, what, 0

@@ -29,10 +29,14 @@ from isthmus.system.shield import check, shielded
 
 _MAGIC = b"ISTHMUS\x01"
 _HEADER = len(_MAGIC) + hashlib.sha256().digest_size
+"""Size of what `_header` returns."""
 _LOCK = ".lock"
+"""The file that is locked while a process compiles into the folder."""
 _UNFINISHED = ".writing-"
+"""The prefix of files that are being written."""
 _DAY = 24 * 60 * 60
-_LOOK_EVERY = 0.1  # seconds
+_LOOK_EVERY = 0.1
+"""Seconds between attempts to lock the folder."""
 
 
 class Unavailable(QnnError):
@@ -151,6 +155,7 @@ class Folder:
 
     @contextmanager
     def _opened(self) -> Iterator[int]:
+        """Yield a descriptor of the folder; refuse a folder that another user owns or may write."""
         with own_fd(os.open, self.path, os.O_RDONLY | os.O_DIRECTORY) as own:
             folder = own.fileno()
             status = os.fstat(folder)
@@ -162,8 +167,9 @@ class Folder:
                 )
             # A folder like /tmp is no exception: others cannot replace our files there, but can create theirs first.
             if status.st_mode & 0o022:
-                own = status.st_uid == os.geteuid() and not status.st_mode & stat.S_ISVTX
-                remedy = f"Take that away (chmod go-w '{self.path}') or set" if own else "Set"
+                # A folder with the sticky bit, such as /tmp, is meant to be written by others.
+                is_ours = status.st_uid == os.geteuid() and not status.st_mode & stat.S_ISVTX
+                remedy = f"Take that away (chmod go-w '{self.path}') or set" if is_ours else "Set"
                 raise self._refusal(
                     self.path,
                     "can be written by others, who could make you run their code",
@@ -173,6 +179,7 @@ class Folder:
 
     @contextmanager
     def _writable(self) -> Iterator[int]:
+        """Yield a descriptor of the folder, which is created first; every `OSError` becomes `Unavailable`."""
         try:
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
             with self._opened() as folder:
@@ -181,6 +188,7 @@ class Folder:
             raise self._unavailable("written", problem) from None
 
     def _content(self, folder: int, name: str) -> bytes:
+        """Return the bytes of a file; refuse one that another user owns or may write, and anything but a file."""
         try:
             # Opening a pipe must not wait for a writer.
             own = own_fd(partial(os.open, dir_fd=folder), name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -208,20 +216,22 @@ class Folder:
             f"Set {self.setting} to a folder on a disk that keeps what is written.",
         )
 
-    def _unavailable(self, done: str, problem: OSError) -> Unavailable:
+    def _unavailable(self, attempted: str, problem: OSError) -> Unavailable:
+        """Return the error for a folder that could not be "read" or "written", whichever was attempted."""
         full = problem.errno in (errno.ENOSPC, errno.EDQUOT)
         hint = f"{'Make room there, or set' if full else 'Set'} {self.setting} to a folder that can be written."
         is_shortage = problem.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
         unavailable = Unavailable(
             Code.COMMON_SYSTEM,
             f"cache of compiled code {self.path}",
-            f"cannot be {done}: {problem.strerror}",
+            f"cannot be {attempted}: {problem.strerror}",
             "Raise the limit of the process (ulimit), or free what it no longer uses." if is_shortage else hint,
         )
         unavailable.is_shortage = is_shortage
         return unavailable
 
     def _refusal(self, path: Path, rule: str, hint: str) -> QnnError:
+        """Return the error for a folder or a file that is not safe to use."""
         return QnnError(Code.COMMON_OPERATION_NOT_PERMITTED, f"cache of compiled code {path}", rule, hint)
 
 
@@ -231,11 +241,12 @@ def _trusted() -> tuple[int, int]:
 
 
 def _header(key: str, code: bytes) -> bytes:
+    """Return what precedes the code in a file: a magic number, and a checksum of the key and the code."""
     return _MAGIC + hashlib.sha256(key.encode() + code).digest()
 
 
 def _wait_for(lock: int) -> None:
-    """Lock a file, polling in short steps."""
+    """Lock a file, polling in short steps; return without the lock if that takes too long or is not possible."""
     deadline: float | None = None
     while True:
         try:

@@ -21,6 +21,7 @@ class Image:
         llvm.initialize_native_asmprinter()
         machine = llvm.Target.from_default_triple().create_target_machine()
         self._linker = llvm.create_lljit_compiler(machine, use_jit_link=True)
+        # They keep the loaded code alive.
         self._libraries: list[Any] = []
 
     def add(self, objects: Iterable[bytes], symbols: Iterable[str]) -> dict[str, int]:
