@@ -36,6 +36,7 @@ from isthmus.log import Log
 from isthmus.memory import Buffer, Window, host
 
 _IO_ALIGNMENT = 64
+"""The alignment of inputs and outputs that the backend allocates."""
 
 
 class CpuBackend(BackendDriver):
@@ -73,8 +74,8 @@ class CpuContext(ContextDriver):
 
     def restore(self, binary: Source) -> Sequence[CpuGraphDriver]:
         with ContextBinary(binary, "cpu") as content:
-            found = [(native.outline(entry), native.restored(entry)) for entry in content.graphs.values()]
-        for graph, prepared in found:
+            restored = [(native.outline(entry), native.restored(entry)) for entry in content.graphs.values()]
+        for graph, prepared in restored:
             self._graphs.append(CpuGraphDriver(graph, prepared))
             self._graphs[-1].finalize()
         return list(self._graphs)
@@ -93,9 +94,11 @@ class CpuGraphDriver(NativeGraphDriver):
         # A binding may be closed while another one of the graph executes.
         self._lock = ExecutionLock()
         self._counts = ExecutionCounts(self._lock)
+        # These exist from `finalize` to `close`: the executor, all memory of the graph, and of that the memory for
+        # each input, then each output.
         self._executor: Executor | None = None
         self._buffers: list[Buffer] = []
-        self._own: list[Window] = []
+        self._own_io: list[Window] = []
         self.current_binding: CpuBinding | None = None
         """The binding whose memory the executor currently has."""
 
@@ -110,8 +113,9 @@ class CpuGraphDriver(NativeGraphDriver):
             state.window() if state else None,
             [buffer.window() for buffer in own],
         )
+        # This gives the state its initial values.
         executor.reset()
-        self._executor, self._own = executor, [buffer.window() for buffer in own]
+        self._executor, self._own_io = executor, [buffer.window() for buffer in own]
         self._buffers = [buffer for buffer in (scratch, state, *own) if buffer is not None]
         self.finalized = True
 
@@ -119,7 +123,7 @@ class CpuGraphDriver(NativeGraphDriver):
         return CpuBinding(self, memories, self._counts)
 
     def place(self, index: int) -> Window | None:
-        return self._own[index] if self._own else None
+        return self._own_io[index] if self._own_io else None
 
     def executor(self) -> Executor:
         """Return the graph's executor."""
@@ -130,6 +134,7 @@ class CpuGraphDriver(NativeGraphDriver):
     def native_call(self) -> NativeCall:
         with self._lock:
             executor = self.executor()
+            # The foreign code stores other addresses in the executor.
             self.current_binding = None
             return NativeCall(
                 executor.entry, executor.control, executor.io_addresses, self.threads, executor, executor.check
@@ -150,7 +155,7 @@ class CpuGraphDriver(NativeGraphDriver):
                 self._executor = self.current_binding = None
             for buffer in self._buffers:
                 buffer.close()
-            self._buffers, self._own = [], []
+            self._buffers, self._own_io = [], []
             super().close()
 
 
@@ -160,10 +165,14 @@ def _not_bound() -> int:
 
 
 class CpuBinding(BindingBase):
-    """Memory for a graph on the CPU: all of it is used in place."""
+    """Memory for a graph on the CPU: all of it is used in place.
+
+    All bindings of a graph share its executor, which has the addresses of one of them (`current_binding`).
+    """
 
     def __init__(self, graph: CpuGraphDriver, memories: Memories, counts: ExecutionCounts) -> None:
         self._graph = graph
+        # The checked memory, and the native call that runs the program; both exist while it is bound.
         self._io: BoundIo | None = None
         self._native: Callable[[], int] = _not_bound
         super().__init__(graph.what, memories, counts)
@@ -176,8 +185,7 @@ class CpuBinding(BindingBase):
         self._native = graph.executor().run
         windows = []
         for index, (info, memory) in enumerate(zip(infos, self.memories, strict=True)):
-            own = graph.place(index)
-            window = own if memory is None else memory.window
+            window = graph.place(index) if memory is None else memory.window
             assert window is not None
             what = f"memory of tensor '{info.name}' of {graph.what}"
             window.check(what, info.nbytes, code=Code.GRAPH_INVALID_TENSOR)
@@ -191,6 +199,7 @@ class CpuBinding(BindingBase):
     def _run(self) -> None:
         if self._graph.current_binding is not self:
             self._take_over()
+        # It returns 0 unless the run has failed.
         if self._native():
             self._graph.executor().check(self._what)
 
@@ -205,6 +214,7 @@ class CpuBinding(BindingBase):
         native.run_within(self._graph.executor(), limit, self._what)
 
     def _take_over(self) -> None:
+        """Make the graph's executor use this binding's memory."""
         assert self._io is not None
         # Unbound until the new binding is complete: an interrupt may come in between.
         self._graph.current_binding = None
@@ -213,6 +223,7 @@ class CpuBinding(BindingBase):
 
 
 def _read_config(config: Any, log: Log) -> None:
+    """Refuse any configuration."""
     if config:
         raise QnnError(Code.BACKEND_INVALID_CONFIG, "backend 'cpu'", "it has no configuration")
 
