@@ -30,10 +30,10 @@ def main(options: argparse.Namespace) -> int:
         return 0
     if options.directory is None:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, "isthmus capi install", "no folder is given")
-    made = installation.install(options.directory)
+    libraries = installation.install(options.directory)
     include = Path(options.directory) / "include"
     shutil.copytree(installation.INCLUDE, include, dirs_exist_ok=True)
-    for file in (*made, include):
+    for file in (*libraries, include):
         print(file)
     if installation.libpython() is None:
         print("This Python has no shared libpython: programs without Python need one. Install python3-dev, or a Python")

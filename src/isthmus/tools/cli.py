@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _RETRY_SECONDS = 0.01
+"""How long a dropped interrupt is delayed: by then the callback that dropped it has usually ended."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,6 +37,7 @@ def context_binary_generator(arguments: Sequence[str] | None = None) -> int:
 
 
 def _under_its_own_name(command: str, arguments: Sequence[str] | None) -> int:
+    """Run a subcommand of ``isthmus`` as the tool of QNN with that name, such as ``qnn-net-run``."""
     def run() -> int:
         from isthmus.tools import commands
 
@@ -45,7 +47,10 @@ def _under_its_own_name(command: str, arguments: Sequence[str] | None) -> int:
 
 
 def _interruptible(prog: str, run: Callable[[], int]) -> int:
-    """Run a command until it ends or is interrupted, which may happen while its modules are still being loaded."""
+    """Run a command until it ends or is interrupted, which may happen while its modules are still being loaded.
+
+    `prog` is the command's name in the message.
+    """
     before, sys.unraisablehook = sys.unraisablehook, _interrupt_again
     try:
         return run()

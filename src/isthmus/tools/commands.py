@@ -37,15 +37,16 @@ class _Paragraphs(argparse.HelpFormatter):
         return "\n\n".join(super(_Paragraphs, self)._fill_text(part, width, indent) for part in text.split("\n\n"))
 
 
-def run(given: Sequence[str]) -> int:
-    """Run the command line; the exit status is 2 for bad input."""
-    arguments = list(given)
+def run(command_line: Sequence[str]) -> int:
+    """Run the command line, which begins with the subcommand; the exit status is 2 for bad input."""
+    arguments = list(command_line)
     _prepare_streams()
     parser = argparse.ArgumentParser(prog="isthmus", description="The memory system of QNN, as open software.")
     parser.add_argument("--version", action="version", version=f"isthmus {__version__}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, summary in COMMANDS.items():
         subparser = subparsers.add_parser(name, help=summary)
+        # Only the module of the subcommand that will run is loaded.
         if name in arguments[:1]:
             _describe(subparser, name)
     options = parser.parse_args(arguments)
@@ -63,7 +64,7 @@ def run_under_its_own_name(command: str, arguments: Sequence[str] | None) -> int
 
 def _prepare_streams() -> None:
     """Ensure that the standard streams exist and can print any name."""
-    # The next file would get the number of a closed stream, and output would go into that file.
+    # The next file would get the number of a closed stream, and output would go into that file. So fill the numbers.
     while (opened := os.open(os.devnull, os.O_RDWR)) <= _STANDARD_ERROR:
         pass
     os.close(opened)
@@ -86,6 +87,7 @@ def _describe(parser: argparse.ArgumentParser, command: str) -> None:
 
 
 def _carry_out(prog: str, command: str, options: argparse.Namespace) -> int:
+    """Run a subcommand with parsed options and return the exit status; print an error as one line after `prog`."""
     from isthmus.tools.messages import shown
 
     try:
@@ -113,4 +115,5 @@ def _described(problem: OSError) -> str:
 
 
 def _module(command: str) -> Any:
+    """Load the module of a subcommand."""
     return import_module(f"isthmus.tools.{command.replace('-', '_')}")

@@ -55,6 +55,7 @@ def main(options: argparse.Namespace) -> int:
     config = backend_config(entry, options.config_file)
     with qnn.Backend(entry.name, config) as backend:
         context = backend.create_context()
+        # Without the option, the memory types that a model library embeds apply.
         embedded = options.input_output_tensor_mem_type is None
         compose(context, files, dlcs, entry.io_kind(kind), shapes, embedded)
         content = context.prepare_offline()

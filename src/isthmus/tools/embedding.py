@@ -9,10 +9,15 @@ from isthmus.frontends.tflite.offline_plan import ALIGNMENT, arena_tensors, embe
 from isthmus.planning import PlannerBuffer, Problem, check, greedy_by_size, solve
 
 EMBED_SECONDS = 2.0
+"""How long the search for the smallest arena may take."""
 
 
 def embedded(data: bytes, name: str) -> tuple[bytes, dict[str, Any]]:
-    """Return the file with a plan of TFLite Micro's arena, and facts about the plan."""
+    """Return the file with a plan of TFLite Micro's arena, and facts about the plan.
+
+    The facts are the number of planned tensors, the bytes of the arena, the solver's status, and the bytes of the plan
+    that a greedy algorithm finds.
+    """
     file = ModelFile(data, name)
     tensors = arena_tensors(file)
     problem = Problem(

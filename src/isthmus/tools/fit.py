@@ -29,7 +29,9 @@ from isthmus.tools.files import file_name
 from isthmus.tools.shapes import add_shape_argument, parse_shape
 
 LIMITS = ("75%", "50%", "35%", "25%", "20%", "16%", "13%", "10%")
+"""The limits to try, from the mildest."""
 ROUND_SECONDS = 0.02
+"""How long each variant runs in a round of measurement."""
 MAX_COLUMNS = 120
 
 
@@ -56,12 +58,15 @@ def main(options: argparse.Namespace) -> int:
     """Run the command."""
     if options.rounds < 1:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--rounds {options.rounds}", "must be at least 1")
+    # This refuses an invalid slowdown.
     ScratchLimit.of("least", options.slower)
     budget = _budget(options)
     with ExitStack() as stack:
         sessions = [stack.enter_context(_session(options, None))]
-        whole = sessions[0].info
-        room = None if budget is None else budget - whole.memory.state_bytes - whole.io_bytes
+        unlimited = sessions[0].info
+        # What a budget leaves for scratch.
+        room = None if budget is None else budget - unlimited.memory.state_bytes - unlimited.io_bytes
+        # The limit of each session; those with equal scratch are the same plan and are measured once.
         limits = [""]
         refusal, bounded = "", False
         for limit in (*LIMITS, "least", *([] if room is None else [str(max(room, 0))])):
@@ -90,21 +95,23 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _budget(options: argparse.Namespace) -> int | None:
+    """Return the bytes that the options allow for scratch, state, inputs and outputs; None for no budget."""
     if options.tcm:
         return POOL_BYTES
     if options.budget is None:
         return None
     try:
-        found = ScratchLimit.of(options.budget).bytes
+        budget = ScratchLimit.of(options.budget).bytes
     except QnnError:
-        found = None
-    if found is None:
+        budget = None
+    if budget is None:
         rule = "must be a number of bytes, such as 1200000, 300KiB or 2MiB"
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--budget {options.budget}", rule)
-    return found
+    return budget
 
 
 def _session(options: argparse.Namespace, limit: str | None) -> Session:
+    """Prepare the model with a limit of scratch, and fill its inputs with random values."""
     session = Session(
         options.model,
         options.backend,
@@ -122,20 +129,25 @@ def _session(options: argparse.Namespace, limit: str | None) -> Session:
 
 
 def _points(limits: Sequence[str], sessions: Sequence[Session], rounds: int) -> list[Point]:
-    """Measure all points; times are medians of each round's ratio to the run without a limit. Sorted by scratch."""
-    taken: list[list[float]] = [[] for _ in sessions]
+    """Measure all points; times are medians of each round's ratio to the run without a limit. Sorted by scratch.
+
+    The first session is the one without a limit.
+    """
+    # For each session the seconds of a run, by round.
+    seconds: list[list[float]] = [[] for _ in sessions]
     for session in sessions:
         session.engine_run()
     for number in range(rounds):
+        # Each round begins with another session, so that none always runs first.
         for which in [(number + k) % len(sessions) for k in range(len(sessions))]:
             run, count, begin = sessions[which].engine_run, 0, time.perf_counter()
             while count < 2 or time.perf_counter() - begin < ROUND_SECONDS:
                 run()
                 count += 1
-            taken[which].append((time.perf_counter() - begin) / count)
+            seconds[which].append((time.perf_counter() - begin) / count)
     points = []
-    for limit, session, times in zip(limits, sessions, taken, strict=True):
-        ratio = statistics.median(mine / whole for mine, whole in zip(times, taken[0], strict=True))
+    for limit, session, times in zip(limits, sessions, seconds, strict=True):
+        ratio = statistics.median(limited / unlimited for limited, unlimited in zip(times, seconds[0], strict=True))
         regions = len(session.plan.regions) if session.plan is not None else 0
         points.append(Point(limit, session.info.memory.scratch_bytes, ratio, regions))
     return sorted(points, key=lambda point: -point.scratch_bytes)
@@ -144,6 +156,7 @@ def _points(limits: Sequence[str], sessions: Sequence[Session], rounds: int) -> 
 def _described(
     options: argparse.Namespace, points: Sequence[Point], chosen: Point | None, room: int | None, refusal: str
 ) -> dict[str, Any]:
+    """Return the result as plain data; `refusal` is why smaller limits are not possible."""
     return {
         "model": str(options.model),
         "backend": options.backend,
@@ -163,6 +176,7 @@ def _too_little(room: int) -> str:
 
 
 def _print(report: dict[str, Any], points: Sequence[Point], chosen: Point | None) -> None:
+    """Print the result as text."""
     columns = min(shutil.get_terminal_size((80, 24)).columns, MAX_COLUMNS)
     unicode = "utf" in (sys.stdout.encoding or "").lower()
     print(f"{report['model']} on {report['backend']}, {counted(report['threads'], 'thread')}")

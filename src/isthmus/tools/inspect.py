@@ -29,8 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Run the command."""
     composed = inspect_composed.inspect(options.binary)
-    held = describe(_binary(options.binary)) if composed is None else composed
-    report = {"file": str(options.binary), **held}
+    description = describe(_binary(options.binary)) if composed is None else composed
+    report = {"file": str(options.binary), **description}
     if options.json:
         print(json.dumps(report))
     elif composed is None:
@@ -68,6 +68,7 @@ def describe(info: BinaryInfo) -> dict[str, Any]:
 
 
 def _graph(graph: GraphInfo) -> dict[str, Any]:
+    """Return the description of a graph as plain data."""
     return {
         "name": graph.name,
         "target": graph.target,
@@ -82,6 +83,7 @@ def _graph(graph: GraphInfo) -> dict[str, Any]:
 
 
 def _tensor(tensor: TensorInfo) -> dict[str, Any]:
+    """Return the description of an input or output as plain data."""
     return {
         "name": tensor.name,
         "datatype": tensor.dtype.name,

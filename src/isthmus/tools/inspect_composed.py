@@ -46,15 +46,17 @@ def describe(contents: DlcContents) -> dict[str, Any]:
 
 
 def _graph(graph: GraphEntry) -> dict[str, Any]:
-    def of(kind: TensorType) -> list[dict[str, Any]]:
+    """Return the description of a stored graph as plain data."""
+
+    def tensors_of(kind: TensorType) -> list[dict[str, Any]]:
         return [_tensor(tensor) for tensor in graph.tensors if tensor.type == kind]
 
     counts = Counter(operation(node)[0] for node in graph.nodes)
     static = [tensor for tensor in graph.tensors if tensor.type == TensorType.STATIC]
     return {
         "name": graph.name,
-        "inputs": of(TensorType.APP_WRITE),
-        "outputs": of(TensorType.APP_READ),
+        "inputs": tensors_of(TensorType.APP_WRITE),
+        "outputs": tensors_of(TensorType.APP_READ),
         "nodes": len(graph.nodes),
         "operations": dict(counts.most_common()),
         "unknown_operations": sorted(op for op in counts if op not in OPERATIONS),
@@ -64,6 +66,7 @@ def _graph(graph: GraphEntry) -> dict[str, Any]:
 
 
 def _tensor(tensor: ComposedTensor) -> dict[str, Any]:
+    """Return the description of a stored input or output; a data type that is not known is shown as its number."""
     names = {int(known): known.name for known in DataType}
     return {
         "name": tensor.name,
@@ -74,6 +77,7 @@ def _tensor(tensor: ComposedTensor) -> dict[str, Any]:
 
 
 def _encoding(encoding: EncodingEntry | None) -> dict[str, Any] | None:
+    """Return a tensor's quantization as plain data."""
     if encoding is None:
         return None
     return {"axis": encoding.axis, "scales": encoding.scales.tolist(), "offsets": encoding.offsets.tolist()}
@@ -83,9 +87,9 @@ def print_report(report: Mapping[str, Any]) -> None:
     """Print the description as text."""
     graphs = report["graphs"]
     kind = f"DLC of version {report['version']}" if report["format"] == "dlc" else report["format"]
-    made = f", made by {report['producer']}" if report.get("producer") else ""
+    producer = f", made by {report['producer']}" if report.get("producer") else ""
     count = counted(len(graphs), "graph")
-    print_line(f"{report['file']}: {kind}, {count}, {report['bytes']:,} bytes{made}")
+    print_line(f"{report['file']}: {kind}, {count}, {report['bytes']:,} bytes{producer}")
     for name in report.get("caches", ()):
         size = report["entries"][name]
         print_line(f"  {name}: {size:,} bytes prepared for another machine; shown here, not executed")
@@ -102,6 +106,7 @@ def print_report(report: Mapping[str, Any]) -> None:
 
 
 def _scale(tensor: Mapping[str, Any]) -> str:
+    """Describe how stored integers map to reals, in a few words."""
     quantization = tensor["quantization"]
     if quantization is None or not quantization["scales"]:
         return ""

@@ -37,7 +37,13 @@ def add_timeout_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def backend_config(entry: BackendEntry, config_file: Path | None, direct_mode: str | None = None) -> Any:
-    """Return the backend's configuration from the options; later sources override earlier ones."""
+    """Return the backend's configuration from the options: a file, or a list in which later sources override earlier.
+
+    Parameters
+    ----------
+    direct_mode
+        The name of a mode, whose configuration overrides the file's.
+    """
     if direct_mode is None:
         return config_file
     if direct_mode not in entry.modes:

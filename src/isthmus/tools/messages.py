@@ -38,6 +38,7 @@ class _Printer(logging.Handler):
 @contextmanager
 def shown(level: str | None) -> Iterator[None]:
     """Print the messages of the log ``isthmus`` up to a level inside the block; afterwards restore the logger."""
+    # The least severe level of Python's logging to print.
     least = PYTHON_LEVELS[LogLevel[(level or "warn").upper()]]
     logger, printer = logging.getLogger("isthmus"), _Printer(least)
     before = logger.level

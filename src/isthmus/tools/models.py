@@ -16,6 +16,7 @@ from isthmus.graph import TensorMemType
 from isthmus.qnn.model_library import is_library
 
 DLC_READER = "libQnnModelDlc.so"
+"""QNN's library that reads a DLC: it is no model itself."""
 
 
 def add_dlc_argument(parser: argparse._ActionsContainer, several: bool = False) -> None:
@@ -25,7 +26,7 @@ def add_dlc_argument(parser: argparse._ActionsContainer, several: bool = False) 
 
 
 def named(models: str | None, dlcs: str | None) -> tuple[list[Path], list[Path]]:
-    """Return the model files and the DLCs that two options name.
+    """Return the model files and the DLCs that the values of ``--model`` and ``--dlc_path`` name.
 
     Examples
     --------
@@ -33,14 +34,14 @@ def named(models: str | None, dlcs: str | None) -> tuple[list[Path], list[Path]]
     ([], [PosixPath('a.dlc'), PosixPath('b.dlc')])
     """
     files = [Path(name) for name in (models or "").split(",") if name]
-    found = [Path(name) for name in (dlcs or "").split(",") if name]
-    if dlcs is not None and not found:
+    dlc_files = [Path(name) for name in (dlcs or "").split(",") if name]
+    if dlcs is not None and not dlc_files:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--dlc_path {dlcs}", "names no file")
-    if found:
+    if dlc_files:
         files = [file for file in files if file.name != DLC_READER]
-    if models is not None and not files and not found:
+    if models is not None and not files and not dlc_files:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--model {models}", "names no file")
-    return files, found
+    return files, dlc_files
 
 
 def compose(

@@ -32,6 +32,7 @@ from isthmus.tools.library import add_backend_arguments, add_mode_argument, add_
 from isthmus.tools.models import add_dlc_argument, compose, named
 
 SHARED, RAW = "memhandle", "raw"
+"""The kinds of memory for inputs and outputs."""
 MAX_LIST_BYTES = 1 << 28
 """The largest file that is accepted as an input list."""
 _MAX_NAME = 200
@@ -90,11 +91,12 @@ def main(options: argparse.Namespace) -> int:
                     f"--input_list {options.input_list}",
                     f"names {counted(len(lists), 'file')}, the context has {counted(len(graphs), 'graph')}",
                 )
+            # The number of the list's first inference.
             first = 0
             for graph, path in zip(graphs, lists, strict=True):
-                wanted = read_list(path, graph.input_tensors)
+                input_list = read_list(path, graph.input_tensors)
                 memories.append(graph.allocate(io))
-                first += _run_list(graph, memories[-1], wanted, options, first, signal)
+                first += _run_list(graph, memories[-1], input_list, options, first, signal)
     finally:
         for memory in memories:
             memory.close()
@@ -104,28 +106,28 @@ def main(options: argparse.Namespace) -> int:
 def _run_list(
     graph: qnn.Graph,
     memory: qnn.GraphMemory,
-    wanted: InputList,
+    input_list: InputList,
     options: argparse.Namespace,
     first: int,
     signal: qnn.Signal | None,
 ) -> int:
-    """Run every inference of a list and return their number."""
+    """Run every inference of a list, numbered from `first`, and return how many there are."""
     infos = {info.name: info for info in graph.output_tensors}
-    for name in wanted.outputs:
+    for name in input_list.outputs:
         if name not in infos:
             known = ", ".join(f"'{known}'" for known in infos)
             raise QnnError(Code.GRAPH_INVALID_TENSOR, f"output '{name}'", f"graph '{graph.name}' has {known}")
     seconds = 0.0
-    for number, files in enumerate(wanted.inferences, first):
+    for number, files in enumerate(input_list.inferences, first):
         for info in graph.input_tensors:
             memory.inputs[info.name][...] = read_tensor(files[info.name], info, options.use_native_input_files)
         begin = time.perf_counter()
         memory.binding.execute(signal=signal)
         seconds += time.perf_counter() - begin
-        for name in wanted.outputs or infos:
+        for name in input_list.outputs or infos:
             content = stored_or_real(memory.outputs[name], infos[name], options.use_native_output_files)
             write(options.output_dir / f"Result_{number}" / f"{file_name(name)}.raw", content.tobytes())
-    count, stats = len(wanted.inferences), graph.stats
+    count, stats = len(input_list.inferences), graph.stats
     print(
         f"graph '{graph.name}': {counted(count, 'inference')}, {seconds / count * 1e3:.3f} ms each, "
         f"{stats.copied_bytes:,} bytes copied; results in {options.output_dir}/Result_{first}"
@@ -156,6 +158,18 @@ def read_list(path: Path, inputs: Sequence[TensorInfo]) -> InputList:
 
 
 def _files(what: str, entries: Sequence[str], names: Sequence[str], folder: Path) -> dict[str, Path]:
+    """Assign the entries of a line to the inputs in order, or by ``name:=file``; return the files by input.
+
+    Parameters
+    ----------
+    what
+        The line, for messages.
+    names
+        The names of the inputs.
+    folder
+        The folder of the list.
+    """
+
     def refuse(rule: str) -> QnnError:
         return QnnError(Code.COMMON_INVALID_ARGUMENT, what, rule, f"The inputs are {', '.join(map(repr, names))}.")
 
@@ -175,7 +189,10 @@ def _files(what: str, entries: Sequence[str], names: Sequence[str], folder: Path
 
 
 def read_tensor(path: Path, info: TensorInfo, native: bool) -> np.ndarray:
-    """Read a tensor from a raw file, and quantize it if only the tensor is quantized."""
+    """Read a tensor from a raw file.
+
+    A file holds floats for a quantized tensor, which are quantized, unless `native` says that it holds stored integers.
+    """
     real = info.quantization is not None and info.dtype.is_fixed_point and not native
     dtype = np.dtype(np.float32) if real else info.dtype.numpy
     needed = info.nbytes // info.dtype.itemsize * dtype.itemsize
@@ -198,7 +215,7 @@ def read_tensor(path: Path, info: TensorInfo, native: bool) -> np.ndarray:
 
 
 def stored_or_real(view: np.ndarray, info: TensorInfo, native: bool) -> np.ndarray:
-    """Return a tensor as it is stored, or dequantized."""
+    """Return a tensor as it is stored if `native`, or else dequantized if it is quantized."""
     if native or info.quantization is None or not info.dtype.is_fixed_point:
         return view
     return info.quantization.dequantize(view)

@@ -25,6 +25,7 @@ from isthmus.planning.conflicts import MAX_CONFLICTS, count_conflicts
 from isthmus.planning.table import csv_text
 from isthmus.tools.files import written_whole
 
+# What a status says about the layout, for the report.
 MEANING = {
     Status.OPTIMAL: "no layout is smaller",
     Status.FEASIBLE: "it fits; a smaller layout may exist",
@@ -81,8 +82,10 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _problem(options: argparse.Namespace) -> Problem:
+    """Read the problem, with the alignment and the capacity of the options."""
     if options.align is not None:
         try:
+            # A buffer refuses an invalid alignment.
             PlannerBuffer("", 0, 1, 0, options.align)
         except PlanningError:
             raise PlanningError(f"--align {options.align} is not an alignment") from None
@@ -91,11 +94,13 @@ def _problem(options: argparse.Namespace) -> Problem:
 
 
 def _refuse(message: str) -> int:
+    """Print an error and return the exit status for bad input."""
     print(f"isthmus pack: {message}", file=sys.stderr)
     return 2
 
 
 def _facts(problem: Problem, solution: Solution) -> dict[str, object]:
+    """Return the result as plain data."""
     return {
         "status": solution.status.value,
         "peak": solution.peak,
@@ -111,6 +116,7 @@ def _facts(problem: Problem, solution: Solution) -> dict[str, object]:
 
 
 def _report(problem: Problem, solution: Solution) -> str:
+    """Return the result as text."""
     facts = [
         ("status", f"{solution.status} ({MEANING[solution.status]})"),
         ("buffers", f"{len(problem):,}"),
@@ -129,4 +135,5 @@ def _report(problem: Problem, solution: Solution) -> str:
 
 
 def _peak(problem: Problem, offsets: Sequence[int]) -> int:
+    """Return the bytes that a layout takes."""
     return max((o + b.size for o, b in zip(offsets, problem.buffers, strict=True)), default=0)

@@ -155,6 +155,7 @@ def print_report(report: Mapping[str, Any], plan: Plan, columns: int) -> None:
         "optimal": "proved optimal: no layout of these blocks is smaller",
         "feasible": f"not proved: at least {report['lower_bound']:,} are needed",
     }[report["status"]]
+    # Inputs and outputs in scratch live before the first and after the last step.
     inside = any(row.first < 0 or row.last >= len(plan.steps) for row in plan.rows)
     threads = counted(report["threads"], "thread")
     print(f"{report['model']} on {report['backend']} ({report['target']}, {threads}), {report['steps']} steps")
@@ -191,10 +192,10 @@ def print_report(report: Mapping[str, Any], plan: Plan, columns: int) -> None:
     if report["search_bounded"]:
         print(f"  search    {'':>13}  {BOUNDED}")
     if "embedded" in report:
-        written = report["embedded"]
-        how = f"{written['status']}, greedy by size {written['greedy_bytes']:,}"
-        print(f"  embedded  {written['arena_bytes']:>13,}  of arena for {written['planned']} tensors ({how})")
-        print(f"  {'':23}  in {written['path']}")
+        embedded = report["embedded"]
+        how = f"{embedded['status']}, greedy by size {embedded['greedy_bytes']:,}"
+        print(f"  embedded  {embedded['arena_bytes']:>13,}  of arena for {embedded['planned']} tensors ({how})")
+        print(f"  {'':23}  in {embedded['path']}")
     if report["peak"]:
         peak = report["peak"]
         name = shorten([peak["name"]], max(columns - 50, 16))[0] if unicode else ascii(peak["name"])[1:-1]
@@ -204,7 +205,10 @@ def print_report(report: Mapping[str, Any], plan: Plan, columns: int) -> None:
 
 
 def write_embedded(model: Path, out: Path) -> dict[str, Any]:
-    """Plan TFLite Micro's arena for a TFLite file, and write a copy of the file with that plan."""
+    """Plan TFLite Micro's arena for a TFLite file, and write a copy of the file with that plan.
+
+    Returns the path of the copy and the facts of `embedded`.
+    """
     from isthmus.tools.embedding import embedded
 
     planned, facts = embedded(contents(model), model.name)
@@ -214,7 +218,7 @@ def write_embedded(model: Path, out: Path) -> dict[str, Any]:
 
 
 def _check_embed(model: Path, out: Path) -> None:
-    """Refuse impossible requests before planning."""
+    """Refuse impossible values of ``--embed`` before planning."""
     what = f"--embed {out}"
     try:
         with reading.opened(model) as stream:
@@ -232,5 +236,5 @@ def _check_embed(model: Path, out: Path) -> None:
 
 
 def _ratio(bytes_: int, scratch: int) -> str:
-    """Return a size as a multiple of the scratch."""
+    """Describe a size as a multiple of the scratch; return an empty string if they are equal."""
     return f", {bytes_ / scratch:.2f} times as much" if scratch and bytes_ != scratch else ""

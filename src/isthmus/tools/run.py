@@ -52,9 +52,9 @@ def main(options: argparse.Namespace) -> int:
     if options.repeat < 1:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--repeat {options.repeat}", "must be at least 1")
     if options.outputs and options.outputs.exists():
-        for given in (options.model, options.inputs):
-            if given and given.exists() and options.outputs.samefile(given):
-                rule = f"would overwrite '{given}'"
+        for source in (options.model, options.inputs):
+            if source and source.exists() and options.outputs.samefile(source):
+                rule = f"would overwrite '{source}'"
                 raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"outputs '{options.outputs}'", rule)
     shapes = dict(parse_shape(text) for text in options.shape)
     arrays = read_arrays(options.inputs) if options.inputs else {}
@@ -74,6 +74,7 @@ def main(options: argparse.Namespace) -> int:
         results = session.run(feeds)
         latencies = [session.stats.last_ms]
         for _ in range(options.repeat - 1):
+            # In place, without copies, if the inputs are still there after a run.
             session.run(None if session.inputs_survive else feeds)
             latencies.append(session.stats.last_ms)
         if options.repeat > 1:
@@ -118,21 +119,24 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def generated_inputs(inputs: Mapping[str, np.ndarray], skip: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Generate inputs for a trial run: floats in [0, 1), small non-negative integers; the same every time."""
+    """Generate inputs for a trial run: floats in [0, 1), small non-negative integers; the same every time.
+
+    Inputs named in `skip` are left out.
+    """
     generator = np.random.default_rng(0)
-    made = {}
+    arrays = {}
     for name, view in inputs.items():
         if name in skip:
             continue
         if view.dtype.kind == "f":
-            made[name] = generator.random(view.shape, dtype=np.float32).astype(view.dtype)
+            arrays[name] = generator.random(view.shape, dtype=np.float32).astype(view.dtype)
         else:
-            made[name] = generator.integers(0, 2, view.shape).astype(view.dtype)
-    return made
+            arrays[name] = generator.integers(0, 2, view.shape).astype(view.dtype)
+    return arrays
 
 
 def describe(session: Session, latencies: list[float], load_seconds: float) -> dict[str, Any]:
-    """Return the description of a run as plain data."""
+    """Return the description of a session's runs as plain data; latencies are in milliseconds."""
     info, graph = session.info, session.graph_stats
 
     def tensors(views: Mapping[str, np.ndarray]) -> dict[str, Any]:

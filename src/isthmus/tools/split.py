@@ -53,6 +53,7 @@ def main(options: argparse.Namespace) -> int:
     _refuse(options, of_tflite)
     shapes = dict(parse_shape(text) for text in options.shape)
     file: OnnxFile | TfliteFile
+    # The dimensions that inputs with open ones get, by name.
     fixed = {}
     if of_tflite:
         file = TfliteFile(data, model.name)
@@ -62,12 +63,13 @@ def main(options: argparse.Namespace) -> int:
         if file.external and out.resolve().parent != model.resolve().parent:
             rule = f"weights of '{model.name}' are in files beside it"
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"'{out}'", rule, "Write the split file beside them too.")
-    found = split(file.network, _bytes(limit, file.network.peak), f"'{model.name}' under {options.scratch_limit}")
-    written = file.written(found.network, found.instructions)
+    what = f"'{model.name}' under {options.scratch_limit}"
+    result = split(file.network, limit.bytes_of(file.network.peak), what)
+    written = file.written(result.network, result.instructions)
     plan = None
     if options.embed:
         written, plan = embedded(written, out.name)
-    report = describe(options, found, len(file.network.steps), len(data), len(written))
+    report = describe(options, result, len(file.network.steps), len(data), len(written))
     report["fixed_shapes"] = fixed
     if plan is not None:
         report["embedded"] = plan
@@ -85,23 +87,31 @@ def main(options: argparse.Namespace) -> int:
 
 
 def describe(
-    options: argparse.Namespace, found: Split, steps: int, before_bytes: int, after_bytes: int
+    options: argparse.Namespace, result: Split, steps: int, before_bytes: int, after_bytes: int
 ) -> dict[str, Any]:
-    """Return the description of the result as plain data."""
-    names = [step.name for step in found.network.steps]
+    """Return the description of the result as plain data.
+
+    Parameters
+    ----------
+    steps
+        Number of operations in the model.
+    before_bytes, after_bytes
+        The sizes of both files.
+    """
+    names = [step.name for step in result.network.steps]
     return {
         "model": str(options.model),
         "out": str(options.out),
-        "live_bytes_before": found.before,
-        "live_bytes_after": found.after,
+        "live_bytes_before": result.before,
+        "live_bytes_after": result.after,
         "operations_before": steps,
-        "operations_after": len(found.instructions),
+        "operations_after": len(result.instructions),
         "file_bytes_before": before_bytes,
         "file_bytes_after": after_bytes,
-        "holding": found.holding,
+        "holding": result.holding,
         "runs": [
             {"first": names[run.first], "last": names[run.last], "steps": run.last - run.first + 1, "tiles": run.count}
-            for run in found.regions
+            for run in result.regions
         ],
     }
 
@@ -128,12 +138,8 @@ def print_report(report: dict[str, Any]) -> None:
         print(f"  checked   {'':>13}  {report['checked']}")
 
 
-def _bytes(limit: ScratchLimit, before: int) -> int | None:
-    return limit.bytes_of(before)
-
-
 def _refuse(options: argparse.Namespace, of_tflite: bool) -> None:
-    """Refuse impossible requests before doing anything."""
+    """Refuse impossible options before doing anything; `of_tflite` is whether the model is a TFLite file."""
     if options.embed and not of_tflite:
         rule = f"only a TFLite file can hold a plan, '{options.model}' is none"
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, "--embed", rule)

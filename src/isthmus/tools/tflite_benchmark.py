@@ -70,6 +70,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _print(report: dict[str, Any]) -> None:
+    """Print the result as text."""
     print(f"{report['model']}, delegate on {report['backend']}, {report['rounds']} invocations of each way in turn")
     print(f"  {'':28}{'p50 ms':>9}{'min ms':>9}{'copied':>12}  delegated")
     for row in report["ways"]:
