@@ -157,7 +157,7 @@ def size(count: int) -> str:
     >>> size(848), size(6272), size(1530112)
     ('848 B', '6.1 KiB', '1.5 MiB')
     """
-    power = next(p for p in range(4) if count < 1024 ** (p + 1) or p == 3)
+    power = next(power for power in range(4) if count < 1024 ** (power + 1) or power == 3)
     amount = count / 1024**power
     return f"{amount:.{0 if power == 0 or amount >= 100 else 1}f} {('B', 'KiB', 'MiB', 'GiB')[power]}"
 
@@ -171,6 +171,7 @@ def _blocks(rows: Sequence[PlanRow]) -> list[_Block]:
     by_size = sorted(range(len(rows)), key=lambda i: (-rows[i].bytes, rows[i].first, rows[i].offset))
     capitals = dict(zip(by_size, ascii_uppercase, strict=False))
     blocks: list[_Block] = []
+    # Earlier blocks whose steps overlap or touch those of the present one.
     near: list[_Block] = []
     for index in sorted(range(len(rows)), key=lambda i: (rows[i].first, rows[i].offset)):
         row = rows[index]
@@ -185,8 +186,8 @@ def _blocks(rows: Sequence[PlanRow]) -> list[_Block]:
 
 def _unused(choices: Sequence[_Choice], start: int, used: set[_Choice]) -> _Choice:
     """Return the first unused choice from `start` on, or the one at `start` if all are used."""
-    turned = [choices[(start + i) % len(choices)] for i in range(len(choices))]
-    return next((choice for choice in turned if choice not in used), turned[0])
+    rotated = [choices[(start + i) % len(choices)] for i in range(len(choices))]
+    return next((choice for choice in rotated if choice not in used), rotated[0])
 
 
 def _scale(plan: Plan, room: int, lines: int) -> _Scale:
@@ -203,6 +204,7 @@ def _cells(blocks: Sequence[_Block], scale: _Scale, lines: int) -> list[list[_Bl
     """
     steps_a_column = scale.steps / scale.columns
     bytes_a_line = scale.bytes / lines
+    # For each cell, the fraction that all blocks fill together, and the largest fraction of one block.
     filled: list[list[float]] = [[0.0] * scale.columns for _ in range(lines)]
     most: list[list[float]] = [[0.0] * scale.columns for _ in range(lines)]
     cells: list[list[_Block | str | None]] = [[None] * scale.columns for _ in range(lines)]
@@ -224,7 +226,10 @@ def _cells(blocks: Sequence[_Block], scale: _Scale, lines: int) -> list[list[_Bl
 
 
 def _overlaps(low: float, high: float, unit: float, count: int) -> Iterator[tuple[int, float]]:
-    """Yield the numbers of the cells, each `unit` wide, that a range touches, with the fraction that is covered."""
+    """Yield the numbers of the cells, each `unit` wide, that a range touches, with the fraction that is covered.
+
+    There are `count` cells. Fractions as small as rounding errors do not count.
+    """
     for cell in range(int(low / unit), min(math.ceil(high / unit - 1e-9), count)):
         covered = (min(high, (cell + 1) * unit) - max(low, cell * unit)) / unit
         if covered > 1e-9:
@@ -241,7 +246,7 @@ def _in_letters(blocks: Sequence[_Block], scale: _Scale, marks: _Marks) -> list[
 
 
 def _in_color(blocks: Sequence[_Block], scale: _Scale, marks: _Marks) -> list[str]:
-    """Draw two rows of cells per line: the upper half in the foreground, the lower in the background."""
+    """Draw two rows of cells per line: the upper half in the foreground colour, the lower in the background colour."""
     halves = _cells(blocks, scale, 2 * scale.lines)
     pairs = list(zip(halves[0::2], halves[1::2], strict=True))
     spots = _letter_spots(pairs)
@@ -259,7 +264,15 @@ def _in_color(blocks: Sequence[_Block], scale: _Scale, marks: _Marks) -> list[st
 
 
 def _cell(above: _Block | str | None, below: _Block | str | None, letter: str, marks: _Marks) -> tuple[str, str]:
-    """Return the style (parameters of a terminal's colour sequence) and the character of one position on the screen."""
+    """Return the style (parameters of a terminal's colour sequence) and the character of one position on the screen.
+
+    Parameters
+    ----------
+    above, below
+        The cells of its halves: a block, "" if sparse, None if empty.
+    letter
+        The character to use if one block fills both halves.
+    """
     if isinstance(above, _Block) and isinstance(below, _Block):
         if above is below:
             return f";30;48;5;{above.color}", letter
@@ -284,13 +297,14 @@ def _letter_spots(pairs: Sequence[tuple[list[_Block | str | None], list[_Block |
     spots = {}
     for block, places in own.items():
         middle = [sum(place[axis] for place in places) / len(places) for axis in (0, 1)]
+        # A line is about twice as high as a column is wide.
         spot = min(places, key=lambda place: abs(place[0] - middle[0]) * 2 + abs(place[1] - middle[1]))
         spots[spot] = block.letter
     return spots
 
 
 def _labels(total: int, lines: int) -> list[str]:
-    """Return addresses beside the lines: the top, the bottom and a few between."""
+    """Return the label of each line, an address or nothing: the top, the bottom and a few between have one."""
     every = max(lines // 4, 1)
     labels = [""] * lines
     for line in range(0, lines - every // 2, every):
@@ -310,6 +324,7 @@ def _peak_line(peak: int, scale: _Scale, marks: _Marks) -> str:
 
 def _axis(scale: _Scale, marks: _Marks) -> list[str]:
     """Return the line under the map, with a tick at regular steps, and the numbers of those steps."""
+    # Both are lists of characters, one per column.
     rail, numbers = [marks.floor] * scale.columns, [" "] * scale.columns
     every = next(n for n in _round_numbers() if n * scale.columns >= _TICKS_APART * scale.steps)
     for step in range(0, scale.begin + scale.steps, every):
@@ -350,7 +365,10 @@ def _span(row: PlanRow, steps: int) -> str:
 def _legend(
     plan: Plan, blocks: Sequence[_Block], columns: int, count: int, color: bool, marks: _Marks
 ) -> Iterator[str]:
-    """Yield the lines of the legend: the `count` largest blocks and those at the peak, then the sum of all others."""
+    """Yield the lines of the legend: the `count` largest blocks and those at the peak, then the sum of all others.
+
+    Many blocks may be live at the peak, so at most twice `count` blocks are listed.
+    """
     at_peak = {block for block in blocks if block.row.first <= plan.peak_step <= block.row.last}
     by_size = sorted(blocks, key=lambda b: (-b.row.bytes, b.row.first, b.row.offset))
     shown = [block for place, block in enumerate(by_size) if place < count or block in at_peak][: 2 * count]

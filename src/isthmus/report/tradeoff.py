@@ -35,6 +35,7 @@ def choose(points: Sequence[Point], slower: float, room: int | None) -> Point | 
     """Choose a point: the one with the most scratch that fits into `room` bytes, since it is the fastest.
 
     Without `room`, it is the least scratch whose time is at most `slower` (0.05 for 5 %) above that without a limit.
+    The first point is the one without a limit. None is returned if no point fits.
 
     Examples
     --------
