@@ -10,16 +10,19 @@ if TYPE_CHECKING:
     from isthmus.version import __version__
 
 __all__ = ["Code", "QnnError", "Session", "__version__", "memory", "qnn"]
-_HOMES = {"Code": "errors", "QnnError": "errors", "Session": "session", "__version__": "version"}
+_MODULES = {"Code": "errors", "QnnError": "errors", "Session": "session", "__version__": "version"}
+"""The module that defines each public name, other than the packages."""
 
 
 def __getattr__(name: str) -> object:
-    # Imported when it is first used: much of it loads LLVM or a frontend, and a command that is interrupted before it
-    # has begun is to say so.
+    """Import a public name when it is first used.
+
+    Many of them load LLVM or a frontend. A command needs no more than it uses, and it must handle Ctrl-C before that.
+    """
     from importlib import import_module
 
-    if name in _HOMES:
-        return getattr(import_module(f"isthmus.{_HOMES[name]}"), name)
+    if name in _MODULES:
+        return getattr(import_module(f"isthmus.{_MODULES[name]}"), name)
     if name in ("memory", "qnn"):
         return import_module(f"isthmus.{name}")
     raise AttributeError(f"module 'isthmus' has no attribute '{name}'")

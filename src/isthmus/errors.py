@@ -161,8 +161,9 @@ class QnnError(Exception):
 
     def __str__(self) -> str:
         text = f"[{int(self.code)} {self.code.name}] {self.what}: {self.rule}"
-        # One line, even if names in it contain line breaks.
+        # In one line, even if names in it contain line breaks.
         return one_line(f"{text}. {self.hint}" if self.hint else text)
 
+    # Without this, pickle and copy would pass only the message to the constructor.
     def __reduce__(self) -> tuple[type[QnnError], tuple[Code, str, str, str]]:
         return type(self), (self.code, self.what, self.rule, self.hint)

@@ -37,6 +37,7 @@ PYTHON_LEVELS = {
 }
 """Python's logging levels. Python has none between INFO and DEBUG, so VERBOSE is 15."""
 
+# Names of levels in lines of TFLite's format; it calls all others VERBOSE.
 _TFLITE_NAMES = {LogLevel.ERROR: "ERROR", LogLevel.WARN: "WARNING", LogLevel.INFO: "INFO"}
 
 Callback = Callable[[LogLevel, str], object]
@@ -74,8 +75,8 @@ def deferred() -> Iterator[None]:
         yield
     finally:
         _held.messages = None
-        for say in messages:
-            say()
+        for emit in messages:
+            emit()
 
 
 class Log:
@@ -154,24 +155,28 @@ def log_message(level: int, text: str, failed: bool = False, logger: logging.Log
     Up to Python 3.12 logging takes a lock and enters ``try`` afterwards. An interrupt in between leaves the lock with
     this thread, and every other thread that logs would wait forever.
     """
+    # An exception is current only now, so its message cannot wait.
     if _held.messages is not None and not failed:
         _held.messages.append(partial(log_message, level, text, logger=logger))
         return
-    before = [lock for lock in _locks(logger) if lock._is_owned()]
+    held_before = [lock for lock in _locks(logger) if lock._is_owned()]
     try:
         logger.log(level, "%s", text, exc_info=failed)
     except BaseException:
         for lock in _locks(logger):
-            if lock not in before and lock._is_owned():
+            if lock not in held_before and lock._is_owned():
                 lock.release()
         raise
 
 
 def _locks(logger: logging.Logger) -> Iterator[Any]:
-    """Return the locks that logging takes for a message, if they can tell their owner."""
-    found: list[Any] = [getattr(logging, "_lock", None), getattr(logging.lastResort, "lock", None)]
-    asked: logging.Logger | None = logger
-    while asked is not None:
-        found += [handler.lock for handler in asked.handlers]
-        asked = asked.parent if asked.propagate else None
-    return (lock for lock in found if hasattr(lock, "_is_owned"))
+    """Return the locks that logging may take for a message: its own, and those of the handlers that get the message.
+
+    Locks that cannot tell their owner are left out.
+    """
+    locks: list[Any] = [getattr(logging, "_lock", None), getattr(logging.lastResort, "lock", None)]
+    ancestor: logging.Logger | None = logger
+    while ancestor is not None:
+        locks += [handler.lock for handler in ancestor.handlers]
+        ancestor = ancestor.parent if ancestor.propagate else None
+    return (lock for lock in locks if hasattr(lock, "_is_owned"))

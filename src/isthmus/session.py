@@ -31,7 +31,10 @@ MAX_SECONDS = 10**9
 
 @dataclass
 class Stats:
-    """Totals of a session: runs, bytes copied between the caller's arrays and IO memory, the last run's time."""
+    """Totals of a session: runs, and bytes copied between the caller's arrays and the memory of inputs and outputs.
+
+    `last_ms` is the time of the last run in milliseconds.
+    """
 
     runs: int = 0
     copied_in_bytes: int = 0
@@ -232,7 +235,7 @@ class Session:
         return memory
 
     def _checked_feeds(self, feeds: Mapping[str, Any], allow_nan: bool) -> dict[str, np.ndarray]:
-        """Return the feeds as arrays; refuse them all before anything is written."""
+        """Return the feeds as arrays by input name; refuse all if one is invalid, before anything is written."""
 
         def refuse(what: str, rule: str, hint: str = "") -> QnnError:
             return QnnError(Code.GRAPH_INVALID_TENSOR, what, rule, hint)
@@ -269,7 +272,7 @@ def time_limit(backend: qnn.Backend, seconds: float | None) -> qnn.Signal | None
 
 
 def _checked_shapes(shapes: Mapping[str, Iterable[int]] | None) -> dict[str, tuple[int, ...]] | None:
-    """Return the caller's shapes as tuples of positive integers, by input name."""
+    """Return the caller's shapes as tuples of integers, by input name; refuse those that are not positive."""
     if shapes is None:
         return None
     if not isinstance(shapes, Mapping):

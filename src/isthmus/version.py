@@ -6,5 +6,5 @@ __version__ = "0.2.0"
 
 
 def build_id() -> str:
-    """The version and the platform, as binaries and `QnnBackend_getBuildId` name them."""
+    """Return the version and the platform, as context binaries and `QnnBackend_getBuildId` name them."""
     return f"isthmus-{__version__}-{platform.machine()}"
