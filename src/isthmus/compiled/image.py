@@ -31,9 +31,9 @@ class Image:
         library = llvm.JITLibraryBuilder().add_current_process()
         for code in objects:
             library.add_object_img(code)
-        wanted = list(symbols)
-        for symbol in wanted:
+        names = list(symbols)
+        for symbol in names:
             library.export_symbol(symbol)
         loaded = library.link(self._linker, f"objects {len(self._libraries)}")
         self._libraries.append(loaded)
-        return {symbol: loaded[symbol] for symbol in wanted}
+        return {symbol: loaded[symbol] for symbol in names}

@@ -59,7 +59,7 @@ def adopt(adopter: Adopter) -> Callable[[], None]:
     _adopters.append(entry)
 
     def end() -> None:
-        _adopters[:] = [known for known in _adopters if known is not entry]
+        _adopters[:] = [other for other in _adopters if other is not entry]
 
     return end
 

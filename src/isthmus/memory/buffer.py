@@ -53,6 +53,7 @@ class Buffer:
     def _describe(
         self, kind: str, nbytes: int, address: int | None, identity: Identity = PRIVATE, position: int | None = None
     ) -> None:
+        """Set the facts about the buffer; the class explains the parameters."""
         self.kind, self.nbytes, self._address = kind, nbytes, address
         self.identity = identity
         self.position = position if position is not None else address or 0

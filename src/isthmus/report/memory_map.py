@@ -254,10 +254,10 @@ def _in_color(blocks: Sequence[_Block], scale: _Scale, marks: _Marks) -> list[st
     for line, (upper, lower) in enumerate(pairs):
         out, style = [], ""
         for column, (above, below) in enumerate(zip(upper, lower, strict=True)):
-            wanted, char = _cell(above, below, spots.get((line, column), " "), marks)
-            if wanted != style:
-                out.append(f"\x1b[0{wanted}m")
-                style = wanted
+            cell_style, char = _cell(above, below, spots.get((line, column), " "), marks)
+            if cell_style != style:
+                out.append(f"\x1b[0{cell_style}m")
+                style = cell_style
             out.append(char)
         picture.append("".join(out) + ("\x1b[0m" if style else ""))
     return picture

@@ -35,6 +35,7 @@ class Lock(RLock):  # type: ignore[misc]
 
 
 def _after_fork() -> None:
+    """Free all locks in a forked child."""
     for lock in list(_locks):
         lock._free_after_fork()
 

@@ -59,8 +59,8 @@ def main(options: argparse.Namespace) -> int:
             raise PlanningError(f"timeout {options.timeout} is negative")
         problem = _problem(options)
         # Checking and writing a layout take about as long as reading the problem did.
-        left = max(0.0, options.timeout - 2 * (time.perf_counter() - began))
-        solution = solve(problem, timeout=left, whole=True)
+        seconds_left = max(0.0, options.timeout - 2 * (time.perf_counter() - began))
+        solution = solve(problem, timeout=seconds_left, whole=True)
         if solution.offsets is not None:
             # No layout is reported without an independent check.
             check(problem, solution.offsets)

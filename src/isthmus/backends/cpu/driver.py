@@ -67,12 +67,13 @@ class CpuContext(ContextDriver):
         return driver
 
     def drop_graph(self, graph: Graph) -> None:
-        self._graphs = [known for known in self._graphs if known.graph is not graph]
+        self._graphs = [driver for driver in self._graphs if driver.graph is not graph]
 
     def get_binary(self) -> bytes:
         return to_bytes([graph.binary() for graph in self._graphs], "cpu")
 
     def restore(self, binary: Source) -> Sequence[CpuGraphDriver]:
+        # All graphs are checked before the first is added.
         with ContextBinary(binary, "cpu") as content:
             restored = [(native.outline(entry), native.restored(entry)) for entry in content.graphs.values()]
         for graph, prepared in restored:
@@ -123,6 +124,7 @@ class CpuGraphDriver(NativeGraphDriver):
         return CpuBinding(self, memories, self._counts)
 
     def place(self, index: int) -> Window | None:
+        """Return the backend's own memory for an input or output; None unless the graph is finalized."""
         return self._own_io[index] if self._own_io else None
 
     def executor(self) -> Executor:
@@ -178,9 +180,11 @@ class CpuBinding(BindingBase):
         super().__init__(graph.what, memories, counts)
 
     def _basis(self) -> object:
+        """Return the executor: with another one the binding must be rebuilt."""
         return self._graph.executor()
 
     def _bind(self) -> tuple[Traffic, list[tuple[str, Window]]]:
+        """Check the memory of each tensor, the backend's own where the client brings none, and keep it for a run."""
         graph, infos = self._graph, self._graph.info.tensors
         self._native = graph.executor().run
         windows = []
@@ -192,6 +196,7 @@ class CpuBinding(BindingBase):
             windows.append(window.part(0, info.nbytes))
         check_apart(graph.what, infos, len(graph.info.inputs), windows)
         self._io = BoundIo(graph.program, windows)
+        # The executor may still have this binding's earlier memory.
         graph.current_binding = None
         names = [info.name for info in infos]
         return Traffic(in_place={"raw": graph.info.io_bytes}), list(zip(names, windows, strict=True))
@@ -204,6 +209,7 @@ class CpuBinding(BindingBase):
             self._graph.executor().check(self._what)
 
     def _forget(self) -> None:
+        """Release the client's memory."""
         # The native call keeps alive all that it touches; an ended binding is rebuilt before it runs.
         self._native, self._io = _not_bound, None
         if self._graph.current_binding is self:
