@@ -69,7 +69,7 @@ def _follow(children: Sequence[_Child], progress: _Progress, what: str) -> None:
             selector.register(child.output, selectors.EVENT_READ, (child, child.take_output))
             selector.register(child.errors, selectors.EVENT_READ, (child, child.take_errors))
         while selector.get_map():
-            # Both streams of a child are registered until it ends.
+            # A child is registered until it has closed both of its streams.
             running = [entry.data[0] for entry in selector.get_map().values()]
             slowest = min(running, key=lambda child: child.since)
             seconds_left = slowest.since + patience - time.monotonic()

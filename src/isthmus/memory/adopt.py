@@ -104,12 +104,12 @@ def window(
         nbytes = as_int(nbytes, f"size of {what}", code)
         if nbytes < 0:
             raise refuse(f"its size {nbytes} is negative")
-    whole = _recognize(memory, what, nbytes, writable, refuse)
-    if nbytes is None or nbytes == whole.nbytes:
-        return whole
-    if nbytes > whole.nbytes:
-        raise refuse(f"is said to have {nbytes} bytes, its buffer has {whole.nbytes}")
-    return whole.part(0, nbytes)
+    available = _recognize(memory, what, nbytes, writable, refuse)
+    if nbytes is None or nbytes == available.nbytes:
+        return available
+    if nbytes > available.nbytes:
+        raise refuse(f"is said to have {nbytes} bytes, its buffer has {available.nbytes}")
+    return available.part(0, nbytes)
 
 
 _Refuse = Callable[..., QnnError]
