@@ -13,12 +13,13 @@ from numba.extending import intrinsic
 
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
 
+# Numbers of the system calls futex, sched_yield, clock_gettime and nanosleep, by processor family.
 FUTEX = {"x86_64": 202, "aarch64": 98}
 YIELD = {"x86_64": 24, "aarch64": 124}
 CLOCK = {"x86_64": 228, "aarch64": 113}
 NANOSLEEP = {"x86_64": 35, "aarch64": 101}
-"""Numbers of system calls, by processor family."""
 
+# The LLVM intrinsic of the pause instruction and its operands, by processor family.
 _PAUSE: dict[str, tuple[str, tuple[ir.Constant, ...]]] = {
     "x86_64": ("llvm.x86.sse2.pause", ()),
     # An instruction barrier over the whole system: it drains the pipeline, while "yield" does nothing on most
@@ -29,7 +30,7 @@ _PAUSE: dict[str, tuple[str, tuple[ir.Constant, ...]]] = {
 
 @intrinsic
 def atomic_load(typing_context: Any, address: Any) -> Any:
-    """Load the word at an address."""
+    """Load the 64-bit word at an address; like the other atomic operations, in sequentially consistent order."""
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.load_atomic(builder.inttoptr(args[0], _I64.as_pointer()), "seq_cst", 8)
@@ -39,7 +40,7 @@ def atomic_load(typing_context: Any, address: Any) -> Any:
 
 @intrinsic
 def atomic_store(typing_context: Any, address: Any, value: Any) -> Any:
-    """Store a word at an address."""
+    """Store a 64-bit word at an address."""
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         builder.store_atomic(args[1], builder.inttoptr(args[0], _I64.as_pointer()), "seq_cst", 8)
@@ -50,7 +51,7 @@ def atomic_store(typing_context: Any, address: Any, value: Any) -> Any:
 
 @intrinsic
 def atomic_add(typing_context: Any, address: Any, value: Any) -> Any:
-    """Add to the word at an address and return its old value."""
+    """Add to the 64-bit word at an address and return its old value."""
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.atomic_rmw("add", builder.inttoptr(args[0], _I64.as_pointer()), args[1], "seq_cst")
@@ -60,7 +61,7 @@ def atomic_add(typing_context: Any, address: Any, value: Any) -> Any:
 
 @intrinsic
 def system_call(typing_context: Any, number: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
-    """Make a system call with four arguments."""
+    """Make a system call with four arguments, by the C function ``syscall``."""
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         module = builder.module
@@ -73,7 +74,7 @@ def system_call(typing_context: Any, number: Any, a: Any, b: Any, c: Any, d: Any
 
 
 def pause_on(architecture: str) -> Any:
-    """Emit the instruction with which a spinning processor pauses for some tens of cycles."""
+    """Return an intrinsic for the instruction with which a spinning processor pauses for some tens of cycles."""
     name, operands = _PAUSE[architecture]
 
     @intrinsic

@@ -23,13 +23,15 @@ def _front_end_only() -> Iterator[None]:
     from numba.core import codegen, config, cpu
     from numba.core.config import _OptLevel
 
+    # Objects of numba, the names of their attributes, and the values inside the block.
     changes: list[tuple[Any, str, Any]] = [
         # Take the IR as the front end wrote it: optimisation is for the wanted target.
         (config, "OPT", _OptLevel(0)),
         # Numba must not compile it for this machine, which may lack features of the target.
         (codegen.JITCPUCodegen, "_add_module", lambda self, module: None),
         (codegen.JITCodeLibrary, "_finalize_specific", lambda self: None),
-        # Instead of an entry point numba requires a separate builtin for each function.
+        # The entry point from Python is never called. Numba requires a builtin function in its place, another one for
+        # each compiled function.
         (cpu.CPUContext, "get_executable", lambda self, library, fndesc, env: [].append),
     ]
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in changes]
@@ -63,7 +65,7 @@ def intermediate(function: Any) -> tuple[str, str]:
 
 
 def machine_for(triple: str, cpu: str, features: str) -> llvm.TargetMachine:
-    """Return LLVM's code generator for a kind of machine."""
+    """Return LLVM's code generator for a machine, given in LLVM's names; its code is position-independent."""
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     return llvm.Target.from_triple(triple).create_target_machine(
@@ -97,6 +99,7 @@ def optimised(
     answer
         Whether the function, and so the C function, returns an i64.
     """
+    # The IR names the machine that numba runs on.
     lines = [
         line
         for line in text.splitlines()
@@ -104,6 +107,7 @@ def optimised(
     ]
     lines.insert(0, f'target triple = "{machine.triple}"')
     lines.insert(0, f'target datalayout = "{machine.target_data}"')
+    # Numba's functions return a status, and the result and an exception through two pointers that come first.
     lines.append(
         f"define {'i64' if answer else 'void'} @{entry}(i64 %p, i64 %b, i64 %t, i64 %n) {{\n"
         "  %r = alloca ptr\n  %e = alloca ptr\n"
@@ -111,6 +115,7 @@ def optimised(
         + ("  %v = load i64, ptr %r\n  ret i64 %v\n}\n" if answer else "  ret void\n}\n")
     )
     module = llvm.parse_assembly("\n".join(lines))
+    # Only the entry is visible to other object files, and whatever it does not use is removed.
     for function in module.functions:
         if not function.is_declaration and function.name != entry:
             function.linkage = "internal"
@@ -123,10 +128,11 @@ def optimised(
     options.loop_unrolling = True
     builder = llvm.create_pass_builder(machine, options)
     builder.getModulePassManager().run(module, builder)
+    # What is still declared without a body would be called in another library; "llvm." marks LLVM's intrinsics.
     foreign = sorted(
-        f.name
-        for f in module.functions
-        if f.is_declaration and not f.name.startswith("llvm.") and f.name not in may_call
+        function.name
+        for function in module.functions
+        if function.is_declaration and not function.name.startswith("llvm.") and function.name not in may_call
     )
     if foreign:
         raise CompileError(f"{entry} for {machine.triple} would call {', '.join(foreign)}")
