@@ -45,7 +45,7 @@ _logger = logging.getLogger("isthmus")
 
 
 class _Held(threading.local):
-    """The messages that a thread has yet to emit; None outside `deferred` blocks."""
+    """The messages that a thread has yet to emit, as functions that emit one each; None outside `deferred` blocks."""
 
     messages: list[Callable[[], None]] | None = None
 
@@ -55,7 +55,7 @@ _held = _Held()
 
 @contextmanager
 def deferred() -> Iterator[None]:
-    """Hold back this thread's messages until the end of the block; of nested blocks, of the outermost.
+    """Hold back this thread's messages until the end of the block, or of the outermost one if blocks are nested.
 
     Examples
     --------

@@ -27,7 +27,7 @@ _LOOK_EVERY = 0.1
 
 @shielded
 def compile_into(folder: Folder, module: str, arguments: Sequence[str], jobs: Sequence[str], what: str) -> None:
-    """Run jobs in children, as ``module PARENT *arguments JOB...``, and wait for them.
+    """Run jobs in children, as ``module PARENT *arguments JOB...``, and wait for them. PARENT is this process's id.
 
     Parameters
     ----------

@@ -117,7 +117,7 @@ class _Call:
         self.ended.acquire()
 
     def claim(self, who: object) -> bool:
-        """Claim the call and return whether `who` has it; safe to repeat."""
+        """Claim the call and return whether `who` has it, a unique object of each side; safe to repeat."""
         self.claims.append(who)
         return self.claims[0] is who
 
@@ -166,7 +166,8 @@ class _Helper(threading.Thread):
         super().__init__(name="isthmus-shield", daemon=True)
 
     def run(self) -> None:
-        """Perform calls one after the other."""
+        """Perform calls one after the other, while it is the only idle helper or calls are waiting."""
+        # A fork replaces the globals in the child.
         generation, calls = _generation, _calls
         _idle.append(self)
         while len(_idle) == 1 or not calls.empty():
@@ -181,6 +182,7 @@ class _Helper(threading.Thread):
                 _idle.append(self)
                 call.over = True
                 call.ended.release()
+            # The call and its result must not be kept alive while this thread waits for the next.
             del call
         _idle.remove(self)
 

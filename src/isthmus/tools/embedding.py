@@ -20,6 +20,7 @@ def embedded(data: bytes, name: str) -> tuple[bytes, dict[str, Any]]:
     """
     file = ModelFile(data, name)
     tensors = arena_tensors(file)
+    # A planner's buffer ends before the step that it names as its end.
     problem = Problem(
         tuple(
             PlannerBuffer(f"{t.index} {t.name}", t.first, t.last + 1, -(-t.bytes // ALIGNMENT) * ALIGNMENT, ALIGNMENT)

@@ -72,7 +72,7 @@ def main(options: argparse.Namespace) -> int:
     if len(files) + len(dlcs) + (options.retrieve_context is not None) != 1:
         rule = "name one of --model, --dlc_path and --retrieve_context"
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, "what to run", rule)
-    # As on a device, memory is shared only on request.
+    # As on a device, memory is shared only on request. With None a backend whose default is raw chooses the memory.
     io = SHARED if options.shared_buffer else None if next(iter(entry.io.kinds)) == RAW else RAW
     mem_type = entry.io_kind(io)
     memories: list[qnn.GraphMemory] = []

@@ -97,8 +97,8 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
             if not isinstance(archive, np.lib.npyio.NpzFile):
                 raise ValueError("it holds one array without a name")
             with archive:
-                # A small compressed file may unpack to any size.
                 assert archive.zip is not None
+                # A small compressed file may unpack to any size.
                 if sum(entry.file_size for entry in archive.zip.infolist()) > MAX_INPUT_BYTES:
                     raise ValueError(f"its arrays are larger than {MAX_INPUT_BYTES:,} bytes")
                 return {name: archive[name] for name in archive.files}
