@@ -94,8 +94,12 @@ def compile_ahead(ahead: Ahead, compile_: Callable[[str, str], bytes], arguments
 
     Parameters
     ----------
+    ahead
+        The group that the functions belong to.
     compile_
-        Returns the object file of a function for an architecture.
+        Returns the object file of a function for an architecture, both given by name.
+    arguments
+        The program's arguments.
     """
     end_with(int(arguments[0]))
     # The parent responds to an interrupt from the terminal.

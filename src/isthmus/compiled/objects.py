@@ -54,7 +54,7 @@ def front_end() -> Iterator[None]:
 
 
 def intermediate(function: Any) -> tuple[str, str]:
-    """Return the unoptimised IR of a decorated function of four integers, and the function's name in it."""
+    """Return the unoptimised IR of a function of four integers that numba has decorated, and its name in the IR."""
     from numba import types
 
     signature = (types.int64,) * 4

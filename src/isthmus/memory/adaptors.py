@@ -339,7 +339,7 @@ def statistics(*kinds: str) -> Iterator[Tally]:
 
 @contextmanager
 def limit(nbytes: int, *kinds: str) -> Iterator[None]:
-    """Limit each kind of memory to `nbytes` live bytes inside the block.
+    """Limit each kind of memory, or each of those named, to `nbytes` live bytes inside the block.
 
     Examples
     --------
@@ -356,7 +356,7 @@ def limit(nbytes: int, *kinds: str) -> Iterator[None]:
 
 @contextmanager
 def audit(*kinds: str) -> Iterator[AuditRecord]:
-    """Record the allocations inside the block, each with its line in the user's code.
+    """Record the allocations inside the block, of all kinds or of those named, each with its line in the user's code.
 
     Examples
     --------
@@ -374,6 +374,8 @@ def audit(*kinds: str) -> Iterator[AuditRecord]:
 @contextmanager
 def fault(nth: int, *kinds: str, times: int = 1) -> Iterator[FaultSchedule]:
     """Make the nth allocation inside the block fail, and those after it, `times` in all.
+
+    Allocations of all kinds, or of those named, are counted together, from 1.
 
     Examples
     --------

@@ -62,6 +62,7 @@ def draw_tradeoff(points: Sequence[Point], chosen: Point | None, columns: int = 
     >     50%          480    48%   1.013  ##########
     """
     most = max((point.scratch_bytes for point in points), default=0)
+    # The bar takes what the columns before it leave.
     width = max(columns - 39, 8)
     bar = "█" if unicode else "#"
     lines = [f"{'limit':>9}{'scratch':>13}{'left':>7}{'times':>8}"]
