@@ -26,16 +26,17 @@ from isthmus.system.interrupts import FileDescriptor
 from isthmus.version import build_id
 
 FORMAT = ContainerFormat(
-    b"ISTHMCTX",
-    3,
-    4096,
-    "context binary",
-    Code.CONTEXT_CREATE_FROM_BINARY,
-    Code.CONTEXT_BINARY_VERSION,
+    magic=b"ISTHMCTX",
+    version=3,
+    alignment=4096,
+    what="context binary",
+    damaged=Code.CONTEXT_CREATE_FROM_BINARY,
+    other_version=Code.CONTEXT_BINARY_VERSION,
     is_hashed=False,
 )
 """The format of context binaries of the native engine. Each program has its own checksum."""
 _COPY_BYTES = 1 << 22
+"""Bytes that are read at a time when a file is copied."""
 
 Source = bytes | bytearray | memoryview | mmap.mmap | str | os.PathLike[str]
 
@@ -63,7 +64,21 @@ class GraphBinary:
 
 @dataclass(frozen=True)
 class BinaryContents:
-    """The contents of a context binary, with the graphs' programs."""
+    """The contents of a context binary, with the graphs' programs.
+
+    Parameters
+    ----------
+    version
+        The version of the file format.
+    backend
+        The backend that the graphs were compiled for.
+    producer
+        The build of this project that wrote the binary.
+    nbytes
+        Size of the whole binary.
+    graphs
+        The graphs by name.
+    """
 
     version: int
     backend: str
@@ -110,17 +125,18 @@ def read(content: bytes | memoryview | mmap.mmap, verify: bool = True, backend: 
     """
     header, sections = FORMAT.unpack(content)
     try:
-        maker, producer = as_text(header["backend"]), as_text(header["producer"])
+        made_for, producer = as_text(header["backend"]), as_text(header["producer"])
         io_offsets = {name: tuple(map(as_size, header["io_offsets"][name])) for name in sections}
     except MALFORMED as problem:
         raise FORMAT.malformed(problem) from None
     graphs = {name: _graph(name, section, io_offsets[name], verify) for name, section in sections.items()}
-    if backend not in (None, maker):
-        raise FORMAT.refusal(f"it was made for backend '{maker}', not for '{backend}'")
-    return BinaryContents(FORMAT.version, maker, producer, memoryview(content).nbytes, graphs)
+    if backend not in (None, made_for):
+        raise FORMAT.refusal(f"it was made for backend '{made_for}', not for '{backend}'")
+    return BinaryContents(FORMAT.version, made_for, producer, memoryview(content).nbytes, graphs)
 
 
 def _graph(name: str, section: memoryview, io_offsets: tuple[int, ...], verify: bool) -> GraphBinary:
+    """Read one graph out of its section, and check it against what the header says: its name and `io_offsets`."""
     try:
         graph = GraphBinary(serialization.from_bytes(section, verify, io_offsets), io_offsets)
     except QnnError as problem:
@@ -151,11 +167,12 @@ class ContextBinary:
     """
 
     def __init__(self, source: Source, backend: str | None = None) -> None:
-        self._own = _sealed(source)
+        self._descriptor = _sealed(source)
         try:
             self.content = memoryview(_mapped(self.fd))
             """Its bytes, which last as long as this view."""
             self.contents = read(self.content, backend=backend)
+            """What the bytes hold: the graphs, and for which backend they are."""
         except Exception:
             self.close()
             raise
@@ -163,7 +180,7 @@ class ContextBinary:
     @property
     def fd(self) -> int:
         """The descriptor of its memory, while it is open."""
-        return self._own.fileno()
+        return self._descriptor.fileno()
 
     @property
     def graphs(self) -> Mapping[str, GraphBinary]:
@@ -172,7 +189,7 @@ class ContextBinary:
 
     def close(self) -> None:
         """Close the descriptor; the mapping lives as long as a graph uses it. Safe to call again."""
-        self._own.close()
+        self._descriptor.close()
 
     def __enter__(self) -> ContextBinary:
         return self
@@ -198,10 +215,10 @@ def in_place(source: Any) -> memoryview | None:
 
 def inspect(source: Source) -> BinaryInfo | None:
     """Describe a context binary after checking all of it; None for other formats."""
-    with _sealed(source) as own:
-        if os.pread(own.fileno(), len(FORMAT.magic), 0) != FORMAT.magic:
+    with _sealed(source) as descriptor:
+        if os.pread(descriptor.fileno(), len(FORMAT.magic), 0) != FORMAT.magic:
             return None
-        return read(_mapped(own.fileno())).info
+        return read(_mapped(descriptor.fileno())).info
 
 
 def is_sealed(fd: int) -> bool:
@@ -224,21 +241,21 @@ def _sealed(source: Any) -> FileDescriptor:
     """Return a descriptor of a sealed copy of a binary's bytes."""
     if isinstance(source, (str, os.PathLike)):
         with _opened(source) as stream:
-            return _sealed_copy(lambda fd: _copy(stream, fd))
+            return _sealed_copy(lambda file: _copy(stream, file))
     try:
         view = memoryview(source).cast("B")
     except (TypeError, ValueError) as problem:
         rule = f"a {type(source).__name__} is neither bytes nor a path: {problem}"
         raise FORMAT.refusal(rule, Code.CONTEXT_INVALID_ARGUMENT) from None
-    return _sealed_copy(lambda fd: fd.write(view))
+    return _sealed_copy(lambda file: file.write(view))
 
 
-def _copy(stream: BinaryIO, kept: BinaryIO) -> None:
+def _copy(stream: BinaryIO, copy: BinaryIO) -> None:
     """Copy all of a binary; of any other file only the beginning, which is enough to recognize it."""
     beginning = stream.read(len(FORMAT.magic))
-    kept.write(beginning)
+    copy.write(beginning)
     if beginning == FORMAT.magic:
-        shutil.copyfileobj(stream, kept, _COPY_BYTES)
+        shutil.copyfileobj(stream, copy, _COPY_BYTES)
 
 
 def _opened(path: str | os.PathLike[str]) -> BinaryIO:
@@ -250,6 +267,8 @@ def _opened(path: str | os.PathLike[str]) -> BinaryIO:
 
 
 def _sealed_copy(write: Callable[[BinaryIO], object]) -> FileDescriptor:
+    """Return a descriptor of sealed memory with what `write` writes; refuse an empty binary."""
+
     def checked(stream: BinaryIO) -> None:
         write(stream)
         if stream.tell() == 0:

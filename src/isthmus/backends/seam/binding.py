@@ -47,6 +47,15 @@ class ExecutionCounts:
     ----------
     lock
         The graph's execution lock.
+
+    Attributes
+    ----------
+    total
+        The statistics of all executions up to the last call of `settle`.
+    bindings
+        The bindings that have not ended.
+    counts
+        The counts of each binding, also of a collected one until they are in the total.
     """
 
     def __init__(self, lock: LockLike) -> None:
@@ -77,6 +86,7 @@ class ExecutionCounts:
         return self.under_lock(self._stats)
 
     def _stats(self) -> GraphStats:
+        """Return the statistics; the caller holds the execution lock."""
         self.sweep()
         self.settle()
         return replace(self.total, in_place_bytes=dict(self.total.in_place_bytes))
@@ -102,7 +112,17 @@ class ExecutionCounts:
 
 
 class _Counts:
-    """Statistics of one binding: its runs, how many of them are in the totals, and the traffic of each."""
+    """The executions of one binding. An execution only increments `runs`; `ExecutionCounts.settle` does the rest.
+
+    Attributes
+    ----------
+    runs, settled
+        Number of executions, and how many of them the statistics contain already.
+    traffic
+        The memory traffic of each execution.
+    own
+        The binding's own statistics.
+    """
 
     def __init__(self, binding: BindingBase) -> None:
         self.binding = weakref.ref(binding)
@@ -122,6 +142,19 @@ class BindingBase(DriverBinding):
         The client's memory.
     counts
         Where executions are counted.
+
+    Attributes
+    ----------
+    _epoch
+        The epoch at which the memory was last checked; -1 if it must be checked before it is used.
+    _running
+        Whether an execution is using the memory now.
+    _windows
+        The client's memory, with the names of the tensors.
+    _uses
+        Holds on `_windows`, which count only while `_running` is set.
+    _made_from
+        The value of `_basis` when `_bind` was last called; None if it must be called again.
     """
 
     judges_pools = False
@@ -148,7 +181,10 @@ class BindingBase(DriverBinding):
         """
 
     def _basis(self) -> object:
-        """Return what a binding depends on besides the client's memory; while that is equal, it need not be rebuilt."""
+        """Return what a binding depends on besides the client's memory; while that is equal, it need not be rebuilt.
+
+        The default is a new object each time, which equals no other: the binding is rebuilt at every check.
+        """
         return object()
 
     @abstractmethod
@@ -163,9 +199,10 @@ class BindingBase(DriverBinding):
         try:
             with self._lock:
                 try:
-                    # First, so that anyone who claims this memory from now on finds it in use.
+                    # First, so that any later claim on this memory is refused: it is in use.
                     self._running = True
-                    # Repeat until nothing changes meanwhile: checked memory is recorded as in use only at the end.
+                    # Memory may change hands during the check, even this memory, which is recorded as in use only at
+                    # its end. The epoch has then grown again, and the check is repeated.
                     while self._epoch != holds.epoch:
                         self._renew()
                     if limit is None:
@@ -177,6 +214,7 @@ class BindingBase(DriverBinding):
                 finally:
                     self._running = False
         except BaseException:
+            # An interrupt may have come before the ``with`` could release the lock: see `LockLike`.
             self._lock.release_if_held()
             raise
 
@@ -188,9 +226,9 @@ class BindingBase(DriverBinding):
                 self._running = True
                 while self._epoch != holds.epoch:
                     self._renew()
-                answer = run()
+                result = run()
                 self._counts.runs += 1
-                return answer
+                return result
             finally:
                 self._running = False
 
@@ -201,6 +239,7 @@ class BindingBase(DriverBinding):
         return self._graph_counts.under_lock(self._stats)
 
     def _stats(self) -> GraphStats:
+        """Return this binding's statistics; the caller holds the execution lock."""
         self._graph_counts.settle()
         return replace(self._counts.own, in_place_bytes=dict(self._counts.own.in_place_bytes))
 
@@ -228,6 +267,9 @@ class BindingBase(DriverBinding):
         """Release what `_bind` has made; the caller holds the execution lock. Safe to call again."""
 
     def _renew(self) -> None:
+        """Check the memory, and rebuild the binding if what it depends on has changed; the caller holds the execution
+        lock.
+        """
         # Read first: a change during the check leads to another check.
         epoch = holds.epoch
         self._epoch = -1
@@ -247,6 +289,7 @@ class BindingBase(DriverBinding):
         self._made_from, self._epoch = basis, epoch
 
     def _make(self) -> None:
+        """Build the binding, and record the client's memory as in use during each of its executions."""
         self._made_from = None
         traffic, self._windows = self._bind()
         self._counts.traffic = traffic
@@ -254,10 +297,11 @@ class BindingBase(DriverBinding):
         if self._counts not in self._graph_counts.counts:
             self._graph_counts.counts.append(self._counts)
         self._release_uses()
-        alive = weakref.ref(self)
+        # The holds must not keep the binding alive.
+        reference = weakref.ref(self)
 
         def running() -> bool:
-            binding = alive()
+            binding = reference()
             return binding is not None and binding._running
 
         for name, window in self._windows:
@@ -265,6 +309,7 @@ class BindingBase(DriverBinding):
             self._uses.append(holds.use(window, holder, running))
 
     def _release_uses(self) -> None:
+        """Release the holds on the client's memory; safe to call again."""
         for use in self._uses:
             use.release()
         self._uses.clear()

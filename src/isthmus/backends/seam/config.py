@@ -28,12 +28,20 @@ Check = Callable[[Any], Any]
 
 
 class ConfigError(Exception):
-    """An error in a value, as a sentence part."""
+    """An error in a value. Its text is the part of a sentence that follows the name of the key."""
 
 
 @dataclass(frozen=True)
 class Key:
-    """A key that holds a value: its setting, and how it is checked."""
+    """A key that holds a value.
+
+    Parameters
+    ----------
+    setting
+        The name of the value in `Settings.values`.
+    check
+        Checks and converts the value.
+    """
 
     setting: str
     check: Check
@@ -65,18 +73,30 @@ class Settings:
 
 @dataclass(frozen=True)
 class _Site:
-    """A location in a configuration, for messages and for resolving relative paths."""
+    """A location in a configuration, for messages and for resolving relative paths.
+
+    Parameters
+    ----------
+    source
+        The name of the configuration in messages.
+    folder
+        The folder of the file, which relative paths in it start from.
+    keys
+        The keys from the top of the file down to this location.
+    """
 
     source: str
     folder: Path = Path()
     keys: tuple[str, ...] = ()
     files: frozenset[tuple[int, int]] = frozenset()
-    """The files on the way here, by device and inode: a path has many spellings."""
+    """This file and those that led to it, by device and inode: a path has many spellings."""
 
     def key(self, name: str) -> _Site:
+        """Return the location of a key in the object at this location."""
         return replace(self, keys=(*self.keys, name))
 
     def refuse(self, rule: str) -> QnnError:
+        """Return the error for this location."""
         where = f", key '{_shortened('.'.join(self.keys))}'" if self.keys else ""
         return QnnError(Code.BACKEND_INVALID_CONFIG, f"{self.source}{where}", rule)
 
@@ -86,6 +106,10 @@ def settings(config: Source | Sequence[Source] | None, table: Table, what: str =
 
     Parameters
     ----------
+    config
+        A path or a dictionary, or several of them.
+    table
+        The allowed keys, without those of the tools' own file, which are always allowed.
     what
         The name, in messages, of a configuration that is not a file.
 
@@ -118,37 +142,39 @@ def settings(config: Source | Sequence[Source] | None, table: Table, what: str =
 
 
 def _neither(site: _Site, source: object) -> NoReturn:
+    """Refuse a configuration of the wrong type."""
     raise site.refuse(f"a {type(source).__name__} is neither a path nor a dictionary")
 
 
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
-def _file(path: Path, leading: _Site) -> tuple[_Site, Mapping[str, Any]]:
-    """Read a file and return its site and content; `leading` is the site that names its path."""
+def _file(path: Path, referrer: _Site) -> tuple[_Site, Mapping[str, Any]]:
+    """Read a file and return its site and content; `referrer` is the location that names its path."""
     name = f"configuration file '{_shortened(str(path))}'"
 
     def refuse(rule: str) -> QnnError:
-        if leading.keys:
-            return leading.refuse(f"leads to {name}: {rule}")
+        if referrer.keys:
+            return referrer.refuse(f"leads to {name}: {rule}")
         return _Site(name).refuse(rule)
 
     try:
         with reading.opened(path) as stream:
             status = os.fstat(stream.fileno())
             identity = status.st_dev, status.st_ino
-            if identity in leading.files:
+            if identity in referrer.files:
                 raise refuse("it leads back to itself")
             content = stream.read(MAX_BYTES + 1)
     except OSError as problem:
         raise refuse(f"it cannot be read: {problem.strerror}") from None
     if len(content) > MAX_BYTES:
         raise refuse(f"it is larger than {MAX_BYTES} bytes, as no configuration is")
-    site = _Site(name, path.parent, files=leading.files | {identity})
+    site = _Site(name, path.parent, files=referrer.files | {identity})
     return site, _parsed(site, content)
 
 
 def _parsed(site: _Site, content: bytes) -> Mapping[str, Any]:
+    """Parse the bytes of a file as one JSON object, without repeated keys."""
     try:
         text = content.decode("utf-8")
     except ValueError as problem:
@@ -156,7 +182,7 @@ def _parsed(site: _Site, content: bytes) -> Mapping[str, Any]:
     if text.startswith("\ufeff"):
         raise site.refuse("it is not valid JSON: it begins with a byte order mark")
     try:
-        found = json.loads(text, object_pairs_hook=lambda pairs: _without_repeats(site, pairs))
+        parsed = json.loads(text, object_pairs_hook=lambda pairs: _without_repeats(site, pairs))
     except json.JSONDecodeError as problem:
         rule = f"it is not valid JSON: {problem.msg} at line {problem.lineno}, column {problem.colno}"
         raise site.refuse(rule) from None
@@ -164,12 +190,13 @@ def _parsed(site: _Site, content: bytes) -> Mapping[str, Any]:
         raise site.refuse("it is not valid JSON: a number has too many digits") from None
     except RecursionError:
         raise site.refuse("it is not valid JSON: it is nested too deeply") from None
-    if not isinstance(found, Mapping):
-        raise site.refuse(f"it must hold an object, holds {_kind(found)}")
-    return found
+    if not isinstance(parsed, Mapping):
+        raise site.refuse(f"it must hold an object, holds {_kind(parsed)}")
+    return parsed
 
 
 def _without_repeats(site: _Site, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of a JSON file; refuse a repeated key, of which Python would keep only the last value."""
     content = dict(pairs)
     if len(content) != len(pairs):
         names = [name for name, _ in pairs]
@@ -181,22 +208,33 @@ def _without_repeats(site: _Site, pairs: list[tuple[str, Any]]) -> dict[str, Any
 
 
 def _walk(site: _Site, content: Any, known: Table, top: Table, values: dict[str, Any]) -> None:
+    """Check the object at a location and all objects inside it, and add their settings to `values`.
+
+    Parameters
+    ----------
+    content
+        The object.
+    known
+        The keys that are allowed in it.
+    top
+        The keys that are allowed at the top of a file, for files that a key refers to.
+    """
     if not isinstance(content, Mapping):
         raise site.refuse(f"must be an object with any of {', '.join(known)}, is {shown(content)}")
     for name, value in content.items():
-        here = site.key(str(name))
+        location = site.key(str(name))
         entry = known.get(name)
         if entry is None:
-            raise here.refuse(f"there is no such key; known are {', '.join(known)}")
+            raise location.refuse(f"there is no such key; known are {', '.join(known)}")
         if not isinstance(entry, Key):
-            _walk(here, value, entry, top, values)
+            _walk(location, value, entry, top, values)
             continue
         try:
             checked = entry.check(value)
         except ConfigError as refusal:
-            raise here.refuse(str(refusal)) from None
+            raise location.refuse(str(refusal)) from None
         if entry is _FOLLOW:
-            _follow(here, checked, top, values)
+            _follow(location, checked, top, values)
         else:
             values[entry.setting] = checked
 
@@ -258,6 +296,7 @@ def file_name(value: Any) -> str:
 
 
 _FOLLOW = Key("config_file_path", file_name)
+"""The key whose value is not a setting but the path of another file, which is read when it occurs."""
 _TOOLS: Table = {
     "backend_extensions": {"shared_library_path": Key("shared_library_path", file_name), "config_file_path": _FOLLOW},
     "context_configs": {"is_persistent_binary": Key("is_persistent_binary", truth)},
@@ -277,8 +316,10 @@ def shown(value: Any) -> str:
 
 
 def _shortened(text: str) -> str:
+    """Cut a text for a message, so that no input makes a message arbitrarily long."""
     return text if len(text) <= _MAX_QUOTED else f"{text[: _MAX_QUOTED - 3]}..."
 
 
 def _kind(value: Any) -> str:
+    """Name the type of a parsed JSON value that is not an object."""
     return {list: "a list", str: "a text", bool: "a truth value", type(None): "null"}.get(type(value), "a number")

@@ -84,6 +84,7 @@ class Patience:
     def left(self) -> float:
         """Return the seconds that are left; zero or less when the time is over."""
         now = time.monotonic()
+        # The caller waits for at most `CHUNK` between two calls. If more time has passed, this process was stopped.
         self._left -= min(now - self._last, 2 * CHUNK)
         self._last = now
         return self._left

@@ -82,12 +82,15 @@ class Registration(ABC):
     window: Window
     """The memory."""
     is_open: bool = True
+    """Whether executions may use the memory; false as soon as `close` begins."""
     _released: bool = False
+    """Whether `close` has completed."""
 
     def close(self) -> None:
         """Deregister the memory; safe to call again. After an interrupt another call completes it."""
         if not self._released:
             self.is_open = False
+            # Bindings that use the memory must check it again before they run.
             holds.changed()
             self._release()
             self._released = True
@@ -197,17 +200,31 @@ def _nothing() -> None:
 
 @dataclass(frozen=True)
 class Change:
-    """A config that has been set: how to make it final, and how to undo it."""
+    """A config that has been set. A client may set several at once, all or none.
+
+    Parameters
+    ----------
+    keep
+        Makes it final; called after all of them are set.
+    undo
+        Restores the previous value; called after another one was refused.
+    """
 
     keep: Callable[[], None] = _nothing
     undo: Callable[[], None] = _nothing
 
 
 class Configurable:
-    """An object with properties and configs. An option belongs to one enumeration of one object."""
+    """An object with properties, which a client can read, and configs, which it can also set.
+
+    The caller has checked that an option is a member of `properties` or `configs`, so a class overrides the methods
+    below only if it declares options.
+    """
 
     properties: ClassVar[type[IntEnum] | None] = None
+    """The numbers of its properties; None if it has none."""
     configs: ClassVar[type[IntEnum] | None] = None
+    """The numbers of its configs; None if it has none."""
 
     def get_property(self, option: IntEnum) -> Any:
         """Return the value of a property, a member of `properties`."""
@@ -265,6 +282,10 @@ class NativeCall:
 
     Parameters
     ----------
+    run, control, io
+        The addresses of the function, of its first argument, and of the array of addresses.
+    threads
+        Number of threads of an execution, the last argument.
     keeps
         The object that must live as long as `run` may be called.
     check
@@ -338,7 +359,7 @@ class GraphDriver(Configurable, ABC):
     def set_threads(self, threads: int) -> Change:
         """Set the number of threads of executions, before the graph is finalized; return how to keep or undo it.
 
-        A backend that can use threads overrides this.
+        A backend that can use threads overrides this. By default only 1 is accepted, which changes nothing.
         """
         if threads != 1:
             rule = "this backend runs a graph on one thread"
@@ -353,7 +374,7 @@ class GraphDriver(Configurable, ABC):
     def set_scratch_limit(self, limit: ScratchLimit | None) -> Change:
         """Limit the graph's scratch, before the graph is finalized; return how to keep or undo it.
 
-        A backend that can limit scratch overrides this.
+        A backend that can limit scratch overrides this. By default only None is accepted, which changes nothing.
         """
         if limit is not None:
             rule = "this backend does not support a limit on scratch"
@@ -448,7 +469,18 @@ class BackendDriver(Configurable, ABC):
 
 
 def check_apart(graph: str, tensors: Sequence[TensorInfo], inputs: int, windows: Sequence[Window | None]) -> None:
-    """Refuse an output buffer that overlaps another buffer of the client; inputs may share one."""
+    """Refuse an output buffer that overlaps another buffer of the client; inputs may share one.
+
+    Parameters
+    ----------
+    graph
+        The graph, for messages.
+    tensors, inputs
+        The inputs, then the outputs, and the number of inputs.
+    windows
+        The client's memory for each tensor; None if it brings none.
+    """
+    # An output is compared with all inputs and with the outputs before it.
     for index, window in enumerate(windows):
         for earlier, other in enumerate(windows[:index] if index >= inputs else ()):
             if window is not None and other is not None and holds.overlap(window, other):

@@ -37,6 +37,12 @@ class PlanReport:
 
     Parameters
     ----------
+    info
+        The graph's public description.
+    plan
+        The plan of its scratch.
+    threads
+        Number of threads of an execution.
     section
         The backend's own section of the report.
     """
@@ -49,7 +55,10 @@ class PlanReport:
 
 @dataclass(frozen=True)
 class IoMemory:
-    """Memory for every input, then every output, and the buffers to close after the graph has ended."""
+    """Memory for every input, then every output, and the buffers to close after the graph has ended.
+
+    An input or output without memory here is used in the backend's own memory.
+    """
 
     memories: Sequence[TensorMemory | None]
     buffers: Sequence[Buffer] = ()
@@ -62,11 +71,19 @@ class IoPolicy:
     """The kinds of input and output memory, with the memory type that a graph is prepared for; the default first."""
 
     def pools(self, graph: GraphDriver) -> list[Buffer]:
-        """Give a composed graph the memory that it needs before it is finalized."""
+        """Give a composed graph the memory that it needs before it is finalized; return the buffers, to be closed after
+        the graph has ended.
+        """
         return []
 
     def io(self, graph: GraphDriver, kind: str | None) -> IoMemory:
-        """Provide memory for a finalized graph: of a given kind, or where the backend prefers it."""
+        """Provide memory for a finalized graph.
+
+        Parameters
+        ----------
+        kind
+            A key of `kinds`. By default the backend's own memory is used for each tensor that has any.
+        """
         memories: list[TensorMemory | None] = []
         buffers: list[Buffer] = []
         for index, info in enumerate(graph.info.tensors):
@@ -117,7 +134,9 @@ class BackendEntry:
     modes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def io_kind(self, kind: str | None) -> TensorMemType:
-        """Return the memory type that graphs are prepared for if inputs and outputs are of a kind."""
+        """Return the memory type that graphs are prepared for if inputs and outputs are of a kind, by default the
+        backend's first.
+        """
         if kind is not None and (not isinstance(kind, str) or kind not in self.io.kinds):
             rule = f"backend '{self.name}' has {' and '.join(map(repr, self.io.kinds))}"
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"io {kind!r}", rule)

@@ -13,12 +13,21 @@ _HINT = "Its outputs and states are undefined; reset() restores states."
 
 
 class ExecutionDeadline:
-    """A bound on executions, one after the other.
+    """A bound on executions, one after the other: `begin` starts the time of each one.
 
     Parameters
     ----------
     seconds
         The time limit of an execution. By default none.
+
+    Attributes
+    ----------
+    _begun
+        The time at which the current execution was requested.
+    _triggered
+        Whether it was aborted.
+    _abort
+        The function that aborts it, while it is running.
     """
 
     def __init__(self, seconds: float | None = None) -> None:
@@ -47,7 +56,7 @@ class ExecutionDeadline:
 
     @contextmanager
     def watched(self, abort: Callable[[], None]) -> Iterator[None]:
-        """Let `trigger` call `abort` inside the block."""
+        """Let `trigger` call `abort` inside the block; if it was called before, call `abort` now."""
         with self._lock:
             self._abort = abort
             if self._triggered:

@@ -14,23 +14,32 @@ class ExecutionLock(Lock):  # type: ignore[misc]
     """A lock for executions: the system lock's own calls take and release it, which no signal handler can split."""
 
     def release_if_held(self) -> None:
-        """Do nothing: its ``with`` has released it."""
+        """Do nothing: the end of a ``with`` is one C call, so it has released the lock."""
 
 
 class FairLock(ExecutionLock):  # type: ignore[misc]
     """A lock that is given in the order of requests.
 
+    Waiting threads form a line: each has a place, and waits until the thread in front has left its own.
+
     Whatever exceptions signal handlers raise, the lock is never left taken, nor a departed thread in the line.
     Releasing the lock, or a place in the line, is a single call of a system lock, and it is the first call after an
     exception. No handler can run before it.
 
+    Attributes
+    ----------
+    _last
+        The last place in the line. If it has been left, no thread waits.
+    _lock
+        Guards `_last`.
+
     Examples
     --------
-    >>> turn = FairLock()
-    >>> with turn:
-    ...     turn.is_taken
+    >>> lock = FairLock()
+    >>> with lock:
+    ...     lock.is_taken
     True
-    >>> turn.is_taken
+    >>> lock.is_taken
     False
     """
 
@@ -61,7 +70,8 @@ class FairLock(ExecutionLock):  # type: ignore[misc]
             if self._last.kept.locked() or not super().acquire(blocking=False):
                 self._queue()
         except BaseException:
-            # Any other call before it would be a point for the next interrupt.
+            # The lock may or may not have been taken. It is released without asking, because any call before that
+            # would be a point for the next interrupt; a thread that does not hold it gets a RuntimeError.
             try:  # noqa: SIM105
                 self.release()
             except RuntimeError:
@@ -78,6 +88,7 @@ class FairLock(ExecutionLock):  # type: ignore[misc]
             with self._lock:
                 mine.before, self._last = self._last, mine
             place = mine.before
+            # A thread that was interrupted has left its place before those in front of it have: so wait for these too.
             while place is not None:
                 with place.kept:
                     pass
@@ -88,6 +99,7 @@ class FairLock(ExecutionLock):  # type: ignore[misc]
             mine.kept.release()
 
     def _free_after_fork(self) -> None:
+        """Make the lock free in a forked child, where the threads that held it or waited do not exist."""
         super()._free_after_fork()
         self._lock = threading.Lock()
         self._last = _Place()

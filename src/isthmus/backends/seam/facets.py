@@ -13,6 +13,7 @@ from isthmus.log import LogLevel
 from isthmus.memory import Buffer
 
 LogFunction = Callable[[LogLevel, str], None]
+"""Writes a message to the client's log."""
 ConfigReader = Callable[[int, LogFunction], dict[Any, Any]]
 """Reads a custom config at an address, with the client's log; returns the settings that it means."""
 
@@ -32,12 +33,15 @@ class CFacet:
     memory
         Reads a custom memory descriptor at an address; without it, custom memory is refused.
     configs
-        Readers of custom configs, by "graph", "context" and "device"; others are logged and ignored.
+        Readers of custom configs, by the kind of object: "graph", "context" or "device". A config of an object without
+        a reader is logged and ignored.
     write_property
         Returns a custom property. Its arguments are the function that looks properties up by number, the address of the
         client's structure, and a function that makes an error of a rule. Without it, custom properties are refused.
-    device_info, power_options
-        Makes the structure that extends the description of a device; the accepted clock votes.
+    device_info
+        Makes the structure that extends the description of a device.
+    power_options
+        The power settings that a client may request. They have no effect.
     allocate
         Allocates a buffer in the memory type of one of its contexts. Its arguments are the context, a name and a size.
     hints
@@ -58,7 +62,15 @@ class CFacet:
 
 
 def option_of(kind: type[IntEnum], number: int, noun: str, code: Code) -> IntEnum:
-    """Return the option with a number of the C interface, or refuse it."""
+    """Return the option with a number of the C interface, or refuse it.
+
+    Parameters
+    ----------
+    kind
+        The enumeration of options.
+    noun, code
+        The object that has the options, for the error, and the error's code.
+    """
     try:
         return kind(number)
     except ValueError:

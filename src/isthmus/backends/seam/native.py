@@ -29,6 +29,7 @@ from isthmus.prepare.tiling import ScratchLimit
 from isthmus.prepare.tiling.fit import schedule_within
 
 MAX_THREADS = 64
+"""Maximum number of threads of an execution."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,19 @@ def prepare(
 
     With a limit on scratch, parts that do not fit as a whole are computed in tiles.
 
+    Parameters
+    ----------
+    threads
+        Number of threads of an execution.
+    target
+        The instruction set to compile for. By default that of this machine.
+    alignment
+        The alignment of pools.
+    io_in_scratch
+        Whether inputs and outputs are planned into scratch.
+    limit
+        The limit on scratch.
+
     Raises
     ------
     QnnError
@@ -77,6 +91,7 @@ def prepare(
     engine = lower.NativeEngine(target, count, alignment)
     planner = Planner(graph, PlanOptions(io_in_scratch=io_in_scratch), engine)
     planned = planner.schedule() if limit is None else schedule_within(planner, limit)
+    # Reported to the user. One operation may have become several steps: a dictionary names it once, in order.
     in_float = dict.fromkeys((step.op, step.name) for step in planned.steps if lower.is_in_float(step))
     plan = replace(planned.plan, in_float=tuple(in_float))
     return CompiledGraph(lower.lower(planned, target, count), plan, planned.io_offsets)
@@ -88,9 +103,16 @@ def restored(
     alignment: int = DEFAULT_ALIGNMENT,
     io_in_scratch: bool = False,
 ) -> CompiledGraph:
-    """Load a graph of a context binary, if this machine can run it with these threads and this alignment of pools.
+    """Load a graph of a context binary, if this machine and this backend can run it.
 
-    `io_in_scratch` says whether the backend supports inputs and outputs that are planned into scratch.
+    Parameters
+    ----------
+    threads
+        The number of threads that the backend runs. By default any.
+    alignment
+        The alignment of pools that the backend guarantees.
+    io_in_scratch
+        Whether the backend supports inputs and outputs that are planned into scratch.
 
     Raises
     ------
@@ -140,30 +162,36 @@ def operations() -> tuple[str, ...]:
 
 def run_within(executor: Executor, limit: ExecutionDeadline, what: str) -> None:
     """Run a program within a deadline; it can end between any two instructions."""
-    word, left, over, late = ctypes.c_int64(0), limit.left, _thread.allocate_lock(), []
+    seconds = limit.left
+    # The program stops before its next instruction once this is not 0.
+    abort_word = ctypes.c_int64(0)
+    # Locked until the program has ended.
+    running = _thread.allocate_lock()
+    # Has an element if the program was aborted because its time was over.
+    timed_out: list[bool] = []
 
     def abort() -> None:
-        word.value = 1
+        abort_word.value = 1
 
     def time_out() -> None:
-        if not over.acquire(timeout=max(left or 0, 0)):
-            late.append(True)
+        if not running.acquire(timeout=max(seconds or 0, 0)):
+            timed_out.append(True)
             abort()
 
-    over.acquire()
+    running.acquire()
     try:
         with limit.watched(abort):
-            if left is not None:
+            if seconds is not None:
                 # A single C call, which cannot be interrupted halfway, unlike the start of a `Timer`.
                 _thread.start_new_thread(time_out, ())
-            completed = executor.run_abortable(word)
+            completed = executor.run_abortable(abort_word)
     except RuntimeError as problem:
         rule = f"its time limit needs a thread, and the system starts no more: {problem}"
         raise QnnError(Code.COMMON_RESOURCE_UNAVAILABLE, what, rule) from None
     finally:
-        over.release()
+        running.release()
     if not completed:
-        raise limit.timed_out(what) if late else aborted(what)
+        raise limit.timed_out(what) if timed_out else aborted(what)
     executor.check(what)
 
 
@@ -189,6 +217,15 @@ class NativeGraphDriver(GraphDriver):
         The compiled graph, if it comes from a context binary.
     threads
         Number of threads of an execution unless the client sets another.
+
+    Attributes
+    ----------
+    _prepared
+        The compiled graph, once it is needed.
+    _preparing
+        Held while the graph is compiled, so that two threads do not both compile it.
+    _restored
+        Whether it comes from a context binary.
     """
 
     def __init__(self, graph: Graph, prepared: CompiledGraph | None = None, threads: int = 1) -> None:
@@ -233,10 +270,14 @@ class NativeGraphDriver(GraphDriver):
         return prepared
 
     def _prepare(self) -> CompiledGraph:
+        """Compile the graph."""
         return prepare(self.graph, self._threads, limit=self._scratch_limit)
 
     def close(self) -> None:
-        """Release weights and program: a client may keep handles and bindings long after it has freed them."""
+        """Release weights and program: a client may keep handles and bindings long after it has freed them.
+
+        An empty graph remains, with the name for messages.
+        """
         with self._preparing:
             self._closed, self._prepared, self.graph = True, None, Graph(self.graph.name)
 

@@ -23,10 +23,12 @@ class TableEntry(Registration):
     ----------
     number
         Its number in messages.
-    keys
-        The keys by which the table finds it.
+    descriptor, window
+        What the client registered, and the memory that this is.
     forget
         Removes it from the table.
+    keys
+        The keys by which the table finds it, such as the identity of its buffer.
     """
 
     def __init__(
@@ -60,10 +62,14 @@ _Entry = TypeVar("_Entry", bound=TableEntry)
 
 
 class RegistrationTable(ABC, Generic[_Entry]):
-    """The registered memory of one context."""
+    """The registered memory of one context.
+
+    A backend implements `_entry`, and `_share` if its device must be informed.
+    """
 
     def __init__(self) -> None:
         self._numbers = itertools.count(1)
+        # Reentrant, because an entry that is closed during a registration removes itself.
         self._lock = threading.RLock()
         # Weak references: an entry that an interrupt took from its owner ends by itself.
         self._known: weakref.WeakSet[_Entry] = weakref.WeakSet()
@@ -78,21 +84,21 @@ class RegistrationTable(ABC, Generic[_Entry]):
 
     def register(self, descriptors: Sequence[MemDescriptor]) -> list[_Entry]:
         """Register memory for all of these descriptors, or for none."""
-        made: list[_Entry] = []
+        entries: list[_Entry] = []
         with self._lock:
             try:
                 for index, descriptor in enumerate(descriptors):
                     entry = self._entry(f"memory descriptor {index}", descriptor)
-                    made.append(entry)
+                    entries.append(entry)
                     self._known.add(entry)
                     for key in entry.keys:
                         self._by_key.setdefault(key, weakref.WeakSet()).add(entry)
-                self._share(made)
+                self._share(entries)
             except Exception:
-                for entry in made:
+                for entry in entries:
                     entry.close()
                 raise
-        return made
+        return entries
 
     def _found(self, *keys: Hashable) -> list[_Entry]:
         """Return the entries that have one of these keys, the oldest first."""

@@ -22,9 +22,12 @@ from isthmus.system.interrupts import own_fd
 from isthmus.system.lock import Lock
 
 GROUP = "isthmus.backends"
+"""The entry point group in which other packages declare their backends."""
 _LIBRARY = re.compile(r"(?:lib)?Qnn(?P<name>[A-Za-z0-9]+?)(?:\.so|\.dll)?")
+"""The file name of a QNN library, with the backend's name in it."""
 _lock = Lock()
 _entries: dict[str, str | BackendEntry] = dict(BUILT_IN)
+"""The backends by short name: an entry, or where it is declared ("module:name") if it has not been imported yet."""
 
 
 def register(entry: BackendEntry) -> None:
@@ -48,8 +51,8 @@ def entry(name: str) -> BackendEntry:
     >>> entry("/data/local/tmp/libQnnLpai.so").name
     'lpai'
     """
-    found = _LIBRARY.fullmatch(Path(name).name) if isinstance(name, str) and name else None
-    short = found["name"].lower() if found else name
+    library = _LIBRARY.fullmatch(Path(name).name) if isinstance(name, str) and name else None
+    short = library["name"].lower() if library else name
     with _lock:
         known = _entries.get(short) if isinstance(short, str) else None
         if known is None and isinstance(short, str):
@@ -57,6 +60,7 @@ def entry(name: str) -> BackendEntry:
         if isinstance(known, str):
             known = _entries[short] = _imported(short, known)
     if known is None:
+        # The library of another package's backend may have any file name.
         loaded = [each for each in list(_entries.values()) if isinstance(each, BackendEntry)]
         known = next((each for each in loaded if isinstance(name, str) and Path(name).name == each.library), None)
     if known is None:
@@ -67,11 +71,12 @@ def entry(name: str) -> BackendEntry:
 
 def c_facet(name: str) -> CFacet:
     """Return what a backend declares for the C interface."""
-    declared = entry(name).c
-    return _imported(name, declared) if isinstance(declared, str) else declared
+    facet = entry(name).c
+    return _imported(name, facet) if isinstance(facet, str) else facet
 
 
 def _imported(name: str, where: str) -> Any:
+    """Import what a backend declares at "module:name"."""
     module, _, attribute = where.partition(":")
     try:
         return getattr(import_module(module), attribute)

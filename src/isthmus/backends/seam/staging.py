@@ -29,7 +29,10 @@ def pack(sizes: Iterable[int]) -> tuple[list[int], int]:
 
 
 def require_memory(graph: str, info: TensorInfo, memory: TensorMemory | None, device: str) -> TensorMemory:
-    """Refuse a tensor without memory, or with too little, if the device provides none itself."""
+    """Return the client's memory for a tensor; refuse a tensor without memory, or with too little.
+
+    `graph` and `device` are their names in messages.
+    """
     what = f"tensor '{info.name}' of {graph}"
     if memory is None:
         rule = f"needs memory: {device} has none of its own"
@@ -41,7 +44,15 @@ def require_memory(graph: str, info: TensorInfo, memory: TensorMemory | None, de
 
 
 def traffic(tensors: Sequence[TensorInfo], inputs: int, kinds: Iterable[str | None]) -> Traffic:
-    """Sum up an execution's traffic: a tensor is used in place in memory of a kind, or copied if that is None."""
+    """Sum up an execution's traffic.
+
+    Parameters
+    ----------
+    tensors, inputs
+        The inputs, then the outputs, and the number of inputs.
+    kinds
+        For each tensor the kind of memory in which it is used in place; None if it is copied.
+    """
     copied, in_place = [0, 0], dict[str, int]()
     for index, (info, kind) in enumerate(zip(tensors, kinds, strict=True)):
         if kind is None:
