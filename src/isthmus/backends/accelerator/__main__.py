@@ -11,7 +11,10 @@ from isthmus.system import isolated
 
 
 def main(arguments: list[str]) -> int:
-    """Serve until the client closes its end of the socket or dies."""
+    """Serve until the client closes its end of the socket or dies.
+
+    The arguments are the descriptor of this end of the socket, and the client's process id.
+    """
     fd, parent = int(arguments[0]), int(arguments[1])
     isolated.end_with(parent)
     # The client responds to an interrupt from the terminal.

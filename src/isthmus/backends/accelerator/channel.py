@@ -23,7 +23,9 @@ MAX_FDS = 64
 MAX_BYTES = 64 << 20
 """Maximum size of a message in bytes."""
 _MAX_TEXT = 4096
+"""Maximum number of characters of each text of an error."""
 _HEADER = struct.Struct("<8sIIQ")
+"""The start of a frame: `_MAGIC`, the length of the message, the number of descriptors, the number of the call."""
 _MAGIC = b"ISTHCALL"
 _CODES = {
     errno.EBADF: Code.MEM_INVALID_ARGUMENT,
@@ -33,7 +35,7 @@ _CODES = {
     errno.ENOMEM: Code.COMMON_MEM_ALLOC,
     errno.ENOBUFS: Code.COMMON_MEM_ALLOC,
 }
-"""Errors of the system on one side that do not mean that the other side failed."""
+"""Errors of the system that do not mean that the other side is gone, with the code that a caller gets."""
 
 
 class ChannelClosed(Exception):
@@ -67,12 +69,12 @@ class Frame:
             rule = f"of {self.promised} descriptors {len(self.fds)} arrived: the process has no more"
             raise QnnError(Code.COMMON_RESOURCE_UNAVAILABLE, "accelerator", rule)
         try:
-            said = json.loads(self.content)
+            decoded = json.loads(self.content)
         except (ValueError, RecursionError) as problem:
             raise QnnError(Code.COMMON_GENERAL, "control message", f"it is not well-formed: {problem}") from None
-        if not isinstance(said, dict):
+        if not isinstance(decoded, dict):
             raise QnnError(Code.COMMON_GENERAL, "control message", "it is not an object")
-        return said
+        return decoded
 
     def close(self) -> None:
         """Close the descriptors; safe to call again."""
@@ -102,8 +104,9 @@ class Channel:
         return Channel(mine), theirs
 
     def send(self, number: int, content: bytes, fds: Sequence[int] = ()) -> None:
-        """Send a whole message; if it is refused, nothing was sent."""
+        """Send a whole message; if it is refused with a `QnnError`, nothing was sent."""
         frame = memoryview(_HEADER.pack(_MAGIC, len(content), len(fds), number) + content)
+        # The kernel duplicates these descriptors into the process that receives the message.
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", fds))] if fds else []
         try:
             sent = self._socket.sendmsg([frame], rights, socket.MSG_NOSIGNAL)
@@ -112,13 +115,14 @@ class Channel:
                 raise ChannelClosed from problem
             raise refused_by_the_system(problem, "control message", "it cannot be sent") from None
         if sent < len(frame):
+            # The descriptors went with the first bytes.
             try:
                 self._socket.sendall(frame[sent:], socket.MSG_NOSIGNAL)
             except OSError as problem:
                 raise ChannelClosed from problem
 
     def receive(self) -> Frame:
-        """Receive the next message."""
+        """Receive the next message. `ChannelClosed` if the other side is gone or sends something else."""
         frame = Frame(0)
         try:
             header = self._header(frame)
@@ -132,7 +136,7 @@ class Channel:
         return frame
 
     def _header(self, frame: Frame) -> bytes:
-        """Receive the header of a frame; descriptors come with its first byte."""
+        """Receive the header of a frame, and store the descriptors, which come with its first byte, in `frame`."""
         room = socket.CMSG_SPACE(MAX_FDS * 4)
         try:
             content, extra, _, _ = self._socket.recvmsg(_HEADER.size, room, socket.MSG_CMSG_CLOEXEC)
@@ -148,6 +152,7 @@ class Channel:
         return content + self._exactly(_HEADER.size - len(content))
 
     def _exactly(self, nbytes: int) -> bytes:
+        """Receive this number of bytes, in as many pieces as they come in."""
         content, position = bytearray(nbytes), 0
         try:
             while position < nbytes:
@@ -171,7 +176,7 @@ class Channel:
 
 
 def refused_by_the_system(problem: OSError, what: str, rule: str, code: Code = Code.COMMON_GENERAL) -> Exception:
-    """Return a system error as a `QnnError`: with its own code, or else with the given one.
+    """Return a system error as a `QnnError`: with a code for this kind of error if there is one, else with `code`.
 
     A `TimeoutError` raised by a signal handler is also an `OSError`, but not one of the system: it is returned as it
     is.

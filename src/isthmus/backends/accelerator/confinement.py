@@ -24,6 +24,7 @@ _CAPABILITY_VERSION_3 = 0x20080522
 KILL, ERRNO, ALLOW = 0x80000000, 0x00050000, 0x7FFF0000
 """Return values of a filter; an error's number is added to ERRNO."""
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+"""Instructions of a filter (BPF): load an input; compare it with a value and jump; return a value."""
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
 """Offsets of a filter's inputs: the call's number, the instruction set, the low half of the first argument."""
 
@@ -85,30 +86,39 @@ MACHINES = {
 }  # fmt: skip
 
 _DEADLY = ("fork", "vfork", "execve", "execveat")
+"""Calls that kill the process."""
 _UNKNOWN = ("clone3",)
 """Refused as if the kernel lacked them: the C library then uses older calls, whose arguments a filter can inspect."""
 _NEEDS_BIT = {"clone": (0, _CLONE_THREAD, KILL), "newfstatat": (3, _AT_EMPTY_PATH, ERRNO | errno.EPERM)}
-"""Allowed if an argument has a bit set: threads but no processes; the status of an open descriptor, not of a name."""
+"""Calls that are allowed only if an argument has a bit set: (number of the argument, bit, return value otherwise).
+
+So threads can be started but no processes, and the status of an open descriptor can be read but not that of a name.
+"""
 
 
 def program(machine: Machine) -> list[tuple[int, int, int, int]]:
-    """Return the filter: its instructions as (code, jump if true, jump if false, value)."""
-    made = [(_LOAD, 0, 0, _ARCHITECTURE), (_EQUAL, 1, 0, machine.architecture), (_RETURN, 0, 0, KILL)]
-    made += [(_LOAD, 0, 0, _NUMBER)]
+    """Return the filter, which the kernel runs at every system call: its instructions as (code, jump if true, jump if
+    false, value).
+
+    A jump is the number of instructions to skip. Calls that the filter does not name fail with EPERM.
+    """
+    instructions = [(_LOAD, 0, 0, _ARCHITECTURE), (_EQUAL, 1, 0, machine.architecture), (_RETURN, 0, 0, KILL)]
+    instructions += [(_LOAD, 0, 0, _NUMBER)]
     if machine.foreign:
-        made += [(_AT_LEAST, 0, 1, machine.foreign), (_RETURN, 0, 0, KILL)]
+        instructions += [(_AT_LEAST, 0, 1, machine.foreign), (_RETURN, 0, 0, KILL)]
     answers = dict.fromkeys(machine.calls, ALLOW)
     answers |= dict.fromkeys(_DEADLY, KILL) | dict.fromkeys(_UNKNOWN, ERRNO | errno.ENOSYS)
     for name, answer in answers.items():
         if name not in machine.calls:
+            # An older call that this instruction set never had.
             continue
         if name in _NEEDS_BIT:
             argument, bit, otherwise = _NEEDS_BIT[name]
-            made += [(_EQUAL, 0, 4, machine.calls[name]), (_LOAD, 0, 0, _ARGUMENTS + 8 * argument)]
-            made += [(_ANY_BIT, 0, 1, bit), (_RETURN, 0, 0, ALLOW), (_RETURN, 0, 0, otherwise)]
+            instructions += [(_EQUAL, 0, 4, machine.calls[name]), (_LOAD, 0, 0, _ARGUMENTS + 8 * argument)]
+            instructions += [(_ANY_BIT, 0, 1, bit), (_RETURN, 0, 0, ALLOW), (_RETURN, 0, 0, otherwise)]
         else:
-            made += [(_EQUAL, 0, 1, machine.calls[name]), (_RETURN, 0, 0, answer)]
-    return [*made, (_RETURN, 0, 0, ERRNO | errno.EPERM)]
+            instructions += [(_EQUAL, 0, 1, machine.calls[name]), (_RETURN, 0, 0, answer)]
+    return [*instructions, (_RETURN, 0, 0, ERRNO | errno.EPERM)]
 
 
 def confine(keep: int) -> list[str]:
@@ -132,24 +142,28 @@ def confine(keep: int) -> list[str]:
 
 
 def _close_all_but(keep: int) -> None:
-    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    """Close all descriptors but `keep` and the first three, and allow as many new ones as the system permits."""
+    soft_limit, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     os.closerange(3, keep)
-    os.closerange(keep + 1, min(now, 1 << 20))
+    os.closerange(keep + 1, min(soft_limit, 1 << 20))
     # Every buffer that it sees takes a descriptor.
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
 
 
 def _drop_capabilities(libc: ctypes.CDLL) -> int:
+    """Set all capabilities of this thread to none (24 bytes of zeros); return what the system call returns."""
     header = struct.pack("=Ii", _CAPABILITY_VERSION_3, 0)
     return libc.capset(header, bytes(24))
 
 
 def _install_filter(libc: ctypes.CDLL) -> int:
+    """Install the filter of system calls; return 0, or -1 with `errno` set, as a system call does."""
     machine = MACHINES.get(platform.machine().replace("arm64", "aarch64"))
     if machine is None:
         ctypes.set_errno(errno.ENOSYS)
         return -1
     instructions = program(machine)
+    # The arrays are a `struct sock_filter` for each instruction, and the `struct sock_fprog` that refers to them.
     code = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *each) for each in instructions))
     header = struct.pack("@HP", len(instructions), ctypes.addressof(code))
     flags = ctypes.c_long(_SECCOMP_FILTER_FLAG_TSYNC)

@@ -38,7 +38,7 @@ from isthmus.system.interrupts import FileDescriptor, start
 from isthmus.system.shield import check
 
 Undo = Callable[[dict[str, Any]], tuple[str, dict[str, Any]]]
-"""Turns a reply into the call that undoes what was done."""
+"""Turns a reply into the call that undoes what was done: its name and arguments."""
 
 _ANSWERS: Mapping[str, Mapping[str, type]] = {
     "hello": {"pid": int, "unconfined": list},
@@ -48,7 +48,9 @@ _ANSWERS: Mapping[str, Mapping[str, type]] = {
 }
 """Required fields of the replies to calls. The other side has read foreign data and is not trusted."""
 _SECONDS_TO_DIE = 5.0
-_MAX_WORDS = 1 << 16
+"""How long to wait for a killed process to end."""
+_MAX_ERROR_BYTES = 1 << 16
+"""Number of bytes to read of the process's error output."""
 _connections: set[Connection] = set()
 """Connections whose process may be alive; a forked child must release them."""
 
@@ -82,6 +84,15 @@ class Request:
         The message.
     undo
         What undoes the call if its reply comes after the caller has gone.
+
+    Attributes
+    ----------
+    begun
+        Whether sending has begun.
+    answer, refusal
+        The reply, and its error or the reason why none has come.
+    abandoned
+        Whether the caller no longer wants the reply.
     """
 
     def __init__(self, name: str, content: bytes, undo: Undo | None = None) -> None:
@@ -96,7 +107,9 @@ class Request:
         self.answer: dict[str, Any] | None = None
         self.refusal: QnnError | None = None
         self.abandoned = False
+        # Guards the reply, `abandoned` and `undo`.
         self._state = threading.RLock()
+        # Locked until the reply has come.
         self._waiting = threading.Lock()
         self._waiting.acquire()
 
@@ -147,29 +160,41 @@ class Request:
 class Connection:
     """A running accelerator process and the connection to it.
 
-    `alive` says whether this process can use it, `forked` whether it belongs to our parent, `reason` why it has ended.
+    Attributes
+    ----------
+    alive
+        Whether this process can use it.
+    forked
+        Whether this process is a forked child, so that it belongs to the parent.
+    reason
+        Why it has ended.
     """
 
     def __init__(self) -> None:
         self.alive, self.forked, self.reason = True, False, ""
+        # Whether requests are still sent.
         self._open = True
+        # Requests to be sent; None ends the thread that sends.
         self._requests: SimpleQueue[Request | None] = SimpleQueue()
         self._pending: weakref.WeakSet[Request] = weakref.WeakSet()
         """Requests that may still be unanswered."""
         self._numbers = itertools.count(1)
         self._bells: dict[int, Bell] = {}
+        """The listeners for the end of the process, by the number of their queue."""
         # Held only briefly. Reentrant, because the garbage collector may run in a thread that holds it.
         self._lock = threading.RLock()
         self._channel: Channel | None = None
-        self._theirs: socket.socket | None = None
+        self._process_end: socket.socket | None = None
+        """The process's end of the channel, until the process has inherited it."""
         self._process: subprocess.Popen[bytes] | None = None
-        # A lock: an interrupted wait may break an event.
+        # Locked until the process has started or failed to. A lock, since an interrupted wait may break an event.
         self._starting = threading.Lock()
         self._starting.acquire()
         self._failure: Exception | None = None
-        names = (("process", self._watch), ("channel", self._converse))
+        """Why the process could not be started."""
+        bodies = (("process", self._watch), ("channel", self._converse))
         self._threads = [
-            threading.Thread(target=life, name=f"isthmus-accelerator-{name}", daemon=True) for name, life in names
+            threading.Thread(target=body, name=f"isthmus-accelerator-{name}", daemon=True) for name, body in bodies
         ]
 
     def start(self, seconds: float = Deadlines.starting) -> None:
@@ -215,15 +240,16 @@ class Connection:
     def seconds_to_wait(self, request: Request) -> float:
         """Return the time limits of a request and of all earlier ones that others wait for, added up."""
         with self._lock:
-            before = [each for each in self._pending if not (each is request or each.answered or each.abandoned)]
-        return request.seconds + sum(each.seconds for each in before)
+            earlier = [each for each in self._pending if not (each is request or each.answered or each.abandoned)]
+        return request.seconds + sum(each.seconds for each in earlier)
 
     def abandon(self, request: Request) -> None:
-        """Undo what a request has done or will do."""
+        """Undo what a request has done, now or when its reply comes."""
         if request.abandon():
             self._undo(request)
 
     def _undo(self, request: Request) -> None:
+        """Send the call that undoes an answered request, unless the request failed or is undone already."""
         undo = request.undoing()
         if undo is not None and request.answer is not None and request.refusal is None:
             name, arguments = undo(request.answer)
@@ -241,14 +267,15 @@ class Connection:
             with self._lock:
                 self._open = False
             while not self._requests.empty():
-                left = self._requests.get()
-                if left is not None and not left.answered:
-                    left.settle(None, self.gone(f"call '{left.name}'"))
+                unsent = self._requests.get()
+                if unsent is not None and not unsent.answered:
+                    unsent.settle(None, self.gone(f"call '{unsent.name}'"))
             self._hang_up()
 
     def _serve(self, request: Request) -> bool:
         """Send a request and settle it with the reply; return whether the process still replies."""
         if request.begun or request.answered:
+            # It was posted twice.
             return True
         if request.abandoned:
             rule = "its caller no longer waits for it"
@@ -268,6 +295,10 @@ class Connection:
         return True
 
     def _exchange(self, request: Request) -> tuple[dict[str, Any] | None, QnnError | None]:
+        """Send a request and wait for its reply; return the reply and its error, if there is one.
+
+        Any other exception means that the process is gone or cannot be trusted.
+        """
         number = next(self._numbers)
         request.begun = True
         assert self._channel is not None
@@ -276,6 +307,7 @@ class Connection:
         except QnnError as refusal:
             return None, refusal
         frame = self._channel.receive()
+        # A proper reply has no descriptors.
         frame.close()
         if frame.number != number:
             raise ChannelClosed
@@ -353,8 +385,8 @@ class Connection:
             self._failure = problem
             self.kill("it could not be started")
         finally:
-            if self._theirs is not None:
-                self._theirs.close()
+            if self._process_end is not None:
+                self._process_end.close()
             self._starting.release()
         if self._process is not None:
             _await_end(self._process.pid)
@@ -363,6 +395,7 @@ class Connection:
         with self._lock:
             self.alive = False
         if self._process is not None:
+            # Only now does the system forget its process id: `kill` uses it while `alive` is true.
             self._process.wait()
         _connections.discard(self)
         self._shut()
@@ -375,19 +408,21 @@ class Connection:
 
     def _open_and_start(self) -> None:
         """Open the sockets, start the process and its sender thread: here, where no interrupt can come."""
-        self._channel, self._theirs = Channel.pair()
-        if self._theirs.fileno() <= isolated.STANDARD:
-            with self._theirs as low:
-                self._theirs = socket.socket(fileno=isolated.passable(low.fileno()))
-        command = isolated.command("isthmus.backends.accelerator", str(self._theirs.fileno()), str(os.getpid()))
+        self._channel, self._process_end = Channel.pair()
+        if self._process_end.fileno() <= isolated.STANDARD:
+            # The process has its own standard input and output under these numbers.
+            with self._process_end as low:
+                self._process_end = socket.socket(fileno=isolated.passable(low.fileno()))
+        command = isolated.command("isthmus.backends.accelerator", str(self._process_end.fileno()), str(os.getpid()))
         # Numpy's linear algebra would start threads that are not needed there.
         environment = isolated.environment() | {"OPENBLAS_NUM_THREADS": "1"}
         if self.reason:
+            # It was killed before it started.
             return
         # It inherits nothing from the client: neither its output nor its terminal's interrupts.
         process = subprocess.Popen(
             command,
-            pass_fds=(self._theirs.fileno(),),
+            pass_fds=(self._process_end.fileno(),),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -423,8 +458,8 @@ class Connection:
         self.alive, self.forked, self._open = False, True, False
         self._lock = threading.RLock()
         self._hang_up()
-        if self._theirs is not None:
-            self._theirs.close()
+        if self._process_end is not None:
+            self._process_end.close()
         if self._process is not None:
             self._process.returncode = 0
             assert self._process.stderr is not None
@@ -437,11 +472,12 @@ def _last_words(process: subprocess.Popen[bytes]) -> str:
     with process.stderr as pipe:
         # Another process that the client has forked may have the pipe's other end.
         os.set_blocking(pipe.fileno(), False)
-        lines = (pipe.read(_MAX_WORDS) or b"").decode(errors="replace").split("\n")
+        lines = (pipe.read(_MAX_ERROR_BYTES) or b"").decode(errors="replace").split("\n")
     return next((line for line in reversed(lines) if line.strip()), "")
 
 
 def _no_thread(problem: Exception) -> QnnError:
+    """Return the error for a thread that could not be started."""
     rule = f"it needs two threads, and the system starts no more: {problem}"
     return QnnError(Code.COMMON_RESOURCE_UNAVAILABLE, "accelerator process", rule)
 
@@ -454,6 +490,7 @@ def _await_end(pid: int) -> None:
 
 
 def _after_fork() -> None:
+    """Release the parent's connections in a forked child."""
     for connection in list(_connections):
         connection._let_go()
     _connections.clear()

@@ -19,6 +19,8 @@ class AcceleratorDevice(DeviceDriver):
     ----------
     what, freed
         Its owner's name in messages, and the error code of a use after `close`.
+    log
+        The owner's log.
     start
         Starts a process.
     """

@@ -21,6 +21,22 @@ from isthmus.system.shield import check
 
 @dataclass(order=True)
 class _Waiter:
+    """A thread that waits for a queue's lock. Waiters are sorted by precedence, then by number.
+
+    Parameters
+    ----------
+    precedence
+        The negated priority: a smaller one comes first.
+    number
+        The order of arrival.
+    queue, thread
+        The queue whose lock it waits for, and the thread's id.
+    unit
+        Whether it also needs a unit.
+    lock
+        Locked until it has got the queue's lock, so that the thread can sleep on it.
+    """
+
     precedence: int
     number: int
     queue: object = field(compare=False)
@@ -40,6 +56,7 @@ class Gate:
 
     def __init__(self, units: int) -> None:
         self._units = units
+        # Held only briefly, while the tables below are read or changed.
         self._lock = threading.Lock()
         self._busy: dict[object, tuple[int, bool]] = {}
         """The thread that holds each locked queue, and whether it has a unit."""
@@ -56,16 +73,16 @@ class Gate:
         unit
             Whether it is for an execution, which also needs one of the units.
         """
-        me = threading.get_ident()
+        thread = threading.get_ident()
         try:
             with self._lock:
-                having = self._busy.get(queue)
-                if having is not None and having[0] == me:
+                holder = self._busy.get(queue)
+                if holder is not None and holder[0] == thread:
                     return True
-                if having is None and not self._waiting and self._has(unit):
-                    self._busy[queue] = me, unit
+                if holder is None and not self._waiting and self._has_unit(unit):
+                    self._busy[queue] = thread, unit
                     return True
-                waiter = _Waiter(-priority, next(self._numbers), queue, me, unit)
+                waiter = _Waiter(-priority, next(self._numbers), queue, thread, unit)
                 waiter.lock.acquire()
                 self._waiting.append(waiter)
                 self._admit()
@@ -80,7 +97,7 @@ class Gate:
             raise
 
     def _wait(self, waiter: _Waiter, seconds: float) -> bool:
-        """Wait until the waiter has the lock of its queue."""
+        """Wait until the waiter has the lock of its queue, up to a time limit; return whether it has."""
         patience = Patience(seconds)
         while True:
             left = patience.left()
@@ -106,26 +123,28 @@ class Gate:
 
     def _withdraw(self, queue: object) -> None:
         """Stop waiting for a queue's lock, and release it."""
-        me = threading.get_ident()
+        thread = threading.get_ident()
         with self._lock:
-            self._waiting = [waiter for waiter in self._waiting if waiter.thread != me]
+            self._waiting = [waiter for waiter in self._waiting if waiter.thread != thread]
         self.leave(queue)
 
     def _admit(self) -> None:
+        """Give free queues to the waiters that are first in order, and wake them; the caller holds `_lock`."""
         for waiter in sorted(self._waiting):
-            if waiter.queue not in self._busy and self._has(waiter.unit):
+            if waiter.queue not in self._busy and self._has_unit(waiter.unit):
                 self._busy[waiter.queue] = waiter.thread, waiter.unit
+            # Also true if an interrupt ended an earlier call between these two steps.
             if self._is_busy_for(waiter.thread, waiter.queue):
                 self._waiting.remove(waiter)
                 waiter.lock.release()
 
-    def _has(self, unit: bool) -> bool:
+    def _has_unit(self, needed: bool) -> bool:
         """Return whether a unit is free, if one is needed."""
-        if not unit or len(self._busy) < self._units:
+        if not needed or len(self._busy) < self._units:
             return True
-        return sum(taken for _, taken in self._busy.values()) < self._units
+        return sum(has_unit for _, has_unit in self._busy.values()) < self._units
 
     def _is_busy_for(self, thread: int, queue: object) -> bool:
         """Return whether this thread holds the lock of a queue."""
-        having = self._busy.get(queue)
-        return having is not None and having[0] == thread
+        holder = self._busy.get(queue)
+        return holder is not None and holder[0] == thread

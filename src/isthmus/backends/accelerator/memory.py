@@ -25,8 +25,11 @@ from isthmus.memory.identity import Identity, file_identity
 from isthmus.memory.shareable import SharedFile, map_whole
 
 MAX_SLOTS = 1 << SLOT_BITS
+"""Number of rows of the table."""
 NOTHING = -1
+"""The number that stands for no memory."""
 _ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
+"""The type of a kernel's entry: four words."""
 
 Quiet = Callable[[], bool]
 """Returns whether all executions that were running when it was created have ended."""
@@ -34,6 +37,18 @@ Quiet = Callable[[], bool]
 
 @dataclass
 class _Mapping:
+    """A buffer in this process.
+
+    Parameters
+    ----------
+    file
+        The identity and size of the buffer when it was mapped.
+    pages, address
+        The mapping, and where it is.
+    users
+        Number of slots that refer to it.
+    """
+
     file: SharedFile
     pages: mmap.mmap
     address: int
@@ -42,6 +57,8 @@ class _Mapping:
 
 @dataclass
 class _Retired:
+    """A mapping without slots, which an execution may still be using; `quiet` returns whether all those have ended."""
+
     mapping: _Mapping
     quiet: Quiet = field(repr=False)
 
@@ -55,6 +72,17 @@ class SharedMemory:
         The address of ``doorbell:publish``, which writes a row of the table.
     quiet
         Called when memory is removed; returns a function that tells when it is no longer used.
+
+    Attributes
+    ----------
+    table
+        A row for each slot in use: address, size and generation, as `isthmus.engine.native.doorbell` describes it.
+    _mappings, _by_slot
+        The mappings by the buffer's identity and by slot.
+    _unused, _next
+        Rows to be reused, and the first row that was never used.
+    _retired
+        Mappings to be released once no execution uses them.
     """
 
     def __init__(self, publish: int, quiet: Callable[[], Quiet]) -> None:
@@ -62,13 +90,13 @@ class SharedMemory:
         self._publish = _ENTRY(publish)
         self._quiet = quiet
         self._mappings: dict[Identity, _Mapping] = {}
-        self._of: dict[int, _Mapping] = {}
+        self._by_slot: dict[int, _Mapping] = {}
         self._unused: list[int] = []
         self._next = 0
         self._retired: list[_Retired] = []
 
     def __len__(self) -> int:
-        return len(self._of)
+        return len(self._by_slot)
 
     def register(self, fd: int, offset: int, nbytes: int) -> int:
         """Map a window and return its slot."""
@@ -87,7 +115,7 @@ class SharedMemory:
             row = self._next
             self._next += 1
         slot = row | self._generation(row) << SLOT_BITS
-        self._of[slot] = mapping
+        self._by_slot[slot] = mapping
         self._write(row, mapping.address + offset, nbytes, self._generation(row))
         return slot
 
@@ -95,21 +123,23 @@ class SharedMemory:
         """Return the memory of a slot, or None for the number -1."""
         if slot == NOTHING:
             return None
-        if slot not in self._of:
+        if slot not in self._by_slot:
             raise QnnError(Code.MEM_INVALID_HANDLE, f"memory {slot} of the accelerator", "it is not registered")
         address, nbytes = (int(self.table[slot % MAX_SLOTS, word // 8]) for word in (MEMORY_ADDRESS, MEMORY_SIZE))
-        return ClientBuffer(self._of[slot], address, nbytes).window()
+        return ClientBuffer(self._by_slot[slot], address, nbytes).window()
 
     def deregister(self, slot: int) -> None:
-        """Remove a window, and the buffer with its last one; ignore unknown numbers."""
-        mapping = self._of.pop(slot, None)
+        """Remove a window, and the buffer with its last one; ignore unknown slots."""
+        mapping = self._by_slot.pop(slot, None)
         if mapping is None:
             return
         row = slot % MAX_SLOTS
+        # With the next generation, the old slot no longer matches its row.
         self._write(row, 0, 0, self._generation(row) + 1)
         self._unused.append(row)
         mapping.users -= 1
         if mapping.users == 0:
+            # A later mapping of the same buffer, made after it had grown, stays.
             if self._mappings.get(mapping.file.identity) is mapping:
                 del self._mappings[mapping.file.identity]
             self._retired.append(_Retired(mapping, self._quiet()))
@@ -120,7 +150,7 @@ class SharedMemory:
         self._retired = [retired for retired in self._retired if not retired.quiet()]
 
     def _mapping(self, fd: int, file: SharedFile, end: int) -> _Mapping:
-        """Return the buffer's mapping, a new one if it is too short: a file may have grown since it was mapped."""
+        """Return the buffer's mapping, a new one if it ends before `end`: a file may have grown since it was mapped."""
         mapping = self._mappings.get(file.identity)
         if mapping is None or mapping.file.nbytes < end:
             pages = map_whole(fd, file.nbytes, "shared buffer")
@@ -129,9 +159,11 @@ class SharedMemory:
         return mapping
 
     def _generation(self, row: int) -> int:
+        """Return how often a row was reassigned."""
         return int(self.table[row, MEMORY_GENERATION // 8])
 
     def _write(self, row: int, address: int, nbytes: int, generation: int) -> None:
+        """Write a row of the table, in an order that is safe while native code reads it."""
         self._publish(self.table.ctypes.data + row * MEMORY_ROW, address, nbytes, generation)
 
 

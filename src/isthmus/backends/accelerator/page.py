@@ -15,16 +15,21 @@ from isthmus.engine.native.target import host as host_target
 from isthmus.system.interrupts import own_fd
 
 _ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
+"""The type of a kernel's entry: four words."""
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+"""The page cannot change its size: neither side can make the other crash by truncating it."""
 _CHUNK = 0.05
 """Maximum seconds of a wait in native code, where Python handles no signals."""
 
 
 class _TimeSpan(ctypes.Structure):
+    """The duration of a wait in native code (struct timespec)."""
+
     _fields_ = (("seconds", ctypes.c_int64), ("nanoseconds", ctypes.c_int64))
 
 
 def _span(seconds: float) -> _TimeSpan:
+    """Return the duration of a wait, at most `_CHUNK`."""
     return _TimeSpan(0, max(1, int(min(seconds, _CHUNK) * 1e9)))
 
 
@@ -32,6 +37,17 @@ class Page:
     """The page, its words by name, and the native calls that ring and wait.
 
     The fast path rings with `call` itself, given `address`, a number, how long to spin, and `span`.
+
+    Attributes
+    ----------
+    words
+        The page as an array of words.
+    address
+        The address of the page.
+    request, response, status, abort
+        The words that `isthmus.engine.native.doorbell` describes under these names.
+    span
+        The address of the longest duration of a wait.
     """
 
     def __init__(self) -> None:
@@ -40,7 +56,7 @@ class Page:
             _ENTRY(code[f"doorbell:{name}"]) for name in ("call", "wait", "hang_up")
         )
         try:
-            self._own = own_fd(os.memfd_create, "isthmus-doorbell", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+            self._descriptor = own_fd(os.memfd_create, "isthmus-doorbell", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         except OSError as problem:
             raise refused_by_the_system(problem, "doorbell of a context", "it cannot be made") from None
         try:
@@ -61,17 +77,17 @@ class Page:
     @property
     def fd(self) -> int:
         """Its descriptor for the other side, until it is closed here."""
-        return self._own.fileno()
+        return self._descriptor.fileno()
 
     def ring(self, number: int, seconds: float) -> None:
-        """Post a request and wait briefly for its reply."""
+        """Post a request by its number and wait for its reply, no longer than `seconds` or `_CHUNK`."""
         if seconds < _CHUNK:
             self.call(self.address, number, 0, ctypes.addressof(_span(seconds)))
         else:
             self.call(self.address, number, doorbell.WORKING_SPINS, self.span)
 
     def wait(self, number: int, seconds: float = _CHUNK) -> None:
-        """Wait briefly for a reply to a posted request."""
+        """Wait for the reply to a posted request, no longer than `seconds` or `_CHUNK`."""
         self._wait(self.address, number, 0, ctypes.addressof(_span(seconds)))
 
     def hang_up(self) -> None:
@@ -80,4 +96,4 @@ class Page:
 
     def close(self) -> None:
         """Close the descriptor, which the other side has received by now; safe to call again."""
-        self._own.close()
+        self._descriptor.close()

@@ -23,7 +23,9 @@ from isthmus.system.interrupts import FileDescriptor, Finalizer, own_fd, warn_fo
 from isthmus.system.shield import shielded
 
 SERVING = ("doorbell:serve", "doorbell:end", "doorbell:publish", "executor:run", "executor:work", "executor:stop")
+"""The kernels that the accelerator needs to serve queues and to run any program."""
 _SECONDS_TO_END = 2.0
+"""How long to wait for a closed process to end by itself."""
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
 
 
@@ -38,6 +40,15 @@ class Accelerator:
         Maximum number of concurrent executions. By default one for each processor.
     deadlines
         How long to wait for it. By default the standard values, with ``ISTHMUS_TIMEOUT``.
+
+    Attributes
+    ----------
+    gate
+        The order in which its queues execute.
+    connection
+        The process and its channel.
+    _sent
+        The kernels that it has, each with its target.
     """
 
     @shielded(release=lambda accelerator: accelerator.close())
@@ -92,12 +103,23 @@ class Accelerator:
 
         After an interrupt everything stays usable: what the call has done is undone. If the reply does not come in
         time, the process is killed.
+
+        Parameters
+        ----------
+        fds
+            Descriptors to send with the call.
+        undo
+            What undoes the call.
+        seconds
+            The time limit. By default the accelerator's deadline for control calls.
+        arguments
+            The arguments of the call.
         """
         return self.answer(request(name, fds, undo, **arguments), seconds)
 
     @shielded
     def answer(self, request: Request, seconds: float | None = None) -> dict[str, Any]:
-        """Send a request and wait for the reply."""
+        """Send a request and return the reply; raise its error, if it has one. `seconds` as for `call`."""
         try:
             if not self.settle(request, seconds):
                 raise self.gone(f"call '{request.name}'")
@@ -116,11 +138,11 @@ class Accelerator:
         wait for. Requests without a waiting caller, such as interrupted ones, add no time.
         """
         request.seconds = self.deadlines.control if seconds is None else seconds
-        patience = self.connection.seconds_to_wait(request)
+        deadline = self.connection.seconds_to_wait(request)
         # An interrupted request may or may not have been posted before.
         if not self.connection.post(request):
             return request.answered
-        if not request.wait(patience):
+        if not request.wait(deadline):
             self.kill(f"it did not answer the call '{request.name}' within {request.seconds:g} s")
         return request.answered
 
@@ -133,6 +155,7 @@ class Accelerator:
         for fd in {fd for fd, _, _ in windows}:
             # Only this side can check: the other cannot read the names of files.
             shared_file(fd, "shared buffer")
+        # A message has a limited number of descriptors.
         parts = [windows[first : first + MAX_FDS] for first in range(0, len(windows), MAX_FDS)]
         requests: list[Request] = []
         try:
@@ -170,8 +193,8 @@ class Accelerator:
             return
         objects = loader.objects(wanted, target)
         sizes = [[kernel, len(code)] for kernel, code in objects.items()]
-        with _sealed(b"".join(objects.values())) as own:
-            self.call("kernels", [own.fileno()], target=target.name, sizes=sizes)
+        with _sealed(b"".join(objects.values())) as descriptor:
+            self.call("kernels", [descriptor.fileno()], target=target.name, sizes=sizes)
         self._sent.update((kernel, target.name) for kernel in wanted)
 
     def counts(self) -> dict[str, int]:
@@ -210,6 +233,7 @@ class Accelerator:
 
 
 def _deregistration(answer: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the call that undoes a registration."""
     return "deregister", {"slots": answer["slots"]}
 
 
@@ -240,14 +264,14 @@ def _forget(connection: Connection, slots: list[int]) -> None:
 
 def request(name: str, fds: Sequence[int] = (), undo: Undo | None = None, **arguments: Any) -> Request:
     """Return a request for a call, with duplicates of the descriptors."""
-    made = Request(name, encoded({"call": name, **arguments}), undo)
+    result = Request(name, encoded({"call": name, **arguments}), undo)
     try:
         for fd in fds:
-            made.descriptors.append(own_fd(os.dup, fd))
+            result.descriptors.append(own_fd(os.dup, fd))
     except OSError as problem:
-        made.close()
+        result.close()
         raise refused_by_the_system(problem, f"call '{name}'", "a file descriptor cannot be sent") from None
-    return made
+    return result
 
 
 def _reclaim(connection: Connection) -> None:
@@ -260,14 +284,14 @@ def _reclaim(connection: Connection) -> None:
 def _sealed(content: bytes) -> FileDescriptor:
     """Return a descriptor of sealed memory with these contents."""
     try:
-        own = own_fd(os.memfd_create, "isthmus-kernels", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        descriptor = own_fd(os.memfd_create, "isthmus-kernels", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     except OSError as problem:
         raise refused_by_the_system(problem, "code of kernels", "memory to send it in cannot be made") from None
     try:
-        with open(own.fileno(), "wb", closefd=False) as file:
+        with open(descriptor.fileno(), "wb", closefd=False) as file:
             file.write(content)
-        fcntl.fcntl(own.fileno(), fcntl.F_ADD_SEALS, _SEALS)
+        fcntl.fcntl(descriptor.fileno(), fcntl.F_ADD_SEALS, _SEALS)
     except OSError as problem:
-        own.close()
+        descriptor.close()
         raise refused_by_the_system(problem, "code of kernels", "it cannot be kept in memory") from None
-    return own
+    return descriptor

@@ -27,6 +27,7 @@ from isthmus.system.shield import shielded
 
 _Result = TypeVar("_Result")
 _NORMAL = 100
+"""QNN_PRIORITY_NORMAL."""
 _SPINS = doorbell.WORKING_SPINS
 _STATUSES = {
     int(Code.GRAPH_ABORTED): "its execution was aborted",
@@ -47,6 +48,19 @@ class Queue:
     ----------
     accelerator
         The accelerator that runs them.
+
+    Attributes
+    ----------
+    _id
+        The queue's number in the accelerator.
+    _number
+        The number of the last execution, as it was written to the page.
+    _last_request
+        The graph and the list of slots that are written in the page; None if they must be written again.
+    _unsettled
+        A control call that was interrupted: the accelerator may not have answered it yet.
+    _call, _response, _status, _address, _span
+        Members of the page, copied here because `execute` is faster with them.
     """
 
     @shielded(release=lambda queue: queue.close())
@@ -115,10 +129,14 @@ class Queue:
         copies_in: Sequence[Copy] = (),
         copies_out: Sequence[Copy] = (),
     ) -> None:
-        """Run a graph once on registered memory, under this queue's lock. The same list object means the same memory.
+        """Run a graph once on registered memory; the caller holds this queue's lock.
 
         Parameters
         ----------
+        graph
+            The graph's number in the accelerator.
+        slots
+            The memory of each input, then each output. The same list object is taken to mean the same slots.
         seconds
             The time limit. By default the accelerator's deadline for executions.
         copies_in, copies_out
@@ -130,8 +148,8 @@ class Queue:
             GRAPH_TIMED_OUT if it took too long, GRAPH_ABORTED after `abort`, MEM_INVALID_HANDLE for memory that is no
             longer registered, COMMON_SYSTEM_COMMUNICATION if the accelerator has ended.
         """
-        asked = self._last_request
-        if asked is None or asked[0] != graph or asked[1] is not slots:
+        last = self._last_request
+        if last is None or last[0] != graph or last[1] is not slots:
             self._check_open()
             self._settle()
             self._last_request = None
@@ -146,6 +164,7 @@ class Queue:
         # From here on the code is optimised for speed.
         number = self._number
         if self._response.value != number or not self._connection.alive:
+            # The last execution was interrupted, or the accelerator has ended.
             number = self._recover()
         for target, source, nbytes in copies_in:
             ctypes.memmove(target, source, nbytes)
@@ -176,6 +195,7 @@ class Queue:
         # A closed queue has no page.
         page: Page | None = vars(self).get("_page")
         if page is not None and not self._connection.forked:
+            # Only this execution is aborted: later ones have other numbers.
             page.abort.value = page.request.value
 
     def abort_now(self) -> None:
@@ -274,12 +294,12 @@ class Queue:
         self._check_open()
         self._settle()
         self._last_request = None
-        self._unsettled = asked = request(name, fds, undo, **arguments)
+        self._unsettled = control = request(name, fds, undo, **arguments)
         try:
-            return self.accelerator.answer(asked)
+            return self.accelerator.answer(control)
         finally:
             # An error's traceback would keep the frames of the refused call alive, so the request is dropped.
-            if asked.answered:
+            if control.answered:
                 self._unsettled = None
 
     def _settle(self, seconds: float | None = None) -> None:
@@ -296,7 +316,8 @@ class Queue:
 
         An execution that does not end within the accelerator's deadline for closing is aborted.
         """
-        # When a backend is collected, its queues are closed before it can free its contexts.
+        # It may be closed already, perhaps by its finalizer: if a backend is collected, the finalizers of its queues
+        # run before it can free its contexts.
         if self._ending.waits and not self._connection.forked:
             self._close_under_lock()
         self._open, self._last_request, self._unsettled = False, None, None
@@ -304,6 +325,7 @@ class Queue:
         self._ending.forget()
 
     def _close_under_lock(self) -> None:
+        """Wait for a running execution, then close the queue in the accelerator and release its doorbell."""
         try:
             if self._turn_to_close():
                 self._close_over_there()
@@ -314,6 +336,7 @@ class Queue:
             self.leave()
 
     def _close_over_there(self) -> None:
+        """Close the queue in the accelerator, which unloads its graphs; the caller holds this queue's lock."""
         seconds = self.accelerator.deadlines.closing
         try:
             if self._connection.alive:
@@ -340,6 +363,7 @@ class Queue:
         return gate.enter(self, _NORMAL, deadlines.grace, unit=False)
 
     def _check_open(self) -> None:
+        """Refuse use after the queue was closed or the accelerator has ended."""
         if not self._open:
             raise QnnError(Code.CONTEXT_INVALID_HANDLE, "execution", "its context has been freed")
         if not self._connection.alive:
@@ -353,10 +377,12 @@ class Queue:
 
 
 def _closing(answer: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the call that undoes the opening of a queue."""
     return "close", {"queue": answer["queue"]}
 
 
 def _unloading(answer: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the call that undoes the loading of graphs."""
     return "unload", {"graphs": answer["graphs"]}
 
 

@@ -17,8 +17,9 @@ from isthmus.memory.shareable import mapping_of
 from isthmus.system.shield import shielded
 
 _NORMAL = 100
+"""QNN_PRIORITY_NORMAL."""
 _MAKER = "accelerator"
-"""The producer named in a binary that goes straight to the accelerator and into no file."""
+"""The backend named in a binary that goes straight to the accelerator and into no file."""
 _Shared = tuple[int, int, int]
 """Memory as it is described to the accelerator: descriptor, offset, bytes."""
 
@@ -33,8 +34,19 @@ class RemoteIo:
     windows
         The client's memory for them.
     known
-        Slots of the memory that the accelerator can see, by index. It is used in place; the rest is copied through
-        staging.
+        Slots of the memory that the accelerator can see, by the index of the tensor. It is used in place; the rest is
+        copied through staging.
+    staging
+        The graph's staging memory.
+
+    Attributes
+    ----------
+    slots
+        The slot of each tensor's memory, its own or its staging memory.
+    copied
+        The indices of the tensors that are copied.
+    copies_in, copies_out
+        The copies before and after an execution.
     """
 
     def __init__(
@@ -49,8 +61,8 @@ class RemoteIo:
         staging.reserve(tensors, copied)
         self.slots = [known[index] if index in known else staging[index][1] for index in range(len(tensors))]
         moves = [(index, staging[index][0], windows[index].address, tensors[index].nbytes) for index in copied]
-        self.copies_in = [(stage, own, nbytes) for index, stage, own, nbytes in moves if index < inputs]
-        self.copies_out = [(own, stage, nbytes) for index, stage, own, nbytes in moves if index >= inputs]
+        self.copies_in = [(staged, client, nbytes) for index, staged, client, nbytes in moves if index < inputs]
+        self.copies_out = [(client, staged, nbytes) for index, staged, client, nbytes in moves if index >= inputs]
         self.copied = frozenset(copied)
         self.registered: Sequence[int] = ()
         """Slots that are deregistered with it."""
@@ -73,6 +85,17 @@ class RemoteExecutor:
         The queue to run it in.
     scratch, state
         Shared memory; None if the program needs none.
+
+    Attributes
+    ----------
+    _number
+        The program's number in the accelerator.
+    _scratch, _state
+        The slots of the two pools.
+    _io
+        The memory of inputs and outputs for the next run.
+    _staged
+        The indices of the inputs and outputs that have staging memory.
     """
 
     @shielded(release=lambda executor: executor.close())
@@ -106,10 +129,11 @@ class RemoteExecutor:
         try:
             self._queue.under_lock(rebind)
         finally:
+            # The old memory after a success, the new one after a failure.
             self._queue.accelerator.deregister(replaced if self._scratch is scratch else scratch)
 
     def bound(self, windows: Sequence[Window]) -> RemoteIo:
-        """Return memory for every input and output, checked and ready to be bound at once."""
+        """Return memory for every input and output, checked and registered, for `bind_all_io`."""
         infos, inputs = self.program.info.tensors, len(self.program.inputs)
         for info, window in zip(infos, windows, strict=True):
             window.check(f"memory of tensor '{info.name}'", info.nbytes)
@@ -166,6 +190,7 @@ class RemoteExecutor:
 
 
 def _number(slots: Slots) -> int:
+    """Return the slot of a pool as a call names it."""
     return slots[0] if slots else NOTHING
 
 

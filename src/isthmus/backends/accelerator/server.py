@@ -29,23 +29,55 @@ from isthmus.errors import Code, QnnError
 from isthmus.memory import Buffer, Window, host
 
 MAX_GRAPHS = 1 << 14
+"""Number of rows of the table of graphs."""
 _SECONDS_TO_END = 2.0
+"""How long to wait for the thread of a closed queue to end."""
 _ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
+"""The type of a kernel's entry: four words."""
 _OWN = ("doorbell:serve", "doorbell:end", "doorbell:publish", "executor:run")
 """The kernels that serve queues, which the client sends first."""
 
 
 @dataclass(eq=False)
 class _Graph:
+    """A loaded graph.
+
+    Parameters
+    ----------
+    number
+        Its row in the table of graphs.
+    executor
+        Its program, bound to scratch and state.
+    sizes
+        The sizes of its inputs, then its outputs in bytes; native code reads them.
+    state
+        Its state memory; None if the client provides state and scratch.
+    """
+
     number: int
     executor: Executor
     sizes: np.ndarray
     state: Buffer | None
-    """Its state memory, unless the client provides it."""
 
 
 @dataclass(eq=False)
 class _Queue:
+    """An open queue.
+
+    Parameters
+    ----------
+    page
+        The doorbell's page, shared with the client.
+    scratch
+        The scratch of all its graphs, which run one at a time, unless the client provides it.
+    block
+        Words in which native code records `entered` and `left`.
+    graphs
+        The graphs that were loaded for it; they are unloaded with it.
+    thread
+        The thread that serves it in native code.
+    """
+
     page: np.ndarray
     scratch: Buffer
     block: np.ndarray = field(default_factory=lambda: np.zeros(doorbell.QUEUE_BYTES // 8, np.int64))
@@ -64,7 +96,19 @@ class _Queue:
 
 
 class _Service:
-    """What serves queues: native code and the tables that it reads."""
+    """What serves queues: native code and the tables that it reads.
+
+    Attributes
+    ----------
+    serve, end
+        Serves a queue until it is closed, and ends that.
+    memory
+        The registered memory.
+    rows
+        The table of graphs, by number.
+    block
+        The addresses of all of these, for native code.
+    """
 
     def __init__(self, target: Target, quiet: Callable[[], Quiet]) -> None:
         code = loader.addresses(_OWN, target)
@@ -91,12 +135,19 @@ class AcceleratorServer:
         The channel of calls and replies.
     unconfined
         The rights that it could not give up, reported to the client.
+
+    Attributes
+    ----------
+    _started_service
+        The native code; None until the client has sent it.
+    _free_numbers
+        The numbers that no graph has; the next one is taken from the end.
     """
 
     def __init__(self, channel: Channel, unconfined: list[str]) -> None:
         self._channel = channel
         self._unconfined = unconfined
-        self._made: _Service | None = None
+        self._started_service: _Service | None = None
         self._graphs: dict[int, _Graph] = {}
         self._free_numbers = list(range(MAX_GRAPHS - 1, -1, -1))
         self._queues: dict[int, _Queue] = {}
@@ -117,6 +168,7 @@ class AcceleratorServer:
                 return
 
     def _answer(self, frame: Frame) -> bytes:
+        """Make a call and return the encoded reply: the result or the error."""
         try:
             return encoded(self._result(frame))
         except Exception as problem:
@@ -124,6 +176,7 @@ class AcceleratorServer:
             return encoded(refusal_to_json(_refusal(problem)))
 
     def _result(self, frame: Frame) -> dict[str, Any]:
+        """Make a call and return the result. Every call gets the descriptors that came with it, and its arguments."""
         calls: dict[str, Callable[..., dict[str, Any]]] = {
             "hello": self._hello,
             "kernels": self._kernels,
@@ -145,34 +198,39 @@ class AcceleratorServer:
 
     @property
     def _service(self) -> _Service:
-        if self._made is None:
+        """The native code; an error before the client has sent it."""
+        if self._started_service is None:
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, "accelerator", "it has received no kernels")
-        return self._made
+        return self._started_service
 
     def _quiet(self) -> Quiet:
         """Return a function that tells whether the executions that run now have ended."""
-        under_way = [(queue, queue.entered) for queue in self._queues.values() if queue.entered != queue.left]
+        running = [(queue, queue.entered) for queue in self._queues.values() if queue.entered != queue.left]
 
         def over() -> bool:
-            return all(queue.left >= number for queue, number in under_way)
+            return all(queue.left >= number for queue, number in running)
 
         return over
 
-    # -- calls ---------------------------------------------------------------------------------------------------------
+    # -- calls: the parameters are the fields of the client's messages -------------------------------------------------
 
     def _hello(self, fds: list[int]) -> dict[str, Any]:
+        """Report that the process has started and is confined."""
         return {"pid": os.getpid(), "unconfined": self._unconfined}
 
     def _kernels(self, fds: list[int], target: str, sizes: list[tuple[str, int]]) -> dict[str, Any]:
-        """Load the code of kernels, which are stored one after the other in sealed memory."""
+        """Load the code of kernels, which are stored one after the other in sealed memory.
+
+        `sizes` are their names and sizes in bytes. The first call sends the kernels that serve queues.
+        """
         content = bytes(_immutable(fds[0]))
         objects, position = {}, 0
         for kernel, nbytes in sizes:
             objects[kernel] = content[position : position + nbytes]
             position += nbytes
         loader.load(objects, by_name(target))
-        if self._made is None:
-            self._made = _Service(by_name(target), self._quiet)
+        if self._started_service is None:
+            self._started_service = _Service(by_name(target), self._quiet)
         return {}
 
     def _register(self, fds: list[int], spans: list[list[int]]) -> dict[str, Any]:
@@ -187,11 +245,13 @@ class AcceleratorServer:
         return {"slots": slots}
 
     def _deregister(self, fds: list[int], slots: list[int]) -> dict[str, Any]:
+        """Remove memory, which is unmapped when no execution uses it any more."""
         for slot in slots:
             self._service.memory.deregister(slot)
         return {}
 
     def _open(self, fds: list[int]) -> dict[str, Any]:
+        """Open a queue: map its doorbell's page and start a thread that serves it; reply with its number."""
         service = self._service
         if os.fstat(fds[0]).st_size < doorbell.PAGE_BYTES:
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, "doorbell", "it is too short")
@@ -209,33 +269,38 @@ class AcceleratorServer:
         return {"queue": self._next_queue}
 
     def _load(self, fds: list[int], queue: int, pools: list[int] | None = None) -> dict[str, Any]:
-        """Load a binary and return the numbers of its graphs, in order.
+        """Load a binary into a queue and return the numbers of its graphs, in order.
 
-        `pools` are the client's own scratch and state memory, for its only graph.
+        `pools` are the slots of the client's own scratch and state memory, for the only graph. By default graphs share
+        the queue's scratch, and each has its own state.
         """
-        here = self._queue(queue)
+        target_queue = self._queue(queue)
         # Sealed contents were checked by the client; others may have changed since and are checked here, in a copy.
         graphs = binary.read(_immutable(fds[0]), verify=not binary.is_sealed(fds[0])).graphs
         if len(graphs) > len(self._free_numbers):
             raise QnnError(Code.COMMON_RESOURCE_UNAVAILABLE, "accelerator", f"it has {MAX_GRAPHS} graphs already")
         wanted = 0 if pools else max((graph.program.scratch_bytes for graph in graphs.values()), default=0)
-        scratch = here.scratch if here.scratch.nbytes >= wanted else host(wanted, binary.FORMAT.alignment)
-        made: list[_Graph] = []
+        scratch = target_queue.scratch
+        if scratch.nbytes < wanted:
+            scratch = host(wanted, binary.FORMAT.alignment)
+        loaded: list[_Graph] = []
         try:
             for graph in graphs.values():
-                made.append(self._new_graph(graph, scratch.window(), pools))
+                loaded.append(self._new_graph(graph, scratch.window(), pools))
         except Exception:
-            for loaded in made:
-                self._forget(loaded)
+            for incomplete in loaded:
+                self._forget(incomplete)
             raise
-        here.scratch = scratch
-        for older in here.graphs:
+        target_queue.scratch = scratch
+        for older in target_queue.graphs:
+            # The others have their own scratch.
             if older.state is not None:
                 older.executor.bind_scratch(scratch.window())
-        here.graphs += made
-        return {"graphs": [graph.number for graph in made]}
+        target_queue.graphs += loaded
+        return {"graphs": [graph.number for graph in loaded]}
 
     def _new_graph(self, graph: binary.GraphBinary, scratch: Window | None, pools: list[int] | None) -> _Graph:
+        """Load one graph: bind its program to memory, and add it to the table of graphs. `pools` as for `_load`."""
         program = graph.program
         state = None if pools else host(program.state_bytes, program.alignment)
         if pools:
@@ -245,12 +310,13 @@ class AcceleratorServer:
         # Inputs and outputs are bound by each request.
         executor = Executor(program, scratch, persistent, [None] * len(graph.tensors))
         executor.reset()
-        made = _Graph(self._free_numbers.pop(), executor, sizes, state)
-        self._graphs[made.number] = made
-        self._service.rows[made.number] = executor.control, program.threads, len(sizes), sizes.ctypes.data
-        return made
+        loaded = _Graph(self._free_numbers.pop(), executor, sizes, state)
+        self._graphs[loaded.number] = loaded
+        self._service.rows[loaded.number] = executor.control, program.threads, len(sizes), sizes.ctypes.data
+        return loaded
 
     def _forget(self, graph: _Graph) -> None:
+        """Unload a graph that is not being executed; its number may be reused."""
         self._service.rows[graph.number] = 0
         del self._graphs[graph.number]
         self._free_numbers.append(graph.number)
@@ -267,10 +333,12 @@ class AcceleratorServer:
         return {}
 
     def _reset(self, fds: list[int], graph: int) -> dict[str, Any]:
+        """Write the initial state into a graph's state memory."""
         self._graph(graph).executor.reset()
         return {}
 
     def _rebind(self, fds: list[int], graph: int, scratch: int) -> dict[str, Any]:
+        """Make a graph use the scratch memory at another slot."""
         self._graph(graph).executor.bind_scratch(self._service.memory.window(scratch))
         return {}
 
@@ -290,15 +358,18 @@ class AcceleratorServer:
         return {}
 
     def _counts(self, fds: list[int]) -> dict[str, Any]:
-        memory = 0 if self._made is None else len(self._made.memory)
+        """Report the number of queues, graphs and registered windows."""
+        memory = 0 if self._started_service is None else len(self._started_service.memory)
         return {"queues": len(self._queues), "graphs": len(self._graphs), "memory": memory}
 
     def _queue(self, number: int) -> _Queue:
+        """Return the queue with a number, or refuse it."""
         if number not in self._queues:
             raise QnnError(Code.CONTEXT_INVALID_HANDLE, f"queue {number} of the accelerator", "unknown queue")
         return self._queues[number]
 
     def _graph(self, number: int) -> _Graph:
+        """Return the graph with a number, or refuse it."""
         if number not in self._graphs:
             raise QnnError(Code.GRAPH_INVALID_HANDLE, f"graph {number} of the accelerator", "unknown graph")
         return self._graphs[number]

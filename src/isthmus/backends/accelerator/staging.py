@@ -17,6 +17,13 @@ class SharedStaging:
     ----------
     accelerator
         The accelerator that needs to see it.
+
+    Attributes
+    ----------
+    _places
+        By a tensor's index: its address in this process, and its slot in the accelerator.
+    _buffers, _slots
+        The buffers, and the slots that were registered for each.
     """
 
     def __init__(self, accelerator: Accelerator) -> None:
@@ -26,6 +33,7 @@ class SharedStaging:
         self._slots: list[Slots] = []
 
     def __getitem__(self, index: int) -> tuple[int, int]:
+        """Return the address and the slot of a tensor that staging memory was reserved for."""
         return self._places[index]
 
     @property
@@ -34,7 +42,7 @@ class SharedStaging:
         return sum(buffer.nbytes for buffer in self._buffers)
 
     def reserve(self, tensors: Sequence[TensorInfo], indices: Sequence[int]) -> None:
-        """Reserve staging memory for the wanted tensors that have none."""
+        """Reserve staging memory for the tensors with these indices that have none; all of it or nothing."""
         missing = [index for index in indices if index not in self._places]
         if not missing:
             return
