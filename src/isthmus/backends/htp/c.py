@@ -23,6 +23,7 @@ from isthmus.log import LogLevel
 ARCHITECTURE = 73
 """The Hexagon version that the device reports. It is our choice and has no effect."""
 VTCM_MB = 8
+"""The on-chip memory that the device reports, in megabytes. It is our choice and has no effect."""
 _UNNAMED_CONTEXT_OPTIONS = frozenset((13, 18, 20, 23, 26))
 """Context options that HTP's own library accepts and whose names are not public."""
 
@@ -181,6 +182,7 @@ class HtpMemDescriptor(ctypes.Structure):
     _fields_ = [("type", c_uint32), ("size", c_uint64), ("place", HtpMemUnion)]
 
 
+# The readers of values, for the log. Options of a graph that are not listed have a flag as value.
 _GRAPH_VALUES: dict[IntEnum, Callable[[HtpGraphConfig], Any]] = {
     HtpGraphOption.OPTIMIZATION: lambda c: f"{c.optimizationOption.type} = {c.optimizationOption.floatValue:g}",
     HtpGraphOption.PRECISION: lambda c: {0: "FLOAT32", 1: "FLOAT16"}.get(c.precision, c.precision),
@@ -197,25 +199,28 @@ _DEVICE_VALUES: dict[IntEnum, Callable[[HtpDeviceConfig], Any]] = {
 
 
 def _memory(address: int) -> HtpDescriptor:
-    given = read(address, HtpMemDescriptor)
-    place = given.sharedBufferConfig
-    kind = next((known for known in HtpMemType if known == given.type), given.type)
-    return HtpDescriptor(given.size, place.fd, place.offset, kind)
+    """Read a custom memory descriptor; an unknown memory type remains a number, which the registration refuses."""
+    structure = read(address, HtpMemDescriptor)
+    place = structure.sharedBufferConfig
+    kind = next((known for known in HtpMemType if known == structure.type), structure.type)
+    return HtpDescriptor(structure.size, place.fd, place.offset, kind)
 
 
 def _graph(address: int, log: LogFunction) -> dict[Any, Any]:
+    """Read and log a custom config of a graph. Like those of contexts and devices, it results in no settings."""
     config = read(address, HtpGraphConfig)
     if config.option not in list(HtpGraphOption) and config.option != UNDEFINED:
         # HTP's own library accepts graph options with any number.
         return _ignored("graph", config.option, log)
     option = option_of(HtpGraphOption, config.option, "HTP graph", Code.GRAPH_INVALID_ARGUMENT)
-    # Values are members of a union. Most of the other ones are flags, and so at the same place as this one; the log
-    # shows all of them as flags.
+    # Members of a union start at the same address: so one flag stands for all flags. The few options that have neither
+    # a reader nor a flag are logged as flags too.
     value = _GRAPH_VALUES.get(option, lambda c: c.foldReluActivationIntoConvOff)(config)
     return _logged(f"graph option {option.name} = {value}", log)
 
 
 def _context(address: int, log: LogFunction) -> dict[Any, Any]:
+    """Read and log a custom config of a context."""
     number = read(address, c_uint32).value  # QnnHtpContext_CustomConfig_t begins with its option
     if number in _UNNAMED_CONTEXT_OPTIONS:
         return _ignored("context", number, log)
@@ -224,17 +229,20 @@ def _context(address: int, log: LogFunction) -> dict[Any, Any]:
 
 
 def _device(address: int, log: LogFunction) -> dict[Any, Any]:
+    """Read and log a custom config of a device."""
     config = read(address, HtpDeviceConfig)
     option = option_of(HtpDeviceOption, config.option, "HTP device", Code.DEVICE_INVALID_CONFIG)
     return _logged(f"device option {option.name} = {_DEVICE_VALUES[option](config)}", log)
 
 
 def _logged(option: str, log: LogFunction) -> dict[Any, Any]:
+    """Log an option that has no effect; return its settings: none."""
     log(LogLevel.INFO, f"HTP {option}: accepted, but without effect here")
     return {}
 
 
 def _ignored(noun: str, option: int, log: LogFunction) -> dict[Any, Any]:
+    """Warn of an option without a public name; return its settings: none."""
     log(LogLevel.WARN, f"HTP {noun} option {option} is unknown here and ignored")
     return {}
 

@@ -42,7 +42,7 @@ from isthmus.prepare.tiling import ScratchLimit
 
 
 class HtpBackend(BackendDriver):
-    """The backend, created with a configuration."""
+    """The backend, created with a configuration. Its own device is for clients that create none."""
 
     properties = HtpBackendProperty
 
@@ -52,6 +52,7 @@ class HtpBackend(BackendDriver):
         self.device = self._new_device()
 
     def _new_device(self) -> AcceleratorDevice:
+        """Return a device whose accelerator is not started yet."""
         start = partial(Accelerator, self.config.units, self.config.deadlines)
         return AcceleratorDevice("HTP device", Code.DEVICE_INVALID_HANDLE, self.log, start)
 
@@ -67,13 +68,14 @@ class HtpBackend(BackendDriver):
 
     def create_device(self) -> AcceleratorDevice:
         device = self._new_device()
+        # Started now, so that a client learns here if that fails.
         device.accelerator()
         return device
 
     def create_context(self, device: DeviceDriver | None = None) -> HtpContext:
-        here = self.device if device is None else device
-        assert isinstance(here, AcceleratorDevice)
-        return HtpContext(self.config, here.open_queue())
+        chosen = self.device if device is None else device
+        assert isinstance(chosen, AcceleratorDevice)
+        return HtpContext(self.config, chosen.open_queue())
 
     def close(self) -> None:
         self.device.close()
@@ -123,9 +125,9 @@ class HtpContext(ContextDriver):
 
     def restore(self, binary: Source) -> Sequence[HtpGraphDriver]:
         with ContextBinary(binary, "htp") as content:
-            found = [(native.outline(entry), native.restored(entry)) for entry in content.graphs.values()]
+            graphs = [(native.outline(entry), native.restored(entry)) for entry in content.graphs.values()]
             numbers = self.queue.load(content)
-        for graph, prepared in found:
+        for graph, prepared in graphs:
             self._graphs.append(HtpGraphDriver(self, graph, prepared))
             self._graphs[-1].loaded(numbers[graph.name])
         return list(self._graphs)
@@ -146,6 +148,7 @@ class HtpContext(ContextDriver):
 
 
 def _prepare(graph: Graph, config: HtpConfig, threads: int, limit: ScratchLimit | None) -> PlanReport:
+    """Plan a graph with at least the configured number of threads."""
     return native.preparation(native.prepare(graph, max(threads, config.threads), limit=limit))
 
 

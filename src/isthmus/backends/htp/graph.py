@@ -43,7 +43,7 @@ class QueueLock:
 
 
 class HtpGraphDriver(NativeGraphDriver):
-    """A graph in the accelerator."""
+    """A graph in the accelerator. It is loaded when it is finalized, or with the context binary that it comes from."""
 
     def __init__(self, context: HtpContext, graph: Graph, prepared: CompiledGraph | None = None) -> None:
         super().__init__(graph, prepared, context.config.threads)
@@ -66,6 +66,7 @@ class HtpGraphDriver(NativeGraphDriver):
     def finalize(self) -> None:
         self.context.check(self.what)
         binary = self.binary()
+        # First: if there is no memory for it, the graph is not loaded.
         self._reserve()
         try:
             with ContextBinary(to_bytes([binary], "htp")) as content:
@@ -75,7 +76,7 @@ class HtpGraphDriver(NativeGraphDriver):
             raise
 
     def loaded(self, number: int) -> None:
-        """Record that the accelerator has loaded the graph."""
+        """Record that the accelerator has loaded the graph, under this number."""
         self.number = number
         self._reserve()
         self.counts.total.staging_prepare_bytes = self.staging.nbytes
@@ -108,7 +109,14 @@ class HtpGraphDriver(NativeGraphDriver):
 
 
 class HtpBinding(BindingBase):
-    """Memory for a graph in the accelerator: registered memory by its slot there, raw memory by a copy."""
+    """Memory for a graph in the accelerator: registered memory by its slot there, raw memory by a copy.
+
+    Attributes
+    ----------
+    _begun
+        The time at which the memory was bound, until the first execution after that; then 0. The first execution is
+        measured from there, with what it had to reserve.
+    """
 
     def __init__(self, graph: HtpGraphDriver, memories: Memories, counts: ExecutionCounts) -> None:
         self._graph = graph
@@ -124,14 +132,14 @@ class HtpBinding(BindingBase):
         graph, infos, inputs = self._graph, self._graph.info.tensors, len(self._graph.info.inputs)
         graph.context.check(graph.what)
         self._begun = time.perf_counter()
-        given = [
+        memories = [
             require_memory(graph.what, info, memory, "HTP") for info, memory in zip(infos, self.memories, strict=True)
         ]
-        windows = [memory.window.part(0, info.nbytes) for info, memory in zip(infos, given, strict=True)]
+        windows = [memory.window.part(0, info.nbytes) for info, memory in zip(infos, memories, strict=True)]
         check_apart(graph.what, infos, inputs, windows)
         known = {
             index: memory.registration.slot
-            for index, memory in enumerate(given)
+            for index, memory in enumerate(memories)
             if isinstance(memory.registration, HtpRegistration)
         }
         before = graph.staging.nbytes

@@ -23,6 +23,7 @@ class HtpIo(IoPolicy):
         if kind == "raw":
             return super().io(graph, kind)
         assert isinstance(graph, HtpGraphDriver)
+        # An empty tensor takes a byte too, since two registrations cannot have the same offset.
         offsets, total = pack(max(info.nbytes, 1) for info in graph.info.tensors)
         buffer = rpcmem.share(total)
         assert buffer.fd is not None

@@ -21,6 +21,7 @@ from isthmus.memory.shareable import mapped_window, shared_file
 
 _MAX_OFFSET = (1 << 64) - 1
 _WHOLE = -1
+"""The place of a tensor that has a buffer to itself; the place of others is their offset."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,10 @@ class SharedPart:
 
 
 class HtpRegistration(TableEntry):
-    """One part of a shared buffer that the accelerator sees."""
+    """One part of a shared buffer that the accelerator sees.
+
+    The table finds it by its buffer, and by the buffer together with its place in it.
+    """
 
     def __init__(
         self, number: int, descriptor: MemDescriptor, part: SharedPart, forget: Callable[[HtpRegistration], None]
@@ -64,6 +68,7 @@ class HtpRegistration(TableEntry):
         super().__init__(number, descriptor, part.window, forget, (part.identity, (part.identity, part.place)))
         self.part = part
         self.slot = -1
+        """The memory's slot in the accelerator; -1 if it is not registered there."""
         self.slots: Slots | None = None
         """The slots that were registered together with it; those still registered are deregistered when they are
         collected.
@@ -89,9 +94,9 @@ class HtpMemory(RegistrationTable[HtpRegistration]):
     def _entry(self, what: str, descriptor: MemDescriptor) -> HtpRegistration:
         part = _part(what, descriptor)
         self._check_new(what, descriptor, part)
-        made = HtpRegistration(next(self._numbers), descriptor, part, self._forget)
-        made.hold()
-        return made
+        entry = HtpRegistration(next(self._numbers), descriptor, part, self._forget)
+        entry.hold()
+        return entry
 
     def _share(self, entries: Sequence[HtpRegistration]) -> None:
         slots = self._queue.accelerator.register([entry.part.shared for entry in entries])
@@ -99,6 +104,11 @@ class HtpMemory(RegistrationTable[HtpRegistration]):
             entry.slot, entry.slots = slot, slots
 
     def _check_new(self, what: str, descriptor: MemDescriptor, part: SharedPart) -> None:
+        """Refuse memory that is registered already, unless the policy allows it with another shape.
+
+        A tensor with a buffer to itself conflicts with everything in it; any other conflicts with that kind of tensor,
+        and with one at the same offset.
+        """
         identity = part.identity
         rivals = (identity,) if part.whole else ((identity, _WHOLE), (identity, part.place))
         for known in self._found(*rivals):
@@ -139,6 +149,7 @@ def _part(what: str, descriptor: MemDescriptor) -> SharedPart:
 
 
 def _shared_part(what: str, descriptor: MemDescriptor) -> SharedPart:
+    """Return the part of a shared buffer that a custom descriptor means; refuse it if HTP cannot use it."""
     custom = descriptor.custom
     if not isinstance(custom, HtpDescriptor):
         raise QnnError(Code.MEM_INVALID_ARGUMENT, what, f"its custom structure must be a Descriptor, is {custom!r}")
