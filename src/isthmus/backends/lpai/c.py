@@ -66,10 +66,12 @@ class LpaiMemInfo(ctypes.Structure):
 
 
 def _memory(address: int) -> options.MemInfo:
-    given = read(address, LpaiMemInfo)
-    return options.MemInfo(given.fd, given.offset)
+    """Read a custom memory descriptor."""
+    structure = read(address, LpaiMemInfo)
+    return options.MemInfo(structure.fd, structure.offset)
 
 
+# The structure that each option of a graph points to, and how it becomes the option's value.
 _GRAPH_VALUES: dict[IntEnum, tuple[type[ctypes.Structure], Callable[[Any], Any]]] = {
     LpaiGraphOption.SCRATCH_MEM: (LpaiMem, lambda c: options.Mem(c.memType, c.size, c.addr or 0)),
     LpaiGraphOption.PERSISTENT_MEM: (LpaiMem, lambda c: options.Mem(c.memType, c.size, c.addr or 0)),
@@ -80,35 +82,41 @@ _GRAPH_VALUES: dict[IntEnum, tuple[type[ctypes.Structure], Callable[[Any], Any]]
 
 
 def _graph(address: int, log: LogFunction) -> dict[Any, Any]:
+    """Read a custom config of a graph; return its option with its value."""
     config = read(address, LpaiCustom)
     option = option_of(LpaiGraphOption, config.option, "LPAI graph", Code.GRAPH_INVALID_ARGUMENT)
     if option is LpaiGraphOption.RESET_STATE:
         return {option: None}
-    kind, value = _GRAPH_VALUES[option]
-    return {option: value(read(config.value or 0, kind))}
+    structure, convert = _GRAPH_VALUES[option]
+    return {option: convert(read(config.value or 0, structure))}
 
 
 def _context(address: int, log: LogFunction) -> dict[Any, Any]:
-    given = read(address, LpaiCustom)
-    option = option_of(LpaiContextOption, given.option, "LPAI context", Code.CONTEXT_INVALID_CONFIG)
+    """Read a custom config of a context; return its option with its value."""
+    config = read(address, LpaiCustom)
+    option = option_of(LpaiContextOption, config.option, "LPAI context", Code.CONTEXT_INVALID_CONFIG)
     if option is LpaiContextOption.MODEL_BUFFER_MEM_TYPE:
-        return {option: read(given.value or 0, c_uint32).value}
-    named = text(given.value or 0)
-    if named is not None:
-        log(LogLevel.INFO, f"graph '{named}' is to run in an island: so do all of its context")
+        return {option: read(config.value or 0, c_uint32).value}
+    # The value of ENABLE_ISLAND is the name of a graph.
+    graph_name = text(config.value or 0)
+    if graph_name is not None:
+        log(LogLevel.INFO, f"graph '{graph_name}' is to run in an island: so do all of its context")
     return {option: True}
 
 
 def _write_property(get: Callable[[int], Any], address: int, refusal: Callable[[str], QnnError]) -> None:
-    asked = read(address, LpaiCustom)
-    value = get(int(asked.option))
-    where = checked(pointer(asked, "value"))
+    """Write a custom property where the client's structure points to. The parameters are those of
+    `CFacet.write_property`.
+    """
+    request = read(address, LpaiCustom)
+    value = get(int(request.option))
+    where = checked(pointer(request, "value"))
     if isinstance(value, options.BufferAlignmentReq):
         write(where, LpaiAlignment(value.start_addr_alignment, value.size_alignment))
     elif isinstance(value, int):
         write_number(where, value, c_uint8 if isinstance(value, bool) else c_uint32)
     else:
-        raise refusal(f"property {asked.option} cannot be answered in C")
+        raise refusal(f"property {request.option} cannot be answered in C")
 
 
 FACET = CFacet(

@@ -40,9 +40,11 @@ HARDWARE = {
 """Alignment by hardware version. The true values are not public: these are this project's, and can be configured."""
 
 HARDWARE_WITH_TCM = ("v6",)
+"""The hardware versions that have TCM, the earliest first."""
 DEFAULT_HARDWARE = "v6"
 TARGET_ENVIRONMENTS = ("x86", "arm", "adsp")
 MEM_TYPES = {"ddr": LpaiMemType.DDR, "tcm": LpaiMemType.TCM}
+"""Memory types by their names in a configuration."""
 _MAX_ALIGNMENT = 1 << 16
 
 
@@ -58,6 +60,8 @@ class LpaiConfig:
         The hardware version, which determines the alignment.
     alignment
         The required alignment of pools and IO.
+    prepare, performance, affinity
+        The initial configs of each graph.
     mem_type
         The memory type of IO buffers and the model binary; UNDEFINED if the configuration named an unknown type.
     is_persistent_binary
@@ -85,25 +89,24 @@ def read(config: Any, log: Log) -> LpaiConfig:
     >>> read({"lpai_graph": {"execute": {"fps": 30}}}, Log()).performance.fps
     30
     """
-    found = settings(config, _keys(log))
-    extensions = found.values.get("shared_library_path")
+    given = settings(config, _keys(log))
+    extensions = given.values.get("shared_library_path")
     if extensions is not None and not os.path.exists(extensions):
         log(LogLevel.INFO, f"there are no backend extensions at '{extensions}': what they do is built in")
-    hw_ver = found.values.get("hw_ver", DEFAULT_HARDWARE)
-    profile = HARDWARE[hw_ver]
+    hw_ver = given.values.get("hw_ver", DEFAULT_HARDWARE)
     return LpaiConfig(
         hw_ver=hw_ver,
-        alignment=replace(profile, **found.only("start_addr_alignment", "size_alignment")),
-        prepare=Prepare(**found.only("enable_batchnorm_fold", "exclude_io"), scratch_limit=_limit(found)),
-        performance=PerfCfg(**found.only("fps", "ftrt_ratio", "client_type")),
-        affinity=CoreAffinity(**found.only("affinity", "core_selection")),
-        source=found.source,
-        **found.only("target_env", "mem_type", "is_persistent_binary"),
+        alignment=replace(HARDWARE[hw_ver], **given.only("start_addr_alignment", "size_alignment")),
+        prepare=Prepare(**given.only("enable_batchnorm_fold", "exclude_io"), scratch_limit=_limit(given)),
+        performance=PerfCfg(**given.only("fps", "ftrt_ratio", "client_type")),
+        affinity=CoreAffinity(**given.only("affinity", "core_selection")),
+        source=given.source,
+        **given.only("target_env", "mem_type", "is_persistent_binary"),
     )
 
 
 def _keys(log: Log) -> Table:
-    """Return the table of configuration keys."""
+    """Return the table of configuration keys; `log` is for what is accepted but invalid."""
 
     def mem_type(value: Any) -> LpaiMemType:
         """Map a name to a memory type. An unknown one is logged and becomes UNDEFINED, which the allocator refuses
@@ -141,15 +144,17 @@ def _keys(log: Log) -> Table:
     }
 
 
-def _limit(found: Settings) -> ScratchLimit | None:
+def _limit(given: Settings) -> ScratchLimit | None:
+    """Combine the two settings of the limit on scratch; refuse a slowdown without a limit."""
     try:
-        return ScratchLimit.if_any(found.values.get("scratch_limit"), found.values.get("slower"))
+        return ScratchLimit.if_any(given.values.get("scratch_limit"), given.values.get("slower"))
     except QnnError as problem:
         what = "lpai_graph.prepare.slower"
         raise QnnError(Code.BACKEND_INVALID_CONFIG, what, problem.rule, problem.hint) from None
 
 
 def _scratch_limit(value: Any) -> ScratchLimit:
+    """Check a limit on scratch."""
     try:
         return ScratchLimit.of(value)
     except QnnError as problem:
@@ -157,6 +162,7 @@ def _scratch_limit(value: Any) -> ScratchLimit:
 
 
 def _slower(value: Any) -> float:
+    """Check the slowdown that a limit on scratch may cost, by itself: any limit will do for that."""
     try:
         cost = ScratchLimit.of("least", value).slower
     except QnnError as problem:
@@ -167,6 +173,7 @@ def _slower(value: Any) -> float:
 
 
 def _core(value: Any) -> int:
+    """Check a selection of cores, one bit for each."""
     mask = int(number(0, UINT32_MAX)(value))
     if mask & (mask - 1):
         raise ConfigError(f"must select one core (one bit set) or none, is {mask:#x}")

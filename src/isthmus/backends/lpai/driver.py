@@ -100,7 +100,17 @@ class LpaiBackend(BackendDriver):
 
 
 class LpaiContext(ContextDriver):
-    """A context: its graphs execute one after the other, in the order of requests, and may share scratch."""
+    """A context: its graphs execute one after the other, in the order of requests, and may share scratch.
+
+    Attributes
+    ----------
+    lock
+        The execution lock of all its graphs.
+    _queue
+        Its queue in the accelerator, in the "arm" environment, once a graph is finalized.
+    _opening
+        Held while the queue is opened, so that two threads do not both open one.
+    """
 
     configs = LpaiContextOption
 
@@ -148,6 +158,7 @@ class LpaiContext(ContextDriver):
         return Change(undo=lambda: self._settings.update({key: before}))
 
     def _checked_mem_type(self, value: Any) -> LpaiMemType:
+        """Check a memory type for IO and model binaries. UNDEFINED is accepted here, and refused at an allocation."""
         if not is_int(value) or value not in (LpaiMemType.DDR, LpaiMemType.TCM, LpaiMemType.UNDEFINED):
             what, rule = f"model memory type {value!r}", "must be MemType.DDR or MemType.TCM"
             raise QnnError(Code.CONTEXT_INVALID_CONFIG, what, rule)
@@ -169,20 +180,20 @@ class LpaiContext(ContextDriver):
     def restore(self, binary: Source) -> Sequence[LpaiGraphDriver]:
         start = self.backend.config.alignment.start_addr_alignment
         content, contents = self._opened(binary)
-        found = [
+        graphs = [
             (native.outline(entry), native.restored(entry, 1, start, io_in_scratch=True))
             for entry in contents.graphs.values()
         ]
         model = ModelBinary(content, "model binary of the context")
-        self._graphs += [LpaiGraphDriver(self, graph, prepared, model) for graph, prepared in found]
+        self._graphs += [LpaiGraphDriver(self, graph, prepared, model) for graph, prepared in graphs]
         return list(self._graphs)
 
     def _opened(self, binary: Source) -> tuple[memoryview, BinaryContents]:
         """Read a context binary in the client's memory, or in a copy; return its bytes and its contents."""
         if self.backend.keeps_binaries:
-            kept = in_place(binary)
-            if kept is not None:
-                return kept, read_binary(kept, backend="lpai")
+            view = in_place(binary)
+            if view is not None:
+                return view, read_binary(view, backend="lpai")
             reason = f"it is a file, or memory that does not start at a multiple of {serialization.FORMAT.alignment}"
             self.backend.log(LogLevel.INFO, f"the context binary is copied: {reason}")
         with ContextBinary(binary, "lpai") as opened:
@@ -228,12 +239,14 @@ class LpaiContext(ContextDriver):
 
 
 def _checked_island(value: Any) -> bool:
+    """Check the option that graphs run in an island (a low-power mode). It has no effect here."""
     if not isinstance(value, bool):
         raise QnnError(Code.CONTEXT_INVALID_CONFIG, f"island {value!r}", "must be true or false")
     return value
 
 
 def _prepare(graph: Graph, config: LpaiConfig, threads: int, limit: ScratchLimit | None) -> PlanReport:
+    """Plan a graph and describe its pools; `limit` overrides the configuration's."""
     if threads != 1:
         what = f"threads={threads} of graph '{graph.name}'"
         raise QnnError(Code.GRAPH_INVALID_ARGUMENT, what, "this backend runs a graph on one thread")

@@ -40,7 +40,24 @@ if TYPE_CHECKING:
 
 
 class LpaiGraphDriver(NativeGraphDriver):
-    """A graph and its pools."""
+    """A graph and its pools.
+
+    Parameters
+    ----------
+    context
+        Its context.
+    graph
+        The graph, composed or still to be composed.
+    prepared, model_binary
+        The compiled graph, and the binary with all graphs of the context, if it comes from a context binary.
+
+    Attributes
+    ----------
+    _model
+        The program where it is executed, with its own IO memory; None until the graph is finalized.
+    _executor
+        Runs the program in the pools; None until the graph is finalized.
+    """
 
     properties = GraphProperty
     configs = LpaiGraphOption
@@ -94,12 +111,13 @@ class LpaiGraphDriver(NativeGraphDriver):
 
     @property
     def _exclude_io(self) -> bool:
+        """Whether inputs and outputs are planned outside scratch."""
         return bool(self._settings[LpaiGraphOption.PREPARE].exclude_io)
 
     def _prepare(self) -> CompiledGraph:
-        inside = not self._exclude_io and self.context.mem_type is not LpaiMemType.TCM
+        in_scratch = not self._exclude_io and self.context.mem_type is not LpaiMemType.TCM
         start = self.alignment.start_addr_alignment
-        return native.prepare(self.graph, alignment=start, io_in_scratch=inside, limit=self.scratch_limit)
+        return native.prepare(self.graph, alignment=start, io_in_scratch=in_scratch, limit=self.scratch_limit)
 
     @property
     def scratch_limit(self) -> ScratchLimit | None:
@@ -109,6 +127,7 @@ class LpaiGraphDriver(NativeGraphDriver):
         return self._set_prepare(replace(self._settings[LpaiGraphOption.PREPARE], scratch_limit=limit))
 
     def set_threads(self, threads: int) -> Change:
+        # Not as `NativeGraphDriver` does: LPAI runs a graph on one thread.
         return GraphDriver.set_threads(self, threads)
 
     # -- properties and configs ----------------------------------------------------------------------------------------
@@ -138,11 +157,13 @@ class LpaiGraphDriver(NativeGraphDriver):
         return setters[LpaiGraphOption(option)](value)
 
     def _set(self, option: LpaiGraphOption, value: Any, kind: type) -> Change:
+        """Set an option whose value is one structure."""
         before = self._settings[option]
         self._settings[option] = self._structure(value, kind)
         return Change(undo=lambda: self._settings.update({option: before}))
 
     def _set_prepare(self, value: Prepare) -> Change:
+        """Set the options of preparation; a graph that is compiled but not finalized will be compiled again."""
         if self.finalized:
             raise QnnError(Code.GRAPH_FINALIZED, self.what, "it is prepared and finalized")
         if self._restored:
@@ -157,12 +178,14 @@ class LpaiGraphDriver(NativeGraphDriver):
         return Change(undo=undo)
 
     def _set_reset(self, value: Any) -> Change:
+        """Check a request to reset the state; it is reset when all configs that are set with it are accepted."""
         if value is not None:
             raise QnnError(Code.GRAPH_INVALID_ARGUMENT, self.what, f"RESET_STATE takes None, got {value!r}")
         self.executor()
         return Change(keep=self.reset)
 
     def _structure(self, value: Any, kind: type) -> Any:
+        """Return a config's value if it is the right structure, or refuse it."""
         if not isinstance(value, kind):
             rule = f"this config takes a {kind.__name__}, got {value!r}"
             raise QnnError(Code.GRAPH_INVALID_ARGUMENT, self.what, rule)
@@ -177,8 +200,8 @@ class LpaiGraphDriver(NativeGraphDriver):
 
     def required(self, pool: GraphPool) -> int:
         """Return the required size of a pool in bytes."""
-        needs = self.prepared().program
-        nbytes = self.alignment.padded(needs.scratch_bytes if pool is self._scratch else needs.state_bytes)
+        program = self.prepared().program
+        nbytes = self.alignment.padded(program.scratch_bytes if pool is self._scratch else program.state_bytes)
         if nbytes > UINT32_MAX:
             rule = f"needs {nbytes} bytes of {pool.name}, over 32 bits"
             raise QnnError(Code.GRAPH_OPTIMIZATION_FAILED, self.what, rule)
@@ -231,6 +254,7 @@ class LpaiGraphDriver(NativeGraphDriver):
             self._bring(self._scratch.present)
 
     def _bring(self, scratch: PoolMemory) -> None:
+        """Give the executor this scratch; inputs and outputs must be bound again, since they may be in it."""
         executor = self.executor()
         self.current_binding = self._executor_scratch = None
         executor.bind_scratch(scratch.window)
@@ -285,6 +309,7 @@ class LpaiGraphDriver(NativeGraphDriver):
 
     def place(self, index: int) -> Window | None:
         if self._model is None:
+            # Not finalized yet.
             return None
         if self._model.io:
             return self._model.io[index]
@@ -297,21 +322,27 @@ class LpaiGraphDriver(NativeGraphDriver):
         return LpaiBinding(self, memories, self._counts)
 
     def checked_io(self, index: int, memory: TensorMemory | None) -> tuple[Window, str]:
-        """Return the memory of an input or output, checked, and its kind."""
-        info, own, direct = self.info.tensors[index], self.place(index), self.context.mem_type is LpaiMemType.TCM
+        """Return the memory of an input or output, checked, and its kind: "tcm", "scratch", "raw" or "shared".
+
+        Parameters
+        ----------
+        memory
+            The client's memory. By default the place that was planned for the tensor, which the client may also pass.
+        """
+        info, own, in_tcm = self.info.tensors[index], self.place(index), self.context.mem_type is LpaiMemType.TCM
         what = f"tensor '{info.name}' of {self.what}"
-        home = "tcm" if direct else "scratch"
+        own_kind = "tcm" if in_tcm else "scratch"
         if memory is None:
             if own is None:
                 rule = "needs a buffer: its IO is planned out of scratch (exclude_io)"
                 raise QnnError(Code.GRAPH_INVALID_TENSOR, what, rule)
-            return own, home
-        window = lpai_rules.io_window(what, memory.window, info.nbytes, self.alignment, direct)
+            return own, own_kind
+        window = lpai_rules.io_window(what, memory.window, info.nbytes, self.alignment, in_tcm)
         if own is not None and own.spans == window.spans:
-            return own, home
+            return own, own_kind
         holds.refuse_claimed(window, what)
-        if direct:
-            return window, home
+        if in_tcm:
+            return window, own_kind
         return window, "raw" if memory.registration is None else "shared"
 
     def reset(self) -> None:
@@ -342,11 +373,22 @@ class LpaiGraphDriver(NativeGraphDriver):
 
 
 def _not_bound() -> None:
+    """Stand in for the native call of a binding that has no memory."""
     raise AssertionError("a binding that has ended is made again before it runs")
 
 
 class LpaiBinding(BindingBase):
-    """Memory for a graph on LPAI: used in place, or copied if the core cannot see it."""
+    """Memory for a graph on LPAI: used in place, or copied if the core cannot see it.
+
+    A graph has one executor for all its bindings: before a run, the binding gives it its memory, unless it has it.
+
+    Attributes
+    ----------
+    _io
+        The memory of inputs and outputs, in the form that the executor takes.
+    _native
+        The executor's `run`, called directly because an execution is faster so. A true result is a failure.
+    """
 
     judges_pools = True
 
@@ -361,8 +403,9 @@ class LpaiBinding(BindingBase):
         executor = graph.executor()
         places = [graph.checked_io(index, memory) for index, memory in enumerate(self.memories)]
         windows = [window for window, _ in places]
-        brought = [None if kind == "scratch" else window for window, kind in places]
-        check_apart(graph.what, infos, inputs, brought)
+        # Within scratch, the plan decides which tensors may overlap.
+        outside = [None if kind == "scratch" else window for window, kind in places]
+        check_apart(graph.what, infos, inputs, outside)
         io: BoundIo | RemoteIo
         copied: frozenset[int] = frozenset()
         if isinstance(executor, RemoteExecutor):
@@ -373,7 +416,7 @@ class LpaiBinding(BindingBase):
         self._forget_io()
         self._io, self._native = io, executor.run
         kinds = [None if index in copied else kind for index, (_, kind) in enumerate(places)]
-        named = zip((info.name for info in infos), brought, strict=True)
+        named = zip((info.name for info in infos), outside, strict=True)
         return traffic(infos, inputs, kinds), [(name, window) for name, window in named if window is not None]
 
     def _run(self) -> None:
@@ -394,6 +437,7 @@ class LpaiBinding(BindingBase):
             native.run_within(executor, limit, self._what)
 
     def _take_over(self) -> None:
+        """Give the executor the current scratch and this binding's memory."""
         # Unbound until the new binding is complete: an interrupt may come in between.
         self._graph.current_binding = None
         self._graph.bring_scratch()
@@ -406,6 +450,7 @@ class LpaiBinding(BindingBase):
         self._native = _not_bound
 
     def _forget_io(self) -> None:
+        """Release the memory of inputs and outputs; safe to call again."""
         if self._graph.current_binding is self:
             self._graph.current_binding = None
         if isinstance(self._io, RemoteIo):

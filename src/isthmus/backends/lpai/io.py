@@ -42,6 +42,7 @@ class LpaiIo(IoPolicy):
             raise QnnError(Code.GRAPH_INVALID_TENSOR, f"memory handles for {graph.what}", rule, 'Take io "raw".')
         memories: list[TensorMemory | None] = []
         buffers: list[Buffer] = []
+        # The accelerator sees only shared memory; other memory would be copied.
         registered = kind == "memhandle" or (kind is None and graph.context.remote)
         make: Callable[[LpaiGraphDriver, TensorInfo], tuple[Buffer, TensorMemory]]
         make = _registered if registered else _allocated
@@ -64,11 +65,13 @@ class LpaiIo(IoPolicy):
 
 
 def _allocated(graph: LpaiGraphDriver, info: TensorInfo) -> tuple[Buffer, TensorMemory]:
+    """Allocate a raw buffer for a tensor, in DDR or TCM as configured."""
     buffer = graph.allocator.allocate(f"buffer of tensor '{info.name}' of {graph.what}", info.nbytes)
     return buffer, TensorMemory(buffer.window())
 
 
 def _registered(graph: LpaiGraphDriver, info: TensorInfo) -> tuple[Buffer, TensorMemory]:
+    """Allocate a shared buffer for a tensor and register it."""
     start = graph.alignment.start_addr_alignment
     # Shared memory is page-aligned; a larger alignment needs extra room.
     room = start if start > mmap.PAGESIZE else 0

@@ -35,6 +35,13 @@ class ModelBinary:
         Its bytes.
     what
         Its name in messages.
+
+    Attributes
+    ----------
+    _users
+        The names of the graphs that execute from the copy.
+    _placed
+        The copy in TCM while there is one: its buffer, the hold on it, and its contents.
     """
 
     def __init__(self, content: bytes | memoryview, what: str) -> None:
@@ -66,7 +73,19 @@ class ModelBinary:
 
 @dataclass(frozen=True)
 class LpaiModel:
-    """A program in its memory, its own IO windows if it has any, and its buffers in TCM."""
+    """A program in its memory, DDR or TCM, and what it occupies there.
+
+    Parameters
+    ----------
+    program
+        The program; its constants are in that memory.
+    binary
+        The model binary in TCM that it is a part of; None in DDR.
+    io
+        Its own memory for each input, then each output in TCM; empty if it has none.
+    buffers, holds
+        The buffers of `io`, and the holds on them.
+    """
 
     program: Program
     binary: ModelBinary | None = None
@@ -96,6 +115,8 @@ class Allocator:
         Where the model runs: TCM exists in ADSP direct mode only.
     hw_ver
         The hardware version: TCM exists from v6 on.
+    alignment
+        The required alignment of buffers.
     source
         Where the configuration comes from, for messages.
     """
@@ -110,23 +131,29 @@ class Allocator:
     def place(self, program: Program, model: Callable[[], ModelBinary], graph: str, with_io: bool) -> LpaiModel:
         """Place a program in its memory type, with IO buffers if requested; all of it or nothing.
 
+        In DDR the program stays where it is, and no buffers are needed.
+
         Parameters
         ----------
         model
             Returns the model binary, if it is needed.
+        graph
+            The graph, for messages.
+        with_io
+            Whether TCM also gets a buffer for each input and output.
         """
         if self.mem_type is LpaiMemType.DDR:
             return LpaiModel(program)
-        whole = model()
-        made = LpaiModel(program, whole)
+        model_binary = model()
+        placed = LpaiModel(program, model_binary)
         try:
-            made = replace(made, program=whole.program(program.name, self))
+            placed = replace(placed, program=model_binary.program(program.name, self))
             for info in (*program.inputs, *program.outputs) if with_io else ():
-                made = self._with(made, f"buffer of tensor '{info.name}' of {graph}", info.nbytes)
+                placed = self._with(placed, f"buffer of tensor '{info.name}' of {graph}", info.nbytes)
         except Exception:
-            made.close()
+            placed.close()
             raise
-        return made
+        return placed
 
     def allocate(self, what: str, nbytes: int) -> Buffer:
         """Allocate a buffer of at least this size. There is no fallback from TCM to DDR.
@@ -155,6 +182,7 @@ class Allocator:
             raise QnnError(problem.code, what, problem.rule, problem.hint) from None
 
     def _check_tcm(self, what: str) -> None:
+        """Refuse an allocation in TCM if the configured environment or hardware has none."""
         if self.target_env != "adsp":
             raise QnnError(
                 Code.COMMON_PLATFORM_NOT_SUPPORTED,

@@ -81,7 +81,7 @@ class BufferAlignmentReq:
     size_alignment: int
 
     def padded(self, nbytes: int) -> int:
-        """Return the next allowed size."""
+        """Return the smallest allowed size that is not less than a number of bytes."""
         return -(-nbytes // self.size_alignment) * self.size_alignment
 
 
@@ -106,28 +106,46 @@ class Mem:
 
 @dataclass(frozen=True)
 class PerfCfg:
-    """The required rate and speed of a graph (QnnLpaiGraph_PerfCfg_t)."""
+    """The required rate and speed of a graph (QnnLpaiGraph_PerfCfg_t). Accepted and reported; it has no effect here.
+
+    Parameters
+    ----------
+    fps
+        Executions per second.
+    ftrt_ratio
+        QNN's factor "faster than real time".
+    client_type
+        Whether the client is a real-time one.
+    """
 
     fps: int = 1
     ftrt_ratio: int = 10
     client_type: ClientType = ClientType.REAL_TIME
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "fps", _whole("fps", self.fps, 1))
-        object.__setattr__(self, "ftrt_ratio", _whole("ftrt_ratio", self.ftrt_ratio, 0))
+        object.__setattr__(self, "fps", _uint32("fps", self.fps, 1))
+        object.__setattr__(self, "ftrt_ratio", _uint32("ftrt_ratio", self.ftrt_ratio, 0))
         object.__setattr__(self, "client_type", _member("client_type", self.client_type, ClientType))
 
 
 @dataclass(frozen=True)
 class CoreAffinity:
-    """The core that a graph prefers or requires (QnnLpaiGraph_CoreAffinity_t); no bit set means any core."""
+    """The core that a graph prefers or requires (QnnLpaiGraph_CoreAffinity_t). It has no effect here.
+
+    Parameters
+    ----------
+    affinity
+        Whether the graph prefers the core (SOFT) or requires it (HARD).
+    core_selection
+        The core as a set bit; 0 means any core.
+    """
 
     affinity: Affinity = Affinity.SOFT
     core_selection: int = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "affinity", _member("affinity", self.affinity, Affinity))
-        object.__setattr__(self, "core_selection", _whole("core_selection", self.core_selection, 0))
+        object.__setattr__(self, "core_selection", _uint32("core_selection", self.core_selection, 0))
         if self.core_selection & (self.core_selection - 1):
             raise QnnError(
                 Code.GRAPH_INVALID_ARGUMENT,
@@ -171,7 +189,8 @@ class MemInfo:
     offset: int = 0
 
 
-def _whole(name: str, value: Any, least: int) -> int:
+def _uint32(name: str, value: Any, least: int) -> int:
+    """Return a field's value as an integer; refuse it outside `least` to 32 bits."""
     if not is_int(value) or not least <= value <= UINT32_MAX:
         raise QnnError(
             Code.GRAPH_INVALID_ARGUMENT, f"{name}={value!r}", f"must be an integer, {least} to {UINT32_MAX}"
@@ -180,6 +199,7 @@ def _whole(name: str, value: Any, least: int) -> int:
 
 
 def _member(name: str, value: Any, kind: type[IntEnum]) -> IntEnum:
+    """Return a field's value as a member of an enumeration, or refuse it."""
     if not is_int(value) or value not in list(kind):
         known = ", ".join(f"{member.name} {int(member)}" for member in kind)
         raise QnnError(Code.GRAPH_INVALID_ARGUMENT, f"{name}={value!r}", f"must be one of {known}")

@@ -12,7 +12,15 @@ from isthmus.memory import Window, holds
 
 @dataclass(frozen=True)
 class PoolMemory:
-    """Memory of a pool, with the hold on it; window and hold are None for a pool of size 0 or one that is not set."""
+    """Memory of a pool, with the hold on it.
+
+    Parameters
+    ----------
+    memory
+        The memory as the client has set it; None if it has not.
+    window, hold
+        The memory itself and the hold on it; None also for a pool of size 0.
+    """
 
     memory: Mem | None = None
     window: Window | None = None
@@ -48,18 +56,19 @@ class GraphPool:
 
     def take(self, memory: Mem, required: int, alignment: BufferAlignmentReq) -> PoolMemory:
         """Check new memory for this pool and hold it, while the pool still has its current memory."""
-        found = pool_window(self.what, memory, required, alignment)
-        if found is None:
+        window = pool_window(self.what, memory, required, alignment)
+        if window is None:
             return PoolMemory(memory)
         hold = holds.claim(
-            found,
+            window,
             self.what,
             f"{self.what} {self._until}",
             group=self._group,
+            # New memory may overlap the current one, which it replaces.
             besides=self.present.hold,
             code=Code.GRAPH_INVALID_ARGUMENT,
         )
-        return PoolMemory(memory, found, hold)
+        return PoolMemory(memory, window, hold)
 
     def release(self) -> None:
         """Release its current memory."""

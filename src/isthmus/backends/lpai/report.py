@@ -60,7 +60,19 @@ class TcmFit:
 
 @dataclass(frozen=True)
 class PoolReport:
-    """The memory of one model on LPAI; `io_in_scratch` says whether scratch holds IO too."""
+    """The memory of one model on LPAI.
+
+    Parameters
+    ----------
+    hw_ver, alignment
+        The hardware version and the alignment that it requires.
+    scratch, persistent, io
+        The bytes of the three pools.
+    io_in_scratch
+        Whether scratch holds IO too; its size then contains that of IO.
+    tcm
+        Whether IO and the model binary would fit TCM.
+    """
 
     hw_ver: str
     alignment: BufferAlignmentReq
@@ -104,16 +116,19 @@ def describe_pools(graph: Graph, config: LpaiConfig, prepared: CompiledGraph | N
     alignment, exclude_io, limit = config.alignment, config.prepare.exclude_io, config.prepare.scratch_limit
 
     def planned(start: int, io_in_scratch: bool) -> CompiledGraph:
+        """Compile the graph with its pools at multiples of `start`."""
         return native.prepare(graph, alignment=start, io_in_scratch=io_in_scratch, limit=limit)
 
     start = alignment.start_addr_alignment
     prepared = prepared or planned(start, not exclude_io)
+    # What the same plan takes without alignment: the difference is padding.
     packed = planned(1, not exclude_io)
     program = prepared.program
     sizes = [info.nbytes for info in (*program.inputs, *program.outputs)]
     scratch = alignment.padded(program.scratch_bytes)
     persistent = alignment.padded(program.state_bytes)
-    direct = prepared if exclude_io else planned(start, False)
+    # In TCM, IO is never inside scratch.
+    for_tcm = prepared if exclude_io else planned(start, False)
     return PoolReport(
         hw_ver=config.hw_ver,
         alignment=alignment,
@@ -122,26 +137,36 @@ def describe_pools(graph: Graph, config: LpaiConfig, prepared: CompiledGraph | N
         persistent=PoolNeed(persistent, persistent - sum(info.nbytes for info in program.states)),
         io=PoolNeed(_total(sizes, alignment), _total(sizes, alignment) - sum(sizes)),
         io_in_scratch=not exclude_io,
-        tcm=_tcm_fit(graph, direct, sizes, config),
+        tcm=_tcm_fit(graph, for_tcm, sizes, config),
     )
 
 
 def _tcm_fit(graph: Graph, prepared: CompiledGraph, io: list[int], config: LpaiConfig) -> TcmFit:
+    """Return whether a graph fits TCM, and if not, what would make it fit; `io` are the sizes of inputs and outputs."""
     binary = len(to_bytes([GraphBinary(prepared.program, prepared.io_offsets)], "lpai"))
     alignment = replace(config.alignment, start_addr_alignment=start_alignment(config.alignment))
     total = _total([binary, *io], alignment)
-    without = "" if config.hw_ver in HARDWARE_WITH_TCM else config.hw_ver
-    fit = TcmFit(total, total - binary - sum(io), binary, sum(io), 1 + len(io), POOL_BYTES - total, (), without)
+    fit = TcmFit(
+        bytes=total,
+        padding=total - binary - sum(io),
+        binary_bytes=binary,
+        io_bytes=sum(io),
+        buffers=1 + len(io),
+        spare=POOL_BYTES - total,
+        remedies=(),
+        hw_ver="" if config.hw_ver in HARDWARE_WITH_TCM else config.hw_ver,
+    )
     if fit.fits:
         return fit
     used = {tensor.name: tensor for node in graph.nodes for tensor in node.inputs if tensor is not None}
     weights = sum(tensor.nbytes for tensor in used.values() if tensor.is_static and tensor.dtype.is_float)
     # Preparation drops constants that fold away; no more can be saved than there is.
-    held = min(weights, prepared.program.constant_bytes)
-    return replace(fit, remedies=tuple(_remedies(fit, held)))
+    float_weights = min(weights, prepared.program.constant_bytes)
+    return replace(fit, remedies=tuple(_remedies(fit, float_weights)))
 
 
 def _remedies(fit: TcmFit, float_weights: int) -> list[str]:
+    """Return changes that help a graph to fit TCM, or to do without it; `float_weights` is their size in bytes."""
     remedies = []
     over = -fit.spare
     if fit.hw_ver:
@@ -149,6 +174,7 @@ def _remedies(fit: TcmFit, float_weights: int) -> list[str]:
     if fit.buffers > MAX_ALLOCATIONS:
         remedies.append(f"have at most {MAX_ALLOCATIONS - 1} inputs and outputs")
     if over > 0:
+        # From 32 bits to 8.
         saved = float_weights * 3 // 4
         if saved >= over:
             remedies.append(f"quantize the weights to 8 bits, which saves about {saved:,} bytes")
@@ -160,6 +186,7 @@ def _remedies(fit: TcmFit, float_weights: int) -> list[str]:
 
 
 def _excess(fit: TcmFit) -> str:
+    """Return why a graph does not fit TCM."""
     if fit.hw_ver:
         return f"{fit.hw_ver} has no TCM"
     if fit.spare < 0:

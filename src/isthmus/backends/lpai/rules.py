@@ -15,7 +15,14 @@ _IN_DDR = "Only IO buffers and the model binary can be in TCM."
 def pool_window(what: str, memory: Mem, required: int, alignment: BufferAlignmentReq) -> Window | None:
     """Return the client's scratch or persistent memory; refuse it if a graph cannot work in it.
 
-    None means no memory at all, which is correct for a pool of size 0.
+    Returns None for no memory at all, which is correct for a pool of size 0.
+
+    Parameters
+    ----------
+    what
+        The pool, for messages.
+    required
+        The size that the graph needs.
     """
 
     def refuse(rule: str, hint: str = "") -> QnnError:
@@ -48,6 +55,17 @@ def io_window(what: str, source: Window, nbytes: int, alignment: BufferAlignment
     An allocation must have room for the tensor's size rounded up to the size alignment. For a view or a pointer only
     the size that the client gives is known. It must be the tensor's own, as QNN's sample passes it, or a multiple of
     the size alignment.
+
+    Parameters
+    ----------
+    what
+        The tensor, for messages.
+    source
+        The client's buffer.
+    nbytes
+        Size of the tensor.
+    in_tcm
+        Whether the buffer must be in TCM; otherwise it must not.
     """
 
     def refuse(rule: str, hint: str = "") -> QnnError:
@@ -77,6 +95,7 @@ def io_window(what: str, source: Window, nbytes: int, alignment: BufferAlignment
 
 
 def _check_start(refuse: Callable[[str, str], QnnError], subject: str, address: int, alignment: int) -> None:
+    """Refuse a misaligned address; `subject` is the beginning of the message."""
     if address % alignment:
         raise refuse(
             f"{subject} at {address:#x}, which is not a multiple of {alignment}",

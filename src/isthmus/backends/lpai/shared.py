@@ -17,7 +17,7 @@ class SharedBuffers(RegistrationTable[TableEntry]):
     Parameters
     ----------
     remote
-        Whether another process simulates the core and works in them.
+        Whether another process simulates the core and works in them: then this process does not touch them.
     """
 
     def __init__(self, remote: bool) -> None:
@@ -41,6 +41,6 @@ class SharedBuffers(RegistrationTable[TableEntry]):
             rule = f"offset {info.offset} of this buffer is registered as {known.name}"
             raise QnnError(Code.MEM_ALREADY_REGISTERED, what, rule, "Deregister it first.")
         part = mapped_window(SharedFd(fd, int(info.offset), descriptor.nbytes), what, untouched=self._remote, file=file)
-        made = TableEntry(next(self._numbers), descriptor, part, self._forget, [key])
-        made.hold()
-        return made
+        entry = TableEntry(next(self._numbers), descriptor, part, self._forget, [key])
+        entry.hold()
+        return entry
