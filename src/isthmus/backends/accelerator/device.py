@@ -61,6 +61,7 @@ class AcceleratorDevice(DeviceDriver):
             return Queue(self.accelerator())
 
     def close(self) -> None:
+        """End the process, and start none any more; safe to call again."""
         with self._lock:
             self._closed = True
             if self._accelerator is not None:

@@ -27,7 +27,7 @@ from isthmus.memory.shareable import SharedFile, map_whole
 MAX_SLOTS = 1 << SLOT_BITS
 """Number of rows of the table."""
 NOTHING = -1
-"""The number that stands for no memory."""
+"""The slot that means no memory."""
 _ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
 """The type of a kernel's entry: four words."""
 

@@ -138,11 +138,11 @@ class Accelerator:
         wait for. Requests without a waiting caller, such as interrupted ones, add no time.
         """
         request.seconds = self.deadlines.control if seconds is None else seconds
-        deadline = self.connection.seconds_to_wait(request)
+        total_seconds = self.connection.seconds_to_wait(request)
         # An interrupted request may or may not have been posted before.
         if not self.connection.post(request):
             return request.answered
-        if not request.wait(deadline):
+        if not request.wait(total_seconds):
             self.kill(f"it did not answer the call '{request.name}' within {request.seconds:g} s")
         return request.answered
 

@@ -213,7 +213,7 @@ def _graph(address: int, log: LogFunction) -> dict[Any, Any]:
         # HTP's own library accepts graph options with any number.
         return _ignored("graph", config.option, log)
     option = option_of(HtpGraphOption, config.option, "HTP graph", Code.GRAPH_INVALID_ARGUMENT)
-    # Members of a union start at the same address: so one flag stands for all flags. The few options that have neither
+    # Members of a union start at the same address: so one flag is read for all flags. The few options that have neither
     # a reader nor a flag are logged as flags too.
     value = _GRAPH_VALUES.get(option, lambda c: c.foldReluActivationIntoConvOff)(config)
     return _logged(f"graph option {option.name} = {value}", log)

@@ -102,6 +102,7 @@ class HtpContext(ContextDriver):
         return self.memory.policy
 
     def set_config(self, option: IntEnum, value: Any) -> Change:
+        """Set the only config, the policy for memory that is registered again."""
         if not isinstance(value, Reregistration):
             raise QnnError(Code.CONTEXT_INVALID_CONFIG, f"reregistration {value!r}", "must be a Reregistration")
         before, self.memory.policy = self.memory.policy, value
@@ -124,6 +125,7 @@ class HtpContext(ContextDriver):
         return to_bytes([graph.binary() for graph in self._graphs], "htp")
 
     def restore(self, binary: Source) -> Sequence[HtpGraphDriver]:
+        """Load all graphs of a context binary into the accelerator, ready to execute."""
         with ContextBinary(binary, "htp") as content:
             graphs = [(native.outline(entry), native.restored(entry)) for entry in content.graphs.values()]
             numbers = self.queue.load(content)
@@ -140,6 +142,7 @@ class HtpContext(ContextDriver):
         self.queue.abort_now()
 
     def close(self) -> None:
+        """Release everything: first the queue, which waits for a running execution; safe to call again."""
         self.queue.close()
         for graph in self._graphs:
             graph.close()

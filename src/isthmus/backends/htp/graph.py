@@ -64,6 +64,7 @@ class HtpGraphDriver(NativeGraphDriver):
         self.lock.priority = priority
 
     def finalize(self) -> None:
+        """Compile the graph, reserve its staging memory and load it into the accelerator; all of it or nothing."""
         self.context.check(self.what)
         binary = self.binary()
         # First: if there is no memory for it, the graph is not loaded.
@@ -98,6 +99,7 @@ class HtpGraphDriver(NativeGraphDriver):
         return self.counts.stats()
 
     def close(self) -> None:
+        """End all bindings and release staging memory and program; safe to call again."""
         # The queue is closed, and a thread that still holds its lock releases it soon; in a forked process no thread
         # holds it.
         if self.context.queue.accelerator.forked:
@@ -125,10 +127,12 @@ class HtpBinding(BindingBase):
         super().__init__(graph.what, memories, counts)
 
     def _basis(self) -> object:
+        """Return the graph's number in the accelerator; refuse use after the accelerator has died."""
         self._graph.context.check(self._what)
         return self._graph.number
 
     def _bind(self) -> tuple[Traffic, list[tuple[str, Window]]]:
+        """Check the memory, and decide which of it is used in place: what is registered. The rest is copied."""
         graph, infos, inputs = self._graph, self._graph.info.tensors, len(self._graph.info.inputs)
         graph.context.check(graph.what)
         self._begun = time.perf_counter()
@@ -149,6 +153,7 @@ class HtpBinding(BindingBase):
         return traffic(infos, inputs, kinds), [(info.name, window) for info, window in zip(infos, windows, strict=True)]
 
     def close(self) -> None:
+        """Close the binding; in a forked child do nothing, since the queue's lock is the parent's."""
         if not self._queue.accelerator.forked:
             super().close()
 
@@ -157,6 +162,7 @@ class HtpBinding(BindingBase):
             self._run(limit.left)
 
     def _run(self, seconds: float | None = None) -> None:
+        """Execute in the accelerator, within a time limit, and measure the first execution."""
         io = self._io
         self._queue.execute(self._graph.number, io.slots, seconds, io.copies_in, io.copies_out)
         if self._begun:

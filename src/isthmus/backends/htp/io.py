@@ -20,6 +20,7 @@ class HtpIo(IoPolicy):
     kinds: ClassVar[Mapping[str, TensorMemType]] = {"memhandle": TensorMemType.MEMHANDLE, "raw": TensorMemType.RAW}
 
     def io(self, graph: GraphDriver, kind: str | None) -> IoMemory:
+        """Provide raw memory, or by default one shared buffer with a registered part for each tensor."""
         if kind == "raw":
             return super().io(graph, kind)
         assert isinstance(graph, HtpGraphDriver)

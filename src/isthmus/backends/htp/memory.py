@@ -92,6 +92,7 @@ class HtpMemory(RegistrationTable[HtpRegistration]):
         self.policy = policy
 
     def _entry(self, what: str, descriptor: MemDescriptor) -> HtpRegistration:
+        """Check a descriptor and make an entry for it, which holds the memory but has no slot yet."""
         part = _part(what, descriptor)
         self._check_new(what, descriptor, part)
         entry = HtpRegistration(next(self._numbers), descriptor, part, self._forget)
@@ -99,6 +100,7 @@ class HtpMemory(RegistrationTable[HtpRegistration]):
         return entry
 
     def _share(self, entries: Sequence[HtpRegistration]) -> None:
+        """Register new entries in the accelerator, all or none, and store their slots."""
         slots = self._queue.accelerator.register([entry.part.shared for entry in entries])
         for entry, slot in zip(entries, slots, strict=True):
             entry.slot, entry.slots = slot, slots

@@ -178,6 +178,9 @@ class LpaiContext(ContextDriver):
         return to_bytes([graph.binary() for graph in self._graphs], "lpai")
 
     def restore(self, binary: Source) -> Sequence[LpaiGraphDriver]:
+        """Create drivers for all graphs of a context binary. They share its bytes, and need pools before they can be
+        finalized.
+        """
         start = self.backend.config.alignment.start_addr_alignment
         content, contents = self._opened(binary)
         graphs = [
@@ -227,6 +230,7 @@ class LpaiContext(ContextDriver):
             self._queue.abort_now()
 
     def close(self) -> None:
+        """Release the queue, the graphs and registered memory; safe to call again."""
         with self._opening:
             self._closed = True
         # First: this ends a stuck execution and so releases the execution lock that the graphs wait for.

@@ -115,6 +115,7 @@ class LpaiGraphDriver(NativeGraphDriver):
         return bool(self._settings[LpaiGraphOption.PREPARE].exclude_io)
 
     def _prepare(self) -> CompiledGraph:
+        """Compile the graph. Inputs and outputs are planned into scratch, unless they are excluded or in TCM."""
         in_scratch = not self._exclude_io and self.context.mem_type is not LpaiMemType.TCM
         start = self.alignment.start_addr_alignment
         return native.prepare(self.graph, alignment=start, io_in_scratch=in_scratch, limit=self.scratch_limit)
@@ -142,6 +143,7 @@ class LpaiGraphDriver(NativeGraphDriver):
         return super().get_property(option)
 
     def get_config(self, option: IntEnum) -> Any:
+        """Return the memory of a pool, a structure, or None for RESET_STATE, which has no value."""
         pools = {pool.option: pool.present.memory for pool in (self._scratch, self._persistent)}
         return {**pools, **self._settings, LpaiGraphOption.RESET_STATE: None}[LpaiGraphOption(option)]
 
@@ -240,8 +242,7 @@ class LpaiGraphDriver(NativeGraphDriver):
                     holds.changed()
                     pool.present = before
                 else:
-                    # The pool was replaced again meanwhile; the new claim excepted this memory, not the one before,
-                    # which is released.
+                    # Another call has replaced the memory since. That one counts, so both earlier ones are released.
                     before.release()
                 taken.release()
                 holds.changed()
@@ -276,6 +277,7 @@ class LpaiGraphDriver(NativeGraphDriver):
     # -- finalize and execute ------------------------------------------------------------------------------------------
 
     def finalize(self) -> None:
+        """Compile the graph, place it in its memory type, bind it to its pools and write its initial state there."""
         program = self.program
         with self._lock:
             if self.finalized:
@@ -308,6 +310,7 @@ class LpaiGraphDriver(NativeGraphDriver):
         return self._executor
 
     def place(self, index: int) -> Window | None:
+        """Return the place that was planned for an input or output: in TCM, or in scratch; None if there is none."""
         if self._model is None:
             # Not finalized yet.
             return None
@@ -350,12 +353,14 @@ class LpaiGraphDriver(NativeGraphDriver):
             self.executor().reset()
 
     def stats(self) -> GraphStats:
+        """Return the statistics so far. Staging memory exists only in the "arm" environment."""
         stats = self._counts.stats()
         executor = self._executor
         staging = executor.staging_bytes if isinstance(executor, RemoteExecutor) else 0
         return replace(stats, staging_execute_bytes=staging)
 
     def close(self) -> None:
+        """End all bindings and release executor, model and pools; safe to call again."""
         with self._lock:
             self._counts.close()
             if self._executor is not None:
@@ -373,7 +378,7 @@ class LpaiGraphDriver(NativeGraphDriver):
 
 
 def _not_bound() -> None:
-    """Stand in for the native call of a binding that has no memory."""
+    """Replace the native call of a binding that has no memory: it must not be called."""
     raise AssertionError("a binding that has ended is made again before it runs")
 
 
@@ -399,6 +404,7 @@ class LpaiBinding(BindingBase):
         super().__init__(graph.what, memories, counts)
 
     def _bind(self) -> tuple[Traffic, list[tuple[str, Window]]]:
+        """Check the memory of each input and output, and prepare it for the executor."""
         graph, infos, inputs = self._graph, self._graph.info.tensors, len(self._graph.info.inputs)
         executor = graph.executor()
         places = [graph.checked_io(index, memory) for index, memory in enumerate(self.memories)]
@@ -420,6 +426,7 @@ class LpaiBinding(BindingBase):
         return traffic(infos, inputs, kinds), [(name, window) for name, window in named if window is not None]
 
     def _run(self) -> None:
+        """Execute, after giving the executor this binding's memory if another binding ran last."""
         if self._graph.current_binding is not self:
             self._take_over()
         if self._native():
@@ -428,6 +435,7 @@ class LpaiBinding(BindingBase):
             executor.check(self._what)
 
     def _run_within(self, limit: ExecutionDeadline) -> None:
+        """Execute within a deadline: the accelerator's, or in this process by an abort between instructions."""
         self._take_over()
         executor = self._graph.executor()
         if isinstance(executor, RemoteExecutor):

@@ -22,6 +22,7 @@ class LpaiIo(IoPolicy):
     kinds: ClassVar[Mapping[str, TensorMemType]] = {"raw": TensorMemType.RAW, "memhandle": TensorMemType.MEMHANDLE}
 
     def pools(self, graph: GraphDriver) -> list[Buffer]:
+        """Allocate scratch and persistent memory of the required sizes, and set them."""
         assert isinstance(graph, LpaiGraphDriver)
         buffers = []
         for pool in graph.pools:
@@ -35,6 +36,7 @@ class LpaiIo(IoPolicy):
         return buffers
 
     def io(self, graph: GraphDriver, kind: str | None) -> IoMemory:
+        """Provide buffers of a kind, by default only for inputs and outputs without a planned place; all or none."""
         assert isinstance(graph, LpaiGraphDriver)
         in_tcm = graph.context.mem_type is LpaiMemType.TCM
         if in_tcm and kind == "memhandle":

@@ -25,6 +25,7 @@ class SharedBuffers(RegistrationTable[TableEntry]):
         self._remote = remote
 
     def _entry(self, what: str, descriptor: MemDescriptor) -> TableEntry:
+        """Check a descriptor and make an entry for it, which maps and holds the memory."""
         info = descriptor.custom
         if descriptor.mem_type is not DescriptorType.CUSTOM:
             rule = f"LPAI takes CUSTOM memory (lpai.MemInfo), not {descriptor.mem_type.name}"

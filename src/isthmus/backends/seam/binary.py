@@ -259,6 +259,7 @@ def _copy(stream: BinaryIO, copy: BinaryIO) -> None:
 
 
 def _opened(path: str | os.PathLike[str]) -> BinaryIO:
+    """Open a file, or refuse it."""
     try:
         return reading.opened(path)
     except OSError as problem:

@@ -196,6 +196,7 @@ class BindingBase(DriverBinding):
         raise QnnError(Code.COMMON_NOT_SUPPORTED, self._what, "this backend cannot end an execution early")
 
     def execute(self, limit: ExecutionDeadline | None = None) -> None:
+        """Run once under the execution lock, after a check of the memory if any has changed hands since the last."""
         try:
             with self._lock:
                 try:
@@ -248,6 +249,7 @@ class BindingBase(DriverBinding):
         self._graph_counts.under_lock(self.end)
 
     def abandon(self) -> None:
+        """Close the binding without the execution lock: leave the rest to the next call that takes it."""
         self._release_uses()
         # An ended binding must not be queued: it and the counts would keep each other alive. One whose close was
         # interrupted has not ended.

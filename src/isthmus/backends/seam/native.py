@@ -291,6 +291,7 @@ class NativeGraphDriver(GraphDriver):
         return self._threads
 
     def set_threads(self, threads: int) -> Change:
+        """Set the number of threads, before the graph is compiled."""
         count = checked_threads(threads, Code.GRAPH_INVALID_ARGUMENT)
         if self._prepared is not None:
             raise QnnError(Code.GRAPH_FINALIZED, self.what, "it is prepared: the number of threads is fixed")
@@ -306,6 +307,7 @@ class NativeGraphDriver(GraphDriver):
         return self._scratch_limit
 
     def set_scratch_limit(self, limit: ScratchLimit | None) -> Change:
+        """Limit the graph's scratch, before the graph is compiled."""
         if self._prepared is not None:
             raise QnnError(Code.GRAPH_FINALIZED, self.what, "it is prepared: its scratch is planned")
         before, self._scratch_limit = self._scratch_limit, limit

@@ -53,6 +53,7 @@ class TableEntry(Registration):
         self._hold = holds.keep(self.window, f"memory of {self.name}")
 
     def _release(self) -> None:
+        """Remove the entry from the table and release the memory; safe to call again."""
         self._forget(self)
         if self._hold is not None:
             self._hold.release()
