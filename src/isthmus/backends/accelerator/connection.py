@@ -452,8 +452,9 @@ class Connection:
             self._channel.close()
 
     def _let_go(self) -> None:
-        """Release the connection in a forked child, since it is the parent's. Locks of other threads are never released
-        here.
+        """Release the connection in a forked child, since it is the parent's.
+
+        The lock is replaced: the thread that may have held it does not exist in the child.
         """
         self.alive, self.forked, self._open = False, True, False
         self._lock = threading.RLock()

@@ -89,19 +89,19 @@ def read(config: Any, log: Log) -> LpaiConfig:
     >>> read({"lpai_graph": {"execute": {"fps": 30}}}, Log()).performance.fps
     30
     """
-    given = settings(config, _keys(log))
-    extensions = given.values.get("shared_library_path")
+    merged = settings(config, _keys(log))
+    extensions = merged.values.get("shared_library_path")
     if extensions is not None and not os.path.exists(extensions):
         log(LogLevel.INFO, f"there are no backend extensions at '{extensions}': what they do is built in")
-    hw_ver = given.values.get("hw_ver", DEFAULT_HARDWARE)
+    hw_ver = merged.values.get("hw_ver", DEFAULT_HARDWARE)
     return LpaiConfig(
         hw_ver=hw_ver,
-        alignment=replace(HARDWARE[hw_ver], **given.only("start_addr_alignment", "size_alignment")),
-        prepare=Prepare(**given.only("enable_batchnorm_fold", "exclude_io"), scratch_limit=_limit(given)),
-        performance=PerfCfg(**given.only("fps", "ftrt_ratio", "client_type")),
-        affinity=CoreAffinity(**given.only("affinity", "core_selection")),
-        source=given.source,
-        **given.only("target_env", "mem_type", "is_persistent_binary"),
+        alignment=replace(HARDWARE[hw_ver], **merged.only("start_addr_alignment", "size_alignment")),
+        prepare=Prepare(**merged.only("enable_batchnorm_fold", "exclude_io"), scratch_limit=_limit(merged)),
+        performance=PerfCfg(**merged.only("fps", "ftrt_ratio", "client_type")),
+        affinity=CoreAffinity(**merged.only("affinity", "core_selection")),
+        source=merged.source,
+        **merged.only("target_env", "mem_type", "is_persistent_binary"),
     )
 
 
@@ -144,10 +144,10 @@ def _keys(log: Log) -> Table:
     }
 
 
-def _limit(given: Settings) -> ScratchLimit | None:
+def _limit(merged: Settings) -> ScratchLimit | None:
     """Combine the two settings of the limit on scratch; refuse a slowdown without a limit."""
     try:
-        return ScratchLimit.if_any(given.values.get("scratch_limit"), given.values.get("slower"))
+        return ScratchLimit.if_any(merged.values.get("scratch_limit"), merged.values.get("slower"))
     except QnnError as problem:
         what = "lpai_graph.prepare.slower"
         raise QnnError(Code.BACKEND_INVALID_CONFIG, what, problem.rule, problem.hint) from None

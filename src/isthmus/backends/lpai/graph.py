@@ -225,6 +225,7 @@ class LpaiGraphDriver(NativeGraphDriver):
             taken = pool.take(memory, required, self.alignment)
             try:
                 if self._executor is not None:
+                    # The graph is finalized, so the pool is scratch.
                     self._bring(taken)
             except Exception:
                 taken.release()

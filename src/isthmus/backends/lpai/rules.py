@@ -29,8 +29,8 @@ def pool_window(what: str, memory: Mem, required: int, alignment: BufferAlignmen
         return QnnError(Code.GRAPH_INVALID_ARGUMENT, what, rule, hint)
 
     if not is_int(memory.mem_type) or memory.mem_type != LpaiMemType.DDR:
-        given = memory.mem_type.name if isinstance(memory.mem_type, LpaiMemType) else repr(memory.mem_type)
-        raise refuse(f"must be in DDR, is given as {given}", _IN_DDR)
+        name = memory.mem_type.name if isinstance(memory.mem_type, LpaiMemType) else repr(memory.mem_type)
+        raise refuse(f"must be in DDR, is given as {name}", _IN_DDR)
     if not is_int(memory.size) or not 0 <= memory.size <= UINT32_MAX:
         raise refuse(f"size {memory.size!r} must be an integer of at most 32 bits")
     size, start, step = int(memory.size), alignment.start_addr_alignment, alignment.size_alignment

@@ -52,6 +52,7 @@ class FairLock(ExecutionLock):  # type: ignore[misc]
     @property
     def is_taken(self) -> bool:
         """Whether a thread has it."""
+        # A reentrant lock would let the thread that holds it take it again.
         if self._is_owned():  # type: ignore[attr-defined]
             return True
         free = super().acquire(blocking=False)
@@ -99,7 +100,7 @@ class FairLock(ExecutionLock):  # type: ignore[misc]
             mine.kept.release()
 
     def _free_after_fork(self) -> None:
-        """Make the lock free in a forked child, where the threads that held it or waited do not exist."""
+        """Make the lock free in a forked child, unless the forking thread holds it; no other thread exists there."""
         super()._free_after_fork()
         self._lock = threading.Lock()
         self._last = _Place()

@@ -103,8 +103,8 @@ class RegistrationTable(ABC, Generic[_Entry]):
 
     def _found(self, *keys: Hashable) -> list[_Entry]:
         """Return the entries that have one of these keys, the oldest first."""
-        found = {entry for key in keys for entry in self._by_key.get(key, ())}
-        return sorted(found, key=lambda entry: entry.number)
+        matches = {entry for key in keys for entry in self._by_key.get(key, ())}
+        return sorted(matches, key=lambda entry: entry.number)
 
     def close(self) -> None:
         """Deregister all memory; safe to call again."""
