@@ -122,7 +122,7 @@ def _matmul_integer(values: Values, params: Params, outputs: Outputs) -> np.ndar
 def single(op: str, values: Values, params: Params, outputs: Outputs) -> np.ndarray:
     """Compute a float product with its bias in single precision.
 
-    This takes half the time and is precise enough for the GPU's trials of mixed precision.
+    This takes half the time and is precise enough for trials of mixed precision.
     """
     result: np.ndarray = PRODUCTS[op](values, params, outputs, _as_they_are)
     return result if absent(values, 2) else result + values[2]
