@@ -1,4 +1,17 @@
-"""Isthmus: the memory system between an application and its AI accelerators, with models that really run in it."""
+"""Run, size and debug code for Qualcomm's NPU memory API (QNN) on any Linux machine.
+
+- `Session` loads a model file and runs it on a backend.
+- `qnn` is QNN's API: backends, contexts, graphs, tensors, registered memory.
+- `memory` allocates the memory that graphs use: host, shared (rpcmem) and tightly coupled (TCM).
+- `QnnError` is the error of every refusal, with one of the numbers in `Code`.
+
+Examples
+--------
+::
+
+    with isthmus.Session("model.onnx", backend="htp") as session:
+        outputs = session.run({"x": array})
+"""
 
 from __future__ import annotations
 
@@ -12,6 +25,11 @@ if TYPE_CHECKING:
 __all__ = ["Code", "QnnError", "Session", "__version__", "memory", "qnn"]
 _MODULES = {"Code": "errors", "QnnError": "errors", "Session": "session", "__version__": "version"}
 """The module that defines each public name, other than the packages."""
+
+
+def __dir__() -> list[str]:
+    """List the public names, which are imported when they are first used."""
+    return sorted({*globals(), *__all__} - {"TYPE_CHECKING", "annotations"})
 
 
 def __getattr__(name: str) -> object:

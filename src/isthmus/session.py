@@ -82,6 +82,21 @@ class Session:
     graph
         Which graph to take from a file that contains several.
 
+    Attributes
+    ----------
+    inputs, outputs
+        The inputs and outputs by name: views of the memory that the model reads and writes.
+    info
+        A description of the model: inputs, outputs, required memory.
+    plan
+        The scratch plan, if the backend makes and reports one; else None.
+    stats
+        Totals of this session: runs, bytes copied, time of the last run.
+    inputs_survive
+        Whether a run leaves the inputs unchanged; inputs inside scratch must be written before each run.
+    path, backend
+        The model's file, and the backend's short name.
+
     Raises
     ------
     QnnError
@@ -138,15 +153,17 @@ class Session:
             self._backend.free()
             raise
         self.info: GraphInfo = self._graph.info
-        """A description of the model: inputs, outputs, required memory."""
         self.plan: Plan | None = self._graph.plan
-        """The scratch plan, if the backend makes and reports one."""
         self.inputs_survive = memory.inputs_survive
-        """Whether a run leaves the inputs unchanged; inputs inside scratch must be written before each run."""
         self.inputs: Mapping[str, np.ndarray] = memory.inputs
-        """The inputs, under the model file's names: views of the memory that the model reads."""
         self.outputs: Mapping[str, np.ndarray] = memory.outputs
-        """The outputs, under the model file's names: views of the memory that the model writes."""
+
+    def __repr__(self) -> str:
+        def listed(views: Mapping[str, np.ndarray]) -> str:
+            return ", ".join(f"'{name}' {view.dtype}{list(view.shape)}" for name, view in views.items())
+
+        what, closed = f"'{self.path.name}' on {self.backend}", ", closed" * (self._open is None)
+        return f"<Session {what}: {listed(self.inputs)} -> {listed(self.outputs)}{closed}>"
 
     @property
     def graph(self) -> qnn.Graph:
@@ -159,7 +176,9 @@ class Session:
         """The function that runs once on the bound memory, without the session's lock, timeout and `stats`."""
         return self._memory().binding.execute
 
-    def run(self, feeds: Mapping[str, Any] | None = None, *, allow_nan: bool = False) -> dict[str, np.ndarray]:
+    def run(
+        self, feeds: Mapping[str, Any] | None = None, *more: object, allow_nan: bool = False
+    ) -> dict[str, np.ndarray]:
         """Execute once.
 
         Parameters
@@ -175,6 +194,11 @@ class Session:
         dict
             Copies of the outputs by name; empty if run in place.
         """
+        if more:
+            rule = "takes feeds only, as run({'input': array})"
+            raise QnnError(
+                Code.COMMON_INVALID_ARGUMENT, "Session.run", rule, "All outputs are returned, as a dictionary by name."
+            )
         execute = self._memory().binding.execute
         arrays = None if feeds is None else self._checked_feeds(feeds, allow_nan)
         with self._lock:

@@ -44,6 +44,31 @@ def test_an_installed_backend_is_found_by_its_names(installed):
         assert backend.name == "elsewhere"
 
 
+@pytest.mark.parametrize(
+    ("module", "point", "reason"),
+    [
+        ("raise RuntimeError('boom')", "elsewhere_backend:ENTRY", "failed: RuntimeError: boom"),
+        ("import none_such", "elsewhere_backend:ENTRY", "failed: ModuleNotFoundError"),
+        (MODULE, "elsewhere_backend", "must be 'module:name' of a BackendEntry"),
+        (MODULE, "elsewhere_backend:ENTRANCE", "must be 'module:name' of a BackendEntry"),
+    ],
+)
+def test_a_backend_that_cannot_be_imported_is_refused_and_disturbs_no_other(
+    installed, tmp_path, caplog, module, point, reason
+):
+    (tmp_path / "elsewhere_backend.py").write_text(module)
+    facts = tmp_path / "elsewhere_backend-1.0.dist-info"
+    (facts / "entry_points.txt").write_text(f"[isthmus.backends]\nelsewhere = {point}\n")
+    sys.modules.pop("elsewhere_backend", None)
+    with pytest.raises(QnnError, match=reason):
+        registry.entry("elsewhere")
+    with qnn.Backend("cpu") as backend:
+        binary = backend.create_context().get_binary()
+    assert qnn.SystemContext().get_binary_info(binary).backend == "cpu"
+    assert [entry.name for entry in registry.usable()] == [name for name in registry.names() if name != "elsewhere"]
+    assert reason in caplog.text
+
+
 def test_a_registered_backend_replaces_one_of_its_name(installed):
     first = registry.entry("elsewhere")
     again = type(first)(first.name, first.library, first.driver, first.read_config)

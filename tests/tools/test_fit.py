@@ -57,14 +57,18 @@ def test_a_budget_takes_the_mildest_limit_that_fits(model, capsys):
 def test_what_no_limit_fits_is_told(model, capsys):
     status, out, _ = called(capsys, "fit", model, "--rounds", 1, "--budget", 1000)
     assert status == 1
-    assert "nothing fits: state, inputs and outputs alone take 19,480 bytes more than the budget" in out
+    assert "nothing fits: what is beside scratch (state, inputs, outputs) takes 19,480 bytes more" in out
     assert "holds it up" in out
     status, out, _ = called(capsys, "fit", model, "--rounds", 1, "--budget", 20481)
     assert status == 1
-    assert "nothing fits: the budget leaves 1 bytes for scratch" in out
-    status, out, _ = called(capsys, "fit", model, "--rounds", 1, "--tcm")
-    assert status == 0
-    assert "advised: no limit" in out
+    assert "nothing fits: the budget leaves 1 byte for scratch" in out
+
+
+def test_inputs_and_outputs_inside_scratch_count_once(model, capsys):
+    _, out, _ = called(capsys, "fit", model, "--backend", "lpai", "--rounds", 1, "--json")
+    least = json.loads(out)["points"][-1]
+    options = ("--backend", "lpai", "--rounds", 1, "--budget", least["scratch_bytes"])
+    assert called(capsys, "fit", model, *options)[0] == 0
 
 
 def test_a_search_that_ends_at_its_bound_is_told(model, capsys, monkeypatch):

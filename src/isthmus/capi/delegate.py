@@ -187,10 +187,10 @@ def _performance_modes(server: LibraryServer, address: int) -> list[int]:
 @serves("TfLiteQnnDelegateHasCapability", failure=0)
 def has_capability(server: LibraryServer, capability: int) -> int:
     """Return whether a backend with the capability runs here: it may need a device, and no backend offers a DSP."""
-    for name in registry.names():
-        if capability in registry.entry(name).delegate.capabilities:
+    for entry in registry.usable():
+        if capability in entry.delegate.capabilities:
             try:
-                qnn.Backend(name).free()
+                qnn.Backend(entry.name).free()
             except QnnError:
                 continue
             return 1

@@ -72,7 +72,7 @@ def _of_other_packages() -> list[LibraryRecipe]:
     """List the libraries of backends that other packages have registered or installed."""
     ours = [library.file.lower() for library in LIBRARIES]
     others = [name for name in registry.names() if f"libqnn{name}.so" not in ours]
-    facets = [(registry.entry(name).library, registry.c_facet(name)) for name in others]
+    facets = [(entry.library, registry.c_facet(entry.name)) for entry in registry.usable(others)]
     return [building.backend_recipe(library, facet.backend_id, facet.version) for library, facet in facets]
 
 

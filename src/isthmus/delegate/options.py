@@ -230,7 +230,7 @@ def _without_effect(
 
 def backend_types() -> dict[str, int]:
     """Return the numbers of all backends that have one, by short name."""
-    numbers = {name: registry.entry(name).delegate.number for name in registry.names()}
+    numbers = {entry.name: entry.delegate.number for entry in registry.usable()}
     return {name: number for name, number in numbers.items() if number is not None}
 
 
@@ -240,7 +240,7 @@ def _backend(options: Options) -> BackendEntry:
     # A plain number or a `BackendType`, not a member of another enumeration.
     is_number = is_int(kind) and isinstance(kind, BackendType) == isinstance(kind, Enum)
     # Lazily: backends after the match are not imported.
-    entries = map(registry.entry, registry.names() if is_number else ())
+    entries = registry.usable(None if is_number else ())
     entry = next((each for each in entries if each.delegate.number == kind), None)
     if entry is None:
         kind = _member(kind, BackendType, "backend_type")

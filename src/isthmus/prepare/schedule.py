@@ -235,6 +235,11 @@ class Plan:
     float_bytes: int = 0
     in_float: tuple[tuple[str, str], ...] = ()
 
+    @property
+    def io_inside(self) -> bool:
+        """Whether inputs or outputs are in scratch: they live before the first step or after the last one."""
+        return any(row.first < 0 or row.last >= len(self.steps) for row in self.rows)
+
 
 @dataclass(frozen=True)
 class Schedule:

@@ -70,6 +70,9 @@ class Binding:
         # already ended it by then, or the end of the process will.
         self._forgotten = Finalizer(self, driver.abandon)
 
+    def __repr__(self) -> str:
+        return f"<Binding: {self.graph.what}>"
+
     def execute(
         self, profile: Profile | None = None, signal: Signal | Reservation | None = None, wait_for: Any = None
     ) -> Any:

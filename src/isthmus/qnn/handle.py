@@ -64,6 +64,10 @@ class Handle:
                 self.usable, self._ended = False, True
                 raise
 
+    def __repr__(self) -> str:
+        freed = "" if self.usable else ", freed"
+        return f"<{type(self).__name__}: {self.__dict__.get('_what', 'not opened')}{freed}>"
+
     @property
     def what(self) -> str:
         """Its kind and name, for messages."""

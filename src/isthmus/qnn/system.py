@@ -33,7 +33,7 @@ class SystemContext:
             A file, or its contents, of any registered backend.
         """
         # Backends may share a format: try each format once.
-        for inspect in dict.fromkeys(registry.entry(name).inspect for name in registry.names()):
+        for inspect in dict.fromkeys(entry.inspect for entry in registry.usable()):
             info = inspect(binary)
             if info is not None:
                 return info

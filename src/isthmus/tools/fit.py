@@ -21,7 +21,6 @@ import numpy as np
 
 from isthmus.backends.seam import registry
 from isthmus.errors import Code, QnnError, counted
-from isthmus.memory.tcm import POOL_BYTES
 from isthmus.prepare.tiling import SLOWER, ScratchLimit
 from isthmus.report.tradeoff import BOUNDED, Point, choose, draw_tradeoff
 from isthmus.session import Session
@@ -43,9 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_shape_argument(parser)
     parser.add_argument("--config", type=file_name, metavar="FILE", help="the backend's configuration (JSON)")
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads that a run uses (default 1)")
-    room = parser.add_mutually_exclusive_group()
-    room.add_argument("--budget", metavar="BYTES", help="memory for scratch, state, inputs and outputs together")
-    room.add_argument("--tcm", action="store_true", help=f"the same as --budget {POOL_BYTES}: LPAI's TCM")
+    parser.add_argument("--budget", metavar="BYTES", help="memory for scratch, state, inputs and outputs together")
     parser.add_argument(
         "--slower", type=float, default=SLOWER, metavar="FRACTION",
         help=f"without a budget: maximum estimated slowdown, 0.05 = 5 %% (default {SLOWER})",
@@ -63,9 +60,8 @@ def main(options: argparse.Namespace) -> int:
     budget = _budget(options)
     with ExitStack() as stack:
         sessions = [stack.enter_context(_session(options, None))]
-        unlimited = sessions[0].info
         # What a budget leaves for scratch.
-        room = None if budget is None else budget - unlimited.memory.state_bytes - unlimited.io_bytes
+        room = None if budget is None else budget - _beside_scratch(sessions[0])
         # The limit of each session; those with equal scratch are the same plan and are measured once.
         limits = [""]
         refusal, bounded = "", False
@@ -96,8 +92,6 @@ def main(options: argparse.Namespace) -> int:
 
 def _budget(options: argparse.Namespace) -> int | None:
     """Return the bytes that the options allow for scratch, state, inputs and outputs; None for no budget."""
-    if options.tcm:
-        return POOL_BYTES
     if options.budget is None:
         return None
     try:
@@ -108,6 +102,12 @@ def _budget(options: argparse.Namespace) -> int | None:
         rule = "must be a number of bytes, such as 1200000, 300KiB or 2MiB"
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--budget {options.budget}", rule)
     return budget
+
+
+def _beside_scratch(session: Session) -> int:
+    """Return the bytes of state, inputs and outputs that are not in scratch."""
+    io_inside = session.plan is not None and session.plan.io_inside
+    return session.info.memory.state_bytes + (0 if io_inside else session.info.io_bytes)
 
 
 def _session(options: argparse.Namespace, limit: str | None) -> Session:
@@ -171,8 +171,8 @@ def _described(
 def _too_little(room: int) -> str:
     """Explain why nothing fits into the memory that a budget leaves."""
     if room < 0:
-        return f"state, inputs and outputs alone take {-room:,} bytes more than the budget"
-    return f"the budget leaves {room:,} bytes for scratch beside state, inputs and outputs"
+        return f"what is beside scratch (state, inputs, outputs) takes {-room:,} bytes more than the budget"
+    return f"the budget leaves {counted(room, 'byte')} for scratch"
 
 
 def _print(report: dict[str, Any], points: Sequence[Point], chosen: Point | None) -> None:

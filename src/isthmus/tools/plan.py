@@ -155,14 +155,12 @@ def print_report(report: Mapping[str, Any], plan: Plan, columns: int) -> None:
         "optimal": "proved optimal: no layout of these blocks is smaller",
         "feasible": f"not proved: at least {report['lower_bound']:,} are needed",
     }[report["status"]]
-    # Inputs and outputs in scratch live before the first and after the last step.
-    inside = any(row.first < 0 or row.last >= len(plan.steps) for row in plan.rows)
     threads = counted(report["threads"], "thread")
     print(f"{report['model']} on {report['backend']} ({report['target']}, {threads}), {report['steps']} steps")
     for name, note in (
         ("scratch", proof),
         ("state", "kept from run to run"),
-        ("io", f"inputs and outputs{', inside scratch' * inside}"),
+        ("io", f"inputs and outputs{', inside scratch' * plan.io_inside}"),
         ("constant", "weights, packed for the kernels"),
     ):
         print(f"  {name + 's' * (name == 'constant'):<10}{report[f'{name}_bytes']:>13,}  {note}")

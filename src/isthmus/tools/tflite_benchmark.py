@@ -43,7 +43,7 @@ def main(options: argparse.Namespace) -> int:
     shapes = dict(parse_shape(text) for text in options.shape)
     # The default is the first backend that can run all four ways.
     backend = options.backend or next(
-        name for name in registry.names() if registry.entry(name).delegate.shared_memory is not None
+        entry.name for entry in registry.usable() if entry.delegate.shared_memory is not None
     )
     number = registry.entry(backend).delegate.number
     if number is None:

@@ -5,8 +5,10 @@ Other packages add theirs under the entry point group ``isthmus.backends``, or b
 
 from __future__ import annotations
 
+import logging
 import os
 import re
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -18,6 +20,7 @@ from isthmus.backends import DEFAULT as DEFAULT
 from isthmus.backends.seam.entry import BackendEntry
 from isthmus.backends.seam.facets import CFacet
 from isthmus.errors import Code, QnnError
+from isthmus.log import log_message
 from isthmus.system.interrupts import own_fd
 from isthmus.system.lock import Lock
 
@@ -75,13 +78,36 @@ def c_facet(name: str) -> CFacet:
     return _imported(name, facet) if isinstance(facet, str) else facet
 
 
+def usable(wanted: Iterable[str] | None = None) -> Iterator[BackendEntry]:
+    """Import and yield the backends of these names, or all; one that cannot be imported is logged and left out."""
+    for name in names() if wanted is None else wanted:
+        try:
+            found = entry(name)
+        except QnnError as problem:
+            if problem.code is not Code.BACKEND_CANNOT_INITIALIZE:
+                raise
+            log_message(logging.WARNING, str(problem))
+        else:
+            yield found
+
+
 def _imported(name: str, where: str) -> Any:
-    """Import what a backend declares at "module:name"."""
+    """Import what a backend declares at "module:name".
+
+    The module may be another package's, so whatever it raises becomes a refusal that names the backend.
+    """
     module, _, attribute = where.partition(":")
+    what, code = f"backend '{name}'", Code.BACKEND_CANNOT_INITIALIZE
     try:
-        return getattr(import_module(module), attribute)
+        imported = import_module(module)
     except OSError as problem:
-        raise _unreadable(f"backend '{name}'", problem) from None
+        raise _unreadable(what, problem) from None
+    except Exception as problem:
+        raise QnnError(code, what, f"importing '{module}' failed: {type(problem).__name__}: {problem}") from problem
+    if not attribute or not hasattr(imported, attribute):
+        rule = f"its entry point is '{where}', but must be 'module:name' of a BackendEntry"
+        raise QnnError(code, what, rule, f"For example '{module}:ENTRY'.")
+    return getattr(imported, attribute)
 
 
 @lru_cache(maxsize=1)
