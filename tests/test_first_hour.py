@@ -10,6 +10,7 @@ from support import tiny
 
 import isthmus
 from isthmus import QnnError, Session, qnn
+from isthmus.tools import cli
 
 
 def small(folder):
@@ -50,3 +51,37 @@ def test_the_arguments_of_onnx_runtime_are_refused_in_one_line(tmp_path):
         with pytest.raises(QnnError, match="takes feeds only"):
             session.run(None, {"x": np.ones((1, 2), np.float32)})
         assert session.stats.runs == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "nearest"),
+    [
+        (["rum", "small.onnx"], "run"),
+        (["run", "small.onnx", "--bakend", "cpu"], "--backend"),
+        (["plan", "small.onnx", "--scratch-limt=3"], "--scratch-limit"),
+        (["run", "small.onnx", "--backend", "hpt"], "htp"),
+        (["run", "small.onnx", "--backend", "libQnnHtpp.so"], "htp"),
+    ],
+)
+def test_a_misspelt_command_option_or_backend_gets_the_nearest(tmp_path, monkeypatch, capsys, arguments, nearest):
+    small(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    try:
+        status = cli.main(arguments)
+    except SystemExit as end:
+        status = end.code
+    assert status == 2
+    assert f"Did you mean '{nearest}'?" in capsys.readouterr().err
+
+
+def test_a_misspelt_operation_graph_tensor_or_key_gets_the_nearest(tmp_path):
+    with qnn.Backend("cpu") as backend:
+        graph = backend.create_context().compose(small(tmp_path))
+        with pytest.raises(QnnError, match="Did you mean 'small'"):
+            graph.context.retrieve("smal")
+        with pytest.raises(QnnError, match="Did you mean 'ElementWiseMultiply'"):
+            graph.context.create_graph("sums").add_node("sum", "ElementWiseMultipy", [], [])
+        with pytest.raises(QnnError, match="Did you mean 'ElementWiseMultiply'"):
+            backend.validate_op_config("sum", "elementwise_multiply", [], [])
+    with pytest.raises(QnnError, match="Did you mean 'lpai_graph'"):
+        qnn.Backend("lpai", {"lpai_grap": {}})

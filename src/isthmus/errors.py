@@ -6,6 +6,7 @@ rule that it broke and what to do about it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import IntEnum
 
 
@@ -111,6 +112,24 @@ def counted(number: int, noun: str) -> str:
     ('1 graph', '2 graphs')
     """
     return f"{number} {noun}{'s' * (number != 1)}"
+
+
+def did_you_mean(name: object, known: Iterable[str]) -> str:
+    """Return a hint with the known name nearest to a misspelt one; empty if none is near.
+
+    Examples
+    --------
+    >>> did_you_mean("ElementWiseAd", ["Relu", "ElementWiseAdd"])
+    "Did you mean 'ElementWiseAdd'?"
+    >>> did_you_mean("relu", ["Relu", "Sigmoid"]), did_you_mean("x", ["Relu"])
+    ("Did you mean 'Relu'?", '')
+    """
+    # Imported on demand: few processes make a mistake.
+    from difflib import get_close_matches
+
+    by_lower = {each.lower(): each for each in known}
+    near = get_close_matches(str(name).lower(), by_lower, 1)
+    return f"Did you mean '{by_lower[near[0]]}'?" if near else ""
 
 
 def one_line(text: str) -> str:

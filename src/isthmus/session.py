@@ -16,7 +16,7 @@ import numpy as np
 
 from isthmus import qnn
 from isthmus.backends.seam import registry
-from isthmus.errors import Code, QnnError
+from isthmus.errors import Code, QnnError, did_you_mean
 from isthmus.graph import GraphInfo
 from isthmus.log import Log
 from isthmus.prepare.schedule import Plan
@@ -269,7 +269,8 @@ class Session:
             raise refuse(f"feeds of type {type(feeds).__name__}", f"must map input names to arrays; inputs are {known}")
         for name in feeds:
             if name not in self.inputs:
-                raise refuse(f"input '{name}'", f"the model has no such input; it has {known}")
+                rule, hint = f"the model has no such input; it has {known}", did_you_mean(name, self.inputs)
+                raise refuse(f"input '{name}'", rule, hint)
         arrays = {}
         for name, view in self.inputs.items():
             if name not in feeds:

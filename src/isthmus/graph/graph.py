@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from isthmus.errors import Code, QnnError
+from isthmus.errors import Code, QnnError, did_you_mean
 from isthmus.graph.datatypes import DataType, TensorType
 from isthmus.graph.operation import Call, Dims, Operation
 from isthmus.graph.ops import OPERATIONS
@@ -334,7 +334,8 @@ class Graph:
         """Return the definition of operation `op`; refuse an unknown one in the name of node `name`."""
         operation = OPERATIONS.get(op)
         if operation is None:
-            raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, f"node '{name}' ({op})", "there is no such operation")
+            what, hint = f"node '{name}' ({op})", did_you_mean(op, OPERATIONS)
+            raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, what, "there is no such operation", hint)
         return operation
 
     def _check_operands(self, what: str, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor]) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from isthmus.backends.seam import registry
 from isthmus.backends.seam.driver import Source
-from isthmus.errors import Code, QnnError
+from isthmus.errors import Code, QnnError, did_you_mean
 from isthmus.graph import Tensor
 from isthmus.graph.operation import Call
 from isthmus.graph.ops import OPERATIONS
@@ -98,7 +98,8 @@ class Backend(Handle):
         operation = OPERATIONS.get(op)
         what = f"node '{name}' ({op})"
         if operation is None:
-            raise QnnError(Code.BACKEND_OP_PACKAGE_NOT_FOUND, what, "there is no such operation")
+            hint = did_you_mean(op, OPERATIONS)
+            raise QnnError(Code.BACKEND_OP_PACKAGE_NOT_FOUND, what, "there is no such operation", hint)
         for tensor in (*inputs, *outputs):
             if tensor is not None and not isinstance(tensor, Tensor):
                 raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, what, f"{tensor!r} is not a tensor")

@@ -9,7 +9,7 @@ from typing import Any
 
 from isthmus import graph as ir
 from isthmus.backends.seam.driver import MemDescriptor, Source
-from isthmus.errors import Code, QnnError
+from isthmus.errors import Code, QnnError, did_you_mean
 from isthmus.frontends import ModelSource
 from isthmus.qnn import mem, options
 from isthmus.qnn.asynchronous import ExecutionQueue
@@ -203,7 +203,8 @@ class Context(Handle):
         graphs = self.graphs
         if not isinstance(name, str) or name not in graphs:
             known = ", ".join(f"'{known}'" for known in graphs) or "none"
-            raise QnnError(Code.GRAPH_DOES_NOT_EXIST, f"graph '{name}'", f"the context has {known}")
+            rule, hint = f"the context has {known}", did_you_mean(name, graphs)
+            raise QnnError(Code.GRAPH_DOES_NOT_EXIST, f"graph '{name}'", rule, hint)
         return graphs[name]
 
     def get_binary_size(self) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 
 from isthmus import graph as ir
 from isthmus.backends.seam.driver import Change, DriverBinding, GraphDriver, GraphStats, Memories, TensorMemory
-from isthmus.errors import Code, QnnError
+from isthmus.errors import Code, QnnError, did_you_mean
 from isthmus.graph import folding
 from isthmus.log import LogLevel, deferred
 from isthmus.memory.integers import is_int
@@ -470,7 +470,7 @@ class QnnGraph(Handle):
                 memories.append(None if client is None else client.memory(info, self.context, kind == "output"))
             for name in named:
                 names = ", ".join(f"'{info.name}'" for info in known_infos)
-                raise QnnError(
-                    Code.GRAPH_INVALID_TENSOR, f"{kind} '{name}'", f"{self._what} has no such {kind}; it has {names}"
-                )
+                rule = f"{self._what} has no such {kind}; it has {names}"
+                hint = did_you_mean(name, [info.name for info in known_infos])
+                raise QnnError(Code.GRAPH_INVALID_TENSOR, f"{kind} '{name}'", rule, hint)
         return memories

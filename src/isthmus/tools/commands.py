@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Any
 
 from isthmus import __version__
-from isthmus.errors import QnnError
+from isthmus.errors import QnnError, did_you_mean
 
 COMMANDS = {
     "run": "run a model and report times, copies and memory",
@@ -50,7 +50,10 @@ def run(command_line: Sequence[str]) -> int:
         # Only the module of the subcommand that will run is loaded.
         if name in arguments[:1]:
             _describe(subparser, name)
-    options = parser.parse_args(arguments)
+    if arguments and not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
+        hint = did_you_mean(arguments[0], COMMANDS) or f"Commands are {', '.join(COMMANDS)}."
+        parser.error(f"there is no command '{arguments[0]}'. {hint}")
+    options = _parsed(parser, arguments, subparsers.choices.get(arguments[0] if arguments else ""))
     return _carry_out(f"isthmus {options.command}", options.command, options)
 
 
@@ -60,7 +63,20 @@ def run_under_its_own_name(command: str, arguments: Sequence[str] | None) -> int
     parser = argparse.ArgumentParser(prog=f"qnn-{command}")
     parser.add_argument("--version", action="version", version=f"qnn-{command} of isthmus {__version__}")
     _describe(parser, command)
-    return _carry_out(parser.prog, command, parser.parse_args(arguments))
+    return _carry_out(parser.prog, command, _parsed(parser, arguments, parser))
+
+
+def _parsed(
+    parser: argparse.ArgumentParser, arguments: Sequence[str] | None, command: argparse.ArgumentParser | None
+) -> argparse.Namespace:
+    """Parse the arguments; an error about an unknown option names the nearest one of `command`."""
+    options, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        command = command or parser
+        known = [option for action in command._actions for option in action.option_strings]
+        hint = did_you_mean(unknown[0].partition("=")[0], known)
+        command.error(f"unrecognized arguments: {' '.join(unknown)}{f'. {hint}' if hint else ''}")
+    return options
 
 
 def _prepare_streams() -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from isthmus.errors import Code, QnnError
+from isthmus.errors import Code, QnnError, did_you_mean
 from isthmus.memory.integers import is_int
 from isthmus.system import reading
 
@@ -95,10 +95,10 @@ class _Site:
         """Return the location of a key in the object at this location."""
         return replace(self, keys=(*self.keys, name))
 
-    def refuse(self, rule: str) -> QnnError:
+    def refuse(self, rule: str, hint: str = "") -> QnnError:
         """Return the error for this location."""
         where = f", key '{_shortened('.'.join(self.keys))}'" if self.keys else ""
-        return QnnError(Code.BACKEND_INVALID_CONFIG, f"{self.source}{where}", rule)
+        return QnnError(Code.BACKEND_INVALID_CONFIG, f"{self.source}{where}", rule, hint)
 
 
 def settings(config: Source | Sequence[Source] | None, table: Table, what: str = "configuration") -> Settings:
@@ -225,7 +225,8 @@ def _walk(site: _Site, content: Any, known: Table, top: Table, values: dict[str,
         location = site.key(str(name))
         entry = known.get(name)
         if entry is None:
-            raise location.refuse(f"there is no such key; known are {', '.join(known)}")
+            hint = did_you_mean(name, known)
+            raise location.refuse(f"there is no such key; known are {', '.join(known)}", hint)
         if not isinstance(entry, Key):
             _walk(location, value, entry, top, values)
             continue

@@ -19,7 +19,7 @@ from isthmus.backends import BUILT_IN
 from isthmus.backends import DEFAULT as DEFAULT
 from isthmus.backends.seam.entry import BackendEntry
 from isthmus.backends.seam.facets import CFacet
-from isthmus.errors import Code, QnnError
+from isthmus.errors import Code, QnnError, did_you_mean
 from isthmus.log import log_message
 from isthmus.system.interrupts import own_fd
 from isthmus.system.lock import Lock
@@ -68,7 +68,7 @@ def entry(name: str) -> BackendEntry:
         known = next((each for each in loaded if isinstance(name, str) and Path(name).name == each.library), None)
     if known is None:
         rule = f"must be one of {', '.join(names())}, or a library file such as libQnnHtp.so"
-        raise QnnError(Code.BACKEND_INVALID_ARGUMENT, f"backend {name!r}", rule)
+        raise QnnError(Code.BACKEND_INVALID_ARGUMENT, f"backend {name!r}", rule, did_you_mean(short, names()))
     return known
 
 
