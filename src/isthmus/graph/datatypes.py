@@ -145,6 +145,7 @@ def to_bfloat16(values: np.ndarray) -> np.ndarray:
 FLOATS = (DataType.FLOAT_32, DataType.FLOAT_16, DataType.FLOAT_64)
 FIXED_POINTS = tuple(d for d in DataType if d.is_fixed_point)
 INTEGERS = tuple(d for d in DataType if d.is_integer)
+UNSIGNED = tuple(d for d in INTEGERS if d >= DataType.UINT_8)
 REALS = FLOATS + FIXED_POINTS
 NUMBERS = REALS + INTEGERS
 INDICES = (DataType.INT_32, DataType.UINT_32, DataType.INT_64)

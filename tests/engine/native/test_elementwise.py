@@ -277,3 +277,65 @@ def test_unknown_types_are_refused_by_name() -> None:
     step, arrays = make_step("ElementWiseAdd", [np.zeros(3, np.float16), np.zeros(3, np.float16)])
     with pytest.raises(QnnError, match=r"tested.*in0"):
         run(step, arrays)
+
+
+def doubles(*dims: int, scale: float = 3.0) -> np.ndarray:
+    return RNG.standard_normal(dims) * scale
+
+
+OF_DOUBLES = [
+    *(f"ElementWise{name}" for name in ("Abs", "Atan", "Ceil", "Cos", "Exp", "Floor", "Neg", "Round", "Sign", "Sin")),
+    "Tan", "Sinh", "Cosh", "Asinh", "Erf", "Sigmoid", "Tanh",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("op", sampled(OF_DOUBLES, 3))
+def test_functions_of_doubles_keep_the_digits_of_doubles(op: str) -> None:
+    check(op, [doubles(3, 171)], rtol=1e-14, atol=1e-15, in_place=[0])
+
+
+@pytest.mark.parametrize("op", [long("ElementWiseRsqrt"), "ElementWiseSquareRoot", long("ElementWiseLog")])
+def test_functions_of_positive_doubles(op: str) -> None:
+    check(op, [np.abs(doubles(171)) + 1.001], rtol=1e-14)
+
+
+@pytest.mark.parametrize("op", sampled([*ARITHMETIC, "FloorDiv", "Mod", "Fmod", "Power"], 3))
+def test_arithmetic_of_doubles(op: str) -> None:
+    left, right = (np.abs(doubles(7, 111)) + 0.1 for _ in range(2))
+    check(f"ElementWise{op}", [left, right[:1]], rtol=1e-14)
+
+
+def test_comparisons_limits_and_nan_of_doubles() -> None:
+    special = SPECIAL.astype(np.float64)
+    check("IsNaN", [special])
+    check("IsInf", [special], {"detect_negative": False, "detect_positive": True})
+    check("ElementWiseMaximum", [special, special[::-1].copy()])
+    check("ElementWiseLess", [special, special[::-1].copy()])
+    check("Relu6", [doubles(77)])
+
+
+@pytest.mark.parametrize("op", ["Divide", long("FloorDiv"), long("Mod"), long("Fmod")])
+def test_division_of_the_largest_unsigned_integers(op: str) -> None:
+    a, b = (RNG.integers(0, 2**64 - 1, 301, np.uint64, endpoint=True) for _ in range(2))
+    b[:99] >>= np.uint64(40)
+    check(f"ElementWise{op}", [a, b + np.uint64(b[0] == 0)])
+
+
+def test_powers_of_unsigned_integers_wrap() -> None:
+    check("ElementWisePower", [integers(99, dtype=np.uint64, low=0, high=9), integers(99, dtype=np.uint64, low=0)])
+
+
+@pytest.mark.parametrize("op", ["BitwiseAnd", long("BitwiseOr"), long("BitwiseXor")])
+def test_functions_of_bits(op: str) -> None:
+    for dtype in (np.int8, np.uint16, np.int32, np.uint64):
+        limits = np.iinfo(dtype)
+        a, b = (RNG.integers(limits.min, limits.max, (7, 33), dtype, endpoint=True) for _ in range(2))
+        check(op, [a, b[:, :1]])
+        check("BitwiseNot", [a], in_place=[0])
+
+
+@pytest.mark.parametrize("op", ["BitShiftLeft", "BitShiftRight"])
+@pytest.mark.parametrize("dtype", [np.uint8, long(np.uint16), long(np.uint32), np.uint64])
+def test_shifts_beyond_the_width_leave_nothing(op: str, dtype: type) -> None:
+    a = RNG.integers(0, np.iinfo(dtype).max, 300, dtype, endpoint=True)
+    check(op, [a, RNG.integers(0, 90, 300).astype(dtype)])

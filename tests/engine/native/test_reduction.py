@@ -33,10 +33,13 @@ def test_long_rows_and_many_channels() -> None:
 
 @pytest.mark.parametrize(
     ("op", "dtype"),
-    [("ReduceSum", np.int32), ("ReduceMax", np.int32), long("ReduceMin", np.int64), long("ReduceProd", np.int64)],
-)
+    [
+        ("ReduceSum", np.int32), ("ReduceMax", np.int32), long("ReduceMin", np.int64), long("ReduceProd", np.int64),
+        ("ReduceSum", np.uint64), long("ReduceSum", np.uint32), ("ReduceMin", np.uint16), long("ReduceMax", np.int16),
+    ],
+)  # fmt: skip
 def test_integers(op: str, dtype: type) -> None:
-    x = RNG.integers(-9, 9, (3, 35, 5)).astype(dtype)
+    x = RNG.integers(-9 if np.iinfo(dtype).min else 0, 9, (3, 35, 5)).astype(dtype)
     for axes in ((1,), (2,), (0, 2)):
         check(op, [x[:, :7]], {"axes": axes})
 
@@ -49,11 +52,20 @@ def test_extremes_of_fixed_point_are_those_of_the_stored_values(dtype: type) -> 
         check("ReduceMin", [x], {"axes": axes})
 
 
-def test_nan_reaches_the_extremes() -> None:
-    x = floats(4, 40)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_nan_reaches_the_extremes(dtype: type) -> None:
+    x = floats(4, 40).astype(dtype)
     x[2, 17] = np.nan
     check("ReduceMax", [x], {"axes": (1,)})
     check("ReduceMin", [x], {"axes": (0,)})
+
+
+@pytest.mark.parametrize("op", ["ReduceSum", "ReduceMean", long("ReduceProd")])
+def test_sums_of_doubles_keep_the_digits_of_doubles(op: str) -> None:
+    x = RNG.standard_normal((5, 7, 9))
+    for axes in ((1,), (2,), (0, 2)):
+        check(op, [x], {"axes": axes}, rtol=1e-13, atol=1e-14)
+    check("CumulativeSum", [x], {"axis": 1}, rtol=1e-13, atol=1e-14)
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])

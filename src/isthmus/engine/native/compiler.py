@@ -22,7 +22,8 @@ _ALLOWED_EXTERNALS = frozenset(
      "asinf", "acosf", "atanf", "sinhf", "coshf", "asinhf", "acoshf", "atanhf", "exp2f", "fmodf", "roundf", "rintf",
      "floorf", "ceilf", "truncf", "fmaf", "exp", "log", "pow", "sin", "cos", "tan", "fmod", "round", "rint", "floor",
      "ceil", "trunc", "fma", "sqrt", "sqrtf", "nearbyintf", "nearbyint", "roundevenf", "roundeven", "tanhf", "tanh",
-     "__powidf2", "ldexpf", "ldexp", "fmaximumf", "fminimumf", "fmaxf", "fminf", "fmax", "fmin", "log1pf", "expm1f")
+     "__powidf2", "ldexpf", "ldexp", "fmaximumf", "fminimumf", "fmaxf", "fminf", "fmax", "fmin", "log1pf", "expm1f",
+     "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "erf")
 )  # fmt: skip
 """The C functions that compiled code may call. Every process has them, so cached code needs nothing else."""
 

@@ -227,6 +227,19 @@ def _is_inf(node: OnnxNode) -> OnnxValue:
     return node.elementwise("IsInf", node.value(0), params=params)
 
 
+def _bit_shift(node: OnnxNode) -> OnnxValue:
+    operations = {"LEFT": "BitShiftLeft", "RIGHT": "BitShiftRight"}
+    direction = node.attr("direction", "")
+    if direction not in operations:
+        node.refuse(f"direction '{direction}' must be LEFT or RIGHT")
+    return node.elementwise(operations[direction], node.value(0), node.value(1))
+
+
+def _bit_cast(node: OnnxNode) -> OnnxValue:
+    x, dtype = node.value(0), DataType.of(element_type(node.attr("to", 0), node.what))
+    return OnnxValue(node.emit("BitCast", [x.tensor], dtypes=[dtype]), x.perm)
+
+
 def _cast(node: OnnxNode) -> OnnxValue:
     return node.cast(node.value(0), DataType.of(element_type(node.attr("to", 0), node.what)))
 
@@ -245,7 +258,7 @@ CONVERTERS: dict[str, Converter] = {
             "Cos": "ElementWiseCos", "Asin": "ElementWiseAsin", "Atan": "ElementWiseAtan", "Tan": "Tan",
             "Acos": "Acos", "Sinh": "Sinh", "Cosh": "Cosh", "Asinh": "Asinh", "Acosh": "Acosh", "Atanh": "Atanh",
             "Erf": "Erf", "Sigmoid": "Sigmoid", "Tanh": "Tanh", "Softplus": "ElementWiseSoftplus",
-            "HardSwish": "HardSwish", "IsNaN": "IsNaN", "Mish": "Mish",
+            "HardSwish": "HardSwish", "IsNaN": "IsNaN", "Mish": "Mish", "BitwiseNot": "BitwiseNot",
         }.items()
     },
     **{
@@ -255,6 +268,7 @@ CONVERTERS: dict[str, Converter] = {
             "Div": "ElementWiseDivide", "And": "ElementWiseAnd", "Or": "ElementWiseOr", "Xor": "ElementWiseXor",
             "Equal": "ElementWiseEqual", "Greater": "ElementWiseGreater", "Less": "ElementWiseLess",
             "GreaterOrEqual": "ElementWiseGreaterEqual", "LessOrEqual": "ElementWiseLessEqual",
+            "BitwiseAnd": "BitwiseAnd", "BitwiseOr": "BitwiseOr", "BitwiseXor": "BitwiseXor",
         }.items()
     },
     "Sum": variadic("ElementWiseAdd"),
@@ -280,6 +294,8 @@ CONVERTERS: dict[str, Converter] = {
     "ThresholdedRelu": _thresholded_relu,
     "Shrink": _shrink,
     "IsInf": _is_inf,
+    "BitShift": _bit_shift,
+    "BitCast": _bit_cast,
     "Cast": _cast,
     "CastLike": _cast_like,
     "Identity": identity,

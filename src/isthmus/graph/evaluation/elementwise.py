@@ -39,4 +39,5 @@ def _by_number(op: str) -> Computation:
 COMPUTATIONS: dict[str, Computation] = {
     **{operation.name: _by_table(operation) for operation in OPERATIONS if operation.function is not None},
     **{op: _by_number(op) for op in NUMBERED},
+    "BitCast": lambda values, params, outputs: np.ascontiguousarray(values[0]).view(outputs[0].dtype.numpy),
 }

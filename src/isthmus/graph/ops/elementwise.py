@@ -16,7 +16,7 @@ from functools import partial
 
 import numpy as np
 
-from isthmus.graph.datatypes import FIXED_POINTS, FLOATS, NUMBERS, REALS, DataType
+from isthmus.graph.datatypes import FIXED_POINTS, FLOATS, INTEGERS, NUMBERS, REALS, UNSIGNED, DataType
 from isthmus.graph.operation import ISTHMUS, QTI, Call, Dims, Operation, Param, Rule, TypeRule, Types, like, optional
 from isthmus.graph.ops import functions
 from isthmus.graph.ops.broadcasting import broadcast
@@ -104,9 +104,11 @@ def _one(
     return Operation(name, (1, 1), (1, 1), params, rule, {0: types}, package=package, traits=traits, function=function)
 
 
-def _two(name: str, function: Function, traits: Traits = _ELEMENT_WISE, types: Types = NUMBERS) -> Operation:
+def _two(
+    name: str, function: Function, traits: Traits = _ELEMENT_WISE, types: Types = NUMBERS, package: str = QTI
+) -> Operation:
     """Define arithmetic or logic on two operands of the same type."""
-    return Operation(name, (2, 2), (1, 1), (), _binary, {0: types}, traits=traits, function=function)
+    return Operation(name, (2, 2), (1, 1), (), _binary, {0: types}, package=package, traits=traits, function=function)
 
 
 def _test(name: str, function: Function, traits: Traits = _ELEMENT_WISE) -> Operation:
@@ -117,6 +119,7 @@ def _test(name: str, function: Function, traits: Traits = _ELEMENT_WISE) -> Oper
 
 # Functions of one operand that QNN's package lacks.
 _extra = partial(_one, package=ISTHMUS)
+_on_bits = partial(_two, package=ISTHMUS)
 _alpha = partial(optional, "alpha", "f32")
 _beta = partial(optional, "beta", "f32")
 
@@ -182,6 +185,12 @@ _NAMED = (
     _extra("Atanh", np.arctanh),
     _extra("Silu", lambda x: x * sigmoid(x)),
     _extra("Mish", lambda x: x * np.tanh(softplus(x))),
+    _extra("BitwiseNot", np.invert, INTEGERS, traits=_ELEMENT_WISE),
+    _on_bits("BitwiseAnd", np.bitwise_and, _COMMUTATIVE, INTEGERS),
+    _on_bits("BitwiseOr", np.bitwise_or, _COMMUTATIVE, INTEGERS),
+    _on_bits("BitwiseXor", np.bitwise_xor, _COMMUTATIVE, INTEGERS),
+    _on_bits("BitShiftLeft", np.left_shift, types=UNSIGNED),
+    _on_bits("BitShiftRight", np.right_shift, types=UNSIGNED),
     Operation(
         "Prelu", (2, 2), (1, 1), (), _prelu, {0: REALS},
         traits=Traits(element_wise=True, coefficients=True, fixed_point=True),
@@ -253,6 +262,12 @@ def _numbered(name: str, operands: int, types: Types | None, *params: Param) -> 
     )
 
 
+def _same_bits(call: Call) -> list[Dims]:
+    if call.declared and call.declared[0].dtype.itemsize != call.tensor(0).dtype.itemsize:
+        call.refuse(f"out[0] {call.declared[0].describe()} must have elements as wide as in[0]'s")
+    return [call.dims(0)]
+
+
 def _conversion(name: str, types: Types | None, results: TypeRule, *params: Param, traits: Traits) -> Operation:
     """Define a conversion from `types` (None for any) to `results`; storing the result converts it."""
     return Operation(
@@ -270,6 +285,10 @@ OPERATIONS = (
     ),
     _numbered("ElementWiseBinary", 2, None),
     _conversion("Cast", None, None, traits=_ELEMENT_WISE),
+    Operation(
+        "BitCast", (1, 1), (1, 1), (), _same_bits, {0: (*FLOATS, *INTEGERS, *BOOL)}, {0: (*FLOATS, *INTEGERS, *BOOL)},
+        ISTHMUS, _ELEMENT_WISE,
+    ),
     _conversion(
         "Convert", REALS, REALS, optional("dynamic_input_data", "bool", False),
         optional("dynamic_output_data", "bool", False), traits=_FUNCTION,

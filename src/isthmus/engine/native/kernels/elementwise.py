@@ -119,11 +119,49 @@ UNARY_F32: dict[str, Callable] = {
 }
 """Functions of an element and two parameters."""
 
+
+@device
+def _double_sigmoid(x):  # type: ignore[no-untyped-def]
+    """Return the logistic function, without an exponential that overflows."""
+    t = math.exp(-abs(x))
+    return t / (1.0 + t) if x < 0.0 else 1.0 / (1.0 + t)
+
+
+UNARY_F64: dict[str, Callable] = {
+    "abs": device(lambda x, a, b: abs(x)),
+    "acos": device(lambda x, a, b: math.acos(x)),
+    "acosh": device(lambda x, a, b: math.acosh(x)),
+    "asin": device(lambda x, a, b: math.asin(x)),
+    "asinh": device(lambda x, a, b: math.asinh(x)),
+    "atan": device(lambda x, a, b: math.atan(x)),
+    "atanh": device(lambda x, a, b: math.atanh(x)),
+    "ceil": device(lambda x, a, b: np.ceil(x)),
+    "cos": device(lambda x, a, b: math.cos(x)),
+    "cosh": device(lambda x, a, b: math.cosh(x)),
+    "erf": device(lambda x, a, b: math.erf(x)),
+    "exp": device(lambda x, a, b: math.exp(x)),
+    "floor": device(lambda x, a, b: np.floor(x)),
+    "log": device(lambda x, a, b: math.log(x)),
+    "neg": device(lambda x, a, b: -x),
+    "reciprocal": device(lambda x, a, b: 1.0 / x),
+    "round": device(lambda x, a, b: np.rint(x)),
+    "rsqrt": device(lambda x, a, b: 1.0 / math.sqrt(x)),
+    "sigmoid": _plain(_double_sigmoid),
+    "sign": device(lambda x, a, b: 1.0 if x > 0.0 else -1.0 if x < 0.0 else x),
+    "sin": device(lambda x, a, b: math.sin(x)),
+    "sinh": device(lambda x, a, b: math.sinh(x)),
+    "sqrt": device(lambda x, a, b: math.sqrt(x)),
+    "tan": device(lambda x, a, b: math.tan(x)),
+    "tanh": device(lambda x, a, b: math.tanh(x)),
+}
+"""The same in double precision, by the C library."""
+
 UNARY_INTEGER: dict[str, Callable] = {
     "abs": device(lambda x, a, b: abs(x)),
     "neg": device(lambda x, a, b: -x),
     "sign": device(lambda x, a, b: np.int64(x > 0) - np.int64(x < 0)),
     "not": device(lambda x, a, b: np.uint8(x == 0)),
+    "bitwise_not": device(lambda x, a, b: ~x),
 }
 _INFINITY = f32(math.inf)
 UNARY_TO_BOOL: dict[str, Callable] = {
@@ -137,7 +175,7 @@ def unary(target: Target, variant: str) -> Any:
     """Apply a function to each element. Variant: ``function_kind``."""
     words = UNARY.place
     name, _, kind = variant.rpartition("_")
-    function = {**UNARY_INTEGER, **UNARY_TO_BOOL, **(UNARY_F32 if kind == "f32" else {})}[name]
+    function = {**UNARY_INTEGER, **UNARY_TO_BOOL, **{"f32": UNARY_F32, "f64": UNARY_F64}.get(kind, {})}[name]
     read, write, size = reader(kind), writer("bool" if name in UNARY_TO_BOOL else kind), SIZES[kind]
     out_size = 1 if name in UNARY_TO_BOOL else size
 
@@ -249,6 +287,17 @@ BINARY_F32: dict[str, Callable] = {
     "squared_difference": device(lambda a, b: (a - b) * (a - b)),
     "prelu": device(lambda x, slope: select(x < _ZERO, x * slope, x)),
 }
+
+BINARY_F64: dict[str, Callable] = {
+    **{
+        name: BINARY_F32[name]
+        for name in ("add", "subtract", "multiply", "divide", "mod", "fmod", "power", "squared_difference")
+    },
+    "floor_div": device(lambda a, b: np.floor(a / b)),
+    "maximum": device(lambda a, b: a if a > b or a != a else b),
+    "minimum": device(lambda a, b: a if a < b or a != a else b),
+}
+_NONE, _UNIT_64, _BITS = np.uint64(0), np.uint64(1), np.uint64(64)
 BINARY_INTEGER: dict[str, Callable] = {
     "add": device(lambda a, b: a + b),
     "subtract": device(lambda a, b: a - b),
@@ -261,7 +310,34 @@ BINARY_INTEGER: dict[str, Callable] = {
     "maximum": device(lambda a, b: max(a, b)),
     "minimum": device(lambda a, b: min(a, b)),
     "squared_difference": device(lambda a, b: (a - b) * (a - b)),
+    "bitwise_and": device(lambda a, b: a & b),
+    "bitwise_or": device(lambda a, b: a | b),
+    "bitwise_xor": device(lambda a, b: a ^ b),
+    "bit_shift_left": device(lambda a, b: _NONE if b >= _BITS else np.uint64(a) << np.uint64(b)),
+    "bit_shift_right": device(lambda a, b: _NONE if b >= _BITS else np.uint64(a) >> np.uint64(b)),
 }
+
+
+@device
+def _unsigned_power(a, n):  # type: ignore[no-untyped-def]
+    """Return a power by repeated squaring, in 64 bits without a sign."""
+    result = _UNIT_64
+    while n > _NONE:
+        result = result * a if n & _UNIT_64 else result
+        a *= a
+        n >>= _UNIT_64
+    return result
+
+
+_unsigned_quotient = device(lambda a, b: _NONE if b == _NONE else a // b)
+_unsigned_rest = device(lambda a, b: _NONE if b == _NONE else a % b)
+BINARY_U64: dict[str, Callable] = {
+    **BINARY_INTEGER,
+    **dict.fromkeys(("divide", "floor_div"), _unsigned_quotient),
+    **dict.fromkeys(("mod", "fmod"), _unsigned_rest),
+    "power": _unsigned_power,
+}
+"""Functions of 64-bit words without a sign; those that divide cannot compute in signed words."""
 BINARY_TO_BOOL: dict[str, Callable] = {
     "equal": device(lambda a, b: np.uint8(a == b)),
     "not_equal": device(lambda a, b: np.uint8(a != b)),
@@ -303,7 +379,8 @@ def binary(target: Target, variant: str) -> Any:
     words = BINARY.place
     name, _, kind = variant.rpartition("_")
     to_bool = name in BINARY_TO_BOOL
-    function = {**BINARY_INTEGER, **BINARY_TO_BOOL, **(BINARY_F32 if kind == "f32" else {})}[name]
+    arithmetic = {"f32": BINARY_F32, "f64": BINARY_F64, "u64": BINARY_U64}.get(kind, BINARY_INTEGER)
+    function = {**arithmetic, **BINARY_TO_BOOL}[name]
     read, write, size = reader(kind), writer("bool" if to_bool else kind), SIZES[kind]
     out_size = 1 if to_bool else size
     if kind == "f32" and not to_bool:

@@ -95,12 +95,12 @@ def select(typing_context: Any, condition: Any, yes: Any, no: Any) -> Any:
 
 @intrinsic
 def remainder(typing_context: Any, a: Any, b: Any) -> Any:
-    """Return the remainder of truncating division, with the sign of `a`: C's fmodf."""
+    """Return the remainder of truncating division, with the sign of `a`: C's fmodf, or fmod for doubles."""
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.frem(*args)
 
-    return types.float32(types.float32, types.float32), emit
+    return a(a, a), emit
 
 
 @device

@@ -14,7 +14,7 @@ import numpy as np
 
 from isthmus.engine.native.kernels import base, mathematics
 from isthmus.engine.native.kernels.base import address, device, device_reassociated, generated, real, share, word
-from isthmus.engine.native.kernels.elementwise import SIZES, outer_offset, reader, writer
+from isthmus.engine.native.kernels.elementwise import BINARY_F64, SIZES, outer_offset, reader, writer
 from isthmus.engine.native.kernels.mathematics import f32
 from isthmus.engine.native.signatures.reduction import COLUMNS, ROWS, RUNNING_SUM
 from isthmus.engine.native.target import Target
@@ -22,15 +22,18 @@ from isthmus.engine.native.target import Target
 _BLOCK = 128
 """The number of outputs that a thread accumulates together in `columns`."""
 
-_NUMPY = {"f32": np.float32, "i32": np.int32, "i64": np.int64, "i8": np.int8, "u8": np.uint8}
+_NUMPY: dict[str, Any] = {
+    "f32": np.float32, "f64": np.float64, "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64,
+    "u8": np.uint8, "u16": np.uint16, "u32": np.uint32, "u64": np.uint64,
+}  # fmt: skip
 _larger = mathematics.llvm_intrinsic("llvm.maximum.f32", 2)
 _smaller = mathematics.llvm_intrinsic("llvm.minimum.f32", 2)
 
 
 def _limit(kind: str, lowest: bool) -> Any:
     """Return the lowest or highest number of a kind, which a maximum or minimum starts from."""
-    if kind == "f32":
-        return f32(-np.inf) if lowest else f32(np.inf)
+    if kind in ("f32", "f64"):
+        return _NUMPY[kind](-np.inf if lowest else np.inf)
     info = np.iinfo(_NUMPY[kind])
     return _NUMPY[kind](info.min if lowest else info.max)
 
@@ -44,6 +47,9 @@ def _combination(name: str, kind: str) -> tuple[Callable, Any]:
         return device_reassociated(lambda a, b: a * b), number(1)
     if kind == "f32":
         return (_larger, _limit(kind, True)) if name == "max" else (_smaller, _limit(kind, False))
+    if kind == "f64":
+        extreme = BINARY_F64["maximum" if name == "max" else "minimum"]
+        return extreme, _limit(kind, name == "max")
     if name == "max":
         return device(lambda a, b: max(a, b)), _limit(kind, True)
     return device(lambda a, b: min(a, b)), _limit(kind, False)
@@ -55,8 +61,9 @@ def rows(target: Target, variant: str) -> Any:
     words = ROWS.place
     name, _, kind = variant.partition("_")
     combine, neutral = _combination(name, kind)
-    read, write, size, is_float = reader(kind), writer(kind), SIZES[kind], kind == "f32"
+    read, write, size, is_float = reader(kind), writer(kind), SIZES[kind], kind in ("f32", "f64")
     convert = _NUMPY[kind]
+    in_kind = convert if is_float else f32
 
     @device_reassociated
     def reduce_run(x, count, total):  # type: ignore[no-untyped-def]
@@ -72,7 +79,7 @@ def rows(target: Target, variant: str) -> Any:
             word(p, words.kept_rank),
             word(p, words.reduced_rank),
         )
-        factor = f32(real(p, words.factor))
+        factor = in_kind(real(p, words.factor))
         # The lists of the reduced axes follow those of the kept ones.
         lists = words.kept + 2 * kept
         first, last = share(word(p, words.outputs), tid, nt)
@@ -95,9 +102,10 @@ def columns(target: Target, variant: str) -> Any:
     words = COLUMNS.place
     name, _, kind = variant.partition("_")
     combine, neutral = _combination(name, kind)
-    read, write, size, is_float = reader(kind), writer(kind), SIZES[kind], kind == "f32"
+    read, write, size, is_float = reader(kind), writer(kind), SIZES[kind], kind in ("f32", "f64")
     load = getattr(base, f"load_{kind}")
     store = getattr(base, f"store_{kind}")
+    in_kind = _NUMPY[kind] if is_float else f32
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
@@ -107,7 +115,7 @@ def columns(target: Target, variant: str) -> Any:
             word(p, words.kept_rank),
             word(p, words.reduced_rank),
         )
-        factor = f32(real(p, words.factor))
+        factor = in_kind(real(p, words.factor))
         # The lists of the reduced axes follow those of the kept ones.
         lists = words.kept + 2 * kept
         blocks = (inner + _BLOCK - 1) // _BLOCK

@@ -29,7 +29,9 @@ from isthmus.engine.native.signatures.selection import (
 )
 from isthmus.engine.native.target import Target
 
-_NUMPY = {"f32": np.float32, "i32": np.int32, "i64": np.int64, "i8": np.int8, "u8": np.uint8}
+_NUMPY = {
+    "f32": np.float32, "f64": np.float64, "i32": np.int32, "i64": np.int64, "u8": np.uint8, "u16": np.uint16,
+}  # fmt: skip
 
 
 @device

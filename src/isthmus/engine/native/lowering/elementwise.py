@@ -70,7 +70,7 @@ def _emit_unary(step: Step, e: Emitter, function: Operation) -> None:
     x, output = operand(step, 0), step.outputs[0]
     kind, name = kind_of(x), kernel_of(function.name)
     parameters = [float(step.params[p.name]) for p in function.params]
-    if name in ("sin", "cos"):
+    if name in ("sin", "cos") and kind == "f32":
         e.emit(f"elementwise:trigonometric.{name}", output=e.at(output), x=e.at(x), elements=x.elements)
     else:
         _emit_function(e, f"{name}_{kind}", e.at(output), e.at(x), x.elements, *parameters)
@@ -81,22 +81,27 @@ def _emit_clamp(step: Step, e: Emitter, low: float, high: float) -> None:
     """Limit elements to a range, and further to the step's fused activation."""
     x, output = operand(step, 0), step.outputs[0]
     if kind_of(x) != "f32":
-        _emit_integer_clamp(step, e, low, high)
+        _emit_other_clamp(step, e, low, high)
         return
     if step.clamp is not None:
         low, high = (min(max(v, step.clamp[0]), step.clamp[1]) for v in (low, high))
     _emit_function(e, "clamp_f32", e.at(output), e.at(x), x.elements, float(low), float(high))
 
 
-def _emit_integer_clamp(step: Step, e: Emitter, low: float, high: float) -> None:
-    """Limit integers by the maximum with the lower limit, then the minimum with the upper one, if they are finite."""
+def _emit_other_clamp(step: Step, e: Emitter, low: float, high: float) -> None:
+    """Limit integers or doubles by the maximum with the lower limit, then the minimum with the upper one.
+
+    A limit that is not finite is left out.
+    """
     x, output = operand(step, 0), step.outputs[0]
     kind = kind_of(x)
     source = e.at(x)
     for name, limit in (("maximum", low), ("minimum", high)):
         if np.isfinite(limit):
-            bounds = np.iinfo(x.dtype.numpy)
-            fixed = e.constant(np.array([min(max(int(limit), bounds.min), bounds.max)], x.dtype.numpy))
+            if x.dtype.is_integer:
+                bounds = np.iinfo(x.dtype.numpy)
+                limit = min(max(int(limit), bounds.min), bounds.max)
+            fixed = e.constant(np.array([limit], x.dtype.numpy))
             e.emit(
                 f"elementwise:binary.{name}_{kind}", output=e.at(output), left=source, right=fixed,
                 elements=x.elements, inner=max(x.elements, 1), mode=2, low=0.0, high=0.0, dims=[], left_strides=[],
@@ -185,6 +190,13 @@ def _emit_cast(step: Step, e: Emitter) -> None:
     clamp_in_place(step, e)
 
 
+def _emit_bit_cast(step: Step, e: Emitter) -> None:
+    x, output = operand(step, 0), step.outputs[0]
+    kind = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}[x.dtype.itemsize]
+    e.emit(f"elementwise:cast.{kind}_{kind}", output=e.at(output), x=e.at(x), elements=x.elements)
+    clamp_in_place(step, e)
+
+
 def _emit_relu_min_max(step: Step, e: Emitter) -> None:
     _emit_clamp(step, e, step.params["min_value"], step.params["max_value"])
 
@@ -202,7 +214,7 @@ def _refuses_function(step: Step, function: Operation) -> str | None:
 
 def _refuses_clamp(step: Step) -> str | None:
     x = operand(step, 0)
-    if x.dtype in KINDS and kind_of(x) not in ("f32", *INTEGERS):
+    if x.dtype in KINDS and kind_of(x) not in ("f32", "f64", *INTEGERS):
         return f"a clamp of {x.describe()} is not supported"
     return without_kind(x) or without_clamp(step)
 
@@ -256,6 +268,7 @@ _ENTRIES: dict[str, Lowering] = {
     **dict.fromkeys(NUMBERED, _NUMBERED),
     "Cast": Lowering(_emit_cast, refuses=_refuses_cast),
     "Convert": Lowering(_emit_cast, refuses=_refuses_cast),
+    "BitCast": Lowering(_emit_bit_cast, refuses=without_clamp),
 }
 
 

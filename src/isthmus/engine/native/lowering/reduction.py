@@ -92,7 +92,7 @@ def _refuses_reduce(step: Step, name: str) -> str | None:
     if unknown is not None:
         return unknown
     kind = stored_kind(step) if compares else kind_of(x)
-    if kind not in (("f32",) if name == "mean" else declared.KINDS[name]):
+    if kind not in (("f32", "f64") if name == "mean" else declared.KINDS[name]):
         return f"the {name} of {x.describe()} is not supported"
     return without_clamp(step)
 

@@ -16,7 +16,7 @@ from isthmus.prepare.schedule import Step
 
 _INDEX_KINDS = {DataType.INT_32: "i32", DataType.UINT_32: "u32", DataType.INT_64: "i64"}
 _REDUCTIONS = {NONE: "none", ADD: "add", MUL: "mul", MAX: "max", MIN: "min"}
-_ORDERED = ("f32", "i32", "i64", "i8", "u8")
+_ORDERED = ("f32", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64")
 """The kinds of elements for which kernels find extremes."""
 
 
@@ -100,7 +100,7 @@ def _emit_gather_nd(step: Step, e: Emitter) -> None:
     )  # fmt: skip
 
 
-_BY_SIZE = {1: "u8", 4: "i32", 8: "i64"}
+_BY_SIZE = {1: "u8", 2: "u16", 4: "i32", 8: "i64"}
 """The kinds of elements that are only written, by their size in bytes."""
 
 
@@ -109,7 +109,7 @@ def _refuses_scatter(step: Step) -> str | None:
     reason = differing(step, x, updates, step.outputs[0]) or _no_index(indices)
     if reason is not None or (step.params["reduction"] == NONE and x.dtype.itemsize in _BY_SIZE):
         return reason
-    if x.dtype in KINDS and kind_of(x) not in ("f32", "i32", "i64"):
+    if x.dtype in KINDS and kind_of(x) not in ("f32", "f64", "i32", "i64"):
         return f"scattering into {x.describe()} is not supported"
     return without_kind(x)
 

@@ -44,22 +44,24 @@ def kernel_of(function: str) -> str:
 
 _MISSING: dict[str, tuple[str, ...]] = {
     "ElementWiseNeg": UNSIGNED,
-    **dict.fromkeys((f"ElementWise{name}" for name in ("Divide", "FloorDiv", "Mod", "Fmod", "Power")), ("u64",)),
+    **dict.fromkeys(
+        ("Elu", "Gelu", "HardSigmoid", "HardSwish", "Prelu", "Silu", "Mish", "ElementWiseSoftplus"), ("f64",)
+    ),
 }
-"""Kinds for which a function has no kernel: unsigned kinds have no negative numbers, and the functions that divide
-compute in signed words.
+"""Kinds for which a function has no kernel: unsigned kinds have no negative numbers, and activations of networks are
+not computed in double precision.
 """
 KINDS_OF: dict[str, tuple[str, ...]] = {
     name: tuple(
         KINDS[t]
         for t in function.input_types[0]
-        if t in KINDS and t is not DataType.FLOAT_64 and KINDS[t] not in _MISSING.get(name, ())
+        if t in KINDS and KINDS[t] not in _MISSING.get(name, ())
     )
     for name, function in FUNCTIONS.items()
 }
-"""The kinds that an elementwise function accepts: those in the table of operations, except doubles."""
+"""The kinds that an elementwise function accepts, of those in the table of operations."""
 _OTHERWISE = ("ElementWiseSelect", "ReluMinMax", "ElementWiseSin", "ElementWiseCos")
-"""Functions whose kernels have another form."""
+"""Functions whose kernels have another form, at least in single precision."""
 
 
 def _by_kernel(operands: int) -> dict[str, tuple[str, ...]]:
@@ -71,7 +73,11 @@ def _by_kernel(operands: int) -> dict[str, tuple[str, ...]]:
     }
 
 
-UNARY_KINDS: dict[str, tuple[str, ...]] = _by_kernel(1) | dict.fromkeys(("clamp", "power", "square"), ("f32",))
+UNARY_KINDS: dict[str, tuple[str, ...]] = {
+    **_by_kernel(1),
+    **dict.fromkeys(("clamp", "power", "square"), ("f32",)),
+    **dict.fromkeys(("sin", "cos"), ("f64",)),
+}
 """The functions of one element, and the kinds that each accepts."""
 BINARY_KINDS: dict[str, tuple[str, ...]] = _by_kernel(2)
 """The functions of two elements, and the kinds that each accepts."""

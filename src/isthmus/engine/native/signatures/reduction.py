@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from isthmus.engine.native.words import Count, Number, Numbers, ReadOperand, Real, Signature, Write, flag
 
-_SIZES = {"f32": 4, "i32": 4, "i64": 8, "i8": 1, "u8": 1}
+_SIZES = {"f32": 4, "i32": 4, "i64": 8, "i8": 1, "u8": 1, "i16": 2, "u16": 2, "u32": 4, "u64": 8, "f64": 8}
 KINDS = {
-    **dict.fromkeys(("sum", "prod"), ("f32", "i32", "i64")),
-    **dict.fromkeys(("max", "min"), ("f32", "i32", "i64", "i8", "u8")),
+    **dict.fromkeys(("sum", "prod"), ("f32", "i32", "i64", "u32", "u64", "f64")),
+    **dict.fromkeys(("max", "min"), tuple(_SIZES)),
 }
 """The functions, and the kinds that each accepts."""
 _VARIANTS = {f"{name}_{kind}": {"size": _SIZES[kind]} for name, kinds in KINDS.items() for kind in kinds}

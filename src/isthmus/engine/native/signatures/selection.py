@@ -5,9 +5,9 @@ from __future__ import annotations
 from isthmus.engine.native.words import Bits, Count, Number, Numbers, ReadOperand, Signature, Write, flag
 
 _INDEX = {"i32": 4, "u32": 4, "i64": 8}
-_ORDERED = {"f32": 4, "i32": 4, "i64": 8, "i8": 1, "u8": 1}
-_SCATTERED = {"u8": 1, "i32": 4, "i64": 8}
-_COMBINED = {"f32": 4, "i32": 4, "i64": 8}
+_ORDERED = {"f32": 4, "i32": 4, "i64": 8, "i8": 1, "u8": 1, "i16": 2, "u16": 2, "u32": 4, "u64": 8, "f64": 8}
+_SCATTERED = {"u8": 1, "u16": 2, "i32": 4, "i64": 8}
+_COMBINED = {"f32": 4, "i32": 4, "i64": 8, "f64": 8}
 _INDICES = {kind: {"index_size": size} for kind, size in _INDEX.items()}
 _SCATTERS = {
     f"{index}_{kind}_{name}": {"index_size": _INDEX[index], "size": size}
