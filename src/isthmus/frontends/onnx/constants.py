@@ -91,6 +91,31 @@ def _window(*terms: float) -> Converter:
     return convert
 
 
+def _mel_weight_matrix(node: OnnxNode) -> OnnxValue:
+    """Return triangles over the bins of a spectrum, at equal distances on the mel scale: [bins, bands]."""
+    bands, length = int(node.number(0)), int(node.number(1))
+    rate, low, high = (float(node.number(index)) for index in (2, 3, 4))
+    if bands < 1 or length < 1 or rate <= 0 or not 0 <= low < high:
+        node.refuse(f"{bands} bands from {low} to {high} in a spectrum of {length} make no matrix")
+    bins = length // 2 + 1
+    _check_size(node, bins * bands)
+    mel = np.linspace(2595 * math.log10(1 + low / 700), 2595 * math.log10(1 + high / 700), bands + 3)[: bands + 2]
+    # The first and last bin and the peak of each triangle.
+    edges = np.floor((length + 1) * 700 * (np.power(10, mel / 2595) - 1) / rate).astype(np.int64)
+    left, peak, right = edges[:-2], edges[1:-1], edges[2:]
+    places = np.arange(bins)[:, None]
+    rising = np.where(peak > left, (places - left) / np.maximum(peak - left, 1), 1.0)
+    falling = (right - places) / np.maximum(right - peak, 1)
+    matrix = np.where((places >= left) & (places <= peak), rising, 0.0)
+    matrix = np.where((places >= peak) & (places < right), falling, matrix)
+    return node.builder.literal(matrix.astype(element_type(node.attr("output_datatype", FLOAT), node.what)))
+
+
+def _has_element(node: OnnxNode) -> OnnxValue:
+    """Return whether there is an operand: every tensor is an element."""
+    return node.builder.literal(np.array(node.optional(0) is not None))
+
+
 CONVERTERS: dict[str, Converter] = {
     "Constant": _constant,
     "ConstantOfShape": _constant_of_shape,
@@ -99,6 +124,9 @@ CONVERTERS: dict[str, Converter] = {
     "Range": _range,
     "EyeLike": _eye_like,
     "NonZero": _non_zero,
+    "MelWeightMatrix": _mel_weight_matrix,
+    "OptionalHasElement": _has_element,
+    "OptionalGetElement": lambda node: node.value(0),
     "HannWindow": _window(0.5, -0.5),
     "HammingWindow": _window(25 / 46, -21 / 46),
     "BlackmanWindow": _window(0.42, -0.5, 0.08),

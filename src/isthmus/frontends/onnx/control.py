@@ -1,4 +1,4 @@
-"""Control flow: If, and Loop with a known number of iterations. An If at run time computes both branches.
+"""Control flow: If, Scan, and Loop with a known number of iterations. An If at run time computes both branches.
 
 Functions in `CONVERTERS` take a node, emit operations, and return the node's results (see `Converter`).
 """
@@ -9,7 +9,7 @@ import numpy as np
 
 from isthmus.errors import QnnError
 from isthmus.frontends.onnx.layout import OnnxValue
-from isthmus.frontends.onnx.movement import join
+from isthmus.frontends.onnx.movement import join, slice_value
 from isthmus.frontends.onnx.node import Converter, OnnxNode
 
 MAX_TURNS = 1024
@@ -80,4 +80,59 @@ def _loop(node: OnnxNode) -> list[OnnxValue | None]:
     return [*carried, *(join(node, scan, 0) for scan in scans)]
 
 
-CONVERTERS: dict[str, Converter] = {"If": _if, "Loop": _loop}
+def _scan(node: OnnxNode) -> list[OnnxValue | None]:
+    """Unroll a scan: convert its body once per element of the scanned axes.
+
+    Inputs are the carried values, then the scanned ones. The body takes the carried values and one element of each
+    scanned one; it returns the next carried values and elements of the results, which are joined.
+    """
+    body = node.attr("body")
+    if body is None:
+        node.refuse("it has no body")
+    if node.opset < 9:
+        node.unsupported("the batches of operator set 8")
+    inputs = [node.value(index) for index in range(len(node.inputs))]
+    scanned_count = int(node.attr("num_scan_inputs", 0))
+    if not 1 <= scanned_count <= len(inputs) or len(body.output) < len(inputs) - scanned_count:
+        node.refuse(f"num_scan_inputs {scanned_count} does not fit {len(inputs)} inputs")
+    carried, scanned = inputs[:-scanned_count], inputs[-scanned_count:]
+    result_count = len(body.output) - len(carried)
+    axes = _per_scan(node, "scan_input_axes", scanned_count)
+    axes = [node.axis(axis, value.rank) for axis, value in zip(axes, scanned, strict=True)]
+    lengths = {value.dims[axis] for value, axis in zip(scanned, axes, strict=True)}
+    length = lengths.pop()
+    if lengths or not length:
+        node.refuse("its scanned inputs need the same length, which is not 0")
+    if length > MAX_TURNS:
+        node.unsupported(f"more than {MAX_TURNS} turns")
+    backwards = _per_scan(node, "scan_input_directions", scanned_count)
+    results: list[list[OnnxValue]] = [[] for _ in range(result_count)]
+    for turn in range(length):
+        elements = []
+        for value, axis, flag in zip(scanned, axes, backwards, strict=True):
+            index = length - 1 - turn if flag else turn
+            element = slice_value(node, value, {axis: (index, index + 1, 1)})
+            elements.append(node.builder.reshaped(element, [d for a, d in enumerate(value.dims) if a != axis]))
+        values = node.run(body, [*carried, *elements])
+        carried = values[: len(carried)]
+        for result, value in zip(results, values[len(carried) :], strict=True):
+            result.append(value)
+    joined: list[OnnxValue | None] = []
+    out_axes = _per_scan(node, "scan_output_axes", result_count)
+    reversals = _per_scan(node, "scan_output_directions", result_count)
+    for result, axis, flag in zip(results, out_axes, reversals, strict=True):
+        axis = node.axis(axis, result[0].rank + 1)
+        parts = [node.builder.reshaped(v, (*v.dims[:axis], 1, *v.dims[axis:])) for v in result]
+        joined.append(join(node, parts[::-1] if flag else parts, axis))
+    return [*carried, *joined]
+
+
+def _per_scan(node: OnnxNode, name: str, count: int) -> list[int]:
+    """Return an attribute with one number per scanned value; all are 0 by default."""
+    numbers = list(node.attr(name) or [0] * count)
+    if len(numbers) != count:
+        node.refuse(f"{name} needs {count} numbers, has {len(numbers)}")
+    return numbers
+
+
+CONVERTERS: dict[str, Converter] = {"If": _if, "Loop": _loop, "Scan": _scan}

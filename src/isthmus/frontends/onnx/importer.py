@@ -11,9 +11,10 @@ from typing import Any
 
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.onnx.builder import RUNTIME_TYPES, OnnxBuilder
+from isthmus.frontends.onnx.definitions import converted, definition, is_defined
 from isthmus.frontends.onnx.finish import finished
 from isthmus.frontends.onnx.layout import OnnxValue, identity
-from isthmus.frontends.onnx.node import Converter, OnnxNode
+from isthmus.frontends.onnx.node import Converter, OnnxNode, Results
 from isthmus.frontends.onnx.operators import CONVERTERS, KEEPS_CHANNELS, TAKES_FIXED_POINT
 from isthmus.frontends.onnx.quantization import input_quantizations
 from isthmus.frontends.onnx.signature import bound_arrays, graph_inputs
@@ -23,6 +24,7 @@ from isthmus.graph import DataType, Graph, TensorType
 from isthmus.system.shield import check as check_interrupted
 
 OLDEST_OPSET = 7
+"""Converters know the operators since this set; models of older ones are converted to it first."""
 MAX_DEPTH = 24
 """The deepest nesting of subgraphs."""
 MAX_STEPS = 50_000
@@ -31,6 +33,11 @@ _STANDARD = ("", "ai.onnx")
 """The names of the domain of ONNX's own operators."""
 _MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError)
 """The exceptions that malformed attributes and operands cause in converters."""
+
+
+def _standard_opset(opsets: Mapping[str, int]) -> int | None:
+    """Return the version of ONNX's own operator set, or None if a model does not use it."""
+    return opsets.get("", opsets.get("ai.onnx"))
 
 
 class OnnxScope:
@@ -75,7 +82,7 @@ class OnnxScope:
         """Return the version of a domain's operator set."""
         if domain not in _STANDARD:
             return self.opsets.get(domain, 1)
-        opset = self.opsets.get("", self.opsets.get("ai.onnx"))
+        opset = _standard_opset(self.opsets)
         if opset is None:
             raise QnnError(
                 Code.GRAPH_CREATE_FAILED, "ONNX's own operators", "the model does not say which set of them it uses"
@@ -130,6 +137,9 @@ class Importer:
     """
 
     def __init__(self, model: Any, name: str, folder: Path | None) -> None:
+        opset = _standard_opset({entry.domain: entry.version for entry in model.opset_import})
+        if opset is not None and opset < OLDEST_OPSET:
+            model = converted(model, OLDEST_OPSET, name)
         self.model = model
         self.folder = folder
         self.name = name
@@ -167,18 +177,10 @@ class Importer:
         return finished(self.builder.graph, [(name, self._stored(name, value)) for name, value in outputs])
 
     def _check_opset(self) -> None:
-        """Refuse a model with an operator set that is too old."""
-        opset = self.opsets.get("", self.opsets.get("ai.onnx"))
+        """Refuse a model without operator sets."""
         if not self.opsets:
             raise QnnError(
                 Code.GRAPH_CREATE_FAILED, f"model '{self.name}'", "it does not say which operator sets it uses"
-            )
-        if opset is not None and opset < OLDEST_OPSET:
-            raise QnnError(
-                Code.COMMON_NOT_SUPPORTED,
-                f"model '{self.name}'",
-                f"operator set {opset} is older than {OLDEST_OPSET}",
-                "Convert it with onnx.version_converter.",
             )
 
     def _declare_inputs(
@@ -278,7 +280,10 @@ class Importer:
         results: Sequence[OnnxValue | None] = []
         key = proto.op_type if proto.domain in _STANDARD else f"{proto.domain}:{proto.op_type}"
         function = self.functions.get((proto.domain, proto.op_type))
-        converter = CONVERTERS.get(key) if function is None else self._calls(function, scope)
+        if function is not None:
+            converter: Converter | None = self._calls(function, scope)
+        else:
+            converter = CONVERTERS.get(key) or self._by_definition(proto, scope)
         if converter is None:
             self.unsupported.add(key, name)
         elif not reads_lost:
@@ -328,6 +333,17 @@ class Importer:
         opset = scope.opset(proto.domain)
         return OnnxNode(name, proto.op_type, opset, attributes, inputs, list(proto.output), self.builder, run)
 
+    def _by_definition(self, proto: Any, scope: OnnxScope) -> Converter | None:
+        """Return a converter by ONNX's definition of the operator in terms of others, or None if there is none."""
+        if proto.domain not in _STANDARD or not is_defined(proto.op_type, scope.opset(proto.domain)):
+            return None
+
+        def convert(node: OnnxNode) -> Results:
+            function = definition(node.op, node.opset, node.attributes, node.inputs, node.outputs, node.what)
+            return self._calls(function, scope)(node)
+
+        return convert
+
     def _calls(self, function: Any, scope: OnnxScope) -> Converter:
         """Return a converter that replaces a calling node by the body of the function."""
 
@@ -342,7 +358,9 @@ class Importer:
                     body.define(name, node.value(index), node.what)
             self._walk_nodes(function, body)
             self.builder.node = node.name
-            return [body.find(name, node.what) for name in function.output]
+            # A function need not compute an optional result that its caller does not use.
+            names = enumerate(function.output)
+            return [body.find(name, node.what) if node.wants(index) else None for index, name in names]
 
         return convert
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from isthmus.frontends.onnx.layout import OnnxValue
-from isthmus.frontends.onnx.movement import slice_value
+from isthmus.frontends.onnx.movement import expand, slice_value
 from isthmus.frontends.onnx.node import Converter, OnnxNode
 from isthmus.graph import DataType, Tensor
 
@@ -120,6 +120,25 @@ def _scatter_nd(node: OnnxNode) -> OnnxValue:
     return node.unmoved(node.emit("ScatterNd", operands, {"reduction": _reduction(node)}))
 
 
+def _tensor_scatter(node: OnnxNode) -> OnnxValue:
+    """Convert to a ScatterElements along the sequence, from the position that each sample of the batch begins at."""
+    cache, update = node.value(0), node.value(1)
+    axis = node.axis(int(node.attr("axis", -2)))
+    if axis == 0 or update.rank != cache.rank:
+        node.refuse(f"an update of {list(update.dims)} does not fit axis {axis} of {list(cache.dims)}")
+    steps = np.arange(update.dims[axis]).reshape([-1 if a == axis else 1 for a in range(cache.rank)])
+    positions = node.builder.literal(np.broadcast_to(steps, (cache.dims[0], *steps.shape[1:])))
+    begins = node.optional(2)
+    if begins is not None:
+        begins = node.builder.reshaped(node.cast(begins, DataType.INT_64), (cache.dims[0], *[1] * (cache.rank - 1)))
+        positions = node.elementwise("ElementWiseAdd", positions, begins)
+    if node.attr("mode", "linear") == "circular":
+        positions = node.elementwise("ElementWiseMod", positions, cache.dims[axis])
+    positions = expand(node, positions, update.dims)
+    operands = [cache.tensor, *(node.builder.stored(v, cache.perm) for v in (positions, update))]
+    return OnnxValue(node.emit("ScatterElements", operands, {"axis": cache.perm[axis]}), cache.perm)
+
+
 def _one_hot(node: OnnxNode) -> OnnxValue:
     """Compare indices with 0..depth-1 along a new axis, then select the on or the off value."""
     indices, depth = node.value(0), int(node.number(1))
@@ -160,6 +179,7 @@ CONVERTERS: dict[str, Converter] = {
     "Scatter": _scatter_elements,
     "ScatterElements": _scatter_elements,
     "ScatterND": _scatter_nd,
+    "TensorScatter": _tensor_scatter,
     "OneHot": _one_hot,
     "Compress": _compress,
 }

@@ -16,6 +16,7 @@ from isthmus.frontends.onnx import (
     recurrent,
     reduction,
     resize,
+    sampling,
     spectral,
 )
 from isthmus.frontends.onnx.node import Converter
@@ -24,7 +25,7 @@ CONVERTERS: dict[str, Converter] = {
     name: converter
     for family in (
         constants, control, convolution, elementwise, indexing, linear, movement, normalization, pooling, quantization,
-        recurrent, reduction, resize, spectral,
+        recurrent, reduction, resize, sampling, spectral,
     )
     for name, converter in family.CONVERTERS.items()
 }  # fmt: skip

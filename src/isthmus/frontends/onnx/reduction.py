@@ -139,6 +139,24 @@ def cumulative_sum(node: OnnxNode) -> OnnxValue:
     return OnnxValue(node.emit("CumulativeSum", [x.tensor], params), x.perm)
 
 
+def _cumulative_product(node: OnnxNode) -> OnnxValue:
+    """Multiply, for each element along a constant axis, those before it; the others are replaced by 1."""
+    x = node.value(0)
+    axis = node.axis(int(node.number(1)))
+    size, last = x.dims[axis], x.rank
+    order = (*(a for a in range(x.rank) if a != axis), axis)
+    rows = OnnxValue(x.tensor, tuple(x.perm[a] for a in order))
+    rows = node.builder.reshaped(rows, (*rows.dims[:-1], 1, size))
+    result, factor = np.arange(size)[:, None], np.arange(size)
+    if node.attr("reverse", 0):
+        result, factor = -result, -factor
+    is_factor = factor < result if node.attr("exclusive", 0) else factor <= result
+    one = OnnxValue(node.builder.scalar(1, x.tensor.dtype), ())
+    factors = node.elementwise("ElementWiseSelect", node.builder.literal(is_factor), rows, one)
+    products = reduce_value(node, "ReduceProd", factors, [last], False)
+    return OnnxValue(products.tensor, tuple(products.perm[order.index(a)] for a in range(x.rank)))
+
+
 def softmax(node: OnnxNode, x: OnnxValue, op: str, **output: Any) -> OnnxValue:
     """Emit Softmax or LogSoftmax. Before operator set 13, all axes from `axis` on are normalized together.
 
@@ -187,6 +205,7 @@ CONVERTERS: dict[str, Converter] = {
     "ArgMin": _argument("Argmin"),
     "TopK": _top_k,
     "CumSum": cumulative_sum,
+    "CumProd": _cumulative_product,
     "Softmax": lambda node: softmax(node, node.value(0), "Softmax"),
     "LogSoftmax": lambda node: softmax(node, node.value(0), "LogSoftmax"),
     "Hardmax": _hardmax,

@@ -257,22 +257,4 @@ def _by_size(
     }
 
 
-# Values of GridSample's mode and padding_mode, by ONNX's names.
-_SAMPLING = {"linear": 0, "bilinear": 0, "nearest": 1}
-_PADDING = {"zeros": 0, "border": 1, "reflection": 2}
-
-
-def _grid_sample(node: OnnxNode) -> OnnxValue:
-    x, grid = node.value(0), node.value(1)
-    mode, outside = node.attr("mode", "bilinear"), node.attr("padding_mode", "zeros")
-    if x.rank != 4 or mode not in _SAMPLING or outside not in _PADDING:
-        node.unsupported(f"mode '{mode}', padding '{outside}' over rank {x.rank}")
-    params = {
-        "align_corners": bool(node.attr("align_corners", 0)), "mode": _SAMPLING[mode],
-        "padding_mode": _PADDING[outside],
-    }  # fmt: skip
-    operands = [node.builder.channel_last(x), node.builder.materialized(grid)]
-    return OnnxValue(node.emit("GridSample", operands, params), channel_last(4))
-
-
-CONVERTERS: dict[str, Converter] = {"Resize": _resize, "Upsample": _resize, "GridSample": _grid_sample}
+CONVERTERS: dict[str, Converter] = {"Resize": _resize, "Upsample": _resize}

@@ -37,19 +37,40 @@ def _dft(node: OnnxNode) -> OnnxValue:
         node.refuse(f"axis {axis} of {list(x.dims)} is not an axis of samples")
     inverse, onesided = bool(node.attr("inverse", 0)), bool(node.attr("onesided", 0))
     if inverse and onesided:
-        node.unsupported("a one-sided inverse")
+        return _real_inverse(node, x, axis)
     length = int(node.number(1, x.dims[axis]))
     bins = length // 2 + 1 if onesided else length
     parts = x.dims[-1]
     if not 0 < length <= MAX_MATRIX or length * parts * bins * 2 > MAX_MATRIX:
         node.unsupported(f"a transform of {length} samples")
-    x = _fitted(node, x, axis, length)
+    return _transformed(node, _fitted(node, x, axis, length), axis, _waves(length, parts, bins, inverse))
+
+
+def _real_inverse(node: OnnxNode, x: OnnxValue, axis: int) -> OnnxValue:
+    """Compute real samples from the first half of their spectrum; the other half is its conjugate."""
+    length = int(node.number(1, 2 * (x.dims[axis] - 1)))
+    bins = length // 2 + 1
+    if x.dims[-1] != 2:
+        node.refuse("the spectrum must have real and imaginary parts")
+    if not 0 < length <= MAX_MATRIX or bins * 2 * length > MAX_MATRIX:
+        node.unsupported(f"a transform of {length} samples")
+    # The samples that each bin adds to are real; all bins but the first and that of half the rate count twice.
+    waves = _waves(length, 2, length, True)[:bins, :, :, :1]
+    counts = np.full((bins, 1, 1, 1), 2.0)
+    counts[0] = 1.0
+    counts[length // 2 :] = 1.0 if length % 2 == 0 else counts[length // 2 :]
+    return _transformed(node, _fitted(node, x, axis, bins), axis, waves * counts)
+
+
+def _transformed(node: OnnxNode, x: OnnxValue, axis: int, waves: np.ndarray) -> OnnxValue:
+    """Multiply an axis and the parts, which are the last axis, by a matrix [length, parts, bins, parts of results]."""
+    length, parts, bins, out_parts = waves.shape
     order = (*(a for a in range(x.rank - 1) if a != axis), axis, x.rank - 1)
     moved = OnnxValue(x.tensor, tuple(x.perm[a] for a in order))
     flat = node.builder.reshaped(moved, (*moved.dims[:-2], length * parts))
-    matrix = _waves(length, parts, bins, inverse).reshape(length * parts, bins * 2).astype(np.float32)
+    matrix = waves.reshape(length * parts, bins * out_parts).astype(np.float32)
     product = matmul(node, flat, node.builder.literal(matrix))
-    result = node.builder.reshaped(product, (*product.dims[:-1], bins, 2))
+    result = node.builder.reshaped(product, (*product.dims[:-1], bins, out_parts))
     original_order = [order.index(a) for a in range(x.rank)]
     return OnnxValue(result.tensor, tuple(result.perm[a] for a in original_order))
 
