@@ -12,11 +12,27 @@ from isthmus.graph.datatypes import DataType, TensorType
 from isthmus.graph.evaluate import evaluate
 from isthmus.graph.graph import Graph
 from isthmus.graph.operation import Dims
+from isthmus.graph.ops import OPERATIONS
 from isthmus.graph.quantization import Quantization
 from isthmus.graph.tensor import Tensor
+from isthmus.graph.traits import Picks
 
 MAX_FOLDED_BYTES = 256 << 20
 """The largest size of the constants that replace one node. More is allowed up to eight times the size of its inputs."""
+
+
+def is_repeated(array: np.ndarray) -> bool:
+    """Return whether an array is one element that is repeated and stored once, as `np.broadcast_to` returns it.
+
+    >>> is_repeated(np.broadcast_to(np.float32(1), (2, 3))), is_repeated(np.ones((2, 3)))
+    (True, False)
+    """
+    return array.size > 1 and not any(s for s, d in zip(array.strides, array.shape, strict=True) if d > 1)
+
+
+def held_bytes(array: np.ndarray) -> int:
+    """Return the memory that an array takes; that of a repeated element is one element."""
+    return array.itemsize if is_repeated(array) else array.nbytes
 
 
 def emit(
@@ -98,12 +114,22 @@ def add_node(
 def _computed(
     node: str, op: str, inputs: Sequence[Tensor | None], params: dict[str, Any] | None, outputs: Sequence[Tensor]
 ) -> list[np.ndarray]:
-    """Compute a node on constants; refuse results that are far larger than the inputs."""
+    """Compute a node on constants; refuse results that are far larger than the inputs.
+
+    Movement of a repeated element gives the same element, repeated.
+    """
+    arrays = [None if t is None else t.data for t in inputs]
+    moves = OPERATIONS[op].traits.moves if op in OPERATIONS else None
+    first = arrays[0]
+    if moves is not None and moves.of_one and moves.picks is Picks.PLACE and first is not None and is_repeated(first):
+        quantization = inputs[0].quantization if inputs[0] is not None else None
+        if all(t.dtype.numpy == first.dtype and t.quantization == quantization for t in outputs):
+            element = first[(0,) * first.ndim]
+            return [np.broadcast_to(element, t.dims) for t in outputs]
     size = sum(t.nbytes for t in outputs)
-    if size > max(MAX_FOLDED_BYTES, 8 * sum(t.nbytes for t in inputs if t is not None)):
+    if size > max(MAX_FOLDED_BYTES, 8 * sum(held_bytes(array) for array in arrays if array is not None)):
         raise QnnError(
             Code.COMMON_MEM_ALLOC, f"node '{node}' ({op})", f"folding it would make a constant of {size} bytes",
             "Such a size out of small constants is a mistake in the model.",
         )
-    arrays = [None if t is None else t.data for t in inputs]
     return evaluate(op, inputs, arrays, params or {}, outputs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+import tracemalloc
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -13,6 +14,7 @@ from onnx_graphs import convert, floats, model, node, subgraph
 
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.onnx import builder, constants, control, importer
+from isthmus.graph.folding import held_bytes
 
 SECONDS = 30
 """Far more than a refusal takes on any machine, far less than the work that is refused."""
@@ -146,9 +148,10 @@ def nesting(depth: int) -> ModelProto:
     return model(inner, {"x": floats(2)}, "y", {"yes": np.array(True)})
 
 
-def filled(elements: int) -> ModelProto:
-    """A constant of so many floats, made by a node."""
-    return model([node("ConstantOfShape", "n", "c"), node("Add", "x c", "y")], {"x": floats(1)}, "y", {"n": [elements]})
+def counting(count: int) -> ModelProto:
+    """A model whose output is 0, 1, 2 and so on."""
+    numbers = {"from": np.int64(0), "to": np.int64(count), "by": np.int64(1)}
+    return model([node("Range", "from to by", "y")], {"x": floats(2)}, "y", numbers)
 
 
 @pytest.mark.parametrize(
@@ -170,13 +173,28 @@ def test_a_limit_is_the_last_number_that_is_taken(monkeypatch, module, name, lim
 def test_a_constant_that_a_node_makes_is_limited_in_its_bytes(monkeypatch) -> None:
     monkeypatch.setattr(builder, "MAX_CONSTANT_BYTES", 64)
     monkeypatch.setattr(constants, "MAX_CONSTANT_BYTES", 1 << 20)
-    assert convert(filled(16)).outputs
-    with pytest.raises(QnnError, match="a constant of 68 bytes is too large"):
-        convert(filled(17))
+    assert convert(counting(8)).outputs
+    with pytest.raises(QnnError, match="a constant of 72 bytes is too large"):
+        convert(counting(9))
     monkeypatch.setattr(constants, "MAX_CONSTANT_BYTES", 64)
-    assert convert(filled(8)).outputs
+    assert convert(counting(8)).outputs
     with pytest.raises(QnnError, match="a constant of 9 elements is too large"):
-        convert(filled(9))
+        convert(counting(9))
+
+
+def test_a_repeated_element_is_stored_once() -> None:
+    dims = [25088, 4096]
+    nodes = [node("ConstantOfShape", "shape", "w"), node("Gemm", "x w", "y")]
+    tracemalloc.start()
+    try:
+        graph = convert(model(nodes, {"x": floats(1, dims[0])}, "y", {"shape": np.int64(dims)}))
+        assert tracemalloc.get_traced_memory()[1] < 1 << 24
+    finally:
+        tracemalloc.stop()
+    (weights,) = (t for t in graph.tensors.values() if t.is_static)
+    assert weights.data is not None
+    assert weights.nbytes == 4 * dims[0] * dims[1]
+    assert held_bytes(weights.data) == 4
 
 
 def test_computed_constants_are_limited_by_what_the_model_brings(monkeypatch) -> None:

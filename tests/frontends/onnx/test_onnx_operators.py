@@ -242,6 +242,9 @@ RARE: dict[str, ModelProto] = {
         [node("MaxPool", "x", "y z", kernel_shape=[2, 2], pads=[1, 1, 0, 0])], {"x": floats(1, 2, 3, 3)}, "y z",
         opset=12,
     ),
+    "MaxPool of wide windows": single(
+        "MaxPool", (1, 2, 40, 37), 12, kernel_shape=[17, 18], dilations=[2, 1], strides=[3, 2], pads=[4, 0, 1, 3]
+    ),
     "MaxPool of bytes": of(U8, "MaxPool", (1, 2, 6, 6), 12, kernel_shape=[3, 3], dilations=[2, 2], pads=[1, 1, 1, 1]),
     "AveragePool of one axis": single("AveragePool", (1, 2, 9), 11, kernel_shape=[3], strides=[2], pads=[1, 0]),
     "AveragePool of volumes with pads": single(

@@ -84,7 +84,6 @@ REFUSED: list[tuple[ModelProto, str]] = [
     (one("MaxPool", IMAGE, kernel_shape=[0, 2]), "kernel .* does not fit"),
     (one("MaxPool", IMAGE, kernel_shape=[4, 2], dilations=[2, 1]), r"windows of reach \[7, 2\] do not fit"),
     (one("MaxPool", (1, 1, 20, 20), kernel_shape=[17, 16], outputs="y z"), "more than 256 taps"),
-    (one("MaxPool", (1, 1, 40, 40), kernel_shape=[17, 16], dilations=[2, 2]), "more than 256 taps"),
     (
         microsoft(
             "QLinearAveragePool", (U8, IMAGE), {**Q, "t": SCALE, "q": POINT}, kernel_shape=[2, 2], channels_last=1

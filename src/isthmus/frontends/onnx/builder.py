@@ -26,6 +26,7 @@ from isthmus.frontends.onnx.layout import (
 from isthmus.frontends.unsupported import unsupported
 from isthmus.graph import DataType, Graph, Quantization, Tensor
 from isthmus.graph.folding import emit as emit_or_fold
+from isthmus.graph.folding import held_bytes, is_repeated
 
 MAX_CONSTANT_BYTES = 1 << 28
 """The largest constant that a node may create, in bytes."""
@@ -86,7 +87,11 @@ class OnnxBuilder:
             self._check_operations()
             self._folds += 1
             outputs = emit_or_fold(self.graph, op, inputs, params, name=self.node, **more)
-            self.count_folded(sum(tensor.nbytes for tensor in outputs))
+            arrays = [tensor.data for tensor in outputs if tensor.data is not None]
+            if not all(map(is_repeated, arrays)):
+                # Repeated elements were expanded for the computation.
+                arrays += [t.data for t in inputs if t is not None and t.data is not None and is_repeated(t.data)]
+                self.count_folded(sum(array.nbytes for array in arrays))
             return outputs
         return self._add(op, inputs, params, **more)
 
@@ -126,14 +131,19 @@ class OnnxBuilder:
             )
 
     def constant(self, value: Any, quantization: Quantization | None = None, name: str | None = None) -> Tensor:
-        """Create a constant tensor. With a name it comes from the model; without one it is computed."""
-        array = np.ascontiguousarray(value).reshape(np.shape(value))
-        if array.nbytes > MAX_CONSTANT_BYTES and name is None:
+        """Create a constant tensor. With a name it comes from the model; without one it is computed.
+
+        An element that is repeated stays stored once.
+        """
+        array = np.asarray(value)
+        if not is_repeated(array):
+            array = np.ascontiguousarray(array).reshape(array.shape)
+        if held_bytes(array) > MAX_CONSTANT_BYTES and name is None:
             raise QnnError(
                 Code.GRAPH_CREATE_FAILED, f"node '{self.node}'", f"a constant of {array.nbytes} bytes is too large"
             )
         if name is None:
-            self.count_folded(array.nbytes)
+            self.count_folded(held_bytes(array))
         return self.graph.constant(name or f"{self.node}/constant", array, quantization)
 
     def literal(self, value: Any) -> OnnxValue:

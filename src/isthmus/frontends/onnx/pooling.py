@@ -16,7 +16,7 @@ import numpy as np
 from isthmus.frontends.onnx.layout import OnnxValue, channel_last
 from isthmus.frontends.onnx.node import Converter, OnnxNode, Results
 from isthmus.frontends.onnx.windows import Windows, read_windows, window_params
-from isthmus.graph import Tensor
+from isthmus.graph import DataType, Tensor
 
 
 def _pool(node: OnnxNode, x: OnnxValue, op: str, windows: Windows, more: dict[str, Any], **output: Any) -> OnnxValue:
@@ -92,9 +92,8 @@ def _taps(windows: Windows) -> list[tuple[int, ...]]:
 def _slices(node: OnnxNode, x: OnnxValue, windows: Windows) -> tuple[list[Tensor], list[int]]:
     """Return a strided slice of the padded operand for each tap of the windows, and the number of windows."""
     if math.prod(windows.kernel) > 256:
-        node.unsupported("windows of more than 256 taps with dilations or indices")
-    dtype = x.tensor.dtype
-    tensor, counts = _padded(node, x, windows, -math.inf if dtype.is_float else int(np.iinfo(dtype.numpy).min))
+        node.unsupported("windows of more than 256 taps with indices")
+    tensor, counts = _padded(node, x, windows, _lowest(x.tensor.dtype))
     slices = []
     for tap in _taps(windows):
         ranges = [(0, tensor.dims[0], 1)]
@@ -107,11 +106,36 @@ def _slices(node: OnnxNode, x: OnnxValue, windows: Windows) -> tuple[list[Tensor
 
 
 def _max_of_taps(node: OnnxNode, x: OnnxValue, windows: Windows) -> OnnxValue:
-    """Compute the maximum of windows with dilations, one tap after the other."""
-    result, *others = _slices(node, x, windows)[0]
-    for other in others:
-        result = node.emit("ElementWiseMaximum", [result, other])
-    return OnnxValue(result, channel_last(x.rank))
+    """Compute the maximum of windows with dilations, one axis after the other.
+
+    The maximum of two windows that overlap is that of a longer one, so the length doubles with each operation.
+    """
+    tensor, counts = _padded(node, x, windows, _lowest(x.tensor.dtype))
+    for axis in range(windows.spatial):
+        taps, dilation = 1, windows.dilations[axis]
+        while taps < windows.kernel[axis]:
+            more = min(taps, windows.kernel[axis] - taps)
+            length = tensor.dims[axis + 1] - more * dilation
+            parts = [_cut(node, tensor, axis, (begin, begin + length, 1)) for begin in (0, more * dilation)]
+            tensor = node.emit("ElementWiseMaximum", parts)
+            taps += more
+        stride = windows.strides[axis]
+        tensor = _cut(node, tensor, axis, (0, (counts[axis] - 1) * stride + 1, stride))
+    return OnnxValue(tensor, channel_last(x.rank))
+
+
+def _cut(node: OnnxNode, tensor: Tensor, axis: int, bounds: tuple[int, int, int]) -> Tensor:
+    """Slice a spatial axis of a channel-last tensor by (begin, end, step)."""
+    ranges = [(0, d, 1) for d in tensor.dims]
+    if ranges[axis + 1] == bounds:
+        return tensor
+    ranges[axis + 1] = bounds
+    return node.emit("StridedSlice", [tensor], {"ranges": ranges})
+
+
+def _lowest(dtype: DataType) -> float:
+    """Return the lowest number of a data type."""
+    return -math.inf if dtype.is_float else int(np.iinfo(dtype.numpy).min)
 
 
 def _max_with_indices(node: OnnxNode, x: OnnxValue, windows: Windows) -> Results:
