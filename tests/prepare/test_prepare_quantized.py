@@ -201,9 +201,9 @@ def fixed(b, value, q, dtype=None):
 MATRIX = RNG.integers(-9, 9, (6, 3)).astype(np.int8)
 BETWEEN: list = [
     # (what, how it is made, operations that are left)
-    ("a product of 16 bits", lambda b: b.op("MatMul", wide(b, 4, 6), b.weights(6, 3)),
+    ("a product of 16 bits to 8 bits", lambda b: b.op("MatMul", wide(b, 4, 6), b.weights(6, 3)),
      ["Dequantize", "Dequantize", "MatMul", "Quantize"]),
-    ("a function of 16 bits", lambda b: b.op("Sigmoid", wide(b, 4, 6)), ["Dequantize", "Sigmoid", "Quantize"]),
+    ("a function of 16 bits to 8 bits", lambda b: b.op("Sigmoid", wide(b, 4, 6)), ["Dequantize", "Sigmoid", "Quantize"]),
     ("a function of reals", lambda b: b.op("Sigmoid", b.input(4, 6)), ["Sigmoid", "Quantize"]),
     ("what is better done on reals", lambda b: b.op("ElementWiseSquaredDifference", b.real(4, 6), b.real(4, 6)),
      ["Dequantize", "Dequantize", "ElementWiseSquaredDifference", "Quantize"]),
@@ -211,7 +211,7 @@ BETWEEN: list = [
      ["Dequantize", "MatMul", "Quantize"]),
     ("a product with bytes known at run time", lambda b: b.op("MatMul", b.real(4, 6), b.real(6, 3)),
      ["Dequantize", "Dequantize", "MatMul", "Quantize"]),
-    ("weights of 16 bits", lambda b: b.op("MatMul", b.real(4, 6), fixed(b, MATRIX.astype(np.int16), WIDE)),
+    ("weights of more bits than the data", lambda b: b.op("MatMul", b.real(4, 6), fixed(b, MATRIX.astype(np.int16), WIDE)),
      ["Dequantize", "Dequantize", "MatMul", "Quantize"]),
     ("weights with scales along the inner axis", lambda b: b.op("MatMul", b.real(4, 6), b.weights(6, 3, axis=0)),
      ["Dequantize", "Dequantize", "MatMul", "Quantize"]),
@@ -256,14 +256,30 @@ def test_only_what_all_operands_allow_is_done_on_bytes(build, left):
     assert sorted(ops(work)) == sorted(left)
 
 
-def test_a_result_of_16_bits_or_with_scales_along_an_axis_is_quantized_apart():
-    for dtype, q, alone in ((S16, WIDE, ["Dequantize", "Quantize"]), (S8, ROWS, ["Convert"])):
+def test_a_result_of_other_bits_or_with_scales_along_an_axis_is_quantized_apart():
+    for dtype, q, alone in ((S16, WIDE, ["Convert"]), (S8, ROWS, ["Convert"])):
         b = QuantizedBuilder()
         y = b.op("Quantize", b.op("Sigmoid", b.real(4, 6)), dtype=dtype, q=q)
         assert ops(resolved(b.finish(y))) == ["Dequantize", "Sigmoid", "Quantize"]
         b = QuantizedBuilder()
         y = b.op("Quantize", b.real(4, 6), dtype=dtype, q=q)
         assert ops(resolved(b.finish(y))) == alone
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.int16])
+def test_a_product_of_16_bits_takes_weights_of_8_or_16(kind):
+    b = QuantizedBuilder()
+    y = b.op("MatMul", wide(b, 4, 6), fixed(b, MATRIX.astype(kind), WIDE))
+    assert ops(resolved(b.finish(b.op("Quantize", y, dtype=S16, q=WIDE)))) == ["MatMul"]
+
+
+def test_operations_on_16_bits_are_folded_as_those_on_8_are():
+    b = QuantizedBuilder()
+    x = wide(b, 4, 6)
+    y = b.op("Concat", b.op("Dequantize", b.op("Quantize", b.op("ElementWiseAdd", x, wide(b, 4, 6)), dtype=S16, q=WIDE),
+             dtype=F32), b.real(4, 6), axis=0)
+    work = resolved(b.finish(b.op("Quantize", y, dtype=S16, q=WIDE)))
+    assert sorted(ops(work)) == ["Concat", "Convert", "ElementWiseAdd"]
 
 
 @pytest.mark.parametrize(

@@ -290,3 +290,29 @@ def test_an_operator_that_knows_no_fixed_point_sees_the_stored_integers() -> Non
         "s": np.float32(0.25), "z": np.uint8(130), "low": np.uint8(128), "high": np.uint8(133), "five": np.uint8(5),
     }  # fmt: skip
     check(model(nodes, {"x": floats(4, 6)}, "y e", constants), tolerance=1e-6)
+
+
+@pytest.mark.parametrize(("kind", "dtype"), [(np.uint16, DataType.UFIXED_POINT_16), (np.int16, DataType.SFIXED_POINT_16)])
+@pytest.mark.parametrize(("opset", "domain"), [(21, ""), (17, "com.microsoft")])
+def test_sixteen_bits_are_fixed_point_as_eight_are(kind: type, dtype: DataType, opset: int, domain: str) -> None:
+    nodes = [
+        node("DequantizeLinear", "x sx zx", "d", domain=domain),
+        node("DequantizeLinear", "w sw zw", "f", axis=0, domain=domain),
+        node("Conv", "d f", "c"),
+        node("QuantizeLinear", "c sy zy", "y", domain=domain),
+    ]
+    zero = 30000 if kind is np.uint16 else -7
+    constants = {
+        "sx": np.float32(0.001), "zx": kind(zero), "w": WEIGHTS, "sw": SCALES, "zw": np.zeros(4, np.int8),
+        "sy": np.float32(0.0005), "zy": kind(zero + 5),
+    }  # fmt: skip
+    element = TensorProto.UINT16 if kind is np.uint16 else TensorProto.INT16
+    made = model(nodes, {"x": (element, (1, 3, 6, 6))}, "y", constants, opset, domains=[domain] if domain else [])
+    made.ir_version = 10
+    graph = convert(made)
+    assert graph.inputs[0].dtype is graph.outputs[0].dtype is dtype
+    assert graph.inputs[0].quantization is not None
+    assert graph.inputs[0].quantization.zero_point == zero
+    feeds = {"x": RNG.integers(zero - 900, zero + 900, (1, 3, 6, 6)).astype(kind)}
+    answer = interpret(graph, feeds)["y"].astype(np.int64)
+    assert np.abs(answer - expected(made, feeds)["y"]).max() <= 1

@@ -40,7 +40,8 @@ MAX_FOLDED_BYTES = 1 << 30
 RUNTIME_TYPES = frozenset(
     {
         DataType.FLOAT_32, DataType.INT_8, DataType.UINT_8, DataType.INT_32, DataType.INT_64, DataType.BOOL_8,
-        DataType.UINT_32, DataType.SFIXED_POINT_8, DataType.UFIXED_POINT_8, DataType.SFIXED_POINT_32,
+        DataType.UINT_32, DataType.SFIXED_POINT_8, DataType.UFIXED_POINT_8, DataType.SFIXED_POINT_16,
+        DataType.UFIXED_POINT_16, DataType.SFIXED_POINT_32,
         DataType.INT_16, DataType.UINT_16, DataType.UINT_64, DataType.FLOAT_64,
     }
 )  # fmt: skip

@@ -24,11 +24,11 @@ from isthmus.frontends.onnx.movement import expand, join, slice_value
 from isthmus.frontends.onnx.node import Converter, OnnxNode
 from isthmus.frontends.onnx.pooling import average_pool, global_pool
 from isthmus.frontends.onnx.reduction import reduce_value, softmax
-from isthmus.frontends.onnx.tensors import INT8, INT32, UINT8, element_type, to_array
+from isthmus.frontends.onnx.tensors import INT8, INT16, INT32, UINT8, UINT16, element_type, to_array
 from isthmus.graph import DataType, Quantization, Tensor
 
 # The integer types that can hold fixed-point values.
-_FIXED = (DataType.INT_8, DataType.UINT_8, DataType.INT_32)
+_FIXED = (DataType.INT_8, DataType.UINT_8, DataType.INT_16, DataType.UINT_16, DataType.INT_32)
 
 
 def _encoding(scales: np.ndarray, zero_points: np.ndarray | None, axis: int) -> Quantization | None:
@@ -324,7 +324,9 @@ def _quantized_uses(graph: Any) -> Iterator[tuple[str, str, str]]:
 def input_quantizations(graph: Any, folder: Path | None) -> dict[str, Quantization]:
     """Return the quantizations of integer graph inputs, where a node that reads them gives constant scales."""
     inputs = {
-        value.name for value in graph.input if value.type.tensor_type.elem_type in (INT8, UINT8, INT32)
+        value.name
+        for value in graph.input
+        if value.type.tensor_type.elem_type in (INT8, UINT8, INT16, UINT16, INT32)
     } - {tensor.name for tensor in graph.initializer}
     constants: dict[str, Any] = {tensor.name: tensor for tensor in graph.initializer}
     for node in graph.node:

@@ -22,8 +22,13 @@ from isthmus.prepare.rewrite import rewrite, table
 from isthmus.prepare.schedule import Step
 from isthmus.prepare.work import Work
 
-BYTES = (DataType.SFIXED_POINT_8, DataType.UFIXED_POINT_8)
-"""Data types of activations that quantized operations accept."""
+ACTIVATIONS = (
+    DataType.SFIXED_POINT_8,
+    DataType.UFIXED_POINT_8,
+    DataType.SFIXED_POINT_16,
+    DataType.UFIXED_POINT_16,
+)
+"""Data types of activations, and of weights, that quantized operations accept."""
 
 MOVEMENT = having(lambda operation: operation.traits.moves and operation.traits.moves.of_one)
 """Operations whose results are elements of in[0], selected by position or by order; they commute with quantization."""
@@ -31,8 +36,12 @@ MOVEMENT = having(lambda operation: operation.traits.moves and operation.traits.
 FIXED_POINT = having(lambda operation: operation.traits.fixed_point)
 """Operations that accept fixed-point tensors in place of floats."""
 
-ALIKE = FIXED_POINT & having(lambda operation: operation.inputs[1] != 1 and not operation.traits.coefficients)
-"""The operations with several data operands, all of which must have the data type of the result."""
+ALIKE = FIXED_POINT & having(
+    lambda operation: operation.inputs[1] != 1 and not operation.traits.coefficients and not operation.traits.moves
+)
+"""The operations with several data operands, all of which must have the data type of the result; a Concat's operands are
+converted to it.
+"""
 
 
 def resolve_quantization(work: Work) -> None:
@@ -57,9 +66,9 @@ def _dequantized(work: Work, tensor: Tensor | None) -> Tensor | None:
 
 
 def _activation(work: Work, tensor: Tensor | None) -> Tensor | None:
-    """Return the 8-bit tensor with one scale that a float tensor was dequantized from; None if there is none."""
+    """Return the tensor of activations with one scale that a float tensor was dequantized from; None if there is none."""
     stored = _dequantized(work, tensor)
-    if stored is None or stored.dtype not in BYTES or stored.quantization is None:
+    if stored is None or stored.dtype not in ACTIVATIONS or stored.quantization is None:
         return None
     return stored if stored.quantization.axis is None else None
 
@@ -69,7 +78,7 @@ def _cancel(work: Work, step: Step) -> bool:
     stored, result = _dequantized(work, step.inputs[0]), step.outputs[0]
     if stored is None or stored.quantization is None or stored.quantization.axis is not None:
         return False
-    if stored.dtype not in BYTES or result.dtype not in BYTES:
+    if stored.dtype not in ACTIVATIONS or result.dtype not in ACTIVATIONS:
         return False
     params = {"dynamic_input_data": False, "dynamic_output_data": False}
     work.replace(step, "Convert", [stored], params)
@@ -133,7 +142,7 @@ def _take(work: Work, step: Step) -> bool:
     """Let the operation before a Quantize work on fixed-point tensors, if they exist for all its operands."""
     result = step.outputs[0]
     before = work.sole_producer(step.inputs[0])
-    if before is None or len(before.outputs) != 1 or result.dtype not in BYTES or result.quantization is None:
+    if before is None or len(before.outputs) != 1 or result.dtype not in ACTIVATIONS or result.quantization is None:
         return False
     if result.quantization.axis is not None:
         return False
@@ -148,6 +157,8 @@ def _take(work: Work, step: Step) -> bool:
     ):
         return False
     if before.op in ALIKE and len({t.dtype for t in inputs if t is not None} | {result.dtype}) > 1:
+        return False
+    if before.op != "Concat" and inputs[0].dtype.itemsize != result.dtype.itemsize:
         return False
     if before.op == "Concat":
         inputs = [t if t is None else _converted(work, before, t, result) for t in inputs]
@@ -164,7 +175,7 @@ def _taken(work: Work, step: Step) -> bool:
 
 def _converted(work: Work, step: Step, tensor: Tensor, like: Tensor) -> Tensor:
     """Return a tensor converted to the quantization of another."""
-    if tensor.quantization == like.quantization:
+    if tensor.dtype is like.dtype and tensor.quantization == like.quantization:
         return tensor
     params = {"dynamic_input_data": False, "dynamic_output_data": False}
     return work.insert("Convert", step, [tensor], tensor.dims, like, params)
@@ -176,7 +187,7 @@ def _linear_operands(work: Work, step: Step) -> list[Tensor | None] | None:
     weights = _dequantized(work, step.inputs[1])
     if x is None or weights is None or x.quantization is None or weights.quantization is None:
         return None
-    if not weights.is_static or weights.dtype not in BYTES:
+    if not weights.is_static or weights.dtype not in ACTIVATIONS or weights.dtype.itemsize > x.dtype.itemsize:
         return None
     if weights.quantization.axis not in (None, output_axis(step)):
         return None
