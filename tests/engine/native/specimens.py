@@ -45,6 +45,14 @@ def _byte_weights(*dims: int) -> Operand:
     return quantized(_rng.integers(-127, 128, dims).astype(np.int8), 0.01, 0, static=True)
 
 
+def _halves(*dims: int) -> Operand:
+    return _bytes(*dims, kind=np.uint16)
+
+
+def _half_weights(*dims: int) -> Operand:
+    return quantized(_rng.integers(-32767, 32768, dims).astype(np.int16), 1e-4, 0, static=True)
+
+
 def _stored(*dims: int, kind: DataType = DataType.SFIXED_POINT_8) -> list[Result]:
     return [Result(dims, kind, _HALF)]
 
@@ -77,6 +85,13 @@ _CASES: dict[str, tuple[Any, ...]] = {
     "transposed": ("TransposeConv2d", [_floats(1, 4, 4, 3), _weights(3, 3, 3, 5)],
                    {"stride": (2, 2), "pad_amount": ((1, 1), (1, 1)), "group": 1}),
     "depthwise": ("DepthWiseConv2d", [_floats(1, 6, 9, 20), _weights(3, 3, 1, 20), _weights(20)], _DEPTHWISE),
+    "conv of 16 bits": ("Conv2d", [_halves(2, 6, 7, 5), _byte_weights(3, 3, 5, 19)], _CONVOLUTION,
+                        _stored(2, 6, 7, 19, kind=DataType.UFIXED_POINT_16)),
+    "product of 16 bits with weights of 16 bits": (
+        "FullyConnected", [_halves(3, 300), _half_weights(20, 300)], {},
+        _stored(3, 20, kind=DataType.UFIXED_POINT_16)),
+    "depthwise of 16 bits": ("DepthWiseConv2d", [_halves(1, 6, 9, 20), _byte_weights(3, 3, 1, 20)], _DEPTHWISE,
+                             _stored(1, 6, 9, 20, kind=DataType.UFIXED_POINT_16)),
     "depthwise of any kernel": ("DepthWiseConv2d", [_floats(1, 6, 9, 20), _weights(2, 4, 1, 20)], _DEPTHWISE),
     "depthwise of few": ("DepthWiseConv2d", [_floats(1, 2, 2, 9), _weights(3, 3, 1, 9)], _DEPTHWISE),
     "unary": ("Gelu", [_floats(700)], {}),

@@ -292,7 +292,9 @@ def test_an_operator_that_knows_no_fixed_point_sees_the_stored_integers() -> Non
     check(model(nodes, {"x": floats(4, 6)}, "y e", constants), tolerance=1e-6)
 
 
-@pytest.mark.parametrize(("kind", "dtype"), [(np.uint16, DataType.UFIXED_POINT_16), (np.int16, DataType.SFIXED_POINT_16)])
+@pytest.mark.parametrize(
+    ("kind", "dtype"), [(np.uint16, DataType.UFIXED_POINT_16), (np.int16, DataType.SFIXED_POINT_16)]
+)
 @pytest.mark.parametrize(("opset", "domain"), [(21, ""), (17, "com.microsoft")])
 def test_sixteen_bits_are_fixed_point_as_eight_are(kind: type, dtype: DataType, opset: int, domain: str) -> None:
     nodes = [

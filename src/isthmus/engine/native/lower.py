@@ -17,6 +17,7 @@ from isthmus.engine.native.lowering import (
     convolution,
     detection,
     elementwise,
+    fixed16,
     integer_matmul,
     matmul,
     movement,
@@ -67,8 +68,8 @@ _THROUGH_FLOAT: Mapping[str, Lowering] = {op: through_float(entry) for op, entry
 def _entry(step: Step) -> Lowering | None:
     """Return the lowering of a step; None if there is none for its operation.
 
-    A step on fixed-point tensors uses its 8-bit kernel if that covers the step. Otherwise it moves stored elements, or
-    is computed in float.
+    A step on fixed-point tensors uses its 8-bit or 16-bit kernel if that covers the step. Otherwise it moves stored
+    elements, or is computed in float.
     """
     table = _PLAIN
     tensors = (*step.inputs, *step.outputs)
@@ -76,6 +77,9 @@ def _entry(step: Step) -> Lowering | None:
         return quantized.MEAN_OF_TILE
     if step.op not in _AS_STORED and any(t is not None and t.dtype.is_fixed_point for t in tensors):
         covers, entry = quantized.QUANTIZED.get(step.op, (None, None))
+        if covers is not None and entry is not None and covers(step):
+            return entry
+        covers, entry = fixed16.FIXED16.get(step.op, (None, None))
         if covers is not None and entry is not None and covers(step):
             return entry
         if is_hybrid(step):

@@ -25,6 +25,15 @@ def is_eight_bit(tensor: Tensor | None) -> bool:
     )
 
 
+def is_sixteen_bit(tensor: Tensor | None) -> bool:
+    """Return whether a tensor holds 16-bit fixed-point values with one scale."""
+    return (
+        tensor is not None
+        and tensor.dtype in (DataType.SFIXED_POINT_16, DataType.UFIXED_POINT_16)
+        and quantization_of(tensor).axis is None
+    )
+
+
 def quantization_of(tensor: Tensor) -> Quantization:
     """Return the quantization of a fixed-point tensor."""
     assert tensor.quantization is not None

@@ -39,8 +39,8 @@ FIXED_POINT = having(lambda operation: operation.traits.fixed_point)
 ALIKE = FIXED_POINT & having(
     lambda operation: operation.inputs[1] != 1 and not operation.traits.coefficients and not operation.traits.moves
 )
-"""The operations with several data operands, all of which must have the data type of the result; a Concat's operands are
-converted to it.
+"""The operations with several data operands, all of which must have the data type of the result. A Concat is not among
+them: its operands are converted.
 """
 
 
@@ -66,7 +66,7 @@ def _dequantized(work: Work, tensor: Tensor | None) -> Tensor | None:
 
 
 def _activation(work: Work, tensor: Tensor | None) -> Tensor | None:
-    """Return the tensor of activations with one scale that a float tensor was dequantized from; None if there is none."""
+    """Return the activations with one scale that a float tensor was dequantized from; None if there are none."""
     stored = _dequantized(work, tensor)
     if stored is None or stored.dtype not in ACTIVATIONS or stored.quantization is None:
         return None

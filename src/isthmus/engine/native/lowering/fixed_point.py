@@ -71,12 +71,12 @@ def weight_scales(weights: Tensor, columns: int) -> np.ndarray:
     return np.broadcast_to(np.array(quantization_of(weights).scales, np.float32), (columns,))
 
 
-def _units(x: Tensor, weights: Tensor, columns: int) -> np.ndarray:
+def product_units(x: Tensor, weights: Tensor, columns: int) -> np.ndarray:
     """Return the real value of 1 in the integer sums of a product, for each column of results."""
     return quantization_of(x).scale * weight_scales(weights, columns).astype(np.float64)
 
 
-def _is_in_reals(bias: Tensor, units: np.ndarray) -> bool:
+def is_in_reals(bias: Tensor, units: np.ndarray) -> bool:
     """Return whether a bias is not in units of the sums: floats, or numbers with their own scale or zero point."""
     if not bias.dtype.is_fixed_point:
         return bias.dtype.is_float
@@ -85,15 +85,15 @@ def _is_in_reals(bias: Tensor, units: np.ndarray) -> bool:
 
 
 def bias_of(step: Step, columns: int) -> np.ndarray:
-    """Return the bias of a product as integers in units of its sums (see `_units`); zeros if it has none."""
+    """Return the bias of a product as integers in units of its sums (see `product_units`); zeros if it has none."""
     bias, x, weights = (step.inputs[i] if len(step.inputs) > i else None for i in (2, 0, 1))
     if bias is None:
         return np.zeros(columns, np.int64)
     assert bias.data is not None
     assert x is not None
     assert weights is not None
-    units = _units(x, weights, columns)
-    if _is_in_reals(bias, units):
+    units = product_units(x, weights, columns)
+    if is_in_reals(bias, units):
         return _rounded(bias, units).astype(np.int64)
     return bias.data.reshape(-1).astype(np.int64)
 
@@ -128,8 +128,8 @@ def bias_fits(step: Step, columns: int) -> bool:
         return True
     assert x is not None
     assert weights is not None
-    units = _units(x, weights, columns)
-    if not _is_in_reals(bias, units):
+    units = product_units(x, weights, columns)
+    if not is_in_reals(bias, units):
         return True
     # A bias rounded to units is off by at most half a unit.
     fine = units <= quantization_of(step.outputs[0]).scale

@@ -198,12 +198,17 @@ def _tile(product: QuantizedProduct, groups: int, target: Target) -> tuple[int, 
     return rows, fastest[1]
 
 
-def cut(product: QuantizedProduct, form: int, target: Target, threads: int) -> ProductBlocking:
-    """Return the blocking of a product; `form` numbers the conversion of its rows, 0 if none is needed."""
+def cut(
+    product: QuantizedProduct, form: int, target: Target, threads: int, tile: tuple[int, int] | None = None
+) -> ProductBlocking:
+    """Return the blocking of a product; `form` numbers the conversion of its rows, 0 if none is needed.
+
+    `tile` is the tile (rows and vectors), the fastest if it is None.
+    """
     size = 2 if form >= 3 else 1
     run = product.run_pixels * product.channels * size
     groups = -(-run // 4)
-    rows, vectors = _tile(product, groups, target)
+    rows, vectors = tile or _tile(product, groups, target)
     contiguous = product.pixel == product.channels or product.run_pixels == 1
     in_place = form == 0 and product.stays_inside and contiguous and run % 4 == 0 and product.out_width >= rows
     # Bytes of input rows that a result adds to those of the result before it.

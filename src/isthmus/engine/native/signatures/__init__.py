@@ -9,6 +9,7 @@ from isthmus.engine.native.signatures import (
     depthwise,
     detection,
     elementwise,
+    fixed16_convolution,
     integer_matmul,
     matmul,
     movement,
@@ -31,7 +32,7 @@ from isthmus.engine.native.words import Signature
 _FAMILIES = (
     convolution, depthwise, detection, elementwise, integer_matmul, matmul, movement, normalization, pooling,
     quantized_binary, quantized_convolution, quantized_depthwise, quantized_elementwise, quantized_hybrid,
-    quantized_reduction, recurrent, reduction, resize, selection, tiles,
+    quantized_reduction, recurrent, reduction, resize, selection, tiles, fixed16_convolution,
 )  # fmt: skip
 SIGNATURES: tuple[Signature, ...] = tuple(s for family in _FAMILIES for s in family.SIGNATURES)
 """All signatures."""

@@ -1,0 +1,482 @@
+"""Convolution and matrix product of 16-bit fixed point with constant weights of 8 or 16 bits; sums are exact.
+
+Rows are read in pairs of signed 16-bit numbers; unsigned ones are copied into work space with their sign bit flipped.
+The products of a block of taps are summed in 32 bits. Lowering chooses the blocks by the weights, so that no sum
+overflows. The sums of blocks are added up in float64, which is exact for all sums below 2^53. A 16-bit weight is 256
+times its upper byte plus its lower one, and each half has sums of its own.
+
+Panel layout, for `columns` = vectors * lanes: bias f64[columns], scale f64[columns], then what is added to a stored
+weight: i16 twice [columns]; for 16-bit weights, once for each half. Then the weights: two for each column, for each
+group of each tap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+
+from isthmus.engine.native.kernels.base import (
+    F64,
+    I8,
+    I16,
+    I32,
+    I64,
+    address,
+    copy_bytes,
+    device,
+    generated,
+    read_u16,
+    word,
+    write_u16,
+)
+from isthmus.engine.native.kernels.gemm import divide_work
+from isthmus.engine.native.kernels.vector import VectorCode, outlined, vector_type
+from isthmus.engine.native.signatures.fixed16_convolution import (
+    CONVOLVE,
+    DEPTHWISE_ROWS,
+    GROUP_BYTES,
+    HEAD_BYTES,
+)
+from isthmus.engine.native.target import Target
+
+# Both kernels have the same words.
+_WORDS = CONVOLVE.place
+_PAIR_PRODUCTS = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x86.avx512.pmaddw.d.512"}
+"""The instruction that multiplies pairs of 16-bit numbers and adds each pair, by lanes."""
+_ARGUMENTS = 15
+"""The number of arguments of a tile."""
+
+
+def _accumulate(code: VectorCode, total: Any, pairs: Any, weights: Any) -> Any:
+    """Return ``total`` plus the dot product of two 16-bit numbers and two weights in each lane."""
+    builder, halves = code.builder, vector_type(I16, 2 * code.lanes)
+    if code.target.triple.startswith("x86_64"):
+        operands = [builder.bitcast(pairs, halves), builder.bitcast(weights, halves)]
+        return builder.add(total, code.call(_PAIR_PRODUCTS[code.lanes], code.ints, operands))
+    pairs, weights = builder.bitcast(pairs, code.ints), builder.bitcast(weights, code.ints)
+    sixteen = code.constant(16, code.ints)
+
+    def low(value: Any) -> Any:
+        return builder.ashr(builder.shl(value, sixteen), sixteen)
+
+    total = builder.add(total, builder.mul(low(pairs), low(weights)))
+    return builder.add(total, builder.mul(builder.ashr(pairs, sixteen), builder.ashr(weights, sixteen)))
+
+
+class _Panel:
+    """The places of a panel's parts, and its weights as 16-bit numbers.
+
+    Parameters
+    ----------
+    width
+        The width of stored weights, ``w8`` or ``w16``.
+    vectors
+        The number of vectors of columns.
+    """
+
+    def __init__(self, code: VectorCode, panel: Any, width: str, vectors: int) -> None:
+        self._code, self._panel, self._width, self.vectors = code, panel, width, vectors
+        self.columns = vectors * code.lanes
+        self.body = code.plus(panel, HEAD_BYTES[width] * self.columns)
+        self.group_bytes = GROUP_BYTES[width] * self.columns
+        # The parts that a weight consists of: the shift that makes it, its mask, and the factor of its sums.
+        self.parts = (0,) if width == "w8" else (0, 1)
+
+    def factor(self, part: int) -> int:
+        """Return what the sums of a part of the weights count."""
+        return 256 if self._width == "w16" and part == 0 else 1
+
+    def bias(self) -> Any:
+        """Return the address of the bias."""
+        return self._panel
+
+    def scale(self, vector: int) -> Any:
+        """Return the scales of a vector of columns."""
+        code = self._code
+        kind = vector_type(F64, code.lanes)
+        return code.load(self._panel, kind, 8 * (self.columns + vector * code.lanes))
+
+    def addends(self, part: int) -> list[Any]:
+        """Return what is added to stored weights of each vector of columns."""
+        code, kind = self._code, vector_type(I16, 2 * self._code.lanes)
+        start = (16 + 4 * part) * self.columns
+        return [code.load(self._panel, kind, start + 4 * v * code.lanes) for v in range(self.vectors)]
+
+    def weights(self, place: Any, vector: int, part: int, addend: Any) -> Any:
+        """Return a part of the weights of a vector of columns, two for each; the group begins at `place`."""
+        code, builder = self._code, self._code.builder
+        kind = vector_type(I16, 2 * code.lanes)
+        if self._width == "w8":
+            stored = code.load(place, vector_type(I8, 2 * code.lanes), 2 * vector * code.lanes)
+            return builder.add(builder.sext(stored, kind), addend)
+        stored = code.load(place, kind, 4 * vector * code.lanes)
+        if part == 0:
+            return builder.add(builder.ashr(stored, code.constant(8, kind)), addend)
+        return builder.add(builder.and_(stored, code.constant(255, kind)), addend)
+
+
+Sums = Callable[[_Panel, int, Any, Any, Any], tuple[list[Any], Any]]
+"""The code for the sums of a block: for a part of the weights, from a list of offsets, a number of taps and the address
+of their weights, it returns a vector of sums for each row and vector, and the address after the weights.
+"""
+
+
+def _emit_tile(
+    code: VectorCode, rows: int, panel: _Panel, offsets: Any, taps: Any, block: Any, blocks: Any, sums_of: Sums,
+) -> tuple[list[Any], Callable[[int, int], Any]]:  # fmt: skip
+    """Emit the sums of all blocks. Return those of the last block, and a function for the address of what is added.
+
+    That is the bias; or, if there are several blocks, memory on the stack that holds the sums of the others and the
+    bias.
+    """
+    builder, lanes, vectors = code.builder, code.lanes, panel.vectors
+    wide = vector_type(F64, lanes)
+    width = 8 * lanes
+    stack = builder.ptrtoint(builder.alloca(wide, size=rows * vectors), I64)
+    source, stride = panel.bias(), code.number(0)
+    totals: list[Any] = []
+
+    def place(first: Any, step: Any, r: int, v: int) -> Any:
+        return code.plus(code.plus(first, code.times(step, r)) if r else first, width * v)
+
+    for part in panel.parts:
+        loop = code.loop(blocks, [offsets, taps, panel.body, source, stride])
+        here, left, weights, source, stride = loop.values
+        count = builder.select(code.below(left, block), left, block)
+        totals, after = sums_of(panel, part, here, count, weights)
+        last = builder.icmp_signed(">=", code.plus(loop.index, 1), blocks)
+        keeps = builder.not_(last) if part == panel.parts[-1] else ir.Constant(ir.IntType(1), 1)
+        with builder.if_then(keeps):
+            factor = code.constant(float(panel.factor(part)), wide)
+            for r in range(rows):
+                for v in range(vectors):
+                    added = builder.fmul(builder.sitofp(totals[r * vectors + v], wide), factor)
+                    before = code.load(place(source, stride, r, v), wide)
+                    code.store(builder.fadd(before, added), stack, width * (r * vectors + v))
+        kept_source = builder.select(keeps, stack, source)
+        kept_stride = builder.select(keeps, code.number(width * vectors), stride)
+        step = code.times(count, 8)
+        source, stride = loop.end(
+            [code.plus(here, step), builder.sub(left, count), after, kept_source, kept_stride]
+        )[3:]
+    return totals, lambda r, v: place(source, stride, r, v)
+
+
+def _stored(code: VectorCode, total: Any, addend: Any, scale: Any, limits: list[Any]) -> Any:
+    """Return ``rint((total + addend) * scale) + zero``, limited, as 16-bit numbers."""
+    builder, wide = code.builder, vector_type(F64, code.lanes)
+    zero, least, most = limits
+    value = builder.fmul(builder.fadd(builder.sitofp(total, wide), addend), scale)
+    value = builder.fadd(code.call(f"llvm.rint.v{code.lanes}f64", wide, [value]), zero)
+    whole = builder.fptosi(code.clamp(value, least, most), code.ints)
+    return builder.trunc(whole, vector_type(I16, code.lanes))
+
+
+def _store(code: VectorCode, rows: list[list[Any]], places: list[Any], present: Any, wanted: Any) -> None:
+    """Store the vectors of each row: only of the first `present` rows, and only the first `wanted` numbers."""
+    builder = code.builder
+    count = rows[0][0].type.count
+    partial = builder.or_(code.below(wanted, count * len(rows[0])), code.below(present, len(rows)))
+    with builder.if_else(partial) as (some, all_of_them):
+        with some:
+            masks = [code.mask(wanted, count * v, count) for v in range(len(rows[0]))]
+            for r, vectors in enumerate(rows):
+                with builder.if_then(code.below(r, present)):
+                    for v, value in enumerate(vectors):
+                        code.masked_store(value, places[r], masks[v], 2 * count * v)
+        with all_of_them:
+            for vectors, place in zip(rows, places, strict=True):
+                for v, value in enumerate(vectors):
+                    code.store(value, place, 2 * count * v)
+
+
+def _limits(code: VectorCode, *limits: Any) -> list[Any]:
+    """Return zero point, least and most as vectors."""
+    return [code.splat(code.builder.sitofp(value, F64)) for value in limits]
+
+
+def _places(code: VectorCode, first: Any, stride: Any, rows: int) -> list[Any]:
+    """Return the addresses of `rows` rows that are `stride` bytes apart."""
+    places = [first]
+    for _ in range(1, rows):
+        places.append(code.plus(places[-1], stride))
+    return places
+
+
+def _tile(target: Target, width: str, rows: int, vectors: int) -> Callable:
+    """Return a micro-kernel for `rows` rows of results of one panel; only rows present are stored.
+
+    Arguments: first row, bytes between rows, list of the taps' offsets from a row's start, taps, taps in a block,
+    blocks, groups per tap, panel, result, bytes between result rows, rows present, columns present; zero point, least
+    and most of the result. Rows that are not present are read nevertheless.
+    """
+
+    def emit(
+        code: VectorCode, first: Any, distance: Any, offsets: Any, taps: Any, block: Any, blocks: Any, groups: Any,
+        panel: Any, result: Any, stride: Any, present: Any, wanted: Any, *limits: Any,
+    ) -> None:  # fmt: skip
+        parts = _Panel(code, panel, width, vectors)
+
+        def sums_of(parts: _Panel, part: int, here: Any, count: Any, weights: Any) -> tuple[list[Any], Any]:
+            addends = parts.addends(part)
+            outer = code.loop(count, [weights, *[ir.Constant(code.ints, None)] * (rows * vectors)])
+            tap = code.plus(first, code.load(code.plus(here, code.times(outer.index, 8)), I64))
+            # Three rows per address register: the distance scaled by 1 and 2 reaches the second and third.
+            starts = [tap]
+            for _ in range(3, rows, 3):
+                starts.append(code.opaque(code.plus(starts[-1], code.times(distance, 3))))
+            inner = code.loop(groups, [*starts, *outer.values])
+            places, at = inner.values[: len(starts)], inner.values[len(starts)]
+            factors = [parts.weights(at, v, part, addends[v]) for v in range(vectors)]
+            totals = list(inner.values[len(starts) + 1 :])
+            for r in range(rows):
+                place = code.plus(places[r // 3], code.times(distance, r % 3)) if r % 3 else places[r // 3]
+                row = code.splat(code.load(place, I32))
+                for v in range(vectors):
+                    totals[r * vectors + v] = _accumulate(code, totals[r * vectors + v], row, factors[v])
+            ended = inner.end([*(code.plus(p, 4) for p in places), code.plus(at, parts.group_bytes), *totals])
+            ended = outer.end(ended[len(starts) :])
+            return ended[1:], ended[0]
+
+        totals, addend = _emit_tile(code, rows, parts, offsets, taps, block, blocks, sums_of)
+        wide, bounds = vector_type(F64, code.lanes), _limits(code, *limits)
+        scales = [parts.scale(v) for v in range(vectors)]
+        stored = [
+            [
+                _stored(code, totals[r * vectors + v], code.load(addend(r, v), wide), scales[v], bounds)
+                for v in range(vectors)
+            ]
+            for r in range(rows)
+        ]
+        _store(code, stored, _places(code, result, stride, rows), present, wanted)
+
+    return outlined(f"fixed16_tile_{width}_{rows}x{vectors}", "i" * _ARGUMENTS, target, emit)
+
+
+def _interleaved(code: VectorCode, left: Any, right: Any, high: bool) -> Any:
+    """Interleave 16-bit numbers of both vectors, from the low or the high half of each 128 bits."""
+    count = 2 * code.lanes
+    order = [n for k in range(0, count, 8) for i in range(4) for n in (k + i + 4 * high, k + i + 4 * high + count)]
+    return code.builder.shuffle_vector(left, right, ir.Constant(vector_type(I32, count), order))
+
+
+def _depthwise_tile(target: Target, width: str) -> Callable:
+    """Return a micro-kernel for neighbouring results of a row of two vectors of channels, each with its own filter.
+
+    Arguments: those of `_tile`; the groups are not used. Taps come in pairs, whose inputs are interleaved. A panel's
+    columns are in the order of interleaved channels.
+    """
+    rows, vectors = DEPTHWISE_ROWS, 2
+
+    def emit(
+        code: VectorCode, first: Any, distance: Any, offsets: Any, taps: Any, block: Any, blocks: Any, groups: Any,
+        panel: Any, result: Any, stride: Any, present: Any, wanted: Any, *limits: Any,
+    ) -> None:  # fmt: skip
+        builder, kind = code.builder, vector_type(I16, 2 * code.lanes)
+        parts = _Panel(code, panel, width, vectors)
+        starts = _places(code, first, distance, rows)
+
+        def sums_of(parts: _Panel, part: int, here: Any, count: Any, weights: Any) -> tuple[list[Any], Any]:
+            addends = parts.addends(part)
+            loop = code.loop(count, [weights, *[ir.Constant(code.ints, None)] * (rows * vectors)], step=2)
+            at, totals = loop.values[0], list(loop.values[1:])
+            pair = code.plus(here, code.times(loop.index, 8))
+            one, other = code.load(pair, I64), code.load(pair, I64, 8)
+            factors = [parts.weights(at, v, part, addends[v]) for v in range(vectors)]
+            for r in range(rows):
+                inputs = [code.load(code.plus(starts[r], offset), kind) for offset in (one, other)]
+                for v in range(vectors):
+                    pairs = _interleaved(code, *inputs, bool(v))
+                    totals[vectors * r + v] = _accumulate(code, totals[vectors * r + v], pairs, factors[v])
+            ended = loop.end([code.plus(at, parts.group_bytes), *totals])
+            return ended[1:], ended[0]
+
+        totals, addend = _emit_tile(code, rows, parts, offsets, taps, block, blocks, sums_of)
+        wide, bounds = vector_type(F64, code.lanes), _limits(code, *limits)
+        scales = [parts.scale(v) for v in range(vectors)]
+        # The order of channels again: four from each vector in turn.
+        lanes = code.lanes
+        order = [v * lanes + k + i for k in range(0, lanes, 4) for v in range(2) for i in range(4)]
+        stored = []
+        for r in range(rows):
+            low, high = (
+                _stored(code, totals[r * vectors + v], code.load(addend(r, v), wide), scales[v], bounds)
+                for v in range(vectors)
+            )
+            stored.append([builder.shuffle_vector(low, high, ir.Constant(vector_type(I32, 2 * lanes), order))])
+        _store(code, stored, _places(code, result, stride, rows), present, wanted)
+
+    return outlined(f"fixed16_depthwise_tile_{width}", "i" * _ARGUMENTS, target, emit)
+
+
+@device
+def _fill(target, value, count):  # type: ignore[no-untyped-def]
+    """Set `count` 16-bit numbers to a value."""
+    for i in range(count):
+        write_u16(target, i, value)
+
+
+@device
+def _copy(form, target, source, count):  # type: ignore[no-untyped-def]
+    """Copy `count` bytes of 16-bit numbers; form 2 flips their sign bits. Return the address after the last one."""
+    if form == 1:
+        copy_bytes(target, source, count)
+    else:
+        for i in range(count >> 1):
+            write_u16(target, i, np.uint16(read_u16(source, i) ^ np.uint16(0x8000)))
+    return target + count
+
+
+@device
+def _stage(p, image, target, top, left, count):  # type: ignore[no-untyped-def]
+    """Copy the input rows under `count` results, whose first window begins at row `top` and column `left`.
+
+    Elements outside the image become the number `padding`.
+    """
+    height, width, pixel, channels = (
+        word(p, _WORDS.height),
+        word(p, _WORDS.width_in),
+        word(p, _WORDS.pixel),
+        word(p, _WORDS.channels),
+    )
+    form, pitch, padding = word(p, _WORDS.staged), word(p, _WORDS.pitch), np.uint16(word(p, _WORDS.padding))
+    needed = (count - 1) * word(p, _WORDS.stride_w) + word(p, _WORDS.span)
+    before = min(max(-left, 0), needed)
+    inside = max(min(width, left + needed) - max(left, 0), 0)
+    numbers = channels >> 1
+    for i in range(word(p, _WORDS.kernel_h)):
+        row = top + i * word(p, _WORDS.dilation_h)
+        if row < 0 or row >= height:
+            _fill(target, padding, needed * numbers)
+        else:
+            _fill(target, padding, before * numbers)
+            place = target + before * channels
+            source = image + (row * width + max(left, 0)) * pixel
+            if pixel == channels:
+                place = _copy(form, place, source, inside * channels)
+            else:
+                for column in range(inside):
+                    place = _copy(form, place, source + column * pixel, channels)
+            _fill(place, padding, (needed - before - inside) * numbers)
+        target += pitch
+
+
+@generated
+def convolve(target: Target, variant: str) -> Any:
+    """Convolve with the width of weights and the tile named by the variant, ``WIDTH_ROWSxVECTORS``."""
+    width, _, tile = variant.partition("_")
+    rows, vectors = (int(n) for n in tile.split("x"))
+    # The last panel may have fewer vectors than the others; it has tiles of its own.
+    return _kernel([_tile(target, width, rows, v) for v in range(1, vectors + 1)], rows, target.lanes, False)
+
+
+@generated
+def convolve_depthwise(target: Target, variant: str) -> Any:
+    """Convolve depth-wise with one filter for each channel. The variant is the width of weights."""
+    return _kernel([_depthwise_tile(target, variant)], DEPTHWISE_ROWS, 2 * target.lanes, True)
+
+
+def _kernel(tiles: list[Any], rows: int, lanes: int, depthwise: bool) -> Any:
+    """Return the kernel that computes segments of rows by tiles.
+
+    `tiles` have 1, 2 ... times `lanes` columns. In a depthwise convolution, a tile reads only the channels that are its
+    columns.
+    """
+    columns = len(tiles) * lanes
+    widest, narrow = tiles[-1], _narrow(tiles[:-1], lanes)
+
+    @device
+    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
+        x, y, weights, offsets = (
+            address(p, b, _WORDS.x),
+            address(p, b, _WORDS.y),
+            address(p, b, _WORDS.weights),
+            address(p, b, _WORDS.offsets),
+        )
+        work = address(p, b, _WORDS.work) + tid * word(p, _WORDS.work_bytes)
+        out_height, out_width, out_pixel = (
+            word(p, _WORDS.out_height),
+            word(p, _WORDS.out_width),
+            word(p, _WORDS.out_pixel),
+        )
+        wanted, taps, groups, panel_bytes = (
+            word(p, _WORDS.columns),
+            word(p, _WORDS.taps),
+            word(p, _WORDS.groups),
+            word(p, _WORDS.panel_bytes),
+        )
+        segment, staged, distance = word(p, _WORDS.segment), word(p, _WORDS.staged), word(p, _WORDS.distance)
+        zero, least, most = word(p, _WORDS.zero), word(p, _WORDS.least), word(p, _WORDS.most)
+        block, blocks = word(p, _WORDS.block), word(p, _WORDS.blocks)
+        segments, panels = (out_width + segment - 1) // segment, (wanted + columns - 1) // columns
+        first_unit, last_unit, first_panel, last_panel = divide_work(
+            word(p, _WORDS.rows) * segments, panels, word(p, _WORDS.few_rows), tid, nt
+        )
+        if first_panel == last_panel:
+            return
+        # A unit is one segment of a row of results.
+        for unit in range(first_unit, last_unit):
+            row = unit // segments
+            begin = (unit - row * segments) * segment
+            count = min(segment, out_width - begin)
+            n = row // out_height
+            image = x + n * word(p, _WORDS.height) * word(p, _WORDS.width_in) * word(p, _WORDS.pixel)
+            top = (row - n * out_height) * word(p, _WORDS.stride_h) - word(p, _WORDS.top)
+            left = begin * word(p, _WORDS.stride_w) - word(p, _WORDS.left)
+            source = work
+            if staged != 0:
+                _stage(p, image, work, top, left, count)
+            else:
+                source = image + (top * word(p, _WORDS.width_in) + left) * word(p, _WORDS.pixel)
+            result = y + row * word(p, _WORDS.out_row) + begin * out_pixel
+            for panel in range(first_panel, last_panel):
+                column = panel * columns
+                place, packed = result + column * 2, weights + panel * panel_bytes
+                first = source + column * 2 if depthwise else source
+                done = 0
+                while done < count:
+                    present = min(rows, count - done)
+                    if staged == 0 and present < rows:
+                        # There are no rows after the last: repeat some before it.
+                        done, present = count - rows, rows
+                    if wanted - column > columns - lanes:
+                        widest(
+                            first + done * distance, distance, offsets, taps, block, blocks, groups, packed,
+                            place + done * out_pixel, out_pixel, present, wanted - column, zero, least, most,
+                        )  # fmt: skip
+                    else:
+                        narrow(
+                            first + done * distance, distance, offsets, taps, block, blocks, groups, packed,
+                            place + done * out_pixel, out_pixel, present, wanted - column, zero, least, most,
+                        )  # fmt: skip
+                    done += rows
+
+    return kernel
+
+
+def _narrow(tiles: list[Any], lanes: int) -> Any:
+    """Return a function that calls the tile of 1, 2 ... vectors that holds the wanted columns.
+
+    `tiles` are those of 1, 2 ... vectors, which all have the same parameters.
+    """
+    if not tiles:
+
+        @device
+        def none(a, b, c, d, e, f, g, h, i, j, k, wanted, zero, least, most):  # type: ignore[no-untyped-def]
+            """Do nothing: this is never called, since some tile always holds the columns."""
+            return None
+
+        return none
+    widest, narrower, least_wanted = tiles[-1], _narrow(tiles[:-1], lanes), (len(tiles) - 1) * lanes
+
+    @device
+    def narrow(a, b, c, d, e, f, g, h, i, j, k, wanted, zero, least, most):  # type: ignore[no-untyped-def]
+        if wanted > least_wanted:
+            widest(a, b, c, d, e, f, g, h, i, j, k, wanted, zero, least, most)
+        else:
+            narrower(a, b, c, d, e, f, g, h, i, j, k, wanted, zero, least, most)
+
+    return narrow

@@ -1,0 +1,371 @@
+"""Lowering of convolutions and products of 16-bit fixed point with constant weights of 8 or 16 bits.
+
+The zero point of the input goes into the bias, that of the weights into what is added to stored weights (see the
+kernels). Long taps are divided into chunks, and chunks are collected into blocks whose sums fit 32 bits.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from isthmus.engine.native.lowering.emitter import Effort, Emitter, Lowering
+from isthmus.engine.native.lowering.fixed_point import is_in_reals, product_units
+from isthmus.engine.native.lowering.quantized_product import (
+    ProductBlocking,
+    QuantizedProduct,
+    cut,
+    geometry_words,
+    in_bytes,
+    matrix_of,
+    offsets,
+    product_of,
+    tiles_like,
+)
+from isthmus.engine.native.signatures.fixed16_convolution import DEPTHWISE_ROWS, GROUP_BYTES, HEAD_BYTES
+from isthmus.engine.native.target import Target
+from isthmus.graph import DataType, Tensor
+from isthmus.prepare.geometry.fixed_point import is_sixteen_bit, quantization_of, stored_limits
+from isthmus.prepare.geometry.layout import operand
+from isthmus.prepare.schedule import Step
+
+_CHUNK = 64
+"""The most groups of a chunk. The sums of that many fit 32 bits whatever the weights are."""
+_MAX_WEIGHTS = (1 << 16) - 1
+"""The largest sum of magnitudes of weights whose products with 16-bit numbers fit 32 bits."""
+_MAX_DEPTH = 1 << 18
+"""The most products in a sum; float64 holds such sums exactly."""
+
+
+def _widened(step: Step) -> QuantizedProduct:
+    """Return the product of a step with all distances in bytes."""
+    product = product_of(step)
+    return replace(in_bytes(product, 2), out_pixel=2 * product.out_pixel)
+
+
+def _form(x: Tensor) -> int:
+    """Return how rows are copied: 0 not at all, 2 by flipping sign bits."""
+    return 0 if x.dtype is DataType.SFIXED_POINT_16 else 2
+
+
+def _origin(x: Tensor) -> int:
+    """Return the number that means 0 in signed 16 bits."""
+    return quantization_of(x).zero_point - (0 if x.dtype is DataType.SFIXED_POINT_16 else 1 << 15)
+
+
+@dataclass(frozen=True)
+class _Chunks:
+    """A blocking whose taps are divided into `count` chunks of `plan.groups` groups."""
+
+    plan: ProductBlocking
+    count: int
+
+
+def _chunked(product: QuantizedProduct, form: int, target: Target, threads: int) -> _Chunks:
+    """Return the blocking of a product with divided taps.
+
+    Rows that are read in place end with the last tap, so its chunks must have equal lengths there.
+    """
+    plan = cut(product, form, target, threads)
+    least = -(-plan.groups // _CHUNK)
+    counts = [count for count in range(least, 2 * least) if plan.groups % count == 0] or [least]
+    groups = -(-plan.groups // counts[0])
+    missing = 4 * (groups * counts[0] - plan.groups)
+    if missing and not plan.staged:
+        plan = cut(product, 1, target, threads)
+    more = -(-missing // 64) * 64 if missing else 0
+    return _Chunks(replace(plan, groups=groups, work_bytes=plan.work_bytes + more), counts[0])
+
+
+@dataclass(frozen=True)
+class _Weights:
+    """Weights as the kernels store them.
+
+    Parameters
+    ----------
+    stored
+        Signed numbers [taps, depth, columns].
+    addends
+        What is added to them, for each column.
+    width
+        Their width, ``w8`` or ``w16``.
+    """
+
+    stored: np.ndarray
+    addends: np.ndarray
+    width: str
+
+    @property
+    def values(self) -> np.ndarray:
+        """The weights without zero points."""
+        return self.stored.astype(np.int64) + self.addends
+
+    def parts(self) -> list[np.ndarray]:
+        """Return the addends of each part of the weights."""
+        if self.width == "w8":
+            return [self.addends]
+        low = (self.addends + 128) % 256 - 128
+        return [(self.addends - low) >> 8, low]
+
+    def magnitudes(self) -> list[np.ndarray]:
+        """Return the magnitudes of each part of the weights."""
+        if self.width == "w8":
+            return [np.abs(self.values)]
+        high, low = self.parts()
+        numbers = self.stored.astype(np.int64)
+        return [np.abs((numbers >> 8) + high), np.abs((numbers & 255) + low)]
+
+    def chunked(self, chunks: int, length: int) -> _Weights:
+        """Return the weights with each tap divided into chunks of this length; the last is filled with zeros."""
+        taps, depth, columns = self.stored.shape
+        whole = np.broadcast_to(-self.addends, (taps, chunks * length, columns)).copy()
+        whole[:, :depth] = self.stored
+        return replace(self, stored=whole.reshape(taps * chunks, length, columns))
+
+
+def _weights_of(step: Step, matrix: np.ndarray, columns: int) -> _Weights:
+    """Return weights; `matrix` are the stored numbers as [taps, depth, columns]."""
+    weights = operand(step, 1)
+    info = np.iinfo(weights.dtype.numpy)
+    middle = 0 if info.min < 0 else (info.max + 1) // 2
+    zeros = np.broadcast_to(-np.array(quantization_of(weights).offsets, np.int64), (columns,))
+    return _Weights(matrix.astype(np.int64) - middle, middle - zeros, f"w{info.bits}")
+
+
+def _block(weights: _Weights) -> int:
+    """Return how many taps may be summed in 32 bits, for each block of that many."""
+    tap_sums = np.max([part.sum(1) for part in weights.magnitudes()], axis=0)
+    taps = len(tap_sums)
+    for blocks in range(1, taps + 1):
+        size = -(-taps // blocks)
+        padded = np.zeros((-(-taps // size) * size, tap_sums.shape[1]), np.int64)
+        padded[:taps] = tap_sums
+        if padded.reshape(-1, size, tap_sums.shape[1]).sum(1).max() <= _MAX_WEIGHTS:
+            return size
+    raise AssertionError("a chunk fits 32 bits")
+
+
+def _bias(step: Step, columns: int) -> np.ndarray:
+    """Return the bias in units of the sums, not rounded; zeros if there is none."""
+    bias, x, weights = (step.inputs[i] if len(step.inputs) > i else None for i in (2, 0, 1))
+    if bias is None:
+        return np.zeros(columns)
+    assert x is not None
+    assert weights is not None
+    assert bias.data is not None
+    units = product_units(x, weights, columns)
+    if not is_in_reals(bias, units):
+        return bias.data.reshape(-1).astype(np.float64)
+    if bias.dtype.is_float:
+        return bias.data.reshape(-1).astype(np.float64) / units
+    quantization = quantization_of(bias)
+    steps = bias.data.reshape(-1).astype(np.int64) + np.array(quantization.offsets)
+    return steps * np.array(quantization.scales, np.float32).astype(np.float64) / units
+
+
+def _scales(step: Step, columns: int) -> np.ndarray:
+    """Return the factors from sums to steps of the result."""
+    units = product_units(operand(step, 0), operand(step, 1), columns)
+    return units / float(np.float32(quantization_of(step.outputs[0]).scale))
+
+
+def _heads(bias: np.ndarray, scales: np.ndarray, weights: _Weights, order: np.ndarray) -> list[np.ndarray]:
+    """Return the bytes before the weights of a panel whose columns are `order`; other columns have index -1."""
+    exists = order >= 0
+    numbers = [np.where(exists, values[order], 0.0) for values in (bias, scales)]
+    addends = [np.where(exists, part[order], 0).astype(np.int16).repeat(2) for part in weights.parts()]
+    return [array.view(np.uint8) for array in (*numbers, *addends)]
+
+
+def _panels(bias: np.ndarray, scales: np.ndarray, weights: _Weights, columns: int, lanes: int) -> np.ndarray:
+    """Return packed panels of `columns` columns; the last one may be narrower."""
+    taps, depth, total = weights.stored.shape
+    dtype = np.int8 if weights.width == "w8" else np.int16
+    parts = []
+    for start in range(0, total, columns):
+        wanted = min(columns, total - start)
+        order = np.full(-(-wanted // lanes) * lanes, -1)
+        order[:wanted] = np.arange(start, start + wanted)
+        body = np.where(order >= 0, weights.stored[:, :, order], 0).astype(dtype)
+        cells = body.reshape(taps, depth // 2, 2, len(order)).transpose(0, 1, 3, 2)
+        parts += [*_heads(bias, scales, weights, order), np.ascontiguousarray(cells).view(np.uint8).reshape(-1)]
+    return np.concatenate(parts)
+
+
+def _result(step: Step) -> dict[str, int]:
+    """Return the words for zero point and limits of the result."""
+    output = step.outputs[0]
+    least, most = stored_limits(step, output)
+    return {"zero": quantization_of(output).zero_point, "least": least, "most": most}
+
+
+def _work(step: Step, target: Target, threads: int) -> int:
+    """Return the bytes of scratch for rows that cannot be read in place."""
+    return _chunked(_widened(step), _form(operand(step, 0)), target, threads).plan.work_bytes * threads
+
+
+def _effort(step: Step, axis: int, target: Target) -> Effort | None:
+    """Return the cost of tiles: kernel tiles run along image rows, or along all pixels if windows are single pixels."""
+    product = _widened(step)
+    tiles = tiles_like(cut(product, _form(operand(step, 0)), target, 1).vectors, target)
+    if product.rows == 1:
+        along = product.out_width // step.outputs[0].dims[axis]
+    elif axis == step.outputs[0].rank - 2:
+        along = 1
+    else:
+        return None
+    return lambda rows: np.min([-(-rows * along // tile) * tile for tile in tiles], axis=0)
+
+
+def _emit(step: Step, e: Emitter) -> None:
+    """Emit one instruction for each group of channels."""
+    x, output, product = operand(step, 0), step.outputs[0], _widened(step)
+    chunks = _chunked(product, _form(x), e.target, e.threads)
+    plan, origin = chunks.plan, _origin(x)
+    data = operand(step, 1).data
+    assert data is not None
+    total = product.columns * product.groups
+    everything = _weights_of(step, matrix_of(step, product, data), total)
+    bias, scales = _bias(step, total), _scales(step, total)
+    starts = offsets(product, plan)
+    tap_offsets = (starts[:, None] + 4 * plan.groups * np.arange(chunks.count)).reshape(-1)
+    columns = plan.vectors * e.target.lanes
+    for group in range(product.groups):
+        part = slice(group * product.columns, (group + 1) * product.columns)
+        weights = replace(
+            everything, stored=everything.stored[:, :, part], addends=everything.addends[part]
+        ).chunked(chunks.count, 2 * plan.groups)
+        corrected = bias[part] - origin * weights.values.sum((0, 1))
+        block, taps = _block(weights), len(tap_offsets)
+        panel_bytes = columns * (HEAD_BYTES[weights.width] + GROUP_BYTES[weights.width] * taps * plan.groups)
+        e.emit(
+            f"fixed16_convolution:convolve.{weights.width}_{plan.rows}x{plan.vectors}",
+            x=e.at(x, group * product.channels), y=e.at(output, 2 * group * product.columns),
+            weights=e.constant(_panels(corrected, scales[part], weights, columns, e.target.lanes)),
+            offsets=e.constant(tap_offsets), work=e.work(), work_bytes=plan.work_bytes,
+            **geometry_words(product, plan, taps, panel_bytes), padding=origin & 0xFFFF, **_result(step),
+            few_rows=int(data.size > x.elements), out_row=product.out_width * product.out_pixel,
+            block=block, blocks=-(-taps // block),
+        )  # fmt: skip
+
+
+def _covers_weights(step: Step, *column_axes: int | None) -> bool:
+    """Return whether a step multiplies 16-bit numbers by constants, which have one scale or one along one of these
+    axes.
+    """
+    x, weights = step.inputs[0], step.inputs[1]
+    bias = step.inputs[2] if len(step.inputs) > 2 else None
+    if not all(t is not None and t.elements for t in (x, weights, *step.outputs)) or weights is None:
+        return False
+    if not (is_sixteen_bit(x) and is_sixteen_bit(step.outputs[0])) or not (bias is None or bias.is_static):
+        return False
+    if not weights.is_static or not weights.dtype.is_fixed_point or weights.dtype.itemsize > 2:
+        return False
+    limits, quantization = np.iinfo(weights.dtype.numpy), quantization_of(weights)
+    inside = all(limits.min <= -offset <= limits.max for offset in quantization.offsets)
+    columns = step.outputs[0].dims[-1]
+    return inside and quantization.axis in (None, *column_axes) and weights.elements // columns <= _MAX_DEPTH
+
+
+def _covers_convolution(step: Step) -> bool:
+    return _covers_weights(step, 3)
+
+
+def _covers_fully_connected(step: Step) -> bool:
+    return _covers_weights(step, 0)
+
+
+def _covers_matmul(step: Step) -> bool:
+    weights = operand(step, 1)
+    if step.params["transpose_in0"] or weights.rank < 2 or math.prod(weights.dims[:-2]) != 1:
+        return False
+    return _covers_weights(step, weights.rank - (2 if step.params["transpose_in1"] else 1))
+
+
+# -- depthwise ---------------------------------------------------------------------------------------------------------
+
+
+def _multiplies_channels(step: Step) -> bool:
+    """Return whether several filters are for one channel."""
+    return step.outputs[0].dims[-1] != operand(step, 0).dims[-1]
+
+
+def _depthwise_product(step: Step) -> QuantizedProduct:
+    """Return a depthwise product with all channels in one group; a tap is one pixel."""
+    product = _widened(step)
+    channels = operand(step, 0).dims[-1]
+    return replace(product, channels=2 * channels, columns=channels, groups=1)
+
+
+def _depthwise_plan(step: Step, target: Target, threads: int) -> ProductBlocking:
+    """Return the blocking: rows are always copied, and vectors of channels may reach beyond the last one."""
+    product = _depthwise_product(step)
+    plan = cut(product, _form(operand(step, 0)) or 1, target, threads, (DEPTHWISE_ROWS, 2))
+    return replace(plan, groups=1, work_bytes=plan.work_bytes + 4 * target.lanes)
+
+
+def _order(target: Target, channels: int) -> np.ndarray:
+    """Return the channels of all panels, in the order of interleaved vectors; -1 where there is none."""
+    width = 2 * target.lanes
+    within = np.arange(width).reshape(-1, 2, 4).transpose(1, 0, 2).reshape(-1)
+    order = (np.arange(0, -(-channels // width) * width, width)[:, None] + within).reshape(-1)
+    return np.where(order < channels, order, -1)
+
+
+def _depthwise_panels(bias: np.ndarray, scales: np.ndarray, weights: _Weights, target: Target) -> np.ndarray:
+    """Return packed panels of two vectors of channels; `weights` have one number for each tap and channel."""
+    taps, _, channels = weights.stored.shape
+    dtype = np.int8 if weights.width == "w8" else np.int16
+    parts = []
+    for order in _order(target, channels).reshape(-1, 2 * target.lanes):
+        body = np.where(order >= 0, weights.stored[:, 0, order], 0).astype(dtype)
+        cells = body.reshape(taps // 2, 2, -1).transpose(0, 2, 1)
+        parts += [*_heads(bias, scales, weights, order), np.ascontiguousarray(cells).view(np.uint8).reshape(-1)]
+    return np.concatenate(parts)
+
+
+def _depthwise_work(step: Step, target: Target, threads: int) -> int:
+    if _multiplies_channels(step):
+        return _work(step, target, threads)
+    return _depthwise_plan(step, target, threads).work_bytes * threads
+
+
+def _emit_depthwise(step: Step, e: Emitter) -> None:
+    if _multiplies_channels(step):
+        _emit(step, e)
+        return
+    x, output, product = operand(step, 0), step.outputs[0], _depthwise_product(step)
+    plan, origin, channels = _depthwise_plan(step, e.target, e.threads), _origin(x), product.columns
+    data = operand(step, 1).data
+    assert data is not None
+    weights = _weights_of(step, data.reshape(-1, 1, channels), channels)
+    (kernel_h, kernel_w), pixel = product.kernel, product.channels
+    starts = [i * plan.pitch + j * product.dilation[1] * pixel for i in range(kernel_h) for j in range(kernel_w)]
+    if len(starts) % 2:
+        # The second tap of the last pair has no weights.
+        starts.append(starts[-1])
+        nothing = np.broadcast_to(-weights.addends, (1, 1, channels))
+        weights = replace(weights, stored=np.concatenate([weights.stored, nothing]))
+    corrected = _bias(step, channels) - origin * weights.values.sum((0, 1))
+    block = max(_block(weights) // 2 * 2, 2)
+    columns = 2 * e.target.lanes
+    panel_bytes = columns * (HEAD_BYTES[weights.width] + GROUP_BYTES[weights.width] * (len(starts) // 2))
+    e.emit(
+        f"fixed16_convolution:convolve_depthwise.{weights.width}", x=e.at(x), y=e.at(output),
+        weights=e.constant(_depthwise_panels(corrected, _scales(step, channels), weights, e.target)),
+        offsets=e.constant(np.array(starts, np.int64)), work=e.work(), work_bytes=plan.work_bytes,
+        **geometry_words(product, plan, len(starts), panel_bytes), padding=origin & 0xFFFF, **_result(step),
+        few_rows=0, out_row=product.out_width * product.out_pixel, block=block, blocks=-(-len(starts) // block),
+    )  # fmt: skip
+
+
+_DENSE = Lowering(_emit, _work, effort=_effort)
+FIXED16 = {
+    "Conv2d": (_covers_convolution, _DENSE),
+    "FullyConnected": (_covers_fully_connected, _DENSE),
+    "MatMul": (_covers_matmul, _DENSE),
+    "DepthWiseConv2d": (_covers_convolution, Lowering(_emit_depthwise, _depthwise_work)),
+}
+"""For each operation, a test of which steps its 16-bit lowering covers, and that lowering."""
