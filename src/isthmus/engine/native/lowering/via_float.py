@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
+from isthmus.engine.native.lowering.fixed16_elementwise import emit_convert, is_convertible
 from isthmus.engine.native.lowering.fixed_point import (
     emit_dequantize,
     emit_lookup,
@@ -103,7 +104,7 @@ def through_float(plain: Lowering) -> Lowering:
 def moved(plain: Lowering) -> Lowering:
     """Return a lowering that moves stored elements.
 
-    If quantizations differ, 8-bit inputs are converted to the output's by a table; other steps are computed in float.
+    If quantizations differ, inputs of 8 and 16 bits are converted to the output's; other steps are computed in float.
     """
     detour = through_float(plain)
 
@@ -129,10 +130,11 @@ def moved(plain: Lowering) -> Lowering:
         inner = Step(step.op, step.name, inputs, step.outputs, step.params, part=step.part)
         return inner, [(tensor, replacements[id(tensor)]) for tensor in differing(step)]
 
-    def by_table(step: Step) -> bool:
-        """Return whether tables can convert all differing inputs, and the result can then be moved."""
-        eight_bit = all(map(is_eight_bit, (*differing(step), *step.outputs)))
-        return step.clamp is None and eight_bit and plain.refuses(converted(step)[0]) is None
+    def converts(step: Step) -> bool:
+        """Return whether all differing inputs can be converted, and the result can then be moved."""
+        output = step.outputs[0]
+        possible = all(all(map(is_eight_bit, (t, output))) or is_convertible(t, output) for t in differing(step))
+        return step.clamp is None and possible and plain.refuses(converted(step)[0]) is None
 
     def direct(step: Step) -> bool:
         """Return whether stored elements can be moved as they are."""
@@ -141,27 +143,30 @@ def moved(plain: Lowering) -> Lowering:
     def work(step: Step, target: Target, threads: int) -> int:
         if direct(step):
             return plain.work(step, target, threads)
-        if not by_table(step):
+        if not converts(step):
             return detour.work(step, target, threads)
-        return sum(_padded(t.nbytes) for t in differing(step)) + plain.work(step, target, threads)
+        return sum(_padded(t.nbytes) for _, t in converted(step)[1]) + plain.work(step, target, threads)
 
     def emit(step: Step, e: Emitter) -> None:
         if direct(step):
             plain.emit(step, e)
             return
-        if not by_table(step):
+        if not converts(step):
             detour.emit(step, e)
             return
         output, offset = step.outputs[0], 0
         inner, pairs = converted(step)
         for tensor, temporary in pairs:
             e.place_in_work(temporary, offset)
-            emit_lookup(e, tensor, e.at(temporary), converted_codes(tensor, output, e.numerics), step, output)
+            if is_convertible(tensor, output):
+                emit_convert(e, step, tensor, output, e.at(temporary))
+            else:
+                emit_lookup(e, tensor, e.at(temporary), converted_codes(tensor, output, e.numerics), step, output)
             offset += _padded(temporary.nbytes)
         with e.nested(inner, offset):
             plain.emit(inner, e)
 
     def refuses(step: Step) -> str | None:
-        return None if direct(step) or by_table(step) else detour.refuses(step)
+        return None if direct(step) or converts(step) else detour.refuses(step)
 
     return Lowering(emit, work, refuses)

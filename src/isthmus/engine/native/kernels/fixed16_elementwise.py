@@ -1,0 +1,190 @@
+"""Elementwise kernels on 16-bit fixed point: stored numbers become reals, and results stored numbers, in registers.
+
+Arithmetic is done in float64, so that results are the nearest steps. Other functions are those of the float32 kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from isthmus.engine.native.kernels.base import (
+    address,
+    device,
+    generated,
+    read_u8,
+    read_u16,
+    real,
+    word,
+    write_u8,
+    write_u16,
+)
+from isthmus.engine.native.kernels.elementwise import (
+    BINARY_TO_BOOL,
+    BOTH_ADVANCE,
+    RIGHT_FIXED,
+    UNARY_F32,
+    outer_offset,
+    span,
+)
+from isthmus.engine.native.kernels.mathematics import f32
+from isthmus.engine.native.signatures.fixed16_elementwise import BINARY, CONVERT, UNARY
+from isthmus.engine.native.target import Target
+
+f64 = np.float64
+_ZERO = f64(0)
+
+
+@device
+def centred(stored, flip, zero):  # type: ignore[no-untyped-def]
+    """Return the signed number of steps that a stored 16-bit number is above its zero point, in float64."""
+    return f64(np.int32(np.int16(stored ^ flip)) - zero)
+
+
+@device
+def nearest(steps, zero, least, most, flip):  # type: ignore[no-untyped-def]
+    """Return the stored 16-bit number for steps above the zero point: rounded half to even, limited; NaN is zero."""
+    value = np.rint(steps if steps == steps else _ZERO) + zero
+    return np.uint16(np.int32(min(max(value, least), most))) ^ flip
+
+
+@device
+def _centred_byte(stored, flip, zero):  # type: ignore[no-untyped-def]
+    """Return the signed number of steps that a stored byte is above its zero point, in float64."""
+    return f64(np.int32(np.int8(stored ^ np.uint8(flip))) - zero)
+
+
+@device
+def _nearest_byte(steps, zero, least, most, flip):  # type: ignore[no-untyped-def]
+    """Return the stored byte for steps above the zero point."""
+    return np.uint8(np.int32(min(max(np.rint(steps) + zero, least), most))) ^ np.uint8(flip)
+
+
+_BY_SIZE: dict[str, tuple[Callable, Callable, Callable, Callable]] = {
+    "1": (read_u8, _centred_byte, write_u8, _nearest_byte),
+    "2": (read_u16, centred, write_u16, nearest),
+}
+"""By the bytes of a stored number: how it is read, centred, written and rounded."""
+
+
+@generated
+def convert(target: Target, variant: str) -> Any:
+    """Multiply by a factor that depends on the sign, and round. Variant: the bytes of operands and of results."""
+    words = CONVERT.place
+    source, _, goal = variant.partition("_")
+    (read, steps_of, _, _), (_, _, write, rounded) = _BY_SIZE[source], _BY_SIZE[goal]
+    size, out_size = int(source), int(goal)
+
+    @device
+    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
+        begin, end = span(word(p, words.elements), tid, nt)
+        output, x = address(p, b, words.output) + begin * out_size, address(p, b, words.x) + begin * size
+        factor, below = real(p, words.factor), real(p, words.factor_below)
+        in_zero, in_flip = np.int32(word(p, words.in_zero)), np.uint16(word(p, words.in_flip))
+        zero, flip = f64(word(p, words.out_zero)), np.uint16(word(p, words.out_flip))
+        least, most = f64(word(p, words.least)), f64(word(p, words.most))
+        for i in range(end - begin):
+            steps = steps_of(read(x, i), in_flip, in_zero)
+            write(output, i, rounded(steps * (below if steps < _ZERO else factor), zero, least, most, flip))
+
+    return kernel
+
+
+@generated
+def unary(target: Target, variant: str) -> Any:
+    """Apply a function of float32 to each real. Variant: the function."""
+    words = UNARY.place
+    function = UNARY_F32[variant]
+
+    @device
+    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
+        begin, end = span(word(p, words.elements), tid, nt)
+        output, x = address(p, b, words.output) + begin * 2, address(p, b, words.x) + begin * 2
+        first, second = f32(real(p, words.first)), f32(real(p, words.second))
+        scale, inverse = real(p, words.scale), real(p, words.inverse)
+        in_zero, in_flip = np.int32(word(p, words.in_zero)), np.uint16(word(p, words.in_flip))
+        zero, flip = f64(word(p, words.out_zero)), np.uint16(word(p, words.out_flip))
+        least, most = f64(word(p, words.least)), f64(word(p, words.most))
+        for i in range(end - begin):
+            value = function(f32(centred(read_u16(x, i), in_flip, in_zero) * scale), first, second)
+            write_u16(output, i, nearest(f64(value) * inverse, zero, least, most, flip))
+
+    return kernel
+
+
+_ARITHMETIC: dict[str, Callable] = {
+    "add": device(lambda a, b: a + b),
+    "subtract": device(lambda a, b: a - b),
+    "multiply": device(lambda a, b: a * b),
+    "divide": device(lambda a, b: a / b),
+    "maximum": device(lambda a, b: max(a, b)),
+    "minimum": device(lambda a, b: min(a, b)),
+    "squared_difference": device(lambda a, b: (a - b) * (a - b)),
+    "floor_div": device(lambda a, b: np.floor(a / b)),
+    "power": device(lambda a, b: f64(f32(a) ** f32(b))),
+}
+
+
+@generated
+def binary(target: Target, variant: str) -> Any:
+    """Apply a function to pairs of numbers, with broadcasting. Variant: the function.
+
+    Outer dimensions are listed innermost first; strides are in bytes.
+    """
+    words = BINARY.place
+    to_bool = variant in BINARY_TO_BOOL
+    function = BINARY_TO_BOOL[variant] if to_bool else _ARITHMETIC[variant]
+    out_size = 1 if to_bool else 2
+    write = write_u8 if to_bool else write_u16
+    if to_bool:
+        result_of = device(lambda value, factor, zero, least, most, flip: value)
+    else:
+        result_of = device(
+            lambda value, factor, zero, least, most, flip: nearest(value * factor, zero, least, most, flip)
+        )
+
+    @device
+    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
+        begin, end = span(word(p, words.elements), tid, nt)
+        inner, mode, rank = word(p, words.inner), word(p, words.mode), word(p, words.rank)
+        left_factor, right_factor, factor = (
+            real(p, words.left_factor),
+            real(p, words.right_factor),
+            real(p, words.factor),
+        )
+        left_zero, left_flip = np.int32(word(p, words.left_zero)), np.uint16(word(p, words.left_flip))
+        right_zero, right_flip = np.int32(word(p, words.right_zero)), np.uint16(word(p, words.right_flip))
+        zero, flip = f64(word(p, words.out_zero)), np.uint16(word(p, words.out_flip))
+        least, most = f64(word(p, words.least)), f64(word(p, words.most))
+        row = begin // inner
+        column = begin - row * inner
+        while begin < end:
+            count = min(inner - column, end - begin)
+            output = address(p, b, words.output) + begin * out_size
+            left = address(p, b, words.left) + outer_offset(p, words.dims, rank, row, words.dims + rank)
+            right = address(p, b, words.right) + outer_offset(p, words.dims, rank, row, words.dims + 2 * rank)
+            if mode == BOTH_ADVANCE:
+                left, right = left + column * 2, right + column * 2
+                for i in range(count):
+                    one = centred(read_u16(left, i), left_flip, left_zero) * left_factor
+                    other = centred(read_u16(right, i), right_flip, right_zero) * right_factor
+                    write(output, i, result_of(function(one, other), factor, zero, least, most, flip))
+            elif mode == RIGHT_FIXED:
+                left = left + column * 2
+                other = centred(read_u16(right, 0), right_flip, right_zero) * right_factor
+                for i in range(count):
+                    one = centred(read_u16(left, i), left_flip, left_zero) * left_factor
+                    write(output, i, result_of(function(one, other), factor, zero, least, most, flip))
+            else:
+                right = right + column * 2
+                one = centred(read_u16(left, 0), left_flip, left_zero) * left_factor
+                for i in range(count):
+                    other = centred(read_u16(right, i), right_flip, right_zero) * right_factor
+                    write(output, i, result_of(function(one, other), factor, zero, least, most, flip))
+            begin += count
+            row += 1
+            column = 0
+
+    return kernel
