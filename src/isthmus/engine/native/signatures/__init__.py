@@ -11,6 +11,7 @@ from isthmus.engine.native.signatures import (
     elementwise,
     fixed16_convolution,
     fixed16_elementwise,
+    fixed16_reduction,
     integer_matmul,
     matmul,
     movement,
@@ -34,7 +35,7 @@ _FAMILIES = (
     convolution, depthwise, detection, elementwise, integer_matmul, matmul, movement, normalization, pooling,
     quantized_binary, quantized_convolution, quantized_depthwise, quantized_elementwise, quantized_hybrid,
     quantized_reduction, recurrent, reduction, resize, selection, tiles, fixed16_convolution,
-    fixed16_elementwise,
+    fixed16_elementwise, fixed16_reduction,
 )  # fmt: skip
 SIGNATURES: tuple[Signature, ...] = tuple(s for family in _FAMILIES for s in family.SIGNATURES)
 """All signatures."""

@@ -1,0 +1,109 @@
+"""Lowering of sums, means, pools and softmax of 16-bit fixed-point tensors."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from isthmus.engine.native.lowering.emitter import Emitter, Lowering
+from isthmus.engine.native.lowering.fixed16_elementwise import operand_words, result_words, scale_of
+from isthmus.engine.native.target import Target
+from isthmus.prepare.geometry.fixed_point import is_sixteen_bit, quantization_of
+from isthmus.prepare.geometry.layout import operand
+from isthmus.prepare.schedule import Step
+
+
+def _covers(step: Step) -> bool:
+    tensors = (step.inputs[0], step.outputs[0])
+    return all(is_sixteen_bit(t) for t in tensors) and all(t is not None and t.elements for t in tensors)
+
+
+def _quantizations(step: Step) -> dict[str, int | float]:
+    """Return the words for the quantizations of operand and result."""
+    x, output = operand(step, 0), step.outputs[0]
+    return {"ratio": scale_of(x) / scale_of(output), **operand_words(x, "in"), **result_words(step, output)}
+
+
+def _extents(step: Step) -> tuple[int, int, int] | None:
+    """Return the elements before, along and after the reduced axes; None if these are not neighbours."""
+    dims = operand(step, 0).dims
+    axes = sorted({int(a) % len(dims) for a in np.asarray(step.params["axes"]).reshape(-1)} or set(range(len(dims))))
+    if axes != list(range(axes[0], axes[-1] + 1)):
+        return None
+    return math.prod(dims[: axes[0]]), math.prod(dims[axes[0] : axes[-1] + 1]), math.prod(dims[axes[-1] + 1 :])
+
+
+def _covers_sum(step: Step) -> bool:
+    return _covers(step) and step.part is None and _extents(step) is not None
+
+
+def _sum_work(step: Step, target: Target, threads: int) -> int:
+    """Return the bytes for a sum of each inner element, for each thread."""
+    extents = _extents(step)
+    assert extents is not None
+    return 8 * extents[2] * threads
+
+
+def _emit_sum(step: Step, e: Emitter) -> None:
+    extents = _extents(step)
+    assert extents is not None
+    outer, count, inner = extents
+    e.emit(
+        "fixed16_reduction:reduce_sum", x=e.at(operand(step, 0)), y=e.at(step.outputs[0]), outer_count=outer, count=count,
+        inner=inner, work=e.work(), divisor=count if step.op == "ReduceMean" else 1, **_quantizations(step),
+    )  # fmt: skip
+
+
+def _covers_pool(step: Step) -> bool:
+    return _covers(step) and (step.part is None or step.part.pixels == 0)
+
+
+def _pool_work(step: Step, target: Target, threads: int) -> int:
+    """Return the bytes for a sum of each channel, for each thread."""
+    return 8 * operand(step, 0).dims[3] * threads
+
+
+def _emit_pool(step: Step, e: Emitter) -> None:
+    x, output = operand(step, 0), step.outputs[0]
+    (kh, kw), (sh, sw) = (np.asarray(step.params[n]).reshape(2).tolist() for n in ("filter_size", "stride"))
+    (top, bottom), (left, right) = np.asarray(step.params["pad_amount"]).reshape(2, 2).tolist()
+    batch, height, width, channels = x.dims
+    # Within one quantization without a zero point, the mean of stored values is rounded as the model asks.
+    same = quantization_of(x) == quantization_of(output) and quantization_of(x).zero_point == 0
+    e.emit(
+        "fixed16_reduction:average_pool", x=e.at(x), y=e.at(output), batch=batch, height=height, width=width,
+        channels=channels, out_height=output.dims[1], out_width=output.dims[2], kernel_h=kh, kernel_w=kw, stride_h=sh,
+        stride_w=sw, top=top, left=left, bottom=bottom, right=right,
+        padding_counts=int(step.params["count_pad_for_edges"]),
+        ties_away=int(bool(step.params.get("ties_away_from_zero")) and same), work=e.work(), **_quantizations(step),
+    )  # fmt: skip
+
+
+def _covers_softmax(step: Step) -> bool:
+    return _covers(step) and int(step.params["axis"]) in (-1, operand(step, 0).rank - 1)
+
+
+def _softmax_work(step: Step, target: Target, threads: int) -> int:
+    """Return the bytes for the exponentials of a row, for each thread."""
+    return 4 * operand(step, 0).dims[-1] * threads
+
+
+def _emit_softmax(step: Step, e: Emitter) -> None:
+    x, output = operand(step, 0), step.outputs[0]
+    length = x.dims[-1]
+    e.emit(
+        "fixed16_reduction:softmax", x=e.at(x), y=e.at(output), rows=x.elements // length, length=length, work=e.work(),
+        scale=scale_of(x) * float(step.params["beta"]), inverse=1.0 / scale_of(output), **operand_words(x, "in"),
+        **result_words(step, output),
+    )  # fmt: skip
+
+
+_SUM = (_covers_sum, Lowering(_emit_sum, _sum_work))
+FIXED16 = {
+    "ReduceMean": _SUM,
+    "ReduceSum": _SUM,
+    "PoolAvg2d": (_covers_pool, Lowering(_emit_pool, _pool_work)),
+    "Softmax": (_covers_softmax, Lowering(_emit_softmax, _softmax_work)),
+}
+"""For each operation, a test of which steps its 16-bit lowering covers, and that lowering."""
