@@ -40,6 +40,23 @@ def sums(x: np.ndarray, weights: np.ndarray, params: dict[str, Any]) -> np.ndarr
     return total
 
 
+def scattered(x: np.ndarray, weights: np.ndarray, params: dict[str, Any]) -> np.ndarray:
+    """The whole-number transposed convolution of centred integers: filters are scattered, then padding is cropped."""
+    (top, bottom), (left, right) = params["pad_amount"]
+    (sh, sw), groups, (extra_h, extra_w) = params["stride"], params["group"], params["output_padding"]
+    batch, height, width, channels = x.shape
+    kh, kw, _, columns = weights.shape
+    depth = channels // groups
+    size = (height - 1) * sh + kh + extra_h, (width - 1) * sw + kw + extra_w
+    total = np.zeros((batch, *size, columns * groups), np.int64)
+    for group, i, j in product(range(groups), range(kh), range(kw)):
+        part = slice(group * depth, (group + 1) * depth)
+        answer = x[..., part] @ weights[i, j, part]
+        place = total[:, i : i + (height - 1) * sh + 1 : sh, j : j + (width - 1) * sw + 1 : sw]
+        place[..., group * columns : (group + 1) * columns] += answer
+    return total[:, top : total.shape[1] - bottom, left : total.shape[2] - right]
+
+
 def numbers(rng: np.random.Generator, kind: Any, dims: tuple[int, ...], extreme: bool) -> np.ndarray:
     """Stored values: anything, or only the limits of the type."""
     info = np.iinfo(kind)
@@ -71,8 +88,11 @@ def check(
         total = left.reshape(-1, w_dims[1]) @ right.T
     elif op == "MatMul":
         total = left @ right
+    elif op == "TransposeConv2d":
+        total = scattered(left, right, params)
     else:
         total = sums(left, right, params)
+    columns = total.shape[-1]
     b = rng.integers(-(1 << 20), 1 << 20, columns).astype(np.int32) if bias else None
     if b is not None:
         total = total + b
@@ -123,6 +143,51 @@ def test_a_depthwise_convolution_is_an_exact_sum_rounded_once(x_kind: Any, w_kin
     check("DepthWiseConv2d", (2, 7, 9, 37), (3, 3, 1, 37), window((3, 3), 1, 1), x_kind, w_kind, seed=5, extreme=True)
     check("DepthWiseConv2d", (1, 9, 13, 64), (5, 2, 1, 64), window((5, 2), 2), x_kind, w_kind, seed=6, per_channel=True)
     check("DepthWiseConv2d", (1, 5, 6, 3), (2, 2, 1, 6), window((2, 2)), x_kind, w_kind, seed=7)
+
+
+@pytest.mark.parametrize("w_kind", WEIGHTS)
+@pytest.mark.parametrize("x_kind", KINDS)
+def test_a_transposed_convolution_is_an_exact_sum_rounded_once(x_kind: Any, w_kind: Any) -> None:
+    params = {"stride": [2, 3], "pad_amount": [[1, 0], [0, 1]], "group": 1, "output_padding": [1, 0]}
+    check("TransposeConv2d", (2, 5, 6, 7), (3, 4, 7, 9), params, x_kind, w_kind, seed=8, per_channel=True)
+    params = {"stride": [2, 2], "pad_amount": [[0, 0], [0, 0]], "group": 2, "output_padding": [0, 0]}
+    check("TransposeConv2d", (1, 4, 5, 8), (1, 2, 8, 20), params, x_kind, w_kind, seed=9)
+
+
+@pytest.mark.parametrize("kinds", [*product(KINDS, [np.int16, np.uint16, np.uint8, np.int8])])
+@pytest.mark.parametrize(
+    ("left", "right", "transposed"),
+    [((3, 20, 33), (3, 33, 19), (False, False)), ((2, 3, 9, 300), (3, 40, 300), (False, True)),
+     ((1, 70, 5), (2, 70, 66), (True, False))],
+)  # fmt: skip
+def test_a_product_of_matrices_known_at_run_time_is_exact(
+    kinds: tuple[Any, Any], left: tuple[int, ...], right: tuple[int, ...], transposed: tuple[bool, bool]
+) -> None:
+    rng = np.random.default_rng(len(left))
+    extreme = left[-1] == 300
+    a, b = (numbers(rng, kind, dims, extreme) for kind, dims in zip(kinds, (left, right), strict=True))
+    qa, qb = (
+        Quantization.per_tensor(float(np.float32(rng.uniform(1e-4, 1e-3))), int(numbers(rng, kind, (), False)))
+        for kind in kinds
+    )
+    one, other = a.astype(np.int64) - qa.zero_point, b.astype(np.int64) - qb.zero_point
+    one = np.swapaxes(one, -1, -2) if transposed[0] else one
+    other = np.swapaxes(other, -1, -2) if transposed[1] else other
+    total = one @ other
+    scale = np.float32(float(np.abs(total).max()) * qa.scale * qb.scale / 40000)
+    qy = Quantization.per_tensor(float(scale), int(numbers(rng, kinds[0], (), False)))
+    factor = exact.fraction(qa.scale) * exact.fraction(qb.scale) / exact.fraction(qy.scale)
+    wanted = exact.stored(exact.rounded(total, factor), qy, kinds[0])
+    params = {"transpose_in0": transposed[0], "transpose_in1": transposed[1]}
+    step, arrays = harness.make_step(
+        "MatMul", [Operand(a, quantization=qa), Operand(b, quantization=qb)], params,
+        [Result(total.shape, DataType.fixed_point(kinds[0]), qy)],
+    )  # fmt: skip
+    assert not is_in_float(step)
+    for target in TARGETS:
+        for threads, guard in ((1, "after"), (2, "before")):
+            got = harness.run(step, arrays, target, threads, guard)[0]  # type: ignore[arg-type]
+            np.testing.assert_array_equal(got, wanted, err_msg=f"{target.name}, {threads} threads")
 
 
 @pytest.mark.parametrize("seed", [*range(4), *map(long, range(4, 200))])

@@ -187,7 +187,9 @@ def _linear_operands(work: Work, step: Step) -> list[Tensor | None] | None:
     weights = _dequantized(work, step.inputs[1])
     if x is None or weights is None or x.quantization is None or weights.quantization is None:
         return None
-    if not weights.is_static or weights.dtype not in ACTIVATIONS or weights.dtype.itemsize > x.dtype.itemsize:
+    if weights.dtype not in ACTIVATIONS or weights.dtype.itemsize > x.dtype.itemsize:
+        return None
+    if not weights.is_static and not _multiplies_at_run_time(step, x, weights):
         return None
     if weights.quantization.axis not in (None, output_axis(step)):
         return None
@@ -202,6 +204,15 @@ def _linear_operands(work: Work, step: Step) -> list[Tensor | None] | None:
             return None
         operands.append(stored)
     return operands + [None] * (len(step.inputs) - len(operands))
+
+
+def _multiplies_at_run_time(step: Step, x: Tensor, other: Tensor) -> bool:
+    """Return whether a step multiplies matrices known at run time, the left one of 16 bits.
+
+    Products of 8-bit matrices known at run time are computed in float.
+    """
+    single = other.quantization is not None and other.quantization.axis is None
+    return step.op == "MatMul" and x.dtype.itemsize == 2 and single and operand(step, 2) is None
 
 
 def _product(x: Quantization, weights: Quantization) -> Quantization | None:

@@ -28,7 +28,14 @@ from isthmus.engine.native.kernels.base import (
     copy_bytes,
     device,
     generated,
+    load_i64,
+    load_u8,
+    load_u16,
     read_u16,
+    real,
+    share,
+    store_f64,
+    store_i16,
     word,
     write_u16,
 )
@@ -39,11 +46,13 @@ from isthmus.engine.native.signatures.fixed16_convolution import (
     DEPTHWISE_ROWS,
     GROUP_BYTES,
     HEAD_BYTES,
+    MULTIPLY,
 )
 from isthmus.engine.native.target import Target
 
 # Both kernels have the same words.
 _WORDS = CONVOLVE.place
+_MULTIPLY = MULTIPLY.place
 _PAIR_PRODUCTS = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x86.avx512.pmaddw.d.512"}
 """The instruction that multiplies pairs of 16-bit numbers and adds each pair, by lanes."""
 _ARGUMENTS = 15
@@ -377,6 +386,97 @@ def convolve(target: Target, variant: str) -> Any:
 def convolve_depthwise(target: Target, variant: str) -> Any:
     """Convolve depth-wise with one filter for each channel. The variant is the width of weights."""
     return _kernel([_depthwise_tile(target, variant)], DEPTHWISE_ROWS, 2 * target.lanes, True)
+
+
+@device
+def _pack(p, right, panel, wanted, width):  # type: ignore[no-untyped-def]
+    """Pack `wanted` columns of a matrix into a panel of `width` columns, with 16-bit weights."""
+    words = _MULTIPLY
+    depth, row, column = word(p, words.depth), word(p, words.right_row), word(p, words.right_column)
+    size, flip = word(p, words.right_size), np.int32(word(p, words.right_flip))
+    zero, left_zero = word(p, words.right_zero), word(p, words.left_zero)
+    scale = real(p, words.scale)
+    groups = word(p, words.chunks) * word(p, words.groups)
+    body = panel + 24 * width
+    low = (-zero + 128) % 256 - 128
+    high = (-zero - low) >> 8
+    for c in range(width):
+        store_f64(panel, width + c, scale)
+        for half in range(2):
+            store_i16(panel + 16 * width, 2 * c + half, np.int16(high))
+            store_i16(panel + 20 * width, 2 * c + half, np.int16(low))
+        total = 0
+        if c >= wanted:
+            for k in range(2 * groups):
+                store_i16(body + (k >> 1) * 4 * width, 2 * c + (k & 1), np.int16(zero))
+        else:
+            for k in range(depth):
+                place = right + k * row + c * column
+                if size == 1:
+                    number = np.int64(np.int8(np.int32(load_u8(place, 0)) ^ flip))
+                else:
+                    number = np.int64(np.int16(np.int32(load_u16(place, 0)) ^ flip))
+                total += number - zero
+                store_i16(body + (k >> 1) * 4 * width, 2 * c + (k & 1), np.int16(number))
+            for k in range(depth, 2 * groups):
+                store_i16(body + (k >> 1) * 4 * width, 2 * c + (k & 1), np.int16(zero))
+        store_f64(panel, c, -np.float64(left_zero) * np.float64(total))
+
+
+@generated
+def multiply(target: Target, variant: str) -> Any:
+    """Multiply matrices that are both known at run time, with the tile named by the variant, ``ROWSxVECTORS``."""
+    words = _MULTIPLY
+    rows, vectors = (int(n) for n in variant.split("x"))
+    width = vectors * target.lanes
+    tile = _tile(target, "w16", rows, vectors)
+
+    @device
+    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
+        left, right, y = address(p, b, words.left), address(p, b, words.right), address(p, b, words.y)
+        batches, offsets = address(p, b, words.batches), address(p, b, words.offsets)
+        count, depth, columns = word(p, words.rows), word(p, words.depth), word(p, words.columns)
+        chunks, groups = word(p, words.chunks), word(p, words.groups)
+        pitch = 4 * chunks * groups
+        panel = address(p, b, words.work) + tid * word(p, words.work_bytes)
+        staged = panel + width * (24 + pitch)
+        flip, row_step, column_step = (
+            np.uint16(word(p, words.left_flip)),
+            word(p, words.left_row),
+            word(p, words.left_column),
+        )
+        zero, least, most = (
+            word(p, words.out_zero) + word(p, words.out_flip),
+            word(p, words.least) + word(p, words.out_flip),
+            word(p, words.most) + word(p, words.out_flip),
+        )
+        panels = (columns + width - 1) // width
+        first, last = share(word(p, words.batch_count) * panels, tid, nt)
+        for unit in range(first, last):
+            batch, column = unit // panels, unit % panels * width
+            wanted = min(width, columns - column)
+            matrix = right + load_i64(batches, 2 * batch + 1)
+            _pack(p, matrix + column * word(p, words.right_column), panel, wanted, width)
+            source = left + load_i64(batches, 2 * batch)
+            result = y + (batch * count * columns + column) * 2
+            for begin in range(0, count, rows):
+                present = min(rows, count - begin)
+                for r in range(present):
+                    place, target_row = source + (begin + r) * row_step, staged + r * pitch
+                    if column_step == 2:
+                        for k in range(depth):
+                            write_u16(target_row, k, np.uint16(read_u16(place, k) ^ flip))
+                    else:
+                        for k in range(depth):
+                            write_u16(target_row, k, np.uint16(read_u16(place + k * column_step, 0) ^ flip))
+                    for k in range(depth, 2 * chunks * groups):
+                        write_u16(target_row, k, np.uint16(0))
+                tile(
+                    staged, pitch, offsets, chunks, 1, chunks, groups, panel, result + begin * columns * 2, columns * 2,
+                    present, wanted, zero, least, most,
+                )  # fmt: skip
+
+    return kernel
 
 
 def _kernel(tiles: list[Any], rows: int, lanes: int, depthwise: bool) -> Any:

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from isthmus.engine.native.lowering.emitter import Effort, Emitter, Lowering
-from isthmus.engine.native.lowering.fixed_point import is_in_reals, product_units
+from isthmus.engine.native.lowering.fixed16_elementwise import operand_words, result_words, scale_of
+from isthmus.engine.native.lowering.fixed_point import is_in_reals, pair, product_units
 from isthmus.engine.native.lowering.quantized_product import (
     ProductBlocking,
     QuantizedProduct,
@@ -23,12 +24,15 @@ from isthmus.engine.native.lowering.quantized_product import (
     offsets,
     product_of,
     tiles_like,
+    tiles_of,
 )
 from isthmus.engine.native.signatures.fixed16_convolution import DEPTHWISE_ROWS, GROUP_BYTES, HEAD_BYTES
 from isthmus.engine.native.target import Target
 from isthmus.graph import DataType, Tensor
-from isthmus.prepare.geometry.fixed_point import is_sixteen_bit, quantization_of, stored_limits
+from isthmus.prepare.geometry.fixed_point import is_eight_bit, is_sixteen_bit, quantization_of, stored_limits
 from isthmus.prepare.geometry.layout import operand
+from isthmus.prepare.geometry.matrices import Matrices
+from isthmus.prepare.geometry.phases import Phase, phases
 from isthmus.prepare.schedule import Step
 
 _CHUNK = 64
@@ -220,14 +224,25 @@ def _effort(step: Step, axis: int, target: Target) -> Effort | None:
 
 
 def _emit(step: Step, e: Emitter) -> None:
-    """Emit one instruction for each group of channels."""
-    x, output, product = operand(step, 0), step.outputs[0], _widened(step)
+    product, data = _widened(step), operand(step, 1).data
+    assert data is not None
+    weights = _weights_of(step, matrix_of(step, product, data), product.columns * product.groups)
+    _emit_product(step, e, product, weights)
+
+
+def _emit_product(
+    step: Step, e: Emitter, product: QuantizedProduct, everything: _Weights, places: tuple[int, int] = (0, 0),
+    out_row: int = 0,
+) -> None:  # fmt: skip
+    """Emit one instruction for each group of channels.
+
+    `places` are the offsets of the product's input and result in the tensors, `out_row` the distance between rows of
+    results, all in bytes; if that is 0, rows follow each other.
+    """
+    x, output = operand(step, 0), step.outputs[0]
     chunks = _chunked(product, _form(x), e.target, e.threads)
     plan, origin = chunks.plan, _origin(x)
-    data = operand(step, 1).data
-    assert data is not None
     total = product.columns * product.groups
-    everything = _weights_of(step, matrix_of(step, product, data), total)
     bias, scales = _bias(step, total), _scales(step, total)
     starts = offsets(product, plan)
     tap_offsets = (starts[:, None] + 4 * plan.groups * np.arange(chunks.count)).reshape(-1)
@@ -242,11 +257,12 @@ def _emit(step: Step, e: Emitter) -> None:
         panel_bytes = columns * (HEAD_BYTES[weights.width] + GROUP_BYTES[weights.width] * taps * plan.groups)
         e.emit(
             f"fixed16_convolution:convolve.{weights.width}_{plan.rows}x{plan.vectors}",
-            x=e.at(x, group * product.channels), y=e.at(output, 2 * group * product.columns),
+            x=e.at(x, places[0] + group * product.channels), y=e.at(output, places[1] + 2 * group * product.columns),
             weights=e.constant(_panels(corrected, scales[part], weights, columns, e.target.lanes)),
             offsets=e.constant(tap_offsets), work=e.work(), work_bytes=plan.work_bytes,
             **geometry_words(product, plan, taps, panel_bytes), padding=origin & 0xFFFF, **_result(step),
-            few_rows=int(data.size > x.elements), out_row=product.out_width * product.out_pixel,
+            few_rows=int(everything.stored.size > x.elements),
+            out_row=out_row or product.out_width * product.out_pixel,
             block=block, blocks=-(-taps // block),
         )  # fmt: skip
 
@@ -282,6 +298,98 @@ def _covers_matmul(step: Step) -> bool:
     if step.params["transpose_in0"] or weights.rank < 2 or math.prod(weights.dims[:-2]) != 1:
         return False
     return _covers_weights(step, weights.rank - (2 if step.params["transpose_in1"] else 1))
+
+
+# -- two matrices known at run time ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Multiplication:
+    """The blocking of a product of matrices known at run time.
+
+    Parameters
+    ----------
+    left, right
+        The matrices.
+    tile
+        The rows and vectors of results in a tile.
+    chunks, groups
+        The chunks of the depth, and the pairs of numbers in each.
+    """
+
+    left: Matrices
+    right: Matrices
+    tile: tuple[int, int]
+    chunks: int
+    groups: int
+
+    @staticmethod
+    def of(step: Step, target: Target) -> _Multiplication:
+        """Return the blocking of a step."""
+        x, other, batch = operand(step, 0), operand(step, 1), step.outputs[0].dims[:-2]
+        left = Matrices.of(x.dims, bool(step.params["transpose_in0"]), batch)
+        right = Matrices.of(other.dims, bool(step.params["transpose_in1"]), batch)
+        pairs = -(-left.columns // 2)
+        chunks = -(-pairs // _CHUNK)
+
+        def cost(tile: tuple[int, int]) -> int:
+            """Return the number of results computed, including those that are not wanted."""
+            rows, vectors = tile
+            return -(-left.rows // rows) * rows * -(-right.columns // (vectors * target.lanes)) * vectors
+
+        return _Multiplication(left, right, min(tiles_of(target), key=cost), chunks, -(-pairs // chunks))
+
+    def work_bytes(self, target: Target) -> int:
+        """Return a thread's work space: a panel of the right matrix and rows of the left one."""
+        rows, vectors = self.tile
+        pitch = 4 * self.chunks * self.groups
+        work = vectors * target.lanes * (HEAD_BYTES["w16"] + pitch) + rows * pitch
+        return -(-work // 64) * 64
+
+
+def _covers_multiplication(step: Step) -> bool:
+    tensors = (*step.inputs[:2], *step.outputs)
+    if len(step.inputs) > 2 and step.inputs[2] is not None:
+        return False
+    if not all(t is not None and t.elements and t.rank >= 2 for t in tensors) or step.part is not None:
+        return False
+    right = is_sixteen_bit(step.inputs[1]) or is_eight_bit(step.inputs[1])
+    depth = operand(step, 0).dims[-2 if step.params["transpose_in0"] else -1]
+    return is_sixteen_bit(step.inputs[0]) and right and is_sixteen_bit(step.outputs[0]) and depth <= _MAX_DEPTH
+
+
+def _multiplication_work(step: Step, target: Target, threads: int) -> int:
+    return _Multiplication.of(step, target).work_bytes(target) * threads
+
+
+def _emit_multiplication(step: Step, e: Emitter) -> None:
+    x, other, output = operand(step, 0), operand(step, 1), step.outputs[0]
+    cut = _Multiplication.of(step, e.target)
+    left, right, size = cut.left, cut.right, other.dtype.itemsize
+    batches = np.stack([left.batch * left.elements * 2, right.batch * right.elements * size], axis=1)
+    rows, vectors = cut.tile
+    e.emit(
+        f"fixed16_convolution:multiply.{rows}x{vectors}", left=e.at(x), right=e.at(other), y=e.at(output),
+        batches=e.constant(batches), batch_count=len(batches), rows=left.rows, depth=left.columns,
+        columns=right.columns, left_row=2 * left.row_step, left_column=2 * left.column_step,
+        right_row=size * right.row_step, right_column=size * right.column_step, right_size=size,
+        **operand_words(x, "left"), **operand_words(other, "right"), work=e.work(),
+        work_bytes=cut.work_bytes(e.target), offsets=e.constant(4 * cut.groups * np.arange(cut.chunks)),
+        chunks=cut.chunks, groups=cut.groups, scale=scale_of(x) * scale_of(other) / scale_of(output),
+        **result_words(step, output),
+    )  # fmt: skip
+
+
+def _matmul_work(step: Step, target: Target, threads: int) -> int:
+    return (_work if _covers_matmul(step) else _multiplication_work)(step, target, threads)
+
+
+def _emit_matmul(step: Step, e: Emitter) -> None:
+    (_emit if _covers_matmul(step) else _emit_multiplication)(step, e)
+
+
+def _matmul_effort(step: Step, axis: int, target: Target) -> Effort | None:
+    return _effort(step, axis, target) if _covers_matmul(step) else None
 
 
 # -- depthwise ---------------------------------------------------------------------------------------------------------
@@ -361,11 +469,67 @@ def _emit_depthwise(step: Step, e: Emitter) -> None:
     )  # fmt: skip
 
 
+# -- transposed --------------------------------------------------------------------------------------------------------
+
+
+def _phase_product(step: Step, phase: Phase) -> QuantizedProduct:
+    """Return the plain convolution of one phase for one image, with all distances in bytes."""
+    window = phase.window
+    pixel = 2 * window.channels
+    filters = window.filters // window.groups
+    return QuantizedProduct(
+        window.out[1], window.size[1], window.size[2], pixel, pixel // window.groups, window.out[1], window.out[2],
+        2 * window.filters * pair(step, "stride")[1], filters, window.kernel[1:], (1, 1), window.dilation[1:],
+        window.pad[1], window.pad[2], window.groups,
+    )  # fmt: skip
+
+
+def _emit_transposed(step: Step, e: Emitter) -> None:
+    """Emit a plain convolution for each phase of the stride and each image."""
+    x, output, data = operand(step, 0), step.outputs[0], operand(step, 1).data
+    assert data is not None
+    groups, channels, filters = int(step.params["group"]), x.dims[-1], output.dims[-1]
+    kernel = data.shape[:2]
+    grouped = data.reshape(*kernel, groups, channels // groups, filters // groups)
+    plain = np.moveaxis(grouped, 2, 3).reshape(*kernel, channels // groups, filters)
+    row = 2 * output.dims[2] * filters
+    for phase in phases(step):
+        product = _phase_product(step, phase)
+        if all(phase.kernel_index):
+            taps = plain[np.ix_(*phase.kernel_index[1:])]
+            weights = _weights_of(step, taps.reshape(product.taps, -1, filters), filters)
+        else:
+            # A phase without taps writes only the bias: its window has one tap, far outside the input.
+            shape = (product.taps, product.run_pixels * channels // groups, filters)
+            weights = _weights_of(step, np.zeros(shape, np.int64), filters)
+            weights = replace(weights, stored=np.broadcast_to(-weights.addends, shape))
+        first = phase.first[1] * row + phase.first[2] * 2 * filters
+        for image in range(x.dims[0]):
+            places = (2 * image * math.prod(x.dims[1:]), 2 * image * math.prod(output.dims[1:]) + first)
+            _emit_product(step, e, product, weights, places, row * pair(step, "stride")[0])
+
+
+def _transposed_work(step: Step, target: Target, threads: int) -> int:
+    """Return the work space of the phase that needs most; phases use it one after the other."""
+    form = _form(operand(step, 0))
+    plans = [_chunked(_phase_product(step, phase), form, target, threads).plan for phase in phases(step)]
+    return max(plan.work_bytes for plan in plans) * threads
+
+
+def _covers_transposed(step: Step) -> bool:
+    axis = 3 if step.params["group"] == 1 else None
+    return step.part is None and _covers_weights(step, axis)
+
+
 _DENSE = Lowering(_emit, _work, effort=_effort)
 FIXED16 = {
+    "TransposeConv2d": (_covers_transposed, Lowering(_emit_transposed, _transposed_work)),
     "Conv2d": (_covers_convolution, _DENSE),
     "FullyConnected": (_covers_fully_connected, _DENSE),
-    "MatMul": (_covers_matmul, _DENSE),
+    "MatMul": (
+        lambda step: _covers_matmul(step) or _covers_multiplication(step),
+        Lowering(_emit_matmul, _matmul_work, effort=_matmul_effort),
+    ),
     "DepthWiseConv2d": (_covers_convolution, Lowering(_emit_depthwise, _depthwise_work)),
 }
 """For each operation, a test of which steps its 16-bit lowering covers, and that lowering."""

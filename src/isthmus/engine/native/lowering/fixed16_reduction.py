@@ -50,8 +50,9 @@ def _emit_sum(step: Step, e: Emitter) -> None:
     assert extents is not None
     outer, count, inner = extents
     e.emit(
-        "fixed16_reduction:reduce_sum", x=e.at(operand(step, 0)), y=e.at(step.outputs[0]), outer_count=outer, count=count,
-        inner=inner, work=e.work(), divisor=count if step.op == "ReduceMean" else 1, **_quantizations(step),
+        "fixed16_reduction:reduce_sum", x=e.at(operand(step, 0)), y=e.at(step.outputs[0]), outer_count=outer,
+        count=count, inner=inner, work=e.work(), divisor=count if step.op == "ReduceMean" else 1,
+        **_quantizations(step),
     )  # fmt: skip
 
 

@@ -164,6 +164,11 @@ class ProductBlocking:
     work_bytes: int
 
 
+def tiles_of(target: Target) -> tuple[tuple[int, int], ...]:
+    """Return the tiles of a target, each as rows and vectors."""
+    return _TILES[target.lanes]
+
+
 def tiles_like(vectors: int, target: Target) -> list[int]:
     """Return the rows of all tiles with this many vectors; their weights are packed alike."""
     return [rows for rows, width in _TILES[target.lanes] if width == vectors]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from isthmus.engine.native.signatures.fixed16_elementwise import RESULT, stored
 from isthmus.engine.native.signatures.quantized_convolution import CONVOLVE as CONVOLVE_BYTES
 from isthmus.engine.native.signatures.quantized_convolution import TILES
-from isthmus.engine.native.words import Number, ReadOperand, Signature, Word, Write
+from isthmus.engine.native.words import Number, OffsetTable, ReadOperand, Real, Signature, Word, WorkSpace, Write
 
+_MAX = 1 << 31
 DEPTHWISE_ROWS = 4
 """The results of a row that a depthwise tile computes."""
 HEAD_BYTES = {"w8": 20, "w16": 24}
@@ -54,4 +56,52 @@ CONVOLVE_DEPTHWISE = Signature(
     rules=(*_RULES, "staged", "groups == 1", "taps % 2 == 0", "block % 2 == 0",
            "work_bytes >= (padded(together, tile_rows) - 1) * distance + offsets.most + 2 * padded(columns, width)"),
 )  # fmt: skip
-SIGNATURES = (CONVOLVE, CONVOLVE_DEPTHWISE)
+MULTIPLY = Signature(
+    "fixed16_convolution:multiply",
+    (
+        ReadOperand("left", "batches.least[0], batches.most[0] + left_bytes"),
+        ReadOperand("right", "batches.least[1], batches.most[1] + right_bytes"),
+        Write("y", "batch_count * rows * columns * 2"),
+        # For each batch, the byte offsets of its matrices.
+        OffsetTable("batches", "batch_count", columns=2),
+        Number("batch_count", 1),
+        Number("rows", 1, _MAX),
+        Number("depth", 1, _MAX),
+        Number("columns", 1, _MAX),
+        # Bytes from one row, and from one column, of a matrix to the next.
+        Number("left_row", 0, _MAX),
+        Number("left_column", 0, _MAX),
+        Number("right_row", 0, _MAX),
+        Number("right_column", 0, _MAX),
+        # Bytes of a number on the right.
+        Number("right_size", 1, 2),
+        # The bits to be flipped in stored numbers to make them signed, and the zero points of these.
+        *stored("left"),
+        *stored("right"),
+        # A packed panel of the right matrix, then rows of the left one.
+        WorkSpace("work", "shares * work_bytes"),
+        Number("work_bytes"),
+        # The offset of each chunk of the depth in a row, and the pairs of numbers in it.
+        OffsetTable("offsets", "chunks"),
+        Number("chunks", 1, _MAX),
+        Number("groups", 1, 64),
+        Real("scale"),
+        *RESULT,
+    ),
+    variants=TILES,
+    where={
+        "left_bytes": "(rows - 1) * left_row + (depth - 1) * left_column + 2",
+        "right_bytes": "(depth - 1) * right_row + (columns - 1) * right_column + right_size",
+        "width": "vectors * lanes",
+        "pitch": "4 * chunks * groups",
+        "panel": "width * (24 + pitch)",
+    },
+    rules=(
+        "2 * chunks * groups >= depth",
+        "max(batches.least) <= 0",
+        "offsets.least >= 0",
+        "offsets.most + 4 * groups <= pitch",
+        "work_bytes >= panel + tile_rows * pitch",
+    ),
+)
+SIGNATURES = (CONVOLVE, CONVOLVE_DEPTHWISE, MULTIPLY)
