@@ -31,6 +31,7 @@ backends.cpu:                 errors system log memory graph prepare engine back
 backends.htp:                 errors system log memory graph prepare engine cabi backends.seam backends.accelerator \
                               backends.htp.delegate
 backends.htp.delegate:        backends.seam backends.htp
+backends.vendor:              errors system log memory graph frontends cabi backends.seam backends.htp
 backends.lpai:                errors system log memory graph prepare engine cabi backends.seam backends.accelerator
 backends.gpu:                 errors version system log memory graph prepare compiled cabi backends.seam \
                               backends.gpu.runtime backends.gpu.compile backends.gpu.delegate
@@ -47,7 +48,7 @@ delegate:                     errors version system log memory graph prepare eng
 report:                       errors prepare
 split:                        errors graph frontends prepare
 tools:                        errors system log memory graph planning prepare frontends qnn capi delegate session \
-                              report split backends.seam
+                              report split backends.seam backends.vendor
 """
 MAY_IMPORT = {
     room: set(others.split()) for room, _, others in (line.partition(":") for line in _ROOMS.strip().splitlines())
@@ -55,7 +56,8 @@ MAY_IMPORT = {
 """The rooms of the package, each with those that it may import: folders and modules, by the longest name that fits.
 
 The delegate reads an interpreter's nodes with the frontend's converters and has native code run its graphs. The C
-interface includes the delegate's library, and composes graphs of DLC files.
+interface includes the delegate's library, and composes graphs of DLC files. The vendor's library gets graphs in the form
+in which QNN's own tools compose them, with the structures of HTP's headers; the tools report what it says of them.
 """
 
 
@@ -132,7 +134,7 @@ NAMES_OF_GPU = {
 
 def outside(*names: str) -> list[Path]:
     """List the modules outside the packages of these backends."""
-    packages = tuple(f"backends/{name}/" for name in names)
+    packages = tuple(f"backends/{BUILT_IN[name].split('.')[2]}/" for name in names)
     return [file for file in SOURCE.rglob("*.py") if not file.relative_to(SOURCE).as_posix().startswith(packages)]
 
 

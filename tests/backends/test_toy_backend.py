@@ -162,7 +162,7 @@ def libraries(tmp_path_factory):
     if not any(map(shutil.which, ("cc", "gcc", "clang"))):
         pytest.skip("needs a C compiler")
     ours = {library.file: library for library in installation.LIBRARIES}
-    of_others = {f"libQnn{name.capitalize()}.so" for name in registry.names()} - ours.keys()
+    of_others = {f"libQnn{name.capitalize()}.so" for name in registry.names() if name.isalnum()} - ours.keys()
     wanted = {"libQnnSystem.so", "libQnnTFLiteDelegate.so"}
     folder = tmp_path_factory.mktemp("libraries")
     with pytest.MonkeyPatch.context() as patch:

@@ -73,7 +73,7 @@ def _of_other_packages() -> list[LibraryRecipe]:
     ours = [library.file.lower() for library in LIBRARIES]
     others = [name for name in registry.names() if f"libqnn{name}.so" not in ours]
     facets = [(entry.library, registry.c_facet(entry.name)) for entry in registry.usable(others)]
-    return [building.backend_recipe(library, facet.backend_id, facet.version) for library, facet in facets]
+    return [building.backend_recipe(library, facet.backend_id, facet.version) for library, facet in facets if library]
 
 
 def _copy(target: Path, libraries: Sequence[LibraryRecipe]) -> list[Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,8 @@ class Backend(Handle):
         The backend's configuration: a path, a mapping, or a list of them, in which later ones win.
     log
         A `Log`, or a callback that takes a level and a text.
+    library
+        The library file to use, for a backend that calls one: the same as the key ``library`` of its configuration.
 
     Examples
     --------
@@ -49,12 +52,19 @@ class Backend(Handle):
 
     @shielded(release=Handle.free)
     def __init__(
-        self, name: str, config: Any = None, log: Log | Callable[[LogLevel, str], object] | None = None
+        self,
+        name: str,
+        config: Any = None,
+        log: Log | Callable[[LogLevel, str], object] | None = None,
+        library: str | os.PathLike[str] | None = None,
     ) -> None:
         self.entry = registry.entry(name)
         """The backend's registry entry: its description of itself."""
         self.name = self.entry.name
         self.log = log if isinstance(log, Log) else Log(log)
+        if library is not None:
+            given = {self.entry.name: {"library": os.fspath(library)}}
+            config = [*(config if isinstance(config, (list, tuple)) else [config] if config else []), given]
         self.driver = self.entry.driver(self.entry.read_config(config, self.log), self.log)
         super().__init__(f"backend '{self.name}'")
 

@@ -14,7 +14,7 @@ from isthmus.tools.messages import add_log_argument
 
 def add_backend_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that QNN's tools have in common to a parser."""
-    libraries = ", ".join(f"libQnn{name.capitalize()}.so" for name in registry.names())
+    libraries = ", ".join(f"libQnn{name.capitalize()}.so" for name in registry.names() if name.isalnum())
     meaning = f"{libraries}: selects the backend by file name; the file is not loaded"
     parser.add_argument("--backend", required=True, metavar="LIBRARY", help=meaning)
     parser.add_argument("--config_file", type=Path, metavar="FILE", help="the backend's configuration (JSON)")

@@ -93,7 +93,7 @@ class HtpMemory(RegistrationTable[HtpRegistration]):
 
     def _entry(self, what: str, descriptor: MemDescriptor) -> HtpRegistration:
         """Check a descriptor and make an entry for it, which holds the memory but has no slot yet."""
-        part = _part(what, descriptor)
+        part = part_of_buffer(what, descriptor)
         self._check_new(what, descriptor, part)
         entry = HtpRegistration(next(self._numbers), descriptor, part, self._forget)
         entry.hold()
@@ -133,7 +133,7 @@ class HtpMemory(RegistrationTable[HtpRegistration]):
         super()._forget(registration)
 
 
-def _part(what: str, descriptor: MemDescriptor) -> SharedPart:
+def part_of_buffer(what: str, descriptor: MemDescriptor) -> SharedPart:
     """Return the part of a buffer that a descriptor means; refuse it if HTP cannot use it."""
     if descriptor.mem_type is DescriptorType.CUSTOM:
         return _shared_part(what, descriptor)

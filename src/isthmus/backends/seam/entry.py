@@ -102,8 +102,8 @@ class BackendEntry:
     Parameters
     ----------
     name, library
-        Its short name, and the library file that QNN's command lines name it by. ``libQnnName.so`` always means the
-        backend "name".
+        Its short name, and the library file that QNN's command lines name it by; empty if they cannot, and C clients
+        get no library of it. ``libQnnName.so`` always means the backend "name".
     driver
         Its implementation.
     read_config

@@ -55,7 +55,7 @@ def write(graphs: Sequence[GraphEntry], stream: BinaryIO) -> None:
             for name, value in entry.params.items()
         }
         return {"name": entry.name, "type": entry.type, "package": entry.package, "inputs": entry.inputs,
-                "outputs": entry.outputs, "params": params}  # fmt: skip
+                "outputs": entry.outputs, "params": params, "kinds": dict(entry.kinds)}  # fmt: skip
 
     described = [
         {"name": graph.name, "tensors": [tensor(t) for t in graph.tensors], "nodes": [node(n) for n in graph.nodes]}
@@ -97,7 +97,8 @@ def _node(fields: dict[str, Any], sections: dict[str, memoryview]) -> NodeEntry:
     }
     inputs, outputs = (tuple(as_text(name) for name in fields[side]) for side in ("inputs", "outputs"))
     name, kind, package = (as_text(fields[key]) for key in ("name", "type", "package"))
-    return NodeEntry(name, kind, inputs, outputs, params, {}, package)
+    kinds = {as_text(key): as_size(value) for key, value in fields["kinds"].items()}
+    return NodeEntry(name, kind, inputs, outputs, params, {}, package, kinds)
 
 
 def _tensor(fields: dict[str, Any], sections: dict[str, memoryview]) -> ComposedTensor:

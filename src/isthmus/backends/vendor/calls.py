@@ -1,0 +1,111 @@
+"""The vendor's library in the process that has loaded it: its tables, its log, its errors.
+
+Only the child process imports this. Before each call the function's name goes to the page that the parent reads if the
+library ends the process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+from collections import deque
+from collections.abc import Callable
+from ctypes import byref, c_char_p, c_uint64, c_void_p
+from typing import Any
+
+from isthmus.cabi import LOG_CALLBACK, FunctionTable, SystemFunctionTable, function, providers, system_providers
+
+MAX_LINES = 64
+"""How many lines of the library's log are kept."""
+_MAX_LINE = 1 << 14
+_libc = ctypes.CDLL(None)
+
+
+class CallError(Exception):
+    """The error that a function of the library returned another code than 0."""
+
+    def __init__(self, function: str, code: int) -> None:
+        super().__init__(f"{function} answers {code}")
+        self.function, self.code = function, code
+
+
+class Calls:
+    """The functions of a table.
+
+    Parameters
+    ----------
+    table
+        The table.
+    stage
+        The page for the name of the function that is being called.
+    """
+
+    def __init__(self, table: FunctionTable | SystemFunctionTable, stage: mmap.mmap) -> None:
+        self._table, self._stage = table, stage
+        self._functions: dict[str, Callable[..., int]] = {}
+
+    def code(self, name: str, *values: Any, of: str = "") -> int:
+        """Call a function and return its code; `of` says what it is called for, if the name does not."""
+        known = self._functions.get(name)
+        if known is None:
+            known = self._functions[name] = function(self._table, name)
+        text = f"{name}{of}".encode("utf-8", "replace")[: len(self._stage) - 1]
+        self._stage[: len(text) + 1] = text + b"\0"
+        return int(known(*values))
+
+    def call(self, name: str, *values: Any, of: str = "") -> None:
+        """Call a function; raise its code if that is not 0."""
+        code = self.code(name, *values, of=of)
+        if code:
+            raise CallError(name, code)
+
+    def handle(self, name: str, *values: Any) -> c_void_p:
+        """Call a function that makes an object, and return its handle."""
+        made = c_void_p()
+        self.call(name, *values, byref(made))
+        return made
+
+
+class BackendLibrary(Calls):
+    """The vendor's HTP library, with its log.
+
+    Parameters
+    ----------
+    path
+        The library.
+    log_level
+        QNN's level of its log.
+    """
+
+    def __init__(self, path: str, log_level: int, stage: mmap.mmap) -> None:
+        stage[:8] = b"loading\0"
+        interface = providers(ctypes.CDLL(path))[0]
+        super().__init__(interface.table, stage)
+        self.backend_id = interface.backendId
+        self.versions = {"core": str(interface.coreApiVersion), "backend": str(interface.backendApiVersion)}
+        self.log: deque[str] = deque(maxlen=MAX_LINES)
+        self._callback = LOG_CALLBACK(self._logged)
+        self.log_handle = self.handle("logCreate", ctypes.cast(self._callback, c_void_p), log_level)
+        build = c_char_p()
+        self.call("backendGetBuildId", byref(build))
+        self.build = (build.value or b"").decode(errors="replace")
+
+    def _logged(self, text: bytes, level: int, time: int, arguments: int) -> None:
+        """Keep a line of the library's log; its arguments are a va_list."""
+        room = ctypes.create_string_buffer(_MAX_LINE)
+        _libc.vsnprintf(room, c_uint64(_MAX_LINE), c_char_p(text), c_void_p(arguments))
+        self.log.append(room.value.decode(errors="replace").strip())
+
+
+class SystemLibrary(Calls):
+    """The vendor's system library.
+
+    Parameters
+    ----------
+    path
+        The library.
+    """
+
+    def __init__(self, path: str, stage: mmap.mmap) -> None:
+        stage[:8] = b"loading\0"
+        super().__init__(system_providers(ctypes.CDLL(path))[0].table, stage)

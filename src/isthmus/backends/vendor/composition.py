@@ -1,0 +1,251 @@
+"""Our graphs as QNN's own tools compose them: plain data, which the child process passes to the vendor's library.
+
+State becomes an input and an output. Float operations between Dequantize and Quantize become operations on the
+quantized tensors, so that 8-bit models stay 8-bit on the chip.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from isthmus.errors import Code, QnnError, counted
+from isthmus.frontends.composed.entries import ComposedTensor, EncodingEntry, GraphEntry, NodeEntry, Scalar
+from isthmus.frontends.composed.serialization import write
+from isthmus.graph import DataType, Graph, Quantization, Tensor, TensorType
+from isthmus.graph.operation import ISTHMUS, Call, Param
+from isthmus.graph.ops import OPERATIONS
+
+_KINDS = {"u32": DataType.UINT_32, "i32": DataType.INT_32, "f32": DataType.FLOAT_32, "bool": DataType.BOOL_8}
+"""QNN's data types of parameters."""
+_NEUTRAL = {"dynamic_input_data": False, "dynamic_output_data": False}
+"""Parameters that the vendor's operations lack, with the value that changes nothing."""
+_NAMES = {"IsNaN": "IsNan", "IsInf": "IsInf"}
+"""Operations of our package that QNN's package has, with their names there."""
+_ABSENT = "absent operand"
+_MAX_NAMED = 5
+"""How many refused nodes a message names."""
+_STORED = {DataType.INT_64: DataType.INT_32}
+"""Data types of constants that the library has no use for, with those that replace them."""
+
+
+@dataclass(frozen=True)
+class Composition:
+    """A graph for the vendor's library.
+
+    Parameters
+    ----------
+    entry
+        The graph.
+    states
+        For each state its name, which is that of an input, and the name of the output with its next value.
+    """
+
+    entry: GraphEntry
+    states: tuple[tuple[str, str], ...] = ()
+
+    def to_bytes(self) -> bytes:
+        """Return the graph as it is sent to the child process."""
+        stream = io.BytesIO()
+        write([self.entry], stream)
+        return stream.getvalue()
+
+
+def compose(graph: Graph) -> Composition:
+    """Compose a graph for the vendor's library, with its quantized operations folded.
+
+    Raises
+    ------
+    QnnError
+        COMMON_NOT_SUPPORTED with the nodes that QNN's package of operations lacks.
+    """
+    lacking = [f"{node.name} ({node.op})" for node in graph.nodes if is_lacking(node.op)]
+    if lacking:
+        shown = ", ".join(lacking[:_MAX_NAMED]) + (", ..." if len(lacking) > _MAX_NAMED else "")
+        rule = f"QNN's package of operations lacks {counted(len(lacking), 'of its node')}: {shown}"
+        raise QnnError(Code.COMMON_NOT_SUPPORTED, f"graph '{graph.name}'", rule)
+    return _Composer(graph).composition()
+
+
+def is_lacking(op: str) -> bool:
+    """Return whether QNN's package lacks an operation of ours."""
+    return OPERATIONS[op].package == ISTHMUS and op not in _NAMES
+
+
+class _Composer:
+    """The conversion of one graph."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._tensors: dict[str, ComposedTensor] = {}
+
+    def composition(self) -> Composition:
+        """Convert the graph. Inputs and outputs come first, in their order."""
+        graph = self._graph
+        for tensor in (*graph.inputs, *graph.states, *graph.outputs):
+            self._name(tensor)
+        nodes = []
+        for node in graph.nodes:
+            inputs, outputs = (tuple(map(self._name, side)) for side in (node.inputs, node.outputs))
+            params, kinds = self._params(node.name, OPERATIONS[node.op].params, node.params, node.inputs, node.outputs)
+            nodes.append(NodeEntry(node.name, _NAMES.get(node.op, node.op), inputs, outputs, params, kinds=kinds))
+        states = []
+        for name, value in graph.state_updates.items():
+            after = self._fresh(f"{name}.next")
+            self._tensors[after] = replace(
+                self._tensors[self._name(value)], name=after, type=TensorType.APP_READ, data=None
+            )
+            nodes.append(NodeEntry(f"{after}.update", "Reshape", (self._name(value),), (after,), {}))
+            states.append((name, after))
+        entry = fold_quantization(GraphEntry(graph.name, tuple(self._tensors.values()), tuple(nodes)))
+        return Composition(entry, tuple(states))
+
+    def _fresh(self, name: str) -> str:
+        """Return a name that no tensor has."""
+        while name in self._tensors or name in self._graph.tensors:
+            name += "_"
+        return name
+
+    def _name(self, tensor: Tensor | None) -> str:
+        """Return the name of a tensor, after adding it if it is new. An absent operand is a tensor too."""
+        if tensor is None:
+            self._tensors.setdefault(_ABSENT, ComposedTensor(_ABSENT, TensorType.NULL, DataType.FLOAT_32, ()))
+            return _ABSENT
+        if tensor.name not in self._tensors:
+            self._tensors[tensor.name] = _composed(tensor)
+        return tensor.name
+
+    def _params(
+        self,
+        node: str,
+        declared: Sequence[Param],
+        values: Mapping[str, Any],
+        inputs: Sequence[Tensor | None],
+        outputs: Sequence[Tensor],
+    ) -> tuple[dict[str, Scalar | ComposedTensor], dict[str, int]]:
+        """Return the parameters that QNN's operation has, and the data types of the scalar ones."""
+        params: dict[str, Scalar | ComposedTensor] = {}
+        kinds: dict[str, int] = {}
+        for param in declared:
+            value = values.get(param.name)
+            if value is None or param.is_own or (param.name in _NEUTRAL and value == _NEUTRAL[param.name]):
+                continue
+            if param.kind.endswith("[]"):
+                dtype = _KINDS[param.kind[:-2]]
+                array = np.ascontiguousarray(value, dtype.numpy)
+                name = self._fresh(f"{node}.{param.name}")
+                dims = array.shape or (1,)
+                params[param.name] = ComposedTensor(name, TensorType.STATIC, dtype, dims, data=_bytes(array))
+                continue
+            dtype = _scalar_type(inputs, outputs) if param.kind == "scalar" else _KINDS[param.kind]
+            params[param.name] = float(value) if dtype.is_float else int(value)
+            kinds[param.name] = int(dtype)
+        return params, kinds
+
+
+def _scalar_type(inputs: Sequence[Tensor | None], outputs: Sequence[Tensor]) -> DataType:
+    """Return the type of a number in the type of a tensor: the first operand's, or the result's."""
+    of = next(tensor.dtype for tensor in (*inputs[:1], *outputs) if tensor is not None)
+    return DataType.FLOAT_32 if of.is_float or of.is_fixed_point else DataType.INT_32
+
+
+_TYPES = {TensorType.APP_READWRITE: TensorType.APP_WRITE}
+
+
+def _composed(tensor: Tensor) -> ComposedTensor:
+    """Return a tensor as plain data; a state is an input."""
+    data = tensor.data if tensor.is_static else None
+    dtype = _STORED.get(tensor.dtype, tensor.dtype) if tensor.is_static else tensor.dtype
+    return ComposedTensor(
+        tensor.name,
+        int(_TYPES.get(tensor.type, tensor.type)),
+        int(dtype),
+        tensor.dims or (1,),
+        _encoding(tensor.quantization),
+        None if data is None else _bytes(data.astype(dtype.numpy, copy=False)),
+    )
+
+
+def _encoding(quantization: Quantization | None) -> EncodingEntry | None:
+    if quantization is None:
+        return None
+    scales, offsets = np.asarray(quantization.scales, np.float32), np.asarray(quantization.offsets, np.int32)
+    return EncodingEntry(scales, offsets, quantization.axis, kind=int(quantization.encoding))
+
+
+def _bytes(array: np.ndarray) -> memoryview:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+def node_alone(call: Call) -> Composition:
+    """Compose a single node, for its validation; its tensors need not be part of a graph."""
+    graph = Graph("validation")
+    composer = _Composer(graph)
+    outputs = call.declared or ()
+    inputs = tuple(map(composer._name, call.inputs))
+    results = tuple(map(composer._name, outputs))
+    params, kinds = composer._params(call.node, OPERATIONS[call.op].params, call.params, call.inputs, outputs)
+    node = NodeEntry(call.node, _NAMES.get(call.op, call.op), inputs, results, params, kinds=kinds)
+    return Composition(GraphEntry(graph.name, tuple(composer._tensors.values()), (node,)))
+
+
+def fold_quantization(entry: GraphEntry) -> GraphEntry:
+    """Let operations between Dequantize and Quantize take and return the quantized tensors themselves.
+
+    An operation is folded if all its inputs come from a Dequantize, and each of its outputs goes to one Quantize and
+    nowhere else. Nodes and tensors that nothing reads any more are left out.
+    """
+    types = {tensor.name: tensor.type for tensor in entry.tensors}
+    readers: dict[str, list[NodeEntry]] = {}
+    for node in entry.nodes:
+        for name in node.inputs:
+            readers.setdefault(name, []).append(node)
+    stored = {node.outputs[0]: node.inputs[0] for node in entry.nodes if node.type == "Dequantize"}
+    stored |= {name: name for name, kind in types.items() if kind == TensorType.NULL}
+    quantized = {
+        name: users[0].outputs[0]
+        for name, users in readers.items()
+        if len(users) == 1 and users[0].type == "Quantize" and types[name] != TensorType.APP_READ
+    }
+    nodes: list[NodeEntry] = []
+    folded: set[str] = set()
+    for node in entry.nodes:
+        is_between = node.type not in ("Quantize", "Dequantize") and node.inputs and node.outputs
+        if is_between and all(name in stored for name in node.inputs) and all(n in quantized for n in node.outputs):
+            folded.update(node.outputs)
+            inputs, outputs = (stored[name] for name in node.inputs), (quantized[name] for name in node.outputs)
+            node = replace(node, inputs=tuple(inputs), outputs=tuple(outputs))
+        nodes.append(node)
+    nodes = [node for node in nodes if not (node.type == "Quantize" and node.inputs[0] in folded)]
+    return _without_unread(replace(entry, nodes=tuple(nodes)))
+
+
+def _without_unread(entry: GraphEntry) -> GraphEntry:
+    """Leave out nodes whose results nothing reads, and tensors that no node has; inputs and outputs stay."""
+    types = {tensor.name: tensor.type for tensor in entry.tensors}
+    needed = {name for name, kind in types.items() if kind == TensorType.APP_READ}
+    kept = []
+    for node in reversed(entry.nodes):
+        if needed.intersection(node.outputs):
+            kept.append(node)
+            needed.update(node.inputs)
+    used = {name for node in kept for name in (*node.inputs, *node.outputs)}
+    tensors = [t for t in entry.tensors if t.name in used or t.type in (TensorType.APP_WRITE, TensorType.APP_READ)]
+    return replace(entry, tensors=tuple(tensors), nodes=tuple(reversed(kept)))
+
+
+def specimen() -> Composition:
+    """Compose the smallest graph that every chip can run: one Relu on 8-bit numbers."""
+    graph = Graph("specimen")
+    quantization = Quantization.per_tensor(0.1, 128)
+    x, y = (
+        graph.create_tensor(name, kind, DataType.UFIXED_POINT_8, (1, 16, 16, 32), quantization)
+        for name, kind in (("x", TensorType.APP_WRITE), ("y", TensorType.APP_READ))
+    )
+    graph.add_node("relu", "Relu", [x], [y])
+    graph.finalize()
+    return compose(graph)

@@ -1,0 +1,75 @@
+"""The configuration of the backend: the library, the chip and the compiler's options."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from isthmus.backends.seam.config import ConfigError, Key, Table, choice, file_name, number, settings, truth
+from isthmus.backends.vendor import NAME
+from isthmus.backends.vendor.chip import chip
+from isthmus.backends.vendor.target import LEVELS, MAX_HVX, PRECISIONS, ChipTarget
+from isthmus.errors import QnnError
+from isthmus.log import Log
+
+_MAX_SECONDS = 7 * 24 * 3600
+_MAX_VTCM_MB = 1 << 12
+
+
+@dataclass(frozen=True)
+class VendorConfig:
+    """The backend's configuration, under the key ``qnn-htp`` of a file or a dictionary.
+
+    Parameters
+    ----------
+    library
+        The HTP library, or its folder; by default that of an installed SDK or package.
+    target
+        What graphs are compiled for (keys ``soc``, ``vtcm_mb``, ``optimization``, ``precision``, ``hvx_threads``,
+        ``dlbc``).
+    timeout
+        Time limit of every call of the library, in seconds.
+    """
+
+    library: Path | None = None
+    target: ChipTarget = field(default_factory=ChipTarget)
+    timeout: float | None = None
+
+
+def _soc(value: Any) -> int:
+    """Return the number of a chip that is given by name or number."""
+    if isinstance(value, bool) or not isinstance(value, (str, int)):
+        raise ConfigError(f"must be the name or the number of a chip, is {value!r}")
+    try:
+        return chip(value).soc
+    except QnnError as problem:
+        raise ConfigError(f"{problem.what}: {problem.rule}") from None
+
+
+_TARGET = {
+    "soc": Key("soc", _soc),
+    "vtcm_mb": Key("vtcm_mb", number(1, _MAX_VTCM_MB)),
+    "optimization": Key("level", number(LEVELS[0], LEVELS[-1])),
+    "precision": Key("precision", choice({name: name for name in PRECISIONS})),
+    "hvx_threads": Key("hvx_threads", number(1, MAX_HVX)),
+    "dlbc": Key("dlbc", truth),
+}
+_KEYS: Table = {
+    NAME: {**_TARGET, "library": Key("library", file_name), "timeout": Key("timeout", number(1, _MAX_SECONDS))}
+}
+
+
+def read_config(config: Any, log: Log) -> VendorConfig:
+    """Check and merge configurations; later ones override earlier ones.
+
+    Examples
+    --------
+    >>> read_config({"qnn-htp": {"soc": "SM8650", "vtcm_mb": 4}}, Log()).target
+    ChipTarget(soc=57, vtcm_mb=4, level=None, precision=None, hvx_threads=None, dlbc=False)
+    """
+    given = settings(config, _KEYS)
+    target = ChipTarget(**given.only(*(key.setting for key in _TARGET.values())))
+    target.check()
+    library = given.values.get("library")
+    return VendorConfig(None if library is None else Path(library), target, given.values.get("timeout"))
