@@ -31,7 +31,7 @@ backends.cpu:                 errors system log memory graph prepare engine back
 backends.htp:                 errors system log memory graph prepare engine cabi backends.seam backends.accelerator \
                               backends.htp.delegate
 backends.htp.delegate:        backends.seam backends.htp
-backends.vendor:              errors system log memory graph frontends cabi backends.seam backends.htp
+backends.vendor:              errors system log compiled memory graph frontends cabi backends.seam backends.htp
 backends.lpai:                errors system log memory graph prepare engine cabi backends.seam backends.accelerator
 backends.gpu:                 errors version system log memory graph prepare compiled cabi backends.seam \
                               backends.gpu.runtime backends.gpu.compile backends.gpu.delegate

@@ -24,7 +24,7 @@ import numpy as np
 from isthmus.backends.htp.c import HtpMemDescriptor
 from isthmus.backends.vendor.calls import BackendLibrary, CallError, SystemLibrary
 from isthmus.backends.vendor.description import described
-from isthmus.backends.vendor.messages import MessageChannel, Closed, Message
+from isthmus.backends.vendor.messages import Closed, Message, MessageChannel
 from isthmus.backends.vendor.process import STAGE_BYTES
 from isthmus.backends.vendor.structures import (
     Keeps,

@@ -19,7 +19,7 @@ from contextlib import suppress
 from typing import Any
 
 from isthmus.backends.vendor.library import VendorLibrary
-from isthmus.backends.vendor.messages import MessageChannel, Closed, Message
+from isthmus.backends.vendor.messages import Closed, Message, MessageChannel
 from isthmus.errors import Code, QnnError
 from isthmus.system import isolated
 from isthmus.system.interrupts import Finalizer, own_fd

@@ -1,0 +1,192 @@
+"""What the vendor's compiler says of a model on a target: its figures, or why it refuses.
+
+Results depend on the graphs, the target and the build of the library only, so they are kept in the user's cache folder
+under a hash of these.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from isthmus.backends.vendor.composition import Composition
+from isthmus.backends.vendor.figures import VendorFigures, total_ram
+from isthmus.backends.vendor.library import VendorLibrary
+from isthmus.backends.vendor.process import VendorProcess
+from isthmus.backends.vendor.target import ChipTarget
+from isthmus.compiled.folder import Folder
+from isthmus.errors import Code, QnnError
+from isthmus.system import reading
+from isthmus.system.container import as_size, as_text
+from isthmus.system.writing import write_whole
+
+_VERSION = 1
+"""Part of the key: results of other versions of this module are not read."""
+_MAX_BYTES = 1 << 24
+_PASSING = (Code.COMMON_SYSTEM_COMMUNICATION, Code.GRAPH_TIMED_OUT, Code.COMMON_SYSTEM)
+"""Codes of problems that another attempt may not have; they are not kept."""
+
+
+@dataclass(frozen=True)
+class MeasuredGraph:
+    """One graph of a model on a target."""
+
+    name: str
+    figures: VendorFigures
+    finalize_seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The compiler's result for a model and a target.
+
+    Parameters
+    ----------
+    build
+        The build of the library.
+    graphs
+        The graphs; none if the model was refused.
+    file_bytes
+        The size of the context binary.
+    problem
+        Why the model was refused; empty if it was compiled.
+    is_lasting
+        Whether another attempt would have the same result.
+    """
+
+    build: str
+    graphs: tuple[MeasuredGraph, ...] = ()
+    file_bytes: int = 0
+    problem: str = ""
+    is_lasting: bool = field(default=True, compare=False)
+
+    @property
+    def spill_fill(self) -> int:
+        """The spill-fill memory of all graphs in bytes."""
+        return sum(graph.figures.spill_fill for graph in self.graphs)
+
+    @property
+    def total_ram(self) -> int:
+        """The memory of the context in bytes, by QNN's formula."""
+        return total_ram(graph.figures for graph in self.graphs)
+
+    @property
+    def finalize_seconds(self) -> float:
+        """How long the compiler took."""
+        return sum(graph.finalize_seconds for graph in self.graphs)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the measurement as plain data."""
+        return {
+            "build": self.build, "graphs": [asdict(graph) for graph in self.graphs], "file_bytes": self.file_bytes,
+            "problem": self.problem, "is_lasting": self.is_lasting,
+        }  # fmt: skip
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Measurement:
+        """Read a measurement from plain data; raise a LookupError, TypeError or ValueError if it is none."""
+        graphs = tuple(
+            MeasuredGraph(as_text(g["name"]), VendorFigures.from_json(g["figures"]), float(g["finalize_seconds"]))
+            for g in content["graphs"]
+        )
+        build, problem = as_text(content["build"]), as_text(content["problem"])
+        return cls(build, graphs, as_size(content["file_bytes"]), problem, bool(content["is_lasting"]))
+
+
+def key_of(graphs: Sequence[bytes], target: ChipTarget, build: str) -> str:
+    """Return the hash of all that a measurement depends on."""
+    digest = hashlib.sha256(json.dumps([_VERSION, build, target.to_json(), len(graphs)], sort_keys=True).encode())
+    for graph in graphs:
+        digest.update(hashlib.sha256(graph).digest())
+    return digest.hexdigest()
+
+
+def measure(
+    graphs: Sequence[tuple[str, bytes]],
+    target: ChipTarget,
+    library: VendorLibrary,
+    started: Callable[[VendorProcess], None] = lambda process: None,
+) -> Measurement:
+    """Compile graphs in one context for a target, in a new process.
+
+    Parameters
+    ----------
+    graphs
+        The name of each graph, and the graph as `Composition.to_bytes` returns it.
+    started
+        Is called with the process, so that another thread can kill it.
+    """
+    build = ""
+    try:
+        with VendorProcess(library) as process:
+            started(process)
+            build = process.build
+            process.call("context", target=target.to_json())
+            seconds = {}
+            for name, content in graphs:
+                process.call("compose", {"graph": content}, name=name)
+                answer, _ = process.call("finalize", name=name)
+                seconds[name] = float(answer["seconds"])
+            description, _ = process.call("describe")
+    except QnnError as problem:
+        return Measurement(build, problem=problem.rule, is_lasting=problem.code not in _PASSING)
+    return _measured(description, build, seconds)
+
+
+def describe(binary: bytes | memoryview, library: VendorLibrary) -> dict[str, Any]:
+    """Describe a context binary by the vendor's system library, in a process of its own."""
+    with VendorProcess(library) as process:
+        description, _ = process.call("describe", {"binary": binary})
+        return description
+
+
+def described(description: Mapping[str, Any]) -> Measurement:
+    """Return the figures of a context binary from its description."""
+    return _measured(description, as_text(description["build"]), {})
+
+
+def _measured(description: Mapping[str, Any], build: str, seconds: Mapping[str, float]) -> Measurement:
+    found = [
+        MeasuredGraph(as_text(g["name"]), VendorFigures.from_json(g["figures"]), seconds.get(g["name"], 0.0))
+        for g in description["graphs"]
+        if g["figures"] is not None
+    ]
+    if not found:
+        return Measurement(build, problem="it holds no figures of HTP")
+    return Measurement(build, tuple(found), as_size(description["bytes"]))
+
+
+class MeasurementCache:
+    """Measurements on disk, each in a file of its own.
+
+    Parameters
+    ----------
+    folder
+        Where they are; by default ``device`` in the user's cache folder.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = Folder.of_user().path / "device" if folder is None else folder
+
+    def get(self, key: str) -> Measurement | None:
+        """Return a measurement; None if there is none, or none that can be read."""
+        with suppress(OSError, LookupError, TypeError, ValueError, AttributeError):
+            return Measurement.from_json(json.loads(reading.contents(self._folder / f"{key}.json", _MAX_BYTES)))
+        return None
+
+    def put(self, key: str, measurement: Measurement) -> None:
+        """Keep a measurement that another attempt would repeat. A folder that cannot be written is no error."""
+        if measurement.is_lasting:
+            with suppress(OSError):
+                self._folder.mkdir(parents=True, exist_ok=True)
+                write_whole(self._folder / f"{key}.json", json.dumps(measurement.to_json()).encode())
+
+
+def prepared(compositions: Sequence[Composition]) -> list[tuple[str, bytes]]:
+    """Return compositions in the form that `measure` takes."""
+    return [(composition.entry.name, composition.to_bytes()) for composition in compositions]

@@ -1,0 +1,115 @@
+"""Rows of figures for chips, as text, CSV and a page of HTML. A row is plain data, one for a model and a target."""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Row = Mapping[str, Any]
+
+COLUMNS: Mapping[str, str] = {
+    "model": "model",
+    "chip": "chip",
+    "arch": "arch",
+    "vtcm_mb": "VTCM MB",
+    "level": "level",
+    "spill_fill": "spill-fill",
+    "vtcm": "VTCM",
+    "op_data": "op data",
+    "constants": "constants",
+    "ddr": "DDR",
+    "io": "IO",
+    "shared_weights": "shared weights",
+    "total_ram": "total RAM",
+    "file_bytes": "file",
+    "finalize_seconds": "finalize s",
+    "plan_scratch": "our scratch",
+    "plan_state": "our state",
+    "plan_constants": "our constants",
+    "plan_io": "our IO",
+    "problem": "problem",
+}
+"""The columns, each with its title. Memory is in bytes."""
+_SHOWN = ("spill_fill", "op_data", "constants", "ddr", "io", "total_ram", "file_bytes", "finalize_seconds")
+"""The columns of figures in text."""
+
+
+def to_text(rows: Sequence[Row]) -> list[str]:
+    """Return the rows as lines: for each model what our plan says, then a line for each target.
+
+    Examples
+    --------
+    >>> row = {"model": "a.onnx", "chip": "SM8750", "vtcm_mb": 8, "level": 3, "problem": "", "spill_fill": 0,
+    ...        "op_data": 16128, "constants": 110592, "ddr": 0, "io": 16384, "total_ram": 8531712,
+    ...        "file_bytes": 159744, "finalize_seconds": 0.05, "plan_scratch": 1024, "plan_constants": 9,
+    ...        "plan_io": 8, "plan_state": 0}
+    >>> print("\\n".join(to_text([row])))
+    a.onnx: our plan has scratch 1,024, state 0, constants 9, IO 8 bytes
+      chip            VTCM  O    spill-fill       op data     constants  ...
+      SM8750          8 MB  3             0        16,128       110,592  ...
+    """
+    lines: list[str] = []
+    for model in dict.fromkeys(row["model"] for row in rows):
+        own = [row for row in rows if row["model"] == model]
+        plan = own[0]
+        if plan.get("plan_scratch") is None:
+            lines.append(f"{model}: {plan.get('plan_problem') or 'a context binary'}")
+        else:
+            lines.append(
+                f"{model}: our plan has scratch {plan['plan_scratch']:,}, state {plan['plan_state']:,}, "
+                f"constants {plan['plan_constants']:,}, IO {plan['plan_io']:,} bytes"
+            )
+        titles = "".join(f"{COLUMNS[name]:>14}" for name in _SHOWN)
+        lines.append(f"  {'chip':<14}{'VTCM':>6}{'O':>3}{titles}")
+        for row in own:
+            size = "" if row["vtcm_mb"] is None else f"{row['vtcm_mb']} MB"
+            start = f"  {row['chip']:<14}{size:>6}{'' if row['level'] is None else row['level']:>3}"
+            lines.append(start + (f"  {row['problem']}" if row["problem"] else "".join(_cell(row[n]) for n in _SHOWN)))
+    return lines
+
+
+def _cell(value: Any) -> str:
+    return f"{value:>14.2f}" if isinstance(value, float) else f"{value:>14,}"
+
+
+def to_csv(rows: Sequence[Row]) -> str:
+    """Return the rows as CSV with a line of column names."""
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, list(COLUMNS), extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: row.get(name) for name in COLUMNS} for row in rows)
+    return stream.getvalue()
+
+
+_STYLE = (
+    "body{font:14px/1.4 system-ui,sans-serif;margin:2em}table{border-collapse:collapse}"
+    "th,td{padding:.3em .7em;border-bottom:1px solid #ddd;text-align:right;white-space:nowrap}"
+    "th{position:sticky;top:0;background:#fff}td:nth-child(-n+2),th:nth-child(-n+2),td:last-child{text-align:left}"
+)
+
+
+def to_html(rows: Sequence[Row], title: str, note: str) -> str:
+    """Return the rows as a page without scripts, images or links to other files.
+
+    Parameters
+    ----------
+    title, note
+        The heading, and a sentence below it.
+    """
+
+    def cell(value: Any) -> str:
+        text = "" if value is None else f"{value:.2f}" if isinstance(value, float) else value
+        return html.escape(f"{text:,}" if isinstance(text, int) else str(text))
+
+    head = "".join(f"<th>{html.escape(column)}</th>" for column in COLUMNS.values())
+    body = "\n".join(
+        "<tr>" + "".join(f"<td>{cell(row.get(name))}</td>" for name in COLUMNS) + "</tr>" for row in rows
+    )
+    return (
+        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>'
+        f"<style>{_STYLE}</style></head><body><h1>{html.escape(title)}</h1><p>{html.escape(note)}</p>\n"
+        f"<table><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table></body></html>\n"
+    )
