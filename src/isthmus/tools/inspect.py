@@ -4,46 +4,50 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from isthmus import frontends, qnn
+from isthmus.backends.vendor.library import is_installed
 from isthmus.errors import Code, QnnError, counted
 from isthmus.graph import BinaryInfo, GraphInfo, TensorInfo
 from isthmus.qnn.system import UNKNOWN_FORMAT
 from isthmus.system import reading
-from isthmus.tools import inspect_composed
+from isthmus.tools import inspect_composed, inspect_vendor
 from isthmus.tools.files import file_name
 from isthmus.tools.messages import print_line
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options to a parser."""
-    what = "a context binary of any backend, a DLC, or a model library"
+    what = "a context binary, ours or Qualcomm's, a DLC, or a model library"
     parser.add_argument("binary", type=file_name, metavar="FILE", help=what)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def main(options: argparse.Namespace) -> int:
     """Run the command."""
-    composed = inspect_composed.inspect(options.binary)
-    description = describe(_binary(options.binary)) if composed is None else composed
+    description, show = _described(options.binary)
     report = {"file": str(options.binary), **description}
     if options.json:
         print(json.dumps(report))
-    elif composed is None:
-        print_report(report)
     else:
-        inspect_composed.print_report(report)
+        show(report)
     return 0
 
 
-def _binary(path: Path) -> BinaryInfo:
-    """Describe a context binary; for any other file raise an error that says what it looks like."""
+def _described(path: Path) -> tuple[dict[str, Any], Callable[[Mapping[str, Any]], None]]:
+    """Describe a file as plain data, and return how that is printed.
+
+    For a file that nothing here reads, raise an error that says what it looks like.
+    """
+    composed = inspect_composed.inspect(path)
+    if composed is not None:
+        return composed, inspect_composed.print_report
     try:
-        return qnn.SystemContext().get_binary_info(path)
+        return describe(qnn.SystemContext().get_binary_info(path)), print_report
     except QnnError as problem:
         if problem.rule != UNKNOWN_FORMAT:
             raise
@@ -52,8 +56,11 @@ def _binary(path: Path) -> BinaryInfo:
     if frontends.is_tflite(head) or path.suffix == ".onnx":
         kind = "a TFLite model" if frontends.is_tflite(head) else "an ONNX model"
         raise QnnError(code, what, f"it is {kind}, which is not prepared yet", "`isthmus plan` shows its memory.")
+    found = inspect_vendor.inspect(path)
+    if found is not None:
+        return found, inspect_vendor.print_report
     rule = f"it is neither a context binary nor a DLC nor a model library: it begins with {head!r}"
-    raise QnnError(code, what, rule)
+    raise QnnError(code, what, rule, "" if is_installed() else inspect_vendor.HINT)
 
 
 def describe(info: BinaryInfo) -> dict[str, Any]:

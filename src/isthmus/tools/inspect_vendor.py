@@ -1,0 +1,91 @@
+"""The part of ``isthmus inspect`` for context binaries of Qualcomm's tools, which Qualcomm's system library reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from isthmus.backends.vendor.chip import chips
+from isthmus.backends.vendor.figures import VendorFigures, total_ram
+from isthmus.backends.vendor.library import find, is_installed
+from isthmus.backends.vendor.measurement import describe
+from isthmus.errors import Code, QnnError, counted
+from isthmus.graph import DataType
+from isthmus.system import reading
+from isthmus.tools.messages import print_line
+
+MAX_BYTES = 1 << 34
+HINT = "If Qualcomm's tools made it, their library can read it: pip install 'isthmus[qnn]'."
+"""What to do about a file that no reader here knows."""
+_TYPES = {int(each): each.name for each in DataType}
+
+
+def inspect(path: Path) -> dict[str, Any] | None:
+    """Describe a context binary of Qualcomm's tools; None if their library is missing or does not know the file."""
+    if not is_installed():
+        return None
+    try:
+        description = describe(reading.contents(path, MAX_BYTES), find())
+    except QnnError as problem:
+        # A library that is ended by the file is worth a message; one that refuses it is not.
+        if problem.code is Code.COMMON_SYSTEM_COMMUNICATION:
+            raise
+        return None
+    known = {each.soc: each for each in chips()}
+    chip = known.get(description["soc"])
+    figures = [VendorFigures.from_json(g["figures"]) for g in description["graphs"] if g["figures"] is not None]
+    return {
+        "made_by": description["build"],
+        "versions": {name: description[name] for name in ("core", "backend", "blob")},
+        "backend_id": description["backend_id"],
+        "soc": description["soc"],
+        "chip": None if chip is None else chip.title,
+        "arch": None if chip is None else chip.arch,
+        "bytes": description["bytes"],
+        "total_ram": total_ram(figures),
+        "graphs": [_graph(graph) for graph in description["graphs"]],
+    }
+
+
+def _graph(graph: Mapping[str, Any]) -> dict[str, Any]:
+    sides = {side: [_tensor(tensor) for tensor in graph[side]] for side in ("inputs", "outputs")}
+    return {"name": graph["name"], **sides, "figures": graph["figures"]}
+
+
+def _tensor(tensor: Mapping[str, Any]) -> dict[str, Any]:
+    quantization = {name: tensor[name] for name in ("scales", "offsets", "axis")} if tensor["scales"] else None
+    datatype = _TYPES.get(tensor["dtype"], f"{tensor['dtype']:#06x}")
+    return {"name": tensor["name"], "id": tensor["id"], "datatype": datatype, "shape": tensor["dims"],
+            "quantization": quantization}  # fmt: skip
+
+
+def print_report(report: Mapping[str, Any]) -> None:
+    """Print the description as text."""
+    graphs, versions = report["graphs"], report["versions"]
+    chip = f"chip {report['soc']}" if report["chip"] is None else f"{report['chip']} (v{report['arch']})"
+    print_line(
+        f"{report['file']}: {counted(len(graphs), 'graph')} for {chip}, {report['bytes']:,} bytes, "
+        f"total RAM {report['total_ram']:,}"
+    )
+    print_line(
+        f"made by Qualcomm's library {report['made_by']}: core {versions['core']}, "
+        f"backend {report['backend_id']} {versions['backend']}, blob {versions['blob']}"
+    )
+    for graph in graphs:
+        print_line(f"graph '{graph['name']}'")
+        for kind in ("inputs", "outputs"):
+            for tensor in graph[kind]:
+                print_line(f"  {kind[:-1]:7} {tensor['name']}: {tensor['datatype']}{tensor['shape']}{_scale(tensor)}")
+        if graph["figures"] is not None:
+            print("  memory  " + "  ".join(f"{name} {value:,}" for name, value in graph["figures"].items()))
+
+
+def _scale(tensor: Mapping[str, Any]) -> str:
+    """Describe how stored integers map to reals, in a few words."""
+    quantization = tensor["quantization"]
+    if quantization is None:
+        return ""
+    if quantization["axis"] is not None:
+        return f", {len(quantization['scales'])} scales along axis {quantization['axis']}"
+    return f", scale {quantization['scales'][0]:g}, offset {quantization['offsets'][0]}"
