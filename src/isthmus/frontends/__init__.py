@@ -16,7 +16,7 @@ from isthmus.system import reading
 if TYPE_CHECKING:
     from isthmus.graph import Graph
 
-__all__ = ["LIBRARY_MAGIC", "ModelSource", "contents", "is_tflite", "load", "load_all"]
+__all__ = ["LIBRARY_MAGIC", "ModelSource", "contents", "is_tflite", "load", "load_all", "load_data"]
 
 LIBRARY_MAGIC = b"\x7fELF"
 """The first bytes of a compiled model library. Such a file is not read but run, by `isthmus.qnn.model_library`."""
@@ -58,24 +58,31 @@ def load_all(source: ModelSource) -> list[Graph]:
         from isthmus.frontends import dlc
 
         return dlc.load(source)
-    data = contents(path)
+    return source.select([load_data(contents(path), source)])
+
+
+@np.errstate(all="ignore")
+def load_data(data: bytes, source: ModelSource) -> Graph:
+    """Convert the contents of a TFLite or ONNX file, which may differ from those of the source's file, to a graph.
+
+    Weights that an ONNX model keeps in other files are read from the folder of the source.
+    """
+    path = source.path
     if is_tflite(data):
         _refuse_constants(source, "TFLite model")
         from isthmus.frontends import tflite
 
-        loaded = tflite.load(data, path.stem, source.shapes)
-    elif data[0] in _ONNX_TAGS:
+        return tflite.load(data, path.stem, source.shapes)
+    if data[0] in _ONNX_TAGS:
         from isthmus.frontends import onnx
 
-        loaded = onnx.load(data, path.stem, source.shapes, source.constants, folder=path.parent)
-    else:
-        raise QnnError(
-            Code.COMMON_INVALID_ARGUMENT,
-            f"model file '{path}'",
-            "it is neither a TFLite nor an ONNX model, and no DLC",
-            "TFLite files carry 'TFL3' at byte 4, ONNX files are protobuf messages, DLC files are archives.",
-        )
-    return source.select([loaded])
+        return onnx.load(data, path.stem, source.shapes, source.constants, folder=path.parent)
+    raise QnnError(
+        Code.COMMON_INVALID_ARGUMENT,
+        f"model file '{path}'",
+        "it is neither a TFLite nor an ONNX model, and no DLC",
+        "TFLite files carry 'TFL3' at byte 4, ONNX files are protobuf messages, DLC files are archives.",
+    )
 
 
 def _refuse_constants(source: ModelSource, kind: str) -> None:

@@ -72,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
-def add_target_arguments(parser: argparse.ArgumentParser) -> None:
+def add_target_arguments(parser: argparse._ActionsContainer) -> None:
     """Add the options that select chips and compiler options to a parser."""
     parser.add_argument("--soc", metavar="CHIP,...", help=f"chips by name or number (default {DEFAULT_CHIP})")
     parser.add_argument("--vtcm", metavar="MB,...", help="VTCM sizes in MB (default: all that a chip has)")

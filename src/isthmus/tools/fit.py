@@ -1,8 +1,11 @@
 """``isthmus fit``: how far the scratch of a model can be reduced, what that costs, and which limit to choose.
 
-The model is prepared with one limit after the other. All variants are run alternately, so that times can be compared.
-Without a budget the least scratch within ``--slower`` is advised; with one, the mildest limit that fits it. All
-variants give bit-identical results.
+With ``--judge htp``, Qualcomm's own compiler is the judge: the model is split into tiles at several limits, and each
+variant is compiled for a chip. Only a variant that needs less there is advised, and ``--out`` writes it.
+
+Otherwise the model is prepared with one limit after the other. All variants are run alternately, so that times can be
+compared. Without a budget the least scratch within ``--slower`` is advised; with one, the mildest limit that fits it.
+All variants give bit-identical results.
 """
 
 from __future__ import annotations
@@ -20,10 +23,13 @@ from typing import Any
 import numpy as np
 
 from isthmus.backends.seam import registry
+from isthmus.backends.vendor.judge import JUDGE
 from isthmus.errors import Code, QnnError, counted
 from isthmus.prepare.tiling import SLOWER, ScratchLimit
 from isthmus.report.tradeoff import BOUNDED, Point, choose, draw_tradeoff
 from isthmus.session import Session
+from isthmus.tools import fit_judged
+from isthmus.tools.device import add_target_arguments
 from isthmus.tools.files import file_name
 from isthmus.tools.shapes import add_shape_argument, parse_shape
 
@@ -49,10 +55,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--rounds", type=int, default=9, metavar="N", help="rounds of measurement (default 9)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    judged = parser.add_argument_group("with a judge")
+    judged.add_argument("--judge", choices=(JUDGE,), help="advise only what Qualcomm's compiler confirms for a chip")
+    judged.add_argument("--out", type=file_name, metavar="FILE", help="write the variant that is advised")
+    judged.add_argument("--jobs", type=int, default=0, metavar="N", help="processes at a time (default: processors)")
+    add_target_arguments(judged)
 
 
 def main(options: argparse.Namespace) -> int:
     """Run the command."""
+    if options.judge is not None:
+        return fit_judged.main(options)
     if options.rounds < 1:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--rounds {options.rounds}", "must be at least 1")
     # This refuses an invalid slowdown.
