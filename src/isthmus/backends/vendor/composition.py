@@ -27,6 +27,10 @@ _NEUTRAL = {"dynamic_input_data": False, "dynamic_output_data": False}
 _NAMES = {"IsNaN": "IsNan", "IsInf": "IsInf"}
 """Operations of our package that QNN's package has, with their names there."""
 _ABSENT = "absent operand"
+_LAYOUT = ("Reshape", "Transpose", "Squeeze", "ExpandDims")
+"""Operations that only change the order or the shape of elements, so that it does not matter whether they are
+quantized.
+"""
 _MAX_NAMED = 5
 """How many refused nodes a message names."""
 _STORED = {DataType.INT_64: DataType.INT_32}
@@ -102,6 +106,7 @@ class _Composer:
             nodes.append(NodeEntry(f"{after}.update", "Reshape", (self._name(value),), (after,), {}))
             states.append((name, after))
         entry = fold_quantization(GraphEntry(graph.name, tuple(self._tensors.values()), tuple(nodes)))
+        entry = with_fully_connected(entry)
         return Composition(entry, tuple(states))
 
     def _fresh(self, name: str) -> str:
@@ -197,31 +202,138 @@ def fold_quantization(entry: GraphEntry) -> GraphEntry:
     """Let operations between Dequantize and Quantize take and return the quantized tensors themselves.
 
     An operation is folded if all its inputs come from a Dequantize, and each of its outputs goes to one Quantize and
-    nowhere else. Nodes and tensors that nothing reads any more are left out.
+    nowhere else. A Dequantize before a change of layout moves behind it, so that it reaches the next operation. A
+    Quantize right after a Dequantize becomes a Convert, or nothing if both have the same encoding. Nodes and tensors
+    that nothing reads any more are left out.
     """
-    types = {tensor.name: tensor.type for tensor in entry.tensors}
-    readers: dict[str, list[NodeEntry]] = {}
+    return _without_unread(_Folding(entry).folded())
+
+
+class _Folding:
+    """The folding of one graph, node by node in their order."""
+
+    def __init__(self, entry: GraphEntry) -> None:
+        self._entry = entry
+        self._tensors = {tensor.name: tensor for tensor in entry.tensors}
+        self._stored = {name: name for name, tensor in self._tensors.items() if tensor.type == TensorType.NULL}
+        """For the result of each Dequantize, the quantized tensor. An absent operand counts as its own."""
+        self._same: dict[str, str] = {}
+        """Quantized tensors that equal another one, which is used instead."""
+        self._gone: set[str] = set()
+        """The float results of folded operations, which nothing computes any more."""
+        readers: dict[str, list[NodeEntry]] = {}
+        for node in entry.nodes:
+            for name in node.inputs:
+                readers.setdefault(name, []).append(node)
+        self._quantized = {
+            name: users[0].outputs[0]
+            for name, users in readers.items()
+            if len(users) == 1 and users[0].type == "Quantize" and self._tensors[name].type != TensorType.APP_READ
+        }
+        """For each float tensor that only one Quantize reads, the quantized tensor."""
+
+    def folded(self) -> GraphEntry:
+        """Return the graph after folding, with nodes that nothing reads any more."""
+        nodes: list[NodeEntry] = []
+        for node in self._entry.nodes:
+            nodes += self._nodes(replace(node, inputs=tuple(self._same.get(name, name) for name in node.inputs)))
+        return replace(self._entry, tensors=tuple(self._tensors.values()), nodes=tuple(nodes))
+
+    def _nodes(self, node: NodeEntry) -> list[NodeEntry]:
+        """Return what replaces a node."""
+        if node.type == "Dequantize":
+            self._stored[node.outputs[0]] = node.inputs[0]
+        elif node.type == "Quantize":
+            return self._quantize(node)
+        elif node.inputs and all(name in self._stored for name in node.inputs):
+            inputs = tuple(self._stored[name] for name in node.inputs)
+            if all(name in self._quantized for name in node.outputs):
+                self._gone.update(node.outputs)
+                return [replace(node, inputs=inputs, outputs=tuple(self._quantized[name] for name in node.outputs))]
+            if node.type in _LAYOUT and self._has_one_scale(inputs[0]):
+                return self._moved(node, inputs[0])
+        elif node.type in _LAYOUT and node.outputs[0] in self._quantized:
+            return self._quantized_before(node)
+        return [node]
+
+    def _quantize(self, node: NodeEntry) -> list[NodeEntry]:
+        """Return what replaces a Quantize."""
+        source, result = node.inputs[0], self._tensors[node.outputs[0]]
+        if source in self._gone:
+            return []
+        before = self._tensors.get(self._stored.get(source, ""))
+        if before is None or not (self._has_one_scale(before.name) and self._has_one_scale(result.name)):
+            return [node]
+        if result.type != TensorType.APP_READ and _meaning(before) == _meaning(result):
+            self._same[result.name] = before.name
+            return []
+        return [replace(node, type="Convert", inputs=(before.name,))]
+
+    def _moved(self, node: NodeEntry, stored: str) -> list[NodeEntry]:
+        """Return a change of layout on the quantized tensor, and a Dequantize of its result."""
+        result = self._tensors[node.outputs[0]]
+        name = self._like(stored, result)
+        self._stored[result.name] = name
+        moved = replace(node, inputs=(stored,), outputs=(name,))
+        return [moved, NodeEntry(f"{node.name}.dequantize", "Dequantize", (name,), node.outputs, {})]
+
+    def _quantized_before(self, node: NodeEntry) -> list[NodeEntry]:
+        """Return a Quantize of what a change of layout reads, and the change of layout on the result."""
+        result = self._quantized[node.outputs[0]]
+        name = self._like(result, self._tensors[node.inputs[0]])
+        self._gone.update(node.outputs)
+        quantize = NodeEntry(f"{node.name}.quantize", "Quantize", node.inputs, (name,), {})
+        return [quantize, replace(node, inputs=(name,), outputs=(result,))]
+
+    def _like(self, stored: str, shape: ComposedTensor) -> str:
+        """Create a tensor with the type and encoding of one tensor and the dimensions of another; return its name."""
+        name = f"{shape.name}.stored"
+        while name in self._tensors:
+            name += "_"
+        self._tensors[name] = replace(self._tensors[stored], name=name, dims=shape.dims, type=int(TensorType.NATIVE))
+        return name
+
+    def _has_one_scale(self, name: str) -> bool:
+        """Return whether a tensor is quantized by one scale and is no constant."""
+        tensor = self._tensors[name]
+        return tensor.encoding is not None and tensor.encoding.axis is None and tensor.type != TensorType.STATIC
+
+
+def _meaning(tensor: ComposedTensor) -> tuple[int, float, int]:
+    """Return the data type and the encoding of a tensor with one scale."""
+    assert tensor.encoding is not None
+    return tensor.dtype, float(tensor.encoding.scales[0]), int(tensor.encoding.offsets[0])
+
+
+def with_fully_connected(entry: GraphEntry) -> GraphEntry:
+    """Replace quantized products of a matrix with a constant matrix by FullyConnected, as ONNX Runtime's provider does.
+
+    The compiler needs less memory for it. For floats it needs more, so they stay as they are.
+    """
+    tensors = {tensor.name: tensor for tensor in entry.tensors}
+    nodes = []
     for node in entry.nodes:
-        for name in node.inputs:
-            readers.setdefault(name, []).append(node)
-    stored = {node.outputs[0]: node.inputs[0] for node in entry.nodes if node.type == "Dequantize"}
-    stored |= {name: name for name, kind in types.items() if kind == TensorType.NULL}
-    quantized = {
-        name: users[0].outputs[0]
-        for name, users in readers.items()
-        if len(users) == 1 and users[0].type == "Quantize" and types[name] != TensorType.APP_READ
-    }
-    nodes: list[NodeEntry] = []
-    folded: set[str] = set()
-    for node in entry.nodes:
-        is_between = node.type not in ("Quantize", "Dequantize") and node.inputs and node.outputs
-        if is_between and all(name in stored for name in node.inputs) and all(n in quantized for n in node.outputs):
-            folded.update(node.outputs)
-            inputs, outputs = (stored[name] for name in node.inputs), (quantized[name] for name in node.outputs)
-            node = replace(node, inputs=tuple(inputs), outputs=tuple(outputs))
+        operands = [tensors[name] for name in node.inputs]
+        is_plain = node.type == "MatMul" and not any(node.params.values()) and operands[1].encoding is not None
+        if is_plain and [len(each.dims) for each in operands] == [2, 2] and operands[1].type == TensorType.STATIC:
+            weights = operands[1]
+            turned = _transposed(weights, f"{weights.name}.transposed")
+            # The same weights may be used twice.
+            tensors[turned.name] = turned
+            node = replace(node, type="FullyConnected", inputs=(node.inputs[0], turned.name), params={}, kinds={})
         nodes.append(node)
-    nodes = [node for node in nodes if not (node.type == "Quantize" and node.inputs[0] in folded)]
-    return _without_unread(replace(entry, nodes=tuple(nodes)))
+    return _without_unread(replace(entry, tensors=tuple(tensors.values()), nodes=tuple(nodes)))
+
+
+def _transposed(matrix: ComposedTensor, name: str) -> ComposedTensor:
+    """Return a constant matrix with rows and columns exchanged."""
+    rows, columns = matrix.dims
+    assert matrix.data is not None
+    elements = np.frombuffer(matrix.data, np.uint8).reshape(rows, columns, -1).transpose(1, 0, 2)
+    encoding = matrix.encoding
+    if encoding is not None and encoding.axis is not None:
+        encoding = replace(encoding, axis=1 - encoding.axis)
+    return replace(matrix, name=name, dims=(columns, rows), encoding=encoding, data=_bytes(elements))
 
 
 def _without_unread(entry: GraphEntry) -> GraphEntry:
