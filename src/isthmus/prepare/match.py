@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from isthmus.graph import Tensor
+from isthmus.graph import DataType, Tensor
 from isthmus.prepare.schedule import Step
 
 
@@ -47,7 +47,7 @@ def is_number(tensor: Tensor | None, value: float) -> bool:
 
 def per_channel(tensor: Tensor | None, like: Tensor) -> np.ndarray | None:
     """Return a float constant as one number per index of `like`'s last axis, if it broadcasts that way."""
-    if tensor is None or tensor.rank > like.rank or not like.rank or not tensor.is_static or not tensor.dtype.is_float:
+    if tensor is None or tensor.rank > like.rank or not like.rank or not tensor.is_static or not is_fusible(tensor):
         return None
     channels = like.dims[-1]
     if math.prod(tensor.dims[:-1]) != 1 or tensor.elements not in (1, channels):
@@ -56,3 +56,7 @@ def per_channel(tensor: Tensor | None, like: Tensor) -> np.ndarray | None:
     assert values is not None
     return np.broadcast_to(values.reshape(-1), (channels,)).copy()
 
+
+def is_fusible(tensor: Tensor) -> bool:
+    """Return whether a tensor holds floats for which there are fused kernels: all floats but doubles."""
+    return tensor.dtype.is_float and tensor.dtype is not DataType.FLOAT_64

@@ -303,7 +303,7 @@ REFUSED: list[tuple[str, bytes, str]] = [
     ("integers", single("RFFT2D", [T("i32", (1, 16)), ints([1, 16])], [T("c64", (1, 9))]), "must be FLOAT_32"),
     ("real", single("COMPLEX_ABS", [f(3)], [f(3)]), "must be complex"),
     # Layers.
-    ("lstm of bytes", lstm_model(T("i8", (5, 1, 3), None, 0.1)), "a quantized LSTM"),
+    ("lstm of bytes", lstm_model(T("i8", (5, 1, 3), None, 0.1)), "an LSTM of SFIXED_POINT_8"),
     ("lstm of rank 2", lstm_model(f(5, 3)), "input 0 must have rank 3"),
     ("lstm activation", lstm_model(f(5, 1, 3), fusedActivationFunction=1), "another activation than TANH"),
     ("lstm diagonal", lstm_model(f(5, 1, 3), diagonalRecurrentTensors=True), "diagonal weights"),

@@ -35,8 +35,8 @@ def _constant(node: OnnxNode) -> OnnxValue:
 def _constant_of_shape(node: OnnxNode) -> OnnxValue:
     """Repeat an element. It is stored once, so the constant may be as large as weights are."""
     dims = node.ints(0) or []
-    if any(not 0 <= d < 1 << 31 for d in dims) or math.prod(dims) >= 1 << 31:
-        node.refuse(f"the shape {dims[:8]} is not that of a tensor")
+    if any(d < 0 for d in dims) or math.prod(dims) >= 1 << 31:
+        node.refuse(f"the shape {dims[:8]} must not be negative, and must have less than {1 << 31} elements")
     fill = node.attr("value", np.zeros(1, np.float32))
     return node.builder.literal(np.broadcast_to(fill.reshape(-1)[0], dims))
 

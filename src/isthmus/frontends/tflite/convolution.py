@@ -64,8 +64,11 @@ def _conv_3d(site: OperatorContext) -> list[Tensor]:
 
 
 def _transpose_conv(site: OperatorContext) -> list[Tensor]:
-    """Convert to a TransposeConv2d. The operands are the output's shape, the filter, the input and the bias."""
-    sizes = site.integers(0)
+    """Convert to a TransposeConv2d. The operands are the output's shape, the filter, the input and the bias.
+
+    If the shape is known only at run time, it must be the one that the file declares.
+    """
+    sizes = site.integers(0) if site.input(0).is_static else list(site.output().shape)
     x = site.ranked(2, 4)
     if len(sizes) != 4:
         site.refuse(f"the output shape must have 4 elements, has {len(sizes)}")

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from isthmus.frontends.tflite.integer_arithmetic import combined, doubles, in_range_of, rescaled
 from isthmus.frontends.tflite.operator_context import OperatorContext, data_type
 from isthmus.graph import DataType, Quantization, Tensor
 
@@ -91,9 +92,22 @@ def _cast(site: OperatorContext) -> list[Tensor]:
 
 def _quantize(site: OperatorContext) -> list[Tensor]:
     x = site.input(0)
-    if not data_type(site.output()).is_fixed_point or not (x.dtype.is_fixed_point or x.dtype.is_float):
+    dtype = data_type(site.output())
+    if dtype.is_fixed_point and (x.dtype.is_fixed_point or x.dtype.is_float):
+        return [site.emit("Convert" if x.dtype.is_fixed_point else "Quantize", [x])]
+    return [_requantized(site, x, dtype)]
+
+
+def _requantized(site: OperatorContext, x: Tensor, dtype: DataType) -> Tensor:
+    """Convert from or to 32-bit integers with a scale, which the graph has as plain integers; floats are too short."""
+    before, after = (None if e is None else e.quantization() for e in (site.declared[0], site.output()))
+    wide = DataType.INT_32 in (x.dtype, dtype) and not x.dtype.is_float
+    if not wide or before is None or after is None or before.axis is not None or after.axis is not None:
         site.unsupported(f"quantizing {x.dtype.name} to {site.output().type.name} is not supported")
-    return [site.emit("Convert" if x.dtype.is_fixed_point else "Quantize", [x])]
+    scale = float(np.float32(before.scale)) / float(np.float32(after.scale))
+    numbers = combined(site, "Subtract", doubles(site, x), float(before.zero_point))
+    numbers = combined(site, "Add", rescaled(site, numbers, scale), float(after.zero_point))
+    return site.emit("Cast", [in_range_of(site, numbers, dtype)])
 
 
 def _dequantize(site: OperatorContext) -> list[Tensor]:

@@ -88,6 +88,8 @@ class OperatorContext:
     names: list[str]
     derived: dict[tuple, Tensor]
     """Constants derived from others (transposed, dequantized), so that each is made only once."""
+    declared: list[TfliteTensor | None] = field(default_factory=list)
+    """The declarations of the operands, None for an absent one."""
     variables: dict[int, Tensor] = field(default_factory=dict)
     """New values of operands that are variables, by position."""
 

@@ -252,6 +252,7 @@ OPTIONS: dict[str, OptionsTable] = {
         2, **_WINDOW, activation=(4, "i8"), dilation_w=(5, "i32", 1), dilation_h=(6, "i32", 1)
     ),
     "AVERAGE_POOL_2D": _options(5, **_WINDOW, filter_w=(3, "i32"), filter_h=(4, "i32"), activation=(5, "i8")),
+    "SVDF": _options(6, rank=(0, "i32"), activation=(1, "i8")),
     "FULLY_CONNECTED": _options(
         8, activation=(0, "i8"), weights_format=(1, "i8"), keep_num_dims=(2, "bool", False)
     ),

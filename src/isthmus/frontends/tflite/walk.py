@@ -238,6 +238,7 @@ class Walk:
             [scope.subgraph.tensor(index) for index in entry.outputs if index != -1],
             [scope.name(index) for index in entry.outputs if index != -1],
             self._derived,
+            [None if index == -1 else scope.subgraph.tensor(index) for index in entry.inputs],
         )
         if any(isinstance(value, Complex) for value in operands):
             return convert_complex(site, operands)

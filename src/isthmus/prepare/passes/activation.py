@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from isthmus.graph.ops import OPERATIONS, having
-from isthmus.prepare.match import number
+from isthmus.prepare.match import is_fusible, number
 from isthmus.prepare.rewrite import rewrite, table
 from isthmus.prepare.schedule import Step
 from isthmus.prepare.work import Work
@@ -57,7 +57,7 @@ def _fuse(work: Work, step: Step) -> bool:
     # same.
     if source.dtype is not result.dtype or source.quantization != result.quantization:
         return False
-    if not (source.dtype.is_float or source.dtype.is_fixed_point):
+    if not (is_fusible(source) or source.dtype.is_fixed_point):
         return False
     span = limits(step)
     if span is None:

@@ -11,7 +11,7 @@ import numpy as np
 from isthmus.graph import Tensor
 from isthmus.graph.ops import OPERATIONS, having
 from isthmus.graph.traits import ProductKind
-from isthmus.prepare.match import floats, number, operand, per_channel
+from isthmus.prepare.match import floats, is_fusible, number, operand, per_channel
 from isthmus.prepare.rewrite import rewrite, table
 from isthmus.prepare.schedule import Step
 from isthmus.prepare.work import Work
@@ -41,7 +41,7 @@ def affine(step: Step) -> tuple[np.ndarray | None, np.ndarray | None] | None:
     The result is None if the step is not of this form.
     """
     x, result = step.inputs[0], step.outputs[0]
-    if x is None or x.dims != result.dims or not x.dtype.is_float:
+    if x is None or x.dims != result.dims or not is_fusible(x):
         return None
     values = per_channel(step.inputs[1], result)
     if values is None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from isthmus.graph import Tensor
-from isthmus.prepare.match import floats, number, static
+from isthmus.prepare.match import floats, is_fusible, number, static
 from isthmus.prepare.rewrite import rewrite, table
 from isthmus.prepare.schedule import Step
 from isthmus.prepare.work import Work
@@ -78,7 +78,7 @@ def _multiply_instead(work: Work, step: Step) -> bool:
 def _reciprocal(work: Work, step: Step) -> bool:
     """Replace 1 / x by the reciprocal of x."""
     dividend, divisor = step.inputs[0], step.inputs[1]
-    if divisor is None or divisor.dims != step.outputs[0].dims or not divisor.dtype.is_float:
+    if divisor is None or divisor.dims != step.outputs[0].dims or not is_fusible(divisor):
         return False
     if number(dividend) != 1.0 or step.clamp is not None:
         return False
@@ -99,7 +99,7 @@ def _small_power(work: Work, step: Step) -> bool:
     """Replace a power with the exponent 1, 2, 0.5, -0.5 or -1."""
     base, exponent = step.inputs[0], step.inputs[1]
     power = number(exponent)
-    if base is None or power is None or base.dims != step.outputs[0].dims or not base.dtype.is_float:
+    if base is None or power is None or base.dims != step.outputs[0].dims or not is_fusible(base):
         return False
     if power == 1.0:
         return work.bypass(step)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from isthmus.graph import Tensor
-from isthmus.prepare.match import is_number, number
+from isthmus.prepare.match import is_fusible, is_number, number
 from isthmus.prepare.rewrite import rewrite, table
 from isthmus.prepare.schedule import Step
 from isthmus.prepare.work import Work
@@ -50,7 +50,7 @@ def _gated(work: Work, step: Step) -> bool:
     first, second = step.inputs
     if first is None or second is None or first.is_static or second.is_static or step.clamp is not None:
         return False
-    if not first.dtype.is_float or first.dims != second.dims:
+    if not is_fusible(first) or first.dims != second.dims:
         return False
     for x, gate in ((first, second), (second, first)):
         inner, gate_factor = _peel(work, gate)
@@ -137,7 +137,7 @@ def _hard_sigmoid(work: Work, step: Step) -> bool:
     if not is_number(step.inputs[1], 1 / 6) or step.outputs[0].dims != gate.outputs[0].dims:
         return False
     matched = _relu6_of_x_plus_3(work, gate)
-    if matched is None or matched[0] is None or not matched[0].dtype.is_float:
+    if matched is None or matched[0] is None or not is_fusible(matched[0]):
         return False
     params = {
         "operation": HARD_SIGMOID, "alpha": 1 / 6, "beta": 0.5, "min_value": None, "max_value": None, "threshold": -1.0,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from isthmus.graph import Tensor
-from isthmus.prepare.match import number, per_channel, static
+from isthmus.prepare.match import is_fusible, number, per_channel, static
 from isthmus.prepare.rewrite import rewrite, table
 from isthmus.prepare.schedule import Step
 from isthmus.prepare.work import Work
@@ -50,7 +50,7 @@ def _rewrite_norm(work: Work, step: Step, difference: Tensor | None, root: Step)
         return False
     x, mean_of_x = subtract.inputs[0], subtract.inputs[1]
     mean = work.producer(mean_of_x)
-    if x is None or mean is None or mean.inputs[0] is not x or not x.dtype.is_float:
+    if x is None or mean is None or mean.inputs[0] is not x or not is_fusible(x):
         return False
     axes = _last_axes(mean, x.rank)
     if axes is None or _last_axes(variance, x.rank) != axes:
