@@ -85,7 +85,7 @@ CHOICES: list[tuple[str, str, list, dict, Result, str]] = [
         [stored(1, 6, 6, 4, kind=np.int16), weights(1, 1, 4, 8, kind=np.int16)],
         CONV,
         to(dtype=S16),
-        REALS,
+        "fixed16_convolution:convolve",
     ),
     # 4 * 255 * 128 * 0.1 * 0.01 / scale < 2**31 - 256
     ("sums that fit", "Conv2d", [X, W], CONV, to(1e-7), BYTES),
@@ -153,7 +153,7 @@ CHOICES: list[tuple[str, str, list, dict, Result, str]] = [
     ("slopes of channels", "Prelu", [stored(3, 4), weights(4)], {}, to(), REALS),
     ("a slope at run time", "Prelu", [stored(3, 4), weights(1, constant=False)], {}, to(), REALS),
     ("a function", "Sigmoid", [stored(9)], {}, to(1 / 256, -128), "quantized_elementwise:lookup"),
-    ("a function of 16 bits", "Sigmoid", [stored(9, kind=np.int16)], {}, to(dtype=S16), REALS),
+    ("a function of 16 bits", "Sigmoid", [stored(9, kind=np.int16)], {}, to(dtype=S16), "fixed16_elementwise:unary"),
 ]
 
 

@@ -391,12 +391,11 @@ def convolve_depthwise(target: Target, variant: str) -> Any:
 @device
 def _pack(p, right, panel, wanted, width):  # type: ignore[no-untyped-def]
     """Pack `wanted` columns of a matrix into a panel of `width` columns, with 16-bit weights."""
-    words = _MULTIPLY
-    depth, row, column = word(p, words.depth), word(p, words.right_row), word(p, words.right_column)
-    size, flip = word(p, words.right_size), np.int32(word(p, words.right_flip))
-    zero, left_zero = word(p, words.right_zero), word(p, words.left_zero)
-    scale = real(p, words.scale)
-    groups = word(p, words.chunks) * word(p, words.groups)
+    depth, row, column = word(p, _MULTIPLY.depth), word(p, _MULTIPLY.right_row), word(p, _MULTIPLY.right_column)
+    size, flip = word(p, _MULTIPLY.right_size), np.int32(word(p, _MULTIPLY.right_flip))
+    zero, left_zero = word(p, _MULTIPLY.right_zero), word(p, _MULTIPLY.left_zero)
+    scale = real(p, _MULTIPLY.scale)
+    groups = word(p, _MULTIPLY.chunks) * word(p, _MULTIPLY.groups)
     body = panel + 24 * width
     low = (-zero + 128) % 256 - 128
     high = (-zero - low) >> 8

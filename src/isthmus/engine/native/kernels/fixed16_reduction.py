@@ -27,7 +27,7 @@ from isthmus.engine.native.kernels.mathematics import f32
 from isthmus.engine.native.signatures.fixed16_reduction import AVERAGE_POOL, SOFTMAX, SUM
 
 _HALF = f64(0.5)
-_SUM, _AVERAGE_POOL, _SOFTMAX = SUM.place, AVERAGE_POOL.place, SOFTMAX.place
+_SUM, _POOL, _SOFTMAX = SUM.place, AVERAGE_POOL.place, SOFTMAX.place
 
 
 @device
@@ -40,14 +40,13 @@ def _add(sums, source, count, flip, zero):  # type: ignore[no-untyped-def]
 @device
 def reduce_sum(p, b, tid, nt):  # type: ignore[no-untyped-def]
     """Add up a middle axis, and divide by a number."""
-    words = _SUM
-    x, y, count, inner = address(p, b, words.x), address(p, b, words.y), word(p, words.count), word(p, words.inner)
-    sums = address(p, b, words.work) + tid * inner * 8
-    in_zero, in_flip = np.int32(word(p, words.in_zero)), np.uint16(word(p, words.in_flip))
-    zero, flip = f64(word(p, words.out_zero)), np.uint16(word(p, words.out_flip))
-    least, most = f64(word(p, words.least)), f64(word(p, words.most))
-    ratio, divisor = real(p, words.ratio), f64(word(p, words.divisor))
-    low, high = share(word(p, words.outer_count), tid, nt)
+    x, y, count, inner = address(p, b, _SUM.x), address(p, b, _SUM.y), word(p, _SUM.count), word(p, _SUM.inner)
+    sums = address(p, b, _SUM.work) + tid * inner * 8
+    in_zero, in_flip = np.int32(word(p, _SUM.in_zero)), np.uint16(word(p, _SUM.in_flip))
+    zero, flip = f64(word(p, _SUM.out_zero)), np.uint16(word(p, _SUM.out_flip))
+    least, most = f64(word(p, _SUM.least)), f64(word(p, _SUM.most))
+    ratio, divisor = real(p, _SUM.ratio), f64(word(p, _SUM.divisor))
+    low, high = share(word(p, _SUM.outer_count), tid, nt)
     for row in range(low, high):
         fill_bytes(sums, 0, inner * 8)
         if inner == 1:
@@ -67,27 +66,26 @@ def reduce_sum(p, b, tid, nt):  # type: ignore[no-untyped-def]
 @device
 def average_pool(p, b, tid, nt):  # type: ignore[no-untyped-def]
     """Average-pool, NHWC."""
-    words = _AVERAGE_POOL
-    x, y = address(p, b, words.x), address(p, b, words.y)
+    x, y = address(p, b, _POOL.x), address(p, b, _POOL.y)
     height, width, channels, out_height, out_width = (
-        word(p, words.height),
-        word(p, words.width),
-        word(p, words.channels),
-        word(p, words.out_height),
-        word(p, words.out_width),
+        word(p, _POOL.height),
+        word(p, _POOL.width),
+        word(p, _POOL.channels),
+        word(p, _POOL.out_height),
+        word(p, _POOL.out_width),
     )
     kernel_h, kernel_w, stride_h, stride_w = (
-        word(p, words.kernel_h),
-        word(p, words.kernel_w),
-        word(p, words.stride_h),
-        word(p, words.stride_w),
+        word(p, _POOL.kernel_h),
+        word(p, _POOL.kernel_w),
+        word(p, _POOL.stride_h),
+        word(p, _POOL.stride_w),
     )
-    top, left, bottom, right = word(p, words.top), word(p, words.left), word(p, words.bottom), word(p, words.right)
-    sums = address(p, b, words.work) + tid * channels * 8
-    in_zero, in_flip = np.int32(word(p, words.in_zero)), np.uint16(word(p, words.in_flip))
-    zero, flip = f64(word(p, words.out_zero)), np.uint16(word(p, words.out_flip))
-    least, most, ratio = f64(word(p, words.least)), f64(word(p, words.most)), real(p, words.ratio)
-    low, high = share(word(p, words.batch) * out_height, tid, nt)
+    top, left, bottom, right = word(p, _POOL.top), word(p, _POOL.left), word(p, _POOL.bottom), word(p, _POOL.right)
+    sums = address(p, b, _POOL.work) + tid * channels * 8
+    in_zero, in_flip = np.int32(word(p, _POOL.in_zero)), np.uint16(word(p, _POOL.in_flip))
+    zero, flip = f64(word(p, _POOL.out_zero)), np.uint16(word(p, _POOL.out_flip))
+    least, most, ratio = f64(word(p, _POOL.least)), f64(word(p, _POOL.most)), real(p, _POOL.ratio)
+    low, high = share(word(p, _POOL.batch) * out_height, tid, nt)
     for row in range(low, high):
         n, oh = row // out_height, row % out_height
         for ow in range(out_width):
@@ -95,14 +93,14 @@ def average_pool(p, b, tid, nt):  # type: ignore[no-untyped-def]
             # The rows and columns of the window that are inside the input.
             ha, hb, wa, wb = max(h0, 0), min(h0 + kernel_h, height), max(w0, 0), min(w0 + kernel_w, width)
             count = (hb - ha) * (wb - wa)
-            if word(p, words.padding_counts) != 0:
+            if word(p, _POOL.padding_counts) != 0:
                 count = (min(h0 + kernel_h, height + bottom) - h0) * (min(w0 + kernel_w, width + right) - w0)
             fill_bytes(sums, 0, channels * 8)
             for h in range(ha, hb):
                 for w in range(wa, wb):
                     _add(sums, x + ((n * height + h) * width + w) * channels * 2, channels, in_flip, in_zero)
             result, divisor = y + (row * out_width + ow) * channels * 2, f64(count)
-            if word(p, words.ties_away) != 0:
+            if word(p, _POOL.ties_away) != 0:
                 for c in range(channels):
                     mean = load_f64(sums, c) / divisor
                     mean = np.trunc(mean + (_HALF if mean >= 0 else -_HALF))
@@ -115,13 +113,12 @@ def average_pool(p, b, tid, nt):  # type: ignore[no-untyped-def]
 @device
 def softmax(p, b, tid, nt):  # type: ignore[no-untyped-def]
     """Compute softmax over the last axis: exponentials in float32, their sum in float64."""
-    words = _SOFTMAX
-    x, y, length = address(p, b, words.x), address(p, b, words.y), word(p, words.length)
-    powers = address(p, b, words.work) + tid * length * 4
-    scale, inverse, in_flip = real(p, words.scale), real(p, words.inverse), np.uint16(word(p, words.in_flip))
-    zero, flip = f64(word(p, words.out_zero)), np.uint16(word(p, words.out_flip))
-    least, most = f64(word(p, words.least)), f64(word(p, words.most))
-    low, high = share(word(p, words.rows), tid, nt)
+    x, y, length = address(p, b, _SOFTMAX.x), address(p, b, _SOFTMAX.y), word(p, _SOFTMAX.length)
+    powers = address(p, b, _SOFTMAX.work) + tid * length * 4
+    scale, inverse, in_flip = real(p, _SOFTMAX.scale), real(p, _SOFTMAX.inverse), np.uint16(word(p, _SOFTMAX.in_flip))
+    zero, flip = f64(word(p, _SOFTMAX.out_zero)), np.uint16(word(p, _SOFTMAX.out_flip))
+    least, most = f64(word(p, _SOFTMAX.least)), f64(word(p, _SOFTMAX.most))
+    low, high = share(word(p, _SOFTMAX.rows), tid, nt)
     for row in range(low, high):
         source, result = x + row * length * 2, y + row * length * 2
         top = np.int32(np.int16(read_u16(source, 0) ^ in_flip))

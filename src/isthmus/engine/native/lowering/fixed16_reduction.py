@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
-from isthmus.engine.native.lowering.fixed16_elementwise import operand_words, result_words, scale_of
+from isthmus.engine.native.lowering.fixed16_elementwise import middle_of, operand_words, result_words, scale_of
 from isthmus.engine.native.target import Target
 from isthmus.prepare.geometry.fixed_point import is_sixteen_bit, quantization_of
 from isthmus.prepare.geometry.layout import operand
@@ -95,7 +95,7 @@ def _emit_softmax(step: Step, e: Emitter) -> None:
     length = x.dims[-1]
     e.emit(
         "fixed16_reduction:softmax", x=e.at(x), y=e.at(output), rows=x.elements // length, length=length, work=e.work(),
-        scale=scale_of(x) * float(step.params["beta"]), inverse=1.0 / scale_of(output), **operand_words(x, "in"),
+        scale=scale_of(x) * float(step.params["beta"]), inverse=1.0 / scale_of(output), in_flip=middle_of(x),
         **result_words(step, output),
     )  # fmt: skip
 

@@ -68,7 +68,7 @@ SOFTMAX = Signature(
         Real("scale"),
         # Steps of the result in 1.0.
         Real("inverse"),
-        *stored("in"),
+        Number("in_flip", 0, 1 << 15),
         *RESULT,
     ),
 )
