@@ -5,11 +5,11 @@ from __future__ import annotations
 from itertools import product
 from typing import Any
 
-import exact
 import harness
 import numpy as np
 import pytest
 from harness import Operand, Result
+from support import exact
 from support.suites import long
 
 from isthmus.engine.native.lower import is_in_float, lowering_of

@@ -7,11 +7,11 @@ from fractions import Fraction
 from itertools import product
 from typing import Any
 
-import exact
 import harness
 import numpy as np
 import pytest
 from harness import Operand, Result
+from support import exact
 from support.suites import long
 
 from isthmus.engine.native.lower import is_in_float

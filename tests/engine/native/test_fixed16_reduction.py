@@ -5,11 +5,11 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-import exact
 import harness
 import numpy as np
 import pytest
 from harness import Operand, Result
+from support import exact
 from test_fixed16_elementwise import KINDS, numbers, random_quantization, run
 
 from isthmus.graph import DataType, Quantization
