@@ -99,9 +99,11 @@ class SplitSearch:
     ----------
     network
         The steps in that order.
+    exempt
+        Whether steps that cannot be tiled may be above a limit.
     """
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Network, exempt: bool = False) -> None:
         self.network = network
         self._wholes = whole_values(network)
         self._regions: dict[tuple[int, int], tuple[SplitRegion, int, int] | None] = {}
@@ -116,7 +118,10 @@ class SplitSearch:
         """The number of region steps estimated so far."""
         rules = [step.rule is not None for step in network.steps]
         # Steps without a rule stay whole, so no split has fewer live bytes than these.
-        self._floor = max((live for live, ruled in zip(network.live, rules, strict=True) if not ruled), default=0)
+        whole = [live for live, ruled in zip(network.live, rules, strict=True) if not ruled]
+        self._floor = 0 if exempt else max(whole, default=0)
+        self._live = [live if ruled or not exempt else 0 for live, ruled in zip(network.live, rules, strict=True)]
+        """The live bytes of each step that count."""
         self._entering = [network.entering(index) for index in range(len(rules) + 1)]
         """The bytes that are alive before each step, and after the last."""
         self._divided = [network.is_divided(index) for index in range(len(rules) + 1)]
@@ -132,7 +137,7 @@ class SplitSearch:
         """
         for _ in range(CORRECTIONS if limit >= self._floor else 0):
             chosen, _ = cheapest_regions(
-                self.network.live, limit, lambda last, hot: self._firsts(last, hot, limit),
+                self._live, limit, lambda last, hot: self._firsts(last, hot, limit),
                 lambda first, last, below: self._fitting(first, last, limit, below),
             )  # fmt: skip
             if chosen is None or max([self._exact(one) for one in chosen], default=0) <= limit:
@@ -144,7 +149,7 @@ class SplitSearch:
 
         `hot` is the last step up to `last` that is above the limit, or negative; a region begins there or earlier.
         """
-        live, entering, divided = self.network.live, self._entering, self._divided
+        live, entering, divided = self._live, self._entering, self._divided
         if hot < 0 or entering[last + 1] > limit or divided[last + 1]:
             return
         # Skip a step that need not be split if fewer bytes are alive on its other side.
@@ -176,6 +181,10 @@ class SplitSearch:
         """Return the live bytes and the regions of a split within the limit; None if there is none."""
         chosen = self.under(limit)
         return None if chosen is None else (self.written(chosen)[1], chosen)
+
+    def is_possible(self, choice: SplitChoice) -> bool:
+        """Return whether a region can be computed in that many tiles."""
+        return SplitRegion(self.network, choice.first, choice.last, self._wholes).expand(choice.count) is not None
 
     def written(self, chosen: Sequence[SplitChoice]) -> tuple[list[TileInstruction], int, str]:
         """Return all instructions, the maximum of live bytes, and the name of the step that has it."""
@@ -335,6 +344,32 @@ def split(network: Network, limit: int | None, what: str) -> Split:
             f"Allow {result.after} bytes, or ask for 'least'.",
         )
     return result
+
+
+def splits(network: Network, limits: Iterable[int]) -> Iterator[Split]:
+    """Yield different splits in the file's own order, for a judge that knows more than live bytes.
+
+    There is one for each limit that all steps meet which can be tiled; the others may be above it.
+    """
+    search = SplitSearch(network, exempt=True)
+    seen: list[list[SplitChoice]] = []
+    for limit in limits:
+        chosen = search.under(limit)
+        if chosen and chosen not in seen:
+            seen.append(chosen)
+            yield _finished(search, chosen, network.peak)
+
+
+def neighbours(network: Network, known: Split) -> Iterator[Split]:
+    """Yield splits in the file's own order that differ from a known one in the number of tiles of one region."""
+    search = SplitSearch(network, exempt=True)
+    for index, region in enumerate(known.regions):
+        near = [count for count in COUNTS if count != region.count and region.count <= 2 * count <= 4 * region.count]
+        for count in near:
+            chosen = list(known.regions)
+            chosen[index] = SplitChoice(region.first, region.last, count)
+            if search.is_possible(chosen[index]):
+                yield _finished(search, chosen, network.peak)
 
 
 def _finished(search: SplitSearch, chosen: list[SplitChoice], before: int) -> Split:

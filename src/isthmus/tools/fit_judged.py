@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,52 +16,93 @@ from isthmus.backends.vendor.measurement import MeasurementCache, prepared
 from isthmus.backends.vendor.sweep import Job, LocalRunner, build_of, sweep
 from isthmus.errors import Code, QnnError
 from isthmus.frontends import ModelSource, contents, is_tflite, load_data
-from isthmus.prepare.tiling import ScratchLimit
 from isthmus.split.onnx import OnnxFile
-from isthmus.split.search import split
+from isthmus.split.search import Split, neighbours, splits
 from isthmus.split.tflite import TfliteFile
 from isthmus.tools.device import targets
 from isthmus.tools.files import written_whole
 from isthmus.tools.messages import print_line
 from isthmus.tools.shapes import parse_shape
 
-LIMITS = ("75%", "50%", "35%", "25%", "16%", "10%", "least")
-"""The limits at which the model is split, from the mildest."""
+LIMITS = (95, 90, 85, 80, 75, 70, 65, 60, 55, 50, 45, 40, 35, 30, 25, 20, 16, 13, 10)
+"""The limits at which the model is split, in percent of its live bytes."""
+ROUNDS = 3
+"""How often the best variant so far is varied."""
+MAX_FILES = 40
+"""Maximum number of variants in tiles."""
+
+
+@dataclass(frozen=True)
+class VariantFile:
+    """A model file.
+
+    Parameters
+    ----------
+    content
+        Its bytes.
+    shapes
+        Dimensions of inputs that it leaves open.
+    split
+        How it was split; None for the model as it is.
+    """
+
+    content: bytes
+    shapes: Mapping[str, Sequence[int]] | None = None
+    split: Split | None = None
+
+
+class Judging:
+    """The compilation of variants for the targets of a command line; each variant has a title.
+
+    Attributes
+    ----------
+    files, variants
+        The files by title, and their results.
+    """
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._model: Path = options.model
+        self._targets = targets(options)
+        if len({(target.soc, target.vtcm_mb) for target in self._targets}) > 1:
+            rule = "one chip and one VTCM size at a time; levels may be several"
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, "--judge", rule)
+        self.chip = self._targets[0].chip
+        library = find(options.library)
+        self.build = build_of(library)
+        self._runner = LocalRunner(library, options.jobs)
+        self.files: dict[str, VariantFile] = {}
+        self.variants: list[Variant] = []
+
+    def judge(self, files: Iterable[VariantFile]) -> None:
+        """Compile files that are new, as long as there are not too many."""
+        jobs: list[Job] = []
+        for file in files:
+            if any(file.content == other.content for other in self.files.values()) or len(self.files) > MAX_FILES:
+                continue
+            title = f"tiles {len(self.files)}" if self.files else ""
+            self.files[title] = file
+            graphs = prepared([compose(load_data(file.content, ModelSource(self._model, file.shapes)))])
+            jobs += [Job(len(jobs) + index, title, graphs, target) for index, target in enumerate(self._targets)]
+        results = sweep(jobs, self.build, MeasurementCache(), self._runner)
+        found = {job.number: Variant(job.model, job.target.level, result) for job, result in results}
+        self.variants += [found[number] for number in sorted(found)]
 
 
 def main(options: argparse.Namespace) -> int:
     """Run the command; the exit status is 1 if the compiler refuses the model."""
-    wanted = targets(options)
-    if len({(target.soc, target.vtcm_mb) for target in wanted}) > 1:
-        rule = "one chip and one VTCM size at a time; levels may be several"
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, "--judge", rule)
-    library = find(options.library)
-    build = build_of(library)
+    judging = Judging(options)
     shapes = dict(parse_shape(text) for text in options.shape)
-
-    def judged(files: Mapping[str, VariantFile]) -> list[Variant]:
-        """Compile files, by their titles, for all targets."""
-        jobs: list[Job] = []
-        for title, file in files.items():
-            graphs = prepared([compose(load_data(file.content, ModelSource(options.model, file.shapes)))])
-            jobs += [Job(len(jobs) + index, title, graphs, target) for index, target in enumerate(wanted)]
-        results = sweep(jobs, build, MeasurementCache(), LocalRunner(library, options.jobs))
-        found = {job.number: Variant(job.model, job.target.level, result) for job, result in results}
-        return [found[number] for number in sorted(found)]
-
-    files = {"": VariantFile(contents(options.model), shapes or None)}
-    variants = judged(files)
-    plain = unsplit_best(variants)
+    data = contents(options.model)
+    judging.judge([VariantFile(data, shapes or None)])
+    plain = unsplit_best(judging.variants)
     if plain is None or plain.measurement.spill_fill:
         # Tiles can only save spill-fill: they add operations, and constants stay as they are.
-        tiles = in_tiles(options.model, files[""].content, shapes)
-        variants += judged(tiles)
-        files |= tiles
-    chosen = best(variants)
-    report = _described(options, build, wanted[0].chip, variants, chosen, plain)
+        _split(judging, options.model, data, shapes)
+    chosen = best(judging.variants)
+    report = _described(options, judging, chosen, plain)
     if options.out is not None and chosen is not None and chosen.title:
         with written_whole(options.out, f"'{options.out}'") as stream:
-            stream.write(files[chosen.title].content)
+            stream.write(judging.files[chosen.title].content)
     if options.json:
         print(json.dumps(report))
     else:
@@ -69,48 +110,35 @@ def main(options: argparse.Namespace) -> int:
     return 0 if chosen is not None else 1
 
 
-@dataclass(frozen=True)
-class VariantFile:
-    """A model file: its contents, and dimensions for inputs that it leaves open."""
-
-    content: bytes
-    shapes: Mapping[str, Sequence[int]] | None = None
-
-
-def in_tiles(model: Path, data: bytes, shapes: Mapping[str, Sequence[int]]) -> dict[str, VariantFile]:
-    """Split a model at several limits; return the files by limit.
-
-    Limits that cannot be met are left out, and so are files that are equal to an earlier one.
-    """
+def _split(judging: Judging, model: Path, data: bytes, shapes: Mapping[str, Sequence[int]]) -> None:
+    """Judge the model in tiles at several limits, then variants of the best one until none is better."""
     file: OnnxFile | TfliteFile
     if is_tflite(data):
         file = TfliteFile(data, model.name)
     else:
         file = OnnxFile(data, model.name, model.parent, dict(shapes))
-    found: dict[str, VariantFile] = {}
-    for text in LIMITS:
-        limit = ScratchLimit.of(text).bytes_of(file.network.peak)
-        try:
-            result = split(file.network, limit, f"'{model.name}' under {text}")
-        except QnnError as problem:
-            if problem.code is not Code.COMMON_MEM_ALLOC:
-                raise
-            continue
-        if result.regions:
-            written = file.written(result.network, result.instructions)
-            if all(written != other.content for other in found.values()):
-                # Dimensions are fixed in a split file.
-                found[text] = VariantFile(written)
-    return found
+    network = file.network
+
+    def written(found: Iterable[Split]) -> Iterator[VariantFile]:
+        # Dimensions are fixed in a split file.
+        return (VariantFile(file.written(each.network, each.instructions), None, each) for each in found)
+
+    judging.judge(written(splits(network, [network.peak * percent // 100 for percent in LIMITS])))
+    for _ in range(ROUNDS):
+        # Not `best`, which prefers the model as it is: a variant near a worse one may be better than both.
+        compiled = [each for each in judging.variants if each.title and not each.measurement.problem]
+        nearest = min(compiled, key=lambda each: each.cost, default=None)
+        known = None if nearest is None else judging.files[nearest.title].split
+        count = len(judging.files)
+        if known is None or nearest is None or not nearest.measurement.spill_fill:
+            return
+        judging.judge(written(neighbours(network, known)))
+        if len(judging.files) == count:
+            return
 
 
 def _described(
-    options: argparse.Namespace,
-    build: str,
-    chip: Any,
-    variants: Sequence[Variant],
-    chosen: Variant | None,
-    plain: Variant | None,
+    options: argparse.Namespace, judging: Judging, chosen: Variant | None, plain: Variant | None
 ) -> dict[str, Any]:
     """Return the result as plain data."""
 
@@ -118,18 +146,20 @@ def _described(
         if variant is None:
             return None
         measurement = variant.measurement
+        split = judging.files[variant.title].split
+        regions = [] if split is None else [vars(region) for region in split.regions]
         return {
-            "variant": variant.title or "unsplit", "level": variant.level, "spill_fill": measurement.spill_fill,
-            "total_ram": measurement.total_ram, "file_bytes": measurement.file_bytes,
+            "variant": variant.title or "unsplit", "regions": regions, "level": variant.level,
+            "spill_fill": measurement.spill_fill, "total_ram": measurement.total_ram, "file_bytes": measurement.file_bytes,
             "finalize_seconds": measurement.finalize_seconds, "problem": measurement.problem,
         }  # fmt: skip
 
     return {
         "model": str(options.model),
         "judge": options.judge,
-        "library": build,
-        "chip": chip.title,
-        "variants": [described(each) for each in variants],
+        "library": judging.build,
+        "chip": "" if judging.chip is None else judging.chip.title,
+        "variants": [described(each) for each in judging.variants],
         "unsplit": described(plain),
         "advised": described(chosen),
     }
@@ -138,13 +168,14 @@ def _described(
 def _print(report: dict[str, Any], out: Path | None) -> None:
     """Print the result as text."""
     print_line(f"{report['model']} for {report['chip']}, judged by Qualcomm's library, build {report['library']}")
-    print(f"  {'variant':<10}{'O':>3}{'spill-fill':>14}{'total RAM':>14}{'finalize s':>12}")
+    print(f"  {'variant':<10}{'O':>3}{'spill-fill':>14}{'total RAM':>14}{'finalize s':>12}  tiles of each region")
     for each in report["variants"]:
         start = f"  {each['variant']:<10}{each['level']:>3}"
+        tiles = " ".join(str(region["count"]) for region in each["regions"])
         if each["problem"]:
             print_line(f"{start}  {each['problem']}")
         else:
-            print(f"{start}{each['spill_fill']:>14,}{each['total_ram']:>14,}{each['finalize_seconds']:>12.2f}")
+            print(f"{start}{each['spill_fill']:>14,}{each['total_ram']:>14,}{each['finalize_seconds']:>12.2f}  {tiles}")
     advised, plain = report["advised"], report["unsplit"]
     if advised is None:
         print("the compiler refuses the model and all its variants")
