@@ -59,7 +59,7 @@ def test_graphs_of_a_binary_are_finalized_and_described(backend, content):
         assert refusal.value.code is Code.GRAPH_FINALIZED
         with pytest.raises(QnnError) as refusal:
             context.retrieve("nobody")
-        assert refusal.value.code is Code.GRAPH_DOES_NOT_EXIST
+        assert refusal.value.code is Code.GRAPH_INVALID_NAME
 
 
 def test_the_memory_types_of_the_preparation_decide_what_is_reserved(backend, content):
@@ -85,7 +85,7 @@ def test_a_graph_that_is_not_finalized_stops_the_binary(backend):
         context.create_graph("empty")
         with pytest.raises(QnnError, match=r"'empty'.*not finalized") as refusal:
             context.get_binary()
-        assert refusal.value.code is Code.CONTEXT_GET_BINARY_FAILED
+        assert refusal.value.code is Code.CONTEXT_NOT_FINALIZED
 
 
 def test_system_context_inspection_needs_no_backend(content, tmp_path):

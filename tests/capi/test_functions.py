@@ -22,6 +22,7 @@ from isthmus import capi, qnn
 from isthmus.cabi import objects, types
 from isthmus.capi import functions, records, serve, values
 from isthmus.capi.handles import Handles
+from isthmus.capi.messages import name_of
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, TensorType
 
@@ -100,12 +101,85 @@ def test_capabilities_are_answered_by_back_end(libraries: Path) -> None:
 def test_every_code_that_is_answered_has_a_name(client: Client) -> None:
     """Also those whose names in C have a word twice, and the one that only a question for a capability answers."""
     text = ctypes.c_char_p()
+    for code in Code:
+        client.do("errorGetMessage", code, ctypes.byref(text))
+        name, _, sentence = (text.value or b"").decode().partition(": ")
+        assert name == name_of(code)
+        assert sentence, "a code without a sentence"
     for code, name in (
         (0, b"QNN_SUCCESS"), (2000, b"QNN_PROPERTY_ERROR_UNKNOWN_KEY"), (6000, b"QNN_GRAPH_ERROR_INVALID_ARGUMENT"),
         (6024, b"QNN_GRAPH_ERROR_GRAPH_FINALIZED"),
     ):  # fmt: skip
         client.do("errorGetMessage", code, ctypes.byref(text))
-        assert text.value == name
+        assert (text.value or b"").startswith(name + b": ")
+    assert client.errorGetMessage(1000, None) == Code.ERROR_INVALID_ARGUMENT
+    assert client.errorGetMessage(9999, ctypes.byref(text)) == Code.ERROR_INVALID_ERROR_HANDLE
+    assert text.value is None
+
+
+def test_refusals_have_the_codes_of_the_vendors_library(htp: Client) -> None:
+    """Those that `tests/differential` has measured, for readers without that library."""
+    backend, context = opened(htp)
+    out, size = ctypes.c_void_p(), ctypes.c_uint64()
+    graph, x, y = doubling(htp, context)
+
+    def configs(kind: Any, option: int) -> Any:
+        config = htp.keep(kind())
+        config.option = option
+        return htp.keep((ctypes.POINTER(kind) * 2)(ctypes.pointer(config)))
+
+    found = {
+        "a log without a place": htp.logCreate(None, 1, None),
+        "an op package that is not there": htp.backendRegisterOpPackage(backend, b"/nowhere.so", b"provider", None),
+        "an op package without a path": htp.backendRegisterOpPackage(backend, None, b"provider", None),
+        "an unknown config of a backend": htp.backendSetConfig(backend, configs(objects.BackendConfig, 77)),
+        "an unknown config of a context": htp.contextSetConfig(context, configs(objects.ContextConfig, 77)),
+        "an unknown config of a graph": htp.graphSetConfig(graph, configs(objects.GraphConfig, 77)),
+        "a graph that is not there": htp.graphRetrieve(context, b"other", ctypes.byref(out)),
+        "no name of a graph": htp.graphRetrieve(context, None, ctypes.byref(out)),
+        "no tensor": htp.tensorCreateGraphTensor(graph, None),
+        "no inputs": htp.execute(graph, [], [y]),
+        "an unknown profile": htp.contextFree(context, 1 << 40),
+        "a device without its config": htp.deviceCreate(None, configs(objects.DeviceConfig, 0), ctypes.byref(out)),
+        "no properties": htp.contextGetProperty(context, None),
+        "a graph that is not finalized": [
+            htp.make("graphCreate", context, b"open", None), htp.contextGetBinarySize(context, ctypes.byref(size))
+        ][1],
+    }
+    assert found == {
+        "a log without a place": 11004,
+        "an op package that is not there": 4005,
+        "an op package without a path": 4004,
+        "an unknown config of a backend": 4012,
+        "an unknown config of a context": 1000,
+        "an unknown config of a graph": 1000,
+        "a graph that is not there": 6003,
+        "no name of a graph": 6003,
+        "no tensor": 7001,
+        "no inputs": 6000,
+        "an unknown profile": 5000,
+        "a device without its config": 14001,
+        "no properties": 5000,
+        "a graph that is not finalized": 5003,
+    }
+    htp.do("backendFree", backend)
+
+
+def test_a_node_that_is_only_validated_is_refused_by_one_code(client: Client) -> None:
+    backend, _ = opened(client)
+    x = client.tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (1, 8))
+    small = client.tensor("y", TensorType.APP_READ, DataType.FLOAT_32, (1, 4))
+    y = client.tensor("y", TensorType.APP_READ, DataType.FLOAT_32, (1, 8))
+    unknown = client.tensor("y", TensorType.APP_READ, 0x999, (1, 8))
+    colour = {"colour": (int(DataType.UINT_32), 1)}
+    for node in (
+        client.operation("n", "Relu", [x], [small]), client.operation("n", "Relu", [], [y]),
+        client.operation("n", "Relu", [x], [unknown]), client.operation("n", "Relu", [x], [y], colour),
+        client.operation("n", "Transpose", [x], [y]),
+    ):  # fmt: skip
+        assert client.backendValidateOpConfig(backend, node) == Code.OP_PACKAGE_VALIDATION_FAILURE
+    assert client.backendValidateOpConfig(backend, client.operation("n", "Nonsense", [x], [y])) == 4005
+    client.do("backendFree", backend)
 
 
 # -- graphs ------------------------------------------------------------------------------------------------------------

@@ -514,8 +514,8 @@ def make_binary(world: World, rng: random.Random) -> None:
     got = world.call(
         "get_binary",
         context.handle.get_binary,
-        must=() if whole or context.unsure else [5007],
-        may=[5007, 6022] if context.unsure else (),
+        must=() if whole or context.unsure else [5003],
+        may=[5003, 6022] if context.unsure else (),
     )
     if not got.done:
         return

@@ -298,7 +298,7 @@ def binary(world: TableWorld, rng: random.Random) -> None:
         return
     context, graph = found
     # A graph that was interrupted on its way cannot be told from one that is not finalized yet.
-    size, unready = ctypes.c_uint64(), (5007, 6022, 6023)
+    size, unready = ctypes.c_uint64(), (5003, 6022, 6023)
     if not world.code("contextGetBinarySize", context.handle, ctypes.byref(size), may=unready).done:
         return
     content = ctypes.create_string_buffer(size.value)

@@ -1,4 +1,4 @@
-"""QnnProperty_*, QnnBackend_*, QnnError_*: backends, their capabilities and their operations."""
+"""QnnProperty_*, QnnBackend_*: backends, their capabilities and their operations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from isthmus import qnn
-from isthmus.cabi.client import listed, pointer, text, write, write_number
+from isthmus.cabi.client import checked, listed, pointer, text, write, write_number
 from isthmus.cabi.objects import PROPERTY_GROUPS, BackendConfig, BackendOption, OperationName, Property, PropertyAnswer
 from isthmus.cabi.tables import CORE_VERSION
 from isthmus.cabi.types import Version
@@ -62,7 +62,10 @@ def backend_create(server: LibraryServer, log: int, configs: int, out: int) -> N
     config = os.environ.get(f"ISTHMUS_{server.backend_name.upper()}_CONFIG")
     for backend_config in listed(configs, BackendConfig):
         if backend_config.option == BackendOption.PLATFORM:
-            key, _, value = (text(pointer(backend_config, "platformOption")) or "").partition(":")
+            platform_option = text(pointer(backend_config, "platformOption"))
+            if platform_option is None:
+                raise QnnError(Code.BACKEND_INVALID_CONFIG, "backend", "its platform option is null")
+            key, _, value = platform_option.partition(":")
             if key == "config_file_path":
                 config = value
             else:
@@ -94,6 +97,8 @@ def backend_set_config(server: LibraryServer, handle: int, configs: int) -> None
     """Check the configs. Only the error reporting level can be changed later, and it has no effect."""
     backend_of(server, handle)
     for config in listed(configs, BackendConfig):
+        if config.option not in list(BackendOption):
+            raise QnnError(Code.BACKEND_INVALID_CONFIG, "backend", f"it has no config {config.option}")
         if config.option != BackendOption.ERROR_REPORTING:
             raise QnnError(Code.BACKEND_NOT_SUPPORTED, "backend", f"config {config.option} cannot be changed later")
 
@@ -108,6 +113,17 @@ def backend_get_api_version(server: LibraryServer, out: int) -> None:
 def backend_get_build_id(server: LibraryServer, out: int) -> None:
     """Write this software's version and platform."""
     write_number(out, server.keep_text(build_id()))
+
+
+@serves("backendRegisterOpPackage", Code.BACKEND_INVALID_ARGUMENT)
+def backend_register_op_package(server: LibraryServer, handle: int, path: int, provider: int, target: int) -> None:
+    """Refuse an op package: a library that is not there by a code of its own, any other because none can be used."""
+    backend_of(server, handle)
+    file, _ = text(checked(path)) or "", text(checked(provider))
+    what = f"op package '{file}'"
+    if not os.path.isfile(file):
+        raise QnnError(Code.BACKEND_OP_PACKAGE_NOT_FOUND, what, "there is no such file")
+    raise QnnError(Code.COMMON_NOT_SUPPORTED, what, "op packages of clients cannot be used here")
 
 
 @serves("backendGetSupportedOperations", Code.BACKEND_INVALID_ARGUMENT)
@@ -128,7 +144,12 @@ def backend_get_supported_operations(server: LibraryServer, handle: int, count: 
 def backend_validate_op_config(server: LibraryServer, handle: int, config: int) -> None:
     """Refuse a node that a graph cannot take or the backend cannot execute."""
     backend = backend_of(server, handle)
-    node = node_at(config)
+    try:
+        node = node_at(config)
+    except QnnError as problem:
+        # The codes of tensors and graphs are for those that are created.
+        code = Code.OP_PACKAGE_VALIDATION_FAILURE
+        raise QnnError(code, problem.what, problem.rule, problem.hint) from None
     node.check_package(Code.BACKEND_OP_PACKAGE_NOT_FOUND, Code.BACKEND_OP_PACKAGE_NOT_FOUND)
     node.check_floats(Code.OP_PACKAGE_VALIDATION_FAILURE)
     _validate_casts(backend, node)
@@ -199,50 +220,5 @@ def backend_free(server: LibraryServer, handle: int) -> None:
 def backend_get_property(server: LibraryServer, handle: int, properties: int) -> None:
     """Read custom properties of the backend."""
     backend = backend_of(server, handle)
-    for request in listed(properties, Property):
+    for request in listed(checked(properties), Property):
         options.get_property(server, backend, request)
-
-
-@serves("errorGetMessage")
-def error_get_message(server: LibraryServer, error: int, out: int) -> None:
-    """Write the name of an error code."""
-    write_number(out, server.keep_text(_error_name(error)))
-
-
-@serves("errorGetVerboseMessage")
-def error_get_verbose_message(server: LibraryServer, error: int, out: int) -> None:
-    """Write why an error code was last returned, or its name if it never was."""
-    message = server.reason(error & 0xFFFF) or _error_name(error)
-    write_number(out, server.keep(ctypes.create_string_buffer(message.encode(errors="backslashreplace"))))
-
-
-@serves("errorFreeVerboseMessage")
-def error_free_verbose_message(server: LibraryServer, message: int) -> None:
-    """Free a message."""
-    if server.client_objects.pop(message, None) is None:
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"message at {message:#x}", "it does not belong to this library")
-
-
-_GRAPH_TWICE = (Code.GRAPH_DOES_NOT_EXIST, Code.GRAPH_FINALIZED, Code.GRAPH_NOT_FINALIZED)
-"""Codes whose C names repeat the word: QNN_GRAPH_ERROR_GRAPH_FINALIZED."""
-
-
-def name_of(code: Code) -> str:
-    """Name a code as QNN's headers do."""
-    if code is Code.SUCCESS:
-        return "QNN_SUCCESS"
-    group = "OP_PACKAGE" if code is Code.OP_PACKAGE_VALIDATION_FAILURE else code.name.partition("_")[0]
-    rest = code.name.removeprefix(f"{group}_")
-    return f"QNN_{group}_ERROR_{'GRAPH_' if code in _GRAPH_TWICE else ''}{rest}"
-
-
-def _error_name(error: int) -> str:
-    """Name an error that a function has returned; its code is in the low 16 bits."""
-    number = error & 0xFFFF
-    if number == PropertyAnswer.UNKNOWN_KEY:
-        return "QNN_PROPERTY_ERROR_UNKNOWN_KEY"
-    try:
-        code = Code(number)
-    except ValueError:
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"error {error}", "unknown handle") from None
-    return name_of(code)

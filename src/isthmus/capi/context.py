@@ -99,7 +99,7 @@ def _read_configs(server: LibraryServer, configs: int) -> _Configs:
             name = ContextOption(config.option).name
             server.log(LogLevel.INFO, f"context option {name}: accepted, but without effect here")
         else:
-            raise QnnError(Code.CONTEXT_INVALID_CONFIG, "context", f"it has no config {config.option}")
+            raise QnnError(Code.COMMON_NOT_SUPPORTED, "context", f"it has no config {config.option}")
     if priority is not None and priority not in list(qnn.Priority):
         raise QnnError(Code.CONTEXT_INVALID_CONFIG, "context", f"there is no priority {priority}")
     return _Configs(settings, priority, enabled)
@@ -163,7 +163,7 @@ def context_create_from_binary(
     """Create a context with the graphs of a binary."""
     begin = time.perf_counter()
     write_number(out, 0)
-    client_profile = ClientProfile.of(server, profile)
+    client_profile = ClientProfile.of(server, profile, Code.CONTEXT_SET_PROFILE)
     _create(server, backend, device, configs, out, _binary(server, backend, binary, nbytes))
     if client_profile is not None:
         client_profile.replace([(EventType.INIT, "context created from binary", (time.perf_counter() - begin) * 1e6)])
@@ -232,9 +232,9 @@ def graph_retrieve(server: LibraryServer, context: int, name: int, out: int) -> 
     """Write the handle of a context's graph, given its name."""
     write_number(out, 0)
     known = context_of(server, context)
-    graph_name = text(checked(name)) or ""
+    graph_name = text(name) or ""
     if known.enabled is not None and graph_name not in known.enabled:
-        raise QnnError(Code.GRAPH_DOES_NOT_EXIST, f"graph '{graph_name}'", "it is not among those that are enabled")
+        raise QnnError(Code.GRAPH_INVALID_NAME, f"graph '{graph_name}'", "it is not among those that are enabled")
     write_number(out, _graph_handle(server, context, graph_name, known.handle.retrieve(graph_name)))
 
 
@@ -263,7 +263,7 @@ def context_set_config(server: LibraryServer, handle: int, configs: int) -> None
 def context_get_property(server: LibraryServer, handle: int, properties: int) -> None:
     """Read custom properties of a context."""
     context = context_of(server, handle)
-    for request in listed(properties, ContextProperty):
+    for request in listed(checked(properties), ContextProperty):
         options.get_property(server, context.handle, request)
 
 
@@ -282,7 +282,7 @@ def context_get_binary(server: LibraryServer, handle: int, target: int, nbytes: 
     binary, context.binary = context.binary or context.handle.get_binary(), None
     if nbytes < len(binary):
         rule = f"{nbytes} bytes are not enough for {len(binary)}"
-        raise QnnError(Code.CONTEXT_INVALID_ARGUMENT, "buffer for a context binary", rule)
+        raise QnnError(Code.CONTEXT_GET_BINARY_FAILED, "buffer for a context binary", rule)
     write_number(written, 0)
     write_bytes(target, binary)
     write_number(written, len(binary))
@@ -292,14 +292,14 @@ def context_get_binary(server: LibraryServer, handle: int, target: int, nbytes: 
 def context_finalize(server: LibraryServer, handle: int, profile: int) -> None:
     """Check the handles and do nothing: no graph needs this call."""
     context_of(server, handle)
-    ClientProfile.of(server, profile)
+    ClientProfile.of(server, profile, Code.CONTEXT_INVALID_ARGUMENT)
 
 
 @serves("contextFree", Code.CONTEXT_INVALID_HANDLE)
 def context_free(server: LibraryServer, handle: int, profile: int) -> None:
     """Free a context with its graphs and memory handles."""
     context = context_of(server, handle)
-    client_profile = ClientProfile.of(server, profile)
+    client_profile = ClientProfile.of(server, profile, Code.CONTEXT_INVALID_ARGUMENT)
     begin = time.perf_counter()
     # The library's cached executions hold graphs and memory; these can be freed only without them.
     server.forget_executions()

@@ -63,7 +63,9 @@ def _log_configs(server: LibraryServer, configs: int) -> None:
     """Log the configs that have no effect, and refuse unknown ones."""
     for config in listed(configs, objects.DeviceConfig):
         if config.option == objects.DeviceOption.CUSTOM:
-            options.settings(server, "device", config.customConfig or 0)
+            if not config.customConfig:
+                raise QnnError(Code.DEVICE_INVALID_CONFIG, "device", "its custom config is null")
+            options.settings(server, "device", config.customConfig)
         elif config.option == objects.DeviceOption.PLATFORM_INFO:
             server.log(LogLevel.INFO, "the platform of a device: accepted, but without effect here")
         else:

@@ -91,6 +91,9 @@ def _given(
     graph = graph_of(server, handle)
     check_finalized(graph.handle)
     io, info = graph.io_tensors(), graph.handle.info
+    for kind, count, known in (("input", input_count, info.inputs), ("output", output_count, info.outputs)):
+        if known and not count:
+            raise QnnError(Code.GRAPH_INVALID_ARGUMENT, graph.handle.what, f"it has {kind}s, and none is given")
     read_tensors = _tensors(server, graph, inputs, input_count, "input", io)
     written_tensors = _tensors(server, graph, outputs, output_count, "output", io)
     for kind, tensors, known in (("input", read_tensors, info.inputs), ("output", written_tensors, info.outputs)):

@@ -5,7 +5,7 @@ FUNCTION(SERVED, backendCreate, QnnBackend_create, (Qnn_LogHandle_t logger, cons
 FUNCTION(SERVED, backendSetConfig, QnnBackend_setConfig, (Qnn_BackendHandle_t backend, const QnnBackend_Config_t **config), (backend, config), V(backend), V(config))
 FUNCTION(SERVED, backendGetApiVersion, QnnBackend_getApiVersion, (Qnn_ApiVersion_t *version), (version), V(version))
 FUNCTION(SERVED, backendGetBuildId, QnnBackend_getBuildId, (const char **id), (id), V(id))
-FUNCTION(NOT_OFFERED, backendRegisterOpPackage, QnnBackend_registerOpPackage, (Qnn_BackendHandle_t backend, const char *packagePath, const char *interfaceProvider, const char *target), (backend, packagePath, interfaceProvider, target), V(backend), V(packagePath), V(interfaceProvider), V(target))
+FUNCTION(SERVED, backendRegisterOpPackage, QnnBackend_registerOpPackage, (Qnn_BackendHandle_t backend, const char *packagePath, const char *interfaceProvider, const char *target), (backend, packagePath, interfaceProvider, target), V(backend), V(packagePath), V(interfaceProvider), V(target))
 FUNCTION(SERVED, backendGetSupportedOperations, QnnBackend_getSupportedOperations, (Qnn_BackendHandle_t backend, uint32_t *numOperations, const QnnBackend_OperationName_t **operations), (backend, numOperations, operations), V(backend), V(numOperations), V(operations))
 FUNCTION(SERVED, backendValidateOpConfig, QnnBackend_validateOpConfig, (Qnn_BackendHandle_t backend, Qnn_OpConfig_t opConfig), (backend, opConfig), V(backend), V(&opConfig))
 FUNCTION(FREEING, backendFree, QnnBackend_free, (Qnn_BackendHandle_t backend), (backend), V(backend))

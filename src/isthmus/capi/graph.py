@@ -102,7 +102,7 @@ def _set_configs(server: LibraryServer, graph: ClientGraph, configs: int) -> Non
             name = GraphOption(config.option).name
             server.log(LogLevel.INFO, f"graph option {name}: accepted, but without effect here")
         else:
-            raise QnnError(Code.GRAPH_INVALID_ARGUMENT, "graph", f"it has no config {config.option}")
+            raise QnnError(Code.COMMON_NOT_SUPPORTED, "graph", f"it has no config {config.option}")
     if settings:
         graph.handle.set_config(settings)
     graph.profile = profile
@@ -114,7 +114,7 @@ def graph_create(server: LibraryServer, context: int, name: int, configs: int, o
     """Create an empty graph."""
     write_number(out, 0)
     owner = context_of(server, context, Code.GRAPH_INVALID_ARGUMENT)
-    graph_name = text(checked(name)) or ""
+    graph_name = text(name) or ""
     graph = ClientGraph(owner.handle.create_graph(graph_name), owner)
     graph.handle.set_config(qnn.GraphConfig.PRIORITY, owner.priority)
     try:
@@ -136,7 +136,7 @@ def graph_set_config(server: LibraryServer, handle: int, configs: int) -> None:
 def graph_get_property(server: LibraryServer, handle: int, properties: int) -> None:
     """Read custom properties of a graph."""
     graph = graph_of(server, handle)
-    for request in listed(properties, Property):
+    for request in listed(checked(properties), Property):
         options.get_property(server, graph.handle, request)
 
 
@@ -144,6 +144,8 @@ def graph_get_property(server: LibraryServer, handle: int, properties: int) -> N
 def tensor_create_graph_tensor(server: LibraryServer, handle: int, tensor: int) -> None:
     """Create a tensor, and write its id into the client's description."""
     graph = server.handles.get(handle, ClientGraph, Code.TENSOR_INVALID_HANDLE, "graph")
+    if not tensor:
+        raise QnnError(Code.TENSOR_INVALID_HANDLE, "tensor", "its description is null")
     info = tensor_at(tensor)
     if info.type is TensorType.NULL:
         return

@@ -50,12 +50,15 @@ def get_property(server: LibraryServer, owner: Any, request: Property) -> None:
     code = {qnn.Backend: Code.BACKEND_NOT_SUPPORTED, qnn.Context: Code.CONTEXT_INVALID_ARGUMENT}.get(
         type(owner), Code.GRAPH_INVALID_ARGUMENT
     )
+    # QNN's own library has no code of its own for properties that it lacks, except for backends.
+    missing = Code.BACKEND_NOT_SUPPORTED if isinstance(owner, qnn.Backend) else Code.COMMON_NOT_SUPPORTED
+    unknown = missing if isinstance(owner, qnn.Context) else code
 
     def refusal(rule: str) -> QnnError:
         return QnnError(code, owner.what, rule)
 
     if request.option != _CUSTOM:
-        raise refusal(f"it has no property {request.option}")
+        raise QnnError(unknown, owner.what, f"it has no property {request.option}")
     if server.facet.write_property is None:
-        raise refusal("it has no custom properties")
+        raise QnnError(missing, owner.what, "it has no custom properties")
     server.facet.write_property(owner.get_property, checked(request.customProperty or 0), refusal)

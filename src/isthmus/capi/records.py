@@ -50,7 +50,7 @@ def log_of(server: LibraryServer, handle: int, code: Code = Code.LOG_INVALID_ARG
     return server.handles.get(handle, ClientLog, code if handle else Code.LOG_INVALID_HANDLE, "log")
 
 
-@serves("logCreate", Code.LOG_INVALID_ARGUMENT)
+@serves("logCreate", Code.LOG_INVALID_HANDLE)
 def log_create(server: LibraryServer, callback: int, level: int, out: int) -> None:
     """Create a log."""
     write_number(out, 0)
@@ -137,11 +137,13 @@ class ClientProfile:
         self._kept: list[int] = []
 
     @staticmethod
-    def of(server: LibraryServer, number: int) -> ClientProfile | None:
-        """Return the profile of a handle; None for null."""
+    def of(
+        server: LibraryServer, number: int, code: Code = Code.GRAPH_INVALID_ARGUMENT
+    ) -> ClientProfile | None:
+        """Return the profile of a handle; None for null. `code` is the error for an unknown handle."""
         if not number:
             return None
-        return server.handles.get(number, ClientProfile, Code.GRAPH_INVALID_ARGUMENT, "profile")
+        return server.handles.get(number, ClientProfile, code, "profile")
 
     @contextmanager
     def collecting(self) -> Iterator[qnn.Profile]:

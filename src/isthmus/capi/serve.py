@@ -27,6 +27,7 @@ from isthmus.capi import (  # noqa: F401 - these enter their functions
     extensions,
     graph,
     memory,
+    messages,
     records,
     serialization,
     validation,

@@ -112,9 +112,14 @@ class Backend(Handle):
             raise QnnError(Code.BACKEND_OP_PACKAGE_NOT_FOUND, what, "there is no such operation", hint)
         for tensor in (*inputs, *outputs):
             if tensor is not None and not isinstance(tensor, Tensor):
-                raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, what, f"{tensor!r} is not a tensor")
-        call = Call(name, op, list(inputs), operation.complete(name, params or {}), list(outputs))
-        operation.verify(call)
+                raise QnnError(Code.OP_PACKAGE_VALIDATION_FAILURE, what, f"{tensor!r} is not a tensor")
+        try:
+            call = Call(name, op, list(inputs), operation.complete(name, params or {}), list(outputs))
+            operation.verify(call)
+        except QnnError as problem:
+            # The codes of graphs are for nodes that are added to one.
+            code = Code.OP_PACKAGE_VALIDATION_FAILURE
+            raise QnnError(code, problem.what, problem.rule, problem.hint) from None
         reason = self.driver.supports(call)
         if reason is not None:
             raise QnnError(Code.OP_PACKAGE_VALIDATION_FAILURE, what, reason)

@@ -204,7 +204,7 @@ class Context(Handle):
         if not isinstance(name, str) or name not in graphs:
             known = ", ".join(f"'{known}'" for known in graphs) or "none"
             rule, hint = f"the context has {known}", did_you_mean(name, graphs)
-            raise QnnError(Code.GRAPH_DOES_NOT_EXIST, f"graph '{name}'", rule, hint)
+            raise QnnError(Code.GRAPH_INVALID_NAME, f"graph '{name}'", rule, hint)
         return graphs[name]
 
     def get_binary_size(self) -> int:
@@ -217,9 +217,7 @@ class Context(Handle):
         self._check()
         for graph in list(self.graphs.values()):
             if not graph.finalized:
-                raise QnnError(
-                    Code.CONTEXT_GET_BINARY_FAILED, graph._what, "it is not finalized", "Call finalize() first."
-                )
+                raise QnnError(Code.CONTEXT_NOT_FINALIZED, graph._what, "it is not finalized", "Call finalize() first.")
         return self.driver.get_binary()
 
     @shielded
