@@ -26,8 +26,8 @@ class DataType(IntEnum):
     UINT_64 = 0x0164
     FLOAT_16 = 0x0216
     BFLOAT_16 = 0x0226
-    """The upper 16 bits of a FLOAT_32. numpy has no such type, so elements are stored as 16 bits and cast for
-    computation.
+    """The upper 16 bits of a FLOAT_32. numpy has no such type, so elements are stored as integers of 16 bits; `decode`
+    and `encode` convert them.
     """
     FLOAT_32 = 0x0232
     FLOAT_64 = 0x0264
@@ -66,6 +66,32 @@ class DataType(IntEnum):
     def is_integer(self) -> bool:
         """Whether elements are plain integers (not quantized, not bool)."""
         return self < 0x0200
+
+    @property
+    def is_half(self) -> bool:
+        """Whether elements are floats of 16 bits, which are computed in float32 and rounded when they are stored."""
+        return self in (DataType.FLOAT_16, DataType.BFLOAT_16)
+
+    def decode(self, stored: np.ndarray) -> np.ndarray:
+        """Return stored floats as numbers to compute with: those of 16 bits as float32, any other array itself.
+
+        >>> DataType.BFLOAT_16.decode(np.array([0x3F80], np.uint16))
+        array([1.], dtype=float32)
+        """
+        if self is DataType.BFLOAT_16:
+            return from_bfloat16(np.asarray(stored))
+        return np.asarray(stored).astype(np.float32) if self is DataType.FLOAT_16 else stored
+
+    def encode(self, numbers: np.ndarray) -> np.ndarray:
+        """Return numbers as stored elements of this type, rounded to nearest; too large floats become infinite.
+
+        >>> DataType.FLOAT_16.encode(np.array([1.0, 65520.0]))
+        array([ 1., inf], dtype=float16)
+        """
+        if self is DataType.BFLOAT_16:
+            return to_bfloat16(np.asarray(numbers))
+        with np.errstate(over="ignore"):
+            return np.asarray(numbers).astype(self.numpy)
 
     @staticmethod
     def of(dtype: np.dtype | type) -> DataType:
@@ -141,8 +167,8 @@ def to_bfloat16(values: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(values), quiet, rounded).astype(np.uint16)
 
 
-# Groups of data types, for the rules of operations. BFLOAT_16 is in none of them: it is only moved or cast.
-FLOATS = (DataType.FLOAT_32, DataType.FLOAT_16, DataType.FLOAT_64)
+# Groups of data types, for the rules of operations.
+FLOATS = (DataType.FLOAT_32, DataType.FLOAT_16, DataType.BFLOAT_16, DataType.FLOAT_64)
 FIXED_POINTS = tuple(d for d in DataType if d.is_fixed_point)
 INTEGERS = tuple(d for d in DataType if d.is_integer)
 UNSIGNED = tuple(d for d in INTEGERS if d >= DataType.UINT_8)

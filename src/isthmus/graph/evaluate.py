@@ -1,7 +1,8 @@
 """The reference computation of each operation in numpy, used to verify kernels and to fold constants.
 
-Floats and integers are computed as they are. Fixed-point operands are converted to reals, computed, and rounded back,
-with two exceptions. Data movement leaves stored elements unchanged if the quantizations agree. Products of two
+Integers and floats of 32 or 64 bits are computed as they are. Floats of 16 bits are computed in float32 and rounded
+once, when the result is stored. Fixed-point operands are converted to reals, computed, and rounded back, with two
+exceptions. Data movement leaves stored elements unchanged if the quantizations agree. Products of two
 fixed-point tensors sum integers exactly and round once: ``rint(clamp(sum * scale)) + zero_point``.
 """
 
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from isthmus.errors import Code, QnnError
-from isthmus.graph.datatypes import DataType, from_bfloat16, to_bfloat16
+from isthmus.graph.datatypes import DataType
 from isthmus.graph.evaluation import (
     Computation,
     convolution,
@@ -85,9 +86,7 @@ def evaluate(
     with np.errstate(all="ignore"):
         if op == "Cast":
             # Cast converts stored elements, also those of fixed-point tensors; their quantizations do not matter.
-            stored = np.asarray(arrays[0])
-            numbers = from_bfloat16(stored) if call.tensor(0).dtype is DataType.BFLOAT_16 else stored
-            return [_stored(to_bfloat16(numbers) if outputs[0].dtype is DataType.BFLOAT_16 else numbers, outputs[0])]
+            return [_stored(outputs[0].dtype.encode(call.tensor(0).dtype.decode(np.asarray(arrays[0]))), outputs[0])]
         if op in PRODUCTS and all(t is not None and t.dtype.is_fixed_point for t in (*inputs[:2], outputs[0])):
             exact = _fixed_point_product(call, arrays)
             if exact is not None:
@@ -118,11 +117,9 @@ def evaluate(
 
 def _real(array: Any, tensor: Tensor) -> np.ndarray:
     """Return the numbers that stored elements represent."""
-    if tensor.dtype is DataType.BFLOAT_16:
-        return from_bfloat16(np.asarray(array))
     quantization = tensor.quantization
     if not tensor.dtype.is_fixed_point or quantization is None:
-        return array
+        return tensor.dtype.decode(array)
     return _centred(array, quantization) * _along(quantization, quantization.scales, array.ndim)
 
 
@@ -144,8 +141,8 @@ def _stored(result: Any, output: Tensor) -> np.ndarray:
 
 def _encoded(numbers: Any, output: Tensor) -> np.ndarray:
     """Encode numbers as the elements of a tensor."""
-    if output.dtype is DataType.BFLOAT_16:
-        return to_bfloat16(np.asarray(numbers))
+    if output.dtype.is_half:
+        return output.dtype.encode(np.asarray(numbers))
     return _quantized(numbers, output) if output.dtype.is_fixed_point else np.asarray(numbers)
 
 
@@ -211,7 +208,7 @@ def _rounded_activations(call: Call, arrays: Sequence[Any]) -> Sequence[Any]:
     axes = _HYBRID_AXES.get(call.op)
     if call.op == "Conv2d" and call.tensor(1).dims[:2] == (1, 1) and not np.any(call.params["pad_amount"]):
         axes = (3,) if np.all(np.asarray(call.params["stride"]) == 1) else axes
-    if axes is None or not call.tensor(0).dtype.is_float or not call.tensor(1).dtype.is_fixed_point:
+    if axes is None or call.tensor(0).dtype is not DataType.FLOAT_32 or not call.tensor(1).dtype.is_fixed_point:
         return arrays
     x = np.asarray(arrays[0], np.float32)
     low = np.minimum(x.min(axes, keepdims=True, initial=0), 0)

@@ -23,7 +23,9 @@ def static(tensor: Tensor | None) -> np.ndarray | None:
 def floats(tensor: Tensor | None) -> np.ndarray | None:
     """Return the contents of a floating-point constant in double precision; None if the tensor is not one."""
     data = static(tensor)
-    return data.astype(np.float64) if data is not None and data.dtype.kind == "f" else None
+    if tensor is None or data is None or not tensor.dtype.is_float:
+        return None
+    return tensor.dtype.decode(data).astype(np.float64)
 
 
 def number(tensor: Tensor | None) -> float | None:
@@ -33,16 +35,22 @@ def number(tensor: Tensor | None) -> float | None:
         return None
     if tensor.quantization is not None and tensor.dtype.is_fixed_point:
         data = tensor.quantization.dequantize(data)
-    if data.dtype.kind != "f":
+    elif not tensor.dtype.is_float:
         return None
+    else:
+        data = tensor.dtype.decode(data)
     first = data.reshape(-1)[0]
     return float(first) if data.size == 1 or bool((data == first).all()) else None
 
 
 def is_number(tensor: Tensor | None, value: float) -> bool:
-    """Return whether all elements of a constant equal this number, to float precision."""
+    """Return whether all elements of a constant equal this number, to the precision of their type."""
     own_value = number(tensor)
-    return own_value is not None and math.isclose(own_value, value, rel_tol=1e-6)
+    if tensor is None or own_value is None:
+        return False
+    if tensor.dtype.is_half:
+        value = float(tensor.dtype.decode(tensor.dtype.encode(np.array(value))))
+    return math.isclose(own_value, value, rel_tol=1e-6)
 
 
 def per_channel(tensor: Tensor | None, like: Tensor) -> np.ndarray | None:

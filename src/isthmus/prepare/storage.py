@@ -152,6 +152,7 @@ def _share_cast(work: Work, step: Step, storage: Storage) -> list[Step]:
     """Share memory across a cast between a fixed-point type and the integers that store it, which keeps the bytes."""
     source, result = step.inputs[0], step.outputs[0]
     assert source is not None
+    # The bits of a BFLOAT_16 are not its number.
     if DataType.BFLOAT_16 in (source.dtype, result.dtype) and source.dtype is not result.dtype:
         return [step]
     if source.is_static or source.dtype.numpy != result.dtype.numpy or source.itemsize != result.itemsize:

@@ -193,6 +193,10 @@ class Work:
             dtype = DataType.of(value.dtype) if quantization is None else DataType.fixed_point(value.dtype)
         return Tensor(self._fresh(name), TensorType.STATIC, dtype, value.shape, quantization, value)
 
+    def floats(self, name: str, numbers: np.ndarray, dtype: DataType) -> Tensor:
+        """Return a new constant of numbers, rounded to a type of floats."""
+        return self.constant(name, dtype.encode(numbers), dtype=dtype)
+
     def insert(
         self,
         op: str,

@@ -169,7 +169,7 @@ class Forgery:
         index = self.chance.randrange(len(kernels))
         kernels[index] = self.chance.choice((
             "matmul:packed.300x300", "matmul:packed.8x4", "executor:run", "doorbell:serve", "os:system", "base:word",
-            "elementwise:unary.exp_f16", "movement:copy.16", "matmul:packed.8x3.8x3", "", kernels[index] + "0",
+            "elementwise:unary.exp_f8", "movement:copy.16", "matmul:packed.8x3.8x3", "", kernels[index] + "0",
             self.chance.choice(kernels),
         ))  # fmt: skip
         if self.chance.random() < 0.5 and kernels[index] in KERNELS:

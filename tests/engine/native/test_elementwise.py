@@ -274,7 +274,7 @@ def test_empty_tensors_are_left_alone() -> None:
 
 
 def test_unknown_types_are_refused_by_name() -> None:
-    step, arrays = make_step("ElementWiseAdd", [np.zeros(3, np.float16), np.zeros(3, np.float16)])
+    step, arrays = make_step("ElementWiseAdd", [np.zeros(3, np.float64), np.zeros(3, np.float64)])
     with pytest.raises(QnnError, match=r"tested.*in0"):
         run(step, arrays)
 

@@ -26,7 +26,7 @@ from isthmus.prepare import Planner, PlanOptions
 from isthmus.prepare.planner import rewritten
 
 RNG = np.random.default_rng(0)
-F32, F16, I32, BOOL = DataType.FLOAT_32, DataType.FLOAT_16, DataType.INT_32, DataType.BOOL_8
+F32, F64, I32, BOOL = DataType.FLOAT_32, DataType.FLOAT_64, DataType.INT_32, DataType.BOOL_8
 S8 = DataType.SFIXED_POINT_8
 TYPES = [t for t in DataType if t is not DataType.UNDEFINED]
 
@@ -184,11 +184,11 @@ def test_constants_may_come_without_their_data() -> None:
 
 
 def test_a_constant_of_unknown_contents_is_not_taken_for_one_that_makes_it_easy() -> None:
-    x, y = tensor("x", TensorType.APP_WRITE, F16, (4,)), tensor("y", TensorType.APP_READ, F16, (4,))
-    zero = Tensor("zero", TensorType.STATIC, F16, (4,), None, np.zeros(4, np.float16))
+    x, y = tensor("x", TensorType.APP_WRITE, F64, (4,)), tensor("y", TensorType.APP_READ, F64, (4,))
+    zero = Tensor("zero", TensorType.STATIC, F64, (4,), None, np.zeros(4, np.float64))
     assert lower.supports(Call("sum", "ElementWiseAdd", [x, zero], {}, [y])) is None
     zero.data = None
-    assert "FLOAT_16" in (lower.supports(Call("sum", "ElementWiseAdd", [x, zero], {}, [y])) or "")
+    assert "FLOAT_64" in (lower.supports(Call("sum", "ElementWiseAdd", [x, zero], {}, [y])) or "")
 
 
 def test_nothing_is_emitted_to_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,7 +207,7 @@ def test_a_call_that_breaks_its_own_rule_is_refused_with_that_rule() -> None:
 def three_nodes() -> Graph:
     """Two nodes that are not executed around one that is; the last becomes two steps on the way."""
     graph = Graph("three")
-    x = graph.create_tensor("x", TensorType.APP_WRITE, F16, (2, 3))
+    x = graph.create_tensor("x", TensorType.APP_WRITE, F64, (2, 3))
     half = graph.emit("Sigmoid", [x], name="first")
     [moved] = graph.emit("Transpose", half, {"perm": [1, 0]}, name="second")
     y = graph.create_tensor("y", TensorType.APP_READ, I32, (6, 2))
@@ -226,5 +226,5 @@ def test_a_graph_is_refused_before_scheduling_with_all_reasons() -> None:
     with pytest.raises(QnnError) as refused:
         Planner(three_nodes(), PlanOptions(), lower.NativeEngine(host())).schedule()
     assert refused.value.code is Code.COMMON_NOT_SUPPORTED
-    for part in ("2 nodes are not executed", "node 'first' (Sigmoid)", "FLOAT_16", "node 'third' (NonZero)"):
+    for part in ("2 nodes are not executed", "node 'first' (Sigmoid)", "FLOAT_64", "node 'third' (NonZero)"):
         assert part in refused.value.rule

@@ -62,14 +62,14 @@ _MOVED: Mapping[str, Lowering] = {
 }
 """Operations that select or order stored elements. Any type works once quantizations agree."""
 _THROUGH_FLOAT: Mapping[str, Lowering] = {op: through_float(entry) for op, entry in _PLAIN.items()}
-"""Operations on fixed-point tensors, computed in float."""
+"""Operations on fixed-point tensors or floats of 16 bits, computed in float32."""
 
 
 def _entry(step: Step) -> Lowering | None:
     """Return the lowering of a step; None if there is none for its operation.
 
     A step on fixed-point tensors uses its 8-bit or 16-bit kernel if that covers the step. Otherwise it moves stored
-    elements, or is computed in float.
+    elements, or is computed in float32. So is a step on floats of 16 bits if no kernel covers it.
     """
     table = _PLAIN
     tensors = (*step.inputs, *step.outputs)
@@ -85,11 +85,15 @@ def _entry(step: Step) -> Lowering | None:
         if is_hybrid(step):
             return quantized_hybrid.HYBRID
         table = _MOVED if step.op in _MOVED else _THROUGH_FLOAT
+    elif any(t is not None and t.dtype.is_half for t in tensors):
+        entry = table.get(step.op)
+        # Kernels that read and write 16 bits are better: the detour needs work space for whole tensors.
+        return entry if entry is None or entry.refuses(step) is None else _THROUGH_FLOAT[step.op]
     return table.get(step.op)
 
 
 def is_in_float(step: Step) -> bool:
-    """Return whether a step on fixed-point tensors is computed in float because no integer kernel covers it."""
+    """Return whether a step is computed in float32 because no kernel covers the type of its tensors."""
     entry = _entry(step)
     return entry is not None and entry is _THROUGH_FLOAT.get(step.op)
 
@@ -130,10 +134,10 @@ def supports(call: Call) -> str | None:
     Examples
     --------
     >>> from isthmus.graph import DataType, Tensor, TensorType
-    >>> x = Tensor("x", TensorType.APP_WRITE, DataType.FLOAT_16, (4,))
-    >>> y = Tensor("y", TensorType.APP_READ, DataType.FLOAT_16, (4,))
+    >>> x = Tensor("x", TensorType.APP_WRITE, DataType.FLOAT_64, (4,))
+    >>> y = Tensor("y", TensorType.APP_READ, DataType.FLOAT_64, (4,))
     >>> supports(Call("gate", "Sigmoid", [x], {}, [y]))
-    "'x' FLOAT_16[4] has a data type that this kernel does not compute with"
+    "'x' FLOAT_64[4] has a data type that this kernel does not compute with"
     """
     try:
         refused = unsupported(call_graph(call))

@@ -50,6 +50,11 @@ class Target:
         return self.vector_bytes // 4
 
     @property
+    def converts_half(self) -> bool:
+        """Whether the processor has instructions that convert between FLOAT_16 and FLOAT_32."""
+        return self.triple.startswith("aarch64") or "f16c" in self.needs
+
+    @property
     def key(self) -> str:
         """A string of everything that compiled code depends on."""
         return f"{self.name}|{self.triple}|{self.cpu}|{self.features}|{self.vector_bytes}|{self.dot}"

@@ -11,8 +11,7 @@ from math import prod
 
 import numpy as np
 
-from isthmus.graph import DataType, Tensor
-from isthmus.graph.datatypes import to_bfloat16
+from isthmus.graph import Tensor
 from isthmus.graph.ops.movement import CONSTANT
 from isthmus.graph.tensor import MAX_RANK
 from isthmus.prepare.geometry.border import border
@@ -264,11 +263,9 @@ def padded_axes(step: Step) -> list[PaddedAxis]:
 def stored(value: float, tensor: Tensor) -> np.ndarray:
     """Return a number as the tensor stores it."""
     number = np.asarray(value)
-    if tensor.dtype is DataType.BFLOAT_16:
-        number = to_bfloat16(number)
-    elif tensor.quantization is not None:
-        number = tensor.quantization.quantize(number.astype(np.float32), tensor.dtype.numpy)
-    return number.astype(tensor.dtype.numpy)
+    if tensor.quantization is not None:
+        return tensor.quantization.quantize(number.astype(np.float32), tensor.dtype.numpy)
+    return tensor.dtype.encode(number)
 
 
 def shape_values(step: Step) -> np.ndarray:

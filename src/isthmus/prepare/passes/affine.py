@@ -77,11 +77,11 @@ def _set_weights(work: Work, step: Step, weights: np.ndarray | None, bias: np.nd
     """Give a linear step new weights and a new bias; None keeps the old ones."""
     old = step.inputs[1]
     assert old is not None
-    dtype = step.outputs[0].dtype.numpy
-    new = old if weights is None else work.constant(old.name, weights.astype(dtype))
+    dtype = step.outputs[0].dtype
+    new = old if weights is None else work.floats(old.name, weights, dtype)
     inputs = [step.inputs[0], new]
     if bias is not None:
-        inputs.append(work.constant(f"{step.name}.bias", bias.astype(dtype)))
+        inputs.append(work.floats(f"{step.name}.bias", bias, dtype))
     else:
         inputs.extend(step.inputs[2:3])
     work.change(step, inputs=inputs)
@@ -220,9 +220,9 @@ def _pair(work: Work, step: Step) -> bool:
     scale, shift = affine(first), affine(step)
     if scale is None or shift is None or scale[0] is None or shift[1] is None:
         return False
-    dtype = step.outputs[0].dtype.numpy
-    weight = work.constant(f"{step.name}.weight", scale[0].astype(dtype))
-    bias = work.constant(f"{step.name}.bias", shift[1].astype(dtype))
+    dtype = step.outputs[0].dtype
+    weight = work.floats(f"{step.name}.weight", scale[0], dtype)
+    bias = work.floats(f"{step.name}.bias", shift[1], dtype)
     x = first.inputs[0]
     work.remove(first)
     work.replace(step, "Batchnorm", [x, weight, bias])

@@ -44,7 +44,7 @@ def _constant_operand(step: Step) -> np.ndarray | None:
 def _derived(work: Work, of: Tensor | None, value: np.ndarray) -> Tensor:
     """Return a new constant with the name and type of another one, from which its value was computed."""
     assert of is not None
-    return work.constant(of.name, value.astype(of.dtype.numpy))
+    return work.floats(of.name, value, of.dtype)
 
 
 _STEPS = frozenset(
@@ -69,6 +69,10 @@ def _multiply_instead(work: Work, step: Step) -> bool:
         return False
     # The reciprocal of a power of two is exact.
     exact = (np.frexp(divisor)[0] == np.copysign(0.5, divisor)).all()
+    divisor_type = step.inputs[1].dtype if step.inputs[1] is not None else None
+    # A reciprocal that is rounded to 16 bits would change the result by as much as the rounding of the result itself.
+    if not exact and divisor_type is not None and divisor_type.is_half:
+        return False
     if not exact and any(reader.op in _STEPS for reader in work.consumers(step.outputs[0])):
         return False
     work.change(step, op="ElementWiseMultiply", inputs=[step.inputs[0], _derived(work, step.inputs[1], 1.0 / divisor)])
@@ -125,6 +129,7 @@ def _neutral(work: Work, step: Step) -> bool:
     data = static(second)
     if first is None or second is None or data is None or first.is_static or second.dtype.is_fixed_point:
         return False
+    data = second.dtype.decode(data)
     if step.clamp is not None or first.dims != step.outputs[0].dims or not (data == _NEUTRAL[step.op]).all():
         return False
     return work.bypass(step)

@@ -81,7 +81,7 @@ def _write(work: Work, step: Step, op: str, x: Tensor, factor: float) -> None:
         work.replace(step, op, [x])
         return
     gated = work.insert(op, step, [x], x.dims, x)
-    scale_by = work.constant(step.name, np.array([factor], x.dtype.numpy))
+    scale_by = work.floats(step.name, np.array([factor]), x.dtype)
     work.replace(step, "ElementWiseMultiply", [gated, scale_by])
 
 
@@ -114,9 +114,16 @@ def _one_plus_erf(work: Work, step: Step) -> tuple[Tensor | None, float] | None:
     if erf is None or erf.op != "Erf" or not is_number(step.inputs[1], 1.0):
         return None
     scaled = work.producer(erf.inputs[0])
-    if scaled is None or scaled.op != "ElementWiseMultiply" or not is_number(scaled.inputs[1], math.sqrt(0.5)):
+    if scaled is None or not _is_by_root_of_two(scaled):
         return None
     return scaled.inputs[0], 2.0
+
+
+def _is_by_root_of_two(step: Step) -> bool:
+    """Return whether a step divides by the root of 2; a division of 16-bit floats is not replaced by a product."""
+    if step.op == "ElementWiseDivide":
+        return is_number(step.inputs[1], math.sqrt(2.0))
+    return step.op == "ElementWiseMultiply" and is_number(step.inputs[1], math.sqrt(0.5))
 
 
 _GATES: dict[str, tuple[str, Gate]] = {

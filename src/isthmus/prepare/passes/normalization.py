@@ -97,10 +97,10 @@ def _parameter(work: Work, step: Step, norm: Step) -> Tensor | None:
     dims = tuple(result.dims[int(a)] for a in axes)
     if len(dims) == 1:
         values = per_channel(constant, result)
-        return None if values is None else work.constant(constant.name, values.astype(constant.dtype.numpy))
+        return None if values is None else work.floats(constant.name, values, constant.dtype)
     if tuple(d for d in constant.dims[constant.rank - len(dims) :]) != dims or data.size != np.prod(dims):
         return None
-    return work.constant(constant.name, data.reshape(dims))
+    return work.constant(constant.name, data.reshape(dims), dtype=constant.dtype)
 
 
 def _weight(work: Work, step: Step) -> bool:
@@ -124,7 +124,9 @@ def _bias(work: Work, step: Step) -> bool:
     bias = _parameter(work, step, norm)
     if bias is None:
         return False
-    weight = norm.inputs[1] if len(norm.inputs) > 1 else work.constant(f"{norm.name}.weight", np.ones_like(bias.data))
+    weight = norm.inputs[1] if len(norm.inputs) > 1 else None
+    if weight is None:
+        weight = work.floats(f"{norm.name}.weight", np.ones(bias.dims), bias.dtype)
     work.change(norm, inputs=[norm.inputs[0], weight, bias])
     work.absorb(norm, step)
     return True

@@ -6,6 +6,7 @@ Kernels see memory as 64-bit addresses. Nothing here allocates, raises or touche
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from llvmlite import ir
@@ -13,7 +14,9 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from isthmus.engine.native.kernels import half
 from isthmus.engine.native.program import OPERAND_BITS
+from isthmus.engine.native.target import Target
 
 I1, I8, I16, I32, I64 = (ir.IntType(n) for n in (1, 8, 16, 32, 64))
 F32, F64 = ir.FloatType(), ir.DoubleType()
@@ -108,6 +111,49 @@ store_i64, write_i64 = (_store(I64, types.int64, s) for s in (False, True))
 store_u64, write_u64 = (_store(I64, types.uint64, s) for s in (False, True))
 store_f32, write_f32 = (_store(F32, types.float32, s) for s in (False, True))
 store_f64, write_f64 = (_store(F64, types.float64, s) for s in (False, True))
+
+
+def _load_half(kind: str, target: Target, streaming: bool) -> Callable:
+    """Return ``load(base address, index)`` of a float of 16 bits, which becomes a float32."""
+    @intrinsic
+    def load(typing_context: Any, base: Any, index: Any) -> Any:
+        def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            value = builder.load(_element(builder, I16, *args), align=1)
+            stored = _tag(builder, value, "read", "write") if streaming else value
+            return half.widen(builder, stored, kind, target)
+
+        return types.float32(types.int64, types.int64), emit
+
+    return load
+
+
+def _store_half(kind: str, target: Target, streaming: bool) -> Callable:
+    """Return ``store(base address, index, float32)``, which rounds to a float of 16 bits."""
+    @intrinsic
+    def store(typing_context: Any, base: Any, index: Any, value: Any) -> Any:
+        def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            stored = half.narrow(builder, args[2], kind, target)
+            instruction = builder.store(stored, _element(builder, I16, args[0], args[1]), align=1)
+            if streaming:
+                _tag(builder, instruction, "write", "read")
+            return context.get_dummy_value()
+
+        return types.void(types.int64, types.int64, types.float32), emit
+
+    return store
+
+
+@cache
+def accessor(access: str, kind: str, target: Target | None = None) -> Callable:
+    """Return one of the functions above by name and kind; bools are bytes, floats of 16 bits are float32 in registers.
+
+    `access` is "read" or "write" for loops that vectorise, "load" or "store" otherwise.
+    """
+    if kind in half.KINDS:
+        assert target is not None
+        make = _load_half if access in ("read", "load") else _store_half
+        return make(kind, target, access in ("read", "write"))
+    return globals()[f"{access}_{'u8' if kind == 'bool' else kind}"]  # type: ignore[no-any-return]
 
 
 @intrinsic

@@ -16,27 +16,25 @@ from numba import types
 from numba.extending import intrinsic
 
 from isthmus.engine.native.kernels import base, mathematics
-from isthmus.engine.native.kernels.base import address, device, generated, real, share, word
+from isthmus.engine.native.kernels.base import accessor, address, device, generated, real, share, word
 from isthmus.engine.native.kernels.mathematics import f32, select
-from isthmus.engine.native.signatures.elementwise import BINARY, CAST, CHOOSE, TRIGONOMETRIC, UNARY
+from isthmus.engine.native.signatures.elementwise import BINARY, CAST, CHOOSE, FLOATS, SIZES, TRIGONOMETRIC, UNARY
 from isthmus.engine.native.target import Target
 
-SIZES = {"f32": 4, "f64": 8, "bool": 1} | {f"{s}{8 * n}": n for s in "iu" for n in (1, 2, 4, 8)}
-"""The size in bytes of an element of each kind."""
 _UNIT = 64
 """Elements are distributed to threads in pieces of this size: whole cache lines for every kind."""
 _BLOCK = 512
 """The number of elements that are checked together before a slower method is used for all of them."""
 
 
-def reader(kind: str) -> Callable:
-    """Return the streaming read of a kind; bools are bytes."""
-    return getattr(base, f"read_{'u8' if kind == 'bool' else kind}")
+def reader(kind: str, target: Target | None = None) -> Callable:
+    """Return the streaming read of a kind; only floats of 16 bits need the target."""
+    return accessor("read", kind, target)
 
 
-def writer(kind: str) -> Callable:
-    """Return the streaming write of a kind."""
-    return getattr(base, f"write_{'u8' if kind == 'bool' else kind}")
+def writer(kind: str, target: Target | None = None) -> Callable:
+    """Return the streaming write of a kind; only floats of 16 bits need the target."""
+    return accessor("write", kind, target)
 
 
 @device
@@ -175,9 +173,11 @@ def unary(target: Target, variant: str) -> Any:
     """Apply a function to each element. Variant: ``function_kind``."""
     words = UNARY.place
     name, _, kind = variant.rpartition("_")
-    function = {**UNARY_INTEGER, **UNARY_TO_BOOL, **{"f32": UNARY_F32, "f64": UNARY_F64}.get(kind, {})}[name]
-    read, write, size = reader(kind), writer("bool" if name in UNARY_TO_BOOL else kind), SIZES[kind]
-    out_size = 1 if name in UNARY_TO_BOOL else size
+    of_kind = {"f64": UNARY_F64, **dict.fromkeys(FLOATS, UNARY_F32)}.get(kind, {})
+    function = {**UNARY_INTEGER, **UNARY_TO_BOOL, **of_kind}[name]
+    result = "bool" if name in UNARY_TO_BOOL else kind
+    read, write = reader(kind, target), writer(result, target)
+    size, out_size = SIZES[kind], SIZES[result]
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
@@ -192,20 +192,21 @@ def unary(target: Target, variant: str) -> Any:
 
 @generated
 def trigonometric(target: Target, variant: str) -> Any:
-    """Compute sines or cosines. Variant: ``sin`` or ``cos``."""
+    """Compute sines or cosines. Variant: ``sin_kind`` or ``cos_kind``."""
     words = TRIGONOMETRIC.place
-    phase = np.int32({"sin": 0, "cos": 1}[variant])
+    name, _, kind = variant.partition("_")
+    phase = np.int32({"sin": 0, "cos": 1}[name])
     # For large arguments, by the C library.
-    exact = {"sin": device(lambda x: math.sin(x)), "cos": device(lambda x: math.cos(x))}[variant]
-    read, write = base.read_f32, base.write_f32
+    exact = {"sin": device(lambda x: math.sin(x)), "cos": device(lambda x: math.cos(x))}[name]
+    read, write, size = reader(kind, target), writer(kind, target), SIZES[kind]
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
         begin, end = span(word(p, words.elements), tid, nt)
         while begin < end:
             output, x, count = (
-                address(p, b, words.output) + begin * 4,
-                address(p, b, words.x) + begin * 4,
+                address(p, b, words.output) + begin * size,
+                address(p, b, words.x) + begin * size,
                 min(end - begin, _BLOCK),
             )
             large = 0
@@ -379,11 +380,12 @@ def binary(target: Target, variant: str) -> Any:
     words = BINARY.place
     name, _, kind = variant.rpartition("_")
     to_bool = name in BINARY_TO_BOOL
-    arithmetic = {"f32": BINARY_F32, "f64": BINARY_F64, "u64": BINARY_U64}.get(kind, BINARY_INTEGER)
-    function = {**arithmetic, **BINARY_TO_BOOL}[name]
-    read, write, size = reader(kind), writer("bool" if to_bool else kind), SIZES[kind]
-    out_size = 1 if to_bool else size
-    if kind == "f32" and not to_bool:
+    of_kind = {"f64": BINARY_F64, "u64": BINARY_U64, **dict.fromkeys(FLOATS, BINARY_F32)}
+    function = {**of_kind.get(kind, BINARY_INTEGER), **BINARY_TO_BOOL}[name]
+    result = "bool" if to_bool else kind
+    read, write = reader(kind, target), writer(result, target)
+    size, out_size = SIZES[kind], SIZES[result]
+    if kind in FLOATS and not to_bool:
         compute = device(lambda a, b, low, high: mathematics.clamp(function(a, b), low, high))
     else:
         compute = device(lambda a, b, low, high: function(a, b))
@@ -427,7 +429,7 @@ def choose(target: Target, variant: str) -> Any:
     """
     words = CHOOSE.place
     kind = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}[int(variant)]
-    read, write, size = reader(kind), writer(kind), int(variant)
+    read, write, size = reader(kind, target), writer(kind, target), int(variant)
     read_flag = base.read_u8
 
     @device
@@ -537,32 +539,13 @@ def _converter(source: str, goal: str) -> Callable:
     return device(lambda x: kind(x))
 
 
-@device
-def _from_bf16(x):  # type: ignore[no-untyped-def]
-    """Return the float whose upper 16 bits are `x`."""
-    return mathematics.float_of_bits(np.int32(np.int32(x) << np.int32(16)))
-
-
-@device
-def _to_bf16(x):  # type: ignore[no-untyped-def]
-    """Round to the upper 16 bits, to nearest, ties to even; NaN stays NaN."""
-    bits = np.int64(mathematics.bits_of(x)) & np.int64(0xFFFFFFFF)
-    upper = bits >> np.int64(16)
-    rounded = (bits + np.int64(0x7FFF) + (upper & np.int64(1))) >> np.int64(16)
-    return np.uint16(select(x == x, rounded, upper | np.int64(0x40)))
-
-
 @generated
 def cast(target: Target, variant: str) -> Any:
-    """Convert elements to another kind. Variant: ``source_goal``, two kinds; bf16 converts from and to f32 only."""
+    """Convert elements to another kind. Variant: ``source_goal``, two kinds."""
     words = CAST.place
     source, _, goal = variant.partition("_")
-    if "bf16" in (source, goal):
-        convert = _from_bf16 if source == "bf16" else _to_bf16
-        source, goal = (kind.replace("bf16", "u16") for kind in (source, goal))
-    else:
-        convert = _converter(source, goal)
-    read, write = reader(source), writer(goal)
+    convert = _converter(*("f32" if kind in FLOATS else kind for kind in (source, goal)))
+    read, write = reader(source, target), writer(goal, target)
     in_size, out_size = SIZES[source], SIZES[goal]
 
     @device

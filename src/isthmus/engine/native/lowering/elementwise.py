@@ -9,7 +9,7 @@ import numpy as np
 
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
 from isthmus.engine.native.program import Operand
-from isthmus.engine.native.signatures.elementwise import INTEGERS, KINDS, KINDS_OF, kernel_of
+from isthmus.engine.native.signatures.elementwise import FLOATS, INTEGERS, KINDS, KINDS_OF, kernel_of
 from isthmus.graph import DataType, Tensor
 from isthmus.graph.operation import Operation
 from isthmus.graph.ops import OPERATIONS
@@ -41,8 +41,8 @@ def without_kind(*tensors: Tensor) -> str | None:
 def without_clamp(step: Step) -> str | None:
     """Return why `clamp_in_place` cannot limit the outputs of a step to its fused activation, or None."""
     for tensor in step.outputs:
-        if step.clamp is not None and tensor.dtype is not DataType.FLOAT_32:
-            return f"a fused activation of {tensor.describe()} needs float32"
+        if step.clamp is not None and KINDS.get(tensor.dtype) not in FLOATS:
+            return f"a fused activation of {tensor.describe()} needs floats"
     return None
 
 
@@ -63,15 +63,16 @@ def clamp_in_place(step: Step, e: Emitter) -> None:
     if step.clamp is None:
         return
     for tensor in step.outputs:
-        _emit_function(e, "clamp_f32", e.at(tensor), e.at(tensor), tensor.elements, *map(float, step.clamp))
+        variant = f"clamp_{kind_of(tensor)}"
+        _emit_function(e, variant, e.at(tensor), e.at(tensor), tensor.elements, *map(float, step.clamp))
 
 
 def _emit_unary(step: Step, e: Emitter, function: Operation) -> None:
     x, output = operand(step, 0), step.outputs[0]
     kind, name = kind_of(x), kernel_of(function.name)
     parameters = [float(step.params[p.name]) for p in function.params]
-    if name in ("sin", "cos") and kind == "f32":
-        e.emit(f"elementwise:trigonometric.{name}", output=e.at(output), x=e.at(x), elements=x.elements)
+    if name in ("sin", "cos") and kind in FLOATS:
+        e.emit(f"elementwise:trigonometric.{name}_{kind}", output=e.at(output), x=e.at(x), elements=x.elements)
     else:
         _emit_function(e, f"{name}_{kind}", e.at(output), e.at(x), x.elements, *parameters)
     clamp_in_place(step, e)
@@ -80,12 +81,12 @@ def _emit_unary(step: Step, e: Emitter, function: Operation) -> None:
 def _emit_clamp(step: Step, e: Emitter, low: float, high: float) -> None:
     """Limit elements to a range, and further to the step's fused activation."""
     x, output = operand(step, 0), step.outputs[0]
-    if kind_of(x) != "f32":
+    if kind_of(x) not in FLOATS:
         _emit_other_clamp(step, e, low, high)
         return
     if step.clamp is not None:
         low, high = (min(max(v, step.clamp[0]), step.clamp[1]) for v in (low, high))
-    _emit_function(e, "clamp_f32", e.at(output), e.at(x), x.elements, float(low), float(high))
+    _emit_function(e, f"clamp_{kind_of(x)}", e.at(output), e.at(x), x.elements, float(low), float(high))
 
 
 def _emit_other_clamp(step: Step, e: Emitter, low: float, high: float) -> None:
@@ -134,8 +135,8 @@ def _emit_binary(step: Step, e: Emitter, function: Operation) -> None:
     """Emit a function of two elements, with broadcasting."""
     left, right, output = operand(step, 0), operand(step, 1), step.outputs[0]
     kind, name = kind_of(left), kernel_of(function.name)
-    if name == "power" and kind == "f32" and right.is_static and right.elements == 1:
-        _emit_power(step, e, float(np.asarray(right.data).reshape(())))
+    if name == "power" and kind in FLOATS and right.is_static and right.elements == 1:
+        _emit_power(step, e, float(right.dtype.decode(np.asarray(right.data)).reshape(())))
         return
     low, high = step.clamp or (-inf, inf)
     inner, dims, (left_strides, right_strides), steps = rows(output.dims, (left, right), [left.dtype.itemsize] * 2)
@@ -163,7 +164,7 @@ def _emit_power(step: Step, e: Emitter, exponent: float) -> None:
     """Emit a power with a constant exponent, as a function of one element."""
     x, output = operand(step, 0), step.outputs[0]
     name = _POWERS.get(exponent, "power")
-    _emit_function(e, f"{name}_f32", e.at(output), e.at(x), x.elements, exponent)
+    _emit_function(e, f"{name}_{kind_of(x)}", e.at(output), e.at(x), x.elements, exponent)
     clamp_in_place(step, e)
 
 
@@ -183,9 +184,7 @@ def _emit_select(step: Step, e: Emitter) -> None:
 def _emit_cast(step: Step, e: Emitter) -> None:
     """Emit a cast; stored elements keep their number, also those of fixed-point tensors."""
     x, output = operand(step, 0), step.outputs[0]
-    source, goal = (
-        "bf16" if tensor.dtype is DataType.BFLOAT_16 else KINDS[_stored_type(tensor)] for tensor in (x, output)
-    )
+    source, goal = (KINDS[_stored_type(tensor)] for tensor in (x, output))
     e.emit(f"elementwise:cast.{source}_{goal}", output=e.at(output), x=e.at(x), elements=x.elements)
     clamp_in_place(step, e)
 
@@ -214,7 +213,7 @@ def _refuses_function(step: Step, function: Operation) -> str | None:
 
 def _refuses_clamp(step: Step) -> str | None:
     x = operand(step, 0)
-    if x.dtype in KINDS and kind_of(x) not in ("f32", "f64", *INTEGERS):
+    if x.dtype in KINDS and kind_of(x) not in (*FLOATS, "f64", *INTEGERS):
         return f"a clamp of {x.describe()} is not supported"
     return without_kind(x) or without_clamp(step)
 
@@ -227,9 +226,6 @@ def _refuses_select(step: Step) -> str | None:
 
 
 def _refuses_cast(step: Step) -> str | None:
-    types = {operand(step, 0).dtype, step.outputs[0].dtype}
-    if types == {DataType.BFLOAT_16, DataType.FLOAT_32}:
-        return without_clamp(step)
     for tensor in (operand(step, 0), step.outputs[0]):
         if _stored_type(tensor) not in KINDS:
             return without_kind(tensor)

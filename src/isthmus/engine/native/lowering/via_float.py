@@ -1,4 +1,4 @@
-"""Steps on fixed-point tensors that no 8-bit kernel covers: computed in float, or moved after requantization.
+"""Steps that no kernel covers in the type of their tensors: computed in float32, or moved after requantization.
 
 Both place temporaries in the step's work space and pass an ordinary step to the plain lowering.
 """
@@ -17,6 +17,8 @@ from isthmus.engine.native.lowering.fixed_point import (
     not_from_reals,
 )
 from isthmus.engine.native.lowering.tables import converted_codes
+from isthmus.engine.native.program import Operand
+from isthmus.engine.native.signatures.elementwise import KINDS
 from isthmus.engine.native.target import Target
 from isthmus.graph import DataType, Tensor, TensorType
 from isthmus.prepare.geometry.fixed_point import is_eight_bit, quantization_of
@@ -30,43 +32,68 @@ def _padded(nbytes: int) -> int:
     return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
 
 
+def _needs_twin(tensor: Tensor) -> bool:
+    """Return whether a tensor is replaced by one in FLOAT_32: fixed point, and floats of 16 bits."""
+    return tensor.dtype.is_fixed_point or tensor.dtype.is_half
+
+
 def _real_twin(tensor: Tensor, contents: bool = True) -> Tensor:
-    """Return the float tensor that replaces a fixed-point one.
+    """Return the float tensor that replaces another one.
 
     If `contents` is False, a constant gets the value 1 everywhere, without the time and memory for its real contents.
     """
     if tensor.is_static:
         assert tensor.data is not None
         data = np.broadcast_to(np.float32(1), tensor.dims)
-        if contents:
+        if contents and tensor.dtype.is_half:
+            data = tensor.dtype.decode(tensor.data)
+        elif contents:
             data = quantization_of(tensor).dequantize(tensor.data)
         return Tensor(tensor.name, TensorType.STATIC, DataType.FLOAT_32, tensor.dims, None, data)
     return Tensor(tensor.name, TensorType.NATIVE, DataType.FLOAT_32, tensor.dims)
 
 
+def _emit_widen(e: Emitter, stored: Tensor, goal: Operand) -> None:
+    """Emit the conversion of a tensor to FLOAT_32."""
+    if stored.dtype.is_fixed_point:
+        emit_dequantize(e, stored, goal)
+    elif stored.elements:
+        variant = f"{KINDS[stored.dtype]}_f32"
+        e.emit(f"elementwise:cast.{variant}", output=goal, x=e.at(stored), elements=stored.elements)
+
+
+def _emit_narrow(e: Emitter, source: Operand, stored: Tensor) -> None:
+    """Emit the conversion of FLOAT_32 to the type of a tensor."""
+    if stored.dtype.is_fixed_point:
+        emit_quantize(e, source, stored)
+    elif stored.elements:
+        variant = f"f32_{KINDS[stored.dtype]}"
+        e.emit(f"elementwise:cast.{variant}", output=e.at(stored), x=source, elements=stored.elements)
+
+
 def through_float(plain: Lowering) -> Lowering:
-    """Return a lowering that dequantizes inputs, runs the float lowering and quantizes outputs."""
+    """Return a lowering that converts inputs to FLOAT_32, runs the float lowering and converts outputs back."""
 
     def twins(
         step: Step, contents: bool = True
     ) -> tuple[Step, list[tuple[Tensor, Tensor]], list[tuple[Tensor, Tensor]]]:
-        """Return the step on float tensors, and the pairs (fixed point, float) of its inputs and of its outputs.
+        """Return the step on float tensors, and the pairs (stored, float) of its inputs and of its outputs.
 
-        Without `contents`, constants are not dequantized; this is enough to ask what the step needs.
+        Without `contents`, constants are not converted; this is enough to ask what the step needs.
         """
         # The float tensors by the identity of those that they replace.
         float_tensors: dict[int, Tensor] = {}
 
         def twin(tensor: Tensor | None) -> Tensor | None:
-            """Return the float tensor that replaces a fixed-point one, the same each time; any other tensor itself."""
-            if tensor is None or not tensor.dtype.is_fixed_point:
+            """Return the float tensor that replaces another one, the same each time; or the tensor itself."""
+            if tensor is None or not _needs_twin(tensor):
                 return tensor
             if id(tensor) not in float_tensors:
                 float_tensors[id(tensor)] = _real_twin(tensor, contents)
             return float_tensors[id(tensor)]
 
         inputs = [twin(t) for t in step.inputs]
-        outputs = [t if not t.dtype.is_fixed_point else _real_twin(t) for t in step.outputs]
+        outputs = [_real_twin(t) if _needs_twin(t) else t for t in step.outputs]
         inner = Step(step.op, step.name, inputs, outputs, step.params, step.clamp, step.part)
         before = {
             id(t): (t, float_tensors[id(t)])
@@ -87,15 +114,18 @@ def through_float(plain: Lowering) -> Lowering:
             e.place_in_work(temporary, offset)
             offset += _padded(temporary.nbytes)
         for stored, temporary in before:
-            emit_dequantize(e, stored, e.at(temporary))
+            _emit_widen(e, stored, e.at(temporary))
         with e.nested(inner, offset):
             plain.emit(inner, e)
         for stored, temporary in after:
-            emit_quantize(e, e.at(temporary), stored)
+            _emit_narrow(e, e.at(temporary), stored)
 
     def refuses(step: Step) -> str | None:
         inner, before, after = twins(step, contents=False)
-        reasons = [*(no_reals_of(stored) for stored, _ in before), *(not_from_reals(stored) for stored, _ in after)]
+        reasons = [
+            *(no_reals_of(stored) for stored, _ in before if stored.dtype.is_fixed_point),
+            *(not_from_reals(stored) for stored, _ in after if stored.dtype.is_fixed_point),
+        ]
         return next((reason for reason in reasons if reason is not None), None) or plain.refuses(inner)
 
     return Lowering(emit, work, refuses)

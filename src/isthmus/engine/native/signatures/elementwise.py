@@ -9,12 +9,16 @@ from isthmus.engine.native.words import Count, Number, Numbers, ReadOperand, Rea
 from isthmus.graph import DataType
 from isthmus.graph.ops.elementwise import FUNCTIONS
 
-SIZES = {"f32": 4, "f64": 8, "bool": 1} | {f"{s}{8 * n}": n for s in "iu" for n in (1, 2, 4, 8)}
+SIZES = {"f32": 4, "f16": 2, "bf16": 2, "f64": 8, "bool": 1} | {f"{s}{8 * n}": n for s in "iu" for n in (1, 2, 4, 8)}
 """The size in bytes of an element of each kind."""
+FLOATS = ("f32", "f16", "bf16")
+"""The kinds that kernels compute in float32; those of 16 bits are converted as they are read and written."""
 UNSIGNED = ("u8", "u16", "u32", "u64")
 INTEGERS = ("i8", "i16", "i32", "i64", *UNSIGNED)
 KINDS: dict[DataType, str] = {
     DataType.FLOAT_32: "f32",
+    DataType.FLOAT_16: "f16",
+    DataType.BFLOAT_16: "bf16",
     DataType.FLOAT_64: "f64",
     DataType.INT_8: "i8",
     DataType.INT_16: "i16",
@@ -75,7 +79,7 @@ def _by_kernel(operands: int) -> dict[str, tuple[str, ...]]:
 
 UNARY_KINDS: dict[str, tuple[str, ...]] = {
     **_by_kernel(1),
-    **dict.fromkeys(("clamp", "power", "square"), ("f32",)),
+    **dict.fromkeys(("clamp", "power", "square"), FLOATS),
     **dict.fromkeys(("sin", "cos"), ("f64",)),
 }
 """The functions of one element, and the kinds that each accepts."""
@@ -109,8 +113,8 @@ UNARY = Signature(
 )
 TRIGONOMETRIC = Signature(
     "elementwise:trigonometric",
-    (Write("output", "4 * elements"), ReadOperand("x", "4 * elements"), Number("elements")),
-    variants={"sin": {}, "cos": {}},
+    (Write("output", "size * elements"), ReadOperand("x", "size * elements"), Number("elements")),
+    variants={f"{name}_{kind}": {"size": SIZES[kind]} for name in ("sin", "cos") for kind in FLOATS},
 )
 BINARY = Signature(
     "elementwise:binary",
@@ -155,7 +159,6 @@ CAST = Signature(
     (Write("output", "elements * out_size"), ReadOperand("x", "elements * size"), Number("elements")),
     variants={
         f"{source}_{goal}": {"size": SIZES[source], "out_size": SIZES[goal]} for source in SIZES for goal in SIZES
-    }
-    | {"bf16_f32": {"size": 2, "out_size": 4}, "f32_bf16": {"size": 4, "out_size": 2}},
+    },
 )
 SIGNATURES = (UNARY, TRIGONOMETRIC, BINARY, CHOOSE, CAST)

@@ -1,0 +1,91 @@
+"""Floats of 16 bits: stored as such, computed in float32, rounded once. The same bits on every target."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from harness import Operand, Result, check, make_step, run, targets
+
+from isthmus.graph import DataType
+from isthmus.graph.datatypes import from_bfloat16, to_bfloat16
+
+ALL_BITS = np.arange(1 << 16, dtype=np.uint16)
+HALVES = (DataType.FLOAT_16, DataType.BFLOAT_16)
+
+
+def half(values: np.ndarray, dtype: DataType, static: bool = False) -> Operand:
+    """An operand with these numbers, rounded to the type."""
+    return Operand(dtype.encode(np.asarray(values)), static, dtype=dtype)
+
+
+def around(bits: np.ndarray, shift: int) -> np.ndarray:
+    """The float32 numbers with these upper bits, those halfway to the next, and the neighbours of both."""
+    upper = bits.astype(np.uint32) << np.uint32(shift)
+    middle = np.uint32(1 << (shift - 1))
+    return np.concatenate([upper + np.uint32(offset) for offset in (0, 1, middle - 1, middle, middle + 1)])
+
+
+def test_every_float16_becomes_its_float32() -> None:
+    check("Cast", [Operand(ALL_BITS.view(np.float16))], None, [Result(dtype=DataType.FLOAT_32)], rtol=0, atol=0)
+
+
+def test_every_bfloat16_becomes_its_float32() -> None:
+    x = Operand(ALL_BITS, dtype=DataType.BFLOAT_16)
+    got = check("Cast", [x], None, [Result(dtype=DataType.FLOAT_32)], rtol=0, atol=0)
+    np.testing.assert_array_equal(got[0].view(np.uint32), ALL_BITS.astype(np.uint32) << 16)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_rounding_is_to_nearest_ties_to_even_on_every_target(dtype: DataType) -> None:
+    """Float32 numbers on, beside and halfway between the numbers of 16 bits, infinities, NaN and denormals too."""
+    if dtype is DataType.FLOAT_16:
+        exact = ALL_BITS.view(np.float16).astype(np.float32).view(np.uint32)
+        steps = np.array([0, 1, -1, 1 << 12, (1 << 12) - 1, (1 << 12) + 1], np.int64)
+        bits = (exact.astype(np.int64)[:, None] + steps).astype(np.uint32).reshape(-1)
+        # Halfway between denormal numbers, and just beside.
+        middles = (np.arange(2048) + 0.5) * 2.0**-24
+        small = np.concatenate([middles, np.nextafter(middles, 1), np.nextafter(middles, 0)]).astype(np.float32)
+        numbers = np.concatenate([bits.view(np.float32), small, -small, np.float32([65519.99, 65520, 1e30, np.inf])])
+        numbers = numbers[~np.isnan(numbers)]
+    else:
+        bits = around(ALL_BITS, 16)
+        numbers = bits.view(np.float32)
+        numbers = numbers[~np.isnan(numbers)]
+    step, arrays = make_step("Cast", [numbers], None, [Result(dtype=dtype)])
+    for target in targets():
+        got = run(step, arrays, target)[0]
+        np.testing.assert_array_equal(got.view(np.uint16), dtype.encode(numbers).view(np.uint16), err_msg=target.name)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_nan_stays_nan_with_the_same_bits_on_every_target(dtype: DataType) -> None:
+    bits = np.uint32([0x7F800001, 0x7FC00000, 0xFFFFFFFF, 0x7F801000, 0xFF812345])
+    step, arrays = make_step("Cast", [bits.view(np.float32)], None, [Result(dtype=dtype)])
+    results = [run(step, arrays, target)[0].view(np.uint16) for target in targets()]
+    assert np.isnan(dtype.decode(results[0].view(dtype.numpy))).all()
+    for other in results[1:]:
+        np.testing.assert_array_equal(results[0], other)
+
+
+def test_a_sum_beyond_65504_is_infinite() -> None:
+    got = check("ElementWiseAdd", [np.float16([65504, 65504, -65504]), np.float16([8, 16, -16])], rtol=0, atol=0)
+    np.testing.assert_array_equal(got[0], np.float16([65504, np.inf, -np.inf]))
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("op", ["ElementWiseAdd", "ElementWiseMultiply", "ElementWiseDivide", "ElementWiseMaximum"])
+def test_functions_of_two_elements_are_rounded_once(op: str, dtype: DataType) -> None:
+    rng = np.random.default_rng(5)
+    operands = [half(rng.normal(0, 3, (7, 33)), dtype), half(rng.normal(0, 3, (33,)), dtype)]
+    check(op, operands, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_the_numpy_reference_computes_in_float32(dtype: DataType) -> None:
+    """1 + 2^-11 - 1: rounded after each of two operations it would be 0, the sum of a whole product is not."""
+    encode = {DataType.FLOAT_16: lambda v: v.astype(np.float16), DataType.BFLOAT_16: to_bfloat16}[dtype]
+    decode = {DataType.FLOAT_16: lambda v: v.astype(np.float32), DataType.BFLOAT_16: from_bfloat16}[dtype]
+    small = 2.0**-14
+    x, w = half(np.array([[1, small, -1]]), dtype), half(np.ones((3, 1)), dtype, static=True)
+    got = check("MatMul", [x, w], {"transpose_in0": False, "transpose_in1": False}, rtol=0, atol=0)
+    np.testing.assert_array_equal(decode(got[0]), decode(encode(np.float32([[small]]))))
