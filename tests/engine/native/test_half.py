@@ -89,3 +89,89 @@ def test_the_numpy_reference_computes_in_float32(dtype: DataType) -> None:
     x, w = half(np.array([[1, small, -1]]), dtype), half(np.ones((3, 1)), dtype, static=True)
     got = check("MatMul", [x, w], {"transpose_in0": False, "transpose_in1": False}, rtol=0, atol=0)
     np.testing.assert_array_equal(decode(got[0]), decode(encode(np.float32([[small]]))))
+
+
+def same_as_float32(
+    op: str, operands: list, params: dict | None = None, results: list | None = None, threads: int = 2
+) -> None:
+    """Run in both types of 16 bits on every target, and compare with the float32 result of that target, rounded once.
+
+    Operands are float32 arrays, or pairs of one and whether it is a constant. Float32 results of the same numbers have
+    the same bits before they are rounded: kernels add up in one order, whatever the type.
+    """
+    pairs = [x if isinstance(x, tuple) else (x, False) for x in operands]
+    for dtype in HALVES:
+        stored = [None if x is None else half(x, dtype, s) if x.dtype.kind == "f" else Operand(x, s) for x, s in pairs]
+        wide = [
+            o if o is None or o.dtype is None else Operand(dtype.decode(o.array), o.static) for o in stored
+        ]
+        results16 = None if results is None else [Result(r.dims, dtype) for r in results]
+        step, arrays = make_step(op, stored, params, results16)
+        step32, arrays32 = make_step(op, wide, params, results)
+        for target in targets():
+            reference = run(step32, arrays32, target, 1)
+            for count, guard in ((1, "after"), (threads, "before")):
+                got = run(step, arrays, target, count, guard)  # type: ignore[arg-type]
+                for index, (a, b) in enumerate(zip(got, reference, strict=True)):
+                    wanted = dtype.encode(b) if step.outputs[index].dtype is dtype else b
+                    np.testing.assert_array_equal(
+                        a.view(np.uint16) if a.dtype.itemsize == 2 else a,
+                        wanted.view(np.uint16) if a.dtype.itemsize == 2 else wanted,
+                        err_msg=f"{op} in {dtype.name} on {target.name}, {count} threads",
+                    )
+
+
+def normal(*dims: int) -> np.ndarray:
+    return np.random.default_rng(sum(dims)).standard_normal(dims).astype(np.float32)
+
+
+def constant(*dims: int) -> tuple[np.ndarray, bool]:
+    return normal(*dims), True
+
+
+@pytest.mark.parametrize(("rows", "depth", "columns"), [(1, 40, 70), (5, 33, 17), (30, 600, 50), (64, 7, 100)])
+def test_products_with_constants_have_the_bits_of_float32(rows: int, depth: int, columns: int) -> None:
+    same_as_float32("MatMul", [normal(rows, depth), constant(depth, columns)])
+    same_as_float32("FullyConnected", [normal(rows, depth), constant(columns, depth), constant(columns)])
+
+
+@pytest.mark.parametrize("flipped", [(False, False), (False, True), (True, False)])
+def test_products_of_computed_matrices_have_the_bits_of_float32(flipped: tuple[bool, bool]) -> None:
+    left, right = (3, 20, 37), (3, 37, 45)
+    if flipped[0]:
+        left = (3, 37, 20)
+    if flipped[1]:
+        right = (3, 45, 37)
+    params = {"transpose_in0": flipped[0], "transpose_in1": flipped[1]}
+    same_as_float32("MatMul", [normal(*left), normal(*right)], params)
+    same_as_float32("MatMul", [normal(*left), normal(*right), normal(45)], params)
+
+
+@pytest.mark.parametrize(
+    ("size", "channels", "filters", "kernel", "stride", "group"),
+    [
+        ((9, 11), 3, 8, (3, 3), (2, 2), 1),
+        ((6, 7), 40, 70, (3, 3), (1, 1), 1),
+        ((6, 7), 40, 33, (1, 1), (1, 1), 1),
+        ((8, 5), 12, 24, (3, 2), (1, 1), 3),
+        ((30, 30), 4, 20, (5, 5), (1, 1), 1),
+    ],
+)
+def test_convolutions_have_the_bits_of_float32(
+    size: tuple[int, int], channels: int, filters: int, kernel: tuple[int, int], stride: tuple[int, int], group: int
+) -> None:
+    params = {"stride": stride, "pad_amount": [[1, 1], [0, 1]], "dilation": [1, 1], "group": group}
+    weights = constant(*kernel, channels // group, filters)
+    same_as_float32("Conv2d", [normal(2, *size, channels), weights, constant(filters)], params)
+
+
+@pytest.mark.parametrize(("kernel", "stride", "width"), [(3, 1, 9), (3, 2, 11), (5, 1, 12), (2, 1, 6), (3, 1, 3)])
+def test_depth_wise_convolutions_have_the_bits_of_float32(kernel: int, stride: int, width: int) -> None:
+    params = {"stride": [stride, stride], "pad_amount": [[1, 1], [1, 0]], "dilation": [1, 1]}
+    weights = constant(kernel, kernel, 1, 37)
+    same_as_float32("DepthWiseConv2d", [normal(1, 8, width, 37), weights, constant(37)], params)
+
+
+def test_transposed_convolutions_have_the_bits_of_float32() -> None:
+    params = {"stride": [2, 2], "pad_amount": [[1, 1], [1, 1]], "output_padding": [0, 0], "group": 1}
+    same_as_float32("TransposeConv2d", [normal(1, 5, 6, 9), constant(4, 4, 9, 18), constant(18)], params)

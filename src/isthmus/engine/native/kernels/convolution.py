@@ -1,7 +1,8 @@
-"""Convolutions in float32 over one to three spatial axes, as a matrix product whose left rows are lists of addresses.
+"""Convolutions over one to three spatial axes, as a matrix product whose left rows are lists of addresses.
 
 Only windows that cross the left or right edge of the input are copied, and only if a whole row of the window is read as
-one run. Elements outside the input are read from a constant of zeros.
+one run. Elements outside the input are read from a constant of zeros. Windows of elements of 16 bits are converted to
+float32 rows in work space, each of which is then one run.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ from isthmus.engine.native.kernels.base import (
     word,
     write_i64,
 )
-from isthmus.engine.native.kernels.gemm import divide_work, indirect_tile, shape_of
+from isthmus.engine.native.kernels.gemm import divide_work, indirect_tile, kind_of, shape_of, staging
 from isthmus.engine.native.signatures.convolution import INDIRECT
+from isthmus.engine.native.signatures.elementwise import SIZES
 from isthmus.engine.native.target import Target
 
 _INFINITY = np.float32(np.inf)
@@ -134,7 +136,7 @@ def _list_inside(height: int) -> Any:
 
 def _list_tiles(height: int) -> Any:
     """Return a function that lists, for the tiles `begin` to `end`, the addresses of their taps and then of their
-    results. Rows of tiles are pixels of the result; there are `rows` in all.
+    results. Rows of tiles are pixels of the result; there are `rows` in all. It returns the next free byte for copies.
     """
     list_inside = _list_inside(height)
 
@@ -205,18 +207,21 @@ def _list_tiles(height: int) -> Any:
                             od = 0
                             n += 1
             goal += (taps + 1) * height * 8
+        return spare
 
     return list_tiles
 
 
 @generated
 def indirect(target: Target, variant: str) -> Any:
-    """Convolve; the variant names the tile, ``rows x vectors``."""
-    height, vectors = shape_of(variant)
+    """Convolve; the variant names the tile, ``rows x vectors``, and a kind of 16 bits, ``8x3_f16``."""
+    shape, kind = kind_of(variant)
+    height, vectors = shape_of(shape)
     half = max(1, height // 2)
-    width = vectors * target.lanes
-    tile, half_tile = indirect_tile(target, height, vectors, height), indirect_tile(target, half, vectors, height)
-    list_tiles = _list_tiles(height)
+    width, size, staged = vectors * target.lanes, SIZES[kind], kind != "f32"
+    tile = indirect_tile(target, height, vectors, height, kind)
+    half_tile = indirect_tile(target, half, vectors, height, kind)
+    list_tiles, stage = _list_tiles(height), staging(target, kind)
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
@@ -232,7 +237,7 @@ def indirect(target: Target, variant: str) -> Any:
         least, most = np.float32(real(p, _WORDS.least)), np.float32(real(p, _WORDS.most))
         list_bytes = (taps + 1) * height * 8
         spare = lists + block * list_bytes
-        panel_bytes = (taps * run + 1) * width * 4
+        panel_bytes = (4 + taps * run * size) * width
         tiles, panels = (rows + height - 1) // height, (columns + width - 1) // width
         first, last, first_panel, last_panel = divide_work(tiles, panels, columns > rows, tid, nt)
         for group in range(word(p, _WORDS.groups)):
@@ -242,7 +247,17 @@ def indirect(target: Target, variant: str) -> Any:
             begin = first
             while begin < last:
                 end = min(begin + block, last)
-                list_tiles(p, x, zeros, y, lists, spare, taps, begin, end, rows)
+                row_lists = list_tiles(p, x, zeros, y, lists, spare, taps, begin, end, rows)
+                if staged:
+                    # The addresses of the converted windows, a list for each tile, and then the windows.
+                    row_lists = (row_lists + 63) & -64
+                    windows = row_lists + (end - begin) * height * 8
+                    for row in range((end - begin) * height):
+                        store_i64(row_lists, row, windows + row * taps * run * 4)
+                        entry = lists + row // height * list_bytes + row % height * 8
+                        for t in range(taps):
+                            goal = windows + (row * taps + t) * run * 4
+                            stage(load_i64(entry, t * height), size, goal, run)
                 # Taps are summed in parts. Sums wait in the result, so only the last part is clamped.
                 done = 0
                 while done < taps:
@@ -251,17 +266,20 @@ def indirect(target: Target, variant: str) -> Any:
                     if done + part == taps:
                         low, high = least, most
                     for j in range(first_panel, last_panel):
-                        bias, present, shift = right + j * panel_bytes, columns - j * width, j * width * 4
-                        panel = bias + (1 + done * run) * width * 4
+                        bias, present, shift = right + j * panel_bytes, columns - j * width, j * width * size
+                        panel = bias + (4 + done * run * size) * width
                         if done > 0:
                             bias = 0
                         for i in range(begin, end):
                             tile_list = lists + (i - begin) * list_bytes
                             goals, entry = tile_list + taps * height * 8, tile_list + done * height * 8
+                            count, run_bytes = part, run * 4
+                            if staged:
+                                entry, count, run_bytes = row_lists + (i - begin) * height * 8, 1, taps * run * 4
                             if rows - i * height > half:
-                                tile(entry, part, run * 4, bias, panel, goals, shift, present, low, high)
+                                tile(entry, count, run_bytes, bias, panel, goals, shift, present, low, high)
                             else:
-                                half_tile(entry, part, run * 4, bias, panel, goals, shift, present, low, high)
+                                half_tile(entry, count, run_bytes, bias, panel, goals, shift, present, low, high)
                     done += part
                 begin = end
 

@@ -1,7 +1,8 @@
-"""Depth-wise convolutions in float32: tiles of neighbouring outputs, vectors of channels.
+"""Depth-wise convolutions of floats: tiles of neighbouring outputs, vectors of channels.
 
 Outputs of a tile share the input columns under their windows. Tiles that cross an edge of the input take their columns
-from a list of addresses, which points to zeros for columns outside the input.
+from a list of addresses, which points to zeros for columns outside the input. Inputs, weights and outputs may have 16
+bits; they are converted in registers. The bias is float32.
 """
 
 from __future__ import annotations
@@ -12,41 +13,48 @@ from typing import Any
 import numpy as np
 
 from isthmus.engine.native.kernels.base import I64, address, device, generated, real, share, store_i64, word
+from isthmus.engine.native.kernels.gemm import kind_of
 from isthmus.engine.native.kernels.vector import VectorCode, outlined
 from isthmus.engine.native.signatures.depthwise import CONVOLVE
+from isthmus.engine.native.signatures.elementwise import SIZES
 from isthmus.engine.native.target import Target
 
 _WORDS = CONVOLVE.place
 
 
-def _over_channels(code: VectorCode, channels: Any, block: Callable[[Any, Callable, Callable], None]) -> None:
+def _over_channels(
+    code: VectorCode, channels: Any, kind: str, block: Callable[[Any, Callable, Callable], None]
+) -> None:
     """Emit `block` for full vectors of channels, and once more with masks for the last channels.
 
-    It is called with the byte offset of a vector's first channel, and functions that load and store a vector.
+    It is called with the index of a vector's first channel, and functions that load and store a vector of a kind.
     """
     full = code.builder.and_(channels, code.number(-code.lanes))
     with code.builder.if_then(code.below(0, full)):
         loop = code.loop(full, step=code.lanes)
-        block(code.times(loop.index, 4), code.load, code.store)
+        block(
+            loop.index,
+            lambda place: code.load_as(kind, place),
+            lambda value, place: code.store_as(kind, value, place),
+        )
         loop.end()
     last = code.builder.sub(channels, full)
     with code.builder.if_then(code.below(0, last)):
         mask = code.mask(last)
         block(
-            code.times(full, 4),
-            lambda place: code.masked_load(place, mask),
-            lambda value, place: code.masked_store(value, place, mask),
+            full,
+            lambda place: code.load_as(kind, place, mask=mask),
+            lambda value, place: code.store_as(kind, value, place, mask=mask),
         )
 
 
 _PARAMETERS = "iiiiiiiiiiiiff"
 """Parameters of every tile: inputs, bytes between outer and inner inputs, kernel rows, weights of the first row, bytes
-between outer and inner weights, bias, result, bytes between outputs, bytes before the first channel, channels, least,
-most.
+between outer and inner weights, bias, result, bytes between outputs, the first channel, channels, least, most.
 """
 
 
-def _shared_tile(target: Target, tile: int, kernel: int, stride: int, listed: bool) -> Callable:
+def _shared_tile(target: Target, tile: int, kernel: int, stride: int, listed: bool, kind: str) -> Callable:
     """Return a tile whose outputs share input columns, evenly spaced or listed by address for each kernel row.
 
     It is for one kernel width and stride, and computes `tile` neighbouring outputs. If `listed`, the first argument is
@@ -61,16 +69,17 @@ def _shared_tile(target: Target, tile: int, kernel: int, stride: int, listed: bo
     ) -> None:  # fmt: skip
         low, high = code.splat(least), code.splat(most)
 
-        def block(shift: Any, load: Callable, store: Callable) -> None:
-            shift = code.plus(shift, begin)
-            first = code.load(code.plus(bias, shift))
+        def block(channel: Any, load: Callable, store: Callable) -> None:
+            channel = code.plus(channel, begin)
+            shift = code.times(channel, SIZES[kind])
+            first = code.load(code.plus(bias, code.times(channel, 4)))
             inputs = x if listed else code.plus(x, shift)
             # One iteration for each kernel row: load its weights, then add each input column to the sums that need it.
             loop = code.loop(kernel_rows, [inputs, code.plus(weights, shift), *[first] * tile])
             source, row_weights, *sums = loop.values
             place, taps = row_weights, []
             for _ in range(kernel):
-                taps.append(code.load(place))
+                taps.append(code.load_as(kind, place))
                 place = code.plus(place, w_inner)
             place = source
             for column in range(columns):
@@ -86,7 +95,7 @@ def _shared_tile(target: Target, tile: int, kernel: int, stride: int, listed: bo
             sums = loop.end([after, code.plus(row_weights, w_outer), *sums])[2:]
             _store_tile(code, sums, code.plus(y, shift), y_inner, low, high, store)
 
-        _over_channels(code, channels, block)
+        _over_channels(code, channels, kind, block)
 
     return outlined(f"shared_{tile}_{kernel}_{stride}_{listed:d}", _PARAMETERS, target, emit)
 
@@ -100,7 +109,7 @@ def _store_tile(
         place = code.plus(place, step)
 
 
-def _separate_tile(target: Target, tile: int) -> Callable:
+def _separate_tile(target: Target, tile: int, kind: str) -> Callable:
     """Return a tile for any kernel: its outputs share nothing, and a list has their inputs' addresses.
 
     The list has, for each kernel row and column, the address of the input of each output. It is the first argument; the
@@ -115,14 +124,15 @@ def _separate_tile(target: Target, tile: int) -> Callable:
     ) -> None:  # fmt: skip
         low, high = code.splat(least), code.splat(most)
 
-        def block(shift: Any, load: Callable, store: Callable) -> None:
-            shift = code.plus(shift, begin)
-            first = code.load(code.plus(bias, shift))
+        def block(channel: Any, load: Callable, store: Callable) -> None:
+            channel = code.plus(channel, begin)
+            shift = code.times(channel, SIZES[kind])
+            first = code.load(code.plus(bias, code.times(channel, 4)))
             rows = code.loop(kernel_rows, [addresses, code.plus(weights, shift), *[first] * tile])
             entry, row_weights, *sums = rows.values
             columns = code.loop(kernel_columns, [entry, row_weights, *sums])
             entry, weight_place, *sums = columns.values
-            weight = code.load(weight_place)
+            weight = code.load_as(kind, weight_place)
             for t in range(tile):
                 place = code.plus(code.load(entry, I64, 8 * t), shift)
                 sums[t] = code.fma(load(place), weight, sums[t])
@@ -130,7 +140,7 @@ def _separate_tile(target: Target, tile: int) -> Callable:
             sums = rows.end([entry, code.plus(row_weights, w_outer), *sums])[2:]
             _store_tile(code, sums, code.plus(y, shift), y_inner, low, high, store)
 
-        _over_channels(code, channels, block)
+        _over_channels(code, channels, kind, block)
 
     return outlined(f"separate_{tile}", _PARAMETERS, target, emit)
 
@@ -161,7 +171,9 @@ def _list_tile(tile: int, columns: int) -> Any:
 
 
 def _parse(variant: str) -> tuple[int, int, int]:
-    """Parse a variant: ``4x3s1`` is outputs of a tile, kernel width and stride; ``4`` fits any kernel and stride."""
+    """Parse the first part of a variant: ``4x3s1`` is outputs of a tile, kernel width and stride; ``4`` fits any
+    kernel and stride.
+    """
     tile, _, window = variant.partition("x")
     kernel, _, stride = window.partition("s")
     return int(tile), int(kernel or 0), int(stride or 0)
@@ -169,13 +181,16 @@ def _parse(variant: str) -> tuple[int, int, int]:
 
 @generated
 def convolve(target: Target, variant: str) -> Any:
-    """Convolve depth-wise; see `_parse` for the variant."""
-    tile, kernel_width, stride = _parse(variant)
+    """Convolve depth-wise; see `_parse` for the variant. After it, ``_f16`` or ``_bf16`` names a kind of 16 bits."""
+    shape, kind = kind_of(variant)
+    tile, kernel_width, stride = _parse(shape)
     special = kernel_width > 0
     reach = (tile - 1) * stride + kernel_width if special else 0
-    listed_tile = _shared_tile(target, tile, kernel_width, stride, True) if special else _separate_tile(target, tile)
-    # Without a special tile this call is never reached; it only needs the right types.
-    inside_tile = _shared_tile(target, tile, kernel_width, stride, False) if special else listed_tile
+    # Without a special tile the call of `inside_tile` is never reached; it only needs the right types.
+    listed_tile = inside_tile = _separate_tile(target, tile, kind)
+    if special:
+        listed_tile = _shared_tile(target, tile, kernel_width, stride, True, kind)
+        inside_tile = _shared_tile(target, tile, kernel_width, stride, False, kind)
     list_tile = _list_tile(tile, reach)
     lanes = target.lanes
 
@@ -221,13 +236,13 @@ def convolve(target: Target, variant: str) -> Any:
                     source = x + (top + start * dilation) * x_outer + left * x_inner
                     inside_tile(
                         source, x_outer * dilation, x_inner, stop - start, factors, w_outer, w_inner, bias, goal,
-                        y_inner, begin * 4, end - begin, least, most,
+                        y_inner, begin, end - begin, least, most,
                     )  # fmt: skip
                 else:
                     list_tile(p, x, zeros, addresses, top, left, start, stop)
                     listed_tile(
                         addresses, 0, word(p, _WORDS.inner_kernel), stop - start, factors, w_outer, w_inner, bias, goal,
-                        y_inner, begin * 4, end - begin, least, most,
+                        y_inner, begin, end - begin, least, most,
                     )  # fmt: skip
                 done = o + tile
 

@@ -3,6 +3,10 @@
 A panel is a packed part of the right matrix: for `vectors` vectors of columns, the bias, then one row for each step of
 the depth. The left rows come from a regular matrix (`dense_tile`) or from a list of addresses (`indirect_tile`), or
 there is only one (`single_row`).
+
+The rows of panels and of results may have 16 bits (`kind`). Panels are then converted as they are loaded, and sums are
+rounded as they are stored. The left rows and the bias are float32 in any case: each of their elements is used once for
+every panel or row, so they are converted before (see `staging`).
 """
 
 from __future__ import annotations
@@ -10,35 +14,40 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from isthmus.engine.native.kernels.base import F32, I64, device
+from isthmus.engine.native.kernels.base import F32, I64, accessor, device, write_f32
 from isthmus.engine.native.kernels.vector import VectorCode, outlined
+from isthmus.engine.native.signatures.elementwise import SIZES
 from isthmus.engine.native.target import Target
 
 
-def _finish(code: VectorCode, sums: list[Any], rows: list[Any], columns: Any, least: Any, most: Any) -> None:
+def _finish(
+    code: VectorCode, sums: list[Any], rows: list[Any], columns: Any, least: Any, most: Any, kind: str = "f32"
+) -> None:
     """Clamp the sums of a tile and store them at the addresses `rows`, only the first `columns` of each row."""
     vectors = len(sums) // len(rows)
     low, high = code.splat(least), code.splat(most)
     sums = [code.clamp(value, low, high) for value in sums]
-    width = 4 * code.lanes
+    width = SIZES[kind] * code.lanes
     with code.builder.if_else(code.below(columns, vectors * code.lanes)) as (partial, full):
         with full:
             for i, value in enumerate(sums):
-                code.store(value, rows[i // vectors], width * (i % vectors))
+                code.store_as(kind, value, rows[i // vectors], width * (i % vectors))
         with partial:
             masks = [code.mask(columns, code.lanes * v) for v in range(vectors)]
             for i, value in enumerate(sums):
-                code.masked_store(value, rows[i // vectors], masks[i % vectors], width * (i % vectors))
+                code.store_as(kind, value, rows[i // vectors], width * (i % vectors), masks[i % vectors])
 
 
-def _step(code: VectorCode, sums: list[Any], left: list[Any], offset: Any, panel: Any) -> list[Any]:
+def _step(
+    code: VectorCode, sums: list[Any], left: list[Any], offset: Any, panel: Any, kind: str = "f32"
+) -> list[Any]:
     """Return the sums after one step of the depth: each row's scalar times the panel's row is added.
 
     `left` are the addresses of the rows, `offset` the bytes of this step in them, `panel` is the address of its row.
     """
     vectors = len(sums) // len(left)
     offset = code.opaque(offset)
-    right = [code.load(panel, None, 4 * code.lanes * v) for v in range(vectors)]
+    right = [code.load_as(kind, panel, SIZES[kind] * code.lanes * v) for v in range(vectors)]
     result = []
     for m, row in enumerate(left):
         factor = code.splat(code.load(code.plus(row, offset), F32))
@@ -46,10 +55,13 @@ def _step(code: VectorCode, sums: list[Any], left: list[Any], offset: Any, panel
     return result
 
 
-def _first_sums(code: VectorCode, rows: list[Any], vectors: int, bias: Any, columns: Any) -> list[Any]:
+def _first_sums(
+    code: VectorCode, rows: list[Any], vectors: int, bias: Any, columns: Any, kind: str = "f32"
+) -> list[Any]:
     """Return the initial sums of a tile: the bias, or, if its address is 0, the sums of earlier depths in the result.
 
-    `rows` are the addresses of the result's rows, which have `columns` columns.
+    A result of 16 bits never holds sums, since they would be rounded more than once. `rows` are the addresses of the
+    result's rows, which have `columns` columns.
     """
     width = 4 * code.lanes
 
@@ -66,6 +78,8 @@ def _first_sums(code: VectorCode, rows: list[Any], vectors: int, bias: Any, colu
     def from_either_result() -> list[Any]:
         return code.either(code.below(columns, vectors * code.lanes), from_partial_result, from_result)
 
+    if kind != "f32":
+        return from_bias()
     return code.either(code.builder.icmp_signed("==", bias, code.number(0)), from_either_result, from_bias)
 
 
@@ -81,13 +95,13 @@ def _clamped_rows(code: VectorCode, first: Any, step: Any, rows: int, present: A
     return result
 
 
-def dense_tile(target: Target, rows: int, vectors: int) -> Callable:
+def dense_tile(target: Target, rows: int, vectors: int, kind: str = "f32") -> Callable:
     """Return a micro-kernel that multiplies evenly spaced rows by a panel.
 
     Arguments: left matrix, bytes between its rows, bytes between its columns, depth, bias (0 to continue from the
     result), panel after its bias, result, bytes between its rows, rows present, columns present, least, most.
     """
-    row_bytes = 4 * target.lanes * vectors
+    row_bytes = SIZES[kind] * target.lanes * vectors
 
     def emit(
         code: VectorCode, a: Any, a_row: Any, a_column: Any, depth: Any, bias: Any, panel: Any, c: Any, c_row: Any,
@@ -95,24 +109,24 @@ def dense_tile(target: Target, rows: int, vectors: int) -> Callable:
     ) -> None:  # fmt: skip
         left = _clamped_rows(code, a, a_row, rows, present)
         results = _clamped_rows(code, c, c_row, rows, present)
-        sums = _first_sums(code, results, vectors, bias, columns)
+        sums = _first_sums(code, results, vectors, bias, columns, kind)
         loop = code.loop(depth, [code.number(0), panel, *sums])
         offset, right = loop.values[:2]
-        sums = _step(code, loop.values[2:], left, offset, right)
+        sums = _step(code, loop.values[2:], left, offset, right, kind)
         sums = loop.end([code.plus(offset, a_column), code.plus(right, row_bytes), *sums])[2:]
-        _finish(code, sums, results, columns, least, most)
+        _finish(code, sums, results, columns, least, most, kind)
 
     return outlined(f"dense_{rows}x{vectors}", "iiiiiiiiiiff", target, emit)
 
 
-def indirect_tile(target: Target, rows: int, vectors: int, listed: int) -> Callable:
+def indirect_tile(target: Target, rows: int, vectors: int, listed: int, kind: str = "f32") -> Callable:
     """Return a micro-kernel that multiplies gathered rows by a panel: each tap is a run of floats with its own address.
 
     Arguments: the list of addresses (for each tap one for each of `listed` rows), taps, bytes of a run, bias (0 to
     continue from the result), panel after its bias, the list of the results' addresses, bytes to add to those, columns
     present, least, most.
     """
-    row_bytes = 4 * target.lanes * vectors
+    row_bytes = SIZES[kind] * target.lanes * vectors
 
     def emit(
         code: VectorCode,
@@ -122,24 +136,25 @@ def indirect_tile(target: Target, rows: int, vectors: int, listed: int) -> Calla
         def results() -> list[Any]:
             return [code.plus(code.load(goals, I64, 8 * m), shift) for m in range(rows)]
 
-        outer = code.loop(taps, [addresses, panel, *_first_sums(code, results(), vectors, bias, columns)])
+        first = _first_sums(code, results(), vectors, bias, columns, kind)
+        outer = code.loop(taps, [addresses, panel, *first])
         entry = outer.values[0]
         left = [code.load(entry, I64, 8 * m) for m in range(rows)]
         inner = code.loop(run, outer.values[1:], step=4)
-        sums = _step(code, inner.values[1:], left, inner.index, inner.values[0])
+        sums = _step(code, inner.values[1:], left, inner.index, inner.values[0], kind)
         last = inner.end([code.plus(inner.values[0], row_bytes), *sums])
         sums = outer.end([code.plus(entry, 8 * listed), *last])[2:]
-        _finish(code, sums, results(), columns, least, most)
+        _finish(code, sums, results(), columns, least, most, kind)
 
     return outlined(f"indirect_{rows}x{vectors}", "iiiiiiiiff", target, emit)
 
 
-def single_row(target: Target, vectors: int, chains: int) -> Callable:
+def single_row(target: Target, vectors: int, chains: int, kind: str = "f32") -> Callable:
     """Return a micro-kernel for one row, limited by reading the panel: `chains` sums per vector keep loads in flight.
 
     Arguments: left row, bytes between its columns, depth, panel with its bias, result, columns present, least, most.
     """
-    row_bytes = 4 * target.lanes * vectors
+    row_bytes = SIZES[kind] * target.lanes * vectors
 
     def emit(
         code: VectorCode, a: Any, a_column: Any, depth: Any, panel: Any, c: Any, columns: Any, least: Any, most: Any
@@ -147,7 +162,7 @@ def single_row(target: Target, vectors: int, chains: int) -> Callable:
         builder = code.builder
         rounds, rest = builder.sdiv(depth, code.number(chains)), builder.srem(depth, code.number(chains))
         first = [code.load(panel, None, 4 * code.lanes * v) for v in range(vectors)]
-        start = [a, code.plus(panel, row_bytes), *first]
+        start = [a, code.plus(panel, 4 * code.lanes * vectors), *first]
 
         def bulk() -> list[Any]:
             """Add up `chains` steps of the depth at a time, each to sums of its own, which are added at the end."""
@@ -155,7 +170,7 @@ def single_row(target: Target, vectors: int, chains: int) -> Callable:
             left, right, *sums = loop.values
             for chain in range(chains):
                 part = slice(chain * vectors, (chain + 1) * vectors)
-                sums[part] = _step(code, sums[part], [left], code.number(0), right)
+                sums[part] = _step(code, sums[part], [left], code.number(0), right, kind)
                 left, right = code.plus(left, a_column), code.plus(right, row_bytes)
             left, right, *sums = loop.end([left, right, *sums])
             for chain in range(1, chains):
@@ -168,11 +183,11 @@ def single_row(target: Target, vectors: int, chains: int) -> Callable:
         def remainder() -> list[Any]:
             """Add up the steps that are left, one at a time."""
             loop = code.loop(rest, [left, right, *sums])
-            step = _step(code, loop.values[2:], loop.values[:1], code.number(0), loop.values[1])
+            step = _step(code, loop.values[2:], loop.values[:1], code.number(0), loop.values[1], kind)
             return loop.end([code.plus(loop.values[0], a_column), code.plus(loop.values[1], row_bytes), *step])[2:]
 
         sums = code.either(code.below(0, rest), remainder, lambda: sums)
-        _finish(code, sums, [c], columns, least, most)
+        _finish(code, sums, [c], columns, least, most, kind)
 
     return outlined(f"single_{vectors}x{chains}", "iiiiiiff", target, emit)
 
@@ -181,6 +196,32 @@ def shape_of(variant: str) -> tuple[int, int]:
     """Return the rows and vectors of a variant such as ``8x3``."""
     rows, _, vectors = variant.partition("x")
     return int(rows), int(vectors)
+
+
+def kind_of(variant: str) -> tuple[str, str]:
+    """Return the first part of a variant such as ``8x3_f16``, and its kind; without one, it is f32.
+
+    >>> kind_of("8x3_f16"), kind_of("8x3")
+    (('8x3', 'f16'), ('8x3', 'f32'))
+    """
+    shape, _, kind = variant.partition("_")
+    return shape, kind or "f32"
+
+
+def staging(target: Target, kind: str) -> Callable:
+    """Return a function that converts `count` elements of a kind, `step` bytes apart, to dense float32 at `goal`."""
+    read, size = accessor("read", kind, target), SIZES[kind]
+
+    @device
+    def stage(source, step, goal, count):  # type: ignore[no-untyped-def]
+        if step == size:
+            for i in range(count):
+                write_f32(goal, i, read(source, i))
+        else:
+            for i in range(count):
+                write_f32(goal, i, read(source + i * step, 0))
+
+    return stage
 
 
 @device

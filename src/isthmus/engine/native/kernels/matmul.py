@@ -1,4 +1,8 @@
-"""Matrix products in float32: `packed` multiplies by panels, `pack` makes panels of a matrix known only at run time."""
+"""Matrix products: `packed` multiplies by panels, `pack` makes panels of a matrix known only at run time.
+
+In `*_half`, operands and results have 16 bits. Left rows are converted to float32 in work space, a block of tiles at a
+time, and the depth is summed as a whole: sums that wait in the result would be rounded more than once.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +13,23 @@ import numpy as np
 from llvmlite import ir
 
 from isthmus.engine.native.kernels.base import (
+    F32,
+    I16,
     I32,
+    accessor,
     address,
     device,
     generated,
-    load_f32,
     load_i64,
     real,
     share,
     store_f32,
     word,
 )
-from isthmus.engine.native.kernels.gemm import dense_tile, divide_work, shape_of, single_row
+from isthmus.engine.native.kernels.gemm import dense_tile, divide_work, kind_of, shape_of, single_row, staging
 from isthmus.engine.native.kernels.vector import VectorCode, outlined, vector_type
-from isthmus.engine.native.signatures.matmul import PACK, PACKED, VECTOR
+from isthmus.engine.native.signatures.elementwise import SIZES
+from isthmus.engine.native.signatures.matmul import PACK, PACKED, PACKED_HALF, VECTOR, VECTOR_HALF
 from isthmus.engine.native.target import Target
 
 _CHAINS = 4
@@ -33,11 +40,24 @@ _INFINITY = np.float32(np.inf)
 @generated
 def packed(target: Target, variant: str) -> Any:
     """Compute ``c = clamp(a @ b + bias)`` for a batch of matrices; the variant names the tile, ``rows x vectors``."""
-    words = PACKED.place
-    height, vectors = shape_of(variant)
+    return _packed(target, variant, "f32", PACKED.place, 0, 0)
+
+
+@generated
+def packed_half(target: Target, variant: str) -> Any:
+    """Compute the same for operands of 16 bits; the variant names the tile and the kind, ``8x3_f16``."""
+    shape, kind = kind_of(variant)
+    words = PACKED_HALF.place
+    return _packed(target, shape, kind, words, words.work, words.work_bytes)
+
+
+def _packed(target: Target, shape: str, kind: str, words: Any, work_word: int, work_bytes_word: int) -> Any:
+    """Return the kernel of `packed` or `packed_half`. The last two are the words of the work space for left rows."""
+    height, vectors = shape_of(shape)
     half = max(1, height // 2)
     width = vectors * target.lanes
-    tile, half_tile = dense_tile(target, height, vectors), dense_tile(target, half, vectors)
+    tile, half_tile = dense_tile(target, height, vectors, kind), dense_tile(target, half, vectors, kind)
+    size, staged, stage = SIZES[kind], kind != "f32", staging(target, kind)
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
@@ -58,7 +78,7 @@ def packed(target: Target, variant: str) -> Any:
         )
         least, most = np.float32(real(p, words.least)), np.float32(real(p, words.most))
         tiles, panels = (m + height - 1) // height, (n + width - 1) // width
-        panel_bytes = (depth + 1) * width * 4
+        panel_bytes = (4 + depth * size) * width
         first, last, first_panel, last_panel = divide_work(batches * tiles, panels, n > m * batches, tid, nt)
         while first < last:
             batch = first // tiles
@@ -69,6 +89,12 @@ def packed(target: Target, variant: str) -> Any:
                 a += load_i64(table, 3 * batch)
                 panel += load_i64(table, 3 * batch + 1)
                 c += load_i64(table, 3 * batch + 2)
+            left, left_row, left_column = a + begin * height * a_row, a_row, a_column
+            if staged:
+                rows = address(p, b, work_word) + tid * word(p, work_bytes_word)
+                for i in range(min(m, end * height) - begin * height):
+                    stage(left + i * a_row, a_column, rows + i * depth * 4, depth)
+                left, left_row, left_column = rows, depth * 4, 4
             # The depth is summed in parts. Sums wait in the result, so only the last part is clamped.
             done = 0
             while done < depth:
@@ -78,16 +104,19 @@ def packed(target: Target, variant: str) -> Any:
                     low, high = least, most
                 for j in range(first_panel, last_panel):
                     bias, columns = panel + j * panel_bytes, n - j * width
-                    right = bias + (1 + done) * width * 4
+                    right = bias + (4 + done * size) * width
                     if done > 0:
                         bias = 0
                     for i in range(begin, end):
                         row = i * height
-                        x, y = a + row * a_row + done * a_column, c + row * c_row + j * width * 4
+                        x = left + (i - begin) * height * left_row + done * left_column
+                        y = c + row * c_row + j * width * size
                         if m - row > half:
-                            tile(x, a_row, a_column, part, bias, right, y, c_row, m - row, columns, low, high)
+                            tile(x, left_row, left_column, part, bias, right, y, c_row, m - row, columns, low, high)
                         else:
-                            half_tile(x, a_row, a_column, part, bias, right, y, c_row, m - row, columns, low, high)
+                            half_tile(
+                                x, left_row, left_column, part, bias, right, y, c_row, m - row, columns, low, high
+                            )
                 done += part
             first += end - begin
 
@@ -100,10 +129,22 @@ def vector(target: Target, variant: str) -> Any:
 
     The operands are those of `packed`; rows, bytes between rows and blocks are not used.
     """
-    words = VECTOR.place
-    vectors = int(variant)
+    return _vector(target, int(variant), "f32", VECTOR.place, 0, 0)
+
+
+@generated
+def vector_half(target: Target, variant: str) -> Any:
+    """Compute the same for operands of 16 bits; the variant is the number of vectors and the kind, ``2_f16``."""
+    vectors, kind = kind_of(variant)
+    words = VECTOR_HALF.place
+    return _vector(target, int(vectors), kind, words, words.work, words.work_bytes)
+
+
+def _vector(target: Target, vectors: int, kind: str, words: Any, work_word: int, work_bytes_word: int) -> Any:
+    """Return the kernel of `vector` or `vector_half`. The last two are the words of the work space for a left row."""
     width = vectors * target.lanes
-    tile = single_row(target, vectors, _CHAINS)
+    tile = single_row(target, vectors, _CHAINS, kind)
+    size, staged, stage = SIZES[kind], kind != "f32", staging(target, kind)
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
@@ -121,25 +162,32 @@ def vector(target: Target, variant: str) -> Any:
         for i in range(first, last):
             batch = i // panels
             j = i - batch * panels
-            a, panel, c = a_base, panel_base + j * (depth + 1) * width * 4, c_base + j * width * 4
+            a, panel, c = a_base, panel_base + j * (4 + depth * size) * width, c_base + j * width * size
             if table != 0:
                 a += load_i64(table, 3 * batch)
                 panel += load_i64(table, 3 * batch + 1)
                 c += load_i64(table, 3 * batch + 2)
-            tile(a, a_column, depth, panel, c, n - j * width, least, most)
+            if staged:
+                row = address(p, b, work_word) + tid * word(p, work_bytes_word)
+                if i == first or j == 0:
+                    stage(a, a_column, row, depth)
+                tile(row, 4, depth, panel, c, n - j * width, least, most)
+            else:
+                tile(a, a_column, depth, panel, c, n - j * width, least, most)
 
     return kernel
 
 
-def _transposed_square(target: Target) -> Callable:
-    """Return a micro-kernel that transposes a square of lanes x lanes floats.
+def _transposed_square(target: Target, element: ir.Type) -> Callable:
+    """Return a micro-kernel that transposes a square of lanes x lanes elements.
 
     Arguments: source, bytes between its rows, destination, bytes between its rows.
     """
     lanes = target.lanes
 
     def emit(code: VectorCode, source: Any, source_row: Any, goal: Any, goal_row: Any) -> None:
-        rows = [code.load(code.plus(source, code.times(source_row, i))) for i in range(lanes)]
+        kind = vector_type(element, lanes)
+        rows = [code.load(code.plus(source, code.times(source_row, i)), kind) for i in range(lanes)]
         distance = lanes // 2
         while distance:
             # Swap the off-diagonal quarters of each square of twice the distance.
@@ -161,14 +209,20 @@ def _transposed_square(target: Target) -> Callable:
 
 @generated
 def pack(target: Target, variant: str) -> Any:
-    """Pack matrices into panels, each with its bias in front; the variant is the number of vectors in a panel.
+    """Pack matrices into panels, each with its bias in front. The variant is the number of vectors in a panel, and for
+    elements of 16 bits their kind, ``2_f16``. The bias in front is float32.
 
-    Rows (`column` is 4 bytes) are copied; columns (`row` is 4 bytes) are transposed in squares.
+    Rows (`column` is an element) are copied; columns (`row` is an element) are transposed in squares.
     """
     words = PACK.place
     lanes = target.lanes
-    width = int(variant) * lanes
-    square = _transposed_square(target)
+    vectors, kind = kind_of(variant)
+    width, size = int(vectors) * lanes, SIZES[kind]
+    square = _transposed_square(target, F32 if kind == "f32" else I16)
+    # Elements of 16 bits are moved as they are.
+    moved = "f32" if kind == "f32" else "u16"
+    load, store, load_bias = accessor("load", moved), accessor("store", moved), accessor("load", kind, target)
+    zero = np.float32(0) if kind == "f32" else np.uint16(0)
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
@@ -191,36 +245,37 @@ def pack(target: Target, variant: str) -> Any:
             batch = i // panels
             j = i - batch * panels
             source = source_base + load_i64(table, 2 * batch) + j * width * column
-            goal = goal_base + load_i64(table, 2 * batch + 1) + j * (depth + 1) * width * 4
+            goal = goal_base + load_i64(table, 2 * batch + 1) + j * (4 + depth * size) * width
             columns = min(n - j * width, width)
             for c in range(width):
                 value = np.float32(0)
                 if bias != 0 and c < columns:
-                    value = load_f32(bias, j * width + c)
+                    value = load_bias(bias, j * width + c)
                 store_f32(goal, c, value)
             goal += width * 4
-            if column == 4:
+            if column == size:
                 for k in range(depth):
                     for c in range(columns):
-                        store_f32(goal + k * width * 4, c, load_f32(source + k * row, c))
+                        store(goal + k * width * size, c, load(source + k * row, c))
                     for c in range(columns, width):
-                        store_f32(goal + k * width * 4, c, np.float32(0))
+                        store(goal + k * width * size, c, zero)
                 continue
             done = 0
             square_depth = depth // lanes * lanes
-            if row == 4:
+            if row == size:
                 while done + lanes <= columns:
                     for s in range(square_depth // lanes):
                         k = s * lanes
-                        square(source + done * column + k * 4, column, goal + (k * width + done) * 4, width * 4)
+                        corner = goal + (k * width + done) * size
+                        square(source + done * column + k * size, column, corner, width * size)
                     for k in range(square_depth, depth):
                         for c in range(done, done + lanes):
-                            store_f32(goal, k * width + c, load_f32(source + c * column, k))
+                            store(goal, k * width + c, load(source + c * column, k))
                     done += lanes
             for k in range(depth):
                 for c in range(done, columns):
-                    store_f32(goal, k * width + c, load_f32(source + c * column + k * row, 0))
+                    store(goal, k * width + c, load(source + c * column + k * row, 0))
                 for c in range(columns, width):
-                    store_f32(goal, k * width + c, np.float32(0))
+                    store(goal, k * width + c, zero)
 
     return kernel

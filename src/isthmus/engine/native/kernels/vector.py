@@ -14,6 +14,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from isthmus.engine.native.kernels import half
 from isthmus.engine.native.kernels.base import F32, F64, I8, I16, I32, I64
 from isthmus.engine.native.target import Target
 
@@ -156,6 +157,23 @@ class VectorCode:
         name = f"llvm.masked.store.{type_suffix(value.type)}.p0"
         pointer = self.pointer(address, value.type, offset)
         self.call(name, ir.VoidType(), [value, pointer, self.number(1, I32), mask])
+
+    def load_as(self, kind: str, address: Any, offset: int = 0, mask: Any = None) -> Any:
+        """Load a vector of floats that memory holds as `kind`: f32, f16 or bf16; with a mask, only those lanes."""
+        stored = self.floats if kind == "f32" else vector_type(I16, self.lanes)
+        if mask is None:
+            value = self.load(address, stored, offset)
+        else:
+            value = self.masked_load(address, mask, stored, offset)
+        return value if kind == "f32" else half.widen(self.builder, value, kind, self.target)
+
+    def store_as(self, kind: str, value: Any, address: Any, offset: int = 0, mask: Any = None) -> None:
+        """Store a vector of floats as `kind`, rounded if that has 16 bits; with a mask, only those lanes."""
+        stored = value if kind == "f32" else half.narrow(self.builder, value, kind, self.target)
+        if mask is None:
+            self.store(stored, address, offset)
+        else:
+            self.masked_store(stored, address, mask, offset)
 
     # -- control -------------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Convolutions in float32: plain, depth-wise and transposed, over one to three spatial axes.
+"""Convolutions of floats: plain, depth-wise and transposed, over one to three spatial axes.
 
 A transposed convolution is computed as one plain convolution per phase of its stride; each writes every stride-th
 pixel.
@@ -13,11 +13,12 @@ import numpy as np
 
 from isthmus.engine.native.lowering.depthwise import depth_wise_effort, depth_wise_work, emit_depth_wise, is_depth_wise
 from isthmus.engine.native.lowering.emitter import Effort, Emitter, Lowering
-from isthmus.engine.native.lowering.matmul import MatrixProduct, emit_product
+from isthmus.engine.native.lowering.matmul import MatrixProduct, emit_product, stored_bias, without_common_floats
 from isthmus.engine.native.lowering.panels import PanelTile, choose_tile, limits, pack_panels
 from isthmus.engine.native.program import Operand
+from isthmus.engine.native.signatures.elementwise import KINDS, SIZES
 from isthmus.engine.native.target import Target
-from isthmus.graph import DataType, Tensor
+from isthmus.graph import Tensor
 from isthmus.prepare.geometry.matrices import Matrices
 from isthmus.prepare.geometry.phases import phases
 from isthmus.prepare.geometry.windows import ConvWindow, triple, window_of
@@ -43,7 +44,8 @@ class ConvBlocking:
     whole_rows
         Whether a tap is a whole row of the kernel; else it is one pixel.
     work_bytes
-        The size of a thread's work space, for lists and for copies of windows that cross an edge of the input.
+        The size of a thread's work space: for lists, for copies of windows that cross an edge of the input, and for
+        windows that are converted from 16 bits.
     """
 
     tile: PanelTile
@@ -52,8 +54,8 @@ class ConvBlocking:
     work_bytes: int
 
     @staticmethod
-    def of(window: ConvWindow, target: Target) -> ConvBlocking:
-        """Return the blocking of a window."""
+    def of(window: ConvWindow, target: Target, size: int = 4) -> ConvBlocking:
+        """Return the blocking of a window over elements of `size` bytes."""
         filters = window.filters // window.groups
         tile = choose_tile(window.whole_pixels, filters, target)
         kernel, crossing = window.kernel, window.crossing()
@@ -67,7 +69,7 @@ class ConvBlocking:
         )
         taps = kernel[0] * kernel[1] * (1 if whole_rows else kernel[2])
         list_bytes = (taps + 1) * tile.rows * 8
-        copy_bytes = window.depth * 4 if whole_rows and crossing else 0
+        copy_bytes = window.depth * size if whole_rows and crossing else 0
         row_bytes = window.channels * 4 * math.prod(window.stride)
         divisor = 1 if window.whole is None else _LESS_FOR_TILES
         block = min(
@@ -76,10 +78,15 @@ class ConvBlocking:
             max(1, _COPY_BYTES // divisor // max(1, copy_bytes * tile.rows)),
             -(-window.pixels // tile.rows),
         )
+        if size == 2:
+            block = min(block, tile.staged_block(window.pixels, window.depth, filters, target))
         pixels = block * tile.rows
         # At most `crossing` windows of each output row that the block touches.
         copies = min(pixels, crossing * ((pixels - 2) // window.out[2] + 2)) if copy_bytes else 0
-        return ConvBlocking(tile, block, whole_rows, -(-(block * list_bytes + copies * copy_bytes) // 64) * 64)
+        # Each window in float32, and its address, after what it takes to align them.
+        staged = pixels * (window.depth * 4 + 8) + 64 if size == 2 else 0
+        nbytes = block * list_bytes + copies * copy_bytes + staged
+        return ConvBlocking(tile, block, whole_rows, -(-nbytes // 64) * 64)
 
 
 def _weights(step: Step) -> Tensor:
@@ -89,14 +96,13 @@ def _weights(step: Step) -> Tensor:
 
 
 def _bias(step: Step) -> np.ndarray | None:
-    tensor = step.inputs[2] if len(step.inputs) > 2 else None
-    return None if tensor is None else tensor.data
+    return stored_bias(step.inputs[2] if len(step.inputs) > 2 else None)
 
 
 def _refuses(step: Step) -> str | None:
-    tensors = [t for t in (*step.inputs, *step.outputs) if t is not None]
-    if any(t.dtype is not DataType.FLOAT_32 for t in tensors):
-        return "only FLOAT_32 and fixed-point operands are supported"
+    reason = without_common_floats(*step.inputs, *step.outputs)
+    if reason is not None:
+        return reason
     if any(t is not None and not t.is_static for t in step.inputs[1:]):
         return "weights and bias must be constants"
     if step.outputs[0].elements and not all(t is not None and t.elements for t in step.inputs[:2]):
@@ -106,14 +112,15 @@ def _refuses(step: Step) -> str | None:
 
 def _emit_window(
     e: Emitter, window: ConvWindow, weights: np.ndarray, bias: np.ndarray | None, source: Operand, result: Operand,
-    steps: tuple[int, int, int, int], clamp: tuple[float, float] | None,
+    steps: tuple[int, int, int, int], clamp: tuple[float, float] | None, kind: str,
 ) -> None:  # fmt: skip
-    """Emit a convolution by address lists.
+    """Emit a convolution by address lists, of elements of a kind: f32, f16 or bf16.
 
     `steps` are the bytes between batches, planes, rows and pixels of the result, which need not be dense: a phase of a
     transposed convolution writes only some pixels.
     """
-    cut, groups = ConvBlocking.of(window, e.target), window.groups
+    size = SIZES[kind]
+    cut, groups = ConvBlocking.of(window, e.target, size), window.groups
     width = cut.tile.width(e.target)
     filters, channels = window.filters // groups, window.channels // groups
     matrix = weights.reshape(window.depth, groups, filters)
@@ -123,12 +130,14 @@ def _emit_window(
     ]
     run = channels * (window.kernel[2] if cut.whole_rows else 1)
     least, most = limits(clamp)
+    # The sums of 16-bit results are not divided: they would wait in the result, and be rounded there.
+    divided = cut.tile.depth_block(window.depth, run, e.target)
     e.emit(
-        f"convolution:indirect.{cut.tile.variant}",
+        f"convolution:indirect.{cut.tile.variant}{'' if kind == 'f32' else '_' + kind}",
         x=source,
         panels=e.constant(np.stack(packed)),
         result=result,
-        zeros=e.constant(np.zeros(run, np.float32)),
+        zeros=e.constant(np.zeros(run * size, np.uint8)),
         work=e.work(),
         work_bytes=cut.work_bytes,
         tile_block=cut.block,
@@ -139,24 +148,23 @@ def _emit_window(
         stride=window.stride,
         dilation=window.dilation,
         pad=window.pad,
-        pixel=window.channels * 4,
+        pixel=window.channels * size,
         channels=channels,
         groups=groups,
-        x_group=channels * 4,
+        x_group=channels * size,
         panel_group=packed[0].nbytes,
-        y_group=filters * 4,
+        y_group=filters * size,
         columns=filters,
         y_strides=steps,
         whole_rows=int(cut.whole_rows),
-        tap_block=cut.tile.depth_block(window.depth, run, e.target),
+        tap_block=divided if kind == "f32" else -(-window.depth // run),
         least=least,
         most=most,
     )
 
 
-def _result_steps(out: tuple[int, ...], filters: int) -> tuple[int, int, int, int]:
-    """Return the bytes between batches, planes, rows and pixels of a dense result."""
-    pixel = filters * 4
+def _result_steps(out: tuple[int, ...], pixel: int) -> tuple[int, int, int, int]:
+    """Return the bytes between batches, planes, rows and pixels of a dense result; a pixel has `pixel` bytes."""
     return math.prod(out) * pixel, out[1] * out[2] * pixel, out[2] * pixel, pixel
 
 
@@ -167,32 +175,36 @@ def _emit(step: Step, e: Emitter) -> None:
         return
     window, weights, bias = window_of(step), _weights(step).data, _bias(step)
     assert weights is not None
+    kind = KINDS[result.dtype]
     if is_depth_wise(window):
-        emit_depth_wise(e, window, weights, bias, e.at(source), e.at(result), step.clamp)
+        emit_depth_wise(e, window, weights, bias, e.at(source), e.at(result), step.clamp, kind)
     elif window.is_product:
-        product = _as_product(window, e.target)
+        product = _as_product(window, e.target, kind)
         panels = pack_panels(weights.reshape(window.depth, -1), bias, product.tile.width(e.target))
-        emit_product(e, product, e.at(source), e.constant(panels), e.at(result), step.clamp)
+        emit_product(e, product, e.at(source), e.constant(panels), e.at(result), step.clamp, e.work())
     else:
-        steps = _result_steps(window.out, window.filters)
-        _emit_window(e, window, weights, bias, e.at(source), e.at(result), steps, step.clamp)
+        steps = _result_steps(window.out, window.filters * SIZES[kind])
+        _emit_window(e, window, weights, bias, e.at(source), e.at(result), steps, step.clamp, kind)
 
 
-def _as_product(window: ConvWindow, target: Target) -> MatrixProduct:
+def _as_product(window: ConvWindow, target: Target, kind: str) -> MatrixProduct:
     """Return a convolution without overlapping windows as the product of its pixels and its weights."""
     one = np.zeros(1, np.int64)
     left = Matrices(one, window.pixels, window.depth, window.depth, 1)
     right = Matrices(one, window.depth, window.filters, window.filters, 1)
-    return MatrixProduct.of(left, right, target, None if window.whole is None else (1, window.whole_pixels))
+    return MatrixProduct.of(left, right, target, None if window.whole is None else (1, window.whole_pixels), kind)
 
 
 def _work(step: Step, target: Target, threads: int) -> int:
     window = window_of(step)
-    if window.pixels == 0 or window.is_product:
+    if window.pixels == 0:
         return 0
     if is_depth_wise(window):
         return depth_wise_work(window, target, threads)
-    return ConvBlocking.of(window, target).work_bytes * threads
+    kind = KINDS[step.outputs[0].dtype]
+    if window.is_product:
+        return _as_product(window, target, kind).staged_bytes(target) * threads
+    return ConvBlocking.of(window, target, SIZES[kind]).work_bytes * threads
 
 
 def _effort(step: Step, axis: int, target: Target) -> Effort | None:
@@ -218,25 +230,25 @@ def _emit_transposed(step: Step, e: Emitter) -> None:
     kernel = triple(weights.shape[:-2])
     grouped = weights.reshape(*kernel, groups, channels // groups, filters // groups)
     plain = np.moveaxis(grouped, 3, 4).reshape(*kernel, channels // groups, filters)
-    batch, plane, row, pixel = _result_steps(triple(result.dims[1:-1]), filters)
+    kind = KINDS[result.dtype]
+    batch, plane, row, pixel = _result_steps(triple(result.dims[1:-1]), filters * SIZES[kind])
     stride = triple(step.params["stride"])
     for phase in phases(step):
         # A phase without taps writes only the bias: its window has one tap, far outside the input.
         if all(phase.kernel_index):
             taps = plain[np.ix_(*phase.kernel_index)]
         else:
-            taps = np.zeros((*phase.window.kernel, channels // groups, filters), np.float32)
+            taps = np.zeros((*phase.window.kernel, channels // groups, filters), plain.dtype)
         offset = phase.first[0] * plane + phase.first[1] * row + phase.first[2] * pixel
         steps = (batch, plane * stride[0], row * stride[1], pixel * stride[2])
-        _emit_window(e, phase.window, taps, _bias(step), e.at(source), e.at(result, offset), steps, step.clamp)
+        _emit_window(e, phase.window, taps, _bias(step), e.at(source), e.at(result, offset), steps, step.clamp, kind)
 
 
 def _transposed_work(step: Step, target: Target, threads: int) -> int:
     """Return the work space of the phase that needs most; phases use it one after the other."""
-    return (
-        max((ConvBlocking.of(p.window, target).work_bytes for p in phases(step) if p.window.pixels), default=0)
-        * threads
-    )
+    size = step.outputs[0].dtype.itemsize
+    blockings = [ConvBlocking.of(p.window, target, size) for p in phases(step) if p.window.pixels]
+    return max((blocking.work_bytes for blocking in blockings), default=0) * threads
 
 
 _PLAIN, _TRANSPOSED = Lowering(_emit, _work, _refuses, _effort), Lowering(_emit_transposed, _transposed_work, _refuses)

@@ -1,4 +1,4 @@
-"""Depth-wise convolutions in float32 with one filter for each channel: their kernel's operands and packed weights."""
+"""Depth-wise convolutions of floats with one filter for each channel: their kernel's operands and packed weights."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from isthmus.engine.native.lowering.emitter import Effort, Emitter
 from isthmus.engine.native.lowering.panels import limits
 from isthmus.engine.native.program import Operand
 from isthmus.engine.native.signatures.depthwise import SPECIAL, TILES
+from isthmus.engine.native.signatures.elementwise import SIZES
 from isthmus.engine.native.target import Target
 from isthmus.prepare.geometry.windows import ConvWindow
 
@@ -51,9 +52,12 @@ def is_depth_wise(window: ConvWindow) -> bool:
     return planar and window.channels > 1 and window.groups == window.channels == window.filters
 
 
-def _axes(window: ConvWindow, target: Target) -> tuple[Axis, Axis]:
-    """Return the outer axis, and the inner one, along which a tile's outputs are neighbours (see `_is_upright`)."""
-    pixel, padded = window.channels * 4, -(-window.channels // target.lanes) * target.lanes * 4
+def _axes(window: ConvWindow, target: Target, size: int = 4) -> tuple[Axis, Axis]:
+    """Return the outer axis, and the inner one, along which a tile's outputs are neighbours (see `_is_upright`).
+
+    Elements of inputs, outputs and weights have `size` bytes.
+    """
+    pixel, padded = window.channels * size, -(-window.channels // target.lanes) * target.lanes * size
     # For height and width: `step`, `out_step` and `weight_step`.
     steps = {1: (window.size[2] * pixel, window.out[2] * pixel, window.kernel[2] * padded), 2: (pixel, pixel, padded)}
     height, width = (
@@ -112,29 +116,34 @@ def depth_wise_effort(window: ConvWindow, along_width: bool) -> Effort | None:
 
 def emit_depth_wise(
     e: Emitter, window: ConvWindow, weights: np.ndarray, bias: np.ndarray | None, source: Operand, result: Operand,
-    clamp: tuple[float, float] | None,
+    clamp: tuple[float, float] | None, kind: str,
 ) -> None:  # fmt: skip
-    """Emit the convolution. The bias comes before the weights, and channels are padded to whole vectors."""
-    channels, lanes = window.channels, e.target.lanes
+    """Emit the convolution of elements of a kind: f32, f16 or bf16.
+
+    The bias, as float32, comes before the weights, and channels are padded to whole vectors.
+    """
+    channels, lanes, size = window.channels, e.target.lanes, SIZES[kind]
     padded = -(-channels // lanes) * lanes
-    packed = np.zeros((1 + window.kernel[1] * window.kernel[2], padded), np.float32)
-    packed[1:, :channels] = weights.reshape(-1, channels)
+    first_row = np.zeros(padded, np.float32)
+    rows = np.zeros((window.kernel[1] * window.kernel[2], padded), weights.dtype)
+    rows[:, :channels] = weights.reshape(-1, channels)
     if bias is not None:
-        packed[0, :channels] = bias
-    outer, inner = _axes(window, e.target)
+        first_row[:channels] = bias
+    outer, inner = _axes(window, e.target, size)
     least, most = limits(clamp)
+    variant = _variant(inner, window.whole is not None)
     e.emit(
-        f"depthwise:convolve.{_variant(inner, window.whole is not None)}",
+        f"depthwise:convolve.{variant}{'' if kind == 'f32' else '_' + kind}",
         x=source,
-        weights=e.constant(packed),
+        weights=e.constant(np.concatenate([part.reshape(-1).view(np.uint8) for part in (first_row, rows)])),
         result=result,
-        zeros=e.constant(np.zeros(padded, np.float32)),
+        zeros=e.constant(np.zeros(padded * size, np.uint8)),
         work=e.work(),
         work_bytes=_list_bytes(window, e.target),
         batches=window.batches,
         channels=channels,
-        x_batch=window.size[1] * window.size[2] * channels * 4,
-        y_batch=window.out[1] * window.out[2] * channels * 4,
+        x_batch=window.size[1] * window.size[2] * channels * size,
+        y_batch=window.out[1] * window.out[2] * channels * size,
         **{f"outer_{name}": number for name, number in vars(outer).items()},
         **{f"inner_{name}": number for name, number in vars(inner).items()},
         least=least,

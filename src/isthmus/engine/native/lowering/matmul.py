@@ -1,4 +1,4 @@
-"""MatMul and FullyConnected in float32: constant right matrices are packed here, others at run time into work space."""
+"""MatMul and FullyConnected: constant right matrices are packed here, others at run time into work space."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isthmus.engine.native.lowering.emitter import Effort, Emitter, Lowering
+from isthmus.engine.native.lowering.emitter import CONSTANT_ALIGNMENT, Effort, Emitter, Lowering
 from isthmus.engine.native.lowering.panels import PanelTile, choose_tile, limits, pack_panels, single_row_vectors
 from isthmus.engine.native.program import ABSENT, Operand
+from isthmus.engine.native.signatures.elementwise import FLOATS, KINDS, SIZES
 from isthmus.engine.native.target import Target
-from isthmus.graph import DataType, Tensor
+from isthmus.engine.native.words import Value
+from isthmus.graph import Tensor
 from isthmus.prepare.geometry.layout import whole_dims
 from isthmus.prepare.geometry.matrices import Matrices
 from isthmus.prepare.schedule import Step
@@ -29,15 +31,20 @@ class MatrixProduct:
         The number of different right matrices.
     tile
         The kernel's tile, for which right matrices are packed into panels.
+    kind
+        How operands and results are stored: f32, f16 or bf16.
     """
 
     left: Matrices
     right: Matrices
     rights: int
     tile: PanelTile
+    kind: str = "f32"
 
     @staticmethod
-    def of(left: Matrices, right: Matrices, target: Target, whole: tuple[int, int] | None = None) -> MatrixProduct:
+    def of(
+        left: Matrices, right: Matrices, target: Target, whole: tuple[int, int] | None = None, kind: str = "f32"
+    ) -> MatrixProduct:
         """Return the product; batches with the same right matrix become one tall product if the memory layout allows.
 
         For a tile of a fused region, `whole` are the batches and rows of the whole product, which determine the
@@ -59,21 +66,43 @@ class MatrixProduct:
             tile = PanelTile(1, single_row_vectors(right.columns, target))
         else:
             tile = choose_tile(rows, right.columns, target)
-        return MatrixProduct(left, right, rights, tile)
+        return MatrixProduct(left, right, rights, tile, kind)
+
+    @property
+    def size(self) -> int:
+        """The bytes of an element."""
+        return SIZES[self.kind]
 
     def panel_bytes(self, target: Target) -> int:
         """Return the size of one packed right matrix in bytes."""
-        return self.tile.matrix_bytes(self.right.rows, self.right.columns, target)
+        return self.tile.matrix_bytes(self.right.rows, self.right.columns, target, self.size)
+
+    def staged_tiles(self, target: Target) -> int:
+        """Return for how many tiles the left rows are converted from 16 bits at a time."""
+        return self.tile.staged_block(self.left.rows, self.right.rows, self.right.columns, target)
+
+    def staged_bytes(self, target: Target) -> int:
+        """Return the bytes of a thread's work space for left rows that are converted from 16 bits."""
+        if self.kind == "f32":
+            return 0
+        rows = self.staged_tiles(target) * self.tile.rows
+        return _aligned(rows * self.right.rows * 4)
+
+
+def _aligned(nbytes: int) -> int:
+    """Return a size in whole lines of the cache, after which the next part of the work space begins."""
+    return -(-nbytes // CONSTANT_ALIGNMENT) * CONSTANT_ALIGNMENT
 
 
 def _product(step: Step, target: Target) -> MatrixProduct:
     """Return the product that a step computes."""
     left, right = _operand(step, 0), _operand(step, 1)
+    kind = KINDS[left.dtype]
     if step.op == "FullyConnected":
         units, features = right.dims
         rows = Matrices(np.zeros(1, np.int64), left.elements // max(1, features), features, features, 1)
         all_rows = None if step.part is None else (1, math.prod(whole_dims(step)[:-1]))
-        return MatrixProduct.of(rows, Matrices.of((units, features), True, (1,)), target, all_rows)
+        return MatrixProduct.of(rows, Matrices.of((units, features), True, (1,)), target, all_rows, kind)
     dims = whole_dims(step)
     batch_dims = np.broadcast_shapes(left.dims[:-2], right.dims[:-2])
     return MatrixProduct.of(
@@ -81,6 +110,7 @@ def _product(step: Step, target: Target) -> MatrixProduct:
         Matrices.of(right.dims, bool(step.params.get("transpose_in1")), batch_dims),
         target,
         None if step.part is None else (math.prod(dims[:-2]), dims[-2]),
+        kind,
     )
 
 
@@ -94,6 +124,11 @@ def _bias(step: Step) -> Tensor | None:
     return step.inputs[2] if len(step.inputs) > 2 else None
 
 
+def stored_bias(tensor: Tensor | None) -> np.ndarray | None:
+    """Return the numbers of a constant bias; None if there is no bias."""
+    return None if tensor is None or tensor.data is None else tensor.dtype.decode(tensor.data)
+
+
 def _is_packed_now(step: Step) -> bool:
     """Return whether the right matrix can be packed when the program is made: it and the bias are constants."""
     bias = _bias(step)
@@ -102,10 +137,13 @@ def _is_packed_now(step: Step) -> bool:
 
 def emit_product(
     e: Emitter, product: MatrixProduct, left: Operand, panels: Operand, result: Operand,
-    clamp: tuple[float, float] | None
-) -> None:
-    """Emit the multiplication of a left operand by panels; each panel begins with the bias."""
-    a, b, tile = product.left, product.right, product.tile
+    clamp: tuple[float, float] | None, work: Operand = ABSENT,
+) -> None:  # fmt: skip
+    """Emit the multiplication of a left operand by panels; each panel begins with the bias.
+
+    A product of elements of 16 bits needs `work`, with `MatrixProduct.staged_bytes` for each thread.
+    """
+    a, b, tile, size = product.left, product.right, product.tile, product.size
     batches = a.batch.size
     table = ABSENT
     least, most = limits(clamp)
@@ -113,17 +151,24 @@ def emit_product(
     if batches > 1:
         offsets = np.stack(
             [
-                a.batch * (a.elements * 4),
+                a.batch * (a.elements * size),
                 b.batch * product.panel_bytes(e.target),
-                np.arange(batches, dtype=np.int64) * (a.rows * b.columns * 4),
+                np.arange(batches, dtype=np.int64) * (a.rows * b.columns * size),
             ],
             axis=1,
         )
         table = e.constant(offsets)
     single = tile.rows == 1
     depth_block = tile.depth_block(b.rows, 1, e.target)
+    tile_block = tile.block(b.rows, b.columns, 4 * depth_block, e.target)
+    kernel = f"matmul:vector.{tile.vectors}" if single else f"matmul:packed.{tile.variant}"
+    more: dict[str, Value] = {}
+    if product.kind != "f32":
+        kernel = kernel.replace(".", "_half.") + f"_{product.kind}"
+        depth_block, tile_block = b.rows, product.staged_tiles(e.target)
+        more = {"work": work, "work_bytes": product.staged_bytes(e.target)}
     e.emit(
-        f"matmul:vector.{tile.vectors}" if single else f"matmul:packed.{tile.variant}",
+        kernel,
         a=left,
         panels=panels,
         c=result,
@@ -132,14 +177,20 @@ def emit_product(
         rows=a.rows,
         columns=b.columns,
         depth=b.rows,
-        a_row=4 * a.row_step,
-        a_column=4 * a.column_step,
-        c_row=4 * b.columns,
-        tile_block=tile.block(b.rows, b.columns, 4 * depth_block, e.target),
+        a_row=size * a.row_step,
+        a_column=size * a.column_step,
+        c_row=size * b.columns,
+        tile_block=tile_block,
         depth_block=depth_block,
         least=least,
         most=most,
+        **more,
     )
+
+
+def _pack_variant(product: MatrixProduct) -> str:
+    """Return the variant of the packing kernel for a product."""
+    return f"{product.tile.vectors}" if product.kind == "f32" else f"{product.tile.vectors}_{product.kind}"
 
 
 def _emit(step: Step, e: Emitter) -> None:
@@ -150,6 +201,7 @@ def _emit(step: Step, e: Emitter) -> None:
     product = _product(step, e.target)
     b = product.right
     width = product.tile.width(e.target)
+    work = e.work()
     if _is_packed_now(step):
         assert right.data is not None
         matrices = right.data.reshape(-1, *right.dims[-2:])
@@ -157,22 +209,22 @@ def _emit(step: Step, e: Emitter) -> None:
         if b.row_step == 1 and b.column_step != 1:
             matrices = matrices.swapaxes(1, 2)
         matrices = matrices.reshape(-1, b.rows, b.columns)
-        values = None if bias is None else bias.data
-        panels = e.constant(np.concatenate([pack_panels(m, values, width) for m in matrices]))
+        panels = e.constant(np.concatenate([pack_panels(m, stored_bias(bias), width) for m in matrices]))
     elif _packs_one_by_one(step, product):
         _emit_one_by_one(step, e, product)
         return
     else:
         # The byte offsets of each right matrix and of its panels.
         numbers = np.arange(product.rights, dtype=np.int64)
-        table = np.stack([numbers * (b.elements * 4), numbers * product.panel_bytes(e.target)], axis=1)
+        table = np.stack([numbers * (b.elements * product.size), numbers * product.panel_bytes(e.target)], axis=1)
         panels = e.work()
         e.emit(
-            f"matmul:pack.{product.tile.vectors}",
+            f"matmul:pack.{_pack_variant(product)}",
             b=e.at(right), bias=e.at(bias), panels=panels, table=e.constant(table), batches=product.rights,
-            columns=b.columns, depth=b.rows, row=4 * b.row_step, column=4 * b.column_step,
+            columns=b.columns, depth=b.rows, row=product.size * b.row_step, column=product.size * b.column_step,
         )  # fmt: skip
-    emit_product(e, product, e.at(left), panels, e.at(out), step.clamp)
+        work = e.work(_aligned(product.rights * product.panel_bytes(e.target)))
+    emit_product(e, product, e.at(left), panels, e.at(out), step.clamp, work)
 
 
 def _packs_one_by_one(step: Step, product: MatrixProduct) -> bool:
@@ -183,38 +235,53 @@ def _packs_one_by_one(step: Step, product: MatrixProduct) -> bool:
 def _emit_one_by_one(step: Step, e: Emitter, product: MatrixProduct) -> None:
     """Emit, for each right matrix, its packing and then the products of all batches that use it."""
     left, right, bias, out = _operand(step, 0), _operand(step, 1), _bias(step), step.outputs[0]
-    a, b = product.left, product.right
+    a, b, size = product.left, product.right, product.size
     one = np.zeros(1, np.int64)
     single = MatrixProduct(
         Matrices(one, a.rows, a.columns, a.row_step, a.column_step),
-        Matrices(one, b.rows, b.columns, b.row_step, b.column_step), 1, product.tile,
+        Matrices(one, b.rows, b.columns, b.row_step, b.column_step), 1, product.tile, product.kind,
     )  # fmt: skip
+    work = e.work(_aligned(single.panel_bytes(e.target)))
     for number in range(product.rights):
         e.emit(
-            f"matmul:pack.{product.tile.vectors}", b=e.at(right, number * b.elements * 4), bias=e.at(bias),
+            f"matmul:pack.{_pack_variant(product)}", b=e.at(right, number * b.elements * size), bias=e.at(bias),
             panels=e.work(), table=e.constant(np.zeros((1, 2), np.int64)), batches=1, columns=b.columns, depth=b.rows,
-            row=4 * b.row_step, column=4 * b.column_step,
+            row=size * b.row_step, column=size * b.column_step,
         )  # fmt: skip
         for batch in np.flatnonzero(b.batch == number).tolist():
-            source, goal = int(a.batch[batch]) * a.elements * 4, batch * a.rows * b.columns * 4
-            emit_product(e, single, e.at(left, source), e.work(), e.at(out, goal), step.clamp)
+            source, goal = int(a.batch[batch]) * a.elements * size, batch * a.rows * b.columns * size
+            emit_product(e, single, e.at(left, source), e.work(), e.at(out, goal), step.clamp, work)
+
+
+def without_common_floats(*tensors: Tensor | None) -> str | None:
+    """Return why a product cannot use these operands and result, or None: they must have one type of floats."""
+    if len({t.dtype for t in tensors if t is not None}) > 1 or any(
+        t is not None and KINDS.get(t.dtype) not in FLOATS for t in tensors
+    ):
+        return "only fixed-point operands, and floats of one type up to 32 bits are supported"
+    return None
 
 
 def _refuses(step: Step) -> str | None:
     left, right, out = _operand(step, 0), _operand(step, 1), step.outputs[0]
-    if any(t is not None and t.dtype is not DataType.FLOAT_32 for t in (left, right, _bias(step), out)):
-        return "only FLOAT_32 and fixed-point operands are supported"
+    reason = without_common_floats(left, right, _bias(step), out)
+    if reason is not None:
+        return reason
     if out.elements and not right.elements:
         return "a product over no elements is not supported"
     return None
 
 
 def _work(step: Step, target: Target, threads: int) -> int:
-    """Return the bytes for right matrices that are packed at run time."""
-    if _is_packed_now(step):
+    """Return the bytes for right matrices that are packed at run time, and for left rows that are converted."""
+    if not step.outputs[0].elements:
         return 0
     product = _product(step, target)
-    return (1 if _packs_one_by_one(step, product) else product.rights) * product.panel_bytes(target)
+    staged = product.staged_bytes(target) * threads
+    if _is_packed_now(step):
+        return staged
+    panels = (1 if _packs_one_by_one(step, product) else product.rights) * product.panel_bytes(target)
+    return _aligned(panels) + staged if staged else panels
 
 
 def _effort(step: Step, axis: int, target: Target) -> Effort | None:

@@ -1,7 +1,7 @@
-"""The blocking of matrices for the float32 micro-kernels: the choice of a tile, and the packing of right matrices.
+"""The blocking of matrices for the micro-kernels: the choice of a tile, and the packing of right matrices.
 
 A tile is a number of rows by a number of vectors of columns; it must fit the registers of the target. A right matrix is
-packed into panels of a tile's width, each with its bias in front.
+packed into panels of a tile's width, each with its bias in front. Elements have 32 or 16 bits, the bias has 32.
 """
 
 from __future__ import annotations
@@ -18,6 +18,11 @@ _L1_SHARE = 24 << 10
 _L1_ROWS = 8 << 10
 _L1_PANEL = 40 << 10
 _L2_SHARE = 512 << 10
+_STAGED_BYTES = 16 << 10
+_STAGED_BYTES_FOR_LARGE = 64 << 10
+"""The largest size of a thread's left rows that are converted from 16 bits, for packed matrices up to the L2 cache's
+share and for larger ones, which should not be read too often.
+"""
 _LATENCY = 4
 """The cycles until a product can be added to; a tile with fewer products waits for them."""
 
@@ -42,9 +47,15 @@ class PanelTile:
         """Return the number of panels for this many columns."""
         return -(-columns // self.width(target))
 
-    def matrix_bytes(self, depth: int, columns: int, target: Target) -> int:
-        """Return the size of a packed matrix in bytes."""
-        return self.panels(columns, target) * (depth + 1) * self.width(target) * 4
+    def matrix_bytes(self, depth: int, columns: int, target: Target, size: int = 4) -> int:
+        """Return the bytes of a packed matrix whose elements have `size` bytes."""
+        return self.panels(columns, target) * (4 + depth * size) * self.width(target)
+
+    def staged_block(self, rows: int, depth: int, columns: int, target: Target) -> int:
+        """Return for how many tiles the left rows are converted from 16 bits at a time."""
+        large = self.matrix_bytes(depth, columns, target, 2) > _L2_SHARE // 2
+        budget = _STAGED_BYTES_FOR_LARGE if large else _STAGED_BYTES
+        return min(max(1, budget // (self.rows * depth * 4)), -(-rows // self.rows))
 
     def block(self, depth: int, columns: int, row_bytes: int, target: Target) -> int:
         """Return how many tiles to multiply by one panel before the next panel.
@@ -111,9 +122,18 @@ def single_row_vectors(columns: int, target: Target) -> int:
 
 
 def pack_panels(right: np.ndarray, bias: np.ndarray | None, width: int) -> np.ndarray:
-    """Pack a matrix [depth, columns] into panels: [panels, 1 + depth, width] with the bias in front."""
+    """Pack a matrix [depth, columns] into panels: [panels, 1 + depth, width] with the bias in front.
+
+    Panels of elements of 16 bits are bytes: for each panel, the bias as float32, then the rows as they are stored.
+    """
     depth, columns = right.shape
     panels = -(-columns // width)
+    if right.itemsize == 2:
+        front = pack_panels(np.zeros((0, columns), np.float32), bias, width)
+        stored = np.zeros((depth, panels * width), np.uint16)
+        stored[:, :columns] = right.view(np.uint16)
+        rows = np.ascontiguousarray(stored.reshape(depth, panels, width).transpose(1, 0, 2))
+        return np.concatenate([part.reshape(panels, -1).view(np.uint8) for part in (front, rows)], axis=1)
     full = np.zeros((1 + depth, panels * width), np.float32)
     full[1:, :columns] = right
     if bias is not None:

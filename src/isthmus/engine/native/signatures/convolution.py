@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from isthmus.engine.native.signatures.matmul import TILES
+from isthmus.engine.native.signatures.matmul import TILES, halves
 from isthmus.engine.native.words import Number, Numbers, ReadOperand, Real, Signature, WorkSpace, Write, flag
 
 _MAX = 1 << 31
@@ -18,11 +18,11 @@ def _crossing(size: int, out: int, kernel: int, stride: int, dilation: int, pad:
 INDIRECT = Signature(
     "convolution:indirect",
     (
-        ReadOperand("x", "reach([batches, *size, groups], [*x_strides, x_group], channels * 4)"),
-        ReadOperand("panels", "(groups - 1) * panel_group + ceil(columns, width) * (taps * run + 1) * width * 4"),
+        ReadOperand("x", "reach([batches, *size, groups], [*x_strides, x_group], channels * item)"),
+        ReadOperand("panels", "(groups - 1) * panel_group + ceil(columns, width) * (4 + taps * run * item) * width"),
         Write("result", "goal"),
-        ReadOperand("zeros", "run * 4"),
-        # Lists of addresses, then copies of windows that cross an edge.
+        ReadOperand("zeros", "run * item"),
+        # Lists of addresses, then copies of windows that cross an edge, then windows converted from 16 bits.
         WorkSpace("work", "shares * work_bytes"),
         Number("work_bytes"),
         Number("tile_block", 1),
@@ -46,22 +46,25 @@ INDIRECT = Signature(
         Real("least"),
         Real("most"),
     ),
-    variants=TILES,
+    variants=TILES | halves(TILES),
     where={
         "width": "vectors * lanes",
         "x_strides": "[product(size) * pixel, size[1] * size[2] * pixel, size[2] * pixel, pixel]",
-        "goal": "reach([batches, *out, groups], [*y_strides, y_group], columns * 4)",
+        "goal": "reach([batches, *out, groups], [*y_strides, y_group], columns * item)",
         "taps": "kernel[0] * kernel[1] * (1 if whole_rows else kernel[2])",
         "run": "channels * (kernel[2] if whole_rows else 1)",
         "block_pixels": "tile_block * height",
         "crossed": "crossing(size[2], out[2], kernel[2], stride[2], dilation[2], pad[2]) if whole_rows else 0",
+        "staged": "block_pixels * (taps * run * 4 + 8) + 64 if item == 2 else 0",
         "copies": "min(block_pixels, crossed * (max(block_pixels - 2, 0) // out[2] + 2))",
     },
     rules=(
-        "work_bytes >= tile_block * (taps + 1) * height * 8 + copies * taps * run * 4",
+        "work_bytes >= tile_block * (taps + 1) * height * 8 + copies * taps * run * item + staged",
+        # Partial sums cannot wait in a result of 16 bits.
+        "item == 4 or tap_block >= taps",
         # A run of memory is a row of the kernel only if its pixels are adjacent.
-        "not whole_rows or (groups == 1 and dilation[2] == 1 and pixel == channels * 4)",
-        "goal[1] >= batches * product(out) * groups * columns * 4",
+        "not whole_rows or (groups == 1 and dilation[2] == 1 and pixel == channels * item)",
+        "goal[1] >= batches * product(out) * groups * columns * item",
     ),
     functions={"crossing": _crossing},
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from isthmus.engine.native.signatures.matmul import halves
 from isthmus.engine.native.words import Number, ReadOperand, Real, Signature, WorkSpace, Write, signed
 
 _MAX = 1 << 31
@@ -28,19 +29,28 @@ SPECIAL = ((3, 1), (3, 2), (5, 1), (5, 2), (7, 1))
 """Kernel widths and strides that have a micro-kernel of their own."""
 TILES = (4, 2)
 """The numbers of neighbouring outputs computed together; the smaller one is for narrow tiles of fused regions."""
+_VARIANTS = {
+    "1": {"tile": 1, "special": 0, "special_stride": 0, "item": 4},
+    "4": {"tile": 4, "special": 0, "special_stride": 0, "item": 4},
+    **{
+        f"{t}x{k}s{s}": {"tile": t, "special": k, "special_stride": s, "item": 4} for t in TILES for k, s in SPECIAL
+    },
+}
 
 CONVOLVE = Signature(
     "depthwise:convolve",
     (
-        ReadOperand("x", "reach([batches, outer_size, inner_size], [x_batch, outer_step, inner_step], channels * 4)"),
+        ReadOperand(
+            "x", "reach([batches, outer_size, inner_size], [x_batch, outer_step, inner_step], channels * item)"
+        ),
         # The bias, then the weights of each kernel element; channels are padded to whole vectors.
         ReadOperand(
             "weights",
-            "vectors_bytes + reach([outer_kernel, inner_kernel], [outer_weight_step, inner_weight_step],"
-            " vectors_bytes)[1]",
+            "padded(channels, lanes) * 4 + reach([outer_kernel, inner_kernel], [outer_weight_step, inner_weight_step],"
+            " padded(channels, lanes) * item)[1]",
         ),
         Write("result", "goal"),
-        ReadOperand("zeros", "channels * 4"),
+        ReadOperand("zeros", "channels * item"),
         # Lists of addresses.
         WorkSpace("work", "shares * work_bytes"),
         Number("work_bytes"),
@@ -53,21 +63,16 @@ CONVOLVE = Signature(
         Real("least"),
         Real("most"),
     ),
-    variants={
-        "1": {"tile": 1, "special": 0, "special_stride": 0},
-        "4": {"tile": 4, "special": 0, "special_stride": 0},
-        **{f"{t}x{k}s{s}": {"tile": t, "special": k, "special_stride": s} for t in TILES for k, s in SPECIAL},
-    },
+    variants=_VARIANTS | halves(_VARIANTS),
     where={
-        "vectors_bytes": "padded(channels, lanes) * 4",
-        "goal": "reach([batches, outer_out, inner_out], [y_batch, outer_out_step, inner_out_step], channels * 4)",
+        "goal": "reach([batches, outer_out, inner_out], [y_batch, outer_out_step, inner_out_step], channels * item)",
         "listed": "(tile - 1) * special_stride + special if special else tile * inner_kernel",
     },
     rules=(
         "inner_out >= tile",
         "work_bytes >= outer_kernel * listed * 8",
         "not special or (inner_kernel, inner_stride, inner_dilation) == (special, special_stride, 1)",
-        "goal[1] >= batches * outer_out * inner_out * channels * 4",
+        "goal[1] >= batches * outer_out * inner_out * channels * item",
     ),
 )
 SIGNATURES = (CONVOLVE,)

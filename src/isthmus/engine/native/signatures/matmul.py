@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from isthmus.engine.native.words import Number, OffsetTable, ReadOperand, Real, Signature, Write
+from collections.abc import Mapping
+
+from isthmus.engine.native.words import Number, OffsetTable, ReadOperand, Real, Signature, WorkSpace, Write
 
 TILES = {
-    f"{height}x{vectors}": {"height": height, "vectors": vectors}
+    f"{height}x{vectors}": {"height": height, "vectors": vectors, "item": 4}
     for height, vectors in ((8, 3), (10, 2), (10, 1), (6, 2), (6, 4), (8, 2), (4, 2), (8, 1))
 }
 """The tiles (rows by vectors) that have kernels."""
-PANELS = {str(vectors): {"vectors": vectors} for vectors in (1, 2, 3, 4)}
+PANELS = {str(vectors): {"vectors": vectors, "item": 4} for vectors in (1, 2, 3, 4)}
 """The widths of panels, in vectors."""
-_WIDTH = {"width": "vectors * lanes", "panel_bytes": "ceil(columns, width) * (depth + 1) * width * 4"}
+
+
+def halves(variants: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
+    """Return the variants for elements of 16 bits, with the kind after an underscore: ``8x3_f16``."""
+    return {f"{name}_{kind}": {**numbers, "item": 2} for name, numbers in variants.items() for kind in ("f16", "bf16")}
+
+
+_WIDTH = {"width": "vectors * lanes", "panel_bytes": "ceil(columns, width) * (4 + depth * item) * width"}
 
 _PRODUCT = (
-    ReadOperand("a", "a_least, a_most + (rows - 1) * a_row + (depth - 1) * a_column + 4"),
+    ReadOperand("a", "a_least, a_most + (rows - 1) * a_row + (depth - 1) * a_column + item"),
     ReadOperand("panels", "panels_least, panels_most + panel_bytes"),
-    Write("c", "c_least, c_most + (rows - 1) * c_row + columns * 4"),
+    Write("c", "c_least, c_most + (rows - 1) * c_row + columns * item"),
     # For each batch, the byte offsets of a, its panels and c.
     OffsetTable("table", "batches", absent="batches == 1", columns=3),
     Number("batches", 1),
@@ -41,7 +50,7 @@ PACKED = Signature(
     _PRODUCT,
     variants=TILES,
     where={**_WIDTH, **_OFFSETS},
-    rules=("c_row >= columns * 4",),
+    rules=("c_row >= columns * item",),
 )
 VECTOR = Signature(
     "matmul:vector",
@@ -50,11 +59,32 @@ VECTOR = Signature(
     where={**_WIDTH, **_OFFSETS},
     rules=("rows == 1",),
 )
+# Work space for the left rows of a block of tiles, in float32.
+_LEFT_ROWS = (WorkSpace("work", "shares * work_bytes"), Number("work_bytes"))
+PACKED_HALF = Signature(
+    "matmul:packed_half",
+    (*_PRODUCT, *_LEFT_ROWS),
+    variants=halves(TILES),
+    where={**_WIDTH, **_OFFSETS},
+    rules=(
+        "c_row >= columns * item",
+        # Partial sums cannot wait in a result of 16 bits.
+        "depth_block >= depth",
+        "work_bytes >= min(tile_block, ceil(rows, height)) * height * depth * 4",
+    ),
+)
+VECTOR_HALF = Signature(
+    "matmul:vector_half",
+    (*_PRODUCT, *_LEFT_ROWS),
+    variants=halves(PANELS),
+    where={**_WIDTH, **_OFFSETS},
+    rules=("rows == 1", "work_bytes >= depth * 4"),
+)
 PACK = Signature(
     "matmul:pack",
     (
-        ReadOperand("b", "table.least[0], table.most[0] + (depth - 1) * row + (columns - 1) * column + 4"),
-        ReadOperand("bias", "4 * columns", absent="True"),
+        ReadOperand("b", "table.least[0], table.most[0] + (depth - 1) * row + (columns - 1) * column + item"),
+        ReadOperand("bias", "item * columns", absent="True"),
         Write("panels", "table.least[1], table.most[1] + panel_bytes"),
         OffsetTable("table", "batches", columns=2),
         Number("batches", 1),
@@ -63,7 +93,7 @@ PACK = Signature(
         Number("row"),
         Number("column"),
     ),
-    variants=PANELS,
+    variants=PANELS | halves(PANELS),
     where=_WIDTH,
 )
-SIGNATURES = (PACKED, VECTOR, PACK)
+SIGNATURES = (PACKED, VECTOR, PACK, PACKED_HALF, VECTOR_HALF)
