@@ -23,6 +23,7 @@ from isthmus.frontends.onnx.layout import (
     padded,
     reshape_groups,
 )
+from isthmus.frontends.onnx.tensors import BFLOAT16_BITS, data_type
 from isthmus.frontends.unsupported import unsupported
 from isthmus.graph import DataType, Graph, Quantization, Tensor
 from isthmus.graph.folding import emit as emit_or_fold
@@ -41,7 +42,7 @@ RUNTIME_TYPES = frozenset(
     {
         DataType.FLOAT_32, DataType.INT_8, DataType.UINT_8, DataType.INT_32, DataType.INT_64, DataType.BOOL_8,
         DataType.UINT_32, DataType.SFIXED_POINT_8, DataType.UFIXED_POINT_8, DataType.SFIXED_POINT_16,
-        DataType.UFIXED_POINT_16, DataType.SFIXED_POINT_32,
+        DataType.UFIXED_POINT_16, DataType.SFIXED_POINT_32, DataType.FLOAT_16, DataType.BFLOAT_16,
         DataType.INT_16, DataType.UINT_16, DataType.UINT_64, DataType.FLOAT_64,
     }
 )  # fmt: skip
@@ -139,13 +140,21 @@ class OnnxBuilder:
         array = np.asarray(value)
         if not is_repeated(array):
             array = np.ascontiguousarray(array).reshape(array.shape)
+        dtype = None if quantization is not None else data_type(array.dtype)
+        if dtype is DataType.BFLOAT_16:
+            array = array.view(np.uint16)
         if held_bytes(array) > MAX_CONSTANT_BYTES and name is None:
             raise QnnError(
                 Code.GRAPH_CREATE_FAILED, f"node '{self.node}'", f"a constant of {array.nbytes} bytes is too large"
             )
         if name is None:
             self.count_folded(held_bytes(array))
-        return self.graph.constant(name or f"{self.node}/constant", array, quantization)
+        return self.graph.constant(name or f"{self.node}/constant", array, quantization, dtype)
+
+    def numbers(self, values: Any, dtype: DataType) -> Tensor:
+        """Create a constant of numbers, rounded to a data type."""
+        stored = dtype.encode(np.asarray(values))
+        return self.constant(stored.view(BFLOAT16_BITS) if dtype is DataType.BFLOAT_16 else stored)
 
     def literal(self, value: Any) -> OnnxValue:
         """Create a constant as a value."""
@@ -156,7 +165,7 @@ class OnnxBuilder:
         """Return a constant of rank 0, created once for each number and type."""
         key = (number, dtype)
         if key not in self._scalars:
-            self._scalars[key] = self.constant(np.array(number, dtype.numpy))
+            self._scalars[key] = self.numbers(number, dtype)
         return self._scalars[key]
 
     def is_constant(self, value: OnnxValue) -> bool:
@@ -164,12 +173,18 @@ class OnnxBuilder:
         return value.is_static or value.tensor.name in self._dequantized
 
     def array(self, value: OnnxValue) -> np.ndarray | None:
-        """Return the contents of a constant value in ONNX's view; None if they are known only at run time."""
+        """Return the contents of a constant value in ONNX's view; None if they are known only at run time.
+
+        Those of BFLOAT16, which numpy does not have, are float32.
+        """
         tensor = value.tensor
         source = self._dequantized.get(tensor.name)
         if source is not None and source.data is not None and source.quantization is not None:
             return source.quantization.dequantize(source.data).transpose(value.perm)
-        return tensor.data.transpose(value.perm) if tensor.is_static and tensor.data is not None else None
+        if not tensor.is_static or tensor.data is None:
+            return None
+        data = tensor.dtype.decode(tensor.data) if tensor.dtype is DataType.BFLOAT_16 else tensor.data
+        return data.transpose(value.perm)
 
     # --- fixed point and plain integers -------------------------------------------------------------------------
 

@@ -13,8 +13,7 @@ import numpy as np
 
 from isthmus.frontends.onnx.layout import OnnxValue
 from isthmus.frontends.onnx.node import Converter, OnnxNode
-from isthmus.frontends.onnx.tensors import element_type
-from isthmus.graph import DataType
+from isthmus.frontends.onnx.tensors import data_type, element_type
 
 RECIPROCAL = 10
 """The number of the reciprocal in ElementWiseUnary."""
@@ -114,7 +113,7 @@ def _prelu(node: OnnxNode) -> OnnxValue:
 
 def leaky_relu(node: OnnxNode, x: OnnxValue, alpha: float) -> OnnxValue:
     """Emit x where x is positive, alpha * x elsewhere."""
-    slope = node.builder.constant(np.full(1, alpha, np.float32))
+    slope = node.builder.numbers(np.full(1, alpha), x.tensor.dtype)
     return OnnxValue(node.emit("Prelu", [x.tensor, slope]), x.perm)
 
 
@@ -241,7 +240,7 @@ def _bit_cast(node: OnnxNode) -> OnnxValue:
 
 
 def _cast(node: OnnxNode) -> OnnxValue:
-    return node.cast(node.value(0), DataType.of(element_type(node.attr("to", 0), node.what)))
+    return node.cast(node.value(0), data_type(element_type(node.attr("to", 0), node.what)))
 
 
 def _cast_like(node: OnnxNode) -> OnnxValue:

@@ -15,10 +15,11 @@ from isthmus.frontends.onnx.definitions import converted, definition, is_defined
 from isthmus.frontends.onnx.finish import finished
 from isthmus.frontends.onnx.layout import OnnxValue, identity
 from isthmus.frontends.onnx.node import Converter, OnnxNode, Results
+from isthmus.frontends.onnx.node_order import in_order
 from isthmus.frontends.onnx.operators import CONVERTERS, KEEPS_CHANNELS, TAKES_FIXED_POINT
 from isthmus.frontends.onnx.quantization import input_quantizations
 from isthmus.frontends.onnx.signature import bound_arrays, graph_inputs
-from isthmus.frontends.onnx.tensors import attribute_value, to_array
+from isthmus.frontends.onnx.tensors import attribute_value, data_type, to_array
 from isthmus.frontends.unsupported import Unsupported
 from isthmus.graph import DataType, Graph, TensorType
 from isthmus.system.shield import check as check_interrupted
@@ -195,7 +196,7 @@ class Importer:
         quantizations = input_quantizations(graph, self.folder)
         for entry in graph_inputs(graph, shapes, bound):
             quantization = quantizations.get(entry.name)
-            dtype = DataType.of(entry.dtype) if quantization is None else DataType.fixed_point(entry.dtype)
+            dtype = data_type(entry.dtype) if quantization is None else DataType.fixed_point(entry.dtype)
             if dtype not in RUNTIME_TYPES:
                 self.unsupported.add("input", entry.name, f"data type {dtype.name}")
                 scope.define(entry.name, None, f"input '{entry.name}'")
@@ -235,10 +236,13 @@ class Importer:
         self._walk_nodes(graph, scope)
 
     def _walk_nodes(self, graph: Any, scope: OnnxScope) -> None:
-        """Convert the nodes of a graph or function in order. A node without a name is named by its index."""
+        """Convert the nodes of a graph or function, each after those whose results it reads.
+
+        A node without a name is named by its index in the file.
+        """
         if scope.depth > MAX_DEPTH:
             raise QnnError(Code.GRAPH_CREATE_FAILED, f"graph '{graph.name}'", f"it nests deeper than {MAX_DEPTH}")
-        for index, proto in enumerate(graph.node):
+        for index, proto in in_order(graph.node):
             check_interrupted()
             named = isinstance(proto.name, str) and proto.name
             self._convert(proto, proto.name if named else f"{proto.op_type}_{index}", scope)

@@ -175,7 +175,9 @@ def _without_repeats(node: OnnxNode, value: OnnxValue, labels: str) -> tuple[Onn
         if first != index:
             size = value.dims[first]
             dims = [size if axis in (first, index) else 1 for axis in range(value.rank)]
-            mask = node.builder.literal(np.eye(size, dtype=value.tensor.dtype.numpy).reshape(dims))
+            mask = OnnxValue(
+                node.builder.numbers(np.eye(size).reshape(dims), value.tensor.dtype), identity(len(dims))
+            )
             diagonal = node.elementwise("ElementWiseMultiply", value, mask)
             value = reduce_value(node, "ReduceSum", diagonal, [index], False)
             return _without_repeats(node, value, labels[:index] + labels[index + 1 :])

@@ -10,7 +10,7 @@ import numpy as np
 from isthmus.frontends.onnx.layout import OnnxValue, channel_last, identity
 from isthmus.frontends.onnx.node import Converter, OnnxNode
 from isthmus.frontends.onnx.reduction import reduce_value
-from isthmus.graph import Tensor
+from isthmus.graph import DataType, Tensor
 
 
 def _batch_normalization(node: OnnxNode) -> OnnxValue:
@@ -21,11 +21,15 @@ def _batch_normalization(node: OnnxNode) -> OnnxValue:
     if not node.attr("spatial", 1):
         node.unsupported("statistics per element (spatial=0)")
     scale, bias, mean, variance = (node.value(index) for index in range(1, 5))
+    if x.tensor.dtype.is_half:
+        # Each result would be rounded to 16 bits, and a small variance could underflow.
+        scale, bias, mean, variance = (node.cast(v, DataType.FLOAT_32) for v in (scale, bias, mean, variance))
     safe_variance = node.elementwise("ElementWiseAdd", variance, node.attr("epsilon", 1e-5))
     factor = node.elementwise(
         "ElementWiseDivide", scale, node.elementwise("ElementWiseSquareRoot", safe_variance)
     )
     shift = node.elementwise("ElementWiseSubtract", bias, node.elementwise("ElementWiseMultiply", mean, factor))
+    factor, shift = (node.cast(value, x.tensor.dtype) for value in (factor, shift))
     if x.rank == 1:
         return node.elementwise("ElementWiseAdd", node.elementwise("ElementWiseMultiply", x, factor), shift)
     tensor = node.builder.channel_last(x)

@@ -221,7 +221,7 @@ def _weighted_sum(node: OnnxNode, x: OnnxValue, windows: Windows, count_pads: bo
     tensor, counts = _padded(node, x, windows, 0.0)
     spatial = windows.spatial
     channels = tensor.dims[-1]
-    ones = node.builder.constant(np.ones((*windows.kernel, 1, channels), np.float32))
+    ones = node.builder.numbers(np.ones((*windows.kernel, 1, channels)), tensor.dtype)
     params = window_params(Windows(windows.kernel, windows.strides, windows.dilations, ((0, 0),) * spatial))
     if spatial == 3:
         params["group"] = channels
@@ -234,7 +234,7 @@ def _weighted_sum(node: OnnxNode, x: OnnxValue, windows: Windows, count_pads: bo
         taps = first + np.arange(windows.kernel[axis]) * windows.dilations[axis]
         low, high = (-before, x.dims[axis + 2] + after) if count_pads else (0, x.dims[axis + 2])
         sizes = np.multiply.outer(sizes, ((taps >= low) & (taps < high)).sum(axis=1))
-    factor = node.builder.constant((1.0 / np.maximum(sizes, 1))[None, ..., None].astype(np.float32))
+    factor = node.builder.numbers((1.0 / np.maximum(sizes, 1))[None, ..., None], tensor.dtype)
     return OnnxValue(node.emit("ElementWiseMultiply", [sums, factor]), channel_last(x.rank))
 
 

@@ -123,7 +123,7 @@ def _matrix(node: OnnxNode, axis: ResizedAxis, coordinates: np.ndarray, interpol
     matrix = np.zeros((axis.size, axis.out))
     columns = np.broadcast_to(np.arange(axis.out)[:, None], positions.shape)
     np.add.at(matrix, (np.clip(positions, 0, axis.size - 1), columns), weights)
-    return matrix.astype(np.float32)
+    return matrix
 
 
 def _along_axis(
@@ -142,7 +142,7 @@ def _along_axis(
         node.unsupported(f"resizing an axis of {axis.size} to {axis.out} in this mode")
     # A matrix product works along the last axis, so this one is moved there.
     perm = tuple(x.rank - 1 if p == stored_axis else p - (p > stored_axis) for p in x.perm)
-    matrix = node.builder.constant(_matrix(node, axis, coordinates, interpolation))
+    matrix = node.builder.numbers(_matrix(node, axis, coordinates, interpolation), x.tensor.dtype)
     tensor = node.builder.stored(x, perm)
     if x.rank == 1:
         tensor = node.builder.arrange(tensor, (0,), (1, axis.size))

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from isthmus.errors import Code, QnnError
-from isthmus.frontends.onnx.tensors import element_type
+from isthmus.frontends.onnx.tensors import BFLOAT16_BITS, element_type
 from isthmus.frontends.unsupported import unsupported
+from isthmus.graph import DataType
 
 _MAX_DIM = 1 << 31
 
@@ -37,10 +38,22 @@ def bound_arrays(graph: Any, constants: Mapping[str, Any]) -> dict[str, np.ndarr
             )
         dtype = element_type(inputs[name].type.tensor_type.elem_type, what)
         array = np.asarray(constant)
+        if dtype == BFLOAT16_BITS:
+            arrays[name] = _bfloat16(array, what)
+            continue
         if not np.can_cast(array.dtype, dtype, "same_kind"):
             raise QnnError(Code.GRAPH_INVALID_ARGUMENT, what, f"the model takes {dtype}, {array.dtype} is given")
         arrays[name] = array.astype(dtype.newbyteorder("="))
     return arrays
+
+
+def _bfloat16(array: np.ndarray, what: str) -> np.ndarray:
+    """Return numbers, or elements that are BFLOAT16 already (as bits, or in another package's type), as BFLOAT16."""
+    if array.dtype.kind == "f":
+        array = DataType.BFLOAT_16.encode(array)
+    elif array.dtype != np.uint16 and array.dtype.name != "bfloat16":
+        raise QnnError(Code.GRAPH_INVALID_ARGUMENT, what, f"the model takes bfloat16, {array.dtype} is given")
+    return np.ascontiguousarray(array).reshape(array.shape).view(BFLOAT16_BITS)
 
 
 def graph_inputs(graph: Any, shapes: Mapping[str, Sequence[int]], bound: Mapping[str, np.ndarray]) -> list[Input]:

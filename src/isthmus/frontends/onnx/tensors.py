@@ -11,15 +11,20 @@ import numpy as np
 
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.unsupported import unsupported
+from isthmus.graph import DataType
 from isthmus.system import reading
 
 FLOAT, UINT8, INT8, UINT16, INT16, INT32, INT64, STRING, BOOL, FLOAT16, DOUBLE, UINT32, UINT64 = range(1, 14)
+BFLOAT16 = 16
 """ONNX's numbers of element types."""
+BFLOAT16_BITS = np.dtype([("bfloat16", "<u2")])
+"""The numpy type of arrays of BFLOAT16 in this folder: their bits, but not a type of integers."""
 
 NUMPY: dict[int, np.dtype] = {
     FLOAT: np.dtype("<f4"), UINT8: np.dtype("u1"), INT8: np.dtype("i1"), UINT16: np.dtype("<u2"),
     INT16: np.dtype("<i2"), INT32: np.dtype("<i4"), INT64: np.dtype("<i8"), BOOL: np.dtype("?"),
     FLOAT16: np.dtype("<f2"), DOUBLE: np.dtype("<f8"), UINT32: np.dtype("<u4"), UINT64: np.dtype("<u8"),
+    BFLOAT16: BFLOAT16_BITS,
 }  # fmt: skip
 """The numpy types of the ONNX element types that can be read."""
 
@@ -41,9 +46,14 @@ def element_type(number: int, what: str) -> np.dtype:
     return dtype
 
 
+def data_type(dtype: np.dtype) -> DataType:
+    """Return the data type of a tensor with elements of a numpy type."""
+    return DataType.BFLOAT_16 if dtype == BFLOAT16_BITS else DataType.of(dtype)
+
+
 def _type_name(number: int) -> str:
     """Return ONNX's name of an element type that cannot be read."""
-    return {0: "UNDEFINED", STRING: "STRING", 14: "COMPLEX64", 15: "COMPLEX128", 16: "BFLOAT16"}.get(
+    return {0: "UNDEFINED", STRING: "STRING", 14: "COMPLEX64", 15: "COMPLEX128"}.get(
         number, f"number {number}"
     )
 
@@ -70,16 +80,17 @@ def to_array(tensor: Any, folder: Path | None) -> np.ndarray:
         values = getattr(tensor, _FIELDS.get(tensor.data_type, "int32_data"))
         if len(values) != elements:
             raise refuse(f"it holds {len(values)} values, its dimensions {dims} ask for {elements}")
-        if tensor.data_type == FLOAT16:
+        if tensor.data_type in (FLOAT16, BFLOAT16):
             # The field holds the bits of each float as an integer.
-            return np.array(values, np.int64).astype(np.uint16).view(np.float16).reshape(dims)
+            return np.array(values, np.int64).astype("<u2").view(dtype).reshape(dims)
         numbers = np.array(values, np.uint64 if "uint64" in _FIELDS.get(tensor.data_type, "") else None)
         return numbers.astype(dtype).reshape(dims)
     if len(raw) != elements * dtype.itemsize:
         raise refuse(f"it holds {len(raw)} bytes, {dtype} {dims} takes {elements * dtype.itemsize}")
     if dtype.kind == "b":
         return (np.frombuffer(raw, np.uint8) != 0).reshape(dims)
-    return np.frombuffer(raw, dtype).reshape(dims).astype(dtype.newbyteorder("="), copy=False)
+    array = np.frombuffer(raw, dtype).reshape(dims)
+    return array if dtype == BFLOAT16_BITS else array.astype(dtype.newbyteorder("="), copy=False)
 
 
 def _external(tensor: Any, folder: Path | None, what: str, nbytes: int) -> bytes:
