@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from harness import Operand, Result, check, make_step, run, targets
+from harness import Operand, Result, check, expected, make_step, run, targets
 
 from isthmus.graph import DataType
 from isthmus.graph.datatypes import from_bfloat16, to_bfloat16
@@ -175,3 +175,71 @@ def test_depth_wise_convolutions_have_the_bits_of_float32(kernel: int, stride: i
 def test_transposed_convolutions_have_the_bits_of_float32() -> None:
     params = {"stride": [2, 2], "pad_amount": [[1, 1], [1, 1]], "output_padding": [0, 0], "group": 1}
     same_as_float32("TransposeConv2d", [normal(1, 5, 6, 9), constant(4, 4, 9, 18), constant(18)], params)
+
+
+POOL = {"filter_size": [3, 2], "stride": [2, 1], "pad_amount": [[1, 0], [0, 1]]}
+WHOLE = {"filter_size": [9, 7], "stride": [9, 7], "pad_amount": [[0, 0], [0, 0]]}
+
+
+@pytest.mark.parametrize(
+    ("op", "dims", "params"),
+    [
+        ("PoolMax2d", (2, 9, 8, 21), POOL),
+        ("PoolAvg2d", (2, 9, 8, 21), POOL),
+        ("L2Pool2d", (1, 6, 6, 5), {"filter_size": [2, 2], "stride": [2, 2], "pad_amount": [[0, 0], [0, 0]]}),
+        ("PoolAvg2d", (2, 9, 7, 150), WHOLE),
+        ("PoolMax2d", (2, 9, 7, 150), WHOLE),
+        ("ReduceSum", (5, 40, 9), {"axes": [1]}),
+        ("ReduceMean", (5, 40, 150), {"axes": [1]}),
+        ("ReduceMax", (5, 40, 9), {"axes": [1]}),
+        ("ReduceMin", (5, 41), {"axes": [1]}),
+        ("ReduceProd", (5, 3, 9), {"axes": [1]}),
+        ("CumulativeSum", (3, 20, 4), {"axis": 1}),
+        ("Batchnorm", (2, 5, 5, 70), {}),
+        ("Batchnorm", (2, 5, 5, 7), {}),
+        ("ResizeBilinear", (1, 5, 7, 19), {"align_corners": False, "half_pixel_centers": True}),
+        ("ElementWiseSin", (300,), {}),
+        ("Gelu", (300,), {}),
+        ("ReluMinMax", (300,), {"min_value": -0.5, "max_value": 0.7}),
+        ("Transpose", (4, 5, 6), {"perm": [2, 0, 1]}),
+    ],
+)
+def test_kernels_have_the_bits_of_float32(op: str, dims: tuple[int, ...], params: dict) -> None:
+    """Each of these sums in one order, whatever the type."""
+    operands: list = [normal(*dims)]
+    if op == "Batchnorm":
+        operands += [constant(dims[-1]), constant(dims[-1])]
+    results = [Result((1, 10, 14, 19))] if op == "ResizeBilinear" else None
+    same_as_float32(op, operands, params, results)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize(
+    ("op", "dims", "params"),
+    [
+        ("Softmax", (7, 50), {}),
+        ("Softmax", (3, 9, 40), {"axis": 1}),
+        ("LogSoftmax", (7, 50), {"axis": 1}),
+        ("LogSoftmax", (3, 9, 40), {"axis": 1}),
+        ("LayerNorm", (7, 50), {"axes": [1], "epsilon": 1e-5}),
+        ("RmsNorm", (7, 50), {"axes": [1], "epsilon": 1e-5}),
+        ("L2Norm", (3, 20, 30), {"axes": [1]}),
+        ("InstanceNorm", (2, 6, 6, 20), {"epsilon": 1e-5}),
+        ("GroupNorm", (2, 6, 6, 20), {"epsilon": 1e-5, "group": 4}),
+        ("ReduceSum", (5, 400), {"axes": [1]}),
+        ("Lrn", (1, 3, 3, 20), {"radius": 2, "alpha": 0.5, "beta": 0.75, "bias": 1.0}),
+    ],
+)
+def test_normalizations_are_within_one_step_of_the_reference(
+    op: str, dims: tuple[int, ...], params: dict, dtype: DataType
+) -> None:
+    operands: list = [half(normal(*dims), dtype)]
+    if op in ("LayerNorm", "RmsNorm", "InstanceNorm", "GroupNorm"):
+        operands += [half(normal(dims[-1]), dtype, static=True) for _ in range(1 + (op != "RmsNorm"))]
+    step, arrays = make_step(op, operands, params)
+    wanted = dtype.decode(expected(step, arrays)[0])
+    precision = 2.0**-10 if dtype is DataType.FLOAT_16 else 2.0**-7
+    for target in targets():
+        for threads in (1, 2):
+            got = dtype.decode(run(step, arrays, target, threads)[0])
+            np.testing.assert_allclose(got, wanted, rtol=precision, atol=1e-6, err_msg=f"{target.name}, {threads}")

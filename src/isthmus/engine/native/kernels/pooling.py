@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from isthmus.engine.native.kernels import base
-from isthmus.engine.native.kernels.base import address, device, generated, share, word
+from isthmus.engine.native.kernels.base import accessor, address, device, generated, share, word
 from isthmus.engine.native.kernels.elementwise import SIZES, reader, writer
 from isthmus.engine.native.kernels.mathematics import f32, select, square_root
+from isthmus.engine.native.signatures.elementwise import FLOATS
 from isthmus.engine.native.signatures.pooling import POOL
 from isthmus.engine.native.target import Target
 
@@ -25,7 +25,7 @@ def _functions(name: str, kind: str) -> tuple[Callable, Callable, Callable]:
         return keep, device(lambda a, b: a + b), device(lambda x, r: x * r)
     if name == "l2":
         return device(lambda x: x * x), device(lambda a, b: a + b), device(lambda x, r: square_root(x * r))
-    larger = device(lambda a, b: select(a > b, a, b)) if kind == "f32" else device(lambda a, b: max(a, b))
+    larger = device(lambda a, b: select(a > b, a, b)) if kind in FLOATS else device(lambda a, b: max(a, b))
     return keep, larger, device(lambda x, r: x)
 
 
@@ -58,12 +58,14 @@ def _counted(out, stride, before, kernel, size, after):  # type: ignore[no-untyp
 
 @generated
 def pool(target: Target, variant: str) -> Any:
-    """Pool windows. Variant: ``function_kind``, function one of max, avg, l2."""
+    """Pool windows. Variant: ``function_kind``, function one of max, avg, l2. Results of the last two are float32."""
     words = POOL.place
     name, _, kind = variant.partition("_")
     single, combine, finish = _functions(name, kind)
-    read, write, size, scaled = reader(kind), writer(kind), SIZES[kind], name != "max"
-    load, store = getattr(base, f"load_{kind}"), getattr(base, f"store_{kind}")
+    scaled = name != "max"
+    result = "f32" if scaled else kind
+    read, write, size, out_size = reader(kind, target), writer(result, target), SIZES[kind], SIZES[result]
+    load, store = accessor("load", result, target), accessor("store", result, target)
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
@@ -119,7 +121,7 @@ def pool(target: Target, variant: str) -> Any:
                 )
                 factor = f32(1) / f32(counted if edges else taps)
                 x = corner + at * pixel_bytes
-                out = address(p, b, words.output) + (line * out_w + x0) * pixel_bytes
+                out = address(p, b, words.output) + (line * out_w + x0) * channels * out_size
                 w, h, d = 0, 0, 0
                 done = 0
                 # Four positions at a time; the first four need no earlier result.

@@ -12,19 +12,29 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.engine.native.kernels import base, mathematics
-from isthmus.engine.native.kernels.base import address, device, device_reassociated, generated, real, share, word
+from isthmus.engine.native.kernels import mathematics
+from isthmus.engine.native.kernels.base import (
+    accessor,
+    address,
+    device,
+    device_reassociated,
+    generated,
+    real,
+    share,
+    word,
+)
 from isthmus.engine.native.kernels.elementwise import BINARY_F64, SIZES, outer_offset, reader, writer
 from isthmus.engine.native.kernels.mathematics import f32
-from isthmus.engine.native.signatures.reduction import COLUMNS, ROWS, RUNNING_SUM
+from isthmus.engine.native.signatures.elementwise import FLOATS
+from isthmus.engine.native.signatures.reduction import COLUMNS, ROWS, RUNNING_SUM, sums_in_float32
 from isthmus.engine.native.target import Target
 
 _BLOCK = 128
 """The number of outputs that a thread accumulates together in `columns`."""
 
 _NUMPY: dict[str, Any] = {
-    "f32": np.float32, "f64": np.float64, "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64,
-    "u8": np.uint8, "u16": np.uint16, "u32": np.uint32, "u64": np.uint64,
+    **dict.fromkeys(FLOATS, np.float32), "f64": np.float64, "i8": np.int8, "i16": np.int16, "i32": np.int32,
+    "i64": np.int64, "u8": np.uint8, "u16": np.uint16, "u32": np.uint32, "u64": np.uint64,
 }  # fmt: skip
 _larger = mathematics.llvm_intrinsic("llvm.maximum.f32", 2)
 _smaller = mathematics.llvm_intrinsic("llvm.minimum.f32", 2)
@@ -32,7 +42,7 @@ _smaller = mathematics.llvm_intrinsic("llvm.minimum.f32", 2)
 
 def _limit(kind: str, lowest: bool) -> Any:
     """Return the lowest or highest number of a kind, which a maximum or minimum starts from."""
-    if kind in ("f32", "f64"):
+    if kind in (*FLOATS, "f64"):
         return _NUMPY[kind](-np.inf if lowest else np.inf)
     info = np.iinfo(_NUMPY[kind])
     return _NUMPY[kind](info.min if lowest else info.max)
@@ -45,7 +55,7 @@ def _combination(name: str, kind: str) -> tuple[Callable, Any]:
         return device_reassociated(lambda a, b: a + b), number(0)
     if name == "prod":
         return device_reassociated(lambda a, b: a * b), number(1)
-    if kind == "f32":
+    if kind in FLOATS:
         return (_larger, _limit(kind, True)) if name == "max" else (_smaller, _limit(kind, False))
     if kind == "f64":
         extreme = BINARY_F64["maximum" if name == "max" else "minimum"]
@@ -61,7 +71,7 @@ def rows(target: Target, variant: str) -> Any:
     words = ROWS.place
     name, _, kind = variant.partition("_")
     combine, neutral = _combination(name, kind)
-    read, write, size, is_float = reader(kind), writer(kind), SIZES[kind], kind in ("f32", "f64")
+    read, write, size, is_float = reader(kind, target), writer(kind, target), SIZES[kind], kind in (*FLOATS, "f64")
     convert = _NUMPY[kind]
     in_kind = convert if is_float else f32
 
@@ -98,13 +108,13 @@ def rows(target: Target, variant: str) -> Any:
 
 @generated
 def columns(target: Target, variant: str) -> Any:
-    """Reduce rows to rows of outputs. The variant is that of `rows`."""
+    """Reduce rows to rows of outputs. The variant is that of `rows`; see `sums_in_float32` for floats of 16 bits."""
     words = COLUMNS.place
     name, _, kind = variant.partition("_")
     combine, neutral = _combination(name, kind)
-    read, write, size, is_float = reader(kind), writer(kind), SIZES[kind], kind in ("f32", "f64")
-    load = getattr(base, f"load_{kind}")
-    store = getattr(base, f"store_{kind}")
+    result = "f32" if sums_in_float32(name, kind) else kind
+    read, write, size, is_float = reader(kind, target), writer(result, target), SIZES[kind], kind in (*FLOATS, "f64")
+    load, store, out_size = accessor("load", result, target), accessor("store", result, target), SIZES[result]
     in_kind = _NUMPY[kind] if is_float else f32
 
     @device
@@ -124,7 +134,7 @@ def columns(target: Target, variant: str) -> Any:
             out = piece // blocks
             column = (piece - out * blocks) * _BLOCK
             count = min(_BLOCK, inner - column)
-            y = address(p, b, words.output) + (out * inner + column) * size
+            y = address(p, b, words.output) + (out * inner + column) * out_size
             x = address(p, b, words.x) + outer_offset(p, words.kept, kept, out, words.kept + kept) + column * size
             for i in range(count):
                 write(y, i, neutral)
@@ -159,7 +169,7 @@ def running_sum(target: Target, variant: str) -> Any:
     Each of the `inner` elements after that axis has its own sums; `exclusive` ones leave out the element itself.
     """
     words = RUNNING_SUM.place
-    load, store, size = getattr(base, f"load_{variant}"), getattr(base, f"store_{variant}"), SIZES[variant]
+    load, store, size = accessor("load", variant, target), accessor("store", variant, target), SIZES[variant]
     zero, convert = _NUMPY[variant](0), _NUMPY[variant]
 
     @device

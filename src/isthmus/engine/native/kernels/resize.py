@@ -21,46 +21,57 @@ from isthmus.engine.native.kernels.base import (
     word,
     write_f32,
 )
+from isthmus.engine.native.kernels.elementwise import SIZES, reader, writer
 from isthmus.engine.native.kernels.faults import report_outside
 from isthmus.engine.native.kernels.mathematics import f32, floor, multiply_add, round_even, select
 from isthmus.engine.native.signatures.resize import ALONG_AXIS, BILINEAR, CROP_AND_RESIZE, GRID_SAMPLE
 from isthmus.engine.native.target import Target
 
-_BILINEAR, _ALONG_AXIS, _GRID_SAMPLE = BILINEAR.place, ALONG_AXIS.place, GRID_SAMPLE.place
+_ALONG_AXIS, _GRID_SAMPLE = ALONG_AXIS.place, GRID_SAMPLE.place
 
 _ZERO, _HALF, _ONE, _TWO = f32(0), f32(0.5), f32(1), f32(2)
 
 
-@device
-def bilinear(p, b, tid, nt):  # type: ignore[no-untyped-def]
-    """Resize images, with tables of the indices above, below, left and right of each pixel, and their weights."""
-    height, width, channels = word(p, _BILINEAR.height), word(p, _BILINEAR.width), word(p, _BILINEAR.channels)
-    upper, lower, row_weights = (
-        address(p, b, _BILINEAR.upper),
-        address(p, b, _BILINEAR.lower),
-        address(p, b, _BILINEAR.row_weights),
-    )
-    left, right, pixel_weights = (
-        address(p, b, _BILINEAR.left),
-        address(p, b, _BILINEAR.right),
-        address(p, b, _BILINEAR.pixel_weights),
-    )
-    first, last = share(word(p, _BILINEAR.batch) * height, tid, nt)
-    for line in range(first, last):
-        image = line // height
-        row = line - image * height
-        start = address(p, b, _BILINEAR.x) + image * word(p, _BILINEAR.image_bytes)
-        above, below, down = start + load_i64(upper, row), start + load_i64(lower, row), load_f32(row_weights, row)
-        for column in range(width):
-            out = address(p, b, _BILINEAR.output) + (line * width + column) * channels * 4
-            # The pixels above on the left and right, then those below.
-            a, c = above + load_i64(left, column), above + load_i64(right, column)
-            d, e = below + load_i64(left, column), below + load_i64(right, column)
-            along = load_f32(pixel_weights, column)
-            for k in range(channels):
-                top = multiply_add(read_f32(c, k) - read_f32(a, k), along, read_f32(a, k))
-                bottom = multiply_add(read_f32(e, k) - read_f32(d, k), along, read_f32(d, k))
-                write_f32(out, k, multiply_add(bottom - top, down, top))
+@generated
+def bilinear(target: Target, variant: str) -> Any:
+    """Resize images, with tables of the indices above, below, left and right of each pixel, and their weights.
+
+    Variant: the kind of the pixels.
+    """
+    words = BILINEAR.place
+    read, write, size = reader(variant, target), writer(variant, target), SIZES[variant]
+
+    @device
+    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
+        height, width, channels = word(p, words.height), word(p, words.width), word(p, words.channels)
+        upper, lower, row_weights = (
+            address(p, b, words.upper),
+            address(p, b, words.lower),
+            address(p, b, words.row_weights),
+        )
+        left, right, pixel_weights = (
+            address(p, b, words.left),
+            address(p, b, words.right),
+            address(p, b, words.pixel_weights),
+        )
+        first, last = share(word(p, words.batch) * height, tid, nt)
+        for line in range(first, last):
+            image = line // height
+            row = line - image * height
+            start = address(p, b, words.x) + image * word(p, words.image_bytes)
+            above, below, down = start + load_i64(upper, row), start + load_i64(lower, row), load_f32(row_weights, row)
+            for column in range(width):
+                out = address(p, b, words.output) + (line * width + column) * channels * size
+                # The pixels above on the left and right, then those below.
+                a, c = above + load_i64(left, column), above + load_i64(right, column)
+                d, e = below + load_i64(left, column), below + load_i64(right, column)
+                along = load_f32(pixel_weights, column)
+                for k in range(channels):
+                    top = multiply_add(read(c, k) - read(a, k), along, read(a, k))
+                    bottom = multiply_add(read(e, k) - read(d, k), along, read(d, k))
+                    write(out, k, multiply_add(bottom - top, down, top))
+
+    return kernel
 
 
 @device

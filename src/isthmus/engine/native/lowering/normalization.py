@@ -9,9 +9,9 @@ import numpy as np
 from isthmus.engine.native.lowering.elementwise import clamp_in_place
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
 from isthmus.engine.native.program import Operand
+from isthmus.engine.native.signatures.elementwise import FLOATS, KINDS
 from isthmus.engine.native.signatures.normalization import COLUMN_WORK
 from isthmus.engine.native.target import Target
-from isthmus.graph import DataType
 from isthmus.graph.ops.reduction import ACROSS_ALL, ACROSS_CHANNEL, LRN_ACROSS_CHANNEL, RMS
 from isthmus.prepare.geometry.layout import operand
 from isthmus.prepare.schedule import Step
@@ -27,10 +27,20 @@ def _work(step: Step, target: Target, threads: int) -> int:
 
 
 def _refuses(step: Step) -> str | None:
+    """Return why the kernels cannot compute a step, or None; with floats of 16 bits, other operands are constants."""
+    x = operand(step)
     for tensor in (*step.inputs, *step.outputs):
-        if tensor is not None and tensor.dtype is not DataType.FLOAT_32:
+        if tensor is not None and (tensor.dtype is not x.dtype or KINDS.get(tensor.dtype) not in FLOATS):
             return f"{tensor.describe()} must be float32"
+        if tensor is not None and tensor.dtype.is_half and not tensor.is_static and tensor in step.inputs[1:]:
+            return f"{tensor.describe()} must be a constant or float32"
     return None
+
+
+def _variant(form: str, step: Step) -> str:
+    """Return the variant of a kernel for the type of a step's tensors: ``plain``, ``plain_f16``."""
+    kind = KINDS[operand(step).dtype]
+    return form if kind == "f32" else f"{form}_{kind}"
 
 
 def _span(step: Step) -> tuple[list[int], int, int]:
@@ -59,6 +69,8 @@ def _refuses_axes(step: Step) -> str | None:
 
 def _refuses_lrn(step: Step) -> str | None:
     across = step.params["region"] == LRN_ACROSS_CHANNEL
+    if operand(step).dtype.is_half:
+        return f"{operand(step).describe()} must be float32"
     return _refuses(step) or (None if across else "only the region across channels is supported")
 
 
@@ -72,25 +84,27 @@ def _emit_softmax(step: Step, e: Emitter, variant: str) -> None:
         return
     if inner == 1:
         e.emit(
-            f"normalization:softmax_rows.{variant}", output=e.at(output), x=e.at(x), rows=outer, length=length,
-            beta=beta,
+            f"normalization:softmax_rows.{_variant(variant, step)}", output=e.at(output), x=e.at(x), rows=outer,
+            length=length, beta=beta,
         )  # fmt: skip
     else:
         e.emit(
-            f"normalization:softmax_columns.{variant}", output=e.at(output), x=e.at(x), outer_count=outer,
-            length=length, columns=inner, beta=beta, work=e.work(),
+            f"normalization:softmax_columns.{_variant(variant, step)}", output=e.at(output), x=e.at(x),
+            outer_count=outer, length=length, columns=inner, beta=beta, work=e.work(),
         )  # fmt: skip
     clamp_in_place(step, e)
 
 
 def _affine(step: Step, e: Emitter, count: int) -> tuple[Operand, Operand]:
-    """Return the operands of `count` scales and offsets; missing ones become ones and zeros."""
-    scales = step.inputs[1] if len(step.inputs) > 1 else None
-    offsets = step.inputs[2] if len(step.inputs) > 2 else None
-    return (
-        e.constant(np.ones(count, np.float32)) if scales is None else e.at(scales),
-        e.constant(np.zeros(count, np.float32)) if offsets is None else e.at(offsets),
-    )
+    """Return the operands of `count` scales and offsets, in float32; missing ones become ones and zeros."""
+
+    def single(index: int, missing: float) -> Operand:
+        tensor = step.inputs[index] if len(step.inputs) > index else None
+        if tensor is None:
+            return e.constant(np.full(count, missing, np.float32))
+        return e.constant(tensor.dtype.decode(np.asarray(tensor.data))) if tensor.dtype.is_half else e.at(tensor)
+
+    return single(1, 1.0), single(2, 0.0)
 
 
 def _emit_norm_rows(step: Step, e: Emitter, variant: str, outer: int, rows: int, groups: int, run: int) -> None:
@@ -103,8 +117,9 @@ def _emit_norm_rows(step: Step, e: Emitter, variant: str, outer: int, rows: int,
     if x.elements:
         scales, offsets = _affine(step, e, groups * run)
         e.emit(
-            f"normalization:norm_rows.{variant}", output=e.at(output), x=e.at(x), scales=scales, offsets=offsets,
-            outer_count=outer, rows=rows, groups=groups, run=run, epsilon=float(step.params["epsilon"]),
+            f"normalization:norm_rows.{_variant(variant, step)}", output=e.at(output), x=e.at(x), scales=scales,
+            offsets=offsets, outer_count=outer, rows=rows, groups=groups, run=run,
+            epsilon=float(step.params["epsilon"]),
         )  # fmt: skip
     clamp_in_place(step, e)
 
@@ -117,8 +132,9 @@ def _emit_norm_columns(step: Step, e: Emitter, variant: str, outer: int, rows: i
     if x.elements:
         scales, offsets = _affine(step, e, columns)
         e.emit(
-            f"normalization:norm_columns.{variant}", output=e.at(output), x=e.at(x), scales=scales, offsets=offsets,
-            outer_count=outer, rows=rows, columns=columns, epsilon=float(step.params["epsilon"]), work=e.work(),
+            f"normalization:norm_columns.{_variant(variant, step)}", output=e.at(output), x=e.at(x), scales=scales,
+            offsets=offsets, outer_count=outer, rows=rows, columns=columns, epsilon=float(step.params["epsilon"]),
+            work=e.work(),
         )  # fmt: skip
     clamp_in_place(step, e)
 
@@ -165,13 +181,13 @@ def _emit_batchnorm(step: Step, e: Emitter) -> None:
         arrays = [np.ones(channels, np.float32), np.zeros(channels, np.float32)]
         for index, tensor in enumerate(step.inputs[1:]):
             if tensor is not None:
-                arrays[index] = np.asarray(tensor.data)
+                arrays[index] = tensor.dtype.decode(np.asarray(tensor.data))
         scales, offsets = (e.constant(np.tile(a.reshape(-1), repeats)) for a in arrays)
         channels *= repeats
     low, high = step.clamp or (-inf, inf)
     if x.elements:
         e.emit(
-            "normalization:affine", output=e.at(output), x=e.at(x), scales=scales, offsets=offsets,
+            f"normalization:affine.{KINDS[x.dtype]}", output=e.at(output), x=e.at(x), scales=scales, offsets=offsets,
             elements=x.elements, channels=channels, low=float(low), high=float(high),
         )  # fmt: skip
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from isthmus.engine.native.lowering.elementwise import KINDS, clamp_in_place, kind_of, without_clamp, without_kind
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
 from isthmus.engine.native.signatures import reduction as declared
+from isthmus.engine.native.signatures.elementwise import FLOATS
+from isthmus.engine.native.target import Target
 from isthmus.engine.native.words import Value
-from isthmus.graph import DataType
+from isthmus.graph import DataType, Tensor
 from isthmus.prepare.geometry.layout import operand
 from isthmus.prepare.geometry.reduction import REDUCTIONS, around, reduction
 from isthmus.prepare.schedule import Step
@@ -78,11 +80,26 @@ def _emit_reduce(step: Step, e: Emitter, name: str) -> None:
             run=axes.run, runs=axes.runs, **walk,
         )  # fmt: skip
     else:
-        e.emit(
-            f"reduction:columns.{function}_{kind}", output=e.at(output), x=e.at(x),
-            outer_outputs=output.elements // axes.run, inner=axes.run, elements=axes.runs, **walk,
+        emit_columns(
+            e, function, kind, output, x=e.at(x), outer_outputs=output.elements // axes.run, inner=axes.run,
+            elements=axes.runs, **walk,
         )  # fmt: skip
     clamp_in_place(step, e)
+
+
+def emit_columns(e: Emitter, function: str, kind: str, output: Tensor, **words: Value) -> None:
+    """Emit a reduction of columns. Sums that must not wait in 16 bits are computed in work space, then rounded."""
+    wide = declared.sums_in_float32(function, kind)
+    goal = e.work() if wide else e.at(output)
+    e.emit(f"reduction:columns.{function}_{kind}", output=goal, **words)
+    if wide:
+        e.emit(f"elementwise:cast.f32_{kind}", output=e.at(output), x=goal, elements=output.elements)
+
+
+def column_work(step: Step, target: Target, threads: int) -> int:
+    """Return the bytes of work space for sums that must not wait in a result of 16 bits."""
+    output = step.outputs[0]
+    return 4 * output.elements if output.dtype.is_half else 0
 
 
 def _refuses_reduce(step: Step, name: str) -> str | None:
@@ -92,7 +109,7 @@ def _refuses_reduce(step: Step, name: str) -> str | None:
     if unknown is not None:
         return unknown
     kind = stored_kind(step) if compares else kind_of(x)
-    if kind not in (("f32", "f64") if name == "mean" else declared.KINDS[name]):
+    if kind not in ((*FLOATS, "f64") if name == "mean" else declared.KINDS[name]):
         return f"the {name} of {x.describe()} is not supported"
     return without_clamp(step)
 
@@ -116,8 +133,18 @@ def _emit_running_sum(step: Step, e: Emitter) -> None:
     clamp_in_place(step, e)
 
 
+def _work(step: Step, target: Target, threads: int) -> int:
+    by_rows = not step.outputs[0].elements or reduction(step).reduces_run
+    return 0 if by_rows else column_work(step, target, threads)
+
+
+def _no_work(step: Step, target: Target, threads: int) -> int:
+    return 0
+
+
 def _reduce(name: str) -> Lowering:
-    return Lowering(lambda step, e: _emit_reduce(step, e, name), refuses=lambda step: _refuses_reduce(step, name))
+    work = _work if name in ("sum", "prod", "mean") else _no_work
+    return Lowering(lambda step, e: _emit_reduce(step, e, name), work, lambda step: _refuses_reduce(step, name))
 
 
 LOWERINGS: dict[str, Lowering] = {

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from isthmus.engine.native.lowering.elementwise import clamp_in_place, without_clamp
+from isthmus.engine.native.lowering.elementwise import clamp_in_place, kind_of, without_clamp
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
 from isthmus.engine.native.lowering.movement import emit_remap, refuses_selection
+from isthmus.engine.native.signatures.elementwise import FLOATS, KINDS
 from isthmus.engine.native.target import Target
 from isthmus.graph import DataType
 from isthmus.prepare.geometry.layout import operand
@@ -41,7 +42,8 @@ def _refuses_resize(step: Step) -> str | None:
         return None
     if is_nearest(step):
         return refuses_selection(step)
-    return f"interpolation of {x.describe()} needs float32" if x.dtype is not DataType.FLOAT_32 else without_clamp(step)
+    kinds = FLOATS if is_bilinear(step) else FLOATS[:1]
+    return without_clamp(step) if KINDS.get(x.dtype) in kinds else f"interpolation of {x.describe()} needs float32"
 
 
 def _refuses_sampling(step: Step) -> str | None:
@@ -54,12 +56,14 @@ def _refuses_sampling(step: Step) -> str | None:
 def _emit_bilinear(step: Step, e: Emitter) -> None:
     x, output = operand(step), step.outputs[0]
     batch, height, width, channels = x.dims
+    size = x.dtype.itemsize
     # For rows, then for columns: the byte offsets before and after each, and the weights of the latter.
     tables = []
     for places, weights in bilinear(step):
-        tables += [*(e.constant(places[:, tap] * 4) for tap in (0, 1)), e.constant(weights)]
+        tables += [*(e.constant(places[:, tap] * size) for tap in (0, 1)), e.constant(weights)]
     e.emit(
-        "resize:bilinear", output=e.at(output), x=e.at(x), batch=batch, image_bytes=height * width * channels * 4,
+        f"resize:bilinear.{kind_of(x)}", output=e.at(output), x=e.at(x), batch=batch,
+        image_bytes=height * width * channels * size,
         height=output.dims[1], width=output.dims[2], channels=channels, upper=tables[0], lower=tables[1],
         row_weights=tables[2], left=tables[3], right=tables[4], pixel_weights=tables[5],
     )  # fmt: skip

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from isthmus.engine.native.signatures.elementwise import FLOATS, SIZES
+from isthmus.engine.native.signatures.matmul import halves
 from isthmus.engine.native.words import Number, ReadOperand, Real, Signature, Word, WorkSpace, Write
 
 COLUMN_WORK = 8 * 128
 """The size in bytes of a thread's work space for a block of columns: two floats per column."""
-_NORMS: dict[str, dict[str, int]] = {name: {} for name in ("moments", "mean", "rms", "l2")}
-_SOFTMAXES: dict[str, dict[str, int]] = {"plain": {}, "log": {}}
+_NORMS = {name: {"item": 4} for name in ("moments", "mean", "rms", "l2")}
+_NORMS |= halves(_NORMS)
+_SOFTMAXES = {name: {"item": 4} for name in ("plain", "log")}
+_SOFTMAXES |= halves(_SOFTMAXES)
 
 
 def _both(extent: str) -> tuple[Word, Word]:
@@ -17,13 +21,13 @@ def _both(extent: str) -> tuple[Word, Word]:
 
 SOFTMAX_ROWS = Signature(
     "normalization:softmax_rows",
-    (*_both("4 * rows * length"), Number("rows", 1), Number("length", 1), Real("beta")),
+    (*_both("item * rows * length"), Number("rows", 1), Number("length", 1), Real("beta")),
     variants=_SOFTMAXES,
 )
 SOFTMAX_COLUMNS = Signature(
     "normalization:softmax_columns",
     (
-        *_both("4 * outer_count * length * columns"),
+        *_both("item * outer_count * length * columns"),
         Number("outer_count", 1),
         Number("length", 1),
         Number("columns", 1),
@@ -35,7 +39,7 @@ SOFTMAX_COLUMNS = Signature(
 NORM_ROWS = Signature(
     "normalization:norm_rows",
     (
-        *_both("4 * outer_count * rows * groups * run"),
+        *_both("item * outer_count * rows * groups * run"),
         ReadOperand("scales", "4 * groups * run"),
         ReadOperand("offsets", "4 * groups * run"),
         Number("outer_count", 1),
@@ -49,7 +53,7 @@ NORM_ROWS = Signature(
 NORM_COLUMNS = Signature(
     "normalization:norm_columns",
     (
-        *_both("4 * outer_count * rows * columns"),
+        *_both("item * outer_count * rows * columns"),
         ReadOperand("scales", "4 * columns"),
         ReadOperand("offsets", "4 * columns"),
         Number("outer_count", 1),
@@ -63,7 +67,7 @@ NORM_COLUMNS = Signature(
 AFFINE = Signature(
     "normalization:affine",
     (
-        *_both("4 * elements"),
+        *_both("item * elements"),
         ReadOperand("scales", "4 * channels"),
         ReadOperand("offsets", "4 * channels"),
         Number("elements"),
@@ -71,6 +75,7 @@ AFFINE = Signature(
         Real("low"),
         Real("high"),
     ),
+    variants={kind: {"item": SIZES[kind]} for kind in FLOATS},
 )
 LOCAL_RESPONSE = Signature(
     "normalization:local_response",

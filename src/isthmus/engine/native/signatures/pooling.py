@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from isthmus.engine.native.signatures.elementwise import FLOATS, SIZES
 from isthmus.engine.native.words import Number, Numbers, ReadOperand, Signature, Write, flag
 
 
@@ -17,7 +18,7 @@ def _fits(axis: list[int]) -> bool:
 POOL = Signature(
     "pooling:pool",
     (
-        Write("output", "batch * depth[1] * height[1] * width[1] * channels * size"),
+        Write("output", "batch * depth[1] * height[1] * width[1] * channels * out_size"),
         ReadOperand("x", "batch * depth[0] * height[0] * width[0] * channels * size"),
         Number("batch"),
         Number("channels", 1),
@@ -28,8 +29,9 @@ POOL = Signature(
         Numbers("width", 6, 0, 1 << 31),
     ),
     variants={
-        name: {"size": size}
-        for name, size in (("max_f32", 4), ("max_i8", 1), ("max_u8", 1), ("avg_f32", 4), ("l2_f32", 4))
+        **{f"max_{kind}": {"size": SIZES[kind], "out_size": SIZES[kind]} for kind in (*FLOATS, "i8", "u8")},
+        # Sums of 16 bits would be rounded repeatedly, so results are float32.
+        **{f"{name}_{kind}": {"size": SIZES[kind], "out_size": 4} for name in ("avg", "l2") for kind in FLOATS},
     },
     rules=("fits(depth)", "fits(height)", "fits(width)"),
     functions={"fits": _fits},

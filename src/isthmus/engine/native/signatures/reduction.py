@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+from isthmus.engine.native.signatures.elementwise import FLOATS, SIZES
 from isthmus.engine.native.words import Count, Number, Numbers, ReadOperand, Real, Signature, Write, flag
 
-_SIZES = {"f32": 4, "i32": 4, "i64": 8, "i8": 1, "u8": 1, "i16": 2, "u16": 2, "u32": 4, "u64": 8, "f64": 8}
 KINDS = {
-    **dict.fromkeys(("sum", "prod"), ("f32", "i32", "i64", "u32", "u64", "f64")),
-    **dict.fromkeys(("max", "min"), tuple(_SIZES)),
+    **dict.fromkeys(("sum", "prod"), (*FLOATS, "i32", "i64", "u32", "u64", "f64")),
+    **dict.fromkeys(
+        ("max", "min"), (*FLOATS, "i32", "i64", "i8", "u8", "i16", "u16", "u32", "u64", "f64")
+    ),
 }
 """The functions, and the kinds that each accepts."""
-_VARIANTS = {f"{name}_{kind}": {"size": _SIZES[kind]} for name, kinds in KINDS.items() for kind in kinds}
+
+
+def sums_in_float32(name: str, kind: str) -> bool:
+    """Return whether the kernels of columns write results as float32: sums of 16 bits would be rounded repeatedly."""
+    return kind in ("f16", "bf16") and name in ("sum", "prod")
+
+
+_VARIANTS = {f"{name}_{kind}": {"size": SIZES[kind]} for name, kinds in KINDS.items() for kind in kinds}
+_COLUMN_VARIANTS = {
+    f"{name}_{kind}": {"size": SIZES[kind], "out_size": 4 if sums_in_float32(name, kind) else SIZES[kind]}
+    for name, kinds in KINDS.items()
+    for kind in kinds
+}
 _LISTS = (
     Real("factor"),
     Count("kept_rank"),
@@ -40,14 +54,14 @@ ROWS = Signature(
 COLUMNS = Signature(
     "reduction:columns",
     (
-        Write("output", "outer_outputs * inner * size"),
+        Write("output", "outer_outputs * inner * out_size"),
         ReadOperand("x", "whole"),
         Number("outer_outputs", 1),
         Number("inner", 1),
         Number("elements"),
         *_LISTS,
     ),
-    variants=_VARIANTS,
+    variants=_COLUMN_VARIANTS,
     where={"whole": _EXTENT.format("outer_outputs", "elements", "inner") + " if elements else (0, 0)"},
     rules=("outer_outputs * inner * elements * size <= whole[1]",),
 )
@@ -62,6 +76,6 @@ RUNNING_SUM = Signature(
         flag("exclusive"),
         flag("reverse"),
     ),
-    variants={kind: {"size": _SIZES[kind]} for kind in KINDS["sum"]},
+    variants={kind: {"size": SIZES[kind]} for kind in KINDS["sum"]},
 )
 SIGNATURES = (ROWS, COLUMNS, RUNNING_SUM)

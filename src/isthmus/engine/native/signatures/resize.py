@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from isthmus.engine.native.signatures.elementwise import FLOATS, SIZES
 from isthmus.engine.native.words import Number, OffsetTable, ReadOperand, Real, Signature, Write, flag
 
 _EXACT = 1 << 24
@@ -10,7 +11,7 @@ _EXACT = 1 << 24
 BILINEAR = Signature(
     "resize:bilinear",
     (
-        Write("output", "4 * batch * height * width * channels"),
+        Write("output", "size * batch * height * width * channels"),
         ReadOperand("x", "(least, most)"),
         Number("batch", 1),
         Number("image_bytes"),
@@ -27,8 +28,10 @@ BILINEAR = Signature(
     ),
     where={
         "least": "min(upper.least, lower.least) + min(left.least, right.least)",
-        "most": "(batch - 1) * image_bytes + max(upper.most, lower.most) + max(left.most, right.most) + 4 * channels",
+        "most": "(batch - 1) * image_bytes + max(upper.most, lower.most) + max(left.most, right.most)"
+        " + size * channels",
     },
+    variants={kind: {"size": SIZES[kind]} for kind in FLOATS},
 )
 ALONG_AXIS = Signature(
     "resize:along_axis",
