@@ -10,6 +10,7 @@ from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Graph, Tensor
 from isthmus.prepare import order
 from isthmus.prepare.engine_model import EngineModel
+from isthmus.prepare.half_precision import store_floats_as
 from isthmus.prepare.inplace import write_in_place
 from isthmus.prepare.layout import Demand, Layout, lay_out, most_alive, thread_arenas
 from isthmus.prepare.liveness import Life
@@ -43,12 +44,15 @@ class PlanOptions:
     reuse_memory
         Whether memory that is no longer needed is reused. If not, every block keeps its contents until the end, so that
         all of them can be inspected.
+    float_storage
+        The type of 16 bits in which FLOAT_32 intermediates and constants are stored; FLOAT_32 leaves them as they are.
     """
 
     io_in_scratch: bool = False
     optimize_order: bool = True
     plan_nodes: int = 20_000
     reuse_memory: bool = True
+    float_storage: DataType = DataType.FLOAT_32
 
 
 @dataclass(frozen=True)
@@ -135,6 +139,8 @@ class Planner:
     def rewrite(self) -> Work:
         """Run all passes over a copy of the graph, and let the engine choose how its tensors are stored."""
         work = rewritten(self.graph)
+        if self.options.float_storage is not DataType.FLOAT_32:
+            store_floats_as(work, self.options.float_storage)
         check_executable(self.graph, work.ordered(), self.engine.refusal)
         self.engine.store(work)
         return work

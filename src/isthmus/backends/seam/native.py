@@ -20,7 +20,7 @@ from isthmus.engine.native.program import Program
 from isthmus.engine.native.target import Target, by_name, runnable
 from isthmus.engine.native.target import host as host_target
 from isthmus.errors import Code, QnnError
-from isthmus.graph import Graph, GraphInfo, TensorType
+from isthmus.graph import DataType, Graph, GraphInfo, TensorType
 from isthmus.graph.operation import Call
 from isthmus.memory.integers import is_int
 from isthmus.prepare import Plan, Planner, PlanOptions
@@ -60,10 +60,12 @@ def prepare(
     alignment: int = DEFAULT_ALIGNMENT,
     io_in_scratch: bool = False,
     limit: ScratchLimit | None = None,
+    float_storage: DataType = DataType.FLOAT_32,
 ) -> CompiledGraph:
     """Compile a complete graph to a program for this machine.
 
-    With a limit on scratch, parts that do not fit as a whole are computed in tiles.
+    With a limit on scratch, parts that do not fit as a whole are computed in tiles. FLOAT_32 intermediates and
+    constants are stored as `float_storage`.
 
     Parameters
     ----------
@@ -89,7 +91,7 @@ def prepare(
     target = target or host_target()
     count = checked_threads(threads)
     engine = lower.NativeEngine(target, count, alignment)
-    planner = Planner(graph, PlanOptions(io_in_scratch=io_in_scratch), engine)
+    planner = Planner(graph, PlanOptions(io_in_scratch=io_in_scratch, float_storage=float_storage), engine)
     planned = planner.schedule() if limit is None else schedule_within(planner, limit)
     # Reported to the user. One operation may have become several steps: a dictionary names it once, in order.
     in_float = dict.fromkeys((step.op, step.name) for step in planned.steps if lower.is_in_float(step))
