@@ -18,7 +18,7 @@ from isthmus.capi import options
 from isthmus.capi.functions import serves
 from isthmus.capi.values import ClientNode, ClientTensorInfo, node_at
 from isthmus.errors import Code, QnnError
-from isthmus.graph import DataType, Tensor, TensorType
+from isthmus.graph import Tensor, TensorType
 from isthmus.graph.ops import OPERATIONS
 from isthmus.log import LogLevel
 from isthmus.system.shield import shielded
@@ -152,7 +152,6 @@ def backend_validate_op_config(server: LibraryServer, handle: int, config: int) 
         raise QnnError(code, problem.what, problem.rule, problem.hint) from None
     node.check_package(Code.BACKEND_OP_PACKAGE_NOT_FOUND, Code.BACKEND_OP_PACKAGE_NOT_FOUND)
     node.check_floats(Code.OP_PACKAGE_VALIDATION_FAILURE)
-    _validate_casts(backend, node)
     inputs, output_infos = list(node.inputs), list(node.outputs)
     if node.batch_first:
         inputs[0] = _with_time_first(inputs[0])
@@ -166,16 +165,6 @@ def backend_validate_op_config(server: LibraryServer, handle: int, config: int) 
         if problem.code is not Code.OP_PACKAGE_VALIDATION_FAILURE or computed == inputs:
             raise
         _validate(backend, node, computed, outputs)
-
-
-def _validate_casts(backend: qnn.Backend, node: ClientNode) -> None:
-    """Refuse BFLOAT_16 inputs and outputs if the backend does not cast them."""
-    for info in (*node.inputs, *node.outputs):
-        if info.dtype is DataType.BFLOAT_16 and info.type in (TensorType.APP_WRITE, TensorType.APP_READ):
-            stored = Tensor(info.name or "unnamed", info.type, info.dtype, info.dims)
-            wide = _stand_in(replace(info, type=TensorType.NATIVE))
-            source, result = (stored, wide) if info.type is TensorType.APP_WRITE else (wide, stored)
-            backend.validate_op_config(node.name, "Cast", [source], [result], {})
 
 
 def _with_time_first(info: ClientTensorInfo) -> ClientTensorInfo:
@@ -202,8 +191,8 @@ def _stand_in(info: ClientTensorInfo) -> Tensor:
     if info.type is TensorType.STATIC:
         data = info.contents()
         if data is None:
-            data = np.broadcast_to(np.zeros((), info.computed.numpy), info.dims)
-    return Tensor(info.name or "unnamed", info.type, info.computed, info.dims, info.quantization, data)
+            data = np.broadcast_to(np.zeros((), info.dtype.numpy), info.dims)
+    return Tensor(info.name or "unnamed", info.type, info.dtype, info.dims, info.quantization, data)
 
 
 @serves("backendFree", Code.BACKEND_INVALID_HANDLE)

@@ -20,7 +20,7 @@ from isthmus.capi.records import ClientProfile, ClientSignal
 from isthmus.capi.values import ClientTensorInfo, node_at, tensor_at
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.composed.recurrent import add_batch_first
-from isthmus.graph import DataType, Tensor, TensorInfo, TensorMemType, TensorType
+from isthmus.graph import Tensor, TensorInfo, TensorMemType, TensorType
 from isthmus.log import LogLevel
 from isthmus.system.shield import shielded
 
@@ -31,28 +31,6 @@ IoTensor = Tensor | TensorInfo
 """An input or output of a graph that the client composed, or of one from a binary."""
 # Where a client's tensor has its id, in every version.
 _ID_OFFSET = types.Tensor.versions.offset + types.TensorV1.id.offset
-
-
-@dataclass(frozen=True)
-class Created:
-    """A tensor that a client has created.
-
-    `tensor` and `computed` are the same object, except for an input or output in BFLOAT_16.
-
-    Parameters
-    ----------
-    dtype
-        Its data type as declared by the client.
-    tensor
-        The tensor that the client reads or writes, or that nodes compute with.
-    computed
-        The tensor that nodes compute with. An input or output in BFLOAT_16 is cast; other tensors of that type are
-        FLOAT_32 here.
-    """
-
-    dtype: DataType
-    tensor: Tensor
-    computed: Tensor
 
 
 @dataclass(eq=False)
@@ -69,14 +47,14 @@ class ClientGraph:
 
     handle: qnn.Graph
     context: ClientContext
-    tensors: dict[int, Created] = field(default_factory=dict)
+    tensors: dict[int, Tensor] = field(default_factory=dict)
     profile: int = 0
 
     def io_tensors(self) -> Mapping[int, IoTensor]:
         """Return inputs and outputs by the client's ids."""
         if self.tensors:
             io = (TensorType.APP_WRITE, TensorType.APP_READ)
-            return {number: created.tensor for number, created in self.tensors.items() if created.tensor.type in io}
+            return {number: tensor for number, tensor in self.tensors.items() if tensor.type in io}
         # From a binary: numbered as in `systemContextGetBinaryInfo`.
         return dict(enumerate(self.handle.info.tensors, 1))
 
@@ -154,33 +132,12 @@ def tensor_create_graph_tensor(server: LibraryServer, handle: int, tensor: int) 
     data = info.contents() if info.type in (TensorType.STATIC, TensorType.APP_READWRITE) else None
     # An undefined memory type means RAW, not memory handles.
     kind = TensorMemType.MEMHANDLE if info.mem_type is types.TensorMemType.MEMHANDLE else TensorMemType.RAW
-    is_io = info.type in (TensorType.APP_WRITE, TensorType.APP_READ)
-    dtype = info.dtype if is_io else info.computed
-    with graph.handle.driver.graph.all_or_none(()):
-        created = graph.handle.create_tensor(
-            info.name, info.type, dtype, info.dims, info.quantization, data, mem_type=kind
-        )
-        computed = _computed(graph, created)
+    created = graph.handle.create_tensor(
+        info.name, info.type, info.dtype, info.dims, info.quantization, data, mem_type=kind
+    )
     number = len(graph.tensors) + 1
-    graph.tensors[number] = Created(info.dtype, created, computed)
+    graph.tensors[number] = created
     write_number(tensor + _ID_OFFSET, number, ctypes.c_uint32)
-
-
-def _computed(graph: ClientGraph, tensor: Tensor) -> Tensor:
-    """Return the tensor that nodes compute with. A BFLOAT_16 input is cast here; an output is cast later."""
-    if tensor.dtype is not DataType.BFLOAT_16:
-        return tensor
-    name = graph.handle.driver.graph.fresh(f"{tensor.name}/float")
-    wide = graph.handle.create_tensor(name, TensorType.NATIVE, DataType.FLOAT_32, tensor.dims)
-    if tensor.type is TensorType.APP_WRITE:
-        _add_cast(graph, tensor, wide)
-    return wide
-
-
-def _add_cast(graph: ClientGraph, source: Tensor, result: Tensor) -> None:
-    """Add a Cast between an input or output and the tensor that nodes compute with, under a unique node name."""
-    name = graph.handle.driver.graph.fresh_node(f"{source.name}/cast")
-    graph.handle.add_node(name, "Cast", [source], [result])
 
 
 @serves("tensorCreateContextTensor", Code.TENSOR_INVALID_TENSOR_PARAM)
@@ -198,7 +155,7 @@ def graph_add_node(server: LibraryServer, handle: int, config: int) -> None:
     def static(number: int) -> np.ndarray | None:
         """Return the contents of a created tensor by id, for a parameter that only refers to it."""
         created = graph.tensors.get(number)
-        return None if created is None else created.tensor.data
+        return None if created is None else created.data
 
     node = node_at(config, static)
     node.check_package(Code.GRAPH_UNCONNECTED_NODE, Code.GRAPH_INVALID_OP_CONFIG)
@@ -207,41 +164,36 @@ def graph_add_node(server: LibraryServer, handle: int, config: int) -> None:
     if None in written:
         raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, node.what, "an output cannot be absent")
     node.check_floats(Code.GRAPH_INVALID_OP_CONFIG)
-    inputs = [None if each is None else each.computed for each in read]
-    outputs = [each.computed for each in written if each is not None]
-    add, x = graph.handle.add_node, inputs[0] if inputs else None
+    outputs = [each for each in written if each is not None]
+    add, x = graph.handle.add_node, read[0] if read else None
     with graph.handle.driver.graph.all_or_none(outputs):
         if node.batch_first and x is not None and outputs and x.rank == outputs[0].rank == 3:
-            add_batch_first(graph.handle.driver.graph, node.name, node.op, x, inputs[1:], outputs, node.params, add)
+            add_batch_first(graph.handle.driver.graph, node.name, node.op, x, read[1:], outputs, node.params, add)
         else:
-            add(node.name, node.op, inputs, outputs, node.params)
-        for each in written:
-            if each is not None and each.computed is not each.tensor:
-                _add_cast(graph, each.computed, each.tensor)
+            add(node.name, node.op, read, outputs, node.params)
     for info, each in zip([*node.inputs, *node.outputs], [*read, *written], strict=True):
         # The memory type may be set on the tensor or on a node; a description that does not set it says RAW.
         if each is not None and info.mem_type is types.TensorMemType.MEMHANDLE:
-            each.tensor.mem_type = TensorMemType.MEMHANDLE
+            each.mem_type = TensorMemType.MEMHANDLE
     # A binary that was made for getBinarySize lacks this node.
     graph.context.binary = None
 
 
-def _created(graph: ClientGraph, what: str, info: ClientTensorInfo) -> Created | None:
+def _created(graph: ClientGraph, what: str, info: ClientTensorInfo) -> Tensor | None:
     """Return the tensor that a client refers to by its id; None for an operand that is left out.
 
     The client repeats the tensor's description in the node. It must be that of the tensor with this id.
     """
     if info.type is TensorType.NULL:
         return None
-    created = graph.tensors.get(info.id)
-    if created is None:
+    tensor = graph.tensors.get(info.id)
+    if tensor is None:
         raise QnnError(
             Code.GRAPH_INVALID_OP_CONFIG,
             what,
             f"tensor '{info.name}' has the id {info.id}, and the graph none of that id",
             "Create the tensor first; its id is written into its description.",
         )
-    tensor = created.tensor
     if info.name and info.name != tensor.name:
         rule = f"tensor '{info.name}' has the id {info.id}, which is that of '{tensor.name}'"
         raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, what, rule)
@@ -249,13 +201,13 @@ def _created(graph: ClientGraph, what: str, info: ClientTensorInfo) -> Created |
     if info.mem_type is types.TensorMemType.MEMHANDLE and not is_io:
         rule = f"tensor '{tensor.name}' is MEMHANDLE there, which only graph inputs and outputs may be"
         raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, what, rule)
-    if (info.dtype, info.dims) != (created.dtype, tensor.dims):
+    if (info.dtype, info.dims) != (tensor.dtype, tensor.dims):
         rule = (
             f"tensor '{tensor.name}' is described as {info.dtype.name}{list(info.dims)}, "
-            f"and was created as {created.dtype.name}{list(tensor.dims)}"
+            f"and was created as {tensor.dtype.name}{list(tensor.dims)}"
         )
         raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, what, rule)
-    return created
+    return tensor
 
 
 @serves("graphFinalize", Code.GRAPH_INVALID_ARGUMENT)

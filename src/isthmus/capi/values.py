@@ -27,7 +27,6 @@ from isthmus.cabi.types import (
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.composed.recurrent import RECURRENT, is_batch_first
 from isthmus.graph import DataType, Quantization, TensorType
-from isthmus.graph.datatypes import from_bfloat16
 from isthmus.graph.neutral import without_neutral
 from isthmus.graph.ops import OPERATIONS
 
@@ -84,13 +83,8 @@ class ClientTensorInfo:
         """The tensor, for messages."""
         return f"tensor '{self.name}'"
 
-    @property
-    def computed(self) -> DataType:
-        """The data type that nodes compute with: BFLOAT_16 is computed in 32 bits."""
-        return DataType.FLOAT_32 if self.dtype is DataType.BFLOAT_16 else self.dtype
-
     def contents(self) -> np.ndarray | None:
-        """Copy its contents, if it has any, as nodes compute with them."""
+        """Copy its contents, if it has any."""
         if not self.data:
             return None
         count = math.prod(self.dims)
@@ -104,8 +98,6 @@ class ClientTensorInfo:
             stored = np.stack([pairs & 15, pairs >> 4], axis=1).reshape(-1)[:count].reshape(self.dims)
             return _low_bits(stored.astype(np.uint8), self.dtype, 4)
         stored = read_array(self.data, self.dtype.numpy, self.dims)
-        if self.dtype is DataType.BFLOAT_16:
-            return from_bfloat16(stored)
         return _low_bits(stored, self.dtype, self.bits) if self.bits else stored
 
 
