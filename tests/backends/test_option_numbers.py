@@ -21,6 +21,8 @@ NUMBERS = {
     },
     htp_options.HtpContextConfigOption: {"REREGISTRATION": 20001},
     htp_options.HtpBackendProperty: {"ACCELERATOR_PID": 20001},
+    htp_options.HtpGraphConfigOption: {"PRECISION": 2},
+    htp_options.HtpFloatPrecision: {"FLOAT32": 0, "FLOAT16": 1},
     lpai_options.LpaiBackendProperty: {"ALIGNMENT_REQ": 0, "REQUIRE_PERSISTENT_BINARY": 1, "SHARED_POOLS": 20001},
     lpai_options.LpaiContextOption: {"MODEL_BUFFER_MEM_TYPE": 1, "ENABLE_ISLAND": 11},
     lpai_options.GraphProperty: {"SCRATCH_MEM_SIZE": 1, "PERSISTENT_MEM_SIZE": 101, "IO_OFFSETS": 20001},

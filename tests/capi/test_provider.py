@@ -160,7 +160,7 @@ def test_options_are_understood_or_logged(htp_library: Path, tiny: Path, caplog:
     }
     with caplog.at_level(10, "isthmus"):
         session = ort_provider.session(tiny, htp_library, options)
-    np.testing.assert_allclose(session.run(None, image())[0], reference(tiny, image())[0], atol=1e-4)
+    np.testing.assert_allclose(session.run(None, image())[0], reference(tiny, image())[0], atol=0.02)
     told = caplog.text
     for option in ("HTP graph option OPTIMIZATION", "HTP graph option PRECISION = FLOAT16", "VTCM_SIZE", "ARCH", "SOC"):
         assert option in told, option

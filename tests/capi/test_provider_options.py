@@ -20,6 +20,8 @@ pytest.importorskip("onnxruntime_qnn", reason="needs the package onnxruntime-qnn
 pytest.importorskip("onnx")
 
 PRECISE = 1e-4
+IN_FP16 = 0.02
+"""The tolerance of a graph that stores its floats in 16 bits."""
 """How far results may be from ONNX Runtime's own, in floats."""
 
 
@@ -128,9 +130,12 @@ def test_an_option_runs_and_so_does_the_cache_that_is_made_with_it(
     (expected,) = reference(tiny, image())
     cache = tmp_path / "cached.onnx"
     caching = {"ep.context_enable": "1", "ep.context_embed_mode": "0", "ep.context_file_path": str(cache)}
+    halved = (name, value) == ("enable_htp_fp16_precision", "1")
     for model, more in ((tiny, caching), (cache, {})):
         session = ort_provider.session(model, library, options, {**config, **more})
-        np.testing.assert_allclose(session.run(None, image(), settings)[0], expected, atol=PRECISE)
+        found = session.run(None, image(), settings)[0]
+        np.testing.assert_allclose(found, expected, atol=IN_FP16 if halved else PRECISE)
+        assert (np.abs(found - expected).max() > PRECISE) == halved
         del session
 
 

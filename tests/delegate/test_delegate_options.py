@@ -172,7 +172,6 @@ def test_what_has_no_effect_on_a_backend_is_said_and_nothing_else(make) -> None:
     assert said("HTP", htp_options=HtpOptions(HtpPerformanceMode.BURST, HtpPrecision.FP16)) == [
         "INFO: Option htp_options.performance_mode = BURST has no effect: "
         "the accelerator here is a process, and has no clocks to set",
-        "INFO: Option htp_options.precision = FP16 has no effect: floats are computed in single precision here",
     ]
     assert said("HTP", graph_priority=GraphPriority.HIGH, profiling=Profiling.BASIC) == []
     assert said("CPU", htp_options=HtpOptions(HtpPerformanceMode.BURST), gpu_options=GpuOptions(precision=1)) == [

@@ -13,7 +13,7 @@ from enum import IntEnum
 from typing import Any
 
 from isthmus.backends.htp import BACKEND_ID, INTERFACE_VERSION
-from isthmus.backends.htp.options import HtpDescriptor, HtpMemType
+from isthmus.backends.htp.options import HtpDescriptor, HtpFloatPrecision, HtpGraphConfigOption, HtpMemType
 from isthmus.backends.seam.facets import CFacet, LogFunction, option_of
 from isthmus.cabi.client import read
 from isthmus.cabi.types import UNDEFINED
@@ -185,7 +185,6 @@ class HtpMemDescriptor(ctypes.Structure):
 # The readers of values, for the log. Options of a graph that are not listed have a flag as value.
 _GRAPH_VALUES: dict[IntEnum, Callable[[HtpGraphConfig], Any]] = {
     HtpGraphOption.OPTIMIZATION: lambda c: f"{c.optimizationOption.type} = {c.optimizationOption.floatValue:g}",
-    HtpGraphOption.PRECISION: lambda c: {0: "FLOAT32", 1: "FLOAT16"}.get(c.precision, c.precision),
     HtpGraphOption.VTCM_SIZE_IN_MB: lambda c: c.vtcmSizeInMB,
     HtpGraphOption.NUM_HVX_THREADS: lambda c: c.numHvxThreads,
     HtpGraphOption.NUM_CORES: lambda c: c.numCores,
@@ -213,6 +212,10 @@ def _graph(address: int, log: LogFunction) -> dict[Any, Any]:
         # HTP's own library accepts graph options with any number.
         return _ignored("graph", config.option, log)
     option = option_of(HtpGraphOption, config.option, "HTP graph", Code.GRAPH_INVALID_ARGUMENT)
+    if option is HtpGraphOption.PRECISION:
+        precision = option_of(HtpFloatPrecision, config.precision, "HTP precision", Code.GRAPH_INVALID_ARGUMENT)
+        log(LogLevel.INFO, f"HTP graph option PRECISION = {precision.name}")
+        return {HtpGraphConfigOption.PRECISION: precision}
     # Members of a union start at the same address: so one flag is read for all flags. The few options that have neither
     # a reader nor a flag are logged as flags too.
     value = _GRAPH_VALUES.get(option, lambda c: c.foldReluActivationIntoConvOff)(config)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from isthmus.backends.htp.options import Reregistration
+from isthmus.backends.htp.options import HtpFloatPrecision, Reregistration
 from isthmus.backends.seam.config import Key, Table, choice, number, settings
 from isthmus.backends.seam.deadlines import Deadlines
 from isthmus.backends.seam.native import MAX_THREADS
@@ -26,12 +26,15 @@ class HtpConfig:
         Number of threads of an execution.
     timeout
         Time limit of an execution in seconds. By default that of ``ISTHMUS_TIMEOUT`` or of the accelerator.
+    precision
+        How the floats of FLOAT_32 graphs are stored inside. With FLOAT16, memory and weights take half the bytes.
     """
 
     reregistration: Reregistration = Reregistration.REFUSE
     units: int = 0
     threads: int = 1
     timeout: int | None = None
+    precision: HtpFloatPrecision = HtpFloatPrecision.FLOAT32
 
     @property
     def deadlines(self) -> Deadlines:
@@ -47,6 +50,7 @@ _KEYS: Table = {
         "units": Key("units", number(0, MAX_THREADS)),
         "threads": Key("threads", number(1, MAX_THREADS)),
         "timeout": Key("timeout", number(1, _MAX_SECONDS)),
+        "precision": Key("precision", choice({mode.name.lower(): mode for mode in HtpFloatPrecision})),
     }
 }
 
@@ -56,7 +60,7 @@ def read_config(config: Any, log: Log) -> HtpConfig:
 
     Examples
     --------
-    >>> read_config({"htp": {"threads": 2}}, Log())
-    HtpConfig(reregistration=<Reregistration.REFUSE: 'refuse'>, units=0, threads=2, timeout=None)
+    >>> read_config({"htp": {"threads": 2, "precision": "float16"}}, Log()).precision
+    <HtpFloatPrecision.FLOAT16: 1>
     """
-    return HtpConfig(**settings(config, _KEYS).only("reregistration", "units", "threads", "timeout"))
+    return HtpConfig(**settings(config, _KEYS).only("reregistration", "units", "threads", "timeout", "precision"))

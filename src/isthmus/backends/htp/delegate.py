@@ -43,9 +43,9 @@ FACET = DelegateFacet(
     number=2,
     shared_memory=lambda buffer, offset: HtpDescriptor(buffer.nbytes, buffer.fd or -1, offset),
     priority=True,
+    config=lambda options: {"htp": {"precision": "float16"}} if options.precision is HtpPrecision.FP16 else {},
     without_effect={
         "performance_mode": "the accelerator here is a process, and has no clocks to set",
-        "precision": "floats are computed in single precision here",
     },
     performance_modes=HtpPerformanceMode,
     capabilities=(0, 1),  # kCapHtpRuntimeQuant, kCapHtpRuntimeFp16

@@ -18,7 +18,7 @@ from typing import Any
 from isthmus.backends.accelerator import Accelerator, AcceleratorDevice, Queue
 from isthmus.backends.htp import delegate
 from isthmus.backends.htp.config import HtpConfig, read_config
-from isthmus.backends.htp.graph import HtpGraphDriver
+from isthmus.backends.htp.graph import HtpGraphDriver, float_storage
 from isthmus.backends.htp.io import HtpIo
 from isthmus.backends.htp.memory import HtpMemory
 from isthmus.backends.htp.options import HtpBackendProperty, HtpContextConfigOption, Reregistration
@@ -152,7 +152,10 @@ class HtpContext(ContextDriver):
 
 def _prepare(graph: Graph, config: HtpConfig, threads: int, limit: ScratchLimit | None) -> PlanReport:
     """Plan a graph with at least the configured number of threads."""
-    return native.preparation(native.prepare(graph, max(threads, config.threads), limit=limit))
+    storage = float_storage(config.precision)
+    return native.preparation(
+        native.prepare(graph, max(threads, config.threads), limit=limit, float_storage=storage)
+    )
 
 
 ENTRY = BackendEntry(

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
 
 from isthmus.backends.accelerator import Queue
 from isthmus.backends.accelerator.remote import RemoteIo
 from isthmus.backends.accelerator.staging import SharedStaging
 from isthmus.backends.htp.memory import HtpRegistration
+from isthmus.backends.htp.options import HtpFloatPrecision, HtpGraphConfigOption
 from isthmus.backends.seam.binary import ContextBinary, to_bytes
 from isthmus.backends.seam.binding import BindingBase, ExecutionCounts
-from isthmus.backends.seam.driver import GraphDriver, GraphStats, Memories, Traffic, check_apart
+from isthmus.backends.seam.driver import Change, GraphDriver, GraphStats, Memories, Traffic, check_apart
 from isthmus.backends.seam.execution_deadline import ExecutionDeadline
-from isthmus.backends.seam.native import CompiledGraph, NativeGraphDriver
+from isthmus.backends.seam.native import CompiledGraph, NativeGraphDriver, prepare
 from isthmus.backends.seam.staging import require_memory, traffic
-from isthmus.graph import Graph, TensorMemType
+from isthmus.errors import Code, QnnError
+from isthmus.graph import DataType, Graph, TensorMemType
 from isthmus.memory import Window
 
 if TYPE_CHECKING:
     from isthmus.backends.htp.driver import HtpContext
+
+
+def float_storage(precision: HtpFloatPrecision) -> DataType:
+    """Return the type in which the floats of a FLOAT_32 graph are stored."""
+    return DataType.FLOAT_16 if precision is HtpFloatPrecision.FLOAT16 else DataType.FLOAT_32
 
 
 class QueueLock:
@@ -45,9 +53,12 @@ class QueueLock:
 class HtpGraphDriver(NativeGraphDriver):
     """A graph in the accelerator. It is loaded when it is finalized, or with the context binary that it comes from."""
 
+    configs = HtpGraphConfigOption
+
     def __init__(self, context: HtpContext, graph: Graph, prepared: CompiledGraph | None = None) -> None:
         super().__init__(graph, prepared, context.config.threads)
         self.context = context
+        self._precision = context.config.precision
         # It holds the priority, not the graph: that would be a reference cycle.
         self.lock = QueueLock(context.queue, GraphDriver.priority)
         self.counts = ExecutionCounts(self.lock)
@@ -62,6 +73,22 @@ class HtpGraphDriver(NativeGraphDriver):
     @priority.setter
     def priority(self, priority: int) -> None:
         self.lock.priority = priority
+
+    def get_config(self, option: IntEnum) -> HtpFloatPrecision:
+        assert option is HtpGraphConfigOption.PRECISION
+        return self._precision
+
+    def set_config(self, option: IntEnum, value: Any) -> Change:
+        if not isinstance(value, HtpFloatPrecision):
+            raise QnnError(Code.GRAPH_INVALID_ARGUMENT, f"precision {value!r}", "must be an HtpFloatPrecision")
+        if self._prepared is not None:
+            raise QnnError(Code.GRAPH_FINALIZED, self.what, "it is prepared: how its floats are stored is fixed")
+        before, self._precision = self._precision, value
+        return Change(undo=lambda: setattr(self, "_precision", before))
+
+    def _prepare(self) -> CompiledGraph:
+        storage = float_storage(self._precision)
+        return prepare(self.graph, self._threads, limit=self._scratch_limit, float_storage=storage)
 
     def finalize(self) -> None:
         """Compile the graph, reserve its staging memory and load it into the accelerator; all of it or nothing."""

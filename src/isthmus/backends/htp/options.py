@@ -54,6 +54,20 @@ class HtpContextConfigOption(IntEnum):
     REREGISTRATION = 20001
 
 
+class HtpFloatPrecision(IntEnum):
+    """QNN_PRECISION_*: how the floats of a FLOAT_32 graph are stored between its inputs and outputs."""
+
+    FLOAT32 = 0
+    FLOAT16 = 1
+
+
+class HtpGraphConfigOption(IntEnum):
+    """The custom configs of a graph that have an effect here, with the numbers of QNN's HTP headers."""
+
+    PRECISION = 2
+    """An `HtpFloatPrecision`; set it before the graph is finalized."""
+
+
 class HtpBackendProperty(IntEnum):
     """Custom properties of the backend; numbers from 20001 on are this project's own."""
 

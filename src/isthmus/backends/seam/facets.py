@@ -110,7 +110,7 @@ class DelegateFacet:
     shared_memory: Callable[[Buffer, int], Any] | None = None
     threads: bool = False
     priority: bool = False
-    config: Callable[[Any], Mapping[str, str]] = lambda options: {}
+    config: Callable[[Any], Mapping[str, Any]] = lambda options: {}
     without_effect: Mapping[str, str] = field(default_factory=dict)
     performance_modes: Iterable[int] = ()
     capabilities: Iterable[int] = ()
