@@ -235,7 +235,7 @@ def _bit_shift(node: OnnxNode) -> OnnxValue:
 
 
 def _bit_cast(node: OnnxNode) -> OnnxValue:
-    x, dtype = node.value(0), DataType.of(element_type(node.attr("to", 0), node.what))
+    x, dtype = node.value(0), data_type(element_type(node.attr("to", 0), node.what))
     return OnnxValue(node.emit("BitCast", [x.tensor], dtypes=[dtype]), x.perm)
 
 
