@@ -118,7 +118,9 @@ def _worth_sinking(work: Work, step: Step, source: Tensor, stored: Tensor) -> bo
     if stored.is_static or work.sole_consumer(source) is not None:
         return True
     readers = [r for t in step.outputs for r in work.consumers(t)]
-    return bool(readers) and all(r.op == "Quantize" or r.op in MOVEMENT for r in readers)
+    # Operations that may then use 16-bit numbers directly; their 8-bit kernels are few.
+    wide = LINEAR | FIXED_POINT if stored.dtype.itemsize == 2 else frozenset()
+    return bool(readers) and all(r.op == "Quantize" or r.op in MOVEMENT or r.op in wide for r in readers)
 
 
 def _raise_quantize(work: Work, step: Step) -> bool:

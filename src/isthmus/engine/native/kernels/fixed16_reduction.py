@@ -39,25 +39,28 @@ def _add(sums, source, count, flip, zero):  # type: ignore[no-untyped-def]
 
 @device
 def reduce_sum(p, b, tid, nt):  # type: ignore[no-untyped-def]
-    """Add up a middle axis, and divide by a number."""
+    """Add up two of five axes, and divide by a number."""
     x, y, count, inner = address(p, b, _SUM.x), address(p, b, _SUM.y), word(p, _SUM.count), word(p, _SUM.inner)
+    kept, inner_count = word(p, _SUM.kept), word(p, _SUM.inner_count)
     sums = address(p, b, _SUM.work) + tid * inner * 8
     in_zero, in_flip = np.int32(word(p, _SUM.in_zero)), np.uint16(word(p, _SUM.in_flip))
     zero, flip = f64(word(p, _SUM.out_zero)), np.uint16(word(p, _SUM.out_flip))
     least, most = f64(word(p, _SUM.least)), f64(word(p, _SUM.most))
     ratio, divisor = real(p, _SUM.ratio), f64(word(p, _SUM.divisor))
-    low, high = share(word(p, _SUM.outer_count), tid, nt)
+    low, high = share(word(p, _SUM.outer_count) * kept, tid, nt)
     for row in range(low, high):
         fill_bytes(sums, 0, inner * 8)
-        if inner == 1:
-            # Numbers of 16 bits are added up in whole numbers, which may be reordered.
-            total = np.int64(0)
-            for i in range(count):
-                total += np.int64(np.int16(read_u16(x + row * count * 2, i) ^ in_flip))
-            store_f64(sums, 0, f64(total - count * np.int64(in_zero)))
-        else:
-            for k in range(count):
-                _add(sums, x + (row * count + k) * inner * 2, inner, in_flip, in_zero)
+        for k in range(count):
+            source = x + ((row // kept * count + k) * kept + row % kept) * inner_count * inner * 2
+            if inner == 1:
+                # Whole numbers may be added up in any order.
+                total = np.int64(0)
+                for i in range(inner_count):
+                    total += np.int64(np.int16(read_u16(source, i) ^ in_flip))
+                store_f64(sums, 0, load_f64(sums, 0) + f64(total - inner_count * np.int64(in_zero)))
+            else:
+                for i in range(inner_count):
+                    _add(sums, source + i * inner * 2, inner, in_flip, in_zero)
         result = y + row * inner * 2
         for i in range(inner):
             write_u16(result, i, nearest(load_f64(sums, i) * ratio / divisor, zero, least, most, flip))

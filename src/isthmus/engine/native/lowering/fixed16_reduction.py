@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -25,13 +26,25 @@ def _quantizations(step: Step) -> dict[str, int | float]:
     return {"ratio": scale_of(x) / scale_of(output), **operand_words(x, "in"), **result_words(step, output)}
 
 
-def _extents(step: Step) -> tuple[int, int, int] | None:
-    """Return the elements before, along and after the reduced axes; None if these are not neighbours."""
+def _extents(step: Step) -> tuple[int, int, int, int, int] | None:
+    """Return the elements along kept, summed, kept, summed and kept axes; None if they alternate more often."""
     dims = operand(step, 0).dims
-    axes = sorted({int(a) % len(dims) for a in np.asarray(step.params["axes"]).reshape(-1)} or set(range(len(dims))))
-    if axes != list(range(axes[0], axes[-1] + 1)):
+    axes = {int(a) % len(dims) for a in np.asarray(step.params["axes"]).reshape(-1)} or set(range(len(dims)))
+    # Pairs of whether axes are summed, and the elements along them.
+    runs = [
+        (summed, math.prod(dims[axis] for axis in group))
+        for summed, group in itertools.groupby((a for a in range(len(dims)) if dims[a] > 1), lambda a: a in axes)
+    ]
+    runs = runs if runs and not runs[0][0] else [(False, 1), *runs]
+    sizes = [size for _, size in runs]
+    if len(sizes) > 5:
         return None
-    return math.prod(dims[: axes[0]]), math.prod(dims[axes[0] : axes[-1] + 1]), math.prod(dims[axes[-1] + 1 :])
+    if len(sizes) <= 3:
+        # One group of summed axes is the second one: their elements are then neighbours.
+        outer, count, inner = (*sizes, *[1] * (3 - len(sizes)))
+        return outer, 1, 1, count, inner
+    outer, count, kept, inner_count, inner = (*sizes, *[1] * (5 - len(sizes)))
+    return outer, count, kept, inner_count, inner
 
 
 def _covers_sum(step: Step) -> bool:
@@ -42,16 +55,18 @@ def _sum_work(step: Step, target: Target, threads: int) -> int:
     """Return the bytes for a sum of each inner element, for each thread."""
     extents = _extents(step)
     assert extents is not None
-    return 8 * extents[2] * threads
+    return 8 * extents[-1] * threads
 
 
 def _emit_sum(step: Step, e: Emitter) -> None:
     extents = _extents(step)
     assert extents is not None
-    outer, count, inner = extents
+    outer, count, kept, inner_count, inner = extents
+    elements = count * inner_count
     e.emit(
         "fixed16_reduction:reduce_sum", x=e.at(operand(step, 0)), y=e.at(step.outputs[0]), outer_count=outer,
-        count=count, inner=inner, work=e.work(), divisor=count if step.op == "ReduceMean" else 1,
+        count=count, kept=kept, inner_count=inner_count, inner=inner, work=e.work(),
+        divisor=elements if step.op == "ReduceMean" else 1,
         **_quantizations(step),
     )  # fmt: skip
 

@@ -16,10 +16,13 @@ _QUANTIZATIONS: tuple[Word, ...] = (
 SUM = Signature(
     "fixed16_reduction:reduce_sum",
     (
-        ReadOperand("x", "outer_count * count * inner * 2"),
-        Write("y", "outer_count * inner * 2"),
+        ReadOperand("x", "outer_count * count * kept * inner_count * inner * 2"),
+        Write("y", "outer_count * kept * inner * 2"),
+        # The axes: kept, summed, kept, summed, kept.
         Number("outer_count"),
-        Number("count"),
+        Number("count", 1),
+        Number("kept", 1),
+        Number("inner_count", 1),
         Number("inner", 1),
         # Sums in float64.
         WorkSpace("work", "shares * inner * 8"),
