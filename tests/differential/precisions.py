@@ -20,7 +20,8 @@ def wide(composition: Composition) -> Composition:
 
     def tensor(known: ComposedTensor) -> ComposedTensor:
         encoding = known.encoding
-        if known.type == TensorType.STATIC or known.dtype not in _BYTES or encoding is None or encoding.axis is not None:
+        is_activation = known.type != TensorType.STATIC and known.dtype in _BYTES
+        if not is_activation or encoding is None or encoding.axis is not None:
             return known
         # As Python computes it: from the scale in double precision.
         scale, least = float(encoding.scales[0]), -128 if known.dtype == DataType.SFIXED_POINT_8 else 0
@@ -37,7 +38,8 @@ def narrow(composition: Composition) -> Composition:
     for node in composition.entry.nodes:
         if node.type in _WITH_WEIGHTS:
             known = tensors[node.inputs[1]]
-            if known.type == TensorType.STATIC and known.dtype in _BYTES and not (known.encoding and known.encoding.bits):
+            is_narrow = known.encoding is not None and known.encoding.bits
+            if known.type == TensorType.STATIC and known.dtype in _BYTES and not is_narrow:
                 tensors[known.name] = _narrow(known)
     return _with_tensors(composition, tensors)
 

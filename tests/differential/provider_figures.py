@@ -13,10 +13,10 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "capi")]
 
-import ort_provider
+import ort_provider  # noqa: E402
 
-from isthmus.backends.vendor.library import find
-from isthmus.backends.vendor.measurement import describe
+from isthmus.backends.vendor.library import find  # noqa: E402
+from isthmus.backends.vendor.measurement import describe  # noqa: E402
 
 
 def main(model: str, out: str, options: str) -> None:

@@ -1,13 +1,13 @@
 """The API under QNN's names: one class per handle, one method per function, for any backend.
 
 It covers backends, devices, contexts, graphs, memory handles, logs and profiles. A backend's custom properties and
-configs are in a module of its name: `isthmus.qnn.gpu`, `isthmus.qnn.htp`, `isthmus.qnn.lpai`.
+configs are in a module of its name: `isthmus.qnn.gpu`, `isthmus.qnn.htp`, `isthmus.qnn.lpai`, `isthmus.qnn.vendor`.
 """
 
 from isthmus.backends.seam.driver import DescriptorType, GraphStats, MemDescriptor
 from isthmus.graph import BinaryInfo, DataType, GraphInfo, Quantization, TensorInfo, TensorMemType, TensorType
 from isthmus.log import Log, LogLevel
-from isthmus.qnn import gpu, htp, lpai
+from isthmus.qnn import gpu, htp, lpai, vendor
 from isthmus.qnn.asynchronous import Execution
 from isthmus.qnn.backend import Backend
 from isthmus.qnn.binding import Binding
@@ -56,4 +56,5 @@ __all__ = [
     "gpu",
     "htp",
     "lpai",
+    "vendor",
 ]

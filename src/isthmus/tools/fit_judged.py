@@ -150,8 +150,9 @@ def _described(
         regions = [] if split is None else [vars(region) for region in split.regions]
         return {
             "variant": variant.title or "unsplit", "regions": regions, "level": variant.level,
-            "spill_fill": measurement.spill_fill, "total_ram": measurement.total_ram, "file_bytes": measurement.file_bytes,
-            "finalize_seconds": measurement.finalize_seconds, "problem": measurement.problem,
+            "spill_fill": measurement.spill_fill, "total_ram": measurement.total_ram,
+            "file_bytes": measurement.file_bytes, "finalize_seconds": measurement.finalize_seconds,
+            "problem": measurement.problem,
         }  # fmt: skip
 
     return {

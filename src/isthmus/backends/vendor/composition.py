@@ -202,11 +202,61 @@ def fold_quantization(entry: GraphEntry) -> GraphEntry:
     """Let operations between Dequantize and Quantize take and return the quantized tensors themselves.
 
     An operation is folded if all its inputs come from a Dequantize, and each of its outputs goes to one Quantize and
-    nowhere else. A Dequantize before a change of layout moves behind it, so that it reaches the next operation. A
-    Quantize right after a Dequantize becomes a Convert, or nothing if both have the same encoding. Nodes and tensors
-    that nothing reads any more are left out.
+    nowhere else. A Quantize after a change of layout moves before it, and a Dequantize before one moves behind it, so
+    that they meet the operations. A Quantize right after a Dequantize becomes a Convert, or nothing if both have the
+    same encoding. Nodes and tensors that nothing reads any more are left out.
     """
-    return _without_unread(_Folding(entry).folded())
+    return _without_unread(_Folding(_quantized_early(entry)).folded())
+
+
+def _only_quantized(entry: GraphEntry) -> dict[str, str]:
+    """Return the float tensors that one Quantize reads and nothing else, each with the quantized tensor."""
+    outputs = {tensor.name for tensor in entry.tensors if tensor.type == TensorType.APP_READ}
+    return {
+        name: users[0].outputs[0]
+        for name, users in _readers(entry).items()
+        if len(users) == 1 and users[0].type == "Quantize" and name not in outputs
+    }
+
+
+def _readers(entry: GraphEntry) -> dict[str, list[NodeEntry]]:
+    """Return the nodes that read each tensor."""
+    readers: dict[str, list[NodeEntry]] = {}
+    for node in entry.nodes:
+        for name in node.inputs:
+            readers.setdefault(name, []).append(node)
+    return readers
+
+
+def _quantized_early(entry: GraphEntry) -> GraphEntry:
+    """Move each Quantize before the changes of layout that lead to it; they are visited from the last to the first."""
+    tensors = {tensor.name: tensor for tensor in entry.tensors}
+    readers, quantized = _readers(entry), _only_quantized(entry)
+    nodes: list[NodeEntry] = []
+    for node in reversed(entry.nodes):
+        if node.type in _LAYOUT and node.outputs[0] in quantized:
+            source, result = node.inputs[0], quantized[node.outputs[0]]
+            name = _add_like(tensors, result, source)
+            nodes = [each for each in nodes if not (each.type == "Quantize" and each.outputs[0] == result)]
+            # The list is in reverse order.
+            nodes += [
+                replace(node, inputs=(name,), outputs=(result,)),
+                NodeEntry(f"{node.name}.quantize", "Quantize", (source,), (name,), {}),
+            ]
+            if len(readers[source]) == 1 and tensors[source].type == TensorType.NATIVE:
+                quantized[source] = name
+            continue
+        nodes.append(node)
+    return replace(entry, tensors=tuple(tensors.values()), nodes=tuple(reversed(nodes)))
+
+
+def _add_like(tensors: dict[str, ComposedTensor], stored: str, shape: str) -> str:
+    """Add a tensor with the type and encoding of one tensor and the dimensions of another; return its name."""
+    name = f"{shape}.stored"
+    while name in tensors:
+        name += "_"
+    tensors[name] = replace(tensors[stored], name=name, dims=tensors[shape].dims, type=int(TensorType.NATIVE))
+    return name
 
 
 class _Folding:
@@ -221,16 +271,7 @@ class _Folding:
         """Quantized tensors that equal another one, which is used instead."""
         self._gone: set[str] = set()
         """The float results of folded operations, which nothing computes any more."""
-        readers: dict[str, list[NodeEntry]] = {}
-        for node in entry.nodes:
-            for name in node.inputs:
-                readers.setdefault(name, []).append(node)
-        self._quantized = {
-            name: users[0].outputs[0]
-            for name, users in readers.items()
-            if len(users) == 1 and users[0].type == "Quantize" and self._tensors[name].type != TensorType.APP_READ
-        }
-        """For each float tensor that only one Quantize reads, the quantized tensor."""
+        self._quantized = _only_quantized(entry)
 
     def folded(self) -> GraphEntry:
         """Return the graph after folding, with nodes that nothing reads any more."""
@@ -252,8 +293,6 @@ class _Folding:
                 return [replace(node, inputs=inputs, outputs=tuple(self._quantized[name] for name in node.outputs))]
             if node.type in _LAYOUT and self._has_one_scale(inputs[0]):
                 return self._moved(node, inputs[0])
-        elif node.type in _LAYOUT and node.outputs[0] in self._quantized:
-            return self._quantized_before(node)
         return [node]
 
     def _quantize(self, node: NodeEntry) -> list[NodeEntry]:
@@ -271,27 +310,10 @@ class _Folding:
 
     def _moved(self, node: NodeEntry, stored: str) -> list[NodeEntry]:
         """Return a change of layout on the quantized tensor, and a Dequantize of its result."""
-        result = self._tensors[node.outputs[0]]
-        name = self._like(stored, result)
-        self._stored[result.name] = name
+        name = _add_like(self._tensors, stored, node.outputs[0])
+        self._stored[node.outputs[0]] = name
         moved = replace(node, inputs=(stored,), outputs=(name,))
         return [moved, NodeEntry(f"{node.name}.dequantize", "Dequantize", (name,), node.outputs, {})]
-
-    def _quantized_before(self, node: NodeEntry) -> list[NodeEntry]:
-        """Return a Quantize of what a change of layout reads, and the change of layout on the result."""
-        result = self._quantized[node.outputs[0]]
-        name = self._like(result, self._tensors[node.inputs[0]])
-        self._gone.update(node.outputs)
-        quantize = NodeEntry(f"{node.name}.quantize", "Quantize", node.inputs, (name,), {})
-        return [quantize, replace(node, inputs=(name,), outputs=(result,))]
-
-    def _like(self, stored: str, shape: ComposedTensor) -> str:
-        """Create a tensor with the type and encoding of one tensor and the dimensions of another; return its name."""
-        name = f"{shape.name}.stored"
-        while name in self._tensors:
-            name += "_"
-        self._tensors[name] = replace(self._tensors[stored], name=name, dims=shape.dims, type=int(TensorType.NATIVE))
-        return name
 
     def _has_one_scale(self, name: str) -> bool:
         """Return whether a tensor is quantized by one scale and is no constant."""

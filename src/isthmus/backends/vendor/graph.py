@@ -22,6 +22,7 @@ from isthmus.backends.seam.staging import require_memory, traffic
 from isthmus.backends.vendor.composition import Composition, compose
 from isthmus.backends.vendor.figures import VendorFigures
 from isthmus.backends.vendor.memory import VendorRegistration
+from isthmus.backends.vendor.options import VendorGraphProperty
 from isthmus.errors import Code, QnnError
 from isthmus.graph import Graph, GraphInfo, MemoryNeeds, Tensor, TensorInfo
 from isthmus.memory import Window
@@ -30,15 +31,6 @@ if TYPE_CHECKING:
     from isthmus.backends.vendor.driver import VendorContext
 
 _ABORTED = "its execution was aborted, which ends the process"
-
-
-class VendorGraphProperty(IntEnum):
-    """Properties of a graph of this backend. The numbers are ours."""
-
-    FIGURES = 9001
-    """The memory that the compiled graph needs on the chip, as `VendorFigures`."""
-    FINALIZE_SECONDS = 9002
-    """How long the compiler took."""
 
 
 class VendorGraphDriver(GraphDriver):
@@ -78,7 +70,7 @@ class VendorGraphDriver(GraphDriver):
 
     @property
     def info(self) -> GraphInfo:
-        if self._info is None or (self.figures is not None and not self._info.memory.constant_bytes):
+        if self._info is None:
             if not self.graph.finalized:
                 self.graph.finalize()
             inputs, outputs = (

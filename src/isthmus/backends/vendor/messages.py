@@ -62,13 +62,10 @@ class MessageChannel:
     ----------
     end
         The socket.
-    wait
-        Waits until the socket can be read, before each read; it raises what ends the wait.
     """
 
-    def __init__(self, end: socket.socket, wait: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, end: socket.socket) -> None:
         self._end = end
-        self._wait = wait
 
     def send(self, message: Message) -> None:
         """Send a message; raise `Closed` if nobody reads it any more."""
@@ -83,21 +80,27 @@ class MessageChannel:
         except OSError:
             raise Closed from None
 
-    def receive(self) -> Message:
-        """Wait for a message; raise `Closed` if the other side ends before it is complete."""
+    def receive(self, wait: Callable[[], None] = lambda: None) -> Message:
+        """Wait for a message; raise `Closed` if the other side ends before it is complete.
+
+        Parameters
+        ----------
+        wait
+            Waits until the socket can be read, before each read; it raises what ends the wait.
+        """
         descriptors: list[int] = []
-        (total,) = _LENGTH.unpack(self._read(_LENGTH.size, descriptors))
+        (total,) = _LENGTH.unpack(self._read(_LENGTH.size, descriptors, wait))
         if total > MAX_BYTES:
             raise Closed
-        header, sections = FORMAT.unpack(self._read(total, descriptors))
+        header, sections = FORMAT.unpack(self._read(total, descriptors, wait))
         return Message(header, sections, descriptors)
 
-    def _read(self, nbytes: int, descriptors: list[int]) -> bytearray:
+    def _read(self, nbytes: int, descriptors: list[int], wait: Callable[[], None]) -> bytearray:
         """Read exactly this many bytes, and add descriptors that come with them to the list."""
         content = bytearray(nbytes)
         view, done = memoryview(content), 0
         while done < nbytes:
-            self._wait()
+            wait()
             try:
                 count, ancillary, _, _ = self._end.recvmsg_into(
                     [view[done : done + _AT_ONCE]], socket.CMSG_LEN(MAX_DESCRIPTORS * 4), socket.MSG_CMSG_CLOEXEC

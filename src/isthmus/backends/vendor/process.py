@@ -66,7 +66,7 @@ class VendorProcess:
         """When the current call has to be over."""
         self._owner = os.getpid()
         self._start()
-        self._channel = MessageChannel(self._end, self._wait)
+        self._channel = MessageChannel(self._end)
         try:
             hello, _ = self.call(
                 "open", backend=str(library.backend), system=str(library.system), log_level=log_level
@@ -152,7 +152,7 @@ class VendorProcess:
             self._limit = time.monotonic() + (SECONDS if seconds is None else seconds)
             try:
                 self._channel.send(Message({"call": name, **arguments}, sections or {}, descriptors))
-                answer = self._channel.receive()
+                answer = self._channel.receive(self._wait)
                 for descriptor in answer.descriptors:
                     os.close(descriptor)
             except Closed:
