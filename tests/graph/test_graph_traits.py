@@ -64,12 +64,17 @@ def test_only_their_order_decides_which_elements_are_picked(op: str) -> None:
 
 
 def operands_of(function: Operation, *dims: int) -> tuple[list[Tensor], list[np.ndarray]]:
-    """Operands of random floats, or of bools where the function takes those alone or chooses by them."""
-    first = DataType.FLOAT_32 if DataType.FLOAT_32 in function.input_types[0] else DataType.BOOL_8
+    """Operands of random floats; of bools where the function takes those alone or chooses by them; else of bytes."""
+    preferred = (DataType.FLOAT_32, DataType.BOOL_8, DataType.UINT_8)
+    first = next(dtype for dtype in preferred if dtype in function.input_types[0])
     others = DataType.FLOAT_32 if function.name == "ElementWiseSelect" else first
     types = [first, *[others] * (function.inputs[0] - 1)]
     tensors = [Tensor(f"in{i}", TensorType.APP_WRITE, dtype, dims) for i, dtype in enumerate(types)]
-    arrays = [RNG.random(dims).astype(np.float32) if t.is_float else RNG.random(dims) > 0.5 for t in types]
+    values = {
+        DataType.FLOAT_32: lambda: RNG.random(dims).astype(np.float32), DataType.BOOL_8: lambda: RNG.random(dims) > 0.5,
+        DataType.UINT_8: lambda: RNG.integers(0, 8, dims).astype(np.uint8),
+    }  # fmt: skip
+    arrays = [values[dtype]() for dtype in types]
     return tensors, arrays
 
 

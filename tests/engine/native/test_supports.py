@@ -37,6 +37,7 @@ ELEMENT_WISE: list[Case] = [
         for op, operation in OPERATIONS.items()
         if operation.traits.element_wise and operation.function is not None
     ),
+    ("BitCast", [(2, 3)], {}, [(2, 3)]),
     *(("ElementWiseUnary", [(2, 3)], {"operation": number}, [(2, 3)]) for number in (2, 5, 9, 10, 13)),
     *(("ElementWiseBinary", [(2, 3)] * 2, {"operation": number}, [(2, 3)]) for number in (0, 1, 3, 16)),
     *(("ElementWiseNeuron", [(2, 3)], {"operation": number}, [(2, 3)]) for number in (0, 2, 4)),

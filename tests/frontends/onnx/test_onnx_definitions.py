@@ -124,3 +124,27 @@ def test_a_scan_over_axes_of_different_lengths_is_refused() -> None:
     made.graph.input[2].type.tensor_type.shape.dim[0].dim_value = 5
     with pytest.raises(QnnError, match="same length"):
         convert(made)
+
+
+DOUBLES = {"x": (TensorProto.DOUBLE, (2, 3, 4)), "z": (TensorProto.DOUBLE, (4, 5))}
+
+
+@pytest.mark.parametrize("op", ["MatMul", "Gemm", "Softmax", "LogSoftmax", "Einsum"])
+def test_products_and_exponentials_of_doubles_keep_their_digits(op: str) -> None:
+    nodes = {
+        "MatMul": node("MatMul", "x z", "y"), "Gemm": node("Gemm", "z w", "y", transA=1, alpha=0.5),
+        "Softmax": node("Softmax", "x", "y", axis=1), "LogSoftmax": node("LogSoftmax", "x", "y"),
+        "Einsum": node("Einsum", "x z", "y", equation="abc,cd->db"),
+    }  # fmt: skip
+    made = model([nodes[op]], DOUBLES, "y", {"w": RNG.standard_normal((4, 2))})
+    graph = convert(made)
+    feeds = {"x": RNG.standard_normal((2, 3, 4)), "z": RNG.standard_normal((4, 5))}
+    answer = interpret(graph, feeds)["y"]
+    (reference,) = ReferenceEvaluator(made).run(None, feeds)
+    assert answer.dtype == np.float64
+    np.testing.assert_allclose(answer, reference, rtol=1e-13)
+
+
+@pytest.mark.parametrize("kind", [TensorProto.INT32, TensorProto.UINT64])
+def test_products_of_integers(kind: int) -> None:
+    check(model([node("MatMul", "x z", "y")], {"x": (kind, (2, 3, 4)), "z": (kind, (4, 5))}, "y"))

@@ -170,7 +170,6 @@ REFUSED: list[tuple[ModelProto, str]] = [
     ),
     (one("Compress", (2, 3), {"c": np.array([False, False, True])}, axis=0), "condition is longer"),
     # Constants.
-    (one("NonZero", (3,)), "depends on the data"),
     (one("EyeLike", (3,)), "is not a matrix"),
     (
         model([node("Range", "a b c", "y")], {}, "y", {"a": np.int64(0), "b": np.int64(4), "c": np.int64(0)}),

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import TensorProto
-from onnx_graphs import check, convert, floats, interpret, model, node
+from onnx_graphs import check, convert, expected, floats, interpret, model, node
 from test_onnx_definitions import agrees_with_the_reference, random
 
 from isthmus.errors import QnnError
@@ -101,3 +101,28 @@ def test_running_products(exclusive: int, reverse: int) -> None:
     made = model([node("CumProd", "x a", "y", exclusive=exclusive, reverse=reverse)], {"x": floats(2, 5, 3)}, "y",
                  {"a": np.int64(1)}, 26)  # fmt: skip
     agrees_with_the_reference(made, x=random(2, 5, 3))
+
+
+@pytest.mark.parametrize("centred", [0, 1])
+def test_boxes_that_overlap_a_better_one_are_left_out(centred: int) -> None:
+    boxes = np.abs(random(2, 9, 4)) + np.float32([0, 0, 1, 1])
+    scores = RNG.random((2, 3, 9)).astype(np.float32)
+    made = model(
+        [node("NonMaxSuppression", "b s m i t", "y", center_point_box=centred)],
+        {"b": floats(*boxes.shape), "s": floats(*scores.shape)}, "y",
+        {"m": np.int64([4]), "i": np.float32([0.3]), "t": np.float32([0.2])},
+    )  # fmt: skip
+    reference = expected(made, {"b": boxes, "s": scores})["y"]
+    answer = interpret(convert(made), {"b": boxes, "s": scores})["y"]
+    assert answer.shape == (2 * 3 * 4, 3)
+    np.testing.assert_array_equal(answer[: len(reference)], reference)
+    assert (answer[len(reference) :] == -1).all()
+
+
+def test_places_of_what_is_not_zero_have_room_for_all_elements() -> None:
+    made = model([node("NonZero", "x", "y")], {"x": floats(3, 4)}, "y")
+    x = random(3, 4) * (RNG.random((3, 4)) > 0.5)
+    answer = interpret(convert(made), {"x": x})["y"]
+    reference = np.array(np.nonzero(x))
+    np.testing.assert_array_equal(answer[:, : reference.shape[1]], reference)
+    assert (answer[:, reference.shape[1] :] == -1).all()

@@ -13,6 +13,7 @@ from isthmus.frontends.onnx.builder import MAX_CONSTANT_BYTES
 from isthmus.frontends.onnx.layout import OnnxValue
 from isthmus.frontends.onnx.node import Converter, OnnxNode
 from isthmus.frontends.onnx.tensors import FLOAT, element_type
+from isthmus.graph import DataType
 
 
 def _check_size(node: OnnxNode, elements: float) -> None:
@@ -71,10 +72,14 @@ def _eye_like(node: OnnxNode) -> OnnxValue:
 
 
 def _non_zero(node: OnnxNode) -> OnnxValue:
-    array = node.builder.array(node.value(0))
-    if array is None:
-        node.unsupported("the number of its results depends on the data")
-    return node.builder.literal(np.array(np.nonzero(np.atleast_1d(array)), np.int64))
+    """Convert to a constant, or to a NonZero with room for all elements; -1 follows the last result."""
+    x = node.value(0)
+    array = node.builder.array(x)
+    if array is not None:
+        return node.builder.literal(np.array(np.nonzero(np.atleast_1d(array)), np.int64))
+    tensor = node.builder.materialized(x if x.rank else node.builder.reshaped(x, (1,)))
+    dims = (tensor.elements, tensor.rank)
+    return OnnxValue(node.emit("NonZero", [tensor], dims=[dims], dtypes=[DataType.INT_64]), (1, 0))
 
 
 def _window(*terms: float) -> Converter:

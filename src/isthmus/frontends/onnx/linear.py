@@ -15,7 +15,7 @@ import numpy as np
 from isthmus.frontends.onnx.layout import OnnxValue, identity
 from isthmus.frontends.onnx.node import Converter, OnnxNode
 from isthmus.frontends.onnx.reduction import reduce_value
-from isthmus.graph import Tensor
+from isthmus.graph import DataType, Tensor
 
 
 def _matrix(node: OnnxNode, value: OnnxValue) -> tuple[Tensor, bool]:
@@ -39,7 +39,9 @@ def matmul(node: OnnxNode, a: OnnxValue, b: OnnxValue, **output: Any) -> OnnxVal
         node.refuse("its operands must not be scalars")
     left = builder.reshaped(a, (1, *a.dims)) if a.rank == 1 else a
     right = builder.reshaped(b, (*b.dims, 1)) if b.rank == 1 else b
-    if right.rank == 2 and left.perm[-1] == left.rank - 1 and builder.is_constant(right):
+    if a.tensor.dtype is not DataType.FLOAT_32 and not output:
+        result = _multiplied(node, left, right)
+    elif right.rank == 2 and left.perm[-1] == left.rank - 1 and builder.is_constant(right):
         # Rows may be stored in any order, because every row is multiplied by the same matrix.
         result = OnnxValue(node.emit("MatMul", [left.tensor, builder.materialized(right)], **output), left.perm)
     else:
@@ -56,6 +58,14 @@ def matmul(node: OnnxNode, a: OnnxValue, b: OnnxValue, **output: Any) -> OnnxVal
     return result
 
 
+def _multiplied(node: OnnxNode, a: OnnxValue, b: OnnxValue) -> OnnxValue:
+    """Multiply matrices of doubles or integers as products that are added; no kernel multiplies them faster."""
+    columns = node.builder.reshaped(a, (*a.dims, 1))
+    rows = node.builder.reshaped(b, (*b.dims[:-2], 1, *b.dims[-2:]))
+    products = node.elementwise("ElementWiseMultiply", columns, rows)
+    return reduce_value(node, "ReduceSum", products, [products.rank - 2], False)
+
+
 def _gemm(node: OnnxNode) -> OnnxValue:
     """Convert alpha * a @ b + beta * c, with a and b transposed if requested.
 
@@ -70,8 +80,8 @@ def _gemm(node: OnnxNode) -> OnnxValue:
         OnnxValue(v.tensor, v.perm[::-1]) if node.attr(flag, 0) else v for v, flag in ((a, "transA"), (b, "transB"))
     )
     builder = node.builder
-    is_float = a.tensor.dtype.is_float
-    if not is_float and (alpha, beta) != (1.0, 1.0):
+    is_float = a.tensor.dtype.is_float and a.tensor.dtype is not DataType.FLOAT_64
+    if not a.tensor.dtype.is_float and (alpha, beta) != (1.0, 1.0):
         node.unsupported("alpha or beta with integer operands")
     if is_float and b.is_static and alpha != 1.0:
         b, alpha = node.elementwise("ElementWiseMultiply", b, alpha), 1.0

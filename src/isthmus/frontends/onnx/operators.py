@@ -6,6 +6,7 @@ from isthmus.frontends.onnx import (
     constants,
     control,
     convolution,
+    detection,
     elementwise,
     indexing,
     linear,
@@ -24,8 +25,8 @@ from isthmus.frontends.onnx.node import Converter
 CONVERTERS: dict[str, Converter] = {
     name: converter
     for family in (
-        constants, control, convolution, elementwise, indexing, linear, movement, normalization, pooling, quantization,
-        recurrent, reduction, resize, sampling, spectral,
+        constants, control, convolution, detection, elementwise, indexing, linear, movement, normalization, pooling,
+        quantization, recurrent, reduction, resize, sampling, spectral,
     )
     for name, converter in family.CONVERTERS.items()
 }  # fmt: skip

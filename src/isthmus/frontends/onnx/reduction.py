@@ -20,7 +20,15 @@ Finish = Callable[[OnnxNode, OnnxValue], OnnxValue]
 
 
 def reduce_value(node: OnnxNode, op: str, x: OnnxValue, axes: Sequence[int], keep: bool) -> OnnxValue:
-    """Emit a reduction over axes of ONNX's view; if `keep`, they stay with size 1."""
+    """Emit a reduction over axes of ONNX's view; if `keep`, they stay with size 1.
+
+    The largest of no elements is the lowest number, and the smallest the highest.
+    """
+    if op in ("ReduceMax", "ReduceMin") and any(x.dims[axis] == 0 for axis in axes):
+        dims = [1 if axis in axes else d for axis, d in enumerate(x.dims) if keep or axis not in axes]
+        dtype = x.tensor.dtype.numpy
+        ends = (-np.inf, np.inf) if dtype.kind == "f" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+        return node.builder.literal(np.full(dims, ends[op == "ReduceMin"], dtype))
     stored = sorted(x.perm[axis] for axis in axes)
     tensor = node.emit(op, [x.tensor], {"axes": stored, "keep_dims": keep})
     return OnnxValue(tensor, x.perm if keep else ranked([p for axis, p in enumerate(x.perm) if axis not in axes]))
@@ -166,6 +174,9 @@ def softmax(node: OnnxNode, x: OnnxValue, op: str, **output: Any) -> OnnxValue:
     axis = node.axis(int(node.attr("axis", -1 if modern else 1)), x.rank) if x.rank else 0
     if x.rank == 0:
         return node.builder.reshaped(softmax(node, node.builder.reshaped(x, (1,)), op, **output), ())
+    if x.tensor.dtype is DataType.FLOAT_64:
+        axes = [axis] if modern else list(range(axis, x.rank))
+        return _double_softmax(node, x, axes, is_log=op == "LogSoftmax")
     together = [a for a in range(axis, x.rank) if x.dims[a] != 1]
     if modern or len(together) <= 1:
         axis = axis if modern or not together else together[0]
@@ -174,6 +185,16 @@ def softmax(node: OnnxNode, x: OnnxValue, op: str, **output: Any) -> OnnxValue:
     flat = node.builder.reshaped(x, (rows, x.tensor.elements // max(rows, 1)))
     result = OnnxValue(node.emit(op, [flat.tensor], {"axis": flat.perm[1]}, **output), flat.perm)
     return node.builder.reshaped(result, x.dims)
+
+
+def _double_softmax(node: OnnxNode, x: OnnxValue, axes: Sequence[int], is_log: bool) -> OnnxValue:
+    """Compute Softmax or LogSoftmax in doubles, from its definition."""
+    shifted = node.elementwise("ElementWiseSubtract", x, reduce_value(node, "ReduceMax", x, axes, True))
+    powers = node.elementwise("ElementWiseExp", shifted)
+    total = reduce_value(node, "ReduceSum", powers, axes, True)
+    if is_log:
+        return node.elementwise("ElementWiseSubtract", shifted, _log(node, total))
+    return node.elementwise("ElementWiseDivide", powers, total)
 
 
 def _hardmax(node: OnnxNode) -> OnnxValue:

@@ -287,7 +287,7 @@ OPERATIONS = (
     _conversion("Cast", None, None, traits=_ELEMENT_WISE),
     Operation(
         "BitCast", (1, 1), (1, 1), (), _same_bits, {0: (*FLOATS, *INTEGERS, *BOOL)}, {0: (*FLOATS, *INTEGERS, *BOOL)},
-        ISTHMUS, _ELEMENT_WISE,
+        ISTHMUS,
     ),
     _conversion(
         "Convert", REALS, REALS, optional("dynamic_input_data", "bool", False),
