@@ -1,4 +1,4 @@
-"""Conversion of ONNX files to graphs: operator sets 7 and later, channel-last layout, constants folded."""
+"""Conversion of ONNX files to graphs: all operator sets, channel-last layout, constants folded."""
 
 from __future__ import annotations
 

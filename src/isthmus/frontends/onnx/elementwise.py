@@ -257,7 +257,8 @@ CONVERTERS: dict[str, Converter] = {
             "Cos": "ElementWiseCos", "Asin": "ElementWiseAsin", "Atan": "ElementWiseAtan", "Tan": "Tan",
             "Acos": "Acos", "Sinh": "Sinh", "Cosh": "Cosh", "Asinh": "Asinh", "Acosh": "Acosh", "Atanh": "Atanh",
             "Erf": "Erf", "Sigmoid": "Sigmoid", "Tanh": "Tanh", "Softplus": "ElementWiseSoftplus",
-            "HardSwish": "HardSwish", "IsNaN": "IsNaN", "Mish": "Mish", "BitwiseNot": "BitwiseNot",
+            "HardSwish": "HardSwish", "IsNaN": "IsNaN", "Mish": "Mish",
+            "BitwiseNot": "BitwiseNot",
         }.items()
     },
     **{
