@@ -39,7 +39,7 @@ def matmul(node: OnnxNode, a: OnnxValue, b: OnnxValue, **output: Any) -> OnnxVal
         node.refuse("its operands must not be scalars")
     left = builder.reshaped(a, (1, *a.dims)) if a.rank == 1 else a
     right = builder.reshaped(b, (*b.dims, 1)) if b.rank == 1 else b
-    if a.tensor.dtype is not DataType.FLOAT_32 and not output:
+    if a.tensor.dtype is DataType.FLOAT_64 or (a.tensor.dtype.is_integer and not output):
         result = _multiplied(node, left, right)
     elif right.rank == 2 and left.perm[-1] == left.rank - 1 and builder.is_constant(right):
         # Rows may be stored in any order, because every row is multiplied by the same matrix.

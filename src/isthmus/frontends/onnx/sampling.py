@@ -25,7 +25,7 @@ from isthmus.frontends.onnx.windows import padding, per_axis
 from isthmus.graph import DataType
 
 Tap = tuple[OnnxValue, OnnxValue]
-"""An element that contributes to a position along an axis: its index, an integer in a float, and its weight."""
+"""An element that contributes to a position along an axis: its index, an integer in a float32, and its weight."""
 
 _ALPHA = -0.75
 """The parameter of cubic interpolation."""
@@ -137,6 +137,7 @@ def _sampled(
         for (index, _), stride in zip(combination, strides, strict=True):
             place = _add(node, place, _times(node, node.cast(index, DataType.INT_32), int(stride)))
         weight = reduce(lambda a, b: _times(node, a, b), (weight for _, weight in combination))
+        weight = node.cast(weight, rows.dtype)
         found = node.unmoved(node.emit("Gather", [rows, builder.materialized(place)], {"axis": 0}))
         part = _times(node, found, builder.reshaped(weight, (*weight.dims, 1)) if weight.rank else weight)
         total = part if total is None else node.elementwise(combine, total, part)
@@ -176,7 +177,7 @@ def _grid_sample(node: OnnxNode) -> OnnxValue:
     for axis, size in enumerate(x.dims[2:]):
         # The coordinates of a position are in reverse order, from -1 to 1.
         column = slice_value(node, flat, {2: (axes - 1 - axis, axes - axis, 1)})
-        coordinate = node.builder.reshaped(column, flat.dims[:2])
+        coordinate = node.cast(node.builder.reshaped(column, flat.dims[:2]), DataType.FLOAT_32)
         scale, shift = ((size - 1) / 2, (size - 1) / 2) if aligned else (size / 2, (size - 1) / 2)
         position = _add(node, _times(node, coordinate, scale), shift)
         if mode == "nearest":
@@ -224,7 +225,8 @@ def _deform_conv(node: OnnxNode) -> OnnxValue:
         taps = []
         for axis, size in enumerate(x.dims[2:]):
             offset = slice_value(node, offsets, {1: (g, g + 1, 1), 3: (axis, axis + 1, 1)})
-            moved = _add(node, node.builder.reshaped(offset, (batch, places)), node.builder.literal(undeformed[axis]))
+            offset = node.cast(node.builder.reshaped(offset, (batch, places)), DataType.FLOAT_32)
+            moved = _add(node, offset, node.builder.literal(undeformed[axis]))
             taps.append([_inside(node, tap, size, "zeros", True) for tap in _linear_taps(node, moved)])
         part = _sampled(node, slice_value(node, x, {1: (g * per_group, (g + 1) * per_group, 1)}), taps)
         if mask is not None:
@@ -256,7 +258,7 @@ def _roi_align(node: OnnxNode) -> OnnxValue:
     count, scale = rois.dims[0], node.attr("spatial_scale", 1.0)
     # Before operator set 16 there was no other mode.
     half = node.opset >= 16 and node.attr("coordinate_transformation_mode", "half_pixel") == "half_pixel"
-    corners = _times(node, rois, scale)
+    corners = _times(node, node.cast(rois, DataType.FLOAT_32), scale)
     if half:
         corners = _add(node, corners, -0.5)
     grids = np.meshgrid(*(np.arange(size * ratio) for size in out_sizes), indexing="ij")
@@ -289,7 +291,7 @@ def _roi_align(node: OnnxNode) -> OnnxValue:
     channels = x.dims[1]
     samples = _times(
         node, node.builder.reshaped(samples, (count, grids[0].size, channels)),
-        node.builder.reshaped(node.cast(inside, DataType.FLOAT_32), (count, grids[0].size, 1)),
+        node.builder.reshaped(node.cast(inside, x.tensor.dtype), (count, grids[0].size, 1)),
     )
     split = node.builder.reshaped(samples, (count, out_sizes[0], ratio, out_sizes[1], ratio, channels))
     pooled = reduce_value(node, "ReduceMean" if mode == "avg" else "ReduceMax", split, [2, 4], False)

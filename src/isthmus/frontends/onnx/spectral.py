@@ -68,7 +68,7 @@ def _transformed(node: OnnxNode, x: OnnxValue, axis: int, waves: np.ndarray) -> 
     order = (*(a for a in range(x.rank - 1) if a != axis), axis, x.rank - 1)
     moved = OnnxValue(x.tensor, tuple(x.perm[a] for a in order))
     flat = node.builder.reshaped(moved, (*moved.dims[:-2], length * parts))
-    matrix = waves.reshape(length * parts, bins * out_parts).astype(np.float32)
+    matrix = waves.reshape(length * parts, bins * out_parts).astype(x.tensor.dtype.numpy)
     product = matmul(node, flat, node.builder.literal(matrix))
     result = node.builder.reshaped(product, (*product.dims[:-1], bins, out_parts))
     original_order = [order.index(a) for a in range(x.rank)]
@@ -107,7 +107,7 @@ def _stft(node: OnnxNode) -> OnnxValue:
         centred_window = np.zeros(length)
         centred_window[start : start + len(window)] = window
         waves = waves * centred_window[:, None, None, None]
-    filters = node.builder.constant(waves.reshape(length, parts, bins * 2).astype(np.float32))
+    filters = node.builder.constant(waves.reshape(length, parts, bins * 2).astype(signal.tensor.dtype.numpy))
     params = {"stride": step, "pad_amount": (0, 0), "dilation": 1}
     frames = node.emit("Conv1d", [node.builder.materialized(signal), filters], params)
     return node.builder.reshaped(node.unmoved(frames), (*frames.dims[:2], bins, 2))
