@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 from numpy.typing import NDArray
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, numpy_helper
@@ -102,6 +103,8 @@ TYPES = frozenset(
         TensorProto.UINT32,
         TensorProto.UINT64,
         TensorProto.DOUBLE,
+        TensorProto.FLOAT16,
+        TensorProto.BFLOAT16,
     )
 )
 
@@ -151,7 +154,7 @@ class Case:
         inputs = _read(data, "input", [value.name for value in model.graph.input])
         outputs = _read(data, "output", [value.name for value in model.graph.output])
         bound = (parameter_inputs(model.graph) | parameter_inputs(self.original().graph)) & inputs.keys()
-        feeds = {name: value for name, value in inputs.items() if name not in bound}
+        feeds = {name: _stored(value) for name, value in inputs.items() if name not in bound}
         return feeds, {name: inputs[name] for name in bound}, outputs
 
     @property
@@ -252,6 +255,11 @@ def _integer(node: NodeProto, name: str) -> int:
 def _trains(node: NodeProto) -> bool:
     """Dropout is the one operation that learns of training through an input."""
     return node.op_type == "Dropout" and len(node.input) > 2
+
+
+def _stored(value: Array) -> Array:
+    """An input as a session takes it: bfloat16, which numpy lacks, as its bits."""
+    return value.view(np.uint16) if value.dtype.name == "bfloat16" else value
 
 
 def _read(folder: Path, kind: str, names: list[str]) -> Arrays:

@@ -26,6 +26,7 @@ from isthmus.backends.seam import native
 from isthmus.engine.native.program import Program
 from isthmus.engine.native.target import Target, host, portable
 from isthmus.frontends import load
+from isthmus.graph.datatypes import from_bfloat16
 
 PASS_SHARE = 0.99
 MAX_OUT_OF_SCOPE = 333
@@ -77,6 +78,11 @@ def outcome(case: Case) -> Outcome:
 
 
 def _compare(answer: Array, reference: Array, quantized: bool) -> None:
+    if reference.dtype.name == "bfloat16":
+        # One step of 8 bits is the precision that a result has.
+        assert answer.dtype == np.uint16, f"type {answer.dtype} instead of the bits of {reference.dtype}"
+        np.testing.assert_allclose(from_bfloat16(answer), reference.astype(np.float32), rtol=2.0**-7, atol=1e-6)
+        return
     assert answer.dtype == reference.dtype, f"type {answer.dtype} instead of {reference.dtype}"
     assert answer.shape == reference.shape, f"shape {answer.shape} instead of {reference.shape}"
     if np.issubdtype(reference.dtype, np.floating):

@@ -28,6 +28,10 @@ def _floats(*dims: int) -> np.ndarray:
     return _rng.standard_normal(dims).astype(np.float32)
 
 
+def _halves(*dims: int) -> np.ndarray:
+    return _floats(*dims).astype(np.float16)
+
+
 def _weights(*dims: int) -> Operand:
     return static(_floats(*dims))
 
@@ -119,6 +123,17 @@ _CASES: dict[str, tuple[Any, ...]] = {
     "cast": ("Cast", [_floats(50)], {}, [Result((50,), DataType.INT_8)]),
     "integer product": ("MatMulInteger", [_indices(100, 2, 5, 7, kind=np.int8), _indices(100, 7, 9, kind=np.int8)], {}),
     "product": ("MatMul", [_floats(3, 17, 8), _floats(3, 8, 21)], {}),
+    "product of halves": ("MatMul", [_halves(3, 17, 8), _halves(3, 8, 21)], {}),
+    "row of halves": ("MatMul", [_halves(1, 8), _halves(8, 21)], {}),
+    "convolution of halves": (
+        "Conv2d", [_halves(1, 7, 9, 5), static(_halves(3, 3, 5, 21)), static(_halves(21))],
+        {"stride": [1, 2], "pad_amount": [[1, 1], [1, 0]]},
+    ),
+    "depth-wise of halves": (
+        "DepthWiseConv2d", [_halves(1, 7, 9, 21), static(_halves(3, 3, 1, 21))],
+        {"stride": [1, 1], "pad_amount": [[1, 1], [1, 0]]},
+    ),
+    "mean of halves": ("ReduceMean", [_halves(3, 9, 21)], {"axes": [1]}),
     "product with weights": ("FullyConnected", [_floats(12, 30), _weights(40, 30), _weights(40)], {}),
     "product of one row": ("FullyConnected", [_floats(1, 30), _weights(40, 30)], {}),
     "slice": ("StridedSlice", [_floats(6, 8, 5)], {"ranges": ((0, 6, 2), (7, 0, -1), (1, 4, 1))}),

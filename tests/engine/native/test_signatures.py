@@ -20,6 +20,7 @@ from isthmus.engine.native.words import Bits, Count, Memory, Number, Numbers, Of
 BY_NAME = {f"{s.kernel} {next(iter(s.variants))}".strip(): s for s in SIGNATURES}
 NOT_READ = {
     "matmul:vector": {"rows", "a_row", "c_row", "tile_block", "depth_block"},
+    "matmul:vector_half": {"rows", "a_row", "c_row", "tile_block", "depth_block"},
     "tiles:repeat": {"instructions", "times"},
 }
 """Words that a kernel has only in common with another, or for the executor."""
@@ -111,7 +112,7 @@ def test_names_are_a_closed_list_of_bounded_variants():
     for name in ("matmul:packed.300x300", "matmul:packed", "executor:run", "doorbell:serve", "movement:copy.3"):
         assert name not in KERNELS
     assert max(parts.get("vectors", 0) for k in KERNELS for parts in [parts_of(k)]) <= 4
-    assert len(KERNELS) < 1000
+    assert len(KERNELS) < 1500
 
 
 def test_declarations_are_read_without_the_compiler():

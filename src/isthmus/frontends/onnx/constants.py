@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from isthmus.frontends.onnx.builder import MAX_CONSTANT_BYTES
-from isthmus.frontends.onnx.layout import OnnxValue
+from isthmus.frontends.onnx.layout import OnnxValue, identity
 from isthmus.frontends.onnx.node import Converter, OnnxNode
 from isthmus.frontends.onnx.tensors import FLOAT, element_type
 from isthmus.graph import DataType
@@ -58,7 +58,8 @@ def _range(node: OnnxNode) -> OnnxValue:
     count = math.ceil((limit.item() - start.item()) / delta.item())
     _check_size(node, max(count, 0))
     steps = np.arange(max(count, 0)).astype(start.dtype)
-    return node.builder.literal((start + steps * delta).astype(start.dtype))
+    tensor = node.builder.numbers((start + steps * delta).astype(start.dtype), node.value(0).tensor.dtype)
+    return OnnxValue(tensor, identity(tensor.rank))
 
 
 def _eye_like(node: OnnxNode) -> OnnxValue:
