@@ -1,0 +1,128 @@
+"""Runs the cases of a layer in child processes, restarts a child that has ended, and keeps every answer in a file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from child import ended_by
+from layers import HERE, LAYERS
+
+ROOT = HERE.parents[1]
+SOURCE = ROOT / "src" / "isthmus"
+PACKAGE = "onnxruntime-qnn"
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two libraries.
+
+    Parameters
+    ----------
+    build
+        What answers depend on besides the cases: the library's version, or our sources.
+    """
+
+    name: str
+    library: Path
+    build: str
+
+
+def vendor() -> Side | None:
+    """Return the vendor's library as the package has it; None where the package is not installed."""
+    try:
+        package = metadata.distribution(PACKAGE)
+    except metadata.PackageNotFoundError:
+        return None
+    library = Path(str(package.locate_file("onnxruntime_qnn/libQnnHtp.so")))
+    return Side("vendor", library, f"{package.version}-{library.stat().st_size}") if library.exists() else None
+
+
+def ours(folder: Path) -> Side:
+    """Install our libraries into a folder, and return the one with the same name as the vendor's."""
+    from isthmus.capi.installation import install
+
+    install(folder)
+    return Side("ours", folder / "libQnnHtp.so", "")
+
+
+def _digest(files: Iterator[Path] | list[Path]) -> str:
+    """Return a short digest of the contents of files."""
+    total = hashlib.sha256()
+    for file in sorted(files):
+        total.update(file.name.encode() + b"\0" + file.read_bytes())
+    return total.hexdigest()[:16]
+
+
+def record(layer: str, side: Side, chip: int | None) -> Path:
+    """Return the file that keeps the answers of a layer; its name changes with everything that answers depend on."""
+    build = side.build
+    if side.name == "ours":
+        build = _digest(file for room in LAYERS[layer].rooms for file in SOURCE.glob(room) if file.is_file())
+    cases = _digest([HERE / name for name in ("client.py", f"{LAYERS[layer].module}.py", *LAYERS[layer].sources)])
+    folder = Path(os.environ.get("DIFFERENTIAL_CACHE", ROOT / ".cache" / "differential"))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"{layer}-{side.name}-{chip or 'any'}-{build}-{cases}.jsonl"
+
+
+def answers(layer: str, side: Side, chip: int | None, cases: list[str]) -> dict[str, Any]:
+    """Return a library's answer to each case. Answers that a file has already are not asked for again."""
+    file = record(layer, side, chip)
+    known: dict[str, Any] = {}
+    if file.exists():
+        for line in file.read_text().splitlines():
+            # An interrupted run may leave half a line.
+            if line.endswith("}"):
+                known.update(json.loads(line))
+    missing = [name for name in cases if name not in known]
+    with file.open("a") as kept:
+        while missing:
+            for name, answer in _ask(layer, side, chip, missing):
+                known[name] = answer
+                kept.write(json.dumps({name: answer}) + "\n")
+                kept.flush()
+            rest = [name for name in missing if name not in known]
+            if len(rest) == len(missing):
+                raise SystemExit(f"the child process of {layer} on {side.name} ends before its first case")
+            missing = rest
+    return {name: known[name] for name in cases}
+
+
+def _ask(layer: str, side: Side, chip: int | None, cases: list[str]) -> Iterator[tuple[str, Any]]:
+    """Yield cases with their answers, until all are answered or the child has ended: that is the last case's answer."""
+    reading, writing = os.pipe()
+    alone = "alone" if LAYERS[layer].isolated and side.name == "vendor" else ""
+    command = [sys.executable, str(HERE / "child.py"), layer, str(side.library), str(chip or ""), alone, str(writing)]
+    environment = {
+        "ISTHMUS_CACHE_DIR": str(ROOT / ".cache" / "kernels"), **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parent), str(HERE.parent / "capi")]),
+    }  # fmt: skip
+    # A file, not a pipe: the child writes answers while it reads names, and neither side may wait for the other.
+    with tempfile.TemporaryFile("w+") as names:
+        names.write("".join(f"{name}\n" for name in cases))
+        names.seek(0)
+        child = subprocess.Popen(command, stdin=names, pass_fds=[writing], env=environment, cwd=ROOT)
+    os.close(writing)
+    begun = None
+    try:
+        with os.fdopen(reading) as pipe:
+            for line in pipe:
+                message = json.loads(line)
+                begun = message.get("begin")
+                if "case" in message:
+                    yield message["case"], message["answer"]
+        status = child.wait()
+        if begun is not None:
+            yield begun, ended_by(status)
+    finally:
+        child.kill()
+        child.wait()
