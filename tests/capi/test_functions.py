@@ -176,8 +176,12 @@ def test_a_node_that_is_only_validated_is_refused_by_one_code(client: Client) ->
         client.operation("n", "Relu", [x], [small]), client.operation("n", "Relu", [], [y]),
         client.operation("n", "Relu", [x], [unknown]), client.operation("n", "Relu", [x], [y], colour),
         client.operation("n", "Transpose", [x], [y]),
+        client.operation("n", "Softmax", [x], [y], {"axis": (int(DataType.INT_32), 1)}),
+        client.operation("n", "Softmax", [x], [y], {"axis": (int(DataType.INT_64), 1)}),
     ):  # fmt: skip
         assert client.backendValidateOpConfig(backend, node) == Code.OP_PACKAGE_VALIDATION_FAILURE
+    right = client.operation("n", "Softmax", [x], [y], {"axis": (int(DataType.UINT_32), 1)})
+    client.do("backendValidateOpConfig", backend, right)
     assert client.backendValidateOpConfig(backend, client.operation("n", "Nonsense", [x], [y])) == 4005
     client.do("backendFree", backend)
 

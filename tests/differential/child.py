@@ -2,8 +2,8 @@
 
     python child.py LAYER LIBRARY CHIP ISOLATED DESCRIPTOR
 
-Names of cases come in lines of standard input. Answers go to the descriptor as lines of JSON, because libraries print on
-standard output. "begin" precedes each answer, so that the parent knows which case ended this process.
+Names of cases come in lines of standard input. Answers go to the descriptor as lines of JSON, because libraries print
+on standard output. "begin" precedes each answer, so that the parent knows which case ended this process.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ UNKNOWN = 0xDEAD0
 
 @dataclass(frozen=True)
 class Encoding:
-    """A quantization encoding: one scale and offset, or one of each per index along an axis; of fewer bits if `bits`."""
+    """A quantization encoding: one scale and offset, or a pair per index along an axis; of fewer bits if `bits`."""
 
     scales: tuple[float, ...]
     offsets: tuple[int, ...] = (0,)

@@ -59,7 +59,7 @@ def two_outputs(q: Calls) -> list[int]:
     """Execute a graph with two outputs, then with one of them missing."""
     z = q.value("z", READ)
     graph = q.compose([q.relu(), Node("Relu", [q.x], [z], name="other")])
-    return [finalize(q, graph), q.run(graph, [q.x], [q.y, z]), q.run(graph, [q.x], [q.y]), q.run(graph, [q.x], [z, q.y])]
+    return [finalize(q, graph), *(q.run(graph, [q.x], outputs) for outputs in ([q.y, z], [q.y], [z, q.y]))]
 
 
 def two_inputs(q: Calls) -> list[int]:

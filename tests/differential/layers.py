@@ -1,7 +1,7 @@
 """The layers of the comparison, and which files the answers of each depend on.
 
-A layer is a module here with two functions: `cases` names its cases, and `opened` takes a library and a chip and returns
-the function that answers a case by name. The latter runs in a child process.
+A layer is a module here with two functions: `cases` names its cases, and `opened` takes a library and a chip and
+returns the function that answers a case by name. The latter runs in a child process.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Layer:
 
 LAYERS = {
     "validation": Layer("validation", ("operations.py",), _INTERFACE),
-    "finalization": Layer("finalization", ("operations.py", "validation.py"), _EVERYTHING),
-    "numerics": Layer("numerics", ("operations.py",), _EVERYTHING),
+    "execution": Layer("execution", ("operations.py",), _EVERYTHING),
+    "options": Layer("options", ("../capi/test_provider_options.py", "../capi/ort_provider.py"), _INTERFACE),
     "sequences": Layer(
         "sequences", ("calls.py", "object_sequences.py", "graph_sequences.py", "argument_sequences.py"), _INTERFACE,
         isolated=True,

@@ -211,9 +211,9 @@ SEQUENCES: dict[str, Callable[[Calls], Any]] = {
     "error: verbose message without a place": lambda q: q.code("errorGetVerboseMessage", 1002, None),
     "error: free a verbose message that is none": lambda q: q.code("errorFreeVerboseMessage", None),
     **{f"error: message of {code}": lambda q, code=code: q.message(code) for code in (
-        1000, 1002, 1003, 1004, 1005, 1006, 1007, 1008, 1009, 1010, 1100, 3110, 4000, 4004, 4005, 4011, 5000, 5002, 5003,
-        5005, 5007, 5010, 6000, 6001, 6002, 6003, 6004, 6005, 6007, 6020, 6022, 6023, 6024, 6031, 7001, 7003, 7004, 7005,
-        8000, 8001, 8004, 8005, 11003, 11004, 12000, 14000, 14001, 14003)},
+        1000, 1002, 1003, 1004, 1005, 1006, 1007, 1008, 1009, 1010, 1100, 3110, 4000, 4004, 4005, 4011, 5000, 5002,
+        5003, 5005, 5007, 5010, 6000, 6001, 6002, 6003, 6004, 6005, 6007, 6020, 6022, 6023, 6024, 6031, 7001, 7003,
+        7004, 7005, 8000, 8001, 8004, 8005, 11003, 11004, 12000, 14000, 14001, 14003)},
     # Contexts
     "context: create on null": lambda q: q.making("contextCreate", None, None, None),
     "context: create on an unknown backend": lambda q: q.making("contextCreate", UNKNOWN, None, None),

@@ -1,7 +1,7 @@
 """One small use of each operation of QNN's package: its operands, results and parameters.
 
-A tensor is a role and dimensions. Roles: "x" has the data type that is tried, "w" is a constant of weights, "b" a constant
-bias, "s" a constant of the type that is tried; a data type stands for itself, and None for an operand that is left out.
+A tensor is a role and dimensions. Roles: "x" has the data type that is tried, "w" is a constant of weights, "b" a
+constant bias, "s" a constant of the type that is tried; a data type stands for itself, and None for an operand that is left out.
 """
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ def _uses() -> dict[str, Use]:
     add("DepthWiseConv2d", [x, ("w", (3, 3, 1, 32)), ("b", (32,))], [flat(1, 6, 6, 32)], **plane)
     add("TransposeConv2d", [x, ("w", (3, 3, 32, 16)), ("b", (16,))], [flat(1, 10, 10, 16)], **plane)
     add("Conv3d", [("x", cube), ("w", (2, 3, 3, 32, 16)), ("b", (16,))], [flat(1, 3, 6, 6, 16)], **space)
-    add("TransposeConv3d", [flat(1, 4, 4, 4, 32), ("w", (2, 2, 2, 32, 16)), ("b", (16,))], [flat(1, 5, 5, 5, 16)], **space)
+    add("TransposeConv3d", [flat(1, 4, 4, 4, 32), ("w", (2, 2, 2, 32, 16)), ("b", (16,))], [flat(1, 5, 5, 5, 16)],
+        **space)  # fmt: skip
     add("CreateSparse", [(I32, (4, 4)), flat(4)], [x])
     add("GetSparseIndices", [x], [(I32, (4, 4))], num_specified_elements=(U32, 4))
     add("GetSparseValues", [x], [flat(4)], num_specified_elements=(U32, 4))
@@ -111,7 +112,8 @@ def _uses() -> dict[str, Use]:
     norm = [x, ("w", (32,)), ("b", (32,))]
     add("GroupNorm", norm, [x], epsilon=(F32, 1e-5), group=(U32, 4))
     add("InstanceNorm", norm, [x], epsilon=(F32, 1e-5))
-    add("LayerNorm RmsNorm", [("x", row), ("w", (32,)), ("b", (32,))], [("x", row)], epsilon=(F32, 1e-5), axes=(U32, [3]))
+    add("LayerNorm RmsNorm", [("x", row), ("w", (32,)), ("b", (32,))], [("x", row)], epsilon=(F32, 1e-5),
+        axes=(U32, [3]))  # fmt: skip
     cache = flat(1, 2, 16, 16)
     add("GroupQueryAttention", [flat(1, 1, 64), flat(1, 1, 32), flat(1, 1, 32), cache, cache, (I32, (1,)), (I32, (1,))],
         [flat(1, 1, 64), cache, cache], num_heads=(U32, 4), kv_num_heads=(U32, 2))  # fmt: skip

@@ -40,12 +40,10 @@ def _changes(node: Node) -> Iterator[tuple[str, Callable[[Node], Node]]]:
     for index, param in enumerate(node.params):
         without = [each for each in node.params if each is not param]
         yield f"without {param.name}", lambda node, without=without: replace(node, params=without)
-        wrong = list(node.params)
-        wrong[index] = replace(param, dtype=D.INT_64)
-        if not isinstance(param.value, (list, tuple)):
-            yield f"{param.name} as INT_64", lambda node, wrong=wrong: replace(
-                node, params=[replace(each, value=int(each.value)) if each.dtype == D.INT_64 else each for each in wrong]
-            )
+        if not isinstance(param.value, list):
+            wrong = list(node.params)
+            wrong[index] = replace(param, dtype=D.INT_64, value=int(param.value))
+            yield f"{param.name} as INT_64", lambda node, wrong=wrong: replace(node, params=wrong)
     yield "rank of in[0]", lambda node: replace(node, inputs=_deeper(node.inputs, 0))
     yield "rank of out[0]", lambda node: replace(node, outputs=_deeper(node.outputs, 0))
     for index in range(min(3, len(node.inputs))):

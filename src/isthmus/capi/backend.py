@@ -151,6 +151,7 @@ def backend_validate_op_config(server: LibraryServer, handle: int, config: int) 
         code = Code.OP_PACKAGE_VALIDATION_FAILURE
         raise QnnError(code, problem.what, problem.rule, problem.hint) from None
     node.check_package(Code.BACKEND_OP_PACKAGE_NOT_FOUND, Code.BACKEND_OP_PACKAGE_NOT_FOUND)
+    node.check_param_types(Code.OP_PACKAGE_VALIDATION_FAILURE)
     node.check_floats(Code.OP_PACKAGE_VALIDATION_FAILURE)
     inputs, output_infos = list(node.inputs), list(node.outputs)
     if node.batch_first:

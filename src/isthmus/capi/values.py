@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,10 @@ _UNDECLARED = (0, int(DataType.UNDEFINED))
 """The data types that mean that the client has not declared one."""
 PACKAGES = frozenset(operation.package for operation in OPERATIONS.values())
 """The registered op packages: QNN's, and this project's own."""
+_PARAM_TYPES = {
+    "u32": DataType.UINT_32, "i32": DataType.INT_32, "f32": DataType.FLOAT_32, "bool": DataType.BOOL_8,
+}  # fmt: skip
+"""The data types of parameters by their kind; a parameter of another kind may have any."""
 _ENCODINGS = (
     QuantizationEncoding.SCALE_OFFSET, QuantizationEncoding.AXIS_SCALE_OFFSET, QuantizationEncoding.BW_SCALE_OFFSET,
     QuantizationEncoding.BW_AXIS_SCALE_OFFSET,
@@ -169,6 +173,8 @@ class ClientNode:
         Parameters by name, without those that change nothing.
     batch_first
         Whether it is a recurrent operation whose sequence has the batch first; in this project, time is first.
+    param_types
+        The data types of all parameters by name, as the client declares them.
     """
 
     name: str
@@ -178,6 +184,7 @@ class ClientNode:
     inputs: list[ClientTensorInfo]
     outputs: list[ClientTensorInfo]
     batch_first: bool = False
+    param_types: dict[str, int] = field(default_factory=dict)
 
     @property
     def what(self) -> str:
@@ -198,6 +205,17 @@ class ClientNode:
         operation = OPERATIONS.get(self.op)
         if operation is None or operation.package != self.package:
             raise QnnError(missing, self.what, f"op package '{self.package}' has no such operation")
+
+    def check_param_types(self, code: Code) -> None:
+        """Refuse a parameter whose data type is not the one that QNN defines, even if its value fits."""
+        for param in OPERATIONS[self.op].params:
+            defined = _PARAM_TYPES.get(param.kind.removesuffix("[]"))
+            if param.is_own or defined is None or param.name not in self.param_types:
+                continue
+            if self.param_types[param.name] != defined:
+                declared = self.param_types[param.name]
+                rule = f"parameter '{param.name}' has the data type {declared:#x}, and must be {defined.name}"
+                raise QnnError(code, self.what, rule)
 
     def check_floats(self, code: Code) -> None:
         """Refuse BFLOAT_16 mixed with other floats, except in a Cast, and any BFLOAT_16 in a Convert."""
@@ -238,9 +256,13 @@ def node_at(address: int, static: Callable[[int], np.ndarray | None] = lambda nu
         if count > MAX_OPERANDS:
             raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, what, f"{count} {noun} are more than any operation has")
     params: dict[str, Any] = {}
+    param_types: dict[str, int] = {}
     for index in range(op.numOfParams):
         param = read(pointer(op, "params"), Param, index)
-        params[text(pointer(param, "name")) or ""] = _value(what, param, static)
+        param_name = text(pointer(param, "name")) or ""
+        params[param_name] = _value(what, param, static)
+        is_scalar = param.paramType == ParamType.SCALAR
+        param_types[param_name] = param.scalarParam.dataType if is_scalar else param.tensorParam.v1.dataType
     inputs = [tensor_at(pointer(op, "inputTensors"), index) for index in range(op.numOfInputs)]
     outputs = [tensor_at(pointer(op, "outputTensors"), index) for index in range(op.numOfOutputs)]
     package = text(pointer(op, "packageName")) or ""
@@ -249,7 +271,8 @@ def node_at(address: int, static: Callable[[int], np.ndarray | None] = lambda nu
     if kind in RECURRENT:
         # The order is known, and the hidden size follows from the weights.
         params = {key: value for key, value in params.items() if key not in RECURRENT[kind]}
-    return ClientNode(name, package, kind, without_neutral(kind, params, dims), inputs, outputs, batch_first)
+    params = without_neutral(kind, params, dims)
+    return ClientNode(name, package, kind, params, inputs, outputs, batch_first, param_types)
 
 
 def _value(what: str, param: Param, static: Callable[[int], np.ndarray | None]) -> Any:

@@ -1,0 +1,129 @@
+"""What is decided about each difference of call sequences: the reason why ours stays as it is.
+
+A sequence whose answers differ must match one of these patterns, or the comparison fails. Differences without a good
+reason have been removed: the vendor's code is returned.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Why a difference stays.
+
+    Parameters
+    ----------
+    cases
+        A pattern of names of sequences.
+    """
+
+    cases: str
+    reason: str
+
+
+ENDS = "The vendor's library ends the process here. Ours returns a code."
+OTHER_KIND = (
+    "The vendor's handles are small numbers that are counted for each kind, so a handle of one kind is taken for "
+    "another. Ours are unique, and a handle of another kind is refused."
+)
+NOT_ON_X86 = "The vendor's x86 library does not offer this and returns 1000. Ours does it, or checks the arguments."
+HIDES = (
+    "The vendor's library accepts this, at least until the graph is finalized. Ours refuses it where the mistake is made."
+)
+NAMES_THE_CAUSE = "Both refuse, by other codes. Ours names the cause."
+DECISIONS = (
+    Decision(r".*: \w+( handle)? of another kind|context: free a backend's handle", OTHER_KIND),
+    Decision(
+        r"(memory|signal): .*|.*: asynchronous|binary: validate.*|context: finalize|"
+        r"(contextCreateFromBinary(WithSignal|ListAsync)|contextValidateBinary|contextFinalize): .*|"
+        r".*(unknown signal|signal that is unknown)|error: (verbose|free a verbose) message.*|"
+        r"errorGetVerboseMessage: .*|"
+        r"profile: most events|context: memory limit",
+        NOT_ON_X86,
+    ),
+    Decision(
+        r"node: (the same name twice|unknown operation|unknown parameter|wrong shape|wrong type|no inputs|no outputs|"
+        r"one input too many|an output that is written twice|empty name)",
+        HIDES + " A node that the vendor's library takes and then cannot finalize is hard to find in a large graph.",
+    ),
+    Decision(
+        r"tensor: (no quantization|scale 0|negative scale|scale that is not a number|an unknown encoding|"
+        r"huge dimensions|a constant with too little data|unknown kind|an axis that is not there|too few scales|empty name|version \d|"
+        r"unknown memory type)",
+        HIDES + " Such a tensor makes a library read past the end of the client's memory, or compute nonsense.",
+    ),
+    Decision(
+        r"execution: (a small input|a small output|another rank|another data type|version 9|unknown memory type)",
+        "The vendor's library ignores this, and reads or writes past the end of a small buffer. Ours refuses it.",
+    ),
+    Decision(
+        r"context: unknown priority|option: unknown priority of a graph|graph: an unknown priority|"
+        r"profile: unknown level|profile: every level|graph: empty name|binary: graph that is enabled and not there",
+        "The vendor's library accepts a number or a name without a meaning. Ours refuses it, so that slips are noticed.",
+    ),
+    Decision(
+        r"backend: unknown platform option|device: an unknown chip|option: unknown optimization",
+        "Options of hardware have no effect here, so ours accepts all of them and logs each.",
+    ),
+    Decision(
+        r"binary: (of zeros|of one byte|truncated|half of it|with a wrong bit|with bytes after its end)",
+        "Both refuse. The vendor's backend returns codes of its system library; ours the documented one, 5005.",
+    ),
+    Decision(
+        r"graph: finalize twice|node: after finalize|binary: a restored graph is finalized|"
+        r"graph: an output that no node writes|node: before the producer of its input|node: missing parameter|"
+        r"validation: version 9|tensor: (undefined kind|null graph|a dynamic dimension)|binary: a buffer of no size|"
+        r"graph: (in null|an unknown profile as config)|graphCreate: context that is null|"
+        r"graphRetrieve: context that is null|tensorCreateGraphTensor: graph that is null|"
+        r"tensorCreateContextTensor: .*|deviceGetPlatformInfo: log that is unknown|"
+        r"contextGetProperty: argument 2 is null|"
+        r"backendGetProperty: .*|contextSetConfig: context .*|graphSetConfig: graph .*",
+        NAMES_THE_CAUSE,
+    ),
+    Decision(
+        r"backendSetConfig: backend that is unknown|profileSetConfig: profile that is unknown|"
+        r"graphGetProperty: graph that is unknown",
+        "The vendor's library does not look at the handle if there is nothing to set or to read. Ours refuses it.",
+    ),
+    Decision(
+        r"(context|graph): (set )?no config|(contextSetConfig|graphSetConfig): right arguments",
+        "A list of configs that is null is empty by the headers. Ours accepts it; the vendor's library does not.",
+    ),
+    Decision(
+        r"device: free before its context",
+        "The vendor's library frees the contexts with their device. Ours refuses to free a device that a context uses.",
+    ),
+    Decision(r"profile: freed with its backend", "A profile ends with its backend in ours, so that nothing is left."),
+    Decision(
+        r"binary: a graph is added to a restored context|binary: size of a restored context",
+        "A context from a binary can be extended and written again here. On a device, compose a new context instead.",
+    ),
+    Decision(r"tensor: rank 8", "Ours computes tensors of up to 8 dimensions."),
+    Decision(
+        r"tensor: APP_READWRITE", "States of a graph are tensors of this type in ours, as LPAI has them; HTP has none."
+    ),
+    Decision(
+        r"graph(Prepare|Release)ExecutionEnvironment: .*",
+        "The vendor's library refuses an empty list of environments. Ours has nothing to do for it.",
+    ),
+    Decision(r"tensorUpdateGraphTensors: .*", "Tensors that can be updated after finalize are not offered by ours."),
+)
+"""In order: the first that matches counts."""
+
+
+def is_end(answer: Any) -> bool:
+    """Return whether an answer says that the process ended."""
+    return isinstance(answer, str) and answer.startswith("ended")
+
+
+def reason(name: str, vendor: Any, ours: Any) -> str | None:
+    """Return why a difference stays; None if that is not decided."""
+    if is_end(ours):
+        return None
+    if is_end(vendor):
+        return ENDS
+    return next((each.reason for each in DECISIONS if re.fullmatch(each.cases, name)), None)

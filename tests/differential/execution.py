@@ -1,0 +1,169 @@
+"""The layer of execution: does what is valid also finalize, and what does it compute.
+
+The inputs are positive numbers that every function takes, so that both libraries have a result. `TIES` are further
+cases whose exact results lie halfway between two steps; they show how a library rounds.
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from client import Encoding, Node, Param, Refused, Session, TensorValue
+from operations import USES, kinds_of, node_of
+
+from isthmus.graph.datatypes import DataType
+from isthmus.graph.tensor import TensorType
+
+D = DataType
+_RANGES = {
+    D.UFIXED_POINT_8: (130, 250), D.SFIXED_POINT_8: (2, 120), D.UFIXED_POINT_16: (33000, 65000),
+    D.SFIXED_POINT_16: (200, 32000), D.BOOL_8: (0, 2),
+}  # fmt: skip
+"""The stored values of inputs by data type. Other integers are small enough to be indices of every use."""
+
+
+@dataclass(frozen=True)
+class Tie:
+    """A case of halves.
+
+    Parameters
+    ----------
+    inputs
+        The contents of the node's inputs.
+    exact
+        The exact results in steps of the output, before rounding.
+    zero
+        The step of the value 0.
+    """
+
+    node: Node
+    inputs: list[np.ndarray]
+    exact: np.ndarray
+    zero: int
+
+
+def _tensor(name: str, type: int, dtype: int, dims: tuple[int, ...], scale: float, zero: int) -> TensorValue:
+    """Return a tensor in steps of a scale."""
+    return TensorValue(name, type, dtype, dims, Encoding((scale,), (-zero,)))
+
+
+def _converted(source: int, scale: float, target: int) -> Tie:
+    """Return the conversion of all 8-bit steps, or of as many 16-bit ones, to steps of a target that are 1."""
+    zero = {D.UFIXED_POINT_8: 128, D.SFIXED_POINT_8: 0, D.UFIXED_POINT_16: 32768, D.SFIXED_POINT_16: 0}
+    stride = max(1, int(0.5 / scale))
+    steps = zero[D(source)] + (np.arange(256) - 128) * stride
+    stored = steps.astype(D(source).numpy).reshape(1, 1, 8, 32)
+    step = 1.0 if scale < 1 else 2.0
+    x = _tensor("x", TensorType.APP_WRITE, source, stored.shape, scale, zero[D(source)])
+    y = _tensor("y", TensorType.APP_READ, target, stored.shape, step, zero[D(target)])
+    exact = (stored.astype(np.float64) - zero[D(source)]) * scale / step + zero[D(target)]
+    return Tie(Node("Convert", [x], [y]), [stored], exact, zero[D(target)])
+
+
+def _paired(op: str, function: Callable[[Any, Any], Any], scale: float, out: float) -> Tie:
+    """Return an operation on pairs of 8-bit steps."""
+    values = np.arange(256)
+    first, second = (each.reshape(1, 64, 32, 32).astype(np.uint8) for each in np.meshgrid(values, values))
+    tensors = [_tensor(name, TensorType.APP_WRITE, D.UFIXED_POINT_8, first.shape, scale, 128) for name in "xz"]
+    y = _tensor("y", TensorType.APP_READ, D.UFIXED_POINT_8, first.shape, out, 128)
+    exact = function((first - 128.0) * scale, (second - 128.0) * scale) / out + 128
+    return Tie(Node(op, tensors, [y]), [first, second], exact, 128)
+
+
+def _averaged(op: str) -> Tie:
+    """Return the mean of two by two 8-bit steps, or of 32."""
+    stored = np.random.default_rng(3).integers(0, 256, (1, 32, 32, 32)).astype(np.uint8)
+    x = _tensor("x", TensorType.APP_WRITE, D.UFIXED_POINT_8, stored.shape, 0.05, 128)
+    if op == "PoolAvg2d":
+        dims: tuple[int, ...] = (1, 16, 16, 32)
+        exact = stored.astype(np.float64).reshape(1, 16, 2, 16, 2, 32).mean((2, 4))
+        params = [Param(name, D.UINT_32, [2, 2]) for name in ("filter_size", "stride")]
+        params.append(Param("pad_amount", D.UINT_32, [[0, 0], [0, 0]]))
+    else:
+        dims, exact = (1, 32, 32, 1), stored.astype(np.float64).mean(3, keepdims=True)
+        params = [Param("axes", D.UINT_32, [3]), Param("keep_dims", D.BOOL_8, 1)]
+    y = _tensor("y", TensorType.APP_READ, D.UFIXED_POINT_8, dims, 0.05, 128)
+    return Tie(Node(op, [x], [y], params), [stored], exact, 128)
+
+
+def _quantized(target: int, zero: int) -> Tie:
+    """Return the quantization of halves."""
+    reals = ((np.arange(256) - 128) / 2).astype(np.float32).reshape(1, 1, 8, 32)
+    x = TensorValue("x", TensorType.APP_WRITE, D.FLOAT_32, reals.shape)
+    y = _tensor("y", TensorType.APP_READ, target, reals.shape, 1.0, zero)
+    return Tie(Node("Quantize", [x], [y]), [reals], reals.astype(np.float64) + zero, zero)
+
+
+TIES: dict[str, Callable[[], Tie]] = {
+    "ties: Convert ufixed8 to ufixed8": lambda: _converted(D.UFIXED_POINT_8, 1.0, D.UFIXED_POINT_8),
+    "ties: Convert sfixed8 to ufixed8": lambda: _converted(D.SFIXED_POINT_8, 1.0, D.UFIXED_POINT_8),
+    "ties: Convert ufixed16 to ufixed8": lambda: _converted(D.UFIXED_POINT_16, 2.0**-8, D.UFIXED_POINT_8),
+    "ties: ElementWiseAdd ufixed8": lambda: _paired("ElementWiseAdd", np.add, 0.5, 1.0),
+    "ties: ElementWiseSubtract ufixed8": lambda: _paired("ElementWiseSubtract", np.subtract, 0.5, 1.0),
+    "ties: ElementWiseMultiply ufixed8": lambda: _paired("ElementWiseMultiply", np.multiply, 1.0, 128.0),
+    "ties: PoolAvg2d ufixed8": lambda: _averaged("PoolAvg2d"),
+    "ties: ReduceMean ufixed8": lambda: _averaged("ReduceMean"),
+    "ties: Quantize to ufixed8": lambda: _quantized(D.UFIXED_POINT_8, 128),
+    "ties: Quantize to ufixed16": lambda: _quantized(D.UFIXED_POINT_16, 32768),
+}
+
+
+def cases() -> list[str]:
+    """Name the uses of all operations with all kinds of data, and the cases of halves."""
+    return [*(f"{op} {kind}" for op in sorted(USES) for kind in kinds_of(op)), *TIES]
+
+
+def _contents(value: TensorValue, random: np.random.Generator) -> np.ndarray:
+    """Return the contents of an input."""
+    dtype = D(value.dtype)
+    if dtype.is_float:
+        return random.uniform(0.05, 0.95, value.dims).astype(dtype.numpy)
+    return random.integers(*_RANGES.get(dtype, (0, 4)), value.dims).astype(dtype.numpy)
+
+
+def unpacked(text: str, value: TensorValue) -> np.ndarray:
+    """Return an output that an answer has as a text."""
+    return np.frombuffer(zlib.decompress(base64.b64decode(text)), D(value.dtype).numpy).reshape(value.dims)
+
+
+def node_named(name: str) -> Node:
+    """Return the node of a case."""
+    return TIES[name]().node if name in TIES else node_of(*name.split(" "))
+
+
+def opened(library: Path, chip: int | None) -> Callable[[str], Any]:
+    """Return the function that validates, finalizes and executes a case by name for a chip."""
+    session = Session(library, chip)
+    assert session.context
+
+    def answer(name: str) -> dict[str, Any]:
+        node = node_named(name)
+        found: dict[str, Any] = {
+            "validate": session.code("backendValidateOpConfig", session.backend, session.operation(node))
+        }
+        if found["validate"]:
+            return found
+        random = np.random.default_rng(7)
+        given = TIES[name]().inputs if name in TIES else None
+        read = [value for value in node.inputs if value.type == TensorType.APP_WRITE]
+        inputs = [(value, given[at] if given else _contents(value, random)) for at, value in enumerate(read)]
+        try:
+            graph = session.compose([node], name)
+            found["finalize"] = session.code("graphFinalize", graph, None, None)
+            if not found["finalize"]:
+                results = session.execute(graph, inputs, node.outputs)
+                found["outputs"] = [base64.b64encode(zlib.compress(each.tobytes())).decode() for each in results]
+        except Refused as problem:
+            found["refused"] = [problem.function, problem.code]
+        session.must("contextFree", session.context, None)
+        session.context = session.make("contextCreate", session.backend, session.device, None)
+        session.kept.clear()
+        return found
+
+    return answer

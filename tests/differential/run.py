@@ -1,0 +1,101 @@
+"""Compares our libQnnHtp.so with the vendor's, layer by layer, for two chips.
+
+    python tests/differential/run.py [LAYER ...] [--write] [--seconds 600]
+
+Without `--write` it fails where the results are worse than the record (`agreement.json`), where our library ends its
+process, and where a difference of call sequences has no reason. With `--write` it writes the record and docs/parity.md.
+Answers are kept in .cache/differential, so that a run that is interrupted or out of time continues where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "capi")]
+
+from children import PACKAGE, ROOT, Side, answers, ours, vendor  # noqa: E402
+from layers import LAYERS  # noqa: E402
+
+RECORD = HERE / "agreement.json"
+PAGE = ROOT / "docs" / "parity.md"
+CHIPS = {"SM8750": 69, "SM8350": 30}
+LAYER_CHIPS: dict[str, dict[str, int | None]] = {"validation": {**CHIPS}, "execution": {"SM8750": 69}}
+"""The chips of layers whose answers depend on one."""
+
+
+def compared(layer: str, theirs: Side, mine: Side) -> tuple[dict[str, Any], list[str]]:
+    """Compare a layer; return the results by chip, and the cases that ended our process."""
+    import compare
+
+    results: dict[str, Any] = {}
+    ended: list[str] = []
+    cases = LAYERS[layer].load().cases()
+    for chip, number in LAYER_CHIPS.get(layer, {"any": None}).items():
+        both = [answers(layer, side, number, cases) for side in (theirs, mine)]
+        results[chip] = getattr(compare, layer)(*both)
+        ended += compare.ended(both[1])
+        figures = [f"{name} {value}" for name, value in results[chip].items() if isinstance(value, (int, float))]
+        print(f"{layer} ({chip}): {', '.join(figures)}", flush=True)
+    return results, ended
+
+
+def worse(layer: str, before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """Say in which ways the results of a layer are worse than the recorded ones."""
+    found: list[str] = []
+    for chip, results in now.items():
+        known = before.get(chip, {})
+        what = f"{layer} ({chip})"
+        for figure in ("agreement", "equal", "within tolerance", "ours runs"):
+            if results.get(figure, 0) < known.get(figure, 0):
+                found.append(f"{what}: {figure} is {results.get(figure, 0)}, and was {known[figure]}")
+        found += [f"{what}: undecided difference: {name}" for name in results.get("undecided", ())]
+    return found
+
+
+def main() -> int:
+    """Compare, report, and return the exit status."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("layers", nargs="*", metavar="LAYER", help=f"what to compare: {', '.join(LAYERS)}; default all")
+    parser.add_argument("--write", action="store_true", help="write the record and docs/parity.md")
+    parser.add_argument("--seconds", type=int, default=600, help="when to stop; the next run continues")
+    chosen = parser.parse_args()
+    if unknown := [layer for layer in chosen.layers if layer not in LAYERS]:
+        parser.error(f"there is no layer {unknown[0]}")
+    theirs = vendor()
+    if theirs is None:
+        print(f"make differential: nothing to compare with; install the package {PACKAGE}")
+        return 0
+
+    def stop(number: int, frame: object) -> None:
+        raise SystemExit(f"make differential: stopped after {chosen.seconds} s; the next run continues")
+
+    signal.signal(signal.SIGALRM, stop)
+    signal.alarm(chosen.seconds)
+    record = json.loads(RECORD.read_text()) if RECORD.exists() else {}
+    problems: list[str] = []
+    now = {**record, "package": f"{PACKAGE} {theirs.build.partition('-')[0]}"}
+    with tempfile.TemporaryDirectory() as folder:
+        mine = ours(Path(folder))
+        for layer in chosen.layers or LAYERS:
+            now[layer], ended = compared(layer, theirs, mine)
+            problems += [f"{layer}: ours ended its process: {name}" for name in ended]
+            problems += worse(layer, {} if chosen.write else record.get(layer, {}), now[layer])
+    if chosen.write:
+        from parity import page
+
+        RECORD.write_text(json.dumps(now, indent=1, sort_keys=True) + "\n")
+        PAGE.write_text(page(now))
+    for problem in problems:
+        print(problem)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
