@@ -86,6 +86,8 @@ def test_hostile_calls_are_refused_or_give_what_their_rule_says(chunk: int) -> N
             results = emit(graph, name, inputs, params, **more)
         except QnnError:
             return
+        if OPERATIONS[name].traits.varies:
+            return
         for result in results:
             assert result.data is not None
             assert result.data.shape == result.dims
@@ -126,7 +128,7 @@ def test_calls_with_a_number_changed_are_refused_or_give_what_their_rule_says(ca
         results = emit(graph, name, inputs, params, dtypes=dtypes, outputs=OPERATIONS[name].outputs[1] or 1)
     except QnnError:
         return
-    assert all(r.data is not None and r.data.shape == r.dims for r in results)
+    assert OPERATIONS[name].traits.varies or all(r.data is not None and r.data.shape == r.dims for r in results)
 
 
 @SETTINGS

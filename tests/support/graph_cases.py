@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from isthmus.graph import DataType
 
-I32, BOOL, U8 = DataType.INT_32, DataType.BOOL_8, DataType.UINT_8
+F32, I32, BOOL, U8 = DataType.FLOAT_32, DataType.INT_32, DataType.BOOL_8, DataType.UINT_8
 NO_PADS = [[0, 0], [0, 0]]
 CONV = {"stride": [1, 1], "pad_amount": NO_PADS}
 SAME = {"stride": [2, 2], "pad_amount": [[0, 1], [0, 1]]}
@@ -116,9 +116,38 @@ SHAPES: list[tuple[str, list, dict, list]] = [
         "DetectionPostProcess", [(1, 6, 4), (1, 6, 3), (6, 4)], DETECTIONS | {"use_regular_nms": True},
         [(1, 8, 4), (1, 8), (1, 8), (1,)],
     ),
+    ("ElementWiseMux", [(I32, (4, 1)), (3,), (2, 1, 3), ()], {}, [(2, 4, 3)]),
+    ("Logit", [(2, 3), (F32, (1,))], {}, [(2, 3)]),
+    (
+        "ExtractPatches", [(2, 5, 6, 3)], {"size": [2, 3], "stride": [2, 1], "rate": [1, 2], "padding": 0},
+        [(2, 2, 2, 18)],
+    ),
+    ("ExtractPatches", [(1, 5, 6, 2)], {"size": [3, 3], "stride": [2, 2], "padding": 1}, [(1, 3, 3, 18)]),
+    ("ExtractGlimpse", [(2, 5, 6, 3), (F32, (2, 2))], {"size": [4, 3], "noise": 2}, [(2, 4, 3, 3)]),
+    ("Stft", [(2, 40, 1), (16,)], {"frame_step": 8}, [(2, 4, 9, 2)]),
+    ("Stft", [(1, 20, 2)], {"frame_step": 5, "frame_length": 9, "onesided": False}, [(1, 3, 9, 2)]),
+    ("HadamardTransform", [(2, 3, 256)], {"scale": 0.5}, [(2, 3, 256)]),
+    ("Buffer", [(1, 2, 3), (BOOL, ())], {"buffer_size": 6, "buffer_dim": 1, "stride": 2}, [(1, 6, 3)]),
+    ("Buffer", [(1, 2, 3)], {"buffer_size": 4, "buffer_dim": 1, "mode": 2}, [(1, 4, 3)]),
+    ("RotaryEmbedding", [(2, 3, 4, 8), (2, 4, 4), (2, 4, 4)], {}, [(2, 3, 4, 8)]),
+    (
+        "RotaryEmbedding", [(2, 3, 4, 8), (9, 3), (9, 3), (I32, (2, 4))],
+        {"interleaved": True, "rotary_embedding_dim": 6}, [(2, 3, 4, 8)],
+    ),
+    (
+        "GroupQueryAttention", [(2, 3, 16), (2, 3, 8), (2, 3, 8)], {"num_heads": 4, "kv_num_heads": 2},
+        [(2, 3, 16), (2, 2, 3, 4), (2, 2, 3, 4)],
+    ),
+    (
+        "GroupQueryAttention",
+        [(1, 2, 32), None, None, (1, 2, 6, 4), (1, 2, 6, 4), (I32, (1,)), (I32, (1,)), (9, 2), (9, 2)],
+        {"num_heads": 4, "kv_num_heads": 2, "do_rotary": 1, "scale": 0.5}, [(1, 2, 16), (1, 2, 6, 4), (1, 2, 6, 4)],
+    ),
+    ("SparseToDense", [(3, 4)], {}, [(3, 4)]),
 ]
 
 IMAGE = (1, 4, 4, 6)
+BOXES = {"iou_threshold": 0.5, "score_threshold": 0.1}
 DECLARED: list[tuple[str, list, dict, list]] = [
     ("Reshape", [(2, 3)], {}, [(3, 2)]),
     ("Squeeze", [(2, 1, 3)], {}, [(2, 3)]),
@@ -146,5 +175,23 @@ DECLARED: list[tuple[str, list, dict, list]] = [
     ("Nv21ToRgb", [(U8, (1, 24))], {"output_order": 0}, [(1, 4, 4, 3)]),
     ("MatMul", [(2, 3), (3, 4)], {}, [(2, 4)]),
     ("Conv2d", [(1, 5, 5, 3), (3, 3, 3, 4), (4,)], CONV, [(1, 3, 3, 4)]),
+    ("RoiAlign", [(2, 6, 5, 3), (F32, (4, 4)), (I32, (4,))], {"img_size_ratio": [0.5, 0.25]}, [(4, 2, 3, 3)]),
+    (
+        "RoiAlign", [(2, 6, 5, 3), (F32, (4, 4)), (I32, (4,))],
+        {"img_size_ratio": [1.0, 1.0], "num_samples_y": 2, "num_samples_x": 3, "aligned": True, "largest_sample": True},
+        [(4, 2, 3, 3)],
+    ),
+    ("RandomUniformLike", [(I32, (2,)), (F32, (1,))], {"low": -1.0}, [(3, 5)]),
+    ("RandomNormalLike", [(I32, (2,))], {"scale": 2.0}, [(3, 5)]),
+    ("SelectBoxes", [(2, 6, 4), (2, 6, 3)], BOXES, [(2, 4), (2, 4), (2, 4), (2,)]),
+    ("MultiClassNms", [(2, 6, 4), (2, 6, 3), (2, 6, 5)], BOXES, [(2, 4, 4), (2, 4), (2, 4), (2,), (2, 4, 5)]),
+    (
+        "DetectionOutput", [(2, 6, 3), (2, 6, 4), (6, 4)],
+        {"delta_scaling_factors": [10.0, 10.0, 5.0, 5.0], "confidence_threshold": 0.1, "iou_threshold": 0.5},
+        [(2, 4), (2, 4, 4), (2, 4), (2,)],
+    ),
+    ("CreateSparse", [(I32, (4, 2)), (4, 5)], {}, [(3, 4, 5)]),
+    ("GetSparseIndices", [(3, 4, 5)], {}, [(7, 2)]),
+    ("GetSparseValues", [(3, 4, 5)], {"num_specified_elements": 7}, [(7, 5)]),
 ]
 """Further calls, some with shapes that only a declaration tells or with parameters that change what is computed."""

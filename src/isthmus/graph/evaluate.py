@@ -17,13 +17,17 @@ from isthmus.errors import Code, QnnError
 from isthmus.graph.datatypes import DataType
 from isthmus.graph.evaluation import (
     Computation,
+    attention,
     convolution,
     detection,
     elementwise,
     movement,
+    random,
     recurrent,
     reduction,
     sampling,
+    signal,
+    sparse,
 )
 from isthmus.graph.evaluation.convolution import PRODUCTS
 from isthmus.graph.operation import Call
@@ -40,6 +44,10 @@ _COMPUTATIONS: dict[str, Computation] = {
     **reduction.COMPUTATIONS,
     **recurrent.COMPUTATIONS,
     **detection.COMPUTATIONS,
+    **attention.COMPUTATIONS,
+    **signal.COMPUTATIONS,
+    **random.COMPUTATIONS,
+    **sparse.COMPUTATIONS,
 }
 _HYBRID_AXES: dict[str, tuple[int, ...]] = {"FullyConnected": (-1,), "Conv2d": (1, 2, 3)}
 """Operations that take float activations with fixed-point weights, and the axes along which activations are rounded.

@@ -59,8 +59,7 @@ def emit(
     >>> three[0].data, graph.nodes
     (array([3], dtype=int32), [])
     """
-    present = [t for t in inputs if t is not None]
-    if not present or not all(t.is_static for t in present):
+    if not _is_constant(op, inputs):
         return graph.emit(
             op, inputs, params, name=name, dims=dims, dtypes=dtypes, quantizations=quantizations, outputs=outputs,
             output_names=output_names,
@@ -98,8 +97,7 @@ def add_node(
     ('STATIC', [1.0, 0.0, 0.0, 1.0])
     """
     graph.add_node(name, op, inputs, outputs, params)
-    present = [t for t in inputs if t is not None]
-    if not present or not all(t.is_static for t in present) or any(t.type is not TensorType.NATIVE for t in outputs):
+    if not _is_constant(op, inputs) or any(t.type is not TensorType.NATIVE for t in outputs):
         return
     node = graph.nodes[-1]
     try:
@@ -109,6 +107,13 @@ def add_node(
         graph.remove_last_node()
     for output, result in zip(outputs, results, strict=True):
         output.type, output.data = TensorType.STATIC, np.ascontiguousarray(result, output.dtype.numpy)
+
+
+def _is_constant(op: str, inputs: Sequence[Tensor | None]) -> bool:
+    """Return whether an operation on these operands has the same result in every execution."""
+    present = [t for t in inputs if t is not None]
+    varies = op in OPERATIONS and OPERATIONS[op].traits.varies
+    return bool(present) and not varies and all(t.is_static for t in present)
 
 
 def _computed(

@@ -95,6 +95,8 @@ class Traits:
     gates
         The number of gates of a recurrent operation, each with one product with the input and one with the hidden
         state.
+    varies
+        Whether executions with the same operands may give different results: it keeps a state of its own.
     """
 
     element_wise: bool = False
@@ -108,6 +110,7 @@ class Traits:
     product: ProductKind | None = None
     window: bool = False
     gates: int = 0
+    varies: bool = False
 
 
 PLAIN = Traits()

@@ -212,6 +212,15 @@ class Work:
         self.add(op, result.name, inputs, [result], params, near=near)
         return result
 
+    def add_state(self, name: str, dims: Sequence[int], like: Tensor) -> Tensor:
+        """Return a new state with the type of `like`, 0 before the first execution; `updates` takes its next value."""
+        state = Tensor(
+            self._fresh(name), TensorType.APP_READWRITE, like.dtype, tuple(dims),
+            like.quantization if like.dtype.is_fixed_point else None,
+        )
+        self.states += (state,)
+        return state
+
     def ordered(self) -> list[Step]:
         """Return the steps ordered after the steps that they read from, close to the order of the model."""
         done: set[Step] = set()

@@ -339,16 +339,16 @@ def test_all_that_is_not_supported_is_named_at_once(tmp_path):
             tensor("y", READ, (1, 4)),
         ),
         (
-            node("first", "RotaryEmbedding", ["x"], ["a"]),
+            node("first", "RoiPooling", ["x"], ["a"]),
             node("follows", "Neuron", ["a"], ["b"], {"operation": 4}),
             replace(node("own", "Relu", ["x"], ["c"]), package="my.package"),
             node("strange", "Softmax", ["x"], ["d"], {"axis": 1, "temperature": 2.0}),
-            node("second", "RotaryEmbedding", ["d"], ["y"]),
+            node("second", "RoiPooling", ["d"], ["y"]),
         ),
     )
     error = refused(tmp_path, graph)
     assert error.code is Code.COMMON_NOT_SUPPORTED
-    assert "RotaryEmbedding x2 ('first', 'second')" in error.rule
+    assert "RoiPooling x2 ('first', 'second')" in error.rule
     assert "my.package::Relu x1 ('own')" in error.rule
     assert "Softmax x1 (parameter 'temperature': 'strange')" in error.rule
     assert "data type 0x0304 x1 ('s')" in error.rule

@@ -25,6 +25,7 @@ from isthmus.engine.native.lowering import (
     pooling,
     quantized,
     quantized_hybrid,
+    random,
     recurrent,
     reduction,
     resize,
@@ -39,6 +40,7 @@ from isthmus.graph import DataType, Graph, TensorInfo
 from isthmus.graph.operation import Call
 from isthmus.graph.ops import having
 from isthmus.prepare.call_graph import call_graph
+from isthmus.prepare.compositions import COMPOSITIONS
 from isthmus.prepare.engine_model import DEFAULT_ALIGNMENT, Effort, EngineModel
 from isthmus.prepare.geometry.fixed_point import is_hybrid
 from isthmus.prepare.planner import rewritten
@@ -48,7 +50,7 @@ from isthmus.system.shield import check
 
 _FAMILIES = (
     convolution, detection, elementwise, integer_matmul, matmul, movement, normalization, pooling, recurrent, reduction,
-    resize, selection,
+    resize, selection, random,
 )  # fmt: skip
 _PLAIN: Mapping[str, Lowering] = {op: entry for family in _FAMILIES for op, entry in family.LOWERINGS.items()}
 """The lowering of each operation on tensors that are not quantized."""
@@ -100,7 +102,7 @@ def is_in_float(step: Step) -> bool:
 
 def operations() -> tuple[str, ...]:
     """Return the operations that are executed for some data type."""
-    return tuple(dict.fromkeys((*_PLAIN, *quantized.QUANTIZED)))
+    return tuple(dict.fromkeys((*_PLAIN, *quantized.QUANTIZED, *COMPOSITIONS)))
 
 
 def refusal(step: Step) -> str | None:

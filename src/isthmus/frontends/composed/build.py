@@ -6,7 +6,7 @@ error can list all of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from isthmus.errors import Code, QnnError
@@ -22,8 +22,6 @@ from isthmus.graph.ops import OPERATIONS
 MAX_NODES = 100_000
 PACKAGES = frozenset(("", PACKAGE, ISTHMUS))
 """The packages whose operations are supported."""
-NAMES: Mapping[str, str] = {"IsNan": "IsNaN"}
-"""Operations that have a different name here."""
 _IO = (TensorType.APP_WRITE, TensorType.APP_READ)
 
 
@@ -98,7 +96,7 @@ class ComposedBuilder:
 
     def _node(self, node: NodeEntry) -> None:
         """Add a node. If it is not supported, record why and mark its outputs as lost."""
-        op = NAMES.get(node.type, node.type)
+        op = node.type
         operation = OPERATIONS.get(op) if node.package in PACKAGES else None
         what = f"node '{node.name}' ({op})"
         inputs = [self._operand(what, name) for name in node.inputs]

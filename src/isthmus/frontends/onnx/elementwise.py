@@ -257,7 +257,7 @@ CONVERTERS: dict[str, Converter] = {
             "Cos": "ElementWiseCos", "Asin": "ElementWiseAsin", "Atan": "ElementWiseAtan", "Tan": "Tan",
             "Acos": "Acos", "Sinh": "Sinh", "Cosh": "Cosh", "Asinh": "Asinh", "Acosh": "Acosh", "Atanh": "Atanh",
             "Erf": "Erf", "Sigmoid": "Sigmoid", "Tanh": "Tanh", "Softplus": "ElementWiseSoftplus",
-            "HardSwish": "HardSwish", "IsNaN": "IsNaN", "Mish": "Mish",
+            "HardSwish": "HardSwish", "IsNaN": "IsNan", "Mish": "Mish",
             "BitwiseNot": "BitwiseNot",
         }.items()
     },

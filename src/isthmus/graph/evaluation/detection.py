@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 
 from isthmus.graph.evaluation import Computation, Values, wide
+from isthmus.graph.ops.detection import REGULAR
 from isthmus.graph.tensor import Tensor
 
 Params = dict[str, Any]
 Outputs = Sequence[Tensor]
 
 
-def _rows(rows: np.ndarray, output: Tensor) -> np.ndarray:
+def rows_of(rows: np.ndarray, output: Tensor) -> np.ndarray:
     """Copy the rows that were found to an output of fixed size; the rest is -1."""
     out = np.full(output.dims, -1, np.int64)
     count = min(len(rows), len(out))
@@ -44,7 +45,7 @@ def _non_max_suppression(values: Values, params: Params, outputs: Outputs) -> li
     selected: list[tuple[int, int, int]] = []
     for batch, class_ in np.ndindex(*scores.shape[:2]):
         order = np.argsort(-scores[batch, class_], kind="stable")
-        rest = [int(i) for i in order if scores[batch, class_, i] > params["score_threshold"]]
+        rest = [int(i) for i in order if scores[batch, class_, i] > np.float32(params["score_threshold"])]
         chosen = 0
         while rest and chosen < max_per_class:
             best, *rest = rest
@@ -52,7 +53,7 @@ def _non_max_suppression(values: Values, params: Params, outputs: Outputs) -> li
             chosen += 1
             overlaps = _overlap(boxes[batch, best], boxes[batch, rest])
             rest = [i for i, overlap in zip(rest, overlaps, strict=True) if overlap <= params["iou_threshold"]]
-    rows = _rows(np.asarray(selected, np.int64).reshape(-1, 3), outputs[0])
+    rows = rows_of(np.asarray(selected, np.int64).reshape(-1, 3), outputs[0])
     return [rows, np.asarray([min(len(selected), len(rows))])]
 
 
@@ -124,10 +125,96 @@ def _detection_post_process(values: Values, params: Params, outputs: Outputs) ->
     return results
 
 
+def _best_boxes(boxes: np.ndarray, scores: np.ndarray, params: Params) -> list[tuple[float, int]]:
+    """Choose boxes of one class as pairs (score, box), best first.
+
+    Boxes that overlap a chosen one too much are dropped; with soft_nms_sigma the scores of others decrease the more
+    they overlap it. The limit of overlaps shrinks by the factor nms_eta with each choice while it exceeds 1/2.
+    """
+    scores = scores.astype(np.float32)
+    limit, sigma, eta = (float(np.float32(params[name])) for name in ("iou_threshold", "soft_nms_sigma", "nms_eta"))
+    rest = [int(i) for i in np.flatnonzero(scores >= np.float32(params["score_threshold"]))]
+    chosen: list[tuple[float, int]] = []
+    while rest:
+        best = max(rest, key=lambda i: (scores[i], -i))
+        rest.remove(best)
+        chosen.append((float(scores[best]), best))
+        overlaps = _overlap(boxes[best], boxes[rest])
+        kept = []
+        for i, overlap in zip(rest, overlaps, strict=True):
+            if sigma > 0:
+                scores[i] *= np.float32(np.exp(-0.5 * overlap * overlap / sigma))
+            if overlap <= limit and scores[i] >= np.float32(params["score_threshold"]):
+                kept.append(i)
+        rest = kept
+        limit = limit * eta if limit > 0.5 else limit
+    return chosen
+
+
+def _select_boxes(values: Values, params: Params, outputs: Outputs) -> list[np.ndarray]:
+    """Choose boxes of each class, and of all classes the best, as many as fit."""
+    boxes, scores = (np.asarray(value, np.float32).astype(np.float64) for value in values[:2])
+    indices, best, classes, counts = (np.zeros(output.dims, np.float64) for output in outputs)
+    indices[...] = boxes.shape[1]
+    room = indices.shape[1] if params["limit"] < 0 else min(indices.shape[1], params["limit"])
+    for batch in range(len(boxes)):
+        found = [
+            (-score, class_, order, box)
+            for class_ in range(scores.shape[2])
+            if class_ != params["skipped_class"]
+            for order, (score, box) in enumerate(_best_boxes(boxes[batch], scores[batch, :, class_], params))
+        ]
+        for row, (score, class_, _, box) in enumerate(sorted(found)[:room]):
+            indices[batch, row], best[batch, row], classes[batch, row] = box, -score, class_
+        counts[batch] = min(len(found), room)
+    return [indices, best, classes, counts]
+
+
+_PLAIN_NMS = {"soft_nms_sigma": 0.0, "nms_eta": 1.0, "skipped_class": -1, "limit": -1}
+
+
+def _taken(values: np.ndarray, indices: np.ndarray) -> np.ndarray:
+    """Return the rows [batch, row, …] that indices [batch, row] name; an index behind the last row names zeros."""
+    padded = np.concatenate([values, np.zeros_like(values[:, :1])], 1)
+    return np.stack([rows[index] for rows, index in zip(padded, indices.astype(np.int64), strict=True)])
+
+
+def _multi_class_nms(values: Values, params: Params, outputs: Outputs) -> list[np.ndarray]:
+    found = _select_boxes(values, {**_PLAIN_NMS, **params}, [outputs[1], outputs[1], outputs[2], outputs[3]])
+    return [_taken(values[0], found[0]), *found[1:], *(_taken(feature, found[0]) for feature in values[2:])]
+
+
+def _detection_output(values: Values, params: Params, outputs: Outputs) -> list[np.ndarray]:
+    """Decode boxes relative to anchors, as DetectionPostProcess does, and choose the best."""
+    scores, encodings, anchors = (np.asarray(v, np.float32) for v in values)
+    factors = params["delta_scaling_factors"]
+    decoding = dict(zip(("y_scale", "x_scale", "h_scale", "w_scale"), factors.tolist(), strict=True))
+    corners = np.stack([_corners(batch.astype(np.float64), anchors, decoding) for batch in encodings])
+    background = params["background_class_idx"]
+    skipped = -1 if params["output_background"] else background
+    chosen = {**_PLAIN_NMS, "score_threshold": params["confidence_threshold"], "limit": params["detection_limit"]}
+    chosen |= {name: params[name] for name in ("iou_threshold", "nms_eta")}
+    tensors = [outputs[0], outputs[0], outputs[2], outputs[3]]
+    if params["nms_type"] == REGULAR:
+        found = _select_boxes([corners, scores], {**chosen, "skipped_class": skipped}, tensors)
+        return [found[1], _taken(corners, found[0]), *found[2:]]
+    # Boxes are compared by their best class alone.
+    considered = scores.copy()
+    if background >= 0 and not (params["use_bg_in_nms"] or params["output_background"]):
+        considered[..., background] = -np.inf
+    best, classes = considered.max(-1), considered.argmax(-1)
+    best = np.where((classes == skipped) & (skipped >= 0), -np.inf, best)
+    found = _select_boxes([corners, best[..., None]], chosen, tensors)
+    return [found[1], _taken(corners, found[0]), _taken(classes, found[0]), found[3]]
+
+
 COMPUTATIONS: dict[str, Computation] = {
     "DetectionPostProcess": _detection_post_process,
+    "DetectionOutput": _detection_output,
+    "MultiClassNms": _multi_class_nms,
+    "SelectBoxes": _select_boxes,
     "NonMaxSuppression": _non_max_suppression,
-    "NonZero": lambda v, p, o: _rows(np.argwhere(v[0]), o[0]),
+    "NonZero": lambda v, p, o: rows_of(np.argwhere(v[0]), o[0]),
     "OneHot": _one_hot,
     "ConstantOfShape": lambda v, p, o: np.full(o[0].dims, p["value"]),
     "Shape": lambda v, p, o: np.asarray(v[0].shape[p["start"] : p["end"]], np.int64),

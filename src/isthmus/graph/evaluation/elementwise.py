@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from isthmus.graph.datatypes import REALS
-from isthmus.graph.evaluation import Computation, Values
+from isthmus.graph.evaluation import Computation, Values, absent
 from isthmus.graph.operation import Operation
 from isthmus.graph.ops.elementwise import NUMBERED, OPERATIONS, numbered
 from isthmus.graph.tensor import Tensor
@@ -36,8 +36,25 @@ def _by_number(op: str) -> Computation:
     return computation
 
 
+def _multiplex(values: Values, params: dict[str, Any], outputs: Sequence[Tensor]) -> np.ndarray:
+    """Return elements of the operand that the selector names; the nearest one if there is none of that number."""
+    selector, *choices = np.broadcast_arrays(*values)
+    return np.choose(np.clip(selector.astype(np.int64), 0, len(choices) - 1), np.stack(choices))
+
+
+def _logit(values: Values, params: dict[str, Any], outputs: Sequence[Tensor]) -> np.ndarray:
+    """Compute log(x / (1 - x)), with x kept at a distance from 0 and 1 if in[1] is given."""
+    x = values[0].astype(np.float64)
+    if not absent(values, 1):
+        epsilon = float(np.reshape(values[1], ()))
+        x = np.clip(x, epsilon, 1 - epsilon)
+    return np.log(x / (1 - x))
+
+
 COMPUTATIONS: dict[str, Computation] = {
     **{operation.name: _by_table(operation) for operation in OPERATIONS if operation.function is not None},
     **{op: _by_number(op) for op in NUMBERED},
     "BitCast": lambda values, params, outputs: np.ascontiguousarray(values[0]).view(outputs[0].dtype.numpy),
+    "ElementWiseMux": _multiplex,
+    "Logit": _logit,
 }

@@ -13,17 +13,23 @@ import numpy as np
 
 from isthmus.graph.evaluation import Computation, Values, wide
 from isthmus.graph.evaluation.movement import within
+from isthmus.graph.evaluation.random import normal, uniform
 from isthmus.graph.ops.sampling import (
     ALIGN_CORNERS,
     ASYMMETRIC,
     CEIL,
     FLOOR,
+    GAUSSIAN,
     HALF_PIXEL,
     LINEAR,
     NEAREST,
     PYTORCH_HALF_PIXEL,
     ROUND_PREFER_CEIL,
     ROUND_PREFER_FLOOR,
+    SAME,
+    UNIFORM,
+    YUV_TO_RGB,
+    patch_padding,
 )
 from isthmus.graph.tensor import Tensor
 
@@ -191,11 +197,10 @@ def _yuv_to_rgb(values: Values, params: Params, outputs: Outputs, v_first: bool)
     luma = data[:, : height * width].reshape(n, height, width)
     chroma = data[:, height * width :].reshape(n, height // 2, width // 2, 2).repeat(2, 1).repeat(2, 2) - 128
     u, v = (chroma[..., 1], chroma[..., 0]) if v_first else (chroma[..., 0], chroma[..., 1])
-    brightness = 1.164 * (luma - 16)
-    planes = [brightness + 1.596 * v, brightness - 0.391 * u - 0.813 * v, brightness + 2.018 * u]
+    planes = [YUV_TO_RGB[0][0] * (luma - 16) + of_u * u + of_v * v for _, of_u, of_v in YUV_TO_RGB]
     if params["output_order"] == 1:
         planes.reverse()
-    return np.clip(np.rint(np.stack(planes, -1)), 0, 255)
+    return np.clip(np.floor(np.stack(planes, -1) / 4096 + 0.5), 0, 255)
 
 
 def _correlation(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
@@ -213,6 +218,77 @@ def _correlation(values: Values, params: Params, outputs: Outputs) -> np.ndarray
     return out
 
 
+def _extract_patches(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
+    """Copy each window of an image to a vector: its pixels row by row, with all channels."""
+    sizes, strides, rates = (np.asarray(params[name]).tolist() for name in ("size", "stride", "rate"))
+    pads = [
+        patch_padding(extent, (size - 1) * rate + 1, stride, params["padding"] == SAME)[1:]
+        for extent, size, stride, rate in zip(values[0].shape[1:3], sizes, strides, rates, strict=True)
+    ]
+    x = np.pad(values[0], ((0, 0), *pads, (0, 0)))
+    _, height, width, _ = outputs[0].dims
+    pixels = [
+        x[:, row * rates[0] :: strides[0], column * rates[1] :: strides[1]][:, :height, :width]
+        for row in range(sizes[0])
+        for column in range(sizes[1])
+    ]
+    return np.concatenate(pixels, -1)
+
+
+def _extract_glimpse(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
+    """Copy a window of each image; pixels outside the image are noise with the range or variance of the image."""
+    x, offsets = wide(values[0]), np.asarray(values[1], np.float32)
+    n, height, width, _ = outputs[0].dims
+    image = np.array(x.shape[1:3], np.float32)
+    if params["normalized"]:
+        offsets = offsets * image
+    if params["centered"]:
+        offsets = offsets / np.float32(2) + image / np.float32(2)
+    starts = np.trunc(offsets - np.array([height, width], np.float32) / np.float32(2)).astype(np.int64)
+    row = (starts[:, :1] + np.arange(height))[:, :, None]
+    column = (starts[:, 1:] + np.arange(width))[:, None]
+    row, column = np.broadcast_arrays(row, column)
+    inside = (row >= 0) & (row < x.shape[1]) & (column >= 0) & (column < x.shape[2])
+    axes, noise = (1, 2, 3), np.zeros(outputs[0].dims)
+    if params["noise"] == GAUSSIAN:
+        noise = normal(0, 0, 0, outputs[0].elements).reshape(outputs[0].dims)
+        noise = noise * x.std(axes, keepdims=True) + x.mean(axes, keepdims=True)
+    elif params["noise"] == UNIFORM:
+        low, high = x.min(axes, keepdims=True), x.max(axes, keepdims=True)
+        noise = uniform(0, 0, 0, outputs[0].elements).reshape(outputs[0].dims) * (high - low) + low
+    pixels = _read(x, np.arange(n)[:, None, None], row, column, None)
+    return np.where(inside[..., None], pixels, noise)
+
+
+def _roi_align(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
+    """Interpolate each region at regular points; each pixel of the result is the mean (or the most) of its points."""
+    x, regions = wide(values[0]), wide(values[1])
+    batches = within(values[2], x.shape[0])
+    count, height, width, channels = outputs[0].dims
+    image, shift = x.shape[1:3], 0.5 if params["aligned"] else 0.0
+    ratios = np.asarray(params["img_size_ratio"], np.float32).astype(np.float64)
+    out = np.zeros((count, height, width, channels))
+    for index, (left, top, right, bottom) in enumerate(regions):
+        low = np.array([top, left]) / ratios - shift
+        extent = np.array([bottom, right]) / ratios - shift - low
+        if not params["aligned"]:
+            extent = np.maximum(extent, 1.0)
+        cells = extent / (height, width)
+        given = (params["num_samples_y"], params["num_samples_x"])
+        samples = [n or max(int(np.ceil(cell)), 1) for n, cell in zip(given, cells, strict=True)]
+        rows, columns = (
+            low[axis] + (np.arange(size * n) + 0.5) / n * cells[axis]
+            for axis, (size, n) in enumerate(zip((height, width), samples, strict=True))
+        )
+        row, column = np.meshgrid(rows, columns, indexing="ij")
+        inside = (row >= -1) & (row <= image[0]) & (column >= -1) & (column <= image[1])
+        row, column = (np.clip(at, 0, size - 1) for at, size in zip((row, column), image, strict=True))
+        points = np.where(inside[..., None], _bilinear(x, np.full_like(row, batches[index], int), row, column, None), 0)
+        points = points.reshape(height, samples[0], width, samples[1], channels)
+        out[index] = points.max((1, 3)) if params["largest_sample"] else points.mean((1, 3))
+    return out
+
+
 COMPUTATIONS: dict[str, Computation] = {
     "Resize": _resize,
     "ResizeNearestNeighbor": lambda v, p, o: _resize(v, image_resize_params(p, NEAREST), o),
@@ -222,4 +298,7 @@ COMPUTATIONS: dict[str, Computation] = {
     "Nv12ToRgb": lambda v, p, o: _yuv_to_rgb(v, p, o, v_first=False),
     "Nv21ToRgb": lambda v, p, o: _yuv_to_rgb(v, p, o, v_first=True),
     "Correlation1D": _correlation,
+    "ExtractPatches": _extract_patches,
+    "ExtractGlimpse": _extract_glimpse,
+    "RoiAlign": _roi_align,
 }

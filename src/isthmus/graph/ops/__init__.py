@@ -5,11 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from isthmus.graph.operation import Operation
-from isthmus.graph.ops import convolution, detection, elementwise, movement, recurrent, reduction, sampling
+from isthmus.graph.ops import (
+    attention,
+    convolution,
+    detection,
+    elementwise,
+    movement,
+    random,
+    recurrent,
+    reduction,
+    sampling,
+    signal,
+    sparse,
+)
 
 OPERATIONS: dict[str, Operation] = {
     operation.name: operation
-    for family in (convolution, elementwise, movement, sampling, reduction, recurrent, detection)
+    for family in (
+        convolution, elementwise, movement, sampling, reduction, recurrent, detection,
+        attention, signal, random, sparse,
+    )
     for operation in family.OPERATIONS
 }
 

@@ -1,16 +1,20 @@
 """Operations whose number of results depends on the data. The declared output gives the most that fit.
 
-Unused rows are filled with -1 (the largest value of an unsigned type), those of DetectionPostProcess with 0.
+Unused rows of NonZero and NonMaxSuppression are filled with -1 (the largest value of an unsigned type), those of the
+other operations with 0. SelectBoxes, which several of them are composed of, gives the number of boxes as the index of
+an unused row, so that one row of zeros behind the boxes is all that a following gather needs.
 
 Functions of a `Call` are the rules of operations: they check the call and return the dimensions of its outputs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from isthmus.graph.datatypes import INDICES, REALS, DataType
-from isthmus.graph.operation import ISTHMUS, Call, Dims, Operation, Param, optional
+from isthmus.graph.operation import ISTHMUS, Call, Dims, Operation, Param, like, optional
 
 
 def _non_max_suppression(call: Call) -> list[Dims]:
@@ -61,6 +65,67 @@ def _detection_post_process(call: Call) -> list[Dims]:
     return [(1, rows, 4), (1, rows), (1, rows), (1,)]
 
 
+def _selected(call: Call, scores: int, boxes: int) -> tuple[int, int, int]:
+    """Check scores [batch, boxes, classes] and boxes [batch, boxes, 4] at these inputs.
+
+    Return the batches, the boxes and the declared number of selected boxes, which out[0] has as its second dimension.
+    """
+    call.rank(scores, 3)
+    batch, count, classes = call.dims(scores)
+    call.shape(boxes, batch, count, 4)
+    out = call.declared_dims()
+    if not count or not classes or len(out) < 2 or not out[1]:
+        call.refuse(f"boxes and scores {list(call.dims(scores))} cannot give {list(out)}")
+    return batch, count, out[1]
+
+
+def _select_boxes(call: Call) -> list[Dims]:
+    """Check boxes and scores. The results are indices, scores and classes of the best boxes, and their number."""
+    batch, _, room = _selected(call, 1, 0)
+    return [(batch, room)] * 3 + [(batch,)]
+
+
+def _multi_class_nms(call: Call) -> list[Dims]:
+    """Check boxes [batch, boxes, 4], scores [batch, boxes, classes] and any features [batch, boxes, …].
+
+    The results are boxes, scores and classes, best first, their number, and the features of the selected boxes.
+    """
+    batch, count, room = _selected(call, 1, 0)
+    features = []
+    for index in range(2, len(call.inputs)):
+        dims = call.dims(index)
+        if dims[:2] != (batch, count):
+            call.refuse(f"in[{index}] {list(dims)} must begin with {[batch, count]}")
+        features.append((batch, room, *dims[2:]))
+    return [(batch, room, 4), (batch, room), (batch, room), (batch,), *features]
+
+
+def _detection_output(call: Call) -> list[Dims]:
+    """Check scores [batch, boxes, classes], encoded boxes [batch, boxes, 4] and anchors [boxes, 4].
+
+    The results are scores, corners and classes of the best boxes, and their number.
+    """
+    batch, count, room = _selected(call, 0, 1)
+    call.shape(2, count, 4)
+    if (call.numbers("delta_scaling_factors", 4, least=-(2**31)) == 0).any():
+        call.refuse("delta_scaling_factors must not be 0")
+    call.number("nms_type", below=2)
+    if not call.params["share_location"]:
+        call.refuse("boxes of their own for each class (share_location 0) are not supported")
+    return [(batch, room), (batch, room, 4), (batch, room), (batch,)]
+
+
+def _feature_type(index: int) -> Callable[[Call], DataType]:
+    """Return the type rule of the features that MultiClassNms selects: that of the features themselves."""
+    return lambda call: call.tensor(index - 2).dtype
+
+
+_COUNTS = (DataType.UINT_32, DataType.INT_32)
+_NMS = (Param("iou_threshold", "f32"), optional("score_threshold", "f32", 0.0))
+_MAX_FEATURES = 8
+FAST, REGULAR = range(2)
+"""Values of DetectionOutput's nms_type."""
+
 OPERATIONS = (
     Operation(
         "NonMaxSuppression", (2, 2), (1, 2),
@@ -77,5 +142,33 @@ OPERATIONS = (
          Param("x_scale", "f32"), Param("h_scale", "f32"), Param("w_scale", "f32"),
          optional("detections_per_class", "u32", 100), optional("use_regular_nms", "bool", False)),
         _detection_post_process, dict.fromkeys(range(3), REALS), package=ISTHMUS,
+    ),
+    Operation(
+        "MultiClassNms", (2, 2 + _MAX_FEATURES), (4, 4 + _MAX_FEATURES),
+        (*_NMS, optional("soft_nms_sigma", "f32", 0.0)), _multi_class_nms, {0: REALS, 1: REALS},
+        {
+            0: REALS, 1: REALS, 2: (DataType.INT_32,), 3: _COUNTS,
+            **{index: _feature_type(index) for index in range(4, 4 + _MAX_FEATURES)},
+        },
+    ),
+    Operation(
+        "DetectionOutput", (3, 3), (4, 4),
+        (
+            Param("delta_scaling_factors", "f32[]"), Param("confidence_threshold", "f32"),
+            Param("iou_threshold", "f32"), optional("nms_type", "u32", FAST),
+            optional("background_class_idx", "i32", -1), optional("use_bg_in_nms", "bool", False),
+            optional("output_background", "bool", False), optional("share_location", "bool", True),
+            optional("nms_eta", "f32", 1.0), optional("detection_limit", "i32", -1),
+        ),
+        _detection_output, dict.fromkeys(range(3), REALS), {0: REALS, 1: REALS, 2: (DataType.INT_32,), 3: _COUNTS},
+    ),
+    Operation(
+        "SelectBoxes", (2, 2), (4, 4),
+        (
+            *_NMS, optional("soft_nms_sigma", "f32", 0.0), optional("nms_eta", "f32", 1.0),
+            optional("skipped_class", "i32", -1), optional("limit", "i32", -1),
+        ),
+        _select_boxes, {0: REALS, 1: REALS}, {0: DataType.INT_32, 1: like(1), 2: DataType.INT_32, 3: DataType.INT_32},
+        package=ISTHMUS,
     ),
 )

@@ -16,7 +16,7 @@ from functools import partial
 
 import numpy as np
 
-from isthmus.graph.datatypes import FIXED_POINTS, FLOATS, INTEGERS, NUMBERS, REALS, UNSIGNED, DataType
+from isthmus.graph.datatypes import FIXED_POINTS, FLOATS, INDICES, INTEGERS, NUMBERS, REALS, UNSIGNED, DataType
 from isthmus.graph.operation import ISTHMUS, QTI, Call, Dims, Operation, Param, Rule, TypeRule, Types, like, optional
 from isthmus.graph.ops import functions
 from isthmus.graph.ops.broadcasting import broadcast
@@ -61,6 +61,19 @@ def _binary(call: Call) -> list[Dims]:
 def _select(call: Call) -> list[Dims]:
     call.same_type(1, 2)
     return [broadcast(call, call.dims(0), call.dims(1), call.dims(2))]
+
+
+def _multiplex(call: Call) -> list[Dims]:
+    """Check a selector and any number of operands; each element of the result comes from the operand it names."""
+    call.same_type(*range(1, len(call.inputs)))
+    return [broadcast(call, *(call.dims(index) for index in range(len(call.inputs))))]
+
+
+def _logit(call: Call) -> list[Dims]:
+    epsilon = call.given(1)
+    if epsilon is not None and epsilon.elements != 1:
+        call.refuse(f"in[1] {epsilon.describe()} must be one number, the distance kept from 0 and 1")
+    return [call.dims(0)]
 
 
 def _prelu(call: Call) -> list[Dims]:
@@ -200,13 +213,15 @@ _NAMED = (
         "ElementWiseSelect", (3, 3), (1, 1), (), _select, {0: BOOL}, {0: like(1)}, traits=_ELEMENT_WISE,
         function=lambda condition, yes, no: np.asarray(np.where(condition, yes, no)),
     ),
-    Operation(
-        "IsNaN", (1, 1), (1, 1), (), _unary, {0: FLOATS}, {0: DataType.BOOL_8}, ISTHMUS, _ELEMENT_WISE, np.isnan,
+    *(
+        # QNN's name, and the name that the package of this project had before QNN had one.
+        Operation(name, (1, 1), (1, 1), (), _unary, {0: FLOATS}, {0: DataType.BOOL_8}, package, _ELEMENT_WISE, np.isnan)
+        for name, package in (("IsNan", QTI), ("IsNaN", ISTHMUS))
     ),
     Operation(
         "IsInf", (1, 1), (1, 1),
         (optional("detect_negative", "bool", True), optional("detect_positive", "bool", True)),
-        _unary, {0: FLOATS}, {0: DataType.BOOL_8}, ISTHMUS, _ELEMENT_WISE, functions.is_infinite,
+        _unary, {0: FLOATS}, {0: DataType.BOOL_8}, traits=_ELEMENT_WISE, function=functions.is_infinite,
     ),
 )
 _NAMELESS = (
@@ -284,6 +299,8 @@ OPERATIONS = (
         optional("threshold", "f32", -1.0),
     ),
     _numbered("ElementWiseBinary", 2, None),
+    Operation("ElementWiseMux", (2, None), (1, 1), (), _multiplex, {0: INDICES}, {0: like(1)}),
+    Operation("Logit", (1, 2), (1, 1), (), _logit, {0: REALS, 1: FLOATS}),
     _conversion("Cast", None, None, traits=_ELEMENT_WISE),
     Operation(
         "BitCast", (1, 1), (1, 1), (), _same_bits, {0: (*FLOATS, *INTEGERS, *BOOL)}, {0: (*FLOATS, *INTEGERS, *BOOL)},

@@ -6,7 +6,7 @@ Functions of a `Call` are the rules of operations: they check the call and retur
 from __future__ import annotations
 
 from isthmus.graph.datatypes import INDICES, NUMBERS, REALS, DataType
-from isthmus.graph.operation import Call, Dims, Operation, Param, optional
+from isthmus.graph.operation import Call, Dims, Operation, Param, optional, own
 from isthmus.graph.traits import Movement, Picks, Traits
 
 HALF_PIXEL, PYTORCH_HALF_PIXEL, ALIGN_CORNERS, ASYMMETRIC = range(4)
@@ -15,6 +15,12 @@ NEAREST, LINEAR, CUBIC = range(3)
 """Values of Resize's interpolation_mode."""
 ROUND_PREFER_FLOOR, ROUND_PREFER_CEIL, FLOOR, CEIL = range(4)
 """Values of Resize's nearest_mode."""
+VALID, SAME = range(2)
+"""Values of ExtractPatches' padding."""
+UNIFORM, GAUSSIAN, ZEROES = range(3)
+"""Values of ExtractGlimpse's noise."""
+YUV_TO_RGB = ((4768, 0, 6537), (4768, -1602, -3330), (4768, 8266, 0))
+"""BT.601 for limited range: red, green and blue in 4096ths of luma - 16, U - 128 and V - 128."""
 
 
 def _resize(call: Call) -> list[Dims]:
@@ -90,6 +96,58 @@ def _correlation(call: Call) -> list[Dims]:
     return [(*call.dims(0)[:3], 2 * call.number("displacement") + 1)]
 
 
+def patch_padding(size: int, window: int, stride: int, same: bool) -> tuple[int, int, int]:
+    """Return the number of windows along an axis of ExtractPatches, and the padding before and after the axis."""
+    if not same:
+        return (max(size - window, -1) + stride) // stride, 0, 0
+    count = -(-size // stride)
+    missing = max((count - 1) * stride + window - size, 0)
+    return count, missing // 2, missing - missing // 2
+
+
+def _extract_patches(call: Call) -> list[Dims]:
+    """Check images; the result has, for each window, all its pixels as one vector."""
+    call.rank(0, 4)
+    call.number("padding", below=2)
+    n, *image, c = call.dims(0)
+    sizes, strides, rates = (call.numbers(name, 2, least=1).tolist() for name in ("size", "stride", "rate"))
+    counts = [
+        patch_padding(extent, (size - 1) * rate + 1, stride, call.params["padding"] == SAME)[0]
+        for extent, size, stride, rate in zip(image, sizes, strides, rates, strict=True)
+    ]
+    return [(n, *counts, sizes[0] * sizes[1] * c)]
+
+
+def _extract_glimpse(call: Call) -> list[Dims]:
+    """Check images and the offsets [batch, 2] of one window in each, vertical coordinates first."""
+    call.rank(0, 4)
+    n, *_, c = call.dims(0)
+    call.shape(1, n, 2)
+    call.number("noise", below=3)
+    _check_image(call, 0)
+    return [(n, *call.numbers("size", 2, least=1).tolist(), c)]
+
+
+def _roi_align(call: Call) -> list[Dims]:
+    """Check images, regions [regions, 4] as (left, top, right, bottom), and the image that each belongs to."""
+    call.rank(0, 4)
+    call.rank(1, 2)
+    regions, out = call.dims(1)[0], call.declared_dims()
+    call.shape(1, regions, 4)
+    call.shape(2, regions)
+    _check_image(call, 0)
+    ratios = call.numbers("img_size_ratio", 2)
+    if not (ratios > 0).all():
+        call.refuse(f"img_size_ratio {ratios.tolist()} must be positive")
+    for name in ("num_samples_y", "num_samples_x"):
+        call.params[name] = max(call.params[name], 0)
+    if regions and not call.dims(0)[0]:
+        call.refuse("there is no image that regions could be part of")
+    if len(out) != 4 or out[0] != regions or out[3] != call.dims(0)[3]:
+        call.refuse(f"out[0] {list(out)} must be [{regions},height,width,{call.dims(0)[3]}]")
+    return [out]
+
+
 _CORNERS = (optional("align_corners", "bool", False), optional("half_pixel_centers", "bool", False))
 _YUV_TYPES = (DataType.UINT_8, DataType.UFIXED_POINT_8)
 
@@ -130,5 +188,27 @@ OPERATIONS = (
     Operation(
         "Correlation1D", (2, 2), (1, 1), (Param("displacement", "u32"), Param("shift", "i32")), _correlation,
         {0: REALS, 1: REALS},
+    ),
+    Operation(
+        "ExtractPatches", (1, 1), (1, 1),
+        (Param("size", "u32[]"), Param("stride", "u32[]"), optional("rate", "u32[]", [1, 1]), Param("padding", "u32")),
+        _extract_patches,
+    ),
+    Operation(
+        "ExtractGlimpse", (2, 2), (1, 1),
+        (
+            Param("size", "i32[]"), optional("centered", "bool", True), optional("normalized", "bool", True),
+            optional("noise", "u32", UNIFORM),
+        ),
+        _extract_glimpse, {0: REALS, 1: REALS}, traits=Traits(varies=True),
+    ),
+    Operation(
+        "RoiAlign", (3, 3), (1, 1),
+        (
+            Param("img_size_ratio", "f32[]"), optional("num_samples_y", "i32", 0), optional("num_samples_x", "i32", 0),
+            optional("aligned", "bool", False), optional("allow_invalid_roi", "bool", False),
+            own("largest_sample", "bool", False),
+        ),
+        _roi_align, {0: REALS, 1: REALS, 2: INDICES},
     ),
 )

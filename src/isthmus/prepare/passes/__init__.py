@@ -1,14 +1,16 @@
 """The rewrite passes, in the order in which they run.
 
-Idioms are recognized first, while the operations are still those of the model. Activations are fused before
-quantization is resolved, so that nothing separates a convolution from its Dequantize and Quantize. Only then are
-constants that no quantized operation uses turned into floats and folded into weights.
+Operations that are composed of others are replaced first. Idioms are recognized next, while the operations are still
+those of the model. Activations are fused before quantization is resolved, so that nothing separates a convolution from
+its Dequantize and Quantize. Only then are constants that no quantized operation uses turned into floats and folded into
+weights.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from isthmus.prepare.compositions import compose
 from isthmus.prepare.passes.activation import fuse_activations
 from isthmus.prepare.passes.affine import fold_affine
 from isthmus.prepare.passes.algebra import simplify_arithmetic
@@ -28,6 +30,7 @@ Pass = Callable[[Work], None]
 
 PASSES: tuple[Pass, ...] = (
     remove_dead,
+    compose,
     canonicalize,
     fold_constants,
     remove_identities,

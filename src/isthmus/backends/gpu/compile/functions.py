@@ -84,6 +84,7 @@ TESTS: dict[str, str] = {
     "ElementWiseOr": "({0} || {1})",
     "ElementWiseXor": "(!{0} != !{1})",
     "ElementWiseNot": "(!{0})",
+    "IsNan": "({0} != {0})",
     "IsNaN": "({0} != {0})",
     "IsInf": "(({a} != 0.0f && {0} == -INFINITY) || ({b} != 0.0f && {0} == INFINITY))",
 }

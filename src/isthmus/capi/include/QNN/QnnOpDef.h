@@ -56,6 +56,7 @@
 #define QNN_OP_BUFFER_MODE_BLOCKING 0
 #define QNN_OP_BUFFER_MODE_NON_BLOCKING_LEFT 1
 #define QNN_OP_BUFFER_MODE_NON_BLOCKING_RIGHT 2
+#define QNN_OP_BUFFER_PARAM_BUFFER_PADDING "buffer_padding"
 
 #define QNN_OP_CAST "Cast"
 
@@ -235,6 +236,8 @@
 
 #define QNN_OP_ELEMENT_WISE_MULTIPLY "ElementWiseMultiply"
 
+#define QNN_OP_ELEMENT_WISE_MUX "ElementWiseMux"
+
 #define QNN_OP_ELEMENT_WISE_NEG "ElementWiseNeg"
 
 #define QNN_OP_ELEMENT_WISE_NEURON "ElementWiseNeuron"
@@ -350,8 +353,10 @@
 #define QNN_OP_GENERATE_PROPOSALS_PARAM_BBOX_XFORM_CLIP "bbox_xform_clip"
 
 #define QNN_OP_GET_SPARSE_INDICES "GetSparseIndices"
+#define QNN_OP_GET_SPARSE_INDICES_PARAM_NUM_SPECIFIED_ELEMENTS "num_specified_elements"
 
 #define QNN_OP_GET_SPARSE_VALUES "GetSparseValues"
+#define QNN_OP_GET_SPARSE_VALUES_PARAM_NUM_SPECIFIED_ELEMENTS "num_specified_elements"
 
 #define QNN_OP_GRID_SAMPLE "GridSample"
 #define QNN_OP_GRID_SAMPLE_PARAM_ALIGN_CORNERS "align_corners"
@@ -367,12 +372,21 @@
 #define QNN_OP_GROUP_NORM_PARAM_EPSILON "epsilon"
 #define QNN_OP_GROUP_NORM_PARAM_GROUP "group"
 
+#define QNN_OP_GROUP_QUERY_ATTENTION "GroupQueryAttention"
+#define QNN_OP_GROUP_QUERY_ATTENTION_PARAM_NUM_HEADS "num_heads"
+#define QNN_OP_GROUP_QUERY_ATTENTION_PARAM_KV_NUM_HEADS "kv_num_heads"
+#define QNN_OP_GROUP_QUERY_ATTENTION_PARAM_DO_ROTARY "do_rotary"
+#define QNN_OP_GROUP_QUERY_ATTENTION_PARAM_SCALE "scale"
+
 #define QNN_OP_GRU "Gru"
 #define QNN_OP_GRU_PARAM_DIRECTION "direction"
 #define QNN_OP_GRU_DIRECTION_FORWARD 0
 #define QNN_OP_GRU_DIRECTION_REVERSE 1
 #define QNN_OP_GRU_PARAM_LINEAR_BEFORE_RESET "linear_before_reset"
 #define QNN_OP_GRU_PARAM_TIME_MAJOR "time_major"
+
+#define QNN_OP_HADAMARD_TRANSFORM "HadamardTransform"
+#define QNN_OP_HADAMARD_TRANSFORM_PARAM_SCALE "scale"
 
 #define QNN_OP_HARD_SWISH "HardSwish"
 
@@ -404,6 +418,12 @@
 #define QNN_OP_INSTANCE_NORM_REGION_ACROSS_CHANNEL 1
 #define QNN_OP_INSTANCE_NORM_REGION_ACROSS_ALL 2
 
+#define QNN_OP_IS_INF "IsInf"
+#define QNN_OP_IS_INF_PARAM_DETECT_NEGATIVE "detect_negative"
+#define QNN_OP_IS_INF_PARAM_DETECT_POSITIVE "detect_positive"
+
+#define QNN_OP_IS_NAN "IsNan"
+
 #define QNN_OP_L2_NORM "L2Norm"
 #define QNN_OP_L2_NORM_PARAM_AXIS "axis"
 #define QNN_OP_L2_NORM_PARAM_AXES "axes"
@@ -417,6 +437,8 @@
 #define QNN_OP_LAYER_NORM "LayerNorm"
 #define QNN_OP_LAYER_NORM_PARAM_EPSILON "epsilon"
 #define QNN_OP_LAYER_NORM_PARAM_AXES "axes"
+
+#define QNN_OP_LOGIT "Logit"
 
 #define QNN_OP_LOG_SOFTMAX "LogSoftmax"
 #define QNN_OP_LOG_SOFTMAX_PARAM_AXIS "axis"
@@ -536,6 +558,14 @@
 
 #define QNN_OP_QUANTIZE "Quantize"
 
+#define QNN_OP_RANDOM_NORMAL_LIKE "RandomNormalLike"
+#define QNN_OP_RANDOM_NORMAL_LIKE_PARAM_MEAN "mean"
+#define QNN_OP_RANDOM_NORMAL_LIKE_PARAM_SCALE "scale"
+
+#define QNN_OP_RANDOM_UNIFORM_LIKE "RandomUniformLike"
+#define QNN_OP_RANDOM_UNIFORM_LIKE_PARAM_LOW "low"
+#define QNN_OP_RANDOM_UNIFORM_LIKE_PARAM_HIGH "high"
+
 #define QNN_OP_REDUCE_MAX "ReduceMax"
 #define QNN_OP_REDUCE_MAX_PARAM_AXES "axes"
 #define QNN_OP_REDUCE_MAX_PARAM_KEEP_DIMS "keep_dims"
@@ -613,6 +643,10 @@
 #define QNN_OP_ROI_POOLING "RoiPooling"
 #define QNN_OP_ROI_POOLING_PARAM_IMG_SIZE_RATIO "img_size_ratio"
 
+#define QNN_OP_ROTARY_EMBEDDING "RotaryEmbedding"
+#define QNN_OP_ROTARY_EMBEDDING_PARAM_INTERLEAVED "interleaved"
+#define QNN_OP_ROTARY_EMBEDDING_PARAM_ROTARY_EMBEDDING_DIM "rotary_embedding_dim"
+
 #define QNN_OP_SCATTER_ELEMENTS "ScatterElements"
 #define QNN_OP_SCATTER_ELEMENTS_PARAM_AXIS "axis"
 #define QNN_OP_SCATTER_ELEMENTS_PARAM_REDUCTION "reduction"
@@ -654,6 +688,11 @@
 
 #define QNN_OP_SQUEEZE "Squeeze"
 #define QNN_OP_SQUEEZE_PARAM_AXES "axes"
+
+#define QNN_OP_STFT "Stft"
+#define QNN_OP_STFT_PARAM_FRAME_STEP "frame_step"
+#define QNN_OP_STFT_PARAM_FRAME_LENGTH "frame_length"
+#define QNN_OP_STFT_PARAM_ONESIDED "onesided"
 
 #define QNN_OP_STRIDED_SLICE "StridedSlice"
 #define QNN_OP_STRIDED_SLICE_PARAM_RANGES "ranges"

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from isthmus.engine.native.signatures import (
+    boxes,
     convolution,
+    coordinates,
     depthwise,
     detection,
     elementwise,
@@ -23,8 +25,10 @@ from isthmus.engine.native.signatures import (
     quantized_elementwise,
     quantized_hybrid,
     quantized_reduction,
+    random,
     recurrent,
     reduction,
+    regions,
     resize,
     selection,
     tiles,
@@ -35,7 +39,7 @@ _FAMILIES = (
     convolution, depthwise, detection, elementwise, integer_matmul, matmul, movement, normalization, pooling,
     quantized_binary, quantized_convolution, quantized_depthwise, quantized_elementwise, quantized_hybrid,
     quantized_reduction, recurrent, reduction, resize, selection, tiles, fixed16_convolution,
-    fixed16_elementwise, fixed16_reduction,
+    fixed16_elementwise, fixed16_reduction, boxes, coordinates, random, regions,
 )  # fmt: skip
 SIGNATURES: tuple[Signature, ...] = tuple(s for family in _FAMILIES for s in family.SIGNATURES)
 """All signatures."""

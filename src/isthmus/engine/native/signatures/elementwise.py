@@ -32,7 +32,7 @@ KINDS: dict[DataType, str] = {
 }
 """The kernels' names of the plain types."""
 
-_SHORT = {"ElementWiseSquareRoot": "sqrt", "IsNaN": "isnan", "IsInf": "isinf"}
+_SHORT = {"ElementWiseSquareRoot": "sqrt", "IsNan": "isnan", "IsNaN": "isnan", "IsInf": "isinf"}
 """Functions whose kernels have shorter names."""
 
 

@@ -1,0 +1,75 @@
+"""Operations on signals: the buffer of a stream, the short-time Fourier transform, the Hadamard transform.
+
+Functions of a `Call` are the rules of operations: they check the call and return the dimensions of its outputs.
+"""
+
+from __future__ import annotations
+
+from isthmus.graph.datatypes import FLOATS, REALS, DataType
+from isthmus.graph.operation import Call, Dims, Operation, Param, optional
+from isthmus.graph.traits import Traits
+
+BLOCKING, NON_BLOCKING_LEFT, NON_BLOCKING_RIGHT = range(3)
+"""Values of Buffer's mode."""
+
+
+def _buffer(call: Call) -> list[Dims]:
+    """Check frames along axis buffer_dim; the result has the last buffer_size of all frames so far."""
+    dims, axis = call.dims(0), call.axis("buffer_dim")
+    size = call.number("buffer_size", least=1)
+    call.number("stride", least=1, below=size + 1)
+    call.number("mode", below=3)
+    if not 1 <= dims[axis] <= size:
+        call.refuse(f"in[0] has {dims[axis]} frames, the buffer has room for {size}")
+    reset = call.given(1)
+    if reset is not None and reset.elements != 1:
+        call.refuse(f"in[1] {reset.describe()} must be one boolean")
+    return [(*dims[:axis], size, *dims[axis + 1 :])]
+
+
+def _stft(call: Call) -> list[Dims]:
+    """Check a signal [batch, samples, 1 or 2] (real or complex) and a window [frame_length].
+
+    The result is [batch, frames, frequencies, 2].
+    """
+    call.rank(0, 3)
+    batch, samples, parts = call.dims(0)
+    window = call.given(1)
+    if call.params["frame_length"] is None and window is not None:
+        call.params["frame_length"] = window.elements
+    if call.params["frame_length"] is None:
+        call.refuse("frame_length or a window must be given")
+    length, step = call.number("frame_length", least=1), call.number("frame_step", least=1)
+    call.shape(1, length)
+    if parts not in (1, 2) or samples < length:
+        call.refuse(f"in[0] {list(call.dims(0))} must be [batch, {length} samples or more, 1 or 2]")
+    if parts == 2 and call.params["onesided"]:
+        call.refuse("a complex signal has no one-sided transform")
+    return [(batch, 1 + (samples - length) // step, length // 2 + 1 if call.params["onesided"] else length, 2)]
+
+
+def _hadamard_transform(call: Call) -> list[Dims]:
+    dims = call.dims(0)
+    if not dims or dims[-1] < 1 or dims[-1] & (dims[-1] - 1):
+        call.refuse(f"the last dimension of in[0] {list(dims)} must be a power of two")
+    return [dims]
+
+
+OPERATIONS = (
+    Operation(
+        "Buffer", (1, 2), (1, 1),
+        (
+            Param("buffer_size", "u32"), Param("buffer_dim", "u32"), optional("stride", "u32", 1),
+            optional("mode", "u32", BLOCKING),
+        ),
+        _buffer, {1: (DataType.BOOL_8,)}, traits=Traits(varies=True),
+    ),
+    Operation(
+        "Stft", (1, 2), (1, 1),
+        (Param("frame_step", "u32"), optional("frame_length", "u32"), optional("onesided", "bool", True)),
+        _stft, {0: FLOATS, 1: FLOATS},
+    ),
+    Operation(
+        "HadamardTransform", (1, 1), (1, 1), (optional("scale", "f32", 1.0),), _hadamard_transform, {0: REALS},
+    ),
+)
