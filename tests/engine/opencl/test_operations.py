@@ -11,7 +11,7 @@ from checking import check, graph_of, run, traits
 from support.graph_cases import DECLARED, SHAPES
 from support.suites import long, sampled
 
-from isthmus.backends.gpu.compile.lower import operations, prepare, refusal, supports, unsupported
+from isthmus.backends.gpu.compile.lower import prepare, refusal, supports, unsupported
 from isthmus.backends.gpu.compile.serialization import from_bytes, to_bytes
 from isthmus.backends.gpu.compile.traits import FloatStorage
 from isthmus.errors import Code, QnnError
@@ -242,10 +242,6 @@ def test_what_is_not_executed_is_refused_with_a_reason() -> None:
     x = Tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (4,))
     y = Tensor("y", TensorType.APP_READ, DataType.INT_32, (4, 1))
     assert supports(Call("places", "NonZero", [x], {}, [y])) == "the OpenCL engine does not execute this operation"
-
-
-def test_the_tables_name_operations_that_there_are() -> None:
-    assert set(operations()) <= set(OPERATIONS)
 
 
 @pytest.mark.parametrize(

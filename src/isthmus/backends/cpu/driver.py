@@ -244,4 +244,5 @@ ENTRY = BackendEntry(
     inspect=inspect,
     c=CFacet(BACKEND_ID, INTERFACE_VERSION),
     delegate=DelegateFacet(number=101, threads=True),
+    accepted=native.ACCEPTED,
 )

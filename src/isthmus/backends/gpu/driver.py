@@ -23,6 +23,7 @@ from typing import Any
 
 from isthmus.backends.gpu import binary as gpu_binary
 from isthmus.backends.gpu import delegate
+from isthmus.backends.gpu.accepted import ACCEPTED
 from isthmus.backends.gpu.buffers import OpenClBuffer, adopt_pyopencl
 from isthmus.backends.gpu.compile import lower
 from isthmus.backends.gpu.config import GpuConfig, read_config
@@ -105,10 +106,10 @@ class GpuBackend(BackendDriver):
         return pyopencl.Device.from_int_ptr(opencl.device.handle, retain=True)
 
     def supports(self, call: Call) -> str | None:
-        return lower.supports(call)
+        return ACCEPTED.refusal(call, lower.supports(call))
 
     def operations(self) -> Collection[str]:
-        return lower.operations()
+        return ACCEPTED.types
 
     def create_context(self, device: DeviceDriver | None = None) -> GpuContext:
         opencl = self.opencl()
@@ -312,4 +313,5 @@ ENTRY = BackendEntry(
     inspect=gpu_binary.inspect,
     c="isthmus.backends.gpu.c:FACET",
     delegate=delegate.FACET,
+    accepted=ACCEPTED,
 )

@@ -17,6 +17,7 @@ from typing import Any
 
 from isthmus.backends.accelerator import Accelerator, AcceleratorDevice, Queue
 from isthmus.backends.htp import delegate
+from isthmus.backends.htp.accepted import ACCEPTED
 from isthmus.backends.htp.config import HtpConfig, read_config
 from isthmus.backends.htp.graph import HtpGraphDriver, float_storage
 from isthmus.backends.htp.io import HtpIo
@@ -168,4 +169,5 @@ ENTRY = BackendEntry(
     inspect=inspect,
     c="isthmus.backends.htp.c:FACET",
     delegate=delegate.FACET,
+    accepted=ACCEPTED,
 )

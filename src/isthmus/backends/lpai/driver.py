@@ -273,4 +273,5 @@ ENTRY = BackendEntry(
     c="isthmus.backends.lpai.c:FACET",
     delegate=DelegateFacet(number=100, takes_client_memory=False),
     modes={"adsp": {"lpai_backend": {"target_env": "adsp"}}},
+    accepted=native.ACCEPTED,
 )

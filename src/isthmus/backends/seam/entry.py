@@ -13,6 +13,7 @@ from isthmus.backends.seam.driver import BackendDriver, GraphDriver, Source, Ten
 from isthmus.backends.seam.facets import CFacet, DelegateFacet
 from isthmus.errors import Code, QnnError
 from isthmus.graph import BinaryInfo, Graph, GraphInfo, TensorMemType
+from isthmus.graph.acceptance import Acceptance
 from isthmus.log import Log
 from isthmus.memory import Buffer, host
 from isthmus.prepare.schedule import Plan
@@ -118,6 +119,8 @@ class BackendEntry:
         What its C library presents, or where that is declared ("module:name"): imported only for C clients.
     delegate
         How the TFLite delegate uses it.
+    accepted
+        The operations and data types that it accepts; None if it does not say.
     modes
         Modes that QNN's command lines name (``--direct_mode``), each with the configuration that it means.
     """
@@ -132,6 +135,7 @@ class BackendEntry:
     c: CFacet | str = field(default_factory=CFacet)
     delegate: DelegateFacet = field(default_factory=DelegateFacet)
     modes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    accepted: Acceptance | None = None
 
     def io_kind(self, kind: str | None) -> TensorMemType:
         """Return the memory type that graphs are prepared for if inputs and outputs are of a kind, by default the

@@ -15,6 +15,7 @@ from isthmus.backends.seam.driver import Change, GraphDriver
 from isthmus.backends.seam.entry import PlanReport, Section
 from isthmus.backends.seam.execution_deadline import ExecutionDeadline, aborted
 from isthmus.engine.native import lower
+from isthmus.engine.native.accepted import ACCEPTED
 from isthmus.engine.native.executor import Executor
 from isthmus.engine.native.program import Program
 from isthmus.engine.native.target import Target, by_name, runnable
@@ -154,12 +155,12 @@ def checked_threads(threads: Any, code: Code = Code.COMMON_INVALID_ARGUMENT) -> 
 
 def supports(call: Call) -> str | None:
     """Return why the native engine cannot execute a node, or None if it can."""
-    return lower.supports(call)
+    return ACCEPTED.refusal(call, lower.supports(call))
 
 
 def operations() -> tuple[str, ...]:
     """Return the operations that the native engine executes in some form."""
-    return lower.operations()
+    return tuple(ACCEPTED.types)
 
 
 def run_within(executor: Executor, limit: ExecutionDeadline, what: str) -> None:

@@ -40,7 +40,6 @@ from isthmus.graph import DataType, Graph, TensorInfo
 from isthmus.graph.operation import Call
 from isthmus.graph.ops import having
 from isthmus.prepare.call_graph import call_graph
-from isthmus.prepare.compositions import COMPOSITIONS
 from isthmus.prepare.engine_model import DEFAULT_ALIGNMENT, Effort, EngineModel
 from isthmus.prepare.geometry.fixed_point import is_hybrid
 from isthmus.prepare.planner import rewritten
@@ -98,11 +97,6 @@ def is_in_float(step: Step) -> bool:
     """Return whether a step is computed in float32 because no kernel covers the type of its tensors."""
     entry = _entry(step)
     return entry is not None and entry is _THROUGH_FLOAT.get(step.op)
-
-
-def operations() -> tuple[str, ...]:
-    """Return the operations that are executed for some data type."""
-    return tuple(dict.fromkeys((*_PLAIN, *quantized.QUANTIZED, *COMPOSITIONS)))
 
 
 def refusal(step: Step) -> str | None:

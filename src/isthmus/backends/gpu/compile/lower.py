@@ -50,11 +50,6 @@ MAX_CHAIN = 6
 """The number of links of a chain from which on no further step is added."""
 
 
-def operations() -> tuple[str, ...]:
-    """Return the operations that are executed for at least one data type."""
-    return tuple(_TABLE)
-
-
 def refusal(step: Step) -> str | None:
     """Return why the engine cannot execute a step, or None."""
     entry = _TABLE.get(step.op)

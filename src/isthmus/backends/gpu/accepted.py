@@ -1,0 +1,7 @@
+"""What the GPU backend accepts. A test compares the table with the answers of the OpenCL engine's lowerings."""
+
+from __future__ import annotations
+
+from isthmus.graph.acceptance import Acceptance, load
+
+ACCEPTED = Acceptance(load(__file__, "accepted.txt"))

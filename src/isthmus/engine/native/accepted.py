@@ -1,0 +1,7 @@
+"""What the native engine accepts. A test compares the table with the answers of the engine's lowerings."""
+
+from __future__ import annotations
+
+from isthmus.graph.acceptance import Acceptance, load
+
+ACCEPTED = Acceptance(load(__file__, "accepted.txt"))
