@@ -45,6 +45,10 @@ class EngineModel(Protocol):
         """Return why the engine cannot execute a step; None if it can."""
         return None
 
+    def convert(self, work: Work) -> None:
+        """Convert types that the engine does not compute with, after all passes and before `refusal` is asked."""
+        return
+
     def store(self, work: Work) -> None:
         """Choose how the tensors of a rewritten graph are stored."""
         return

@@ -1,4 +1,4 @@
-"""Storage of a FLOAT_32 graph's floats in 16 bits: a rewriting after all passes, for backends that ask for it.
+"""Conversion of a graph's floats to another type, after all passes: FLOAT_32 stored in 16 bits, or FLOAT_16 in 32.
 
 Inputs, outputs and states keep their type and are cast. Steps on fixed-point tensors stay as they are. The passes
 before this one have recognized operations and folded constants in full precision.
@@ -6,9 +6,12 @@ before this one have recognized operations and folded constants in full precisio
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from isthmus.graph import DataType, Tensor
+from isthmus.graph.datatypes import from_bfloat16
 from isthmus.prepare.schedule import Step
 from isthmus.prepare.work import Work
 
@@ -19,76 +22,83 @@ def store_floats_as(work: Work, dtype: DataType) -> None:
     A finite constant that is too large becomes the largest number of the type: models use such constants as masks,
     which are multiplied by 0. A computed number that is too large becomes infinite.
     """
-    _Conversion(work, dtype).run()
+    _Conversion(work, DataType.FLOAT_32, dtype).run(_has_fixed_point)
+
+
+def widen_halves(work: Work) -> None:
+    """Replace FLOAT_16 intermediates and constants by FLOAT_32 ones, for an engine with a storage of its own."""
+    _Conversion(work, DataType.FLOAT_16, DataType.FLOAT_32).run()
 
 
 class _Conversion:
-    """The conversion of one graph.
+    """The conversion of one graph from one type of floats to another.
 
     Attributes
     ----------
-    halves
-        The tensor of 16 bits with the numbers of a FLOAT_32 tensor.
-    singles
-        The FLOAT_32 tensor with the numbers of a tensor that is computed in 16 bits.
+    converted
+        For a tensor of the old type, the one of the new type with the same numbers.
+    restored
+        For a tensor that is only computed in the new type, one of the old type with the same numbers.
     """
 
-    def __init__(self, work: Work, dtype: DataType) -> None:
-        self.work, self.dtype = work, dtype
-        self.halves: dict[Tensor, Tensor] = {}
-        self.singles: dict[Tensor, Tensor] = {}
-        # FLOAT_32 tensors that no step writes any more.
+    def __init__(self, work: Work, old: DataType, new: DataType) -> None:
+        self.work, self.old, self.new = work, old, new
+        self.converted: dict[Tensor, Tensor] = {}
+        self.restored: dict[Tensor, Tensor] = {}
+        # Tensors of the old type that no step writes any more.
         self._replaced: set[Tensor] = set()
 
-    def run(self) -> None:
+    def run(self, keeps: Callable[[Step], bool] = lambda step: False) -> None:
+        """Convert all steps but those that `keeps` selects."""
         for step in self.work.ordered():
-            if _has_fixed_point(step):
-                self.work.change(step, inputs=[self._single(t, step) for t in step.inputs])
+            if keeps(step):
+                self.work.change(step, inputs=[self._restore(t, step) for t in step.inputs])
                 continue
-            inputs = [self._half(t, step) for t in step.inputs]
             if step.op == "Cast":
-                # A number that exists in 32 bits is cast from there.
-                inputs = [t if t not in self._replaced else half for t, half in zip(step.inputs, inputs, strict=True)]
+                # A number that exists in its own type is cast from there.
+                inputs = [self._convert(t, step) if t in self._replaced else t for t in step.inputs]
+            else:
+                inputs = [self._convert(t, step) for t in step.inputs]
             outputs = step.outputs
             self.work.change(step, inputs=inputs, outputs=[self._result(t) for t in outputs])
             for tensor in outputs:
                 if tensor in self._replaced and self.work.is_kept(tensor):
-                    half = self.halves[tensor]
-                    self.work.add("Cast", tensor.name, [half], [tensor], near=step)
+                    self.work.add("Cast", step.name, [self.converted[tensor]], [tensor], near=step)
                     self._replaced.discard(tensor)
 
-    def _half(self, tensor: Tensor | None, reader: Step) -> Tensor | None:
-        """Return a tensor as a step in 16 bits reads it."""
-        if tensor is None or tensor.dtype is not DataType.FLOAT_32:
+    def _convert(self, tensor: Tensor | None, reader: Step) -> Tensor | None:
+        """Return a tensor as a converted step reads it."""
+        if tensor is None or tensor.dtype is not self.old:
             return tensor
-        if tensor not in self.halves:
+        if tensor not in self.converted:
             if tensor.is_static:
                 assert tensor.data is not None
-                self.halves[tensor] = self.work.floats(tensor.name, _limited(tensor.data, self.dtype), self.dtype)
+                numbers = _limited(self.old.decode(tensor.data), self.new)
+                self.converted[tensor] = self.work.floats(tensor.name, numbers, self.new)
             else:
-                self.halves[tensor] = self._cast(tensor, self.dtype, reader)
-        return self.halves[tensor]
+                self.converted[tensor] = self._cast(tensor, self.new, reader)
+        return self.converted[tensor]
 
-    def _single(self, tensor: Tensor | None, reader: Step) -> Tensor | None:
-        """Return a tensor as a step in its own types reads it."""
-        if tensor not in self._replaced:
+    def _restore(self, tensor: Tensor | None, reader: Step) -> Tensor | None:
+        """Return a tensor as a step that is kept reads it."""
+        if tensor is None or tensor not in self._replaced:
             return tensor
-        if tensor not in self.singles:
-            self.singles[tensor] = self._cast(self.halves[tensor], DataType.FLOAT_32, reader)
-        return self.singles[tensor]
+        if tensor not in self.restored:
+            self.restored[tensor] = self._cast(self.converted[tensor], self.old, reader)
+        return self.restored[tensor]
 
     def _result(self, tensor: Tensor) -> Tensor:
-        """Return the tensor that a step in 16 bits writes in place of another."""
-        if tensor.dtype is not DataType.FLOAT_32:
+        """Return the tensor that a converted step writes in place of another."""
+        if tensor.dtype is not self.old:
             return tensor
-        half = self.halves[tensor] = self.work.native(tensor.name, tensor.dims, self.dtype)
+        result = self.converted[tensor] = self.work.native(tensor.name, tensor.dims, self.new)
         self._replaced.add(tensor)
-        return half
+        return result
 
     def _cast(self, tensor: Tensor, dtype: DataType, reader: Step) -> Tensor:
         """Add a cast before the step that reads its result."""
         result = self.work.native(tensor.name, tensor.dims, dtype)
-        self.work.add("Cast", result.name, [tensor], [result], near=reader)
+        self.work.add("Cast", reader.name, [tensor], [result], near=reader)
         return result
 
 
@@ -99,5 +109,7 @@ def _has_fixed_point(step: Step) -> bool:
 
 def _limited(numbers: np.ndarray, dtype: DataType) -> np.ndarray:
     """Limit finite numbers to the range of a type."""
-    largest = dtype.decode(np.array([0x7BFF if dtype is DataType.FLOAT_16 else 0x7F7F], np.uint16).view(dtype.numpy))[0]
+    if dtype is DataType.FLOAT_32:
+        return numbers
+    largest = np.finfo(np.float16).max if dtype is DataType.FLOAT_16 else from_bfloat16(np.array(0x7F7F, np.uint16))
     return np.where(np.isfinite(numbers), np.clip(numbers, -largest, largest), numbers)

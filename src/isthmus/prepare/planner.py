@@ -141,6 +141,7 @@ class Planner:
         work = rewritten(self.graph)
         if self.options.float_storage is not DataType.FLOAT_32:
             store_floats_as(work, self.options.float_storage)
+        self.engine.convert(work)
         check_executable(self.graph, work.ordered(), self.engine.refusal)
         self.engine.store(work)
         return work

@@ -35,6 +35,7 @@ from isthmus.graph import DataType, Graph, Tensor, TensorInfo
 from isthmus.graph.operation import Call
 from isthmus.prepare.call_graph import call_graph
 from isthmus.prepare.engine_model import EngineModel
+from isthmus.prepare.half_precision import widen_halves
 from isthmus.prepare.planner import Planner, PlanOptions, rewritten
 from isthmus.prepare.refused import RefusedNode, refused
 from isthmus.prepare.schedule import Pool, Schedule, Step
@@ -69,7 +70,18 @@ def supports(call: Call) -> str | None:
 
 def unsupported(graph: Graph) -> list[RefusedNode]:
     """Return all nodes of a finalized graph that cannot be executed, each with the reason."""
-    return refused(graph, rewritten(graph).ordered(), refusal)
+    work = rewritten(graph)
+    _widen_if_needed(work)
+    return refused(graph, work.ordered(), refusal)
+
+
+def _widen_if_needed(work: Work) -> None:
+    """Declare FLOAT_16 intermediates as FLOAT_32 unless kernels execute all steps as they are.
+
+    Whether such tensors are stored as fp16 is then chosen for all floats.
+    """
+    if any(refusal(step) is not None for step in work.ordered()):
+        widen_halves(work)
 
 
 def lowering_of(step: Step) -> KernelLowering:
@@ -104,6 +116,9 @@ class KernelEngine(EngineModel):
 
     def refusal(self, step: Step) -> str | None:
         return refusal(step)
+
+    def convert(self, work: Work) -> None:
+        _widen_if_needed(work)
 
     def store(self, work: Work) -> None:
         """Choose which tensors are stored as fp16, and replace them in all steps."""
