@@ -17,7 +17,7 @@ from isthmus.backends.vendor.sweep import Job, LocalRunner, build_of, sweep
 from isthmus.errors import Code, QnnError
 from isthmus.frontends import ModelSource, contents, is_tflite, load_data
 from isthmus.split.onnx import OnnxFile
-from isthmus.split.search import Split, neighbours, splits
+from isthmus.split.search import Split, SplitChoice, neighbours, splits
 from isthmus.split.tflite import TfliteFile
 from isthmus.tools.device import targets
 from isthmus.tools.files import written_whole
@@ -50,6 +50,11 @@ class VariantFile:
     shapes: Mapping[str, Sequence[int]] | None = None
     split: Split | None = None
 
+    @property
+    def regions(self) -> tuple[SplitChoice, ...]:
+        """The regions in tiles, which tell variants of a model apart."""
+        return () if self.split is None else self.split.regions
+
 
 class Judging:
     """The compilation of variants for the targets of a command line; each variant has a title.
@@ -77,7 +82,7 @@ class Judging:
         """Compile files that are new, as long as there are not too many."""
         jobs: list[Job] = []
         for file in files:
-            if any(file.content == other.content for other in self.files.values()) or len(self.files) > MAX_FILES:
+            if any(file.regions == other.regions for other in self.files.values()) or len(self.files) > MAX_FILES:
                 continue
             title = f"tiles {len(self.files)}" if self.files else ""
             self.files[title] = file
@@ -146,8 +151,7 @@ def _described(
         if variant is None:
             return None
         measurement = variant.measurement
-        split = judging.files[variant.title].split
-        regions = [] if split is None else [vars(region) for region in split.regions]
+        regions = [vars(region) for region in judging.files[variant.title].regions]
         return {
             "variant": variant.title or "unsplit", "regions": regions, "level": variant.level,
             "spill_fill": measurement.spill_fill, "total_ram": measurement.total_ram,

@@ -98,6 +98,7 @@ class LocalRunner:
     def __call__(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Measurement]]:
         if not jobs:
             return
+        self._over = False
         pool = ThreadPoolExecutor(min(self._workers, len(jobs)), thread_name_prefix="isthmus-sweep")
         try:
             futures: dict[Future[Measurement], Job] = {pool.submit(self._measure, job): job for job in jobs}

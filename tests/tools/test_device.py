@@ -1,0 +1,227 @@
+"""``isthmus device``: the vendor's figures beside our plan. Commands that compile need the vendor's package."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import pty
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+from support import tiny
+from support.suites import LONG
+from support.waiting import eventually
+
+from isthmus import qnn
+from isthmus.backends.vendor.library import is_installed
+from isthmus.tools.cli import main
+
+needs_package = pytest.mark.skipif(not is_installed(), reason="needs the package onnxruntime-qnn")
+TARGETS = ["--soc", "SM8750,SM8650", "--vtcm", "2", "--level", "2,3"]
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """An empty cache of measurements; kernels are found where they are."""
+    folder = tmp_path / "cache"
+    monkeypatch.setattr("isthmus.backends.vendor.measurement.Folder.of_user", lambda: type("F", (), {"path": folder}))
+    return folder / "device"
+
+
+@pytest.fixture
+def model(tmp_path):
+    return tiny.convolution(tmp_path / "conv.onnx")
+
+
+def device(capsys, *arguments, status=0):
+    capsys.readouterr()
+    assert main(["device", *map(str, arguments)]) == status
+    return capsys.readouterr()
+
+
+def test_chips_are_listed_without_the_library(capsys, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    text = device(capsys, "--chips").out
+    assert "69  SM8750          v79    8 MB" in text
+    listed = json.loads(device(capsys, "--chips", "--json").out)
+    assert all(each["vtcm_mb"] for each in listed["chips"])
+    assert listed["library"].startswith("v")
+
+
+def test_without_the_library_one_line_says_what_to_install(capsys, monkeypatch, model):
+    monkeypatch.delenv("QNN_SDK_ROOT", raising=False)
+    monkeypatch.setattr("isthmus.backends.vendor.library.importlib.util.find_spec", lambda name: None)
+    for command in (["device", str(model)], ["fit", str(model), "--judge", "htp", "--soc", "SM8750"]):
+        assert main(command) == 2
+        error = capsys.readouterr().err
+        assert "pip install 'isthmus[qnn]'" in error
+        assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "rule"),
+    [
+        (["--soc", "SM8250"], "it has no HTP"),
+        (["--soc", "nothing"], "no such chip"),
+        (["--soc", "SM8750,SM7350", "--vtcm", "8"], "chip SM7350 has 2 MB"),
+        (["--vtcm", "two"], "must be numbers"),
+        (["--level", "4"], "optimization level 4"),
+        (["--shard", "3/2"], "must look like 1/4"),
+        (["--jobs", "-1"], "must not be negative"),
+        ([], "names no model"),
+    ],
+)
+def test_impossible_command_lines_are_refused_in_one_line(capsys, model, arguments, rule):
+    models = [model] if arguments else []
+    error = device(capsys, *models, *arguments, status=2).err
+    assert rule in error
+    assert error.count("\n") == 1
+
+
+@needs_package
+def test_figures_come_as_text_json_csv_and_a_page(capsys, cache, model, tmp_path):
+    files = tmp_path / "rows.csv", tmp_path / "rows.html"
+    made = device(capsys, model, *TARGETS, "--json", "--csv", files[0], "--html", files[1])
+    report = json.loads(made.out)
+    assert made.err == ""
+    assert [(row["chip"], row["vtcm_mb"], row["level"]) for row in report["rows"]] == [
+        ("SM8750", 2, 2), ("SM8750", 2, 3), ("SM8650", 2, 2), ("SM8650", 2, 3),
+    ]  # fmt: skip
+    for row in report["rows"]:
+        parts = ("spill_fill", "op_data", "constants", "ddr", "io", "vtcm", "shared_weights")
+        assert row["total_ram"] == sum(row[part] for part in parts)
+        assert row["vtcm"] == 2 << 20
+        assert row["file_bytes"] > 0
+        assert row["plan_io"] > 0
+    written = list(csv.DictReader(io.StringIO(files[0].read_text())))
+    assert [int(row["total_ram"]) for row in written] == [row["total_ram"] for row in report["rows"]]
+    page = files[1].read_text()
+    assert page.count("<tr>") == 5
+    assert "http" not in page
+    assert "<script" not in page
+    text = device(capsys, model, *TARGETS).out
+    assert "our plan has scratch" in text
+    assert report["library"] in text
+
+
+@needs_package
+def test_what_was_measured_is_not_measured_again(capsys, cache, model, monkeypatch):
+    first = json.loads(device(capsys, model, *TARGETS, "--json").out)
+    assert len(list(cache.iterdir())) == 4
+    asked = []
+    monkeypatch.setattr("isthmus.backends.vendor.sweep.measure", lambda *arguments: asked.append(arguments))
+    assert json.loads(device(capsys, model, *TARGETS, "--json").out) == first
+    assert not asked
+
+
+@needs_package
+def test_shards_are_joined_to_the_whole(capsys, cache, model, tmp_path):
+    whole = json.loads(device(capsys, model, *TARGETS, "--json").out)
+    parts = []
+    for number in (1, 2, 3):
+        parts.append(tmp_path / f"part{number}.json")
+        parts[-1].write_text(device(capsys, model, *TARGETS, "--json", "--shard", f"{number}/3").out)
+    assert json.loads(device(capsys, "--merge", *reversed(parts), "--json").out) == whole
+    assert "part 2 of 3 missing" in device(capsys, "--merge", parts[0], parts[2], status=2).err
+    assert "it is part 1" in device(capsys, "--merge", parts[0], parts[0], status=2).err
+    (tmp_path / "other.json").write_text(device(capsys, model, "--json", "--shard", "2/3").out)
+    assert "another sweep" in device(capsys, "--merge", parts[0], tmp_path / "other.json", status=2).err
+    assert "it is not what" in device(capsys, "--merge", model, status=2).err
+
+
+@needs_package
+def test_an_operation_that_the_compiler_lacks_is_a_row_with_a_problem(capsys, cache, tmp_path):
+    from onnx import helper
+
+    nodes = [helper.make_node("Erf", ["x"], ["y"], name="erf")]
+    model = tiny.save(tmp_path / "erf.onnx", nodes, {"x": (1, 8)}, {"y": (1, 8)})
+    made = device(capsys, model, "--level", "2", status=1)
+    assert "lacks 1 of its node: erf (Erf)" in made.out
+
+
+@needs_package
+def test_a_binary_is_read_and_inspected_by_the_vendors_own_library(capsys, cache, model, tmp_path):
+    config = {"qnn-htp": {"soc": "SM8650", "vtcm_mb": 4, "optimization": 2}}
+    with qnn.Backend("qnn-htp", config) as backend:
+        context = backend.create_context()
+        graph = context.compose(model)
+        graph.finalize()
+        figures, dims = graph.get_property(qnn.vendor.FIGURES), list(graph.info.inputs[0].dims)
+        (tmp_path / "conv.bin").write_bytes(context.get_binary())
+    assert main(["inspect", str(tmp_path / "conv.bin"), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["chip"], report["arch"]) == ("SM8650", 75)
+    assert report["graphs"][0]["figures"] == figures.to_json()
+    assert [tensor["shape"] for tensor in report["graphs"][0]["inputs"]] == [dims]
+    assert main(["inspect", str(tmp_path / "conv.bin")]) == 0
+    assert "1 graph for SM8650 (v75)" in capsys.readouterr().out
+    row = json.loads(device(capsys, tmp_path / "conv.bin", "--json").out)["rows"][0]
+    assert (row["chip"], row["vtcm_mb"], row["level"]) == ("SM8650", 4, 2)
+    assert row["constants"] == figures.constants
+
+
+def test_a_file_that_nothing_reads_says_what_may_read_it(capsys, monkeypatch, tmp_path):
+    (tmp_path / "x.bin").write_bytes(b"\x02\x00\x00\x00 of another maker")
+    monkeypatch.delenv("QNN_SDK_ROOT", raising=False)
+    monkeypatch.setattr("isthmus.backends.vendor.library.importlib.util.find_spec", lambda name: None)
+    assert main(["inspect", str(tmp_path / "x.bin")]) == 2
+    error = capsys.readouterr().err
+    assert "neither a context binary" in error
+    assert "isthmus[qnn]" in error
+
+
+def command() -> str:
+    found = shutil.which("isthmus", path=os.path.dirname(sys.executable))
+    assert found is not None
+    return found
+
+
+@LONG
+@needs_package
+def test_a_progress_bar_is_for_terminals_only(model, tmp_path):
+    master, slave = pty.openpty()
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    environment.pop("ISTHMUS_CACHE_DIR", None)
+    arguments = [command(), "device", str(model), *TARGETS]
+    subprocess.run(arguments, env=environment, stderr=slave, stdout=subprocess.DEVNULL, check=True)
+    os.close(slave)
+    assert b"4/4" in os.read(master, 1 << 16)
+    os.close(master)
+    quiet = subprocess.run([*arguments, "--no-cache"], env=environment, capture_output=True, check=True)
+    assert quiet.stderr == b""
+
+
+@LONG
+@needs_package
+def test_an_interrupted_sweep_keeps_what_is_finished_and_ends_its_processes(model, tmp_path):
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    environment.pop("ISTHMUS_CACHE_DIR", None)
+    chips = "SM8750,SM8650,SM8550,SM8450,SM8350,SM8850"
+    arguments = [command(), "device", str(model), "--soc", chips, "--vtcm", "1,2", "--jobs", "1"]
+    running = subprocess.Popen(arguments, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    kept = tmp_path / "isthmus" / "device"
+    assert eventually(lambda: kept.is_dir() and len(list(kept.iterdir())) >= 2)
+    children = _children(running.pid)
+    running.send_signal(signal.SIGINT)
+    assert running.communicate()[1] == b"isthmus: interrupted\n"
+    assert running.returncode == 130
+    assert eventually(lambda: not any(os.path.exists(f"/proc/{child}") for child in children))
+    finished = {file.name: file.stat().st_mtime_ns for file in kept.glob("*.json")}
+    subprocess.run(arguments, env=environment, stdout=subprocess.DEVNULL, check=True)
+    assert len(list(kept.glob("*.json"))) == 24
+    # What was finished was not compiled again.
+    assert finished == {name: (kept / name).stat().st_mtime_ns for name in finished}
+
+
+def _children(pid: int) -> list[int]:
+    """The processes that a process has started."""
+    found = []
+    for task in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{task}/children") as stream:
+            found += [int(child) for child in stream.read().split()]
+    return found
