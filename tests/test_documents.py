@@ -45,7 +45,7 @@ FORM = re.compile(r"\b[A-Z]{4,}\b")
 TIME = re.compile(r"\d+(\.\d+)? (ms|µs|s)\b")
 TARGET = re.compile(r"on cpu \(([\w-]+),")
 ELLIPSIS = "..."
-NEEDS = {"onnxruntime.md": "onnxruntime_qnn"}
+NEEDS = {"onnxruntime.md": "onnxruntime_qnn", "vendor.md": "onnxruntime_qnn"}
 """Packages without which the blocks of a document cannot be run."""
 SCRIPT = re.compile(r'^([\w-]+) = "([\w.]+):(\w+)"$', re.MULTILINE)
 COMMANDS = {

@@ -11,10 +11,9 @@ from typing import Any
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.onnx.layout import OnnxValue
 from isthmus.frontends.onnx.schema import messages
-from isthmus.frontends.onnx.tensors import NUMPY
-from isthmus.graph import DataType
+from isthmus.frontends.onnx.tensors import NUMPY, data_type
 
-_NUMBERS = {DataType.of(dtype): number for number, dtype in NUMPY.items()}
+_NUMBERS = {data_type(dtype): number for number, dtype in NUMPY.items()}
 """ONNX's numbers of the data types that values may have."""
 _FAILURES = (RuntimeError, ValueError, TypeError, LookupError)
 """What functions of the `onnx` package raise for a model that is not well-formed, beside exceptions of their own."""
