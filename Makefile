@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .PHONY: demo test test-long test-targets test-gpu test-arm64 random soak reach mutants bench models lint clean
+.PHONY: differential
 .PHONY: say-test say-test-long say-test-targets
 
 demo: $(VENV)/demo.stamp
@@ -43,6 +44,10 @@ random: $(VENV)/test.stamp
 # Random programs of API calls over all backends, with kills, stops, forks, signals and faults.
 soak: $(VENV)/test.stamp
 	$(BIN)/python tests/soak/run.py --seconds $(or $(SECONDS),1200) --seed $(or $(SEED),1)
+
+# Our library compared with the vendor's, where its package is installed; an interrupted run continues where it was.
+differential: $(VENV)/test.stamp
+	$(BIN)/python tests/differential/run.py
 
 # What each test enters, once in a while: where it is known, mistakes are judged in a fraction of the time.
 reach: $(VENV)/test.stamp

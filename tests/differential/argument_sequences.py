@@ -78,7 +78,7 @@ RIGHT: dict[str, Callable[[Calls], list[Any]]] = {
     "backendGetApiVersion": lambda q: [_place(q, types.Version * 2)],
     "backendGetBuildId": lambda q: [_place(q, c_char_p)],
 }  # fmt: skip
-"""Right arguments of each function; those of signals and memory, which x86 does not offer, are in `object_sequences`."""
+"""Right arguments of each function. Signals and memory, which x86 does not offer, are in `object_sequences`."""
 
 
 def _other(q: Calls, kind: str) -> int:

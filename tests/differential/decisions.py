@@ -32,7 +32,7 @@ OTHER_KIND = (
 )
 NOT_ON_X86 = "The vendor's x86 library does not offer this and returns 1000. Ours does it, or checks the arguments."
 HIDES = (
-    "The vendor's library accepts this, at least until the graph is finalized. Ours refuses it where the mistake is made."
+    "The vendor's library accepts this, at least until the graph is finalized. Ours refuses it where it happens."
 )
 NAMES_THE_CAUSE = "Both refuse, by other codes. Ours names the cause."
 DECISIONS = (
@@ -52,7 +52,8 @@ DECISIONS = (
     ),
     Decision(
         r"tensor: (no quantization|scale 0|negative scale|scale that is not a number|an unknown encoding|"
-        r"huge dimensions|a constant with too little data|unknown kind|an axis that is not there|too few scales|empty name|version \d|"
+        r"huge dimensions|a constant with too little data|unknown kind|an axis that is not there|too few scales|"
+        r"empty name|version \d|"
         r"unknown memory type)",
         HIDES + " Such a tensor makes a library read past the end of the client's memory, or compute nonsense.",
     ),
@@ -63,7 +64,7 @@ DECISIONS = (
     Decision(
         r"context: unknown priority|option: unknown priority of a graph|graph: an unknown priority|"
         r"profile: unknown level|profile: every level|graph: empty name|binary: graph that is enabled and not there",
-        "The vendor's library accepts a number or a name without a meaning. Ours refuses it, so that slips are noticed.",
+        "The vendor's library accepts a number or a name without a meaning. Ours refuses it: slips are noticed.",
     ),
     Decision(
         r"backend: unknown platform option|device: an unknown chip|option: unknown optimization",

@@ -47,10 +47,10 @@ class Layer:
 
 LAYERS = {
     "validation": Layer("validation", ("operations.py",), _INTERFACE),
-    "execution": Layer("execution", ("operations.py",), _EVERYTHING),
     "options": Layer("options", ("../capi/test_provider_options.py", "../capi/ort_provider.py"), _INTERFACE),
     "sequences": Layer(
         "sequences", ("calls.py", "object_sequences.py", "graph_sequences.py", "argument_sequences.py"), _INTERFACE,
         isolated=True,
     ),
+    "execution": Layer("execution", ("operations.py",), _EVERYTHING),
 }  # fmt: skip

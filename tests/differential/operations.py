@@ -1,7 +1,8 @@
 """One small use of each operation of QNN's package: its operands, results and parameters.
 
 A tensor is a role and dimensions. Roles: "x" has the data type that is tried, "w" is a constant of weights, "b" a
-constant bias, "s" a constant of the type that is tried; a data type stands for itself, and None for an operand that is left out.
+constant bias, "s" a constant of the type that is tried; a data type stands for itself, and None for an operand that is
+left out.
 """
 
 from __future__ import annotations

@@ -1,0 +1,108 @@
+"""The page of parity is what the record says, and every difference of call sequences has a reason."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+RUN = HERE / "run.py"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _paths() -> Iterator[None]:
+    """Let the modules of this folder import those of the tests of the C interface."""
+    before = list(sys.path)
+    sys.path[:0] = [str(HERE), str(HERE.parent / "capi")]
+    yield
+    sys.path[:] = before
+
+
+def test_the_page_is_what_the_record_says() -> None:
+    from parity import page
+
+    record = json.loads((HERE / "agreement.json").read_text())
+    written = (HERE.parents[1] / "docs" / "parity.md").read_text()
+    assert written == page(record), "run `python tests/differential/run.py --write`"
+
+
+def test_the_record_has_enough_cases_and_a_reason_for_every_difference() -> None:
+    import decisions
+    import sequences
+    import validation
+
+    record = json.loads((HERE / "agreement.json").read_text())
+    assert len(validation.cases()) >= 3000
+    assert len(sequences.cases()) >= 302
+    for chip in record["validation"].values():
+        assert chip["cases"] == len(validation.cases())
+    found = record["sequences"]["any"]
+    assert found["cases"] == len(sequences.cases())
+    for name, each in found["differences"].items():
+        assert decisions.reason(name, each["vendor"], each["ours"]), f"{name}: decide it in decisions.py"
+
+
+def test_every_operation_of_the_vendors_library_has_a_use() -> None:
+    from operations import USES, kinds_of, node_of
+
+    assert len(USES) == 130
+    for op in USES:
+        for kind in kinds_of(op):
+            node_of(op, kind).in_c()
+
+
+def test_answers_are_kept_and_a_child_that_ends_is_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a layer of three cases, one of which ends the process."""
+    import children
+    import layers
+
+    for name in ("child.py", "layers.py"):
+        (tmp_path / name).write_text((HERE / name).read_text())
+    with (tmp_path / "layers.py").open("a") as file:
+        file.write("\nLAYERS['dying'] = Layer('dying', (), ())\n")
+    (tmp_path / "client.py").write_text("")
+    (tmp_path / "dying.py").write_text(DYING)
+    monkeypatch.setenv("DIFFERENTIAL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(children, "HERE", tmp_path)
+    monkeypatch.setitem(layers.LAYERS, "dying", layers.Layer("dying", (), ()))
+    side = children.Side("ours", tmp_path / "log", "")
+    expected = {"one": 3, "dies": "ended by SIGABRT", "three": 5}
+    assert children.answers("dying", side, None, list(expected)) == expected
+    assert children.answers("dying", side, None, list(expected)) == expected
+    assert (tmp_path / "log").read_text().split() == ["one", "dies", "three"], "each case was answered once"
+
+
+DYING = """
+import os
+
+def opened(library, chip):
+    def answer(name):
+        with open(library, "a") as log:
+            log.write(name + " ")
+        return os.abort() if name == "dies" else len(name)
+
+    return answer
+"""
+
+
+def test_without_the_package_one_line_says_what_to_install(tmp_path: Path) -> None:
+    hidden = f"""
+import importlib.metadata, runpy, sys
+
+def missing(name):
+    raise importlib.metadata.PackageNotFoundError(name)
+
+importlib.metadata.distribution = missing
+sys.argv = [{str(RUN)!r}]
+runpy.run_path({str(RUN)!r}, run_name="__main__")
+"""
+    done = subprocess.run([sys.executable, "-c", hidden], capture_output=True, text=True, cwd=tmp_path, timeout=100)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "make differential: nothing to compare with; install the package onnxruntime-qnn\n"
