@@ -11,10 +11,10 @@ from support.containers import START, with_header
 
 from isthmus import Code, QnnError
 from isthmus.backends.gpu import binary as gpu_binary
-from isthmus.backends.gpu.compile import serialization as gpu_serialization
 from isthmus.backends.seam import binary
 from isthmus.engine.native import serialization
 from isthmus.frontends.composed import serialization as composed_serialization
+from isthmus.prepare import serialization as schedule_serialization
 from isthmus.system import container
 from isthmus.system.container import ContainerFormat
 
@@ -25,7 +25,7 @@ PLAIN = ContainerFormat(
     b"TESTTEST", 7, 4096, "test file", Code.COMMON_LOADING_BINARIES, Code.COMMON_INCOMPATIBLE_BINARIES, False
 )
 FORMATS = (
-    HASHED, PLAIN, binary.FORMAT, gpu_binary.FORMAT, serialization.FORMAT, gpu_serialization.FORMAT,
+    HASHED, PLAIN, binary.FORMAT, gpu_binary.FORMAT, serialization.FORMAT, schedule_serialization.FORMAT,
     composed_serialization.FORMAT,
 )  # fmt: skip
 HEADER = {"name": "a", "numbers": [1, 2.5, None]}

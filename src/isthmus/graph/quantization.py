@@ -5,6 +5,7 @@ QNN's offset is the negative of the zero point of TFLite and ONNX.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -50,7 +51,7 @@ class Quantization:
             raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, what, "as many offsets as scales, at least one")
         if self.axis is None and len(self.scales) != 1:
             raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, what, "several scales need an axis")
-        if not all(np.isfinite(s) and s > 0 for s in self.scales):
+        if not all(math.isfinite(s) and s > 0 for s in self.scales):
             raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, what, "scales must be positive and finite")
 
     @staticmethod

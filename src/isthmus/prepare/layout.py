@@ -80,6 +80,8 @@ class Layout:
     ----------
     blocks, work
         The offset of each block, and of the work space of each step; 0 for a step without one.
+    work_bytes
+        The bytes of work space of each step.
     plan
         The statistics.
     arenas
@@ -88,6 +90,7 @@ class Layout:
 
     blocks: dict[Block, int]
     work: tuple[int, ...]
+    work_bytes: tuple[int, ...]
     plan: Plan
     arenas: tuple[tuple[int, int], ...] = ()
 
@@ -156,7 +159,8 @@ def lay_out(demand: Demand, alignment: int, nodes: int, overlays: Sequence[Overl
     work = tuple(spaces.get(index, 0) for index in range(len(demand.steps)))
     rows = (PlanRow(n, b.size, b.start, b.end - 1, o) for n, b, o in zip(names, buffers, offsets, strict=True))
     plan = replace(_plan(demand, list(rows), problem, solution), seconds=time.perf_counter() - began)
-    return Layout(places, work, plan, tuple((at, one.bytes) for one, at in zip(demand.arenas, begins, strict=True)))
+    found = tuple((at, one.bytes) for one, at in zip(demand.arenas, begins, strict=True))
+    return Layout(places, work, tuple(demand.work), plan, found)
 
 
 def _plan(demand: Demand, rows: list[PlanRow], problem: Problem, solution: Solution) -> Plan:

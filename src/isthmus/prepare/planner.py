@@ -186,6 +186,7 @@ class Planner:
             states=work.states,
             places=places,
             work=layout.work,
+            work_bytes=layout.work_bytes,
             scratch_bytes=layout.plan.bytes,
             state_bytes=arrangement.state_bytes,
             state_offsets=tuple(arrangement.state_offsets[s] for s in work.states),
@@ -194,6 +195,7 @@ class Planner:
             plan=replace(_facts(arrangement, life, places, layout.plan), regions=tuple(regions)),
             numerics=self.graph.numerics,
             repeats=_pipelined(arrangement.steps, repeats, layout, places),
+            tiled=tuple((region.first, region.last) for region in regions),
         )
 
     def is_planned(self, block: Block) -> bool:

@@ -253,8 +253,8 @@ class Schedule:
         The steps, and the graph's tensors that outlive them.
     places
         The location of every tensor that is not a constant.
-    work
-        For each step, the offset of its work space in scratch.
+    work, work_bytes
+        For each step, the offset of its work space in scratch, and the bytes that are reserved there.
     scratch_bytes, state_bytes
         The sizes of scratch and of state memory.
     io_offsets
@@ -263,10 +263,14 @@ class Schedule:
         The offset of each state in state memory.
     alignment
         The required alignment of the addresses of scratch, state and IO memory.
+    plan
+        Statistics for reports; None for a schedule that was read from a file.
     numerics
         The rounding mode of 8-bit results, as set in the graph.
     repeats
         The steps that are executed more than once, in order; they are not nested.
+    tiled
+        The ranges of steps, first and last, that compute a fused region in tiles.
     """
 
     name: str
@@ -276,14 +280,28 @@ class Schedule:
     states: tuple[Tensor, ...]
     places: dict[Tensor, Place]
     work: tuple[int, ...]
+    work_bytes: tuple[int, ...]
     scratch_bytes: int
     state_bytes: int
     state_offsets: tuple[int, ...]
     io_offsets: tuple[int, ...]
     alignment: int
-    plan: Plan
+    plan: Plan | None = None
     numerics: str = "exact"
     repeats: tuple[Repeat, ...] = ()
+    tiled: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def statistics(self) -> Plan:
+        """The statistics of a schedule that was planned here."""
+        assert self.plan is not None
+        return self.plan
+
+    @property
+    def constant_bytes(self) -> int:
+        """The bytes of the constants that the steps read, each once and in its own width."""
+        read = {tensor for step in self.steps for tensor in step.inputs if tensor is not None}
+        return sum(tensor.nbytes for tensor in read if tensor.is_static)
 
     @property
     def cursor_pool(self) -> int:

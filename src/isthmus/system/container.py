@@ -64,7 +64,8 @@ class ContainerFormat:
         >>> form.unpack(b"".join(form.pack({"unit": "m"}, {"a": b"12", "b": b"345"})))
         ({'unit': 'm'}, {'a': <memory at 0x...>, 'b': <memory at 0x...>})
         """
-        text = json.dumps({**header, "sections": {name: len(data) for name, data in sections.items()}}).encode()
+        sizes = {name: len(data) for name, data in sections.items()}
+        text = json.dumps({**header, "sections": sizes}, separators=(",", ":")).encode()
         if len(text) > MAX_HEADER:
             raise self.refusal(f"its header would take {len(text)} bytes, more than {MAX_HEADER}")
         # The padding before each section, and the section.

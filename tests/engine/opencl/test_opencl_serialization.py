@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import json
 import os
-import resource
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -14,14 +13,16 @@ import numpy as np
 import pytest
 from checking import graph_of, traits
 from support import processes
+from support.containers import damage, limit_memory
 
 from isthmus.backends.gpu.compile.lower import prepare
 from isthmus.backends.gpu.compile.program import BufferRef, KernelPool, KernelProgram
-from isthmus.backends.gpu.compile.serialization import FORMAT, assemble, from_bytes, schedule_from_bytes, to_bytes
+from isthmus.backends.gpu.compile.serialization import FORMAT, from_bytes, schedule_from_bytes, to_bytes
 from isthmus.backends.gpu.compile.traits import FloatStorage
 from isthmus.backends.gpu.mixed_precision import Fp16Tensor
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Graph, Tensor, TensorType
+from isthmus.prepare.serialization import assemble
 
 _generator = np.random.default_rng(1)
 
@@ -73,10 +74,10 @@ def test_a_program_can_be_lowered_for_another_device() -> None:
     assert back.launches != program().launches
 
 
-def split(content: bytes) -> tuple[dict[str, Any], list[np.ndarray]]:
-    """The header of a program and its contents."""
+def split(content: bytes) -> tuple[dict[str, Any], bytes]:
+    """The header of a program and the contents of its tensors."""
     header, sections = FORMAT.unpack(content)
-    return header, [np.frombuffer(section, np.uint8) for section in sections.values()]
+    return header, bytes(sections["contents"])
 
 
 def _set(*path: Any, to: Any) -> Callable[[dict], None]:
@@ -99,25 +100,30 @@ FORGERIES = {
     "an operand that is not there": _set("steps", 0, "inputs", to=[0, 99]),
     "an operation that writes to a constant": _set("steps", 0, "outputs", to=[3]),
     "a parameter of text": _set("steps", 0, "params", to={"stride": "1; }"}),
-    "a stride of nothing": _set("steps", 0, "params", "stride", to={"array": [0, 0], "dtype": "<i8"}),
+    "a stride of nothing": _set("steps", 0, "params", "stride", to=[0, 0]),
     "a range without numbers": _set("steps", 0, "clamp", to=["a", "b"]),
     "less scratch than tensors": _set("scratch_bytes", to=1),
     "scratch of text": _set("scratch_bytes", to="64"),
-    "work space behind scratch": _set("work", to=[1 << 20, 1 << 20, 1 << 20]),
+    "work space behind scratch": _set("steps", 0, "work", to=[1 << 20, 64]),
+    "work space that is not aligned": _set("steps", 0, "work", to=[1, 63]),
+    "tiles": _set("tiled", to=[[0, 0]]),
+    "a part of a step": _set("steps", 0, "part", to=[1, 0, 6, 1, 0, 6, 0]),
+    "inputs in scratch": _set("io_offsets", to=[0, 0]),
     "no alignment": _set("alignment", to=0),
     "state memory without states": _set("state_bytes", to=1 << 39),
     "a parameter of a type that takes gigabytes": _set(
         "steps", 0, "params", "stride", to={"array": [1, 1], "dtype": "U1000000000"}
     ),
     "a parameter of a structure": _set("steps", 0, "params", "stride", to={"array": [1, 1], "dtype": "f8,(100000)f8"}),
-    "an unknown precision": _set("precision", to="fp8"),
+    "an unknown precision": _set("engine", "precision", to="fp8"),
     "an unknown rounding": _set("numerics", to="random"),
-    "tables of different lengths": _set("work", to=[]),
+    "tables of different lengths": _set("state_offsets", to=[0]),
     "a storage as fp16 that is no truth value": _set("tensors", 2, "fp16", to=1),
     "an input that is stored as fp16": _set("tensors", 0, "fp16", to=True),
-    "contents that are not there": _set("tensors", 2, "data", to="9"),
-    "contents of another tensor": _set("tensors", 2, "data", to="1"),
-    "contents without a name": _set("tensors", 2, "data", to=["0"]),
+    "contents that are not there": _set("tensors", 2, "data", to=1 << 40),
+    "contents that go beyond the end": _set("tensors", 2, "data", to=64),
+    "contents that are not aligned": _set("tensors", 3, "data", to=2),
+    "contents without a place": _set("tensors", 2, "data", to=["0"]),
     "a name that is no name": _set("tensors", 0, "type", to="APP_SHELL"),
 }
 
@@ -150,7 +156,7 @@ def test_random_headers_are_refused_or_stay_within_their_pools() -> None:
             original, contents = originals[number % len(originals)]
             header = json.loads(json.dumps(original))
             for _ in range(1 + number % 3):
-                _damage(header)
+                damage(header, _generator)
             try:
                 made = from_bytes(assemble(header, contents), traits("cpu"))
             except QnnError:
@@ -164,13 +170,6 @@ def in_child(deed: Callable[[], None]) -> int:
     """What a forked child makes of it. What other tests dropped is released here: drivers are of no use there."""
     gc.collect()
     return processes.in_child(deed)
-
-
-def limit_memory(more: int) -> None:
-    """Let this process have so many bytes more than it has, and no others."""
-    with open("/proc/self/statm") as file:
-        now = int(file.read().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (now + more, now + more))
 
 
 def stateful() -> KernelProgram:
@@ -213,7 +212,7 @@ def test_a_graph_that_no_device_has_memory_for_is_refused_before_any_is_taken() 
     for tensor in header["tensors"]:
         tensor["dims"], tensor["data"] = [1, 1 << 30], None
     header["state_bytes"], header["scratch_bytes"] = 4 << 30, 4 << 30
-    forged = assemble(header, [])
+    forged = assemble(header, b"")
 
     def deed() -> None:
         limit_memory(1 << 28)
@@ -232,20 +231,6 @@ def test_what_kernels_cannot_count_is_refused() -> None:
         resized(1 << 30)
     with pytest.raises(QnnError, match="would need a table of 134,217,728 places"):
         resized(1 << 24)
-
-
-def _damage(node: Any) -> None:
-    """Change one number or text somewhere in a header."""
-    while True:
-        keys = list(node) if isinstance(node, dict) else list(range(len(node)))
-        if not keys:
-            return
-        key = keys[int(_generator.integers(len(keys)))]
-        if not isinstance(node[key], (dict, list)):
-            choices: list[Any] = [0, 1, -1, 3, 1 << 31, 1 << 62, None, "x", [], 0.5, True]
-            node[key] = choices[int(_generator.integers(len(choices)))]
-            return
-        node = node[key]
 
 
 def assert_within_pools(made: KernelProgram) -> None:

@@ -22,7 +22,7 @@ from isthmus.system.container import MALFORMED, ContainerFormat, as_text
 from isthmus.version import build_id
 
 FORMAT = ContainerFormat(
-    b"ISTHMGPU", 2, 64, "context binary", Code.CONTEXT_CREATE_FROM_BINARY, Code.CONTEXT_BINARY_VERSION, is_hashed=False
+    b"ISTHMGPU", 3, 64, "context binary", Code.CONTEXT_CREATE_FROM_BINARY, Code.CONTEXT_BINARY_VERSION, is_hashed=False
 )
 """The format of context binaries of the GPU backend. Each program has its own checksum."""
 MAX_BYTES = 1 << 32

@@ -116,4 +116,4 @@ def preparation(graph: Graph, config: GpuConfig, threads: int, limit: ScratchLim
         else ClContext.of_client(config.context, config.queue).device
     )
     program = prepare(graph, device, config.options(graph.name))
-    return PlanReport(program.info, program.schedule.plan, 1, GpuReport(device, program))
+    return PlanReport(program.info, program.schedule.statistics, 1, GpuReport(device, program))

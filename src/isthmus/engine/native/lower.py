@@ -34,7 +34,7 @@ from isthmus.engine.native.lowering import (
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
 from isthmus.engine.native.lowering.via_float import moved, through_float
 from isthmus.engine.native.program import NARROW, Program
-from isthmus.engine.native.target import Target
+from isthmus.engine.native.target import TARGETS, Target
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Graph, TensorInfo
 from isthmus.graph.operation import Call
@@ -101,7 +101,10 @@ def is_in_float(step: Step) -> bool:
 
 def refusal(step: Step) -> str | None:
     """Return why the engine does not execute a step, or None if it does."""
-    entry = _entry(step)
+    return _refusal(step, _entry(step))
+
+
+def _refusal(step: Step, entry: Lowering | None) -> str | None:
     return "the CPU engine does not execute this operation" if entry is None else entry.refuses(step)
 
 
@@ -149,7 +152,8 @@ def unsupported(graph: Graph) -> list[RefusedNode]:
 
 def lowering_of(step: Step) -> Lowering:
     """Return the lowering of a step, or raise its refusal as an error."""
-    reason, entry = refusal(step), _entry(step)
+    entry = _entry(step)
+    reason = _refusal(step, entry)
     if entry is None or reason is not None:
         raise QnnError(Code.COMMON_NOT_SUPPORTED, f"node '{step.name}' ({step.op})", reason or "")
     return entry
@@ -157,15 +161,25 @@ def lowering_of(step: Step) -> Lowering:
 
 @dataclass(frozen=True)
 class NativeEngine(EngineModel):
-    """The native engine for a target, with a number of threads."""
+    """The native engine for a target, with a number of threads.
+
+    Parameters
+    ----------
+    target
+        The target whose costs decide about tiles.
+    others
+        Further targets that the work space of every step must be large enough for.
+    """
 
     target: Target
     threads: int = 1
     alignment: int = DEFAULT_ALIGNMENT
+    others: tuple[Target, ...] = ()
     sharing = SHARING
 
     def work_bytes(self, step: Step, threads: int) -> int:
-        return lowering_of(step).work(step, self.target, threads)
+        work = lowering_of(step).work
+        return max(work(step, target, threads) for target in (self.target, *self.others))
 
     def refusal(self, step: Step) -> str | None:
         return refusal(step)
@@ -190,14 +204,29 @@ class NativeEngine(EngineModel):
         return lowering_of(step).effort(step, axis, self.target)
 
 
+def every_target(threads: int, alignment: int) -> NativeEngine:
+    """Return the native engine for all targets at once: a schedule for it can be lowered for each of them.
+
+    The first target, which has the widest vectors, decides about tiles.
+    """
+    return NativeEngine(TARGETS[0], threads, alignment, TARGETS[1:])
+
+
 def lower(schedule: Schedule, target: Target, threads: int) -> Program:
-    """Lower a schedule to a program."""
-    emitter = Emitter(target, threads, schedule.places, schedule.numerics, bool(schedule.plan.regions))
+    """Lower a schedule to a program.
+
+    Raises
+    ------
+    QnnError
+        COMMON_INCOMPATIBLE_BINARIES if a step has less work space than its kernels need.
+    """
+    emitter = Emitter(target, threads, schedule.places, schedule.numerics, bool(schedule.tiled))
     repeats = {repeat.first: repeat for repeat in schedule.repeats}
-    by_tiles = {index for region in schedule.plan.regions for index in range(region.first, region.last + 1)}
+    by_tiles = {index for first, last in schedule.tiled for index in range(first, last + 1)}
     # The repetition that the current step belongs to.
     repeat: Repeat | None = None
-    for index, (step, work) in enumerate(zip(schedule.steps, schedule.work, strict=True)):
+    spaces = zip(schedule.steps, schedule.work, schedule.work_bytes, strict=True)
+    for index, (step, work, reserved) in enumerate(spaces):
         check()
         if index in repeats:
             repeat = repeats[index]
@@ -206,7 +235,11 @@ def lower(schedule: Schedule, target: Target, threads: int) -> Program:
         pipelined = repeat is not None and repeat.threads > 1
         shared = is_worth_sharing(step, threads) if index in by_tiles else is_shared(step)
         emitter.begin(step, work, threads if shared and not pipelined else 1)
-        lowering_of(step).emit(step, emitter)
+        lowering = lowering_of(step)
+        if lowering.work(step, target, 1 if pipelined else threads) > reserved:
+            rule = "it has less work space than this version needs for it"
+            raise QnnError(Code.COMMON_INCOMPATIBLE_BINARIES, f"node '{step.name}' ({step.op})", rule)
+        lowering.emit(step, emitter)
         if repeat is not None and index == repeat.last:
             emitter.end_repeat(repeat)
             repeat = None
@@ -220,7 +253,7 @@ def lower(schedule: Schedule, target: Target, threads: int) -> Program:
         target=target.name,
         threads=threads,
         kernels=tuple(emitter.kernels),
-        table=np.array(emitter.table, NARROW if schedule.plan.regions else np.int64).reshape(-1, 3),
+        table=np.array(emitter.table, NARROW if schedule.tiled else np.int64).reshape(-1, 3),
         words=np.array(emitter.words, np.int64),
         labels=tuple(emitter.labels),
         constants=emitter.constants(),

@@ -106,5 +106,5 @@ def written(candidate: Candidate, search: RegionSearch, chosen: list[RegionChoic
     arrangement = replace(arrangement, steps=tiled.steps, overlaid=tiled.overlaid, alike=tiled.alike)
     schedule = planner.place(arrangement, tiled.repeats, tiled.regions)
     names = tuple(one.chain[-1] for one in candidate.remats)
-    schedule = replace(schedule, plan=replace(schedule.plan, rematerialized=names)) if names else schedule
+    schedule = replace(schedule, plan=replace(schedule.statistics, rematerialized=names)) if names else schedule
     return Fitted(schedule, search.cost(chosen))

@@ -46,7 +46,7 @@ def schedule_within(planner: Planner, limit: ScratchLimit) -> Schedule:
         schedule = fit.least(SLOWER if limit.slower is None else limit.slower)
     else:
         schedule = fit.within(wanted)
-    return replace(schedule, plan=replace(schedule.plan, bounded=True)) if is_bounded(fit.tried) else schedule
+    return replace(schedule, plan=replace(schedule.statistics, bounded=True)) if is_bounded(fit.tried) else schedule
 
 
 class _Fit:
@@ -226,7 +226,7 @@ def _held_up(limit_search: LimitSearch, search: RegionSearch, wanted: int) -> tu
         fitted = limit_search.at(wanted)
     if fitted is not None:
         # It was estimated to fit, but more bytes are alive. Report the model's step nearest to the peak.
-        plan = fitted.schedule.plan
+        plan = fitted.schedule.statistics
         near = sorted(range(len(plan.steps)), key=lambda index: abs(index - plan.peak_step))
         step = next((steps[plan.steps[index]] for index in near if plan.steps[index] in steps), step)
     # Converters join the names of all nodes that they fused.
