@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -68,9 +69,10 @@ class Executor:
     def __init__(
         self, program: Program, scratch: Window | None, state: Window | None, io: Sequence[Window | None]
     ) -> None:
-        self.program = program
         self._code = loader.addresses((*program.kernels, *KERNELS), by_name(program.target))
         self._constants, constants = _aligned(program.constants)
+        # It need not keep the constants that it was given if it has a copy.
+        self.program = program = replace(program, constants=_array(self._constants))
         self._control_buffer = host(control.control_bytes(program.threads), 64)
         self._control = self._control_buffer.address
         self._pools = Pool.IO + len(program.inputs) + len(program.outputs)
@@ -230,6 +232,11 @@ def _aligned(constants: np.ndarray) -> tuple[np.ndarray | Buffer, int]:
     buffer = host(constants.nbytes, 64)
     buffer.array[:] = constants
     return buffer, buffer.address
+
+
+def _array(memory: np.ndarray | Buffer) -> np.ndarray:
+    """Return memory as an array."""
+    return memory.array if isinstance(memory, Buffer) else memory
 
 
 class _Workers:

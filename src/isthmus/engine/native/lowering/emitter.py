@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -100,10 +101,10 @@ class Emitter:
         self.words: list[int] = []
         self.labels: list[str] = []
         self._places = dict(places)
-        # The constants in order, their total size, and the offset of each by its size and contents.
+        # The constants in order, their total size, and the offset of each by the checksum of its contents.
         self._chunks: list[np.ndarray] = []
         self._constant_bytes = 0
-        self._constant_offsets: dict[tuple[int, bytes], int] = {}
+        self._constant_offsets: dict[bytes, int] = {}
         self._by_tiles = by_tiles
         # The current step, the offset of its work space in scratch, and the shares of its instructions.
         self._step: Step | None = None
@@ -217,12 +218,12 @@ class Emitter:
     def constant(self, array: np.ndarray, alignment: int = CONSTANT_ALIGNMENT) -> Operand:
         """Return the operand of a constant; equal contents are stored once."""
         content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        key = (content.size, content.tobytes())
+        key = hashlib.sha256(content.data).digest()
         if key not in self._constant_offsets:
             self._constant_offsets[key] = self._constant_bytes
-            padded = -(-content.size // alignment) * alignment
-            self._chunks.append(np.concatenate([content, np.zeros(padded - content.size, np.uint8)]))
-            self._constant_bytes += padded
+            padding = -content.size % alignment
+            self._chunks += (content, np.zeros(padding, np.uint8))
+            self._constant_bytes += content.size + padding
         return Operand.at(Pool.CONSTANT, self._constant_offsets[key])
 
     def work(self, offset: int = 0) -> Operand:

@@ -42,8 +42,8 @@ def has_byte_weights(weights: Tensor) -> bool:
     """Return whether constant weights, and their zero points, are 8-bit numbers."""
     if not weights.is_static or weights.dtype not in (DataType.SFIXED_POINT_8, DataType.UFIXED_POINT_8):
         return False
-    limits = np.iinfo(weights.dtype.numpy)
-    return all(limits.min <= -offset <= limits.max for offset in quantization_of(weights).offsets)
+    limits, offsets = np.iinfo(weights.dtype.numpy), quantization_of(weights).offsets
+    return limits.min <= -max(offsets) and -min(offsets) <= limits.max
 
 
 def without_zero_points(weights: Tensor) -> np.ndarray:
