@@ -14,7 +14,7 @@ from support import tiny
 from support.processes import descriptors, opened_since
 
 from isthmus import Code, QnnError, qnn
-from isthmus.backends.seam import binary, native
+from isthmus.backends.seam import binary, native, planned
 from isthmus.engine.native import signatures
 from isthmus.frontends import load
 from isthmus.graph import TensorMemType
@@ -26,7 +26,7 @@ def graphs(tmp_path_factory):
     conv = native.prepare(load(tiny.convolution(folder / "conv.onnx"))).program
     gate = native.prepare(load(tiny.gate(folder / "gate.onnx"))).program
     shared = replace(gate, inputs=(replace(gate.inputs[0], mem_type=TensorMemType.MEMHANDLE), *gate.inputs[1:]))
-    return [binary.GraphBinary(conv), binary.GraphBinary(shared)]
+    return [conv, shared]
 
 
 @pytest.fixture(scope="module")
@@ -37,27 +37,28 @@ def content(graphs):
 def test_graphs_survive_the_way_into_a_binary_and_back(graphs, content):
     found = binary.read(content)
     assert (found.version, found.backend, found.nbytes) == (binary.FORMAT.version, "htp", len(content))
-    assert list(found.graphs) == [graph.program.name for graph in graphs]
-    for graph in graphs:
-        back = found.graphs[graph.program.name]
-        assert back.tensors == graph.tensors, "memory types included"
-        assert np.array_equal(back.program.constants, graph.program.constants)
-        assert np.array_equal(back.program.words, graph.program.words)
+    assert list(found.programs) == [program.name for program in graphs]
+    for program in graphs:
+        back = found.programs[program.name]
+        assert back.info.tensors == program.info.tensors, "memory types included"
+        assert np.array_equal(back.constants, program.constants)
+        assert np.array_equal(back.words, program.words)
 
 
 def test_the_programs_of_a_file_are_views_of_one_mapping_that_nobody_can_change(content, tmp_path):
     path = tmp_path / "model.bin"
     path.write_bytes(content)
     with binary.ContextBinary(path) as opened:
-        for graph in opened.graphs.values():
-            assert not graph.program.constants.flags.owndata
-            assert not graph.program.constants.flags.writeable
-            assert graph.program.constants.ctypes.data % 64 == 0
+        programs = opened.contents.programs.values()
+        for program in programs:
+            assert not program.constants.flags.owndata
+            assert not program.constants.flags.writeable
+            assert program.constants.ctypes.data % 64 == 0
         assert binary.is_sealed(opened.fd)
-        constants = [graph.program.constants.copy() for graph in opened.graphs.values()]
+        constants = [program.constants.copy() for program in programs]
         path.write_bytes(b"")
-        for graph, before in zip(opened.graphs.values(), constants, strict=True):
-            assert np.array_equal(graph.program.constants, before), "the file is no longer needed"
+        for program, before in zip(programs, constants, strict=True):
+            assert np.array_equal(program.constants, before), "the file is no longer needed"
 
 
 def test_a_description_has_the_tensors_of_every_graph_and_the_memory_they_need(graphs, content):
@@ -67,7 +68,7 @@ def test_a_description_has_the_tensors_of_every_graph_and_the_memory_they_need(g
         ("x", (1, 1000), "MEMHANDLE"),
         ("s", (1, 1000), "RAW"),
     ]
-    assert info.graphs[0].memory.scratch_bytes == graphs[0].program.scratch_bytes
+    assert info.graphs[0].memory.scratch_bytes == graphs[0].scratch_bytes
     assert binary.inspect(b"something else") is None
 
 
@@ -128,14 +129,6 @@ def forged(content, change):
         lambda h, s: s.update(conv=s["conv"][:10]),
         lambda h, s: s.update(conv=s["gate"]),
         lambda h, s: s.update(other=s["conv"]),
-        lambda h, s: (s.update(other=s["conv"]), h["io_offsets"].update(other=[])),
-        lambda h, s: h["io_offsets"].update(conv=[0]),
-        lambda h, s: h["io_offsets"].update(conv=[0, 1 << 50]),
-        lambda h, s: h["io_offsets"].update(conv=[-1, 0]),
-        lambda h, s: h["io_offsets"].update(conv=[1, 1024]),
-        lambda h, s: h["io_offsets"].update(conv=None),
-        lambda h, s: h["io_offsets"].pop("gate"),
-        lambda h, s: h.update(io_offsets=[]),
         lambda h, s: h.pop("backend"),
         lambda h, s: h.update(backend=1),
         lambda h, s: h.update(backend=None),
@@ -161,15 +154,39 @@ def test_a_forged_header_is_refused(content, change):
     ],
 )
 def test_a_program_with_senseless_fields_is_refused(graphs, fields, monkeypatch):
-    program = graphs[0].program
-    hostile = replace(graphs[0], program=replace(program, **{k: v * len(program.kernels) if k == "kernels" else v
-                                                            for k, v in fields.items()}))
+    kernels = len(graphs[0].kernels)
+    hostile = replace(graphs[0], **{k: v * kernels if k == "kernels" else v for k, v in fields.items()})
     with monkeypatch.context() as elsewhere:
-        for kernel in set(hostile.program.kernels) - set(signatures.KERNELS):
+        for kernel in set(hostile.kernels) - set(signatures.KERNELS):
             elsewhere.setitem(signatures.KERNELS, kernel, signatures.SIGNATURES[0])
         content = binary.to_bytes([hostile], "htp")
     with pytest.raises(QnnError) as refusal:
         binary.inspect(content)
+    assert refusal.value.code is Code.CONTEXT_CREATE_FROM_BINARY
+
+
+def test_a_program_of_kernels_that_took_other_words_must_be_generated_again(graphs, monkeypatch):
+    kernel = graphs[1].kernels[0]
+    first, second, *rest = signatures.KERNELS[kernel].words
+    older = replace(signatures.KERNELS[kernel], words=(second, first, *rest))
+    with monkeypatch.context() as then:
+        then.setitem(signatures.KERNELS, kernel, older)
+        made_before = binary.to_bytes([graphs[1]], "cpu")
+    with (
+        qnn.Backend("cpu") as backend,
+        pytest.raises(QnnError, match="Generate it again") as refusal,
+    ):
+        backend.create_context_from_binary(made_before)
+    assert refusal.value.code is Code.CONTEXT_BINARY_VERSION
+
+
+def test_a_schedule_is_no_binary_of_the_cpu(tmp_path):
+    graph = planned.plan(load(tiny.gate(tmp_path / "gate.onnx")))
+    with (
+        qnn.Backend("cpu") as backend,
+        pytest.raises(QnnError, match="graph 'gate' is not a program") as refusal,
+    ):
+        backend.create_context_from_binary(binary.to_bytes([graph], "cpu"))
     assert refusal.value.code is Code.CONTEXT_CREATE_FROM_BINARY
 
 

@@ -28,7 +28,7 @@ def gate_binary(folder: Path, size: int = SIZE, repeats: int = 1, target: Target
     table[:, 1] += np.repeat(np.arange(repeats) * len(program.words), len(program.table))
     words = np.tile(program.words, repeats)
     program = replace(program, table=table, words=words, labels=program.labels * repeats)
-    return binary.to_bytes([binary.GraphBinary(program)], "htp")
+    return binary.to_bytes([program], "htp")
 
 
 def expected(x: np.ndarray, s: np.ndarray) -> np.ndarray:

@@ -308,7 +308,7 @@ def test_a_program_for_less_than_this_machine_has_is_executed(accelerator, tmp_p
 
 def test_a_program_for_another_machine_is_refused(accelerator, content):
     with binary.ContextBinary(content) as opened, Queue(accelerator) as queue:
-        program = next(iter(opened.graphs.values())).program
+        program = next(iter(opened.contents.programs.values()))
         object.__setattr__(program, "target", "neon" if program.target.startswith(("avx", "portable")) else "avx2")
         with pytest.raises(QnnError, match="prepared for") as refusal:
             queue.load(opened)

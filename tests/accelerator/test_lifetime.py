@@ -276,10 +276,10 @@ def test_sealed_contents_are_mapped_not_copied(content):
 
 def test_names_of_any_length_and_many_graphs_cross(content):
     with binary.ContextBinary(content) as opened:
-        [graph] = opened.graphs.values()
+        [program] = opened.contents.programs.values()
     names = [f"{n} " + "\N{GREEK SMALL LETTER GAMMA}" * (2_000_000 if n == 0 else 100) for n in range(600)]
-    programs = [replace(graph.program, name=name) for name in names]
-    many = binary.to_bytes([replace(graph, program=program) for program in programs], "htp")
+    programs = [replace(program, name=name) for name in names]
+    many = binary.to_bytes(programs, "htp")
     with Accelerator() as accelerator, Queue(accelerator) as queue, binary.ContextBinary(many) as opened:
         numbers = queue.load(opened)
         assert set(numbers) == {program.name for program in programs}

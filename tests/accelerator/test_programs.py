@@ -19,8 +19,8 @@ import specimens
 def test_it_loads_programs_of_every_kind_of_kernel():
     with Accelerator() as accelerator, Queue(accelerator) as queue:
         for number, (name, program) in enumerate(specimens.programs(threads=1)):
-            graph = binary.GraphBinary(replace(program, name=f"{number} {name}"))
-            with binary.ContextBinary(binary.to_bytes([graph], "htp")) as content:
+            renamed = replace(program, name=f"{number} {name}")
+            with binary.ContextBinary(binary.to_bytes([renamed], "htp")) as content:
                 assert queue.load(content)
 
 

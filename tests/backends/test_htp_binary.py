@@ -8,13 +8,14 @@ import sys
 import numpy as np
 import pytest
 from htp_harness import DIMS, NBYTES, counter, doubler
+from support import tiny
 from support.processes import descriptors, least_growth, opened_since
 
 from isthmus import Code, QnnError, qnn
-from isthmus.backends.seam import binary
-from isthmus.engine.native import signatures
-from isthmus.engine.native.signatures import KERNELS
+from isthmus.backends.seam import binary, native
+from isthmus.frontends import load
 from isthmus.graph import TensorMemType
+from isthmus.prepare import Place
 from isthmus.qnn import ClientTensor
 
 
@@ -152,28 +153,22 @@ def test_a_binary_of_another_backend_is_refused(backend, content):
     assert refusal.value.code is Code.CONTEXT_CREATE_FROM_BINARY
 
 
-@pytest.mark.parametrize("word", [1 << 46, 9 << 48, -1])
-def test_a_program_that_would_go_wild_is_refused_and_others_run_on(backend, content, word):
-    graph = binary.read(content).graphs["double"]
-    object.__setattr__(graph.program, "words", np.full_like(graph.program.words, word))
-    with pytest.raises(QnnError, match="instruction 0") as refusal:
-        backend.create_context_from_binary(binary.to_bytes([graph], "htp"))
+@pytest.mark.parametrize("place", [Place(2, 1 << 39), Place(3, 0), Place(9, 0), Place(5, 4)])
+def test_a_graph_that_would_go_wild_is_refused_and_others_run_on(backend, content, place):
+    graph = binary.read(content).planned["double"]
+    forged = dataclasses.replace(graph.schedule, places={**graph.schedule.places, graph.schedule.outputs[0]: place})
+    with pytest.raises(QnnError, match="graph 'double'") as refusal:
+        backend.create_context_from_binary(binary.to_bytes([dataclasses.replace(graph, schedule=forged)], "htp"))
     assert refusal.value.code is Code.CONTEXT_CREATE_FROM_BINARY
     with backend.create_context_from_binary(content) as context:
         assert run(context.retrieve("double"), 2) == 4
 
 
-def test_a_binary_of_kernels_that_took_other_words_must_be_generated_again(backend, content, monkeypatch):
-    graph = binary.read(content).graphs["double"]
-    kernel = graph.program.kernels[0]
-    first, second, *rest = KERNELS[kernel].words
-    older = dataclasses.replace(KERNELS[kernel], words=(second, first, *rest))
-    with monkeypatch.context() as then:
-        then.setitem(signatures.KERNELS, kernel, older)
-        made_before = binary.to_bytes([graph], "htp")
-    with pytest.raises(QnnError, match="Generate it again") as refusal:
-        backend.create_context_from_binary(made_before)
-    assert refusal.value.code is Code.CONTEXT_BINARY_VERSION
+def test_programs_are_no_binary_for_it(backend, tmp_path):
+    program = native.prepare(load(tiny.gate(tmp_path / "gate.onnx"))).program
+    with pytest.raises(QnnError, match="graph 'gate' is not a schedule") as refusal:
+        backend.create_context_from_binary(binary.to_bytes([program], "htp"))
+    assert refusal.value.code is Code.CONTEXT_CREATE_FROM_BINARY
 
 
 def test_many_contexts_from_one_binary_leave_nothing_behind(backend, content):

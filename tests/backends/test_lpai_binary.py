@@ -8,8 +8,6 @@ from lpai_harness import IN_TCM, count, counter, pools, ready
 
 from isthmus import Code, QnnError, memory, qnn
 from isthmus.backends.seam import binary as context_binary
-from isthmus.engine.native.signatures import KERNELS
-from isthmus.engine.native.target import TARGETS, runnable
 from isthmus.graph import DataType, TensorType
 from isthmus.qnn import ClientTensor, lpai
 
@@ -95,19 +93,6 @@ def test_a_binary_for_stricter_alignment_is_refused(binary):
         backend.create_context_from_binary(binary)
 
 
-def test_a_binary_for_another_machine_is_refused(binary):
-    foreign = next(target for target in TARGETS if not runnable(target))
-    graphs = [
-        replace(graph, program=replace(graph.program, target=foreign.name))
-        for graph in context_binary.read(binary).graphs.values()
-    ]
-    with (
-        qnn.Backend("lpai") as backend,
-        refused(Code.COMMON_INCOMPATIBLE_BINARIES, f"prepared for {foreign.name}"),
-    ):
-        backend.create_context_from_binary(context_binary.to_bytes(graphs, "lpai"))
-
-
 def test_an_output_over_the_work_space_of_an_instruction_is_refused():
     """A convolution keeps addresses there: what it writes over them it would go on with."""
     with qnn.Backend("lpai") as backend:
@@ -121,11 +106,10 @@ def test_an_output_over_the_work_space_of_an_instruction_is_refused():
         ready(backend, graph)
         raw = context.get_binary()
     with context_binary.ContextBinary(raw) as honest:
-        made = honest.graphs["g"]
-        program, (source, _) = made.program, made.io_offsets
-        (row,) = program.table.tolist()
-        values, _ = KERNELS[program.kernels[row[0]]].decode(program.words.tolist(), row[1])
-        over = min(values["work"].offset, program.scratch_bytes - program.outputs[0].nbytes) // 64 * 64
-        forged = bytes(context_binary.to_bytes([replace(made, io_offsets=(source, over))], "lpai"))
+        made = honest.contents.planned["g"]
+        schedule = made.schedule
+        over = min(schedule.work[0], schedule.scratch_bytes - schedule.outputs[0].nbytes) // 64 * 64
+        moved = replace(schedule, io_offsets=(schedule.io_offsets[0], over))
+        forged = bytes(context_binary.to_bytes([replace(made, schedule=moved)], "lpai"))
     with qnn.Backend("lpai") as backend, refused(Code.CONTEXT_CREATE_FROM_BINARY, "written into work space"):
         backend.create_context_from_binary(forged)

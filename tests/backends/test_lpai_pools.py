@@ -383,7 +383,7 @@ def test_island_mode_is_kept_and_told(backend):
 def test_everything_in_scratch_and_persistent_memory_is_planned_at_aligned_offsets(start):
     with running({"lpai_backend": {"start_addr_alignment": start}}) as graph:
         assert graph.plan.rows
-        offsets = [row.offset for row in graph.plan.rows] + list(graph.driver.program.state_offsets)
+        offsets = [row.offset for row in graph.plan.rows] + list(graph.driver.prepared().schedule.state_offsets)
         offsets += graph.get_property(lpai.IO_OFFSETS)
         assert all(offset % start == 0 for offset in offsets)
         assert max(row.offset + row.bytes for row in graph.plan.rows) <= graph.get_property(lpai.SCRATCH_MEM_SIZE)

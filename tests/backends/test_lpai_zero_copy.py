@@ -185,7 +185,6 @@ def test_in_direct_mode_the_engine_works_in_tcm():
         graph = counter(backend.create_context())
         ready(backend, graph)
         assert [count(graph, 1), count(graph, 1)] == [4, 6]
-        constants = int(graph.driver.executor()._bases[Pool.CONSTANT])
-        for address in (*engine_addresses(graph), constants):
+        for address in engine_addresses(graph):
             word = np.frombuffer(ctypes.c_int64.from_address(address), np.int64)
             assert tcm.pool().encloses(memory.window(word))

@@ -10,6 +10,7 @@ from support import zoo
 from support.suites import MODELS, only
 
 from isthmus.backends.seam import native
+from isthmus.backends.seam.planned import plan
 from isthmus.engine.native.executor import Executor
 from isthmus.engine.native.lowering.emitter import Emitter
 from isthmus.engine.native.program import Program
@@ -87,7 +88,7 @@ def test_inputs_and_outputs_in_scratch_fit_limits_of_all_sizes(key):
 
     def scratch(limit: int | None) -> int:
         wanted = None if limit is None else ScratchLimit.of(limit)
-        return native.prepare(graph, alignment=128, io_in_scratch=True, limit=wanted).program.scratch_bytes
+        return plan(graph, alignment=128, io_in_scratch=True, limit=wanted).schedule.scratch_bytes
 
     with pytest.raises(QnnError) as refused:
         scratch(128)

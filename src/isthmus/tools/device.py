@@ -23,6 +23,7 @@ from typing import Any
 
 from isthmus import frontends
 from isthmus.backends.seam import registry
+from isthmus.backends.seam.entry import PlanRequest
 from isthmus.backends.vendor.chip import chip, chips, library_build
 from isthmus.backends.vendor.composition import Composition, compose
 from isthmus.backends.vendor.library import VendorLibrary, find
@@ -209,7 +210,7 @@ def plan_of(graphs: Sequence[Graph]) -> dict[str, Any]:
     entry = registry.entry(registry.DEFAULT)
     assert entry.prepare is not None
     try:
-        infos = [entry.prepare(graph, entry.read_config(None, Log()), 1, None).info for graph in graphs]
+        infos = [entry.prepare(graph, entry.read_config(None, Log()), PlanRequest()).info for graph in graphs]
     except QnnError as problem:
         return {"plan_scratch": None, "plan_problem": problem.rule}
     return {

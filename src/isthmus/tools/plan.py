@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.backends.seam import registry
-from isthmus.backends.seam.entry import PlanReport
+from isthmus.backends.seam.entry import PlanReport, PlanRequest
 from isthmus.errors import Code, QnnError, counted
 from isthmus.frontends import LIBRARY_MAGIC, ModelSource, contents, load_all
 from isthmus.graph import Graph
@@ -39,6 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--backend", default=registry.DEFAULT, help=f"{known}, or the name of a library")
     add_shape_argument(parser)
     parser.add_argument("--config", type=file_name, metavar="FILE", help="the backend's configuration (JSON)")
+    what = "instruction set to plan for, of any machine; plans for simulated devices do not depend on it"
+    parser.add_argument("--target", metavar="NAME", help=what)
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads to plan for: each has work space")
     add_limit_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -63,7 +65,7 @@ def main(options: argparse.Namespace) -> int:
     config = entry.read_config(options.config, Log())
     shapes = dict(parse_shape(text) for text in options.shape)
     graph = _load(ModelSource(options.model, shapes, graph=options.graph))
-    prepared = entry.prepare(graph, config, options.threads, parse_limit(options))
+    prepared = entry.prepare(graph, config, PlanRequest(options.threads, parse_limit(options), options.target))
     report = describe(options.model, entry.name, prepared, time.perf_counter() - began)
     plan, section = prepared.plan, prepared.section
     if section is not None:
@@ -155,13 +157,13 @@ def print_report(report: Mapping[str, Any], plan: Plan, columns: int) -> None:
         "optimal": "proved optimal: no layout of these blocks is smaller",
         "feasible": f"not proved: at least {report['lower_bound']:,} are needed",
     }[report["status"]]
-    threads = counted(report["threads"], "thread")
-    print(f"{report['model']} on {report['backend']} ({report['target']}, {threads}), {report['steps']} steps")
+    made_for = ", ".join(filter(None, (report["target"], counted(report["threads"], "thread"))))
+    print(f"{report['model']} on {report['backend']} ({made_for}), {report['steps']} steps")
     for name, note in (
         ("scratch", proof),
         ("state", "kept from run to run"),
         ("io", f"inputs and outputs{', inside scratch' * plan.io_inside}"),
-        ("constant", "weights, packed for the kernels"),
+        ("constant", "weights, packed for the kernels" if report["target"] else "weights, as the model stores them"),
     ):
         print(f"  {name + 's' * (name == 'constant'):<10}{report[f'{name}_bytes']:>13,}  {note}")
     print("  instead of scratch:")
@@ -198,7 +200,9 @@ def print_report(report: Mapping[str, Any], plan: Plan, columns: int) -> None:
         peak = report["peak"]
         name = shorten([peak["name"]], max(columns - 50, 16))[0] if unicode else ascii(peak["name"])[1:-1]
         print(f"  peak      {peak['live_bytes']:>13,}  live at step {peak['step']}, {peak['op']} {name}")
-    print(f"  planned in {report['plan_seconds'] * 1e3:.1f} ms; {report['seconds']:.2f} s with loading the model")
+    # Not part of the plan, which is the same every time.
+    spent = f"  planned in {report['plan_seconds'] * 1e3:.1f} ms; {report['seconds']:.2f} s with loading the model"
+    print(spent, file=sys.stderr)
     print(f"\n{draw(plan, columns=columns, color=color, unicode=unicode)}")
 
 

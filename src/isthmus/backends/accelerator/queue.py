@@ -263,8 +263,9 @@ class Queue:
         pools
             Registered memory for scratch and state of its only graph. By default the accelerator's own.
         """
-        for name, graph in binary.graphs.items():
-            target = by_name(graph.program.target)
+        programs = binary.contents.programs
+        for name, program in programs.items():
+            target = by_name(program.target)
             if target != host_target() and not runnable(target):
                 raise QnnError(
                     Code.COMMON_INCOMPATIBLE_BINARIES,
@@ -272,12 +273,12 @@ class Queue:
                     f"it was prepared for {target.name}, which this machine is not",
                     "Generate the binary again from its model.",
                 )
-            if len(graph.tensors) > doorbell.MAX_IO:
-                rule = f"has {len(graph.tensors)} inputs and outputs, {doorbell.MAX_IO} are the most"
+            if len(program.info.tensors) > doorbell.MAX_IO:
+                rule = f"has {len(program.info.tensors)} inputs and outputs, {doorbell.MAX_IO} are the most"
                 raise QnnError(Code.COMMON_RESOURCE_UNAVAILABLE, f"graph '{name}'", rule)
-            self.accelerator.provide((*graph.program.kernels, *SERVING), target)
+            self.accelerator.provide((*program.kernels, *SERVING), target)
         load = lambda: self._control("load", [binary.fd], _unloading, queue=self._id, pools=pools)  # noqa: E731
-        return dict(zip(binary.graphs, self.under_lock(load)["graphs"], strict=True))
+        return dict(zip(programs, self.under_lock(load)["graphs"], strict=True))
 
     def rebind(self, graph: int, scratch: int) -> None:
         """Make a graph use other scratch memory; the caller holds this queue's lock."""

@@ -8,7 +8,7 @@ from isthmus.backends.accelerator.memory import NOTHING
 from isthmus.backends.accelerator.process import Slots
 from isthmus.backends.accelerator.queue import Queue
 from isthmus.backends.accelerator.staging import SharedStaging
-from isthmus.backends.seam.binary import ContextBinary, GraphBinary, to_bytes
+from isthmus.backends.seam.binary import ContextBinary, to_bytes
 from isthmus.engine.native.program import Program
 from isthmus.errors import Code, QnnError
 from isthmus.graph import TensorInfo
@@ -18,7 +18,7 @@ from isthmus.system.shield import shielded
 
 _NORMAL = 100
 """QNN_PRIORITY_NORMAL."""
-_MAKER = "accelerator"
+MAKER = "accelerator"
 """The backend named in a binary that goes straight to the accelerator and into no file."""
 _Shared = tuple[int, int, int]
 """Memory as it is described to the accelerator: descriptor, offset, bytes."""
@@ -111,7 +111,7 @@ class RemoteExecutor:
         ]
         self._scratch, self._state = (self._registered(pool) for pool in pools)
         try:
-            with ContextBinary(to_bytes([GraphBinary(program)], _MAKER)) as binary:
+            with ContextBinary(to_bytes([program], MAKER), verify=False) as binary:
                 self._number = queue.load(binary, (_number(self._scratch), _number(self._state)))[program.name]
         except Exception:
             self.close()

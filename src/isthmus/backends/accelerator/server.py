@@ -24,6 +24,7 @@ from isthmus.backends.accelerator.memory import Quiet, SharedMemory
 from isthmus.backends.seam import binary
 from isthmus.engine.native import doorbell, loader
 from isthmus.engine.native.executor import Executor
+from isthmus.engine.native.program import Program
 from isthmus.engine.native.target import Target, by_name
 from isthmus.errors import Code, QnnError
 from isthmus.memory import Buffer, Window, host
@@ -276,17 +277,17 @@ class AcceleratorServer:
         """
         target_queue = self._queue(queue)
         # Sealed contents were checked by the client; others may have changed since and are checked here, in a copy.
-        graphs = binary.read(_immutable(fds[0]), verify=not binary.is_sealed(fds[0])).graphs
+        graphs = binary.read(_immutable(fds[0]), verify=not binary.is_sealed(fds[0])).programs
         if len(graphs) > len(self._free_numbers):
             raise QnnError(Code.COMMON_RESOURCE_UNAVAILABLE, "accelerator", f"it has {MAX_GRAPHS} graphs already")
-        wanted = 0 if pools else max((graph.program.scratch_bytes for graph in graphs.values()), default=0)
+        wanted = 0 if pools else max((program.scratch_bytes for program in graphs.values()), default=0)
         scratch = target_queue.scratch
         if scratch.nbytes < wanted:
             scratch = host(wanted, binary.FORMAT.alignment)
         loaded: list[_Graph] = []
         try:
-            for graph in graphs.values():
-                loaded.append(self._new_graph(graph, scratch.window(), pools))
+            for program in graphs.values():
+                loaded.append(self._new_graph(program, scratch.window(), pools))
         except Exception:
             for incomplete in loaded:
                 self._forget(incomplete)
@@ -299,16 +300,15 @@ class AcceleratorServer:
         target_queue.graphs += loaded
         return {"graphs": [graph.number for graph in loaded]}
 
-    def _new_graph(self, graph: binary.GraphBinary, scratch: Window | None, pools: list[int] | None) -> _Graph:
+    def _new_graph(self, program: Program, scratch: Window | None, pools: list[int] | None) -> _Graph:
         """Load one graph: bind its program to memory, and add it to the table of graphs. `pools` as for `_load`."""
-        program = graph.program
         state = None if pools else host(program.state_bytes, program.alignment)
         if pools:
             scratch = self._service.memory.window(pools[0])
         persistent = self._service.memory.window(pools[1]) if pools else state.window()  # type: ignore[union-attr]
-        sizes = np.array([info.nbytes for info in graph.tensors], np.int64)
+        sizes = np.array([info.nbytes for info in program.info.tensors], np.int64)
         # Inputs and outputs are bound by each request.
-        executor = Executor(program, scratch, persistent, [None] * len(graph.tensors))
+        executor = Executor(program, scratch, persistent, [None] * len(sizes))
         executor.reset()
         loaded = _Graph(self._free_numbers.pop(), executor, sizes, state)
         self._graphs[loaded.number] = loaded

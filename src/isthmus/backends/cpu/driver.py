@@ -23,12 +23,14 @@ from isthmus.backends.seam.driver import (
     Traffic,
     check_apart,
 )
-from isthmus.backends.seam.entry import BackendEntry, IoPolicy
+from isthmus.backends.seam.entry import BackendEntry, IoPolicy, PlanReport, PlanRequest
 from isthmus.backends.seam.execution_deadline import ExecutionDeadline
 from isthmus.backends.seam.execution_lock import ExecutionLock
 from isthmus.backends.seam.facets import CFacet, DelegateFacet
 from isthmus.backends.seam.native import CompiledGraph, NativeGraphDriver
 from isthmus.engine.native.executor import BoundIo, Executor
+from isthmus.engine.native.program import Program
+from isthmus.engine.native.target import named
 from isthmus.errors import Code, QnnError
 from isthmus.graph import Graph
 from isthmus.graph.operation import Call
@@ -70,14 +72,14 @@ class CpuContext(ContextDriver):
         self._graphs = [driver for driver in self._graphs if driver.graph is not graph]
 
     def get_binary(self) -> bytes:
-        return to_bytes([graph.binary() for graph in self._graphs], "cpu")
+        return to_bytes([graph.program for graph in self._graphs], "cpu")
 
     def restore(self, binary: Source) -> Sequence[CpuGraphDriver]:
         # All graphs are checked before the first is added.
         with ContextBinary(binary, "cpu") as content:
-            restored = [(native.outline(entry), native.restored(entry)) for entry in content.graphs.values()]
-        for graph, prepared in restored:
-            self._graphs.append(CpuGraphDriver(graph, prepared))
+            restored = [native.restored_program(program) for program in content.contents.programs.values()]
+        for prepared in restored:
+            self._graphs.append(CpuGraphDriver(native.outline(prepared.info), prepared))
             self._graphs[-1].finalize()
         return list(self._graphs)
 
@@ -87,7 +89,7 @@ class CpuContext(ContextDriver):
         self._graphs.clear()
 
 
-class CpuGraphDriver(NativeGraphDriver):
+class CpuGraphDriver(NativeGraphDriver[CompiledGraph]):
     """A graph on the CPU, with its own scratch and state."""
 
     def __init__(self, graph: Graph, prepared: CompiledGraph | None = None) -> None:
@@ -102,6 +104,14 @@ class CpuGraphDriver(NativeGraphDriver):
         self._own_io: list[Window] = []
         self.current_binding: CpuBinding | None = None
         """The binding whose memory the executor currently has."""
+
+    @property
+    def program(self) -> Program:
+        """Its executable form."""
+        return self.prepared().program
+
+    def _prepare(self) -> CompiledGraph:
+        return native.prepare(self.graph, self._threads, limit=self._scratch_limit)
 
     def finalize(self) -> None:
         program = self.program
@@ -234,13 +244,17 @@ def _read_config(config: Any, log: Log) -> None:
         raise QnnError(Code.BACKEND_INVALID_CONFIG, "backend 'cpu'", "it has no configuration")
 
 
+def _plan(graph: Graph, config: None, request: PlanRequest) -> PlanReport:
+    return native.preparation(native.prepare(graph, request.threads, named(request.target), request.limit))
+
+
 ENTRY = BackendEntry(
     name="cpu",
     library="libQnnCpu.so",
     driver=CpuBackend,
     read_config=_read_config,
     io=IoPolicy(),
-    prepare=lambda graph, config, threads, limit: native.preparation(native.prepare(graph, threads, limit=limit)),
+    prepare=_plan,
     inspect=inspect,
     c=CFacet(BACKEND_ID, INTERFACE_VERSION),
     delegate=DelegateFacet(number=101, threads=True),

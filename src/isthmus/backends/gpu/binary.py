@@ -19,7 +19,7 @@ from isthmus.errors import Code, QnnError
 from isthmus.graph import BinaryInfo, Graph, TensorType
 from isthmus.system import reading
 from isthmus.system.container import MALFORMED, ContainerFormat, as_text
-from isthmus.version import build_id
+from isthmus.version import PRODUCER
 
 FORMAT = ContainerFormat(
     b"ISTHMGPU", 3, 64, "context binary", Code.CONTEXT_CREATE_FROM_BINARY, Code.CONTEXT_BINARY_VERSION, is_hashed=False
@@ -32,7 +32,7 @@ MAX_BYTES = 1 << 32
 def to_bytes(programs: Sequence[KernelProgram]) -> bytes:
     """Return a context binary that holds these programs."""
     sections = {program.name: serialization.to_bytes(program) for program in programs}
-    return b"".join(FORMAT.pack({"producer": build_id()}, sections))
+    return b"".join(FORMAT.pack({"producer": PRODUCER}, sections))
 
 
 def programs(source: Source, traits: DeviceTraits) -> list[KernelProgram]:

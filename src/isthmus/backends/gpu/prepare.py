@@ -15,7 +15,7 @@ from isthmus.backends.gpu.config import GpuConfig
 from isthmus.backends.gpu.options import GpuGraphOption, PrecisionMode
 from isthmus.backends.gpu.runtime.context import ClContext
 from isthmus.backends.gpu.runtime.device import ClDevice, choose
-from isthmus.backends.seam.entry import PlanReport
+from isthmus.backends.seam.entry import PlanReport, PlanRequest
 from isthmus.errors import Code, QnnError, counted
 from isthmus.graph import DataType, Graph
 from isthmus.prepare.tiling import ScratchLimit
@@ -104,12 +104,15 @@ def refuse_limit(graph: Graph, limit: ScratchLimit | None) -> None:
         raise QnnError(Code.GRAPH_INVALID_ARGUMENT, f"graph '{graph.name}'", rule, hint)
 
 
-def preparation(graph: Graph, config: GpuConfig, threads: int, limit: ScratchLimit | None) -> PlanReport:
+def preparation(graph: Graph, config: GpuConfig, request: PlanRequest) -> PlanReport:
     """Report how the backend would prepare a graph for the configured device, without allocating memory there.
 
-    `threads` means nothing here: the device decides how it runs kernels.
+    The requested threads mean nothing here: the device decides how it runs kernels.
     """
-    refuse_limit(graph, limit)
+    refuse_limit(graph, request.limit)
+    if request.target is not None:
+        rule = "it plans for an OpenCL device, which its configuration chooses"
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"target '{request.target}' on backend 'gpu'", rule)
     device = (
         choose(config.platform, config.device)
         if config.context is None and config.queue is None

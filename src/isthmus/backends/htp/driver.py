@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 from isthmus.backends.accelerator import Accelerator, AcceleratorDevice, Queue
+from isthmus.backends.accelerator.remote import MAKER
 from isthmus.backends.htp import delegate
 from isthmus.backends.htp.accepted import ACCEPTED
 from isthmus.backends.htp.config import HtpConfig, read_config
@@ -34,12 +35,13 @@ from isthmus.backends.seam.driver import (
     Registration,
     Source,
 )
-from isthmus.backends.seam.entry import BackendEntry, PlanReport
+from isthmus.backends.seam.entry import BackendEntry, PlanReport, PlanRequest
+from isthmus.backends.seam.planned import PlannedGraph, plan
+from isthmus.engine.native.target import named
 from isthmus.errors import Code, QnnError
 from isthmus.graph import Graph
 from isthmus.graph.operation import Call
 from isthmus.log import Log
-from isthmus.prepare.tiling import ScratchLimit
 
 
 class HtpBackend(BackendDriver):
@@ -123,17 +125,25 @@ class HtpContext(ContextDriver):
 
     def get_binary(self) -> bytes:
         self.check("context binary")
-        return to_bytes([graph.binary() for graph in self._graphs], "htp")
+        return to_bytes([graph.prepared() for graph in self._graphs], "htp")
 
     def restore(self, binary: Source) -> Sequence[HtpGraphDriver]:
         """Load all graphs of a context binary into the accelerator, ready to execute."""
         with ContextBinary(binary, "htp") as content:
-            graphs = [(native.outline(entry), native.restored(entry)) for entry in content.graphs.values()]
-            numbers = self.queue.load(content)
-        for graph, prepared in graphs:
-            self._graphs.append(HtpGraphDriver(self, graph, prepared))
-            self._graphs[-1].loaded(numbers[graph.name])
+            graphs = content.contents.planned
+        for planned in graphs.values():
+            native.check_plan(planned)
+        numbers = self.load(list(graphs.values()))
+        for name, planned in graphs.items():
+            self._graphs.append(HtpGraphDriver(self, native.outline(planned.info), planned))
+            self._graphs[-1].loaded(numbers[name])
         return list(self._graphs)
+
+    def load(self, graphs: Sequence[PlannedGraph]) -> dict[str, int]:
+        """Load graphs into the accelerator, as programs for this machine; return their numbers there by name."""
+        content = to_bytes([native.lowered(graph) for graph in graphs], MAKER)
+        with ContextBinary(content, verify=False) as programs:
+            return self.queue.load(programs)
 
     @property
     def seconds_to_finish(self) -> float:
@@ -151,12 +161,12 @@ class HtpContext(ContextDriver):
         self._graphs.clear()
 
 
-def _prepare(graph: Graph, config: HtpConfig, threads: int, limit: ScratchLimit | None) -> PlanReport:
+def _prepare(graph: Graph, config: HtpConfig, request: PlanRequest) -> PlanReport:
     """Plan a graph with at least the configured number of threads."""
+    named(request.target)
+    threads = native.checked_threads(max(request.threads, config.threads))
     storage = float_storage(config.precision)
-    return native.preparation(
-        native.prepare(graph, max(threads, config.threads), limit=limit, float_storage=storage)
-    )
+    return native.preparation(plan(graph, threads, limit=request.limit, float_storage=storage))
 
 
 ENTRY = BackendEntry(

@@ -11,11 +11,11 @@ from isthmus.backends.accelerator.remote import RemoteIo
 from isthmus.backends.accelerator.staging import SharedStaging
 from isthmus.backends.htp.memory import HtpRegistration
 from isthmus.backends.htp.options import HtpFloatPrecision, HtpGraphConfigOption
-from isthmus.backends.seam.binary import ContextBinary, to_bytes
 from isthmus.backends.seam.binding import BindingBase, ExecutionCounts
 from isthmus.backends.seam.driver import Change, GraphDriver, GraphStats, Memories, Traffic, check_apart
 from isthmus.backends.seam.execution_deadline import ExecutionDeadline
-from isthmus.backends.seam.native import CompiledGraph, NativeGraphDriver, prepare
+from isthmus.backends.seam.native import NativeGraphDriver
+from isthmus.backends.seam.planned import PlannedGraph, plan
 from isthmus.backends.seam.staging import require_memory, traffic
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Graph, TensorMemType
@@ -50,12 +50,12 @@ class QueueLock:
         self._queue.leave()
 
 
-class HtpGraphDriver(NativeGraphDriver):
+class HtpGraphDriver(NativeGraphDriver[PlannedGraph]):
     """A graph in the accelerator. It is loaded when it is finalized, or with the context binary that it comes from."""
 
     configs = HtpGraphConfigOption
 
-    def __init__(self, context: HtpContext, graph: Graph, prepared: CompiledGraph | None = None) -> None:
+    def __init__(self, context: HtpContext, graph: Graph, prepared: PlannedGraph | None = None) -> None:
         super().__init__(graph, prepared, context.config.threads)
         self.context = context
         self._precision = context.config.precision
@@ -86,19 +86,19 @@ class HtpGraphDriver(NativeGraphDriver):
         before, self._precision = self._precision, value
         return Change(undo=lambda: setattr(self, "_precision", before))
 
-    def _prepare(self) -> CompiledGraph:
+    def _prepare(self) -> PlannedGraph:
+        """Plan the graph; its floats are stored as its precision says."""
         storage = float_storage(self._precision)
-        return prepare(self.graph, self._threads, limit=self._scratch_limit, float_storage=storage)
+        return plan(self.graph, self._threads, limit=self._scratch_limit, float_storage=storage)
 
     def finalize(self) -> None:
         """Compile the graph, reserve its staging memory and load it into the accelerator; all of it or nothing."""
         self.context.check(self.what)
-        binary = self.binary()
+        planned = self.prepared()
         # First: if there is no memory for it, the graph is not loaded.
         self._reserve()
         try:
-            with ContextBinary(to_bytes([binary], "htp")) as content:
-                self.loaded(self.context.queue.load(content)[self.graph.name])
+            self.loaded(self.context.load([planned])[self.graph.name])
         except Exception:
             self.staging.close()
             raise

@@ -36,19 +36,19 @@ from isthmus.backends.seam.driver import (
     Registration,
     Source,
 )
-from isthmus.backends.seam.entry import BackendEntry, PlanReport
+from isthmus.backends.seam.entry import BackendEntry, PlanReport, PlanRequest
 from isthmus.backends.seam.execution_lock import FairLock
 from isthmus.backends.seam.facets import DelegateFacet
-from isthmus.engine.native import serialization
+from isthmus.backends.seam.planned import FORMAT, plan
 from isthmus.engine.native.executor import Executor
 from isthmus.engine.native.program import Program
+from isthmus.engine.native.target import named
 from isthmus.errors import Code, QnnError
 from isthmus.graph import Graph
 from isthmus.graph.operation import Call
 from isthmus.log import Log, LogLevel
 from isthmus.memory import Window
 from isthmus.memory.integers import is_int
-from isthmus.prepare.tiling import ScratchLimit
 
 
 class LpaiBackend(BackendDriver):
@@ -175,7 +175,7 @@ class LpaiContext(ContextDriver):
         self._graphs = [known for known in self._graphs if known.graph is not graph]
 
     def get_binary(self) -> bytes:
-        return to_bytes([graph.binary() for graph in self._graphs], "lpai")
+        return to_bytes([graph.prepared() for graph in self._graphs], "lpai")
 
     def restore(self, binary: Source) -> Sequence[LpaiGraphDriver]:
         """Create drivers for all graphs of a context binary. They share its bytes, and need pools before they can be
@@ -183,12 +183,15 @@ class LpaiContext(ContextDriver):
         """
         start = self.backend.config.alignment.start_addr_alignment
         content, contents = self._opened(binary)
-        graphs = [
-            (native.outline(entry), native.restored(entry, 1, start, io_in_scratch=True))
-            for entry in contents.graphs.values()
-        ]
+        graphs = contents.planned.values()
+        for planned in graphs:
+            native.check_plan(planned, 1, start, io_in_scratch=True)
+        programs = [native.lowered(planned) for planned in graphs]
         model = ModelBinary(content, "model binary of the context")
-        self._graphs += [LpaiGraphDriver(self, graph, prepared, model) for graph, prepared in graphs]
+        self._graphs += [
+            LpaiGraphDriver(self, native.outline(planned.info), planned, program, model)
+            for planned, program in zip(graphs, programs, strict=True)
+        ]
         return list(self._graphs)
 
     def _opened(self, binary: Source) -> tuple[memoryview, BinaryContents]:
@@ -197,7 +200,7 @@ class LpaiContext(ContextDriver):
             view = in_place(binary)
             if view is not None:
                 return view, read_binary(view, backend="lpai")
-            reason = f"it is a file, or memory that does not start at a multiple of {serialization.FORMAT.alignment}"
+            reason = f"it is a file, or memory that does not start at a multiple of {FORMAT.alignment}"
             self.backend.log(LogLevel.INFO, f"the context binary is copied: {reason}")
         with ContextBinary(binary, "lpai") as opened:
             return opened.content, opened.contents
@@ -249,17 +252,18 @@ def _checked_island(value: Any) -> bool:
     return value
 
 
-def _prepare(graph: Graph, config: LpaiConfig, threads: int, limit: ScratchLimit | None) -> PlanReport:
-    """Plan a graph and describe its pools; `limit` overrides the configuration's."""
-    if threads != 1:
-        what = f"threads={threads} of graph '{graph.name}'"
+def _prepare(graph: Graph, config: LpaiConfig, request: PlanRequest) -> PlanReport:
+    """Plan a graph and describe its pools; the limit that is asked for overrides the configuration's."""
+    named(request.target)
+    if request.threads != 1:
+        what = f"threads={request.threads} of graph '{graph.name}'"
         raise QnnError(Code.GRAPH_INVALID_ARGUMENT, what, "this backend runs a graph on one thread")
-    if limit is not None:
-        config = replace(config, prepare=replace(config.prepare, scratch_limit=limit))
+    if request.limit is not None:
+        config = replace(config, prepare=replace(config.prepare, scratch_limit=request.limit))
     start, settings = config.alignment.start_addr_alignment, config.prepare
     inside = not settings.exclude_io
-    prepared = native.prepare(graph, alignment=start, io_in_scratch=inside, limit=settings.scratch_limit)
-    return native.preparation(prepared, describe_pools(graph, config, prepared))
+    planned = plan(graph, alignment=start, io_in_scratch=inside, limit=settings.scratch_limit)
+    return native.preparation(planned, describe_pools(graph, config, planned))
 
 
 ENTRY = BackendEntry(

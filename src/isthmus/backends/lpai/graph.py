@@ -27,9 +27,11 @@ from isthmus.backends.seam.binary import to_bytes
 from isthmus.backends.seam.binding import BindingBase, ExecutionCounts
 from isthmus.backends.seam.driver import Change, GraphDriver, GraphStats, Memories, TensorMemory, Traffic, check_apart
 from isthmus.backends.seam.execution_deadline import ExecutionDeadline
-from isthmus.backends.seam.native import CompiledGraph, NativeGraphDriver
+from isthmus.backends.seam.native import NativeGraphDriver
+from isthmus.backends.seam.planned import PlannedGraph, plan
 from isthmus.backends.seam.staging import traffic
 from isthmus.engine.native.executor import BoundIo, Executor
+from isthmus.engine.native.program import Program
 from isthmus.errors import Code, QnnError
 from isthmus.graph import Graph
 from isthmus.memory import Window, holds
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
     from isthmus.backends.lpai.driver import LpaiContext
 
 
-class LpaiGraphDriver(NativeGraphDriver):
+class LpaiGraphDriver(NativeGraphDriver[PlannedGraph]):
     """A graph and its pools.
 
     Parameters
@@ -48,8 +50,9 @@ class LpaiGraphDriver(NativeGraphDriver):
         Its context.
     graph
         The graph, composed or still to be composed.
-    prepared, model_binary
-        The compiled graph, and the binary with all graphs of the context, if it comes from a context binary.
+    prepared, program, model_binary
+        For a graph of a context binary: its plan, its program for this machine, and the binary with all graphs of the
+        context.
 
     Attributes
     ----------
@@ -66,11 +69,13 @@ class LpaiGraphDriver(NativeGraphDriver):
         self,
         context: LpaiContext,
         graph: Graph,
-        prepared: CompiledGraph | None = None,
+        prepared: PlannedGraph | None = None,
+        program: Program | None = None,
         model_binary: ModelBinary | None = None,
     ) -> None:
         super().__init__(graph, prepared)
         self.context = context
+        self._program = program
         self._model_binary = model_binary
         config = context.backend.config
         # Settings that a config sets with one structure each.
@@ -114,11 +119,11 @@ class LpaiGraphDriver(NativeGraphDriver):
         """Whether inputs and outputs are planned outside scratch."""
         return bool(self._settings[LpaiGraphOption.PREPARE].exclude_io)
 
-    def _prepare(self) -> CompiledGraph:
-        """Compile the graph. Inputs and outputs are planned into scratch, unless they are excluded or in TCM."""
+    def _prepare(self) -> PlannedGraph:
+        """Plan the graph. Inputs and outputs are planned into scratch, unless they are excluded or in TCM."""
         in_scratch = not self._exclude_io and self.context.mem_type is not LpaiMemType.TCM
         start = self.alignment.start_addr_alignment
-        return native.prepare(self.graph, alignment=start, io_in_scratch=in_scratch, limit=self.scratch_limit)
+        return plan(self.graph, alignment=start, io_in_scratch=in_scratch, limit=self.scratch_limit)
 
     @property
     def scratch_limit(self) -> ScratchLimit | None:
@@ -202,8 +207,8 @@ class LpaiGraphDriver(NativeGraphDriver):
 
     def required(self, pool: GraphPool) -> int:
         """Return the required size of a pool in bytes."""
-        program = self.prepared().program
-        nbytes = self.alignment.padded(program.scratch_bytes if pool is self._scratch else program.state_bytes)
+        needs = self.prepared().schedule
+        nbytes = self.alignment.padded(needs.scratch_bytes if pool is self._scratch else needs.state_bytes)
         if nbytes > UINT32_MAX:
             rule = f"needs {nbytes} bytes of {pool.name}, over 32 bits"
             raise QnnError(Code.GRAPH_OPTIMIZATION_FAILED, self.what, rule)
@@ -278,16 +283,17 @@ class LpaiGraphDriver(NativeGraphDriver):
     # -- finalize and execute ------------------------------------------------------------------------------------------
 
     def finalize(self) -> None:
-        """Compile the graph, place it in its memory type, bind it to its pools and write its initial state there."""
-        program = self.program
+        """Plan the graph, place it in its memory type, bind it to its pools and write its initial state there."""
+        planned = self.prepared()
         with self._lock:
             if self.finalized:
                 raise QnnError(Code.GRAPH_FINALIZED, self.what, "it is finalized already")
             scratch, persistent = self._provided(self._scratch), self._provided(self._persistent)
-            model = self.allocator.place(program, self._binary_to_place, self.what, with_io=not self._exclude_io)
+            model = self.allocator.place(planned.info, self._binary_to_place, self.what, with_io=not self._exclude_io)
             executor: Executor | RemoteExecutor | None = None
             try:
-                executor = self.context.executor(model.program, scratch, persistent)
+                program, self._program = self._program or native.lowered(planned), None
+                executor = self.context.executor(program, scratch, persistent)
                 executor.reset()
             except Exception:
                 if executor is not None:
@@ -302,7 +308,7 @@ class LpaiGraphDriver(NativeGraphDriver):
         """Return the binary that its context was created from, or else a binary of this graph alone."""
         if self._model_binary is not None:
             return self._model_binary
-        return ModelBinary(to_bytes([self.binary()], "lpai"), f"model binary of {self.what}")
+        return ModelBinary(to_bytes([self.prepared()], "lpai"), f"model binary of {self.what}")
 
     def executor(self) -> Executor | RemoteExecutor:
         """Return the graph's executor."""
@@ -373,6 +379,7 @@ class LpaiGraphDriver(NativeGraphDriver):
             if self._model_binary is not None:
                 # An interrupt may have lost the model that had it.
                 self._model_binary.release(self.graph.name)
+            self._program = None
             for pool in self.pools:
                 pool.release()
             super().close()

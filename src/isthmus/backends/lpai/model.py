@@ -1,7 +1,8 @@
 """The model binary and its IO in the configured memory type: DDR, or TCM in direct mode.
 
 The model binary is a whole context binary, header included. For a context created from a binary it is that one, for all
-its graphs. For a composed graph it is a binary of this graph alone.
+its graphs. For a composed graph it is a binary of this graph alone. What this machine executes is made of it in private
+memory.
 """
 
 from __future__ import annotations
@@ -13,21 +14,20 @@ import numpy as np
 
 from isthmus.backends.lpai.config import HARDWARE_WITH_TCM, MEM_TYPES
 from isthmus.backends.lpai.options import BufferAlignmentReq, LpaiMemType
-from isthmus.backends.seam import binary
-from isthmus.engine.native import serialization
-from isthmus.engine.native.program import Program
+from isthmus.backends.seam.planned import FORMAT
 from isthmus.errors import Code, QnnError
+from isthmus.graph import GraphInfo
 from isthmus.log import Log, LogLevel
 from isthmus.memory import Buffer, Window, holds, host, tcm
 
 
 def start_alignment(alignment: BufferAlignmentReq) -> int:
-    """Return the alignment of buffers that the backend allocates: model binaries are used where they are."""
-    return max(alignment.start_addr_alignment, serialization.FORMAT.alignment)
+    """Return the alignment of buffers that the backend allocates: model binaries are read where they are."""
+    return max(alignment.start_addr_alignment, FORMAT.alignment)
 
 
 class ModelBinary:
-    """A context binary, and its copy in TCM while graphs execute from there.
+    """A context binary, and its copy in TCM while graphs that it holds are finalized.
 
     Parameters
     ----------
@@ -47,18 +47,16 @@ class ModelBinary:
     def __init__(self, content: bytes | memoryview, what: str) -> None:
         self._content, self._what = content, what
         self._users: set[str] = set()
-        self._placed: tuple[Buffer, holds.Hold, binary.BinaryContents] | None = None
+        self._placed: tuple[Buffer, holds.Hold] | None = None
 
-    def program(self, name: str, allocator: Allocator) -> Program:
-        """Return a graph's program in TCM. The first call copies the binary there."""
+    def place(self, name: str, allocator: Allocator) -> None:
+        """Keep the binary in TCM for a graph until the graph releases it. The first call copies it there."""
         if self._placed is None:
             buffer = allocator.allocate(self._what, len(self._content))
-            place = buffer.array[: len(self._content)]
-            place[:] = np.frombuffer(self._content, np.uint8)
+            buffer.array[: len(self._content)] = np.frombuffer(self._content, np.uint8)
             # No other graph may use its memory.
-            self._placed = buffer, holds.claim(buffer.window(), self._what, self._what), binary.read(place.data)
+            self._placed = buffer, holds.claim(buffer.window(), self._what, self._what)
         self._users.add(name)
-        return self._placed[2].graphs[name].program
 
     def release(self, name: str) -> None:
         """Release the memory when the last of its graphs has released it; safe to call again."""
@@ -66,19 +64,19 @@ class ModelBinary:
         if not self._users and self._placed is not None:
             # First, so that no graph finds memory that an interrupt left half released; unreferenced, it is collected.
             placed, self._placed = self._placed, None
-            buffer, hold, _ = placed
+            buffer, hold = placed
             hold.release()
             buffer.close()
 
 
 @dataclass(frozen=True)
 class LpaiModel:
-    """A program in its memory, DDR or TCM, and what it occupies there.
+    """The memory of a graph, DDR or TCM, and what it occupies there.
 
     Parameters
     ----------
-    program
-        The program; its constants are in that memory.
+    name
+        The graph's name.
     binary
         The model binary in TCM that it is a part of; None in DDR.
     io
@@ -87,7 +85,7 @@ class LpaiModel:
         The buffers of `io`, and the holds on them.
     """
 
-    program: Program
+    name: str
     binary: ModelBinary | None = None
     io: tuple[Window, ...] = ()
     buffers: tuple[Buffer, ...] = ()
@@ -100,7 +98,7 @@ class LpaiModel:
         for buffer in self.buffers:
             buffer.close()
         if self.binary is not None:
-            self.binary.release(self.program.name)
+            self.binary.release(self.name)
 
 
 @dataclass(frozen=True)
@@ -128,8 +126,8 @@ class Allocator:
     source: str
     log: Log
 
-    def place(self, program: Program, model: Callable[[], ModelBinary], graph: str, with_io: bool) -> LpaiModel:
-        """Place a program in its memory type, with IO buffers if requested; all of it or nothing.
+    def place(self, info: GraphInfo, model: Callable[[], ModelBinary], graph: str, with_io: bool) -> LpaiModel:
+        """Place a graph's binary in its memory type, with IO buffers if requested; all of it or nothing.
 
         In DDR the program stays where it is, and no buffers are needed.
 
@@ -143,13 +141,13 @@ class Allocator:
             Whether TCM also gets a buffer for each input and output.
         """
         if self.mem_type is LpaiMemType.DDR:
-            return LpaiModel(program)
+            return LpaiModel(info.name)
         model_binary = model()
-        placed = LpaiModel(program, model_binary)
+        placed = LpaiModel(info.name, model_binary)
         try:
-            placed = replace(placed, program=model_binary.program(program.name, self))
-            for info in (*program.inputs, *program.outputs) if with_io else ():
-                placed = self._with(placed, f"buffer of tensor '{info.name}' of {graph}", info.nbytes)
+            model_binary.place(info.name, self)
+            for tensor in info.tensors if with_io else ():
+                placed = self._with(placed, f"buffer of tensor '{tensor.name}' of {graph}", tensor.nbytes)
         except Exception:
             placed.close()
             raise

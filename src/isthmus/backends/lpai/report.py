@@ -8,9 +8,8 @@ from typing import Any
 from isthmus.backends.lpai.config import HARDWARE_WITH_TCM, LpaiConfig
 from isthmus.backends.lpai.model import start_alignment
 from isthmus.backends.lpai.options import BufferAlignmentReq
-from isthmus.backends.seam import native
-from isthmus.backends.seam.binary import GraphBinary, to_bytes
-from isthmus.backends.seam.native import CompiledGraph
+from isthmus.backends.seam.binary import to_bytes
+from isthmus.backends.seam.planned import PlannedGraph, plan
 from isthmus.graph import Graph
 from isthmus.memory.tcm import MAX_ALLOCATIONS, POOL_BYTES
 
@@ -103,7 +102,7 @@ class PoolReport:
         ]
 
 
-def describe_pools(graph: Graph, config: LpaiConfig, prepared: CompiledGraph | None = None) -> PoolReport:
+def describe_pools(graph: Graph, config: LpaiConfig, prepared: PlannedGraph | None = None) -> PoolReport:
     """Return what a complete graph needs on LPAI with a configuration.
 
     Parameters
@@ -111,39 +110,39 @@ def describe_pools(graph: Graph, config: LpaiConfig, prepared: CompiledGraph | N
     graph
         A finalized graph.
     prepared
-        The graph compiled with that configuration, if the caller has it.
+        The graph planned with that configuration, if the caller has it.
     """
     alignment, exclude_io, limit = config.alignment, config.prepare.exclude_io, config.prepare.scratch_limit
 
-    def planned(start: int, io_in_scratch: bool) -> CompiledGraph:
-        """Compile the graph with its pools at multiples of `start`."""
-        return native.prepare(graph, alignment=start, io_in_scratch=io_in_scratch, limit=limit)
+    def planned(start: int, io_in_scratch: bool) -> PlannedGraph:
+        """Plan the graph with its pools at multiples of `start`."""
+        return plan(graph, alignment=start, io_in_scratch=io_in_scratch, limit=limit)
 
     start = alignment.start_addr_alignment
     prepared = prepared or planned(start, not exclude_io)
     # What the same plan takes without alignment: the difference is padding.
     packed = planned(1, not exclude_io)
-    program = prepared.program
-    sizes = [info.nbytes for info in (*program.inputs, *program.outputs)]
-    scratch = alignment.padded(program.scratch_bytes)
-    persistent = alignment.padded(program.state_bytes)
+    schedule = prepared.schedule
+    sizes = [tensor.nbytes for tensor in (*schedule.inputs, *schedule.outputs)]
+    scratch = alignment.padded(schedule.scratch_bytes)
+    persistent = alignment.padded(schedule.state_bytes)
     # In TCM, IO is never inside scratch.
     for_tcm = prepared if exclude_io else planned(start, False)
     return PoolReport(
         hw_ver=config.hw_ver,
         alignment=alignment,
         # Two searches for the best plan may end differently; padding must not become negative.
-        scratch=PoolNeed(scratch, max(0, scratch - packed.program.scratch_bytes)),
-        persistent=PoolNeed(persistent, persistent - sum(info.nbytes for info in program.states)),
+        scratch=PoolNeed(scratch, max(0, scratch - packed.schedule.scratch_bytes)),
+        persistent=PoolNeed(persistent, persistent - sum(tensor.nbytes for tensor in schedule.states)),
         io=PoolNeed(_total(sizes, alignment), _total(sizes, alignment) - sum(sizes)),
         io_in_scratch=not exclude_io,
         tcm=_tcm_fit(graph, for_tcm, sizes, config),
     )
 
 
-def _tcm_fit(graph: Graph, prepared: CompiledGraph, io: list[int], config: LpaiConfig) -> TcmFit:
+def _tcm_fit(graph: Graph, prepared: PlannedGraph, io: list[int], config: LpaiConfig) -> TcmFit:
     """Return whether a graph fits TCM, and if not, what would make it fit; `io` are the sizes of inputs and outputs."""
-    binary = len(to_bytes([GraphBinary(prepared.program, prepared.io_offsets)], "lpai"))
+    binary = len(to_bytes([prepared], "lpai"))
     alignment = replace(config.alignment, start_addr_alignment=start_alignment(config.alignment))
     total = _total([binary, *io], alignment)
     fit = TcmFit(
@@ -161,7 +160,7 @@ def _tcm_fit(graph: Graph, prepared: CompiledGraph, io: list[int], config: LpaiC
     used = {tensor.name: tensor for node in graph.nodes for tensor in node.inputs if tensor is not None}
     weights = sum(tensor.nbytes for tensor in used.values() if tensor.is_static and tensor.dtype.is_float)
     # Preparation drops constants that fold away; no more can be saved than there is.
-    float_weights = min(weights, prepared.program.constant_bytes)
+    float_weights = min(weights, prepared.info.memory.constant_bytes)
     return replace(fit, remedies=tuple(_remedies(fit, float_weights)))
 
 

@@ -1,7 +1,7 @@
-"""Context binaries: programs in one file that is mapped, not parsed. Writing, opening, checking, inspecting.
+"""Context binaries: graphs in one file that is mapped, not parsed. Writing, opening, checking, inspecting.
 
-The format is described in docs/context-binary.md: a container with one program in each section. Nothing in it is
-trusted.
+The format is described in docs/context-binary.md: a container with one graph in each section, as a program for one
+target or as a schedule for any. Nothing in it is trusted.
 """
 
 from __future__ import annotations
@@ -16,55 +16,39 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from isthmus.backends.seam import planned
+from isthmus.backends.seam.planned import PlannedGraph
 from isthmus.engine.native import serialization
 from isthmus.engine.native.program import Program
 from isthmus.errors import Code, QnnError
-from isthmus.graph import BinaryInfo, TensorInfo
+from isthmus.graph import BinaryInfo
 from isthmus.system import reading
-from isthmus.system.container import MALFORMED, ContainerFormat, as_size, as_text
+from isthmus.system.container import MALFORMED, ContainerFormat, as_text
 from isthmus.system.interrupts import FileDescriptor
-from isthmus.version import build_id
+from isthmus.version import PRODUCER
 
 FORMAT = ContainerFormat(
     magic=b"ISTHMCTX",
-    version=3,
+    version=4,
     alignment=4096,
     what="context binary",
     damaged=Code.CONTEXT_CREATE_FROM_BINARY,
     other_version=Code.CONTEXT_BINARY_VERSION,
     is_hashed=False,
 )
-"""The format of context binaries of the native engine. Each program has its own checksum."""
+"""The format of context binaries of the native engine. Each graph has its own checksum."""
 _COPY_BYTES = 1 << 22
 """Bytes that are read at a time when a file is copied."""
+
+StoredGraph = Program | PlannedGraph
+"""A graph of a binary: a program for one target, or a plan that becomes one where it is loaded."""
 
 Source = bytes | bytearray | memoryview | mmap.mmap | str | os.PathLike[str]
 
 
 @dataclass(frozen=True)
-class GraphBinary:
-    """A graph in a context binary.
-
-    Parameters
-    ----------
-    program
-        Its executable form.
-    io_offsets
-        The offset of each input, then each output in scratch, if they were planned there; else empty.
-    """
-
-    program: Program
-    io_offsets: tuple[int, ...] = ()
-
-    @property
-    def tensors(self) -> tuple[TensorInfo, ...]:
-        """The inputs, then the outputs."""
-        return (*self.program.inputs, *self.program.outputs)
-
-
-@dataclass(frozen=True)
 class BinaryContents:
-    """The contents of a context binary, with the graphs' programs.
+    """The contents of a context binary, with the graphs' programs or schedules.
 
     Parameters
     ----------
@@ -73,7 +57,7 @@ class BinaryContents:
     backend
         The backend that the graphs were compiled for.
     producer
-        The build of this project that wrote the binary.
+        The version of this project that wrote the binary.
     nbytes
         Size of the whole binary.
     graphs
@@ -84,16 +68,35 @@ class BinaryContents:
     backend: str
     producer: str
     nbytes: int
-    graphs: Mapping[str, GraphBinary]
+    graphs: Mapping[str, StoredGraph]
 
     @property
     def info(self) -> BinaryInfo:
         """Its public description."""
-        graphs = tuple(graph.program.info for graph in self.graphs.values())
+        graphs = tuple(graph.info for graph in self.graphs.values())
         return BinaryInfo(self.version, self.backend, self.producer, self.nbytes, graphs)
 
+    @property
+    def programs(self) -> dict[str, Program]:
+        """The graphs of a binary that may hold programs only."""
+        found = {name: graph for name, graph in self.graphs.items() if isinstance(graph, Program)}
+        self._check_all(found, "program")
+        return found
 
-def to_bytes(graphs: Sequence[GraphBinary], backend: str) -> bytes:
+    @property
+    def planned(self) -> dict[str, PlannedGraph]:
+        """The graphs of a binary that may hold schedules only."""
+        found = {name: graph for name, graph in self.graphs.items() if isinstance(graph, PlannedGraph)}
+        self._check_all(found, "schedule")
+        return found
+
+    def _check_all(self, found: Mapping[str, StoredGraph], kind: str) -> None:
+        """Refuse graphs of another kind than those that were found."""
+        for name in self.graphs.keys() - found.keys():
+            raise FORMAT.refusal(f"graph '{name}' is not a {kind}, which backend '{self.backend}' stores")
+
+
+def to_bytes(graphs: Sequence[StoredGraph], backend: str) -> bytes:
     """Return a context binary of these graphs.
 
     Examples
@@ -102,10 +105,11 @@ def to_bytes(graphs: Sequence[GraphBinary], backend: str) -> bytes:
     >>> info.backend, info.graphs
     ('htp', ())
     """
-    io_offsets = {graph.program.name: graph.io_offsets for graph in graphs}
-    header = {"backend": backend, "producer": build_id(), "io_offsets": io_offsets}
-    sections = {graph.program.name: serialization.to_bytes(graph.program) for graph in graphs}
-    return b"".join(FORMAT.pack(header, sections))
+    sections = {
+        graph.name: graph.to_bytes() if isinstance(graph, PlannedGraph) else serialization.to_bytes(graph)
+        for graph in graphs
+    }
+    return b"".join(FORMAT.pack({"backend": backend, "producer": PRODUCER}, sections))
 
 
 def read(content: bytes | memoryview | mmap.mmap, verify: bool = True, backend: str | None = None) -> BinaryContents:
@@ -114,7 +118,7 @@ def read(content: bytes | memoryview | mmap.mmap, verify: bool = True, backend: 
     Parameters
     ----------
     verify
-        Whether to compute the checksums of the programs. Everything else is always checked.
+        Whether to compute the checksums of the graphs. Everything else is always checked.
     backend
         The backend that it must have been made for. By default any.
 
@@ -126,30 +130,31 @@ def read(content: bytes | memoryview | mmap.mmap, verify: bool = True, backend: 
     header, sections = FORMAT.unpack(content)
     try:
         made_for, producer = as_text(header["backend"]), as_text(header["producer"])
-        io_offsets = {name: tuple(map(as_size, header["io_offsets"][name])) for name in sections}
     except MALFORMED as problem:
         raise FORMAT.malformed(problem) from None
-    graphs = {name: _graph(name, section, io_offsets[name], verify) for name, section in sections.items()}
+    graphs = {name: _graph(name, section, verify) for name, section in sections.items()}
     if backend not in (None, made_for):
         raise FORMAT.refusal(f"it was made for backend '{made_for}', not for '{backend}'")
     return BinaryContents(FORMAT.version, made_for, producer, memoryview(content).nbytes, graphs)
 
 
-def _graph(name: str, section: memoryview, io_offsets: tuple[int, ...], verify: bool) -> GraphBinary:
-    """Read one graph out of its section, and check it against what the header says: its name and `io_offsets`."""
+def _graph(name: str, section: memoryview, verify: bool) -> StoredGraph:
+    """Read one graph out of its section; `name` is the section's name, and must be the graph's."""
+    is_planned = section[: len(planned.FORMAT.magic)] == planned.FORMAT.magic
+    graph: StoredGraph
     try:
-        graph = GraphBinary(serialization.from_bytes(section, verify, io_offsets), io_offsets)
+        graph = planned.from_bytes(section, verify) if is_planned else serialization.from_bytes(section, verify)
     except QnnError as problem:
-        rule = f"graph '{name}': {problem.rule}"
-        is_outdated = problem.code is serialization.FORMAT.other_version
-        raise (FORMAT.outdated(rule) if is_outdated else FORMAT.refusal(rule)) from None
-    count = len(graph.tensors)
-    if graph.program.name != name or len(io_offsets) not in (0, count):
+        raise named(name, problem) from None
+    if graph.name != name:
         raise FORMAT.refusal(f"graph '{name}' differs from what the header says of it")
-    for offset, info in zip(io_offsets, graph.tensors, strict=False):
-        if offset < 0 or offset + info.nbytes > graph.program.scratch_bytes or offset % info.dtype.itemsize:
-            raise FORMAT.refusal(f"tensor '{info.name}' of graph '{name}' is outside or misaligned in scratch memory")
     return graph
+
+
+def named(name: str, problem: QnnError) -> QnnError:
+    """Return the error of a graph's section as an error of the binary that names the graph."""
+    rule = f"graph '{name}': {problem.rule}"
+    return FORMAT.outdated(rule) if problem.code is serialization.FORMAT.other_version else FORMAT.refusal(rule)
 
 
 class ContextBinary:
@@ -164,14 +169,16 @@ class ContextBinary:
         A file, or the contents of one.
     backend
         The backend that it must have been made for. By default any.
+    verify
+        Whether to compute the checksums of the graphs, which is not needed for a binary that was just made.
     """
 
-    def __init__(self, source: Source, backend: str | None = None) -> None:
+    def __init__(self, source: Source, backend: str | None = None, verify: bool = True) -> None:
         self._descriptor = _sealed(source)
         try:
             self.content = memoryview(_mapped(self.fd))
             """Its bytes, which last as long as this view."""
-            self.contents = read(self.content, backend=backend)
+            self.contents = read(self.content, verify, backend)
             """What the bytes hold: the graphs, and for which backend they are."""
         except Exception:
             self.close()
@@ -181,11 +188,6 @@ class ContextBinary:
     def fd(self) -> int:
         """The descriptor of its memory, while it is open."""
         return self._descriptor.fileno()
-
-    @property
-    def graphs(self) -> Mapping[str, GraphBinary]:
-        """The graphs by name."""
-        return self.contents.graphs
 
     def close(self) -> None:
         """Close the descriptor; the mapping lives as long as a graph uses it. Safe to call again."""
@@ -199,7 +201,7 @@ class ContextBinary:
 
 
 def in_place(source: Any) -> memoryview | None:
-    """Return a view of a binary's bytes in place, if programs can be executed there; else None.
+    """Return a view of a binary's bytes in place, if they are aligned; else None.
 
     They are neither copied nor sealed: their owner must not change them while their graphs are in use.
     """
@@ -209,7 +211,7 @@ def in_place(source: Any) -> memoryview | None:
         view = memoryview(source).cast("B")
     except (TypeError, ValueError):
         return None
-    is_aligned = len(view) and np.frombuffer(view, np.uint8).ctypes.data % serialization.FORMAT.alignment == 0
+    is_aligned = len(view) and np.frombuffer(view, np.uint8).ctypes.data % planned.FORMAT.alignment == 0
     return view if is_aligned else None
 
 

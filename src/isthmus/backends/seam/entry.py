@@ -33,6 +33,26 @@ class Section(Protocol):
 
 
 @dataclass(frozen=True)
+class PlanRequest:
+    """What a plan is asked for besides a graph and a configuration.
+
+    Parameters
+    ----------
+    threads
+        The number of threads of an execution.
+    limit
+        The limit on scratch, if there is one.
+    target
+        The instruction set to plan for, by its name. By default that of this machine. Backends whose plans are the same
+        for all of them only check the name.
+    """
+
+    threads: int = 1
+    limit: ScratchLimit | None = None
+    target: str | None = None
+
+
+@dataclass(frozen=True)
 class PlanReport:
     """A backend's plan for a graph, without executing it.
 
@@ -112,7 +132,7 @@ class BackendEntry:
     io
         How its graphs get memory if the user brings none.
     prepare
-        Plans a complete graph with a checked configuration, a number of threads, and optionally a limit on scratch.
+        Plans a complete graph with a checked configuration, as requested.
     inspect
         Describes a context binary, or returns None for another format.
     c
@@ -130,7 +150,7 @@ class BackendEntry:
     driver: type[BackendDriver]
     read_config: Callable[[Any, Log], Any]
     io: IoPolicy = field(default_factory=IoPolicy)
-    prepare: Callable[[Graph, Any, int, ScratchLimit | None], PlanReport] | None = None
+    prepare: Callable[[Graph, Any, PlanRequest], PlanReport] | None = None
     inspect: Callable[[Source], BinaryInfo | None] = lambda source: None
     c: CFacet | str = field(default_factory=CFacet)
     delegate: DelegateFacet = field(default_factory=DelegateFacet)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import _thread
 import ctypes
 import threading
-from dataclasses import dataclass, replace
-from typing import Any
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
-from isthmus.backends.seam.binary import GraphBinary
+from isthmus.backends.seam import binary, planned
 from isthmus.backends.seam.driver import Change, GraphDriver
 from isthmus.backends.seam.entry import PlanReport, Section
 from isthmus.backends.seam.execution_deadline import ExecutionDeadline, aborted
+from isthmus.backends.seam.planned import PlannedGraph
 from isthmus.engine.native import lower
 from isthmus.engine.native.accepted import ACCEPTED
 from isthmus.engine.native.executor import Executor
@@ -24,18 +26,36 @@ from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Graph, GraphInfo, TensorType
 from isthmus.graph.operation import Call
 from isthmus.memory.integers import is_int
-from isthmus.prepare import Plan, Planner, PlanOptions
+from isthmus.prepare import Plan
 from isthmus.prepare.engine_model import DEFAULT_ALIGNMENT
 from isthmus.prepare.tiling import ScratchLimit
-from isthmus.prepare.tiling.fit import schedule_within
 
 MAX_THREADS = 64
 """Maximum number of threads of an execution."""
 
+Prepared = TypeVar("Prepared", bound="PreparedGraph")
+"""The form in which a backend prepares its graphs."""
+
+
+class PreparedGraph(Protocol):
+    """A graph that is ready to be loaded."""
+
+    @property
+    def info(self) -> GraphInfo:
+        """Its description for clients."""
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan of its scratch; a context binary holds only the result."""
+
+    @property
+    def threads(self) -> int:
+        """The number of threads that it was prepared for."""
+
 
 @dataclass(frozen=True)
 class CompiledGraph:
-    """A prepared graph, which memory can be bound to.
+    """A graph that is compiled for one target.
 
     Parameters
     ----------
@@ -43,27 +63,30 @@ class CompiledGraph:
         Its executable form.
     plan
         The plan of its scratch; a context binary holds only the result.
-    io_offsets
-        The offset of each input, then each output in scratch; empty if they are planned outside it.
     """
 
     program: Program
     plan: Plan | None = None
-    io_offsets: tuple[int, ...] = ()
+
+    @property
+    def info(self) -> GraphInfo:
+        """Its description for clients."""
+        return self.program.info
+
+    @property
+    def threads(self) -> int:
+        """The number of threads that it was prepared for."""
+        return self.program.threads
 
 
-# An overflow in a model shows in its results, as it should; it needs no warning.
-@np.errstate(all="ignore")
 def prepare(
     graph: Graph,
     threads: int = 1,
     target: Target | None = None,
-    alignment: int = DEFAULT_ALIGNMENT,
-    io_in_scratch: bool = False,
     limit: ScratchLimit | None = None,
     float_storage: DataType = DataType.FLOAT_32,
 ) -> CompiledGraph:
-    """Compile a complete graph to a program for this machine.
+    """Compile a complete graph to a program for a target, by default for this machine.
 
     With a limit on scratch, parts that do not fit as a whole are computed in tiles. FLOAT_32 intermediates and
     constants are stored as `float_storage`.
@@ -87,26 +110,29 @@ def prepare(
         COMMON_NOT_SUPPORTED with every node that the engine does not execute, COMMON_MEM_ALLOC if the limit is too
         small to be met.
     """
-    if not graph.finalized:
-        raise QnnError(Code.GRAPH_NOT_FINALIZED, f"graph '{graph.name}'", "finalize it before it is prepared")
-    target = target or host_target()
-    count = checked_threads(threads)
-    engine = lower.NativeEngine(target, count, alignment)
-    planner = Planner(graph, PlanOptions(io_in_scratch=io_in_scratch, float_storage=float_storage), engine)
-    planned = planner.schedule() if limit is None else schedule_within(planner, limit)
-    # Reported to the user. One operation may have become several steps: a dictionary names it once, in order.
-    in_float = dict.fromkeys((step.op, step.name) for step in planned.steps if lower.is_in_float(step))
-    plan = replace(planned.plan, in_float=tuple(in_float))
-    return CompiledGraph(lower.lower(planned, target, count), plan, planned.io_offsets)
+    target, count = target or host_target(), checked_threads(threads)
+    schedule = planned.schedule(graph, lower.NativeEngine(target, count), False, limit, float_storage)
+    with np.errstate(all="ignore"):
+        return CompiledGraph(lower.lower(schedule, target, count), schedule.plan)
 
 
-def restored(
-    binary: GraphBinary,
-    threads: int | None = None,
-    alignment: int = DEFAULT_ALIGNMENT,
-    io_in_scratch: bool = False,
-) -> CompiledGraph:
-    """Load a graph of a context binary, if this machine and this backend can run it.
+def restored_program(program: Program) -> CompiledGraph:
+    """Return a program of a context binary, if this machine can run it.
+
+    Raises
+    ------
+    QnnError
+        COMMON_INCOMPATIBLE_BINARIES if it cannot.
+    """
+    if not runnable(by_name(program.target)):
+        raise _incompatible(program.name, f"it was prepared for {program.target}, which this machine is not")
+    return CompiledGraph(program)
+
+
+def check_plan(
+    graph: PlannedGraph, threads: int | None = None, alignment: int = DEFAULT_ALIGNMENT, io_in_scratch: bool = False
+) -> None:
+    """Check that a backend can run a graph of a context binary with these threads and this alignment of pools.
 
     Parameters
     ----------
@@ -120,30 +146,34 @@ def restored(
     Raises
     ------
     QnnError
-        COMMON_INCOMPATIBLE_BINARIES if it cannot run here.
+        COMMON_INCOMPATIBLE_BINARIES if it cannot.
     """
-    program = binary.program
-
-    def refuse(rule: str) -> QnnError:
-        what = f"graph '{program.name}'"
-        return QnnError(Code.COMMON_INCOMPATIBLE_BINARIES, what, rule, "Generate the binary again.")
-
-    if not runnable(by_name(program.target)):
-        raise refuse(f"it was prepared for {program.target}, which this machine is not")
-    if threads is not None and program.threads != threads:
-        raise refuse(f"it was prepared for {program.threads} threads, this backend runs {threads}")
-    if binary.io_offsets and not io_in_scratch:
-        raise refuse("its inputs and outputs are in scratch, which this backend does not support")
-    if alignment % program.alignment:
-        raise refuse(f"its pools must start at multiples of {program.alignment}, the backend asks for {alignment} only")
-    return CompiledGraph(program, None, binary.io_offsets)
+    wanted = graph.schedule.alignment
+    if threads is not None and graph.threads != threads:
+        raise _incompatible(graph.name, f"it was prepared for {graph.threads} threads, this backend runs {threads}")
+    if graph.io_offsets and not io_in_scratch:
+        raise _incompatible(graph.name, "its inputs and outputs are in scratch, which this backend does not support")
+    if alignment % wanted:
+        rule = f"its pools must start at multiples of {wanted}, the backend asks for {alignment} only"
+        raise _incompatible(graph.name, rule)
 
 
-def preparation(prepared: CompiledGraph, section: Section | None = None) -> PlanReport:
+def _incompatible(graph: str, rule: str) -> QnnError:
+    return QnnError(Code.COMMON_INCOMPATIBLE_BINARIES, f"graph '{graph}'", rule, "Generate the binary again.")
+
+
+def lowered(graph: PlannedGraph) -> Program:
+    """Return the program of a graph for this machine; an error names the binary and the graph."""
+    try:
+        return graph.lowered()
+    except QnnError as problem:
+        raise problem if graph.is_trusted else binary.named(graph.name, problem) from None
+
+
+def preparation(prepared: PreparedGraph, section: Section | None = None) -> PlanReport:
     """Return the report of a prepared graph."""
-    program = prepared.program
     assert prepared.plan is not None
-    return PlanReport(program.info, prepared.plan, program.threads, section)
+    return PlanReport(prepared.info, prepared.plan, prepared.threads, section)
 
 
 def checked_threads(threads: Any, code: Code = Code.COMMON_INVALID_ARGUMENT) -> int:
@@ -198,18 +228,18 @@ def run_within(executor: Executor, limit: ExecutionDeadline, what: str) -> None:
     executor.check(what)
 
 
-def outline(binary: GraphBinary) -> Graph:
+def outline(info: GraphInfo) -> Graph:
     """Return a graph of a context binary as a client sees it: its inputs and outputs."""
-    graph = Graph(binary.program.name)
-    for kind, infos in ((TensorType.APP_WRITE, binary.program.inputs), (TensorType.APP_READ, binary.program.outputs)):
-        for info in infos:
-            tensor = graph.create_tensor(info.name, kind, info.dtype, info.dims, info.quantization)
-            tensor.mem_type = info.mem_type
+    graph = Graph(info.name)
+    for kind, infos in ((TensorType.APP_WRITE, info.inputs), (TensorType.APP_READ, info.outputs)):
+        for each in infos:
+            tensor = graph.create_tensor(each.name, kind, each.dtype, each.dims, each.quantization)
+            tensor.mem_type = each.mem_type
     graph.finalized = True
     return graph
 
 
-class NativeGraphDriver(GraphDriver):
+class NativeGraphDriver(GraphDriver, Generic[Prepared]):
     """A graph that is, or will become, a program of the native engine.
 
     Parameters
@@ -217,7 +247,7 @@ class NativeGraphDriver(GraphDriver):
     graph
         The graph, composed or still to be composed.
     prepared
-        The compiled graph, if it comes from a context binary.
+        The prepared graph, if it comes from a context binary.
     threads
         Number of threads of an execution unless the client sets another.
 
@@ -231,12 +261,12 @@ class NativeGraphDriver(GraphDriver):
         Whether it comes from a context binary.
     """
 
-    def __init__(self, graph: Graph, prepared: CompiledGraph | None = None, threads: int = 1) -> None:
+    def __init__(self, graph: Graph, prepared: Prepared | None = None, threads: int = 1) -> None:
         self.graph = graph
         self._restored = prepared is not None
         self._prepared = prepared
         self._preparing = threading.Lock()
-        self._threads = threads if prepared is None else prepared.program.threads
+        self._threads = threads if prepared is None else prepared.threads
         self._scratch_limit: ScratchLimit | None = None
         self._closed = False
 
@@ -247,19 +277,14 @@ class NativeGraphDriver(GraphDriver):
 
     @property
     def info(self) -> GraphInfo:
-        return self.prepared().program.info
-
-    @property
-    def program(self) -> Program:
-        """Its executable form."""
-        return self.prepared().program
+        return self.prepared().info
 
     @property
     def plan(self) -> Plan | None:
         return self.prepared().plan
 
-    def prepared(self) -> CompiledGraph:
-        """Return the compiled graph. Querying it ends composition: sizes are those of a complete graph."""
+    def prepared(self) -> Prepared:
+        """Return the prepared graph. Querying it ends composition: sizes are those of a complete graph."""
         prepared = self._prepared
         if prepared is None:
             with self._preparing:
@@ -272,9 +297,9 @@ class NativeGraphDriver(GraphDriver):
                     prepared = self._prepared = self._prepare()
         return prepared
 
-    def _prepare(self) -> CompiledGraph:
-        """Compile the graph."""
-        return prepare(self.graph, self._threads, limit=self._scratch_limit)
+    @abstractmethod
+    def _prepare(self) -> Prepared:
+        """Prepare the complete graph."""
 
     def close(self) -> None:
         """Release weights and program: a client may keep handles and bindings long after it has freed them.
@@ -283,11 +308,6 @@ class NativeGraphDriver(GraphDriver):
         """
         with self._preparing:
             self._closed, self._prepared, self.graph = True, None, Graph(self.graph.name)
-
-    def binary(self) -> GraphBinary:
-        """Return the graph in the form of a context binary."""
-        prepared = self.prepared()
-        return GraphBinary(prepared.program, prepared.io_offsets)
 
     @property
     def threads(self) -> int:

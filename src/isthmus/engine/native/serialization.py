@@ -7,7 +7,7 @@ signature of its kernel (see `verification`). That signature must be the one wit
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -61,15 +61,10 @@ def assemble(header: dict[str, Any], contents: Mapping[str, np.ndarray]) -> byte
     return b"".join(FORMAT.pack(header, sections))
 
 
-def from_bytes(content: bytes | memoryview, verify: bool = True, io_offsets: Sequence[int] = ()) -> Program:
+def from_bytes(content: bytes | memoryview, verify: bool = True) -> Program:
     """Return the program in a block of bytes; its arrays are views of that block.
 
-    Parameters
-    ----------
-    verify
-        Whether to check the checksum. Everything else is always checked.
-    io_offsets
-        The offset in scratch where each input, then each output, may be.
+    `verify` says whether to check the checksum. Everything else is always checked.
     """
     header, sections = FORMAT.unpack(content, verify)
     try:
@@ -89,11 +84,9 @@ def from_bytes(content: bytes | memoryview, verify: bool = True, io_offsets: Seq
     except MALFORMED as problem:
         raise FORMAT.malformed(problem) from None
     _check(program)
-    if len(io_offsets) not in (0, len(program.inputs) + len(program.outputs)):
-        raise FORMAT.refusal("its number of offsets differs from its number of inputs and outputs")
     _check_kernels(program, declarations)
     try:
-        verify_instructions(program, io_offsets)
+        verify_instructions(program)
     except Unsafe as problem:
         raise FORMAT.refusal(str(problem)) from None
     return program

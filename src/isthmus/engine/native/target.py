@@ -103,18 +103,26 @@ def portable() -> Target:
     return next(target for target in TARGETS if not target.needs and runnable(target))
 
 
+def named(name: str | None) -> Target:
+    """Return the target to plan for, whether or not this machine can run it.
+
+    If no name is given, ``ISTHMUS_TARGET`` names it; otherwise it is the best one of this machine.
+    """
+    wanted = name or os.environ.get("ISTHMUS_TARGET")
+    if wanted:
+        return portable() if wanted == "portable" else by_name(wanted)
+    return next(target for target in TARGETS if runnable(target))
+
+
 @lru_cache(maxsize=1)
 def host() -> Target:
     """Return the best target of this machine, or the one that ``ISTHMUS_TARGET`` names."""
-    wanted = os.environ.get("ISTHMUS_TARGET")
-    if wanted:
-        target = portable() if wanted == "portable" else by_name(wanted)
-        if not runnable(target):
-            raise QnnError(
-                Code.COMMON_PLATFORM_NOT_SUPPORTED,
-                f"target '{wanted}'",
-                "this machine cannot run its code",
-                "Unset ISTHMUS_TARGET to let the best one be picked.",
-            )
-        return target
-    return next(target for target in TARGETS if runnable(target))
+    target = named(None)
+    if not runnable(target):
+        raise QnnError(
+            Code.COMMON_PLATFORM_NOT_SUPPORTED,
+            f"target '{target.name}'",
+            "this machine cannot run its code",
+            "Unset ISTHMUS_TARGET to let the best one be picked.",
+        )
+    return target
