@@ -112,6 +112,8 @@ _CASES: dict[str, tuple[Any, ...]] = {
     "average of 16 bits": ("PoolAvg2d", [_halves(1, 7, 9, 20)], _POOL,
                            _stored(1, 4, 5, 20, kind=DataType.UFIXED_POINT_16)),
     "softmax of 16 bits": ("Softmax", [_halves(3, 40)], {}, _stored(3, 40, kind=DataType.UFIXED_POINT_16)),
+    "largest of 16 bits": ("PoolMax2d", [_halves(1, 7, 9, 20)], _POOL,
+                           [Result((1, 4, 5, 20), DataType.UFIXED_POINT_16, _HALF)]),
     "depthwise of any kernel": ("DepthWiseConv2d", [_floats(1, 6, 9, 20), _weights(2, 4, 1, 20)], _DEPTHWISE),
     "depthwise of few": ("DepthWiseConv2d", [_floats(1, 2, 2, 9), _weights(3, 3, 1, 9)], _DEPTHWISE),
     "unary": ("Gelu", [_floats(700)], {}),

@@ -195,3 +195,16 @@ def test_functions_are_within_one_step(op: str, kind: Any) -> None:
     [wanted] = evaluate(step.op, step.inputs, arrays, step.params, step.outputs)
     assert np.abs(got.astype(np.int64) - wanted).max() <= 1
     assert np.mean(got == wanted) > 0.99
+
+
+@pytest.mark.parametrize("kind", [np.uint16, np.int16])
+def test_slopes_of_channels_apply_below_zero(kind: Any) -> None:
+    rng = np.random.default_rng(10)
+    qx, qy, qs = (random_quantization(rng, kind, False) for _ in range(3))
+    x, slopes = numbers(rng, kind, 5, 7, 20), numbers(rng, kind, 20)
+    got = run(
+        "Prelu", [Operand(x, quantization=qx), Operand(slopes, True, qs)],
+        Result(x.shape, DataType.fixed_point(kind), qy),
+    )  # fmt: skip
+    real = reals(x, qx)
+    np.testing.assert_array_equal(got, nearest(np.where(real < 0, real * reals(slopes, qs), real), qy, kind))

@@ -12,6 +12,8 @@ from harness import Operand, Result
 from support import exact
 from test_fixed16_elementwise import KINDS, numbers, random_quantization, run
 
+from isthmus.engine.native.lower import lowering_of
+from isthmus.engine.native.target import host
 from isthmus.graph import DataType, Quantization
 from isthmus.graph.evaluate import evaluate
 
@@ -73,3 +75,19 @@ def test_softmax_is_within_one_step(kind: Any) -> None:
     step, arrays = harness.make_step("Softmax", [Operand(x, quantization=qx)], {"beta": 1.0}, [result])
     [wanted] = evaluate(step.op, step.inputs, arrays, step.params, step.outputs)
     assert np.abs(got.astype(np.int64) - wanted).max() <= 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_largest_of_windows_and_axes_needs_no_work_space(kind: Any) -> None:
+    rng = np.random.default_rng(11)
+    x = numbers(rng, kind, 1, 8, 8, 21)
+    q = random_quantization(rng, kind, False)
+    params = {"filter_size": [2, 2], "stride": [2, 2], "pad_amount": [[0, 0], [0, 0]]}
+    wanted = x.reshape(1, 4, 2, 4, 2, 21).max((2, 4))
+    pool = [Operand(x, quantization=q)], Result(wanted.shape, DataType.fixed_point(kind), q)
+    np.testing.assert_array_equal(run("PoolMax2d", *pool, params), wanted)
+    axis = [Operand(x, quantization=q)], Result((1, 8, 21), DataType.fixed_point(kind), q)
+    np.testing.assert_array_equal(run("ReduceMin", *axis, {"axes": np.array([2])}), x.min(2))
+    for op, (operands, result), given in (("PoolMax2d", pool, params), ("ReduceMin", axis, {"axes": np.array([2])})):
+        step, _ = harness.make_step(op, operands, given, [result])
+        assert lowering_of(step).work(step, host(), 1) == 0

@@ -124,6 +124,7 @@ _ARITHMETIC: dict[str, Callable] = {
     "squared_difference": device(lambda a, b: (a - b) * (a - b)),
     "floor_div": device(lambda a, b: np.floor(a / b)),
     "power": device(lambda a, b: f64(f32(a) ** f32(b))),
+    "prelu": device(lambda x, slope: x * slope if x < _ZERO else x),
 }
 
 

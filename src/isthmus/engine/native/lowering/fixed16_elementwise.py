@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf
 
 import numpy as np
@@ -129,9 +130,21 @@ def _emit_unary(step: Step, e: Emitter) -> None:
 # -- functions of two elements -----------------------------------------------------------------------------------------
 
 
+def _second(step: Step) -> Tensor:
+    """Return the second operand; constant slopes of 8 bits are widened to 16."""
+    tensor = operand(step, 1)
+    if step.op != "Prelu" or not tensor.is_static or not is_eight_bit(tensor) or tensor.data is None:
+        return tensor
+    wide = np.int16 if tensor.dtype is DataType.SFIXED_POINT_8 else np.uint16
+    data = tensor.data.astype(wide)
+    return replace(tensor, dtype=DataType.fixed_point(wide), data=data)
+
+
 def _covers_binary(step: Step) -> bool:
     function, output = _function(step), step.outputs[0]
-    if function is None or function.inputs != (2, 2) or not all(map(is_sixteen_bit, step.inputs)):
+    if function is None or function.inputs != (2, 2) or not is_sixteen_bit(step.inputs[0]):
+        return False
+    if not is_sixteen_bit(_second(step)):
         return False
     name = kernel_of(function.name)
     if name in COMPARISONS:
@@ -146,6 +159,8 @@ def _binary_factors(name: str, left: float, right: float, result: float) -> tupl
     """
     if name in ("add", "subtract", "maximum", "minimum"):
         return left / result, right / result, 1.0
+    if name == "prelu":
+        return left / result, right, 1.0
     if name == "multiply":
         return 1.0, 1.0, left * right / result
     if name == "divide":
@@ -154,7 +169,7 @@ def _binary_factors(name: str, left: float, right: float, result: float) -> tupl
 
 
 def _emit_binary(step: Step, e: Emitter) -> None:
-    left, right, output, function = operand(step, 0), operand(step, 1), step.outputs[0], _function(step)
+    left, right, output, function = operand(step, 0), _second(step), step.outputs[0], _function(step)
     assert function is not None
     name = kernel_of(function.name)
     inner, dims, (left_strides, right_strides), steps = rows(output.dims, (left, right), [2, 2])

@@ -14,6 +14,7 @@ from isthmus.engine.native.lowering.reduction import (
     without_stored_kind,
 )
 from isthmus.engine.native.signatures.elementwise import FLOATS
+from isthmus.engine.native.signatures.pooling import STORED_INTEGERS
 from isthmus.prepare.geometry.layout import operand
 from isthmus.prepare.geometry.windows import POOLS, ConvWindow, pool_window
 from isthmus.prepare.schedule import Step
@@ -46,7 +47,7 @@ def _emit_pool(step: Step, e: Emitter, name: str) -> None:
 
 def _refuses_pool(step: Step, name: str) -> str | None:
     unknown = without_stored_kind(step)
-    if unknown is None and stored_kind(step) not in ((*FLOATS, "i8", "u8") if name == "max" else FLOATS):
+    if unknown is None and stored_kind(step) not in ((*FLOATS, *STORED_INTEGERS) if name == "max" else FLOATS):
         return f"the {name} of windows of {operand(step).describe()} is not supported"
     return unknown or without_clamp(step)
 

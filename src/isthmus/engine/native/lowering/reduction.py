@@ -18,6 +18,8 @@ from isthmus.prepare.schedule import Step
 _STORED = {
     DataType.SFIXED_POINT_8: "i8",
     DataType.UFIXED_POINT_8: "u8",
+    DataType.SFIXED_POINT_16: "i16",
+    DataType.UFIXED_POINT_16: "u16",
     DataType.INT_8: "i8",
     DataType.UINT_8: "u8",
 }

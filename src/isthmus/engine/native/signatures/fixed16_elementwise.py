@@ -50,7 +50,7 @@ UNARY = Signature(
     variants={name: {} for name, kinds in UNARY_KINDS.items() if "f32" in kinds and name not in ("isnan", "isinf")},
 )
 ARITHMETIC = (
-    "add", "subtract", "multiply", "divide", "maximum", "minimum", "squared_difference", "floor_div", "power",
+    "add", "subtract", "multiply", "divide", "maximum", "minimum", "squared_difference", "floor_div", "power", "prelu",
 )  # fmt: skip
 """Functions of two numbers whose result is a number."""
 COMPARISONS = ("equal", "not_equal", "greater", "greater_equal", "less", "less_equal")

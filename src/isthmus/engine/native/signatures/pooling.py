@@ -15,6 +15,8 @@ def _fits(axis: list[int]) -> bool:
     return out >= 1 and stride >= 1 and window >= before and (out - 1) * stride - before <= size
 
 
+STORED_INTEGERS = ("i8", "u8", "i16", "u16")
+"""The kinds of stored fixed-point elements, whose largest one is found without converting them."""
 POOL = Signature(
     "pooling:pool",
     (
@@ -29,7 +31,7 @@ POOL = Signature(
         Numbers("width", 6, 0, 1 << 31),
     ),
     variants={
-        **{f"max_{kind}": {"size": SIZES[kind], "out_size": SIZES[kind]} for kind in (*FLOATS, "i8", "u8")},
+        **{f"max_{kind}": {"size": SIZES[kind], "out_size": SIZES[kind]} for kind in (*FLOATS, *STORED_INTEGERS)},
         # Sums of 16 bits would be rounded repeatedly, so results are float32.
         **{f"{name}_{kind}": {"size": SIZES[kind], "out_size": 4} for name in ("avg", "l2") for kind in FLOATS},
     },
