@@ -225,3 +225,16 @@ def _children(pid: int) -> list[int]:
         with open(f"/proc/{pid}/task/{task}/children") as stream:
             found += [int(child) for child in stream.read().split()]
     return found
+
+
+@needs_package
+def test_the_report_of_a_run_has_the_figures(capsys, model, tmp_path):
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({"qnn-htp": {"soc": "SM8650", "vtcm_mb": 4, "optimization": 2}}))
+    capsys.readouterr()
+    assert main(["run", str(model), "--backend", "qnn-htp", "--config", str(config), "--repeat", "1", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["target"] == "SM8650, 4 MB, O2"
+    assert report["device"]["vtcm"] == 4 << 20
+    assert report["device"]["total_ram"] > 4 << 20
+    assert report["backend_copied_bytes"] > 0

@@ -154,6 +154,7 @@ def describe(session: Session, latencies: list[float], load_seconds: float) -> d
         "state_bytes": info.memory.state_bytes,
         "constant_bytes": info.memory.constant_bytes,
         "io_bytes": info.io_bytes,
+        "device": dict(session.graph.driver.figures_of_device),
         "runs": len(latencies),
         "latency_ms": {
             "p50": float(np.percentile(latencies, 50)),
@@ -178,6 +179,8 @@ def print_report(report: Mapping[str, Any], results: Mapping[str, np.ndarray]) -
         f"  memory  scratch {report['scratch_bytes']:,}  state {report['state_bytes']:,}  "
         f"constants {report['constant_bytes']:,}  io {report['io_bytes']:,} bytes"
     )
+    if report["device"]:
+        print("  device  " + "  ".join(f"{name} {value:,}" for name, value in report["device"].items()))
     latency = report["latency_ms"]
     print(
         f"  time    p50 {latency['p50']:.3f} ms  p99 {latency['p99']:.3f} ms over {runs}, "

@@ -352,6 +352,11 @@ class GraphDriver(Configurable, ABC):
         return None
 
     @property
+    def figures_of_device(self) -> Mapping[str, float]:
+        """What the device's own compiler reports of the graph, by name, for reports; empty if there is none."""
+        return {}
+
+    @property
     def threads(self) -> int:
         """Number of threads of an execution."""
         return 1

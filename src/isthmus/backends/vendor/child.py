@@ -37,7 +37,7 @@ from isthmus.backends.vendor.structures import (
 from isthmus.cabi.objects import MemDescriptor
 from isthmus.cabi.system import BinaryInfo
 from isthmus.cabi.types import Tensor
-from isthmus.errors import QnnError
+from isthmus.errors import Code, QnnError
 from isthmus.frontends.composed.entries import ComposedTensor, GraphEntry
 from isthmus.frontends.composed.serialization import read as read_graphs
 from isthmus.graph.datatypes import TensorType
@@ -85,7 +85,10 @@ class Server:
         except QnnError as problem:
             return Message({"code": int(problem.code), "function": problem.what, "log": [problem.rule]})
         except OSError as problem:
-            return Message({"code": 1009, "function": "dlopen", "log": [str(problem)]})
+            return Message({"code": int(Code.COMMON_LOADING_BINARIES), "function": "dlopen", "log": [str(problem)]})
+        except (LookupError, TypeError, ValueError) as problem:
+            log = [f"{type(problem).__name__}: {problem}"]
+            return Message({"code": int(Code.COMMON_GENERAL), "function": "the request", "log": log})
 
     def do_open(self, message: Message, backend: str, system: str, log_level: int) -> dict[str, Any]:
         """Load the libraries."""

@@ -97,8 +97,8 @@ class VendorContext(ContextDriver):
         return process
 
     def process(self) -> VendorProcess:
-        """Return the context's process; it is a new one after a failure, unless a graph needs the old one."""
-        if self._failed and not any(graph.finalized for graph in self._graphs):
+        """Return the context's process; it is a new one after a failure, unless graphs or memory need the old one."""
+        if self._failed and self.memory.is_empty and not any(graph.finalized for graph in self._graphs):
             self._process.close()
             self._process = self._started()
             self._process.call("context", target=self.config.target.to_json())

@@ -20,7 +20,7 @@ from isthmus.backends.seam.execution_deadline import ExecutionDeadline, aborted
 from isthmus.backends.seam.execution_lock import ExecutionLock
 from isthmus.backends.seam.staging import require_memory, traffic
 from isthmus.backends.vendor.composition import Composition, compose
-from isthmus.backends.vendor.figures import VendorFigures
+from isthmus.backends.vendor.figures import VendorFigures, total_ram
 from isthmus.backends.vendor.memory import VendorRegistration
 from isthmus.backends.vendor.options import VendorGraphProperty
 from isthmus.errors import Code, QnnError
@@ -88,6 +88,12 @@ class VendorGraphDriver(GraphDriver):
         if self.figures is None:
             raise QnnError(Code.GRAPH_NOT_FINALIZED, self.what, "only a finalized graph has figures")
         return self.figures if option is VendorGraphProperty.FIGURES else self.finalize_seconds
+
+    @property
+    def figures_of_device(self) -> Mapping[str, float]:
+        if self.figures is None:
+            return {}
+        return {**self.figures.to_json(), "total_ram": total_ram([self.figures])}
 
     def finalize(self) -> None:
         info = self.info

@@ -46,6 +46,11 @@ class VendorMemory(RegistrationTable[VendorRegistration]):
         super().__init__()
         self._process = process
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no memory is registered."""
+        return not self._known
+
     def _entry(self, what: str, descriptor: MemDescriptor) -> VendorRegistration:
         made = VendorRegistration(next(self._numbers), descriptor, part_of_buffer(what, descriptor), self._forget)
         made.hold()

@@ -187,7 +187,7 @@ class VendorProcess:
             self._child.kill()
             status = self._child.wait()
         how = f"signal {-status}" if status < 0 else f"status {status}"
-        self._over = f"the vendor's library ended the process ({how}) in {self.stage}"
+        self._over = self._over or f"the vendor's library ended the process ({how}) in {self.stage}"
         return self.gone(self.library.what)
 
     def _kill(self, reason: str) -> None:
