@@ -56,8 +56,8 @@ MAY_IMPORT = {
 """The rooms of the package, each with those that it may import: folders and modules, by the longest name that fits.
 
 The delegate reads an interpreter's nodes with the frontend's converters and has native code run its graphs. The C
-interface includes the delegate's library, and composes graphs of DLC files. The vendor's library gets graphs in the form
-in which QNN's own tools compose them, with the structures of HTP's headers; the tools report what it says of them.
+interface includes the delegate's library, and composes graphs of DLC files. The vendor's library gets graphs in the
+form in which QNN's own tools compose them, with the structures of HTP's headers; the tools report what it says of them.
 """
 
 

@@ -121,7 +121,7 @@ def test_refusals_have_the_codes_of_the_vendors_library(htp: Client) -> None:
     """Those that `tests/differential` has measured, for readers without that library."""
     backend, context = opened(htp)
     out, size = ctypes.c_void_p(), ctypes.c_uint64()
-    graph, x, y = doubling(htp, context)
+    graph, _, y = doubling(htp, context)
 
     def configs(kind: Any, option: int) -> Any:
         config = htp.keep(kind())
