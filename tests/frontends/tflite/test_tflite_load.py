@@ -1,11 +1,14 @@
 """A file's names, shapes, constants and faults, as `load` treats them."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from ai_edge_litert import schema_py_generated as schema
 from tflite_build import Op, Subgraph, T, model, options, single
 from tflite_runners import GraphRunner, LiteRtRunner
 
+import isthmus
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.tflite import load
 from isthmus.graph import DataType, TensorType
@@ -261,3 +264,19 @@ def test_a_constant_keeps_its_name_unless_an_input_or_output_has_it(output: str,
     tensors = [T("f32", (4,), name="x"), T("f32", (4,), [1, 2, 3, 4], name="c"), T("f32", (4,), name=output)]
     graph = load(model(Subgraph(tensors, [Op("ADD", [0, 1], [2], ADD)], [0], [2])), "g")
     assert [t.name for t in graph.tensors.values() if t.type is TensorType.STATIC] == [constant]
+
+
+def test_a_file_in_float16_runs_in_float16(tmp_path: Path) -> None:
+    weights = np.arange(8, dtype=np.float16).reshape(2, 4) / 8
+    content = single(
+        "FULLY_CONNECTED", [T("f16", (3, 4)), T("f16", (2, 4), weights), T("f16", (2,), np.float16([1, -1]))],
+        [T("f16", (3, 2))], options("FullyConnected"),
+    )  # fmt: skip
+    path = tmp_path / "half.tflite"
+    path.write_bytes(content)
+    x = np.linspace(-2, 2, 12).astype(np.float16).reshape(3, 4)
+    with isthmus.Session(path) as session:
+        [y] = session.run(dict.fromkeys(session.inputs, x)).values()
+    assert y.dtype == np.float16
+    wanted = x.astype(np.float32) @ weights.T.astype(np.float32) + np.float32([1, -1])
+    np.testing.assert_array_equal(y, wanted.astype(np.float16))

@@ -350,23 +350,23 @@ class OperatorContext:
             return constant
         return self.step("Transpose", [tensor], {"perm": perm}, dtype=tensor.dtype, quantization=quantization)
 
-    def real(self, tensor: Tensor) -> Tensor:
-        """Return weights as float32; quantized weights of a float operator are dequantized."""
-        if tensor.dtype is DataType.FLOAT_32:
+    def real(self, tensor: Tensor, dtype: DataType = DataType.FLOAT_32) -> Tensor:
+        """Return weights as floats of a type; quantized weights of a float operator are dequantized."""
+        if tensor.dtype is dtype:
             return tensor
-        key = ("real", tensor.name)
+        key = ("real", tensor.name, dtype)
         result = self.derived.get(key)
         if result is None:
             op = "Dequantize" if tensor.dtype.is_fixed_point else "Cast"
-            result = self.step(op, [tensor], dtype=DataType.FLOAT_32)
+            result = self.step(op, [tensor], dtype=dtype)
             if result.is_static:
                 self.derived[key] = result
         return result
 
     def weights(self, index: int, activations: Tensor) -> Tensor:
-        """Return the weights at operand `index`, as float32 if the activations are float32."""
+        """Return the weights at operand `index`, in the type of the activations if these are floats."""
         tensor = self.input(index)
-        return self.real(tensor) if activations.dtype is DataType.FLOAT_32 else tensor
+        return self.real(tensor, activations.dtype) if activations.dtype.is_float else tensor
 
     def bias(self, index: int, activations: Tensor, weights: Tensor, channels: int) -> Tensor | None:
         """Return the bias at operand `index`, which must have one element per channel.
@@ -379,8 +379,8 @@ class OperatorContext:
             return None
         if tensor.elements != channels:
             self.refuse(f"the bias '{tensor.name}' has {tensor.elements} elements for {channels} channels")
-        if activations.dtype is DataType.FLOAT_32:
-            return self.reshape(self.real(tensor), (channels,))
+        if activations.dtype.is_float:
+            return self.reshape(self.real(tensor, activations.dtype), (channels,))
         if tensor.data is None or activations.quantization is None or weights.quantization is None:
             return self.reshape(tensor, (channels,))
         if tensor.dtype not in (DataType.INT_32, DataType.INT_64):
