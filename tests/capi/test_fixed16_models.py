@@ -48,7 +48,7 @@ def test_every_backend_gives_one_answer_near_the_reference(key: str, tmp_path: P
             np.testing.assert_array_equal(answers["htp"][index][name], found)
             np.testing.assert_array_equal(answers["lpai"][index][name], found)
             # ONNX Runtime computes in float32, so single steps differ and travel through the layers.
-            np.testing.assert_allclose(found, expected, atol=2e-3 * max(float(np.abs(expected).max()), 1e-3), rtol=0)
+            np.testing.assert_allclose(found, expected, atol=1e-2 * max(float(np.abs(expected).max()), 1e-3), rtol=0)
 
 
 @pytest.mark.parametrize("key", only(SHORT, KEYS))
@@ -62,7 +62,7 @@ def test_the_provider_answers_as_run_does(key: str, libraries: Path, tmp_path: P
             own = session.run(feed)
             for made, found in zip(offered.get_outputs(), offered.run(None, feed), strict=True):
                 largest = max(float(np.abs(own[made.name]).max()), 1e-3)
-                np.testing.assert_allclose(found, own[made.name], atol=2e-3 * largest, rtol=0, err_msg=made.name)
+                np.testing.assert_allclose(found, own[made.name], atol=1e-2 * largest, rtol=0, err_msg=made.name)
 
 
 @pytest.mark.parametrize("weights", ["QUInt8", "QInt16"])

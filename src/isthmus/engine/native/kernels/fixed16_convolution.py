@@ -5,7 +5,10 @@ The products of a block of taps are summed in 32 bits. Lowering chooses the bloc
 overflows. The sums of blocks are added up in float64, which is exact for all sums below 2^53. A 16-bit weight is 256
 times its upper byte plus its lower one, and each half has sums of its own.
 
-Panel layout, for `columns` = vectors * lanes: bias f64[columns], scale f64[columns], then what is added to a stored
+Results are ``rint(sum * scale)``; or, in LiteRT's arithmetic, ``(sum * multiplier + half) >> shift`` in 64 bits.
+
+Panel layout, for `columns` = vectors * lanes: bias f64[columns], scale f64[columns] (in LiteRT's arithmetic i64: the
+multiplier, plus 2^32 times the shift), then what is added to a stored
 weight: i16 twice [columns]; for 16-bit weights, once for each half. Then the weights: two for each column, for each
 group of each tap.
 """
@@ -81,7 +84,7 @@ class _Panel:
     Parameters
     ----------
     width
-        The width of stored weights, ``w8`` or ``w16``.
+        The form of weights (see `HEAD_BYTES`).
     vectors
         The number of vectors of columns.
     """
@@ -92,7 +95,7 @@ class _Panel:
         self.body = code.plus(panel, HEAD_BYTES[width] * self.columns)
         self.group_bytes = GROUP_BYTES[width] * self.columns
         # The parts that a weight consists of: the shift that makes it, its mask, and the factor of its sums.
-        self.parts = (0,) if width == "w8" else (0, 1)
+        self.parts = (0, 1) if width == "w16" else (0,)
 
     def factor(self, part: int) -> int:
         """Return what the sums of a part of the weights count."""
@@ -103,9 +106,9 @@ class _Panel:
         return self._panel
 
     def scale(self, vector: int) -> Any:
-        """Return the scales of a vector of columns."""
+        """Return the scales of a vector of columns, floats or integers."""
         code = self._code
-        kind = vector_type(F64, code.lanes)
+        kind = vector_type(I64 if self._width == "w8i" else F64, code.lanes)
         return code.load(self._panel, kind, 8 * (self.columns + vector * code.lanes))
 
     def addends(self, part: int) -> list[Any]:
@@ -118,7 +121,7 @@ class _Panel:
         """Return a part of the weights of a vector of columns, two for each; the group begins at `place`."""
         code, builder = self._code, self._code.builder
         kind = vector_type(I16, 2 * code.lanes)
-        if self._width == "w8":
+        if self._width != "w16":
             stored = code.load(place, vector_type(I8, 2 * code.lanes), 2 * vector * code.lanes)
             return builder.add(builder.sext(stored, kind), addend)
         stored = code.load(place, kind, 4 * vector * code.lanes)
@@ -175,11 +178,21 @@ def _emit_tile(
 
 
 def _stored(code: VectorCode, total: Any, addend: Any, scale: Any, limits: list[Any]) -> Any:
-    """Return ``rint((total + addend) * scale) + zero``, limited, as 16-bit numbers."""
+    """Return the rounded product of a sum and its scale, plus zero, limited, as 16-bit numbers."""
     builder, wide = code.builder, vector_type(F64, code.lanes)
     zero, least, most = limits
-    value = builder.fmul(builder.fadd(builder.sitofp(total, wide), addend), scale)
-    value = builder.fadd(code.call(f"llvm.rint.v{code.lanes}f64", wide, [value]), zero)
+    value = builder.fadd(builder.sitofp(total, wide), addend)
+    if scale.type.element == F64:
+        value = code.call(f"llvm.rint.v{code.lanes}f64", wide, [builder.fmul(value, scale)])
+    else:
+        long = scale.type
+        shift = builder.lshr(scale, code.constant(32, long))
+        multiplier = builder.and_(scale, code.constant((1 << 32) - 1, long))
+        half = builder.lshr(builder.shl(code.constant(1, long), shift), code.constant(1, long))
+        scaled = builder.add(builder.mul(builder.fptosi(value, long), multiplier), half)
+        # A result of more than 53 bits is limited below, so that its last bits do not matter.
+        value = builder.sitofp(builder.ashr(scaled, shift), wide)
+    value = builder.fadd(value, zero)
     whole = builder.fptosi(code.clamp(value, least, most), code.ints)
     return builder.trunc(whole, vector_type(I16, code.lanes))
 

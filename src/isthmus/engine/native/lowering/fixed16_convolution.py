@@ -94,7 +94,7 @@ class _Weights:
     addends
         What is added to them, for each column.
     width
-        Their width, ``w8`` or ``w16``.
+        Their form (see `HEAD_BYTES`).
     """
 
     stored: np.ndarray
@@ -108,14 +108,14 @@ class _Weights:
 
     def parts(self) -> list[np.ndarray]:
         """Return the addends of each part of the weights."""
-        if self.width == "w8":
+        if self.width != "w16":
             return [self.addends]
         low = (self.addends + 128) % 256 - 128
         return [(self.addends - low) >> 8, low]
 
     def magnitudes(self) -> list[np.ndarray]:
         """Return the magnitudes of each part of the weights."""
-        if self.width == "w8":
+        if self.width != "w16":
             return [np.abs(self.values)]
         high, low = self.parts()
         numbers = self.stored.astype(np.int64)
@@ -175,6 +175,24 @@ def _scales(step: Step, columns: int) -> np.ndarray:
     return units / float(np.float32(quantization_of(step.outputs[0]).scale))
 
 
+def _in_litert_form(step: Step, weights: _Weights, scales: np.ndarray, e: Emitter) -> tuple[_Weights, np.ndarray]:
+    """Return weights and scales for LiteRT's arithmetic if the model asks for it, else as they are.
+
+    A scale is a multiplier of 15 bits and a shift there. Matrix products have finer scales.
+    """
+    if e.numerics != "litert" or weights.width != "w8" or step.op in ("FullyConnected", "MatMul"):
+        return weights, scales
+    fractions, exponents = np.frexp(scales)
+    multipliers = np.floor(fractions * (1 << 31) + 0.5).astype(np.int64)
+    carries = multipliers == 1 << 31
+    multipliers, exponents = np.where(carries, multipliers >> 1, multipliers), exponents + carries
+    reduced = np.where(multipliers < 0x7FFF0000, (multipliers + (1 << 15)) >> 16, 0x7FFF)
+    shifts = 15 - exponents.astype(np.int64)
+    if shifts.min() < 1 or shifts.max() > 46:
+        return weights, scales
+    return replace(weights, width="w8i"), (reduced + (shifts << 32)).view(np.float64)
+
+
 def _heads(bias: np.ndarray, scales: np.ndarray, weights: _Weights, order: np.ndarray) -> list[np.ndarray]:
     """Return the bytes before the weights of a panel whose columns are `order`; other columns have index -1."""
     exists = order >= 0
@@ -186,7 +204,7 @@ def _heads(bias: np.ndarray, scales: np.ndarray, weights: _Weights, order: np.nd
 def _panels(bias: np.ndarray, scales: np.ndarray, weights: _Weights, columns: int, lanes: int) -> np.ndarray:
     """Return packed panels of `columns` columns; the last one may be narrower."""
     taps, depth, total = weights.stored.shape
-    dtype = np.int8 if weights.width == "w8" else np.int16
+    dtype = np.int16 if weights.width == "w16" else np.int8
     parts = []
     for start in range(0, total, columns):
         wanted = min(columns, total - start)
@@ -243,15 +261,16 @@ def _emit_product(
     chunks = _chunked(product, _form(x), e.target, e.threads)
     plan, origin = chunks.plan, _origin(x)
     total = product.columns * product.groups
-    bias, scales = _bias(step, total), _scales(step, total)
+    bias = _bias(step, total)
+    everything, scales = _in_litert_form(step, everything, _scales(step, total), e)
     starts = offsets(product, plan)
     tap_offsets = (starts[:, None] + 4 * plan.groups * np.arange(chunks.count)).reshape(-1)
     columns = plan.vectors * e.target.lanes
     for group in range(product.groups):
         part = slice(group * product.columns, (group + 1) * product.columns)
-        weights = replace(
-            everything, stored=everything.stored[:, :, part], addends=everything.addends[part]
-        ).chunked(chunks.count, 2 * plan.groups)
+        weights = replace(everything, stored=everything.stored[:, :, part], addends=everything.addends[part]).chunked(
+            chunks.count, 2 * plan.groups
+        )
         corrected = bias[part] - origin * weights.values.sum((0, 1))
         block, taps = _block(weights), len(tap_offsets)
         panel_bytes = columns * (HEAD_BYTES[weights.width] + GROUP_BYTES[weights.width] * taps * plan.groups)
@@ -425,7 +444,7 @@ def _order(target: Target, channels: int) -> np.ndarray:
 def _depthwise_panels(bias: np.ndarray, scales: np.ndarray, weights: _Weights, target: Target) -> np.ndarray:
     """Return packed panels of two vectors of channels; `weights` have one number for each tap and channel."""
     taps, _, channels = weights.stored.shape
-    dtype = np.int8 if weights.width == "w8" else np.int16
+    dtype = np.int16 if weights.width == "w16" else np.int8
     parts = []
     for order in _order(target, channels).reshape(-1, 2 * target.lanes):
         body = np.where(order >= 0, weights.stored[:, 0, order], 0).astype(dtype)
@@ -457,12 +476,13 @@ def _emit_depthwise(step: Step, e: Emitter) -> None:
         nothing = np.broadcast_to(-weights.addends, (1, 1, channels))
         weights = replace(weights, stored=np.concatenate([weights.stored, nothing]))
     corrected = _bias(step, channels) - origin * weights.values.sum((0, 1))
+    weights, scales = _in_litert_form(step, weights, _scales(step, channels), e)
     block = max(_block(weights) // 2 * 2, 2)
     columns = 2 * e.target.lanes
     panel_bytes = columns * (HEAD_BYTES[weights.width] + GROUP_BYTES[weights.width] * (len(starts) // 2))
     e.emit(
         f"fixed16_convolution:convolve_depthwise.{weights.width}", x=e.at(x), y=e.at(output),
-        weights=e.constant(_depthwise_panels(corrected, _scales(step, channels), weights, e.target)),
+        weights=e.constant(_depthwise_panels(corrected, scales, weights, e.target)),
         offsets=e.constant(np.array(starts, np.int64)), work=e.work(), work_bytes=plan.work_bytes,
         **geometry_words(product, plan, len(starts), panel_bytes), padding=origin & 0xFFFF, **_result(step),
         few_rows=0, out_row=product.out_width * product.out_pixel, block=block, blocks=-(-len(starts) // block),

@@ -10,9 +10,11 @@ from isthmus.engine.native.words import Number, OffsetTable, ReadOperand, Real, 
 _MAX = 1 << 31
 DEPTHWISE_ROWS = 4
 """The results of a row that a depthwise tile computes."""
-HEAD_BYTES = {"w8": 20, "w16": 24}
-"""The bytes at the beginning of a panel for each column, by the width of weights."""
-GROUP_BYTES = {"w8": 2, "w16": 4}
+HEAD_BYTES = {"w8": 20, "w16": 24, "w8i": 20}
+"""The bytes at the beginning of a panel for each column, by the form of weights: 8 or 16 bits with scales in float64,
+or 8 bits with scales as integers and shifts.
+"""
+GROUP_BYTES = {"w8": 2, "w16": 4, "w8i": 2}
 """The bytes of a column's two weights."""
 
 _Y = "(rows - 1) * out_row + (out_width - 1) * out_pixel + 2 * columns"
@@ -36,7 +38,7 @@ _RULES = (
 
 
 def _bytes(width: str) -> dict[str, int]:
-    """Return the numbers of a panel's layout for weights of a width, ``w8`` or ``w16``."""
+    """Return the numbers of a panel's layout for a form of weights."""
     return {"head_bytes": HEAD_BYTES[width], "group_bytes": GROUP_BYTES[width]}
 
 
