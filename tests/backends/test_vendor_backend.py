@@ -8,7 +8,7 @@ import signal
 import numpy as np
 import pytest
 from support.suites import LONG
-from support.waiting import eventually
+from support.waiting import eventually, interrupted_when
 from vendor_harness import ENDS, HANGS, NAME, REFUSES, REGISTERS_NOTHING, doubling, faulty, our_libraries, summing
 
 from isthmus import qnn
@@ -144,6 +144,19 @@ def test_a_library_that_hangs_is_ended_after_the_timeout(library):
             context.add_graph(doubling()).finalize()
         assert late.value.code is Code.GRAPH_TIMED_OUT
         assert eventually(lambda: not os.path.exists(f"/proc/{pid}"))
+
+
+@LONG
+def test_an_interrupt_during_a_call_ends_the_process_and_loses_nothing(library):
+    with qnn.Backend(NAME, library=faulty(library, HANGS)) as backend:
+        context = backend.create_context()
+        process = context.driver.process()
+        graph = context.add_graph(doubling())
+        with pytest.raises(KeyboardInterrupt), interrupted_when(lambda: process.stage == "graphFinalize"):
+            graph.finalize()
+        assert not process.alive
+        assert not os.path.exists(f"/proc/{process.pid}")
+        assert backend.create_context().driver.process().alive
 
 
 @LONG

@@ -13,7 +13,7 @@ import subprocess
 import sys
 
 import pytest
-from support import tiny
+from support import dlc_graphs, dlc_write, model_libraries, tiny
 from support.suites import LONG
 from support.waiting import eventually
 
@@ -163,6 +163,19 @@ def test_a_binary_is_read_and_inspected_by_the_vendors_own_library(capsys, cache
     row = json.loads(device(capsys, tmp_path / "conv.bin", "--json").out)["rows"][0]
     assert (row["chip"], row["vtcm_mb"], row["level"]) == ("SM8650", 4, 2)
     assert row["constants"] == figures.constants
+
+
+@needs_package
+def test_graphs_of_a_dlc_and_of_a_model_library_are_compiled_in_one_context(capsys, cache, tmp_path):
+    files = [tmp_path / "two.dlc"]
+    files[0].write_bytes(dlc_write.dlc([dlc_graphs.convolution("first"), dlc_graphs.convolution("second")]))
+    if shutil.which("cc") or shutil.which("gcc"):
+        files.append(model_libraries.build(tmp_path))
+    rows = json.loads(device(capsys, *files, "--vtcm", "2", "--level", "3", "--json").out)["rows"]
+    for row in rows:
+        assert len(row["graphs"]) == 2
+        assert row["vtcm"] == 2 * (2 << 20)
+        assert row["total_ram"] > row["vtcm"]
 
 
 def test_a_file_that_nothing_reads_says_what_may_read_it(capsys, monkeypatch, tmp_path):
