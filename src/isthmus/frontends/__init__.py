@@ -16,7 +16,7 @@ from isthmus.system import reading
 if TYPE_CHECKING:
     from isthmus.graph import Graph
 
-__all__ = ["LIBRARY_MAGIC", "ModelSource", "contents", "is_tflite", "load", "load_all", "load_data"]
+__all__ = ["DLC_MAGIC", "LIBRARY_MAGIC", "ModelSource", "contents", "is_tflite", "load", "load_all", "load_data"]
 
 LIBRARY_MAGIC = b"\x7fELF"
 """The first bytes of a compiled model library. Such a file is not read but run, by `isthmus.qnn.model_library`."""
@@ -25,7 +25,7 @@ _TFLITE_IDENTIFIER = b"TFL3"
 _ONNX_TAGS = frozenset(b"\x08\x12\x1a\x22\x28\x32\x3a\x42\x72\xa2\xca\xd2")
 """The first bytes of a protobuf message that has the fields of ONNX's ModelProto."""
 
-_DLC_MAGIC = b"PK\x03\x04"
+DLC_MAGIC = b"PK\x03\x04"
 """The first bytes of a DLC, which is a zip archive. No ONNX model begins with any of these bytes."""
 
 _MAX_BYTES = 1 << 31
@@ -53,7 +53,7 @@ def load(
 def load_all(source: ModelSource) -> list[Graph]:
     """Read a model file and convert all its graphs, or the requested one, to finalized graphs."""
     path = source.path
-    if reading.begins(path, _DLC_MAGIC):
+    if reading.begins(path, DLC_MAGIC):
         _refuse_constants(source, "DLC")
         from isthmus.frontends import dlc
 

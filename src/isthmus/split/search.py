@@ -361,9 +361,12 @@ def splits(network: Network, limits: Iterable[int]) -> Iterator[Split]:
 
 
 def neighbours(network: Network, known: Split) -> Iterator[Split]:
-    """Yield splits in the file's own order that differ from a known one in the number of tiles of one region."""
+    """Yield splits in the file's own order that differ from a known one in one region: in its tiles, or it is whole."""
     search = SplitSearch(network, exempt=True)
     for index, region in enumerate(known.regions):
+        others = [*known.regions[:index], *known.regions[index + 1 :]]
+        if others:
+            yield _finished(search, others, network.peak)
         near = [count for count in COUNTS if count != region.count and region.count <= 2 * count <= 4 * region.count]
         for count in near:
             chosen = list(known.regions)

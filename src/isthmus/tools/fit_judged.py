@@ -15,7 +15,7 @@ from isthmus.backends.vendor.library import find
 from isthmus.backends.vendor.measurement import MeasurementCache, prepared
 from isthmus.backends.vendor.sweep import Job, LocalRunner, build_of, sweep
 from isthmus.errors import Code, QnnError
-from isthmus.frontends import ModelSource, contents, is_tflite, load_data
+from isthmus.frontends import DLC_MAGIC, LIBRARY_MAGIC, ModelSource, contents, is_tflite, load_data
 from isthmus.split.onnx import OnnxFile
 from isthmus.split.search import Split, SplitChoice, neighbours, splits
 from isthmus.split.tflite import TfliteFile
@@ -26,9 +26,9 @@ from isthmus.tools.shapes import parse_shape
 
 LIMITS = (95, 90, 85, 80, 75, 70, 65, 60, 55, 50, 45, 40, 35, 30, 25, 20, 16, 13, 10)
 """The limits at which the model is split, in percent of its live bytes."""
-ROUNDS = 3
+ROUNDS = 4
 """How often the best variant so far is varied."""
-MAX_FILES = 40
+MAX_FILES = 48
 """Maximum number of variants in tiles."""
 
 
@@ -98,6 +98,9 @@ def main(options: argparse.Namespace) -> int:
     judging = Judging(options)
     shapes = dict(parse_shape(text) for text in options.shape)
     data = contents(options.model)
+    if data.startswith((DLC_MAGIC, LIBRARY_MAGIC)):
+        rule, hint = "only .onnx and .tflite files can be split", "`isthmus device` reports the memory of any model."
+        raise QnnError(Code.COMMON_NOT_SUPPORTED, f"'{options.model}'", rule, hint)
     judging.judge([VariantFile(data, shapes or None)])
     plain = unsplit_best(judging.variants)
     if plain is None or plain.measurement.spill_fill:
