@@ -10,8 +10,7 @@ from collections.abc import Callable
 from ctypes import POINTER, byref, c_char_p, c_uint32, c_uint64, c_void_p
 from typing import Any
 
-from calls import UNKNOWN, Calls
-
+from differential.calls import UNKNOWN, Calls
 from isthmus.cabi import objects, types
 from isthmus.capi.protocol import HANDLES, NEEDED
 

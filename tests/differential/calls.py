@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from client import UNKNOWN, Encoding, Node, Session, TensorValue
 
+from differential.client import UNKNOWN, Encoding, Node, Session, TensorValue
 from isthmus.backends.htp.c import HtpMemDescriptor
 from isthmus.cabi import objects, types
 from isthmus.graph.datatypes import DataType

@@ -1,6 +1,6 @@
 """The program of a child process: answers the cases of one layer with one library.
 
-    python child.py LAYER LIBRARY CHIP ISOLATED DESCRIPTOR
+    python -m differential.child LAYER LIBRARY CHIP ISOLATED DESCRIPTOR
 
 Names of cases come in lines of standard input. Answers go to the descriptor as lines of JSON, because libraries print
 on standard output. "begin" precedes each answer, so that the parent knows which case ended this process.
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from layers import LAYERS
+from differential.layers import LAYERS
 
 _SECONDS = 60
 """How long a case may take; an alarm ends the process."""

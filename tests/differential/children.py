@@ -14,8 +14,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from child import ended_by
-from layers import HERE, LAYERS
+from differential.child import ended_by
+from differential.layers import HERE, LAYERS
 
 ROOT = HERE.parents[1]
 SOURCE = ROOT / "src" / "isthmus"
@@ -101,10 +101,11 @@ def _ask(layer: str, side: Side, chip: int | None, cases: list[str]) -> Iterator
     """Yield cases with their answers, until all are answered or the child has ended: that is the last case's answer."""
     reading, writing = os.pipe()
     alone = "alone" if LAYERS[layer].isolated and side.name == "vendor" else ""
-    command = [sys.executable, str(HERE / "child.py"), layer, str(side.library), str(chip or ""), alone, str(writing)]
+    program = [sys.executable, "-m", "differential.child"]
+    command = [*program, layer, str(side.library), str(chip or ""), alone, str(writing)]
     environment = {
         "ISTHMUS_CACHE_DIR": str(ROOT / ".cache" / "kernels"), **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parent), str(HERE.parent / "capi")]),
+        "PYTHONPATH": os.pathsep.join([str(HERE.parent), str(HERE.parent / "capi")]),
     }  # fmt: skip
     # A file, not a pipe: the child writes answers while it reads names, and neither side may wait for the other.
     with tempfile.TemporaryFile("w+") as names:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from ctypes import POINTER, byref, c_uint32, c_uint64, c_void_p
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -93,11 +93,20 @@ class TensorValue:
 
 @dataclass(frozen=True)
 class Param:
-    """A parameter: a number, or an array."""
+    """A parameter: a number, or an array, which is a tensor with an id once a graph has it."""
 
     name: str
     dtype: int
     value: Any
+    id: int = 0
+
+    def tensor(self, node: str) -> TensorValue | None:
+        """Return the tensor of an array, named after its node; None for a number."""
+        if not isinstance(self.value, (list, tuple, np.ndarray)):
+            return None
+        elements = np.ascontiguousarray(self.value, DataType(self.dtype).numpy)
+        dims = elements.shape or (1,)
+        return TensorValue(f"{node}.{self.name}", TensorType.STATIC, self.dtype, dims, data=elements, id=self.id)
 
 
 @dataclass
@@ -126,11 +135,8 @@ class Node:
         params = (types.Param * max(1, len(self.params)))()
         for slot, param in zip(params, self.params, strict=False):
             slot.name = param.name.encode()
-            if isinstance(param.value, (list, tuple, np.ndarray)):
-                elements = np.ascontiguousarray(param.value, DataType(param.dtype).numpy)
-                value = TensorValue(
-                    f"{self.name}.{param.name}", TensorType.STATIC, param.dtype, elements.shape or (1,), data=elements
-                )
+            value = param.tensor(self.name)
+            if value is not None:
                 slot.paramType = types.ParamType.TENSOR
                 slot.tensorParam, alive = value.in_c()
                 kept.append(alive)
@@ -276,16 +282,13 @@ class Session(Client):
                     if code := self.create(graph, value):
                         raise Refused("tensorCreateGraphTensor", code)
                     created.add(value.name)
+            params = []
             for param in node.params:
-                if isinstance(param.value, (list, tuple, np.ndarray)):
-                    elements = np.ascontiguousarray(param.value, DataType(param.dtype).numpy)
-                    self.create(
-                        graph,
-                        TensorValue(
-                            f"{node.name}.{param.name}", TensorType.STATIC, param.dtype, elements.shape, data=elements
-                        ),
-                    )
-            if code := self.add(graph, node):
+                value = param.tensor(node.name)
+                if value is not None and (code := self.create(graph, value)):
+                    raise Refused("tensorCreateGraphTensor", code)
+                params.append(param if value is None else replace(param, id=value.id))
+            if code := self.add(graph, replace(node, params=params)):
                 raise Refused("graphAddNode", code)
         return graph
 

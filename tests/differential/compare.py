@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-import decisions
 import numpy as np
-from execution import TIES, node_named, unpacked
-from operations import USES, kinds_of
 
+from differential import decisions
+from differential.execution import TIES, node_named, unpacked
+from differential.operations import USES, kinds_of
 from isthmus.graph.datatypes import DataType
 from isthmus.graph.ops import OPERATIONS
 

@@ -14,18 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from client import Encoding, Node, Param, Refused, Session, TensorValue
-from operations import USES, kinds_of, node_of
 
+from differential.client import Encoding, Node, Param, Refused, Session, TensorValue
+from differential.operations import USES, kinds_of, node_of
 from isthmus.graph.datatypes import DataType
 from isthmus.graph.tensor import TensorType
 
 D = DataType
-_RANGES = {
-    D.UFIXED_POINT_8: (130, 250), D.SFIXED_POINT_8: (2, 120), D.UFIXED_POINT_16: (33000, 65000),
-    D.SFIXED_POINT_16: (200, 32000), D.BOOL_8: (0, 2),
-}  # fmt: skip
-"""The stored values of inputs by data type. Other integers are small enough to be indices of every use."""
+_REALS = (0.1, 6.0)
+"""The range of inputs."""
+_DOMAINS = {"ElementWiseAsin": (0.1, 0.95), "Logit": (0.1, 0.9)}
+"""The ranges of functions that are not defined for all of those."""
 
 
 @dataclass(frozen=True)
@@ -119,12 +118,15 @@ def cases() -> list[str]:
     return [*(f"{op} {kind}" for op in sorted(USES) for kind in kinds_of(op)), *TIES]
 
 
-def _contents(value: TensorValue, random: np.random.Generator) -> np.ndarray:
-    """Return the contents of an input."""
+def _contents(op: str, value: TensorValue, random: np.random.Generator) -> np.ndarray:
+    """Return the contents of an input: reals that fp16 represents, or integers that are indices of every use."""
     dtype = D(value.dtype)
-    if dtype.is_float:
-        return random.uniform(0.05, 0.95, value.dims).astype(dtype.numpy)
-    return random.integers(*_RANGES.get(dtype, (0, 4)), value.dims).astype(dtype.numpy)
+    if not dtype.is_float and value.encoding is None:
+        return random.integers(0, 2 if dtype is D.BOOL_8 else 4, value.dims).astype(dtype.numpy)
+    reals = random.uniform(*_DOMAINS.get(op, _REALS), value.dims).astype(np.float16)
+    if value.encoding is None:
+        return reals.astype(dtype.numpy)
+    return (np.rint(reals / value.encoding.scales[0]) - value.encoding.offsets[0]).astype(dtype.numpy)
 
 
 def unpacked(text: str, value: TensorValue) -> np.ndarray:
@@ -152,7 +154,7 @@ def opened(library: Path, chip: int | None) -> Callable[[str], Any]:
         random = np.random.default_rng(7)
         given = TIES[name]().inputs if name in TIES else None
         read = [value for value in node.inputs if value.type == TensorType.APP_WRITE]
-        inputs = [(value, given[at] if given else _contents(value, random)) for at, value in enumerate(read)]
+        inputs = [(value, given[at] if given else _contents(node.op, value, random)) for at, value in enumerate(read)]
         try:
             graph = session.compose([node], name)
             found["finalize"] = session.code("graphFinalize", graph, None, None)

@@ -7,9 +7,9 @@ from ctypes import byref, c_uint8
 from typing import Any
 
 import numpy as np
-from calls import BYTES, F32, I32, NATIVE, READ, STATIC, U32, UNKNOWN, WRITE, Calls
-from client import Encoding, Node, Param, TensorValue
 
+from differential.calls import BYTES, F32, I32, NATIVE, READ, STATIC, U32, UNKNOWN, WRITE, Calls
+from differential.client import Encoding, Node, Param, TensorValue
 from isthmus.cabi import objects, types
 
 SMALL = (1, 4, 4, 32)

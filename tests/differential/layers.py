@@ -42,7 +42,7 @@ class Layer:
 
     def load(self) -> Any:
         """Import the module of its cases."""
-        return importlib.import_module(self.module)
+        return importlib.import_module(f"differential.{self.module}")
 
 
 LAYERS = {

@@ -7,9 +7,8 @@ from collections.abc import Callable
 from ctypes import POINTER, byref, c_char_p, c_uint32, c_uint64, c_void_p
 from typing import Any
 
-from calls import F32, READ, U8, UNKNOWN, WRITE, Calls
-from client import Node
-
+from differential.calls import F32, READ, U8, UNKNOWN, WRITE, Calls
+from differential.client import Node
 from isthmus.backends.htp.c import HtpDeviceConfig, HtpGraphConfig
 from isthmus.cabi import objects
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from client import Encoding, Node, Param, TensorValue
 
+from differential.client import Encoding, Node, Param, TensorValue
 from isthmus.graph.datatypes import DataType
 from isthmus.graph.tensor import TensorType
 

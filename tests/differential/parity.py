@@ -7,10 +7,9 @@ from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from typing import Any
 
-import compare
-from argument_sequences import RIGHT
-from operations import KINDS, USES
-
+from differential import compare
+from differential.argument_sequences import RIGHT
+from differential.operations import KINDS, USES
 from isthmus.backends.htp.c import HtpContextOption, HtpDeviceOption, HtpGraphOption
 from isthmus.cabi import objects
 from isthmus.cabi.declarations import BACKEND, SYSTEM
@@ -181,7 +180,7 @@ def _options(record: dict[str, Any]) -> Iterator[str]:
 
 def _codes() -> Iterator[str]:
     """Yield the marks of all error codes."""
-    from object_sequences import SEQUENCES
+    from differential.object_sequences import SEQUENCES
 
     asked = {name.removeprefix("error: message of ") for name in SEQUENCES}
     by_mark: dict[str, list[str]] = {}

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "capi")]
+sys.path[:0] = [str(HERE.parent), str(HERE.parent / "capi")]
 
-from children import PACKAGE, ROOT, Side, answers, ours, vendor  # noqa: E402
-from layers import LAYERS  # noqa: E402
+from differential.children import PACKAGE, ROOT, Side, answers, ours, vendor  # noqa: E402
+from differential.layers import LAYERS  # noqa: E402
 
 RECORD = HERE / "agreement.json"
 PAGE = ROOT / "docs" / "parity.md"
@@ -32,7 +32,7 @@ LAYER_CHIPS: dict[str, dict[str, int | None]] = {"validation": {**CHIPS}, "execu
 
 def compared(layer: str, theirs: Side, mine: Side) -> tuple[dict[str, Any], list[str]]:
     """Compare a layer; return the results by chip, and the cases that ended our process."""
-    import compare
+    from differential import compare
 
     results: dict[str, Any] = {}
     ended: list[str] = []
@@ -90,7 +90,7 @@ def main() -> int:
             problems += [f"{layer}: ours ended its process: {name}" for name in ended]
             problems += worse(layer, {} if chosen.write else record.get(layer, {}), now[layer])
     if chosen.write:
-        from parity import page
+        from differential.parity import page
 
         RECORD.write_text(json.dumps(now, indent=1, sort_keys=True) + "\n")
         PAGE.write_text(page(now))

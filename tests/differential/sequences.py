@@ -7,11 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import argument_sequences
-import graph_sequences
-import object_sequences
-from calls import Calls
-from client import Refused
+from differential import argument_sequences, graph_sequences, object_sequences
+from differential.calls import Calls
+from differential.client import Refused
 
 SEQUENCES = {**object_sequences.SEQUENCES, **graph_sequences.SEQUENCES, **argument_sequences.SEQUENCES}
 

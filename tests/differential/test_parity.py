@@ -5,37 +5,25 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from differential import children, decisions, layers, sequences, validation
+from differential.operations import USES, kinds_of, node_of
+from differential.parity import page
 
 HERE = Path(__file__).parent
 RUN = HERE / "run.py"
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _paths() -> Iterator[None]:
-    """Let the modules of this folder import those of the tests of the C interface."""
-    before = list(sys.path)
-    sys.path[:0] = [str(HERE), str(HERE.parent / "capi")]
-    yield
-    sys.path[:] = before
-
-
 def test_the_page_is_what_the_record_says() -> None:
-    from parity import page
-
     record = json.loads((HERE / "agreement.json").read_text())
     written = (HERE.parents[1] / "docs" / "parity.md").read_text()
     assert written == page(record), "run `python tests/differential/run.py --write`"
 
 
 def test_the_record_has_enough_cases_and_a_reason_for_every_difference() -> None:
-    import decisions
-    import sequences
-    import validation
-
     record = json.loads((HERE / "agreement.json").read_text())
     assert len(validation.cases()) >= 3000
     assert len(sequences.cases()) >= 302
@@ -48,8 +36,6 @@ def test_the_record_has_enough_cases_and_a_reason_for_every_difference() -> None
 
 
 def test_every_operation_of_the_vendors_library_has_a_use() -> None:
-    from operations import USES, kinds_of, node_of
-
     assert len(USES) == 130
     for op in USES:
         for kind in kinds_of(op):
@@ -60,17 +46,16 @@ def test_answers_are_kept_and_a_child_that_ends_is_started_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a layer of three cases, one of which ends the process."""
-    import children
-    import layers
-
-    for name in ("child.py", "layers.py"):
-        (tmp_path / name).write_text((HERE / name).read_text())
-    with (tmp_path / "layers.py").open("a") as file:
+    package = tmp_path / "differential"
+    package.mkdir()
+    for name in ("__init__.py", "child.py", "layers.py"):
+        (package / name).write_text((HERE / name).read_text())
+    with (package / "layers.py").open("a") as file:
         file.write("\nLAYERS['dying'] = Layer('dying', (), ())\n")
-    (tmp_path / "client.py").write_text("")
-    (tmp_path / "dying.py").write_text(DYING)
+    (package / "client.py").write_text("")
+    (package / "dying.py").write_text(DYING)
     monkeypatch.setenv("DIFFERENTIAL_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(children, "HERE", tmp_path)
+    monkeypatch.setattr(children, "HERE", package)
     monkeypatch.setitem(layers.LAYERS, "dying", layers.Layer("dying", (), ()))
     side = children.Side("ours", tmp_path / "log", "")
     expected = {"one": 3, "dies": "ended by SIGABRT", "three": 5}

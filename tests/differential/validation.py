@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from client import Node, Param, Session, TensorValue
-from operations import USES, changed, kinds_of, node_of
 
+from differential.client import Node, Param, Session, TensorValue
+from differential.operations import USES, changed, kinds_of, node_of
 from isthmus.graph.datatypes import DataType
 
 D = DataType

@@ -1,0 +1,1 @@
+"""Our libQnnHtp.so compared with the vendor's, where its package is installed (`make differential`)."""
