@@ -116,6 +116,25 @@ DECISIONS = (
 """In order: the first that matches counts."""
 
 
+JUMPS = "The function jumps: a difference in the last bit of its operand becomes a whole unit of its result."
+FEWER_BITS = "HTP computes this operation in fewer than 16 bits; ours is exact."
+NUMERIC_DECISIONS = (
+    Decision(r"ElementWise(FloorDiv|Ceil|Floor|Round|Sign|Mod) .*|Argm(ax|in) .*|TopK .*", JUMPS),
+    Decision(
+        r"Cast sfixed\d+",
+        "HTP casts the real value of a signed tensor and the stored integer of an unsigned one; ours always the latter.",
+    ),
+    Decision(r"(ElementWiseDivide|Batchnorm|DepthWiseConv2d) (ufixed16|sfixed16|a16w4|a16w8)", FEWER_BITS),
+)
+"""Why a result is beyond the tolerance; the first that matches counts."""
+
+
+def numeric_reason(name: str) -> str:
+    """Return why a result differs by more than the tolerance."""
+    known = (each.reason for each in NUMERIC_DECISIONS if re.fullmatch(each.cases, name))
+    return next(known, "not explained")
+
+
 def is_end(answer: Any) -> bool:
     """Return whether an answer says that the process ended."""
     return isinstance(answer, str) and answer.startswith("ended")

@@ -70,8 +70,9 @@ Memory registration, signals and asynchronous execution are not offered on x86, 
 """
 _TOLERANCES = """\
 Results may differ by one step of 8 bits or of 16 bits; by 5 steps for Sigmoid and Tanh, 16 for Gelu, exponential and
-logarithm, 20 for Softmax and 32 for products of 16 by 16 bits, whose low bits HTP drops; floats by 1/256 of the value,
-since HTP computes them in fp16. Beyond that:
+logarithm, 20 for Softmax and 32 for products of 16 by 16 bits, whose low bits HTP drops; floats by 1/256 of the value
+or of the root mean square of all values, since HTP computes them in fp16, and by 1/64 for Gelu, HardSwish, sine, cosine
+and Softmax. Beyond that:
 """
 _LEGEND = """\
 One use of each operation, as validated for CHIP: `=` both accept it, `·` both refuse it, `V` only the vendor's library
@@ -242,8 +243,8 @@ def _execution(record: dict[str, Any]) -> Iterator[str]:
             yield f"Valid, but not finalized by {library}: {'; '.join(names) or 'none'}."
             yield ""
         yield _TOLERANCES
-        rows = ([name, each["difference"], each["tolerance"]] for name, each in found["beyond tolerance"].items())
-        yield from _table(["use", "largest difference", "tolerance"], rows)
+        rows = [[name, *each.values()] for name, each in found["beyond tolerance"].items()]
+        yield from _table(["use", "largest difference", "tolerance", "reason"], rows)
         rows = ([name.removeprefix("ties: "), each["vendor"], each["ours"]] for name, each in found["halves"].items())
         yield "Where an exact result lies halfway between two steps, it is rounded:"
         yield ""
