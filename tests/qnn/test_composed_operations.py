@@ -27,7 +27,8 @@ class Node:
     """A graph of one node on a backend; a call executes it with new inputs."""
 
     def __init__(self, backend: Any, op: str, inputs: list, outputs: list[Spec], params: dict | None = None) -> None:
-        graph = backend.create_context().create_graph(op)
+        self.context = backend.create_context()
+        graph = self.context.create_graph(op)
         given = []
         for index, spec in enumerate(inputs):
             data = spec if isinstance(spec, np.ndarray) else None
@@ -120,6 +121,20 @@ def test_a_buffer_is_emptied_by_its_reset_input_and_by_a_reset_of_the_graph(cpu:
     node.graph.reset()
     (kept,) = node(60, False)
     assert kept[0, :, 0].tolist() == [60, 7, 7]
+
+
+def test_a_binary_has_the_states_of_a_buffer(cpu: Any) -> None:
+    params = {"buffer_size": 3, "buffer_dim": 1}
+    node = Node(cpu, "Buffer", [(F32, (1, 1, 1))], [(F32, (1, 3, 1))], params)
+    binary = node.context.get_binary()
+    with qnn.Backend("cpu") as backend:
+        graph = backend.create_context_from_binary(binary).retrieve("Buffer")
+        assert graph.info.memory.state_bytes == node.graph.info.memory.state_bytes
+        memory = graph.allocate()
+        for value in range(1, 6):
+            memory.inputs["in0"][...] = value
+            memory.binding.execute()
+        assert memory.outputs["out0"].reshape(-1).tolist() == [3, 4, 5]
 
 
 @pytest.mark.parametrize("op", ["RandomUniformLike", "RandomNormalLike"])

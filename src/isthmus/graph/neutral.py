@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 NEUTRAL: Mapping[str, Mapping[str, Any]] = {
+    "Buffer": {"buffer_padding": 0},
     "Conv2d": {"reuse_sparse_indices": False},
     "Conv3d": {"reuse_sparse_indices": False},
     "Gru": {"time_major": True},
