@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,8 @@ from onnx.reference import ReferenceEvaluator
 from onnx_graphs import check, convert, floats, interpret, model, node, subgraph
 
 from isthmus.errors import Code, QnnError
+from isthmus.frontends.onnx import definitions
+from isthmus.system import isolated
 
 RNG = np.random.default_rng(5)
 
@@ -148,3 +152,34 @@ def test_products_and_exponentials_of_doubles_keep_their_digits(op: str) -> None
 @pytest.mark.parametrize("kind", [TensorProto.INT32, TensorProto.UINT64])
 def test_products_of_integers(kind: int) -> None:
     check(model([node("MatMul", "x z", "y")], {"x": (kind, (2, 3, 4)), "z": (kind, (4, 5))}, "y"))
+
+
+def attention(heads: int) -> Any:
+    shapes = {name: floats(2, 3, 8) for name in ("q", "k", "v")}
+    return model([node("Attention", "q k v", "y", q_num_heads=heads, kv_num_heads=heads)], shapes, "y", opset=23)
+
+
+def test_a_node_that_crashes_the_onnx_package_is_refused_in_one_line() -> None:
+    # The package divides by the number of heads.
+    with pytest.raises(QnnError, match="signal") as caught:
+        convert(attention(0))
+    assert caught.value.code is Code.GRAPH_INVALID_OP_CONFIG
+    assert "\n" not in str(caught.value)
+    assert convert(attention(2)).outputs
+
+
+def test_a_worker_that_ended_is_replaced() -> None:
+    definitions._close_idle()
+    assert convert(attention(4)).outputs
+    (worker,) = definitions._idle
+    worker._process.kill()
+    worker._process.wait()
+    assert convert(attention(1)).outputs
+    assert definitions._idle[0] is not worker
+
+
+def test_a_worker_that_is_idle_ends_by_itself() -> None:
+    command = isolated.command("isthmus.frontends.onnx.definitions_process", str(os.getpid()))
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=isolated.environment())
+    with process:
+        assert process.wait(60) == 0

@@ -1,22 +1,32 @@
 """ONNX's own definitions: operators that ONNX defines by other operators, and the conversion of older operator sets.
 
-Both are computed by the `onnx` package, which is imported only if a model needs them.
+Both are computed by the `onnx` package, in a process of its own and only if a model needs them: the package is written
+in C++ and may crash if a model is damaged.
 """
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import os
+import signal
+import subprocess
+import threading
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.onnx.layout import OnnxValue
 from isthmus.frontends.onnx.schema import messages
 from isthmus.frontends.onnx.tensors import NUMPY, data_type
+from isthmus.system import isolated
+from isthmus.system.lock import Lock
 
 _NUMBERS = {data_type(dtype): number for number, dtype in NUMPY.items()}
 """ONNX's numbers of the data types that values may have."""
-_FAILURES = (RuntimeError, ValueError, TypeError, LookupError)
-"""What functions of the `onnx` package raise for a model that is not well-formed, beside exceptions of their own."""
+MAX_SECONDS = 120
+"""The longest time for a call of the `onnx` package."""
 
 
 def is_defined(operator: str, opset: int) -> bool:
@@ -49,32 +59,138 @@ def definition(
     what
         The node's name in errors.
     """
-    from onnx import checker, helper, shape_inference
+    from onnx import helper
 
-    schema = _schema(operator, opset)
     names = ["" if value is None else f"x{index}" for index, value in enumerate(inputs)]
-    types = [_type(value) for value in inputs]
+    declared = [
+        helper.make_tensor_value_info(name, _NUMBERS[value.tensor.dtype], value.dims)
+        for name, value in zip(names, inputs, strict=True)
+        if value is not None
+    ]
+    # The names of results do not matter, so that equal nodes have equal requests.
+    results = [f"y{index}" if name else "" for index, name in enumerate(outputs)]
+    node = helper.make_node(operator, names, results, **attributes)
+    graph = helper.make_graph([node], "definition", declared, [])
+    content = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)]).SerializeToString()
     try:
-        node = helper.make_node(operator, names, outputs, **attributes)
-        known = {name: type_ for name, type_ in zip(names, types, strict=True) if name}
-        # The functions that write definitions do not check the node themselves.
-        shape_inference.infer_node_outputs(schema, node, known, opset_imports=[helper.make_opsetid("", opset)])
-        if schema.has_function:
-            content = schema.function_body.SerializeToString()
-        else:
-            content = schema.get_context_dependent_function(
-                node.SerializeToString(), [type_.SerializeToString() for type_ in types]
-            )
-    except (*_FAILURES, shape_inference.InferenceError, checker.ValidationError) as error:
-        raise QnnError(
-            Code.GRAPH_INVALID_OP_CONFIG, what, f"it breaks a rule of its operator ({' '.join(str(error).split())})"
-        ) from error
-    function = messages().FunctionProto.FromString(content)
-    for attribute in schema.attributes.values():
-        default = attribute.default_value
-        if default.name:
-            function.attribute_proto.append(messages().AttributeProto.FromString(default.SerializeToString()))
-    return function
+        function = _defined(content)
+    except _FailedError as failure:
+        rule = f"it breaks a rule of its operator ({failure})"
+        raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, what, rule) from failure
+    return messages().FunctionProto.FromString(function)
+
+
+def converted(model: Any, opset: int, name: str) -> Any:
+    """Return a model as one of a newer operator set, by ONNX's own version converter."""
+    try:
+        content = _answer(str(opset), model.SerializeToString())
+    except _FailedError as failure:
+        rule = f"ONNX's version converter cannot bring it to operator set {opset} ({failure})"
+        raise QnnError(Code.GRAPH_CREATE_FAILED, f"model '{name}'", rule) from failure
+    return messages().ModelProto.FromString(content)
+
+
+class _FailedError(Exception):
+    """The `onnx` package failed, for the reason in the text."""
+
+
+class _CrashError(Exception):
+    """The worker ended, for the reason in the text."""
+
+
+@lru_cache(maxsize=256)
+def _defined(content: bytes) -> bytes:
+    """Return the definition of the node in a model; nodes of equal types share one."""
+    return _answer("define", content)
+
+
+class _Worker:
+    """The process that calls the `onnx` package; it ends by itself when it is idle."""
+
+    def __init__(self) -> None:
+        self.owner = os.getpid()
+        self._process = subprocess.Popen(
+            isolated.command("isthmus.frontends.onnx.definitions_process", str(self.owner)),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=isolated.environment(),
+            cwd="/",
+            start_new_session=True,  # this process responds to an interrupt from the terminal
+        )
+
+    def ask(self, job: str, content: bytes) -> bytes | None:
+        """Return the answer to a request; None if the process had ended before, because nothing needed it."""
+        process = self._process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        timer = threading.Timer(MAX_SECONDS, process.kill)
+        timer.start()
+        try:
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.write(f"{job} {len(content)}\n".encode() + content)
+                process.stdin.flush()
+            status, _, length = process.stdout.readline().decode().partition(" ")
+            answer = process.stdout.read(int(length)) if length else b""
+        finally:
+            timer.cancel()
+        if status == "ok":
+            return answer
+        if status == "failed":
+            raise _FailedError(answer.decode(errors="replace")[:500])
+        code = process.wait()
+        # The system kills it when the thread that started it ends.
+        if code in (0, -signal.SIGKILL):
+            return None
+        raise _CrashError(f"it ended by signal {-code}" if code < 0 else f"it ended with code {code}")
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.kill()
+        # The pipes are closed, although the last request may be in one, and the process is waited for.
+        with contextlib.suppress(BrokenPipeError), self._process:
+            pass
+
+
+_lock = Lock()
+_idle: list[_Worker] = []
+"""The worker while it waits for a request."""
+
+
+def _answer(job: str, content: bytes) -> bytes:
+    """Let the worker do a job with a model; see `definitions_process`."""
+    for _ in range(2):
+        with _lock:
+            worker = _idle.pop() if _idle else _Worker()
+        if worker.owner != os.getpid():
+            # A process that was forked has copies of its parent's pipes.
+            worker = _Worker()
+        try:
+            answer = worker.ask(job, content)
+        except _FailedError:
+            with _lock:
+                _idle.append(worker)
+            raise
+        except BaseException as error:
+            worker.close()
+            if isinstance(error, _CrashError):
+                raise _FailedError(str(error)) from error
+            raise
+        if answer is None:
+            worker.close()
+            continue
+        with _lock:
+            _idle.append(worker)
+        return answer
+    raise _FailedError("its process ends before it answers")
+
+
+@atexit.register
+def _close_idle() -> None:
+    """End the worker."""
+    while _idle:
+        worker = _idle.pop()
+        if worker.owner == os.getpid():
+            worker.close()
 
 
 def _schema(operator: str, opset: int) -> Any:
@@ -86,31 +202,3 @@ def _schema(operator: str, opset: int) -> Any:
     except (defs.SchemaError, TypeError):
         # In a damaged file a name may not be text.
         return None
-
-
-def _type(value: OnnxValue | None) -> Any:
-    """Return the type of a value as ONNX's message; the type of an absent value is empty."""
-    from onnx import TypeProto, helper
-
-    if value is None:
-        return TypeProto()
-    return helper.make_tensor_type_proto(_NUMBERS[value.tensor.dtype], value.dims)
-
-
-def converted(model: Any, opset: int, name: str) -> Any:
-    """Return a model as one of a newer operator set, by ONNX's own version converter."""
-    import onnx
-    from onnx import version_converter
-
-    try:
-        whole = onnx.ModelProto.FromString(model.SerializeToString())
-        # The converter expects a model that is well-formed.
-        onnx.checker.check_model(whole)
-        result = version_converter.convert_version(whole, opset)
-    except (*_FAILURES, onnx.checker.ValidationError) as error:
-        raise QnnError(
-            Code.GRAPH_CREATE_FAILED,
-            f"model '{name}'",
-            f"ONNX's version converter cannot bring it to operator set {opset} ({' '.join(str(error).split())})",
-        ) from error
-    return messages().ModelProto.FromString(result.SerializeToString())
