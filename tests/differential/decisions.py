@@ -122,7 +122,7 @@ NUMERIC_DECISIONS = (
     Decision(r"ElementWise(FloorDiv|Ceil|Floor|Round|Sign|Mod) .*|Argm(ax|in) .*|TopK .*", JUMPS),
     Decision(
         r"Cast sfixed\d+",
-        "HTP casts the real value of a signed tensor and the stored integer of an unsigned one; ours always the latter.",
+        "HTP casts the real value of a signed tensor and the stored integer of an unsigned one; ours the integer.",
     ),
     Decision(r"(ElementWiseDivide|Batchnorm|DepthWiseConv2d) (ufixed16|sfixed16|a16w4|a16w8)", FEWER_BITS),
 )

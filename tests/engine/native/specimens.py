@@ -28,7 +28,7 @@ def _floats(*dims: int) -> np.ndarray:
     return _rng.standard_normal(dims).astype(np.float32)
 
 
-def _halves(*dims: int) -> np.ndarray:
+def _fp16(*dims: int) -> np.ndarray:
     return _floats(*dims).astype(np.float16)
 
 
@@ -49,11 +49,11 @@ def _byte_weights(*dims: int) -> Operand:
     return quantized(_rng.integers(-127, 128, dims).astype(np.int8), 0.01, 0, static=True)
 
 
-def _halves(*dims: int) -> Operand:
+def _sixteen_bits(*dims: int) -> Operand:
     return _bytes(*dims, kind=np.uint16)
 
 
-def _half_weights(*dims: int) -> Operand:
+def _sixteen_bit_weights(*dims: int) -> Operand:
     return quantized(_rng.integers(-32767, 32768, dims).astype(np.int16), 1e-4, 0, static=True)
 
 
@@ -89,30 +89,30 @@ _CASES: dict[str, tuple[Any, ...]] = {
     "transposed": ("TransposeConv2d", [_floats(1, 4, 4, 3), _weights(3, 3, 3, 5)],
                    {"stride": (2, 2), "pad_amount": ((1, 1), (1, 1)), "group": 1}),
     "depthwise": ("DepthWiseConv2d", [_floats(1, 6, 9, 20), _weights(3, 3, 1, 20), _weights(20)], _DEPTHWISE),
-    "conv of 16 bits": ("Conv2d", [_halves(2, 6, 7, 5), _byte_weights(3, 3, 5, 19)], _CONVOLUTION,
+    "conv of 16 bits": ("Conv2d", [_sixteen_bits(2, 6, 7, 5), _byte_weights(3, 3, 5, 19)], _CONVOLUTION,
                         _stored(2, 6, 7, 19, kind=DataType.UFIXED_POINT_16)),
     "product of 16 bits with weights of 16 bits": (
-        "FullyConnected", [_halves(3, 300), _half_weights(20, 300)], {},
+        "FullyConnected", [_sixteen_bits(3, 300), _sixteen_bit_weights(20, 300)], {},
         _stored(3, 20, kind=DataType.UFIXED_POINT_16)),
-    "depthwise of 16 bits": ("DepthWiseConv2d", [_halves(1, 6, 9, 20), _byte_weights(3, 3, 1, 20)], _DEPTHWISE,
+    "depthwise of 16 bits": ("DepthWiseConv2d", [_sixteen_bits(1, 6, 9, 20), _byte_weights(3, 3, 1, 20)], _DEPTHWISE,
                              _stored(1, 6, 9, 20, kind=DataType.UFIXED_POINT_16)),
-    "sum of 16 bits": ("ElementWiseAdd", [_halves(3, 1, 20), _halves(4, 20)], {},
+    "sum of 16 bits": ("ElementWiseAdd", [_sixteen_bits(3, 1, 20), _sixteen_bits(4, 20)], {},
                        _stored(3, 4, 20, kind=DataType.UFIXED_POINT_16)),
-    "comparison of 16 bits": ("ElementWiseLess", [_halves(3, 40), _halves(3, 1)], {},
+    "comparison of 16 bits": ("ElementWiseLess", [_sixteen_bits(3, 40), _sixteen_bits(3, 1)], {},
                               [Result((3, 40), DataType.BOOL_8)]),
-    "function of 16 bits": ("Sigmoid", [_halves(3, 40)], {}, _stored(3, 40, kind=DataType.UFIXED_POINT_16)),
+    "function of 16 bits": ("Sigmoid", [_sixteen_bits(3, 40)], {}, _stored(3, 40, kind=DataType.UFIXED_POINT_16)),
     "conversion to 16 bits": ("Convert", [_bytes(3, 40)], {}, _stored(3, 40, kind=DataType.UFIXED_POINT_16)),
-    "transposed of 16 bits": ("TransposeConv2d", [_halves(1, 4, 4, 3), _byte_weights(3, 3, 3, 5)],
+    "transposed of 16 bits": ("TransposeConv2d", [_sixteen_bits(1, 4, 4, 3), _byte_weights(3, 3, 3, 5)],
                               {"stride": (2, 2), "pad_amount": ((1, 1), (1, 1)), "group": 1},
                               _stored(1, 7, 7, 5, kind=DataType.UFIXED_POINT_16)),
-    "product of matrices of 16 bits": ("MatMul", [_halves(2, 9, 20), _halves(2, 20, 19)], {},
+    "product of matrices of 16 bits": ("MatMul", [_sixteen_bits(2, 9, 20), _sixteen_bits(2, 20, 19)], {},
                                        _stored(2, 9, 19, kind=DataType.UFIXED_POINT_16)),
-    "mean of 16 bits": ("ReduceMean", [_halves(2, 9, 20)], {"axes": np.array([1])},
+    "mean of 16 bits": ("ReduceMean", [_sixteen_bits(2, 9, 20)], {"axes": np.array([1])},
                         _stored(2, 20, kind=DataType.UFIXED_POINT_16)),
-    "average of 16 bits": ("PoolAvg2d", [_halves(1, 7, 9, 20)], _POOL,
+    "average of 16 bits": ("PoolAvg2d", [_sixteen_bits(1, 7, 9, 20)], _POOL,
                            _stored(1, 4, 5, 20, kind=DataType.UFIXED_POINT_16)),
-    "softmax of 16 bits": ("Softmax", [_halves(3, 40)], {}, _stored(3, 40, kind=DataType.UFIXED_POINT_16)),
-    "largest of 16 bits": ("PoolMax2d", [_halves(1, 7, 9, 20)], _POOL,
+    "softmax of 16 bits": ("Softmax", [_sixteen_bits(3, 40)], {}, _stored(3, 40, kind=DataType.UFIXED_POINT_16)),
+    "largest of 16 bits": ("PoolMax2d", [_sixteen_bits(1, 7, 9, 20)], _POOL,
                            [Result((1, 4, 5, 20), DataType.UFIXED_POINT_16, _HALF)]),
     "depthwise of any kernel": ("DepthWiseConv2d", [_floats(1, 6, 9, 20), _weights(2, 4, 1, 20)], _DEPTHWISE),
     "depthwise of few": ("DepthWiseConv2d", [_floats(1, 2, 2, 9), _weights(3, 3, 1, 9)], _DEPTHWISE),
@@ -125,17 +125,17 @@ _CASES: dict[str, tuple[Any, ...]] = {
     "cast": ("Cast", [_floats(50)], {}, [Result((50,), DataType.INT_8)]),
     "integer product": ("MatMulInteger", [_indices(100, 2, 5, 7, kind=np.int8), _indices(100, 7, 9, kind=np.int8)], {}),
     "product": ("MatMul", [_floats(3, 17, 8), _floats(3, 8, 21)], {}),
-    "product of halves": ("MatMul", [_halves(3, 17, 8), _halves(3, 8, 21)], {}),
-    "row of halves": ("MatMul", [_halves(1, 8), _halves(8, 21)], {}),
-    "convolution of halves": (
-        "Conv2d", [_halves(1, 7, 9, 5), static(_halves(3, 3, 5, 21)), static(_halves(21))],
+    "product of fp16": ("MatMul", [_fp16(3, 17, 8), _fp16(3, 8, 21)], {}),
+    "row of fp16": ("MatMul", [_fp16(1, 8), _fp16(8, 21)], {}),
+    "convolution of fp16": (
+        "Conv2d", [_fp16(1, 7, 9, 5), static(_fp16(3, 3, 5, 21)), static(_fp16(21))],
         {"stride": [1, 2], "pad_amount": [[1, 1], [1, 0]]},
     ),
-    "depth-wise of halves": (
-        "DepthWiseConv2d", [_halves(1, 7, 9, 21), static(_halves(3, 3, 1, 21))],
+    "depth-wise of fp16": (
+        "DepthWiseConv2d", [_fp16(1, 7, 9, 21), static(_fp16(3, 3, 1, 21))],
         {"stride": [1, 1], "pad_amount": [[1, 1], [1, 0]]},
     ),
-    "mean of halves": ("ReduceMean", [_halves(3, 9, 21)], {"axes": [1]}),
+    "mean of fp16": ("ReduceMean", [_fp16(3, 9, 21)], {"axes": [1]}),
     "product with weights": ("FullyConnected", [_floats(12, 30), _weights(40, 30), _weights(40)], {}),
     "product of one row": ("FullyConnected", [_floats(1, 30), _weights(40, 30)], {}),
     "slice": ("StridedSlice", [_floats(6, 8, 5)], {"ranges": ((0, 6, 2), (7, 0, -1), (1, 4, 1))}),

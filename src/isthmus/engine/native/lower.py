@@ -135,8 +135,8 @@ def supports(call: Call) -> str | None:
     >>> from isthmus.graph import DataType, Tensor, TensorType
     >>> x = Tensor("x", TensorType.APP_WRITE, DataType.FLOAT_64, (4,))
     >>> y = Tensor("y", TensorType.APP_READ, DataType.FLOAT_64, (4,))
-    >>> supports(Call("gate", "Sigmoid", [x], {}, [y]))
-    "'x' FLOAT_64[4] has a data type that this kernel does not compute with"
+    >>> supports(Call("gate", "Gelu", [x], {}, [y]))
+    "gelu of 'x' FLOAT_64[4] is not supported"
     """
     try:
         refused = unsupported(call_graph(call))
