@@ -9,7 +9,7 @@ import pytest
 from support import zoo
 from support.suites import MODELS, only
 
-from isthmus.backends.seam import native
+from isthmus.backends.seam import native, planned
 from isthmus.backends.seam.planned import plan
 from isthmus.engine.native.executor import Executor
 from isthmus.engine.native.lowering.emitter import Emitter
@@ -109,7 +109,7 @@ def without_tiles(monkeypatch):
         raise AssertionError("a model without a limit has nothing to do with tiles")
 
     for place, name in (
-        (native, "schedule_within"), (planner, "depth_first"), (layout, "moved_together"), (layers, "OverlayBlock"),
+        (planned, "schedule_within"), (planner, "depth_first"), (layout, "moved_together"), (layers, "OverlayBlock"),
         (base, "row_map"), (base, "mean_map"), (Emitter, "begin_repeat"),
     ):  # fmt: skip
         monkeypatch.setattr(place, name, fail)

@@ -107,7 +107,7 @@ def test_a_refusal_names_the_types_that_are_accepted(name: str) -> None:
     x = tensor("x", TensorType.APP_WRITE, DataType.FLOAT_64, (2, 3))
     y = tensor("y", TensorType.APP_READ, DataType.FLOAT_64, (2, 3))
     with qnn.Backend(name) as backend, pytest.raises(QnnError, match="FLOAT_64 is not accepted; it takes FLOAT_32"):
-        backend.validate_op_config("n", "Sigmoid", [x], [y])
+        backend.validate_op_config("n", "Gelu", [x], [y])
 
 
 def test_every_backend_declares_what_it_accepts() -> None:

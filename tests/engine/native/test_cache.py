@@ -32,7 +32,7 @@ def empty_cache(tmp_path, monkeypatch):
 def test_a_kernel_is_compiled_once_and_found_again(empty_cache, capfd):
     assert cache.read(KERNEL, host()) is None
     loader.compile_into_cache([KERNEL], host())
-    assert "compiling 1 kernels" in capfd.readouterr().err
+    assert "compiling 1 kernel for" in capfd.readouterr().err
     code = cache.read(KERNEL, host())
     assert code is not None
     assert code.startswith(b"\x7fELF")

@@ -33,10 +33,12 @@ CONVERSIONS = ("Quantize", "Dequantize", "Convert", "Cast")
 
 
 def _operands(function: Operation, dims: list[tuple[int, ...]]) -> list[Any]:
-    """Operands of these dimensions, of truth values where the function takes no reals."""
+    """Operands of these dimensions, of truth values or integers where the function takes no reals."""
     types = function.input_types.get(0, ())
-    if DataType.BOOL_8 not in types or DataType.FLOAT_32 in types:
+    if not types or DataType.FLOAT_32 in types:
         return list(dims)
+    if DataType.BOOL_8 not in types:
+        return [(types[0], d) for d in dims]
     logical = 1 if function.name == "ElementWiseSelect" else len(dims)
     return [*((DataType.BOOL_8, d) for d in dims[:logical]), *dims[logical:]]
 
