@@ -10,7 +10,7 @@ from isthmus.qnn import DataType, TensorType
 FLOAT, DOUBLE = DataType.FLOAT_32, DataType.FLOAT_64
 BACKENDS = ("cpu", "htp", "lpai")
 CASES = {
-    "Sigmoid": ([(DOUBLE, (2, 3))], [(DOUBLE, (2, 3))], {}),
+    "Gelu": ([(DOUBLE, (2, 3))], [(DOUBLE, (2, 3))], {}),
     "Softmax": ([(DOUBLE, (2, 3))], [(DOUBLE, (2, 3))], {}),
     "GridSample": ([(DOUBLE, (1, 4, 4, 2)), (DOUBLE, (1, 2, 2, 2))], [(DOUBLE, (1, 2, 2, 2))], {}),
 }
@@ -35,7 +35,7 @@ def test_finalize_names_every_node_that_cannot_be_executed(name):
     with qnn.Backend(name) as backend:
         graph = backend.create_context().create_graph("two")
         x = graph.create_tensor("x", TensorType.APP_WRITE, DOUBLE, (2, 3))
-        for number, op in enumerate(("Sigmoid", "Softmax")):
+        for number, op in enumerate(("Gelu", "Softmax")):
             y = graph.create_tensor(f"y{number}", TensorType.APP_READ, DOUBLE, (2, 3))
             graph.add_node(f"gate {number}", op, [x], [y])
         with pytest.raises(QnnError) as refusal:
