@@ -15,6 +15,8 @@ from isthmus.errors import Code, QnnError
 from isthmus.frontends.onnx import load
 
 EVERY = 7
+PADDED = ("NonMaxSuppression", "NonZero")
+"""Operators whose results depend on the data in size, and have room for the most."""
 TYPES = {TensorProto.FLOAT, TensorProto.INT8, TensorProto.UINT8, TensorProto.INT32, TensorProto.INT64, TensorProto.BOOL}
 
 
@@ -57,6 +59,8 @@ def test_node(folder: Path) -> None:
         pytest.skip(str(refusal))
     answers = interpret(graph, feeds)
     for name, reference in arrays(folder, "output", [v.name for v in made.graph.output]).items():
+        if made.graph.node[0].op_type in PADDED:
+            answers[name] = answers[name][tuple(slice(size) for size in reference.shape)]
         assert answers[name].shape == reference.shape
         assert answers[name].dtype == reference.dtype
         step = 1 if reference.dtype.itemsize == 1 and reference.dtype.kind in "iu" else 1e-5
