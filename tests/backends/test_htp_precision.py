@@ -115,3 +115,25 @@ def test_a_plan_shows_the_halved_memory(tmp_path: Path) -> None:
         with isthmus.Session(model, backend="htp", config=config) as session:
             scratch.append(session.graph.driver.plan.bytes)
     assert scratch[1] <= 0.6 * scratch[0]
+
+
+def test_states_stay_float32_and_fixed_point_steps_stay_as_they_are() -> None:
+    byte = qnn.Quantization.per_tensor(0.25, 0)
+    with qnn.Backend("htp", HALF) as backend:
+        graph = backend.create_context().create_graph("g")
+        x = graph.create_tensor("x", qnn.TensorType.APP_WRITE, qnn.DataType.FLOAT_32, (4,))
+        total = graph.create_tensor(
+            "total", qnn.TensorType.APP_READWRITE, qnn.DataType.FLOAT_32, (4,), data=np.zeros(4, np.float32)
+        )
+        stored = graph.create_tensor("stored", qnn.TensorType.NATIVE, qnn.DataType.UFIXED_POINT_8, (4,), byte)
+        real = graph.create_tensor("real", qnn.TensorType.NATIVE, qnn.DataType.FLOAT_32, (4,))
+        y = graph.create_tensor("y", qnn.TensorType.APP_READ, qnn.DataType.FLOAT_32, (4,))
+        graph.add_node("add", "ElementWiseAdd", [x, total], [total])
+        graph.add_node("quantize", "Quantize", [total], [stored])
+        graph.add_node("dequantize", "Dequantize", [stored], [real])
+        graph.add_node("double", "ElementWiseAdd", [real, real], [y])
+        graph.finalize()
+        found = np.zeros(4, np.float32)
+        for _ in range(3):
+            graph.execute([ClientTensor("x", np.float32([1, 0.25, 3, -1]))], [ClientTensor("y", found)])
+        np.testing.assert_array_equal(found, np.float32([6, 1.5, 18, 0]))
