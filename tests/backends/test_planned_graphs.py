@@ -5,7 +5,7 @@ import os
 
 import numpy as np
 import pytest
-from support import processes, strip_networks, tiny, zoo
+from support import processes, tile_networks, tiny, zoo
 from support.containers import damage, limit_memory
 from support.suites import MODELS, long, only
 
@@ -102,7 +102,7 @@ def test_constants_count_in_their_own_width():
     [graph] = binary.inspect(content).graphs
     assert graph.memory.constant_bytes == 1152 + 4 * 16
     assert graph.target == ""
-    floats = planned.plan(strip_networks.squeezed(False))
+    floats = planned.plan(tile_networks.squeezed(False))
     elements = {t: t.elements for step in floats.schedule.steps for t in step.inputs if t is not None and t.is_static}
     assert floats.info.memory.constant_bytes == 4 * sum(elements.values())
 
@@ -111,7 +111,7 @@ def test_constants_count_in_their_own_width():
 @pytest.mark.parametrize("limit", [None, "40%"])
 def test_a_plan_has_work_space_for_the_kernels_of_every_target(threads, limit):
     limit = None if limit is None else ScratchLimit.of(limit)
-    for graph in (eight_bits(), *(strip_networks.squeezed(bytes_) for bytes_ in (True, False))):
+    for graph in (eight_bits(), *(tile_networks.squeezed(bytes_) for bytes_ in (True, False))):
         if limit is not None and graph.name == "bytes":
             continue
         schedule = planned.plan(graph, threads, limit=limit).schedule
@@ -226,8 +226,8 @@ def test_a_forged_schedule_is_refused_or_stays_inside_its_memory(monkeypatch):
     limit = ScratchLimit.of("40%")
     graphs = [
         planned.plan(eight_bits(), alignment=128, io_in_scratch=True),
-        planned.plan(strip_networks.squeezed(True), 2, limit=limit),
-        planned.plan(strip_networks.squeezed(False), io_in_scratch=True, limit=limit),
+        planned.plan(tile_networks.squeezed(True), 2, limit=limit),
+        planned.plan(tile_networks.squeezed(False), io_in_scratch=True, limit=limit),
     ]
     assert any(repeat.threads > 1 for graph in graphs for repeat in graph.schedule.repeats)
     originals = [split(graph) for graph in graphs]
@@ -268,7 +268,7 @@ FORGERIES = {
 
 @pytest.mark.parametrize("forgery", FORGERIES)
 def test_forged_threads_and_repetitions_are_refused(forgery):
-    graph = planned.plan(strip_networks.squeezed(True), 2, limit=ScratchLimit.of("40%"))
+    graph = planned.plan(tile_networks.squeezed(True), 2, limit=ScratchLimit.of("40%"))
     header, contents = split(graph)
     assert header["repeats"][0]["arena"]
     FORGERIES[forgery](header)

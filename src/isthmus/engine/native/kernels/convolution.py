@@ -24,7 +24,7 @@ from isthmus.engine.native.kernels.base import (
     word,
     write_i64,
 )
-from isthmus.engine.native.kernels.gemm import divide_work, indirect_tile, kind_of, shape_of, staging
+from isthmus.engine.native.kernels.gemm import divide_work, indirect_tile, kind_of, shape_of, window_staging
 from isthmus.engine.native.signatures.convolution import INDIRECT
 from isthmus.engine.native.signatures.elementwise import SIZES
 from isthmus.engine.native.target import Target
@@ -221,7 +221,7 @@ def indirect(target: Target, variant: str) -> Any:
     width, size, staged = vectors * target.lanes, SIZES[kind], kind != "f32"
     tile = indirect_tile(target, height, vectors, height, kind)
     half_tile = indirect_tile(target, half, vectors, height, kind)
-    list_tiles, stage = _list_tiles(height), staging(target, kind)
+    list_tiles, stage = _list_tiles(height), window_staging(target, kind)
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
@@ -255,9 +255,7 @@ def indirect(target: Target, variant: str) -> Any:
                     for row in range((end - begin) * height):
                         store_i64(row_lists, row, windows + row * taps * run * 4)
                         entry = lists + row // height * list_bytes + row % height * 8
-                        for t in range(taps):
-                            goal = windows + (row * taps + t) * run * 4
-                            stage(load_i64(entry, t * height), size, goal, run)
+                        stage(entry, height * 8, taps, run, windows + row * taps * run * 4)
                 # Taps are summed in parts. Sums wait in the result, so only the last part is clamped.
                 done = 0
                 while done < taps:

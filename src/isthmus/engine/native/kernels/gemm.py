@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from isthmus.engine.native.kernels.base import F32, I64, accessor, device, write_f32
+from isthmus.engine.native.kernels import half
+from isthmus.engine.native.kernels.base import F32, I16, I64, accessor, device, write_f32
 from isthmus.engine.native.kernels.vector import VectorCode, outlined
 from isthmus.engine.native.signatures.elementwise import SIZES
 from isthmus.engine.native.target import Target
@@ -208,20 +209,70 @@ def kind_of(variant: str) -> tuple[str, str]:
     return shape, kind or "f32"
 
 
+def _widen_run(code: VectorCode, source: Any, goal: Any, count: Any, kind: str) -> None:
+    """Emit the conversion of `count` dense elements of a kind to float32."""
+    lanes, size = code.lanes, SIZES[kind]
+
+    def vector(first: Any, mask: Any = None) -> None:
+        value = code.load_as(kind, code.plus(source, code.times(first, size)), mask=mask)
+        code.store_as("f32", value, code.plus(goal, code.times(first, 4)), mask=mask)
+
+    with code.builder.if_else(code.below(count, lanes)) as (short, long):
+        with short:
+            if code.target.vector_bytes == 64:
+                vector(code.number(0), code.mask(count))
+            else:
+                # Without masks, part of a vector is converted element by element.
+                loop = code.loop(count)
+                stored = code.load(code.plus(source, code.times(loop.index, size)), I16)
+                value = half.widen(code.builder, stored, kind, code.target)
+                code.store(value, code.plus(goal, code.times(loop.index, 4)))
+                loop.end()
+        with long:
+            # The last vector is moved back, so some elements are converted twice.
+            last = code.builder.sub(count, code.number(lanes))
+            with code.builder.if_then(code.below(0, last)):
+                loop = code.loop(last, step=lanes)
+                vector(loop.index)
+                loop.end()
+            vector(last)
+
+
 def staging(target: Target, kind: str) -> Callable:
     """Return a function that converts `count` elements of a kind, `step` bytes apart, to dense float32 at `goal`."""
+    if kind == "f32":
+        return device(lambda source, step, goal, count: None)
     read, size = accessor("read", kind, target), SIZES[kind]
+    widen_run = outlined(
+        "widen_run", "iii", target, lambda code, source, goal, count: _widen_run(code, source, goal, count, kind)
+    )
 
     @device
     def stage(source, step, goal, count):  # type: ignore[no-untyped-def]
         if step == size:
-            for i in range(count):
-                write_f32(goal, i, read(source, i))
+            widen_run(source, goal, count)
         else:
             for i in range(count):
                 write_f32(goal, i, read(source + i * step, 0))
 
     return stage
+
+
+def window_staging(target: Target, kind: str) -> Callable:
+    """Return a function that converts runs of elements of a kind to float32, one run after the other.
+
+    Arguments: the list of the runs' addresses, bytes from one address to the next, runs, elements of a run, goal.
+    """
+    if kind == "f32":
+        return device(lambda addresses, step, runs, count, goal: None)
+
+    def emit(code: VectorCode, addresses: Any, step: Any, runs: Any, count: Any, goal: Any) -> None:
+        loop = code.loop(runs, [addresses, goal])
+        entry, place = loop.values
+        _widen_run(code, code.load(entry, I64), place, count, kind)
+        loop.end([code.plus(entry, step), code.plus(place, code.times(count, 4))])
+
+    return outlined("widen_windows", "iiiii", target, emit)
 
 
 @device

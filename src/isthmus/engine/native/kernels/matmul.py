@@ -92,8 +92,12 @@ def _packed(target: Target, shape: str, kind: str, words: Any, work_word: int, w
             left, left_row, left_column = a + begin * height * a_row, a_row, a_column
             if staged:
                 rows = address(p, b, work_word) + tid * word(p, work_bytes_word)
-                for i in range(min(m, end * height) - begin * height):
-                    stage(left + i * a_row, a_column, rows + i * depth * 4, depth)
+                count = min(m, end * height) - begin * height
+                if a_column == size and a_row == depth * size:
+                    stage(left, size, rows, count * depth)
+                else:
+                    for i in range(count):
+                        stage(left + i * a_row, a_column, rows + i * depth * 4, depth)
                 left, left_row, left_column = rows, depth * 4, 4
             # The depth is summed in parts. Sums wait in the result, so only the last part is clamped.
             done = 0
