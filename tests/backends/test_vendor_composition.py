@@ -102,6 +102,22 @@ def test_a_state_is_an_input_and_an_output():
     assert (kinds["total"], kinds["total.next"]) == (TensorType.APP_WRITE, TensorType.APP_READ)
 
 
+def test_a_state_that_a_node_writes_has_a_tensor_for_its_next_value():
+    graph = Graph("counting")
+    x = graph.create_tensor("x", TensorType.APP_WRITE, F32, (1, 4))
+    state = graph.create_tensor("state", TensorType.APP_READWRITE, F32, (1, 4))
+    y = graph.create_tensor("y", TensorType.APP_READ, F32, (1, 4))
+    graph.add_node("next", "ElementWiseAdd", [x, state], [state])
+    graph.add_node("result", "Relu", [state], [y])
+    graph.finalize()
+    nodes = {node.name: node for node in compose(graph).entry.nodes}
+    assert nodes["next"].inputs == ("x", "state")
+    (after,) = nodes["next"].outputs
+    assert after != "state"
+    assert nodes["result"].inputs == (after,)
+    assert (nodes["state.next.update"].inputs, nodes["state.next.update"].outputs) == ((after,), ("state.next",))
+
+
 def test_operations_that_qnn_lacks_are_named():
     graph = Graph("g")
     x = graph.create_tensor("x", TensorType.APP_WRITE, F32, (1, 4))

@@ -81,7 +81,6 @@ class BackendLibrary(Calls):
         stage[:8] = b"loading\0"
         interface = providers(ctypes.CDLL(path))[0]
         super().__init__(interface.table, stage)
-        self.backend_id = interface.backendId
         self.versions = {"core": str(interface.coreApiVersion), "backend": str(interface.backendApiVersion)}
         self.log: deque[str] = deque(maxlen=MAX_LINES)
         self._callback = LOG_CALLBACK(self._logged)

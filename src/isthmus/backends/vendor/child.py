@@ -95,7 +95,7 @@ class Server:
         self._library = BackendLibrary(backend, log_level, self._stage)
         self._system_path = system
         known = self._library
-        return {"build": known.build, "versions": known.versions, "backend_id": known.backend_id}
+        return {"build": known.build, "versions": known.versions}
 
     def do_context(self, message: Message, target: dict[str, Any]) -> dict[str, Any]:
         """Create a backend, a device for a target, and an empty context."""

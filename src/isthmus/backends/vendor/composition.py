@@ -17,7 +17,7 @@ from isthmus.errors import Code, QnnError, counted
 from isthmus.frontends.composed.entries import ComposedTensor, EncodingEntry, GraphEntry, NodeEntry, Scalar
 from isthmus.frontends.composed.serialization import write
 from isthmus.graph import DataType, Graph, Quantization, Tensor, TensorType
-from isthmus.graph.operation import ISTHMUS, Call, Param
+from isthmus.graph.operation import ISTHMUS, Call
 from isthmus.graph.ops import OPERATIONS
 
 _KINDS = {"u32": DataType.UINT_32, "i32": DataType.INT_32, "f32": DataType.FLOAT_32, "bool": DataType.BOOL_8}
@@ -81,61 +81,80 @@ def is_lacking(op: str) -> bool:
 
 
 class _Composer:
-    """The conversion of one graph."""
+    """The conversion of one graph.
+
+    Attributes
+    ----------
+    tensors
+        The tensors so far, by name.
+    """
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
-        self._tensors: dict[str, ComposedTensor] = {}
+        self.tensors: dict[str, ComposedTensor] = {}
+        self._names: dict[Tensor, str] = {}
 
     def composition(self) -> Composition:
         """Convert the graph. Inputs and outputs come first, in their order."""
         graph = self._graph
         for tensor in (*graph.inputs, *graph.states, *graph.outputs):
-            self._name(tensor)
+            self.name_of(tensor)
         nodes = []
         for node in graph.nodes:
-            inputs, outputs = (tuple(map(self._name, side)) for side in (node.inputs, node.outputs))
-            params, kinds = self._params(node.name, OPERATIONS[node.op].params, node.params, node.inputs, node.outputs)
-            nodes.append(NodeEntry(node.name, _NAMES.get(node.op, node.op), inputs, outputs, params, kinds=kinds))
+            nodes.append(self.node_of(node.name, node.op, node.inputs, node.outputs, node.params))
         states = []
         for name, value in graph.state_updates.items():
             after = self._fresh(f"{name}.next")
-            self._tensors[after] = replace(
-                self._tensors[self._name(value)], name=after, type=TensorType.APP_READ, data=None
-            )
-            nodes.append(NodeEntry(f"{after}.update", "Reshape", (self._name(value),), (after,), {}))
+            source = self.name_of(value)
+            self.tensors[after] = replace(self.tensors[source], name=after, type=int(TensorType.APP_READ), data=None)
+            nodes.append(NodeEntry(f"{after}.update", "Reshape", (source,), (after,), {}))
             states.append((name, after))
-        entry = fold_quantization(GraphEntry(graph.name, tuple(self._tensors.values()), tuple(nodes)))
+        entry = fold_quantization(GraphEntry(graph.name, tuple(self.tensors.values()), tuple(nodes)))
         entry = with_fully_connected(entry)
         return Composition(entry, tuple(states))
 
     def _fresh(self, name: str) -> str:
         """Return a name that no tensor has."""
-        while name in self._tensors or name in self._graph.tensors:
+        while name in self.tensors or name in self._graph.tensors:
             name += "_"
         return name
 
-    def _name(self, tensor: Tensor | None) -> str:
+    def name_of(self, tensor: Tensor | None) -> str:
         """Return the name of a tensor, after adding it if it is new. An absent operand is a tensor too."""
         if tensor is None:
-            self._tensors.setdefault(_ABSENT, ComposedTensor(_ABSENT, TensorType.NULL, DataType.FLOAT_32, ()))
+            self.tensors.setdefault(_ABSENT, ComposedTensor(_ABSENT, TensorType.NULL, DataType.FLOAT_32, ()))
             return _ABSENT
-        if tensor.name not in self._tensors:
-            self._tensors[tensor.name] = _composed(tensor)
-        return tensor.name
+        if tensor not in self._names:
+            # The next value of a state has the state's name.
+            is_named = self._graph.tensors.get(tensor.name, tensor) is tensor and tensor.name not in self.tensors
+            name = tensor.name if is_named else self._fresh(f"{tensor.name}.value")
+            self._names[tensor] = name
+            self.tensors[name] = replace(_composed(tensor), name=name)
+        return self._names[tensor]
 
-    def _params(
+    def node_of(
         self,
-        node: str,
-        declared: Sequence[Param],
-        values: Mapping[str, Any],
+        name: str,
+        op: str,
         inputs: Sequence[Tensor | None],
         outputs: Sequence[Tensor],
+        params: Mapping[str, Any],
+    ) -> NodeEntry:
+        """Convert a node, and add its tensors."""
+        read, written = tuple(map(self.name_of, inputs)), tuple(map(self.name_of, outputs))
+        converted, kinds = self._params(name, op, params, _scalar_type(inputs, outputs))
+        return NodeEntry(name, _NAMES.get(op, op), read, written, converted, kinds=kinds)
+
+    def _params(
+        self, node: str, op: str, values: Mapping[str, Any], scalar: DataType
     ) -> tuple[dict[str, Scalar | ComposedTensor], dict[str, int]]:
-        """Return the parameters that QNN's operation has, and the data types of the scalar ones."""
+        """Return the parameters that QNN's operation has, and the data types of the scalar ones.
+
+        `scalar` is the data type of a number that has the type of the node's tensors.
+        """
         params: dict[str, Scalar | ComposedTensor] = {}
         kinds: dict[str, int] = {}
-        for param in declared:
+        for param in OPERATIONS[op].params:
             value = values.get(param.name)
             if value is None or param.is_own or (param.name in _NEUTRAL and value == _NEUTRAL[param.name]):
                 continue
@@ -146,7 +165,7 @@ class _Composer:
                 dims = array.shape or (1,)
                 params[param.name] = ComposedTensor(name, TensorType.STATIC, dtype, dims, data=_bytes(array))
                 continue
-            dtype = _scalar_type(inputs, outputs) if param.kind == "scalar" else _KINDS[param.kind]
+            dtype = scalar if param.kind == "scalar" else _KINDS[param.kind]
             params[param.name] = float(value) if dtype.is_float else int(value)
             kinds[param.name] = int(dtype)
         return params, kinds
@@ -154,7 +173,7 @@ class _Composer:
 
 def _scalar_type(inputs: Sequence[Tensor | None], outputs: Sequence[Tensor]) -> DataType:
     """Return the type of a number in the type of a tensor: the first operand's, or the result's."""
-    of = next(tensor.dtype for tensor in (*inputs[:1], *outputs) if tensor is not None)
+    of = next((tensor.dtype for tensor in (*inputs[:1], *outputs) if tensor is not None), DataType.FLOAT_32)
     return DataType.FLOAT_32 if of.is_float or of.is_fixed_point else DataType.INT_32
 
 
@@ -190,12 +209,8 @@ def node_alone(call: Call) -> Composition:
     """Compose a single node, for its validation; its tensors need not be part of a graph."""
     graph = Graph("validation")
     composer = _Composer(graph)
-    outputs = call.declared or ()
-    inputs = tuple(map(composer._name, call.inputs))
-    results = tuple(map(composer._name, outputs))
-    params, kinds = composer._params(call.node, OPERATIONS[call.op].params, call.params, call.inputs, outputs)
-    node = NodeEntry(call.node, _NAMES.get(call.op, call.op), inputs, results, params, kinds=kinds)
-    return Composition(GraphEntry(graph.name, tuple(composer._tensors.values()), (node,)))
+    node = composer.node_of(call.node, call.op, call.inputs, call.declared or (), call.params)
+    return Composition(GraphEntry(graph.name, tuple(composer.tensors.values()), (node,)))
 
 
 def fold_quantization(entry: GraphEntry) -> GraphEntry:

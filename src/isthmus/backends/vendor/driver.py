@@ -93,7 +93,8 @@ class VendorContext(ContextDriver):
 
     def _started(self) -> VendorProcess:
         process = VendorProcess(self.library)
-        self._log(LogLevel.INFO, f"{self.library.what}: build {process.build}, process {process.pid}")
+        versions = ", ".join(f"{name} {version}" for name, version in process.versions.items())
+        self._log(LogLevel.INFO, f"{self.library.what}: build {process.build}, {versions}, process {process.pid}")
         return process
 
     def process(self) -> VendorProcess:

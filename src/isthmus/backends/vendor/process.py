@@ -72,7 +72,6 @@ class VendorProcess:
                 "open", backend=str(library.backend), system=str(library.system), log_level=log_level
             )
             self.build, self.versions = str(hello["build"]), dict(hello["versions"])
-            self.backend_id = int(hello["backend_id"])
         except Exception:
             self.close()
             raise
