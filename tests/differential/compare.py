@@ -181,7 +181,11 @@ def _rule(result: np.ndarray, tie: Any) -> str:
 
 def options(vendor: Answers, ours: Answers) -> dict[str, Any]:
     """Compare the steps that succeed with each option."""
-    differences = {name: [found, ours[name]] for name, found in vendor.items() if found != ours[name]}
+    differences = {
+        name: {"vendor": found, "ours": ours[name], "reason": decisions.option_reason(name)}
+        for name, found in vendor.items()
+        if found != ours[name]
+    }
     return {"cases": len(vendor), "equal": len(vendor) - len(differences), "differences": differences}
 
 

@@ -122,7 +122,7 @@ NUMERIC_DECISIONS = (
     Decision(r"ElementWise(FloorDiv|Ceil|Floor|Round|Sign|Mod) .*|Argm(ax|in) .*|TopK .*", JUMPS),
     Decision(
         r"Cast sfixed\d+",
-        "HTP casts the real value of a signed tensor and the stored integer of an unsigned one; ours the integer.",
+        "HTP casts the real value of a signed tensor and the stored integer of an unsigned one. Ours casts the latter.",
     ),
     Decision(r"(ElementWiseDivide|Batchnorm|DepthWiseConv2d) (ufixed16|sfixed16|a16w4|a16w8)", FEWER_BITS),
 )
@@ -132,6 +132,22 @@ NUMERIC_DECISIONS = (
 def numeric_reason(name: str) -> str:
     """Return why a result differs by more than the tolerance."""
     known = (each.reason for each in NUMERIC_DECISIONS if re.fullmatch(each.cases, name))
+    return next(known, "not explained")
+
+
+OPTION_DECISIONS = (
+    Decision(
+        r"enable_htp_shared_memory_allocator=1|htp_reused_io_limit_mb=\d+",
+        "It needs registered memory, which the x86 library does not offer. Ours does.",
+    ),
+    Decision(r"extended_udma=1", "It needs a chip that has it. Ours accepts every option of hardware and logs it."),
+)
+"""Why a provider's option has another outcome; the first that matches counts."""
+
+
+def option_reason(name: str) -> str:
+    """Return why an option of the provider has another outcome on ours."""
+    known = (each.reason for each in OPTION_DECISIONS if re.fullmatch(each.cases, name))
     return next(known, "not explained")
 
 

@@ -175,8 +175,18 @@ def _options(record: dict[str, Any]) -> Iterator[str]:
     yield f"ONNX Runtime's provider ran with {found['cases']} values of its options on both libraries."
     yield ""
     if found["differences"]:
-        rows = [[name, _text(vendor), _text(mine)] for name, (vendor, mine) in found["differences"].items()]
-        yield from _table(["option that differs", "vendor", "ours"], rows)
+        yield "These have another outcome; the steps are generate, load and run:"
+        yield ""
+        rows = [
+            [f"`{name}`", *(_steps(each[side]) for side in ("vendor", "ours")), each["reason"]]
+            for name, each in found["differences"].items()
+        ]
+        yield from _table(["option", "vendor", "ours", "reason"], rows)
+
+
+def _steps(answer: Any) -> str:
+    """Return what came of the steps of an option."""
+    return answer if isinstance(answer, str) else ", ".join(answer)
 
 
 def _codes() -> Iterator[str]:
