@@ -74,8 +74,8 @@ def record(layer: str, side: Side, chip: int | None) -> Path:
     return folder / f"{layer}-{side.name}-{chip or 'any'}-{build}-{cases}.jsonl"
 
 
-def answers(layer: str, side: Side, chip: int | None, cases: list[str]) -> dict[str, Any]:
-    """Return a library's answer to each case. Answers that a file has already are not asked for again."""
+def kept(layer: str, side: Side, chip: int | None) -> dict[str, Any]:
+    """Return the answers that a file has already."""
     file = record(layer, side, chip)
     known: dict[str, Any] = {}
     if file.exists():
@@ -83,13 +83,19 @@ def answers(layer: str, side: Side, chip: int | None, cases: list[str]) -> dict[
             # An interrupted run may leave half a line.
             if line.endswith("}"):
                 known.update(json.loads(line))
+    return known
+
+
+def answers(layer: str, side: Side, chip: int | None, cases: list[str]) -> dict[str, Any]:
+    """Return a library's answer to each case. Answers that are kept are not asked for again."""
+    file, known = record(layer, side, chip), kept(layer, side, chip)
     missing = [name for name in cases if name not in known]
-    with file.open("a") as kept:
+    with file.open("a") as journal:
         while missing:
             for name, answer in _ask(layer, side, chip, missing):
                 known[name] = answer
-                kept.write(json.dumps({name: answer}) + "\n")
-                kept.flush()
+                journal.write(json.dumps({name: answer}) + "\n")
+                journal.flush()
             rest = [name for name in missing if name not in known]
             if len(rest) == len(missing):
                 raise SystemExit(f"the child process of {layer} on {side.name} ends before its first case")

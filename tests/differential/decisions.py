@@ -132,9 +132,7 @@ NUMERIC_DECISIONS = (
     ),
     Decision(r"OneHot .*fixed\d+", "HTP stores the integers 1 and 0, ours the steps of the reals 1 and 0."),
     Decision(r"Gather sfixed8", "The x86 library returns elements that are 128 too low or too high. Ours moves them."),
-    Decision(
-        r"Gru .*", "HTP returns the state after the first step of this sequence as the last one. Ours goes on to the end."
-    ),
+    Decision(r"Gru .*", "HTP's last state is that after the first step of this sequence. Ours goes on to the end."),
 )
 """Why a result is beyond the tolerance; the first that matches counts."""
 

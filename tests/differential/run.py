@@ -1,6 +1,6 @@
 """Compares our libQnnHtp.so with the vendor's, layer by layer, for two chips.
 
-    python tests/differential/run.py [LAYER ...] [--write] [--seconds 300]
+    python tests/differential/run.py [LAYER ...] [--write] [--kept] [--seconds 300]
 
 Without `--write` it fails where the results are worse than the record (`agreement.json`), where our library ends its
 process, and where a difference of call sequences has no reason. With `--write` it writes the record and docs/parity.md.
@@ -20,7 +20,7 @@ from typing import Any
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent / "capi")]
 
-from differential.children import PACKAGE, ROOT, Side, answers, ours, vendor  # noqa: E402
+from differential.children import PACKAGE, ROOT, Side, answers, kept, ours, vendor  # noqa: E402
 from differential.layers import LAYERS  # noqa: E402
 
 RECORD = HERE / "agreement.json"
@@ -30,15 +30,20 @@ LAYER_CHIPS: dict[str, dict[str, int | None]] = {"validation": {**CHIPS}, "execu
 """The chips of layers whose answers depend on one."""
 
 
-def compared(layer: str, theirs: Side, mine: Side) -> tuple[dict[str, Any], list[str]]:
-    """Compare a layer; return the results by chip, and the cases that ended our process."""
+def compared(layer: str, theirs: Side, mine: Side, only_kept: bool) -> tuple[dict[str, Any], list[str]]:
+    """Compare a layer; return the results by chip, and the cases that ended our process.
+
+    `only_kept` compares the cases that both libraries have answered before, and asks for no others.
+    """
     from differential import compare
 
     results: dict[str, Any] = {}
     ended: list[str] = []
     cases = LAYERS[layer].load().cases()
     for chip, number in LAYER_CHIPS.get(layer, {"any": None}).items():
-        both = [answers(layer, side, number, cases) for side in (theirs, mine)]
+        both = [(kept(layer, side, number) if only_kept else answers(layer, side, number, cases))
+                for side in (theirs, mine)]  # fmt: skip
+        both = [{name: side[name] for name in cases if all(name in each for each in both)} for side in both]
         results[chip] = getattr(compare, layer)(*both)
         ended += compare.ended(both[1])
         figures = [f"{name} {value}" for name, value in results[chip].items() if isinstance(value, (int, float))]
@@ -64,6 +69,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("layers", nargs="*", metavar="LAYER", help=f"what to compare: {', '.join(LAYERS)}; default all")
     parser.add_argument("--write", action="store_true", help="write the record and docs/parity.md")
+    parser.add_argument("--kept", action="store_true", help="compare the answers that are kept, and ask for no others")
     parser.add_argument("--seconds", type=int, default=300, help="when to stop; the next run continues")
     chosen = parser.parse_args()
     if unknown := [layer for layer in chosen.layers if layer not in LAYERS]:
@@ -86,7 +92,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         mine = ours(Path(folder))
         for layer in chosen.layers or LAYERS:
-            now[layer], ended = compared(layer, theirs, mine)
+            now[layer], ended = compared(layer, theirs, mine, chosen.kept)
             problems += [f"{layer}: ours ended its process: {name}" for name in ended]
             problems += worse(layer, {} if chosen.write else record.get(layer, {}), now[layer])
     if chosen.write:
