@@ -129,5 +129,8 @@ class Acceptance:
         return None if reason is None else self.explain(call) or reason
 
     def only_here(self, op: str) -> frozenset[DataType]:
-        """Return the data types that are accepted here although the vendor's library refuses them."""
-        return self.types.get(op, frozenset()) - self.vendor.get(op, self.types.get(op, frozenset()))
+        """Return the data types that are accepted here although the vendor's library refuses them.
+
+        There are none if nothing is known of a vendor's library.
+        """
+        return self.types.get(op, frozenset()) - self.vendor.get(op, frozenset()) if self.vendor else frozenset()

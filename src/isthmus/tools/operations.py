@@ -126,10 +126,7 @@ def _types(types: Collection[DataType]) -> str:
 
 def _accepted(accepted: Acceptance, op: str) -> str:
     """Return the types that a backend accepts; those that its vendor's library refuses are in parentheses."""
-    types = accepted.types.get(op, frozenset())
-    if not accepted.vendor:
-        return _types(types)
-    ours = types - accepted.vendor.get(op, frozenset())
+    types, ours = accepted.types.get(op, frozenset()), accepted.only_here(op)
     return " ".join(filter(None, (_types(types - ours), f"({_types(ours)})" if ours else "")))
 
 

@@ -122,7 +122,8 @@ def test_what_only_we_accept_on_htp_is_known() -> None:
     assert vendor.keys() <= OPERATIONS.keys()
     assert DataType.FLOAT_16 in vendor["Conv2d"]
     assert DataType.SFIXED_POINT_8 in of_htp.ACCEPTED.only_here("Lrn")
-    assert not of_htp.ACCEPTED.only_here("Erf"), "what the vendor does not know is not compared with its types"
+    assert of_htp.ACCEPTED.only_here("Erf") == of_htp.ACCEPTED.types["Erf"], "the vendor does not know it"
+    assert not of_engine.ACCEPTED.only_here("Erf"), "the engine has no vendor"
 
 
 if __name__ == "__main__":
