@@ -48,7 +48,7 @@ delegate:                     errors version system log memory graph prepare eng
 report:                       errors prepare
 split:                        errors graph frontends prepare
 tools:                        errors system log memory graph planning prepare frontends qnn capi delegate session \
-                              report split backends.seam backends.vendor
+                              report split compiled backends.seam backends.vendor
 """
 MAY_IMPORT = {
     room: set(others.split()) for room, _, others in (line.partition(":") for line in _ROOMS.strip().splitlines())

@@ -529,7 +529,7 @@ def test_a_function_that_a_table_does_not_have_is_a_plain_error(client: Client) 
     for name in ("graphFly", "systemContextCreate", "", None, "_fields_"):
         with pytest.raises(QnnError, match=re.escape(f"function {name!r}: the table has no function of that name")):
             interface.function(table, name)
-    with pytest.raises(QnnError, match="function 'reserved72': it is not public what it takes"):
+    with pytest.raises(QnnError, match="function 'reserved72': its parameters are not documented"):
         interface.function(table, "reserved72")
 
 

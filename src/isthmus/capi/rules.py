@@ -109,7 +109,7 @@ def _binaries(seen: Validation, values: Values) -> None:
             seen.mistake(f"binary {index}: there is no callback to notify")
         else:
             _readable(seen, f"binary {index}", params.v1.binaryBuffer or 0, params.v1.binaryBufferSize)
-    seen.mistake(f"the list at {values[2]:#x} has no end")
+    seen.mistake(f"the list at {values[2]:#x} has no null pointer among its first {MAX_HANDLES} entries")
 
 
 @_after("contextCreateFromBinaryListAsync")

@@ -227,12 +227,17 @@ def most_alive(plan: Plan, alignment: int) -> int:
 
 
 def _peak(rows: Sequence[PlanRow], steps: int) -> tuple[int, tuple[str, ...]]:
-    """Return the step with the most live bytes and the names live there; times outside count as the nearest step."""
+    """Return the step with the most live bytes, and the names of the blocks that are live in it.
+
+    A block that lives before the first step counts as live in the first one, a block that lives after the last step in
+    the last one. The result is -1 and no names if no block has any bytes.
+    """
+    final = max(steps - 1, 0)
+    lives = [(min(max(row.first, 0), final), min(max(row.last, 0), final), row) for row in rows]
     change: dict[int, int] = {}
-    for row in rows:
-        first, end = min(max(row.first, 0), max(steps - 1, 0)), min(max(row.last, 0) + 1, max(steps, 1))
+    for first, last, row in lives:
         change[first] = change.get(first, 0) + row.bytes
-        change[end] = change.get(end, 0) - row.bytes
+        change[last + 1] = change.get(last + 1, 0) - row.bytes
     live = most = 0
     step = -1
     for moment in sorted(change):
@@ -241,4 +246,4 @@ def _peak(rows: Sequence[PlanRow], steps: int) -> tuple[int, tuple[str, ...]]:
             most, step = live, moment
     if not most:
         return -1, ()
-    return step, tuple(row.name for row in rows if row.first <= step <= row.last)
+    return step, tuple(row.name for first, last, row in lives if first <= step <= last)

@@ -298,7 +298,7 @@ def warn_forgotten(text: str) -> None:
     try:
         warnings.warn(text, ResourceWarning, stacklevel=3)
     except ResourceWarning as problem:
-        _Reported(problem, "something that was forgotten")
+        _Reported(problem, "an object that was not closed")
 
 
 @atexit.register

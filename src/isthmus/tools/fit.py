@@ -142,7 +142,7 @@ def _session(options: argparse.Namespace, limit: str | None) -> Session:
 
 
 def _points(limits: Sequence[str], sessions: Sequence[Session], rounds: int) -> list[Point]:
-    """Measure all points; times are medians of each round's ratio to the run without a limit. Sorted by scratch.
+    """Measure all points; times are medians of each round's ratio to the run without a limit. The largest scratch comes first.
 
     The first session is the one without a limit.
     """

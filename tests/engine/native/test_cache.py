@@ -179,6 +179,7 @@ def test_a_cache_without_permission_says_so_and_one_that_can_be_read_serves(tmp_
 
     monkeypatch.setattr(loader, "_unkept", {})
     monkeypatch.setattr(Path, "mkdir", denied)
+    capfd.readouterr()
     assert loader.objects([KERNEL], host()) == {KERNEL: kept}
     assert capfd.readouterr().err == ""
     with pytest.raises(QnnError, match=r"cannot be written: Permission denied\. Set ISTHMUS_CACHE_DIR"):

@@ -196,8 +196,10 @@ def test_a_function_of_elements_matches_the_reference(case: tuple[str, list, dic
     op, dims, params = case
     if op in CONVERSIONS:
         pytest.skip("tested with types of their own")
-    operands = _operands(OPERATIONS[op], dims)
-    check(op, [_array(op, i, operand) for i, operand in enumerate(operands)], params)
+    arrays = [_array(op, i, operand) for i, operand in enumerate(_operands(OPERATIONS[op], dims))]
+    if unsupported(graph_of(op, arrays, params)):
+        pytest.skip("it is not executed")
+    check(op, arrays, params)
 
 
 def test_operands_are_broadcast() -> None:

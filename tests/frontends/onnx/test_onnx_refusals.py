@@ -118,7 +118,7 @@ REFUSED: list[tuple[ModelProto, str]] = [
     (one("Einsum", (2, 3), equation="ijk->i"), "does not fit an operand of rank 2"),
     (one("Einsum", (2, 3), equation="i1->i"), "does not fit an operand of rank 2"),
     (one("Einsum", (2, 3), equation="...ijk->i"), "does not fit its operands"),
-    (one("Einsum", (2, 3), {"b": zeros(1, 4)}, equation="ij,jk->ik"), "size 1 that stretches"),
+    (one("Einsum", (2, 3), {"b": zeros(1, 4)}, equation="ij,jk->ik"), "broadcasting an axis of size 1"),
     # Elements.
     (one("Dropout", (2,), {"r": SCALE, "t": np.array(True)}), "training mode"),
     (one("PRelu", (I32, (2, 3)), {"s": np.zeros(3, np.int32)}), "integer operands"),

@@ -173,8 +173,8 @@ class Accelerator:
     def deregister(self, slots: Iterable[int]) -> None:
         """Remove memory from the accelerator. A process that has died has none.
 
-        Later executions are refused. A running one keeps the memory until it ends: to be sure of that, close the queue
-        or wait for its lock.
+        Later executions that use it are refused. A running one keeps it until it ends; to know that it has ended, close
+        the queue or wait for its lock.
         """
         try:
             if slots and self.alive:

@@ -175,7 +175,7 @@ class GpuBinding(BindingBase):
                 first = seen.setdefault(id(memory.registration), info.name)
                 if first != info.name:
                     what = f"tensor '{info.name}' of {self._what}"
-                    rule = f"its memory handle serves tensor '{first}': one buffer, one handle, one tensor"
+                    rule = f"its memory handle is already used by tensor '{first}'; each tensor needs its own"
                     raise QnnError(Code.GRAPH_INVALID_TENSOR, what, rule)
 
     # -- running -------------------------------------------------------------------------------------------------------
@@ -243,7 +243,7 @@ class GpuBinding(BindingBase):
             # The host must copy or map such memory when the execution has ended, and nothing here waits for that.
             if self._raw or self._shared:
                 which = f"tensor '{self._raw}' of {self._what}" if self._raw else self._what
-                rule = "its memory is the host's, which would have to wait"
+                rule = "it is in host memory, which must be copied or mapped after the execution; wait_for does not wait for that"
                 hint = "wait_for requires registered OpenCL buffers."
                 raise QnnError(Code.GRAPH_INVALID_TENSOR, which, rule, hint)
             return self._commands.enqueue(event.checked(wait_for, self._commands.context, self._what))

@@ -5,6 +5,7 @@ Other packages add theirs under the entry point group ``isthmus.backends``, or b
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import re
@@ -65,7 +66,8 @@ def entry(name: str) -> BackendEntry:
     if known is None:
         # The library of another package's backend may have any file name.
         loaded = [each for each in list(_entries.values()) if isinstance(each, BackendEntry)]
-        known = next((each for each in loaded if isinstance(name, str) and Path(name).name == each.library), None)
+        file = Path(name).name if isinstance(name, str) and name else None
+        known = next((each for each in loaded if each.library == file), None)
     if known is None:
         rule = f"must be one of {', '.join(names())}, or a library file such as libQnnHtp.so"
         raise QnnError(Code.BACKEND_INVALID_ARGUMENT, f"backend {name!r}", rule, did_you_mean(short, names()))
@@ -131,4 +133,6 @@ def _unreadable(what: str, problem: OSError) -> Exception:
     if problem.errno is None:
         return problem
     rule = f"cannot be looked up: {problem.strerror}"
-    return QnnError(Code.COMMON_RESOURCE_UNAVAILABLE, what, rule, "Close files that are not needed, and try again.")
+    is_shortage = problem.errno in (errno.EMFILE, errno.ENFILE)
+    hint = "Close files that are not needed, and try again." if is_shortage else ""
+    return QnnError(Code.COMMON_RESOURCE_UNAVAILABLE, what, rule, hint)

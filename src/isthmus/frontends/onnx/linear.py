@@ -111,7 +111,7 @@ def _matmul_integer(node: OnnxNode) -> OnnxValue:
     a, b = node.value(0), node.value(1)
     builder = node.builder
     if a.rank < 2 or b.rank < 2:
-        node.unsupported("vectors")
+        node.unsupported("operands of rank 1")
     operands: list[Tensor | None] = [builder.materialized(a), builder.materialized(b)]
     for index, size in ((2, a.dims[-2]), (3, b.dims[-1])):
         zero_point = node.optional(index)
@@ -223,7 +223,7 @@ def _contract(
         operands = [_spread(node, v, labels, joined) for v, labels in ((a, a_labels), (b, b_labels))]
         return node.elementwise("ElementWiseMultiply", *operands), joined
     if any(a.dims[a_labels.index(n)] != b.dims[b_labels.index(n)] for n in inner + shared):
-        node.unsupported("an axis of size 1 that stretches")
+        node.unsupported("broadcasting an axis of size 1 in a product that sums over axes")
 
     def matrix(value: OnnxValue, labels: str, *groups: Sequence[str]) -> OnnxValue:
         """Return a value as a batch of matrices: batch axes in groups[0], then one axis for each further group."""

@@ -91,7 +91,7 @@ def _strided_slice(site: OperatorContext) -> list[Tensor]:
     x = site.input(0)
     begins, ends, strides = (site.integers(i) for i in (1, 2, 3))
     if not len(begins) == len(ends) == len(strides) <= 32:
-        site.refuse(f"begin {begins}, end {ends} and strides {strides} must have as many elements")
+        site.refuse(f"begin {begins}, end {ends} and strides {strides} must have the same number of elements")
 
     def marked(mask: str, position: int) -> bool:
         """Return whether a mask among the options has the bit of a position in begin, end and strides."""

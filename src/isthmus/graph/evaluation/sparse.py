@@ -30,7 +30,7 @@ def _create(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
 
 def _specified(x: np.ndarray, axes: int) -> np.ndarray:
     """Return the coordinates along the first axes of everything that is not 0, in order."""
-    return np.argwhere((x != 0).reshape(*x.shape[:axes], -1).any(-1))
+    return np.argwhere((x != 0).any(tuple(range(axes, x.ndim))))
 
 
 def _values(values: Values, params: Params, outputs: Outputs) -> np.ndarray:

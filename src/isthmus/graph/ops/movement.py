@@ -26,7 +26,7 @@ MAX_OUTPUTS = 1 << 16
 def _reshape(call: Call) -> list[Dims]:
     dims = call.declared_dims()
     if math.prod(dims) != call.tensor(0).elements:
-        call.refuse(f"in[0] {list(call.dims(0))} and out[0] {list(dims)} must have as many elements")
+        call.refuse(f"in[0] {list(call.dims(0))} and out[0] {list(dims)} must have the same number of elements")
     return [dims]
 
 

@@ -31,11 +31,11 @@ class TiledRead:
     tensor, source, writer
         The operand, its block, and the step that writes the block; -1 if none does.
     by_rows
-        Whether the step needs only some of its rows.
+        Whether the block may exist in tiles, because the step needs only some rows at a time.
     axis
         The axis of these rows in the tensor that the block's writer writes, if there is one.
     bytes, run
-        The bytes of a row, and whether rows are contiguous.
+        The bytes of a row, and whether rows are contiguous; 0 and true if the operand is read as a whole.
     """
 
     tensor: Tensor
@@ -278,11 +278,16 @@ class StepTable:
         )  # fmt: skip
 
     def _read(self, axis: int | None, tensor: Tensor, source: Block) -> TiledRead:
-        """Describe how a tiled step reads an operand: by rows along an axis, or whole if that is None."""
-        by_rows = axis is not None and source in self.simple
-        own = self.axis_in(source, tensor, axis) if by_rows and axis is not None else None
+        """Describe how a tiled step reads an operand.
+
+        `axis` is the axis of the rows that a tile needs; None if every tile needs the whole operand. Only a block in
+        `simple` can be read by rows; any other must exist as a whole.
+        """
+        by_rows, written_axis = False, None
+        if axis is not None and source in self.simple:
+            by_rows, written_axis = True, self.axis_in(source, tensor, axis)
         bytes_, run = (0, True) if axis is None else self.shape(tensor, axis)
-        return TiledRead(tensor, source, self.writer.get(source, -1), by_rows, own, bytes_, run)
+        return TiledRead(tensor, source, self.writer.get(source, -1), by_rows, written_axis, bytes_, run)
 
     def loss(self, index: int, along: TiledStep, rate: Rate, counted: int) -> np.ndarray | None:
         """Estimate the nanoseconds by which a tile of a step takes longer than its share of the whole.

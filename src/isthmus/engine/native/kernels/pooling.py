@@ -12,6 +12,8 @@ from isthmus.engine.native.signatures.elementwise import FLOATS
 from isthmus.engine.native.signatures.pooling import POOL
 from isthmus.engine.native.target import Target
 
+_INPUT, _OUTPUT, _WINDOW, _STRIDE, _BEFORE, _AFTER = range(6)
+"""The words of an axis, in the order of the signature: sizes of input and output, window, stride, padding."""
 _PIXELS = 4
 """The number of output pixels in each piece that is distributed to threads."""
 
@@ -43,22 +45,29 @@ def _next(w, h, d, across, down):  # type: ignore[no-untyped-def]
 
 
 @device
-def _window(out, stride, before, kernel, size):  # type: ignore[no-untyped-def]
-    """Return the first input index of a window along an axis, and how many of its positions are inside the input."""
-    start = out * stride - before
-    return max(start, 0), min(start + kernel, size) - max(start, 0)
+def _window(p, axis, out):  # type: ignore[no-untyped-def]
+    """Return the first input index of window `out`, and how many of its positions are inside the input.
+
+    `axis` is the first word of an axis in the instruction.
+    """
+    start = out * word(p, axis + _STRIDE) - word(p, axis + _BEFORE)
+    first = max(start, 0)
+    return first, min(start + word(p, axis + _WINDOW), word(p, axis + _INPUT)) - first
 
 
 @device
-def _counted(out, stride, before, kernel, size, after):  # type: ignore[no-untyped-def]
-    """Return how many positions of a window are inside the padded input."""
-    start = out * stride - before
-    return min(start + kernel, size + after) - start
+def _counted(p, axis, out):  # type: ignore[no-untyped-def]
+    """Return how many positions of window `out` are inside the padded input; `axis` as for `_window`."""
+    start = out * word(p, axis + _STRIDE) - word(p, axis + _BEFORE)
+    return min(start + word(p, axis + _WINDOW), word(p, axis + _INPUT) + word(p, axis + _AFTER)) - start
 
 
 @generated
 def pool(target: Target, variant: str) -> Any:
-    """Pool windows. Variant: ``function_kind``, function one of max, avg, l2. Results of the last two are float32."""
+    """Pool windows. The variant is ``function_kind``: max, avg or l2, and the kind of elements.
+
+    Results of avg and l2 are float32.
+    """
     words = POOL.place
     name, _, kind = variant.partition("_")
     single, combine, finish = _functions(name, kind)
@@ -69,10 +78,11 @@ def pool(target: Target, variant: str) -> Any:
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        batch, channels, edges = word(p, words.batch), word(p, words.channels), word(p, words.padding_counts)
-        in_d, out_d = word(p, words.depth), word(p, words.depth + 1)
-        in_h, out_h = word(p, words.height), word(p, words.height + 1)
-        in_w, out_w = word(p, words.width), word(p, words.width + 1)
+        batch, channels = word(p, words.batch), word(p, words.channels)
+        padding_counts = word(p, words.padding_counts)
+        in_d, out_d = word(p, words.depth + _INPUT), word(p, words.depth + _OUTPUT)
+        in_h, out_h = word(p, words.height + _INPUT), word(p, words.height + _OUTPUT)
+        in_w, out_w = word(p, words.width + _INPUT), word(p, words.width + _OUTPUT)
         pixels = batch * out_d * out_h * out_w
         first, last = share((pixels + _PIXELS - 1) // _PIXELS, tid, nt)
         first, last = first * _PIXELS, min(last * _PIXELS, pixels)
@@ -86,40 +96,16 @@ def pool(target: Target, variant: str) -> Any:
             y0, rest = line % out_h, line // out_h
             z0 = rest % out_d
             # Along each axis, where the window begins and how long it is inside the input.
-            z, deep = _window(z0, word(p, words.depth + 3), word(p, words.depth + 4), word(p, words.depth + 2), in_d)
-            y, down = _window(y0, word(p, words.height + 3), word(p, words.height + 4), word(p, words.height + 2), in_h)
+            z, deep = _window(p, words.depth, z0)
+            y, down = _window(p, words.height, y0)
             corner = address(p, b, words.x) + (rest // out_d * in_d + z) * plane_bytes + y * row_bytes
             # The rows of the padded input in the window, for means that count padding.
-            lines = _counted(
-                z0,
-                word(p, words.depth + 3),
-                word(p, words.depth + 4),
-                word(p, words.depth + 2),
-                in_d,
-                word(p, words.depth + 5),
-            )
-            lines *= _counted(
-                y0,
-                word(p, words.height + 3),
-                word(p, words.height + 4),
-                word(p, words.height + 2),
-                in_h,
-                word(p, words.height + 5),
-            )
+            lines = _counted(p, words.depth, z0) * _counted(p, words.height, y0)
             for x0 in range(column, end):
-                at, across = _window(
-                    x0, word(p, words.width + 3), word(p, words.width + 4), word(p, words.width + 2), in_w
-                )
+                at, across = _window(p, words.width, x0)
                 taps = deep * down * across
-                counted = lines * _counted(
-                    x0,
-                    word(p, words.width + 3),
-                    word(p, words.width + 4),
-                    word(p, words.width + 2),
-                    in_w,
-                    word(p, words.width + 5),
-                )
-                factor = f32(1) / f32(counted if edges else taps)
+                counted = lines * _counted(p, words.width, x0)
+                factor = f32(1) / f32(counted if padding_counts else taps)
                 x = corner + at * pixel_bytes
                 out = address(p, b, words.output) + (line * out_w + x0) * channels * out_size
                 w, h, d = 0, 0, 0

@@ -72,9 +72,10 @@ def vary(target: Target, variant: str) -> Any:
 
 @generated
 def add_rows(target: Target, variant: str) -> Any:
-    """Add up pixels, from earlier sums or from zero, four at a time like the mean of a whole image.
+    """Add the pixels of a tile to the sums of each channel, in the order of the mean of a whole image.
 
-    The sums are then multiplied by the factor: 1, or, in the last tile, one that makes them means.
+    The same order gives the same bits. If `goes_on` is set, the sums of earlier tiles are there already. The sums are
+    then multiplied by the factor: 1, or, in the last tile, one that makes them means.
     """
     words = ADD_ROWS.place
     combine = device_reassociated(lambda a, b: a + b)

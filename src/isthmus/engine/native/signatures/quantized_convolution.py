@@ -72,17 +72,27 @@ def _words(size: int) -> tuple[Word, ...]:
 
 
 def _where(head: int) -> dict[str, str]:
-    """Return the named expressions; panels begin with `head` bytes for each column."""
+    """Return the expressions that extents and rules of these signatures use by name (see `Signature.where`).
+
+    `head` is the number of bytes before the weights of each column of a panel: its bias, its scale and what else the
+    kernel needs for a column.
+    """
     return {
+        # The columns of a panel, the number of panels, and the bytes of a column.
         "width": "vectors * lanes",
         "panels": "ceil(columns, width)",
         "column_bytes": f"{head} + 4 * taps * groups",
         "images": "ceil(rows, out_height)",
+        # The bytes of the input, if rows are copied before use.
         "staged_input": "(images * height * width_in - 1) * pixel + channels",
+        # The range of input bytes that the first taps of all windows cover.
         "windows": "reach([images, out_height, out_width], [height * width_in * pixel, stride_h * width_in * pixel,"
         " distance], groups * 4)",
+        # The bytes from the first pixel back to the first window, which begins in the padding.
         "origin": "(top * width_in + left) * pixel",
+        # The range of input bytes, relative to the first pixel, if the input is read in place.
         "input_in_place": "min(0, offsets.least - origin), windows[1] + offsets.most - origin",
+        # The results of a segment, and the bytes of input in a copied row under them.
         "together": "min(segment, out_width)",
         "row_bytes": "((together - 1) * stride_w + span) * channels * (2 if staged >= 3 else 1)",
     }
