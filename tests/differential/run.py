@@ -98,7 +98,7 @@ def main() -> int:
     if chosen.write:
         from differential.parity import page
 
-        RECORD.write_text(json.dumps(now, indent=1, sort_keys=True) + "\n")
+        RECORD.write_text(json.dumps(now, indent=1) + "\n")
         PAGE.write_text(page(now))
     for problem in problems:
         print(problem)
