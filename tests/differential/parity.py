@@ -58,9 +58,10 @@ _INTRODUCTION = f"""\
 # Parity with the vendor's library
 
 This page compares our libQnnHtp.so with the vendor's x86 library of QNN {VERSION}, call by call. The library is that of
-the package PACKAGE. The page is written by `python tests/differential/run.py --write`; a newer package shows its
-changes as a diff of this page. The library is the user's own installation. It is called through its public functions only, in child processes,
-and nothing of it is part of this project. Its licence is a PDF in the package, which the user accepts.
+the package PACKAGE. The page is written by `python tests/differential/run.py --write`; a newer
+package shows its changes as a diff of it. The library is the user's own installation. It is called through its public
+functions only, in child processes, and nothing of it is part of this project. Its licence is a PDF in the package,
+which the user accepts.
 
 - **{VALIDATED}**: the same calls were made on both libraries, and the results compared.
 - **{DOCUMENTED}**: it follows QNN's documentation; the x86 library does not offer it, or no sequence calls it.

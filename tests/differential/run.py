@@ -90,7 +90,7 @@ def main() -> int:
     problems: list[str] = []
     now = {**record, "package": f"{PACKAGE} {theirs.build.partition('-')[0]}"}
     with tempfile.TemporaryDirectory() as folder:
-        mine = ours(Path(folder))
+        mine = Side("ours", Path(folder), "") if chosen.kept else ours(Path(folder))
         for layer in chosen.layers or LAYERS:
             now[layer], ended = compared(layer, theirs, mine, chosen.kept)
             problems += [f"{layer}: ours ended its process: {name}" for name in ended]
