@@ -130,6 +130,9 @@ NUMERIC_DECISIONS = (
         "HTP casts the real value of a signed tensor and the stored integer of an unsigned one. Ours casts the latter.",
     ),
     Decision(r"OneHot .*fixed\d+", "HTP stores the integers 1 and 0, ours the steps of the reals 1 and 0."),
+    Decision(r"TopK .*", "The values are the same; equal ones come in another order, so their indices differ."),
+    Decision(r"RmsNorm fp32", "HTP's result is that without the bias, ours that with it."),
+    Decision(r"Softmax [us]fixed8", "HTP's steps are those of an output without an offset; this one has an offset."),
     Decision(r"Gather sfixed8", "Every element of HTP's result is 128 off the gathered one."),
     Decision(
         r"Gru (fp32|ufixed16)",
