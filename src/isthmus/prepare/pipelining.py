@@ -42,8 +42,9 @@ class _Access:
 def awaited(steps: Sequence[Step], repeat: Repeat, places: Mapping[Tensor, Place]) -> tuple[int, ...]:
     """Return for each step the last step that the previous iteration must have completed before it begins.
 
-    Both are relative to the first repeated step. A step always waits for itself in the previous iteration, so only later
-    steps can add to that: those that still read what this step is about to write, or write what it reads or writes.
+    Both are relative to the first repeated step. A step always waits for itself in the previous iteration, so only
+    later steps can add to that: those that still read what this step is about to write, or write what it reads or
+    writes.
     """
     by_pool: dict[int, list[_Access]] = {}
     for pool, access in _accesses(steps, repeat, places):

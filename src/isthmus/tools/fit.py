@@ -142,9 +142,9 @@ def _session(options: argparse.Namespace, limit: str | None) -> Session:
 
 
 def _points(limits: Sequence[str], sessions: Sequence[Session], rounds: int) -> list[Point]:
-    """Measure all points; times are medians of each round's ratio to the run without a limit. The largest scratch comes first.
+    """Measure all points, and return them with the largest scratch first.
 
-    The first session is the one without a limit.
+    Times are medians of each round's ratio to the run without a limit, which is the first session's.
     """
     # For each session the seconds of a run, by round.
     seconds: list[list[float]] = [[] for _ in sessions]

@@ -243,7 +243,7 @@ class GpuBinding(BindingBase):
             # The host must copy or map such memory when the execution has ended, and nothing here waits for that.
             if self._raw or self._shared:
                 which = f"tensor '{self._raw}' of {self._what}" if self._raw else self._what
-                rule = "it is in host memory, which must be copied or mapped after the execution; wait_for does not wait for that"
+                rule = "it is in host memory, which is copied or mapped after the execution"
                 hint = "wait_for requires registered OpenCL buffers."
                 raise QnnError(Code.GRAPH_INVALID_TENSOR, which, rule, hint)
             return self._commands.enqueue(event.checked(wait_for, self._commands.context, self._what))
