@@ -131,7 +131,7 @@ def text(address: int) -> str | None:
         if end >= 0:
             return (content + part[:end]).decode(errors="backslashreplace")
         content += part
-    raise BadPointer(f"the text at {address:#x} has no end")
+    raise BadPointer(f"the text at {address:#x} does not end within {MAX_TEXT} bytes")
 
 
 def listed(address: int, kind: type[_Kind]) -> Iterator[_Kind]:
@@ -143,7 +143,7 @@ def listed(address: int, kind: type[_Kind]) -> Iterator[_Kind]:
         if not each:
             return
         yield read(each, kind)
-    raise BadPointer(f"the list at {address:#x} has no end")
+    raise BadPointer(f"the list at {address:#x} has no null pointer among its first {MAX_CONFIGS} entries")
 
 
 def listed_all(address: int, kind: type[_Kind], count: int) -> list[_Kind]:
