@@ -104,7 +104,7 @@ def compile_all(target: Path, libraries: Sequence[LibraryRecipe] = LIBRARIES) ->
         done = subprocess.run(command, capture_output=True, text=True, start_new_session=True)
         if done.returncode:
             fresh.unlink(missing_ok=True)
-            raise BuildError(f"{compiler} refuses {library.file}: {done.stderr.strip()[:2000]}")
+            raise BuildError(f"{compiler} cannot compile {library.file}: {done.stderr.strip()[:2000]}")
         fresh.replace(file)
         compiled.append(file)
     return compiled

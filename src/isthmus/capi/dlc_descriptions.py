@@ -109,7 +109,8 @@ def _answers_at(name: str, kind: type, noun: str, ask: Callable[[Any], Any], for
     def answer(server: LibraryServer, handle: int, index: int, out: int) -> None:
         several = ask(object_of(server, handle, kind, noun))
         if index >= len(several):
-            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"{noun} {handle:#x}", f"{index} is none of {len(several)}")
+            rule = f"index {index} is out of range: it has {len(several)}"
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"{noun} {handle:#x}", rule)
         write(out, form(several[index]))
 
 

@@ -339,9 +339,9 @@ def _place(
     else:
         room = ends[as_size(pool - Pool.IO, len(ends) - 1)].nbytes
     if offset + tensor.nbytes > room or offset % tensor.itemsize:
-        raise ValueError(f"tensor '{tensor.name}' is outside its memory")
+        raise ValueError(f"tensor '{tensor.name}' is outside its memory, or not aligned in it")
     if tensor in ends and (pool < Pool.IO or ends[pool - Pool.IO] is not tensor or offset):
-        raise ValueError(f"'{tensor.name}' shares its memory with other tensors")
+        raise ValueError(f"input or output '{tensor.name}' is not at the start of its own memory")
     return Place(pool, offset)
 
 

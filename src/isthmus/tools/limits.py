@@ -12,15 +12,15 @@ def add_limit_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--scratch-limit",
         metavar="LIMIT",
-        help="maximum scratch memory: bytes, a percentage of today's, or 'least'; "
-        "operations that do not fit are computed in tiles",
+        help="maximum scratch memory: bytes ('300KiB'), a percentage of what the model needs without a limit ('25%%'), "
+        "or 'least' for as little as --slower permits; operations that do not fit are computed in tiles",
     )
     parser.add_argument(
         "--slower",
         type=float,
         metavar="FRACTION",
-        help=f"maximum estimated slowdown, 0.05 = 5 %% (default {SLOWER}). 'least' uses all of it; "
-        "a limit that needs more is an error",
+        help=f"maximum estimated slowdown: 0.05 is 5 %%. A limit that would cost more is an error. "
+        f"With 'least' the default is {SLOWER}; with another limit any slowdown is permitted by default",
     )
 
 

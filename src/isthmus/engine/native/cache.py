@@ -66,8 +66,10 @@ def _toolchain() -> bytes:
 
 
 def _layouts(kernel: str) -> bytes:
-    """Return the facts from outside its folder that a kernel's code contains: its signature; or, for kernels without
-    one, which are not called by programs, the layouts of shared memory and the error codes.
+    """Return, as bytes to hash, what is compiled into a kernel but is not in its source files.
+
+    For a kernel that programs call, this is its signature and the encoding of operands. The others have no signature:
+    it is that encoding, the constants of shared memory's layouts, and the error codes.
     """
     if kernel in KERNELS:
         return repr((KERNELS[kernel].digest, layout())).encode()

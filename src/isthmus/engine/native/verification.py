@@ -192,9 +192,10 @@ class _Memory:
         self._io_offsets = io_offsets
         self._constants = np.ascontiguousarray(program.constants)
         tensors = [info.nbytes for info in (*program.inputs, *program.outputs)]
-        # The size of each pool in bytes, by its number. No operand may be in pool 0.
+        # The size of each pool in bytes, by its number. Pool 0 holds no operands: with -1 bytes, none fits into it.
         self._sizes = [-1, self._constants.nbytes, program.scratch_bytes, program.state_bytes, *tensors]
         self._first_output = Pool.IO + len(program.inputs)
+        # Tables that were checked already, by operand word, rows, columns and kind.
         self._tables: dict[tuple[int, int, int, str], Entries] = {}
         # While instructions are repeated, their operands may also be in cursors, which are numbered after the pools.
         # For each cursor: its pool, and how many bytes it has advanced (or, if negative, gone back) in the last
@@ -202,7 +203,8 @@ class _Memory:
         self._cursors: list[tuple[int, int]] = []
         # While they are repeated by pipelining: the scratch that its threads access.
         self._arenas: _Arenas | None = None
-        # Valid tables do not overlap. Reading all constants at most a few times bounds the cost of checking a program.
+        # How many bytes of tables may still be read. Tables of a valid program do not overlap, so it reads each
+        # constant about once; the limit bounds the time that a malicious program can cost.
         self._readable_bytes = _READINGS * self._constants.nbytes
 
     def begin_repeat(self, index: int, words: list[int], threads: int) -> None:

@@ -345,9 +345,10 @@ class Commands:
             self._again_unmapped(self._loop.enqueue, patience)
 
     def _again_unmapped(self, do: Callable[..., None], patience: float) -> None:
-        """Wait for the end of a mapping, which may be in the queue, and repeat the call that was refused because of it.
+        """Wait for the end of a mapping, and repeat the call that was refused because of it.
 
-        Some drivers remove a mapping a moment after the command that ends it has completed.
+        The end of a mapping is a command, so it may still be in the queue. Some drivers remove a mapping a moment after
+        the command that ends it has completed.
 
         Parameters
         ----------
@@ -364,8 +365,9 @@ class Commands:
                 break
 
     def _catch_up(self, seconds: float) -> bool:
-        """Wait a while for everything in the queue, as the end of a mapping is a command too; return whether it has
-        ended.
+        """Wait at most `seconds` for everything that is in the queue; return False if it has not ended by then.
+
+        The result is True also if the queue accepts no marker: then there is nothing that could be waited for.
         """
         try:
             self._block.fresh_bell()

@@ -214,7 +214,16 @@ def _list_tiles(height: int) -> Any:
 
 @generated
 def indirect(target: Target, variant: str) -> Any:
-    """Convolve; the variant names the tile, ``rows x vectors``, and a kind of 16 bits, ``8x3_f16``."""
+    """Convolve. Rows of the product are pixels of the result, columns are filters.
+
+    Each thread computes its tiles in blocks of `tile_block`: it lists the addresses of a block, then multiplies all its
+    tiles by each panel of weights. A tap is one position of the window, and a run the elements that it reads at one
+    address (with `whole_rows`, a tap is a row of the window). The list of a tile has, for each tap, an address for each
+    row, and then the rows' result addresses. A panel has a float32 bias for each column, and then the weights of all
+    taps.
+
+    The variant is the tile, ``rows x vectors``, and for elements of 16 bits their kind: ``8x3_f16``.
+    """
     shape, kind = kind_of(variant)
     height, vectors = shape_of(shape)
     half = max(1, height // 2)
@@ -237,6 +246,7 @@ def indirect(target: Target, variant: str) -> Any:
         least, most = np.float32(real(p, _WORDS.least)), np.float32(real(p, _WORDS.most))
         list_bytes = (taps + 1) * height * 8
         spare = lists + block * list_bytes
+        # The bias of a column has 4 bytes.
         panel_bytes = (4 + taps * run * size) * width
         tiles, panels = (rows + height - 1) // height, (columns + width - 1) // width
         first, last, first_panel, last_panel = divide_work(tiles, panels, columns > rows, tid, nt)
@@ -267,12 +277,14 @@ def indirect(target: Target, variant: str) -> Any:
                         bias, present, shift = right + j * panel_bytes, columns - j * width, j * width * size
                         panel = bias + (4 + done * run * size) * width
                         if done > 0:
+                            # Continue from the sums in the result.
                             bias = 0
                         for i in range(begin, end):
                             tile_list = lists + (i - begin) * list_bytes
                             goals, entry = tile_list + taps * height * 8, tile_list + done * height * 8
                             count, run_bytes = part, run * 4
                             if staged:
+                                # A converted window is one run of all taps; the signature allows no parts then.
                                 entry, count, run_bytes = row_lists + (i - begin) * height * 8, 1, taps * run * 4
                             if rows - i * height > half:
                                 tile(entry, count, run_bytes, bias, panel, goals, shift, present, low, high)
