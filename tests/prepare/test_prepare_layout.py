@@ -25,7 +25,7 @@ def row(name: str, size: int, first: int, last: int) -> PlanRow:
         # Before the first step and after the last one count to the nearest.
         ([row("a", 8, -1, 0), row("b", 8, 0, 1)], 2, 0, ("a", "b")),
         ([row("a", 8, 0, 3), row("b", 4, 1, 3)], 2, 1, ("a", "b")),
-        ([row("a", 8, 0, 1), row("b", 9, 2, 3)], 2, 1, ("a",)),
+        ([row("a", 8, 0, 1), row("b", 9, 2, 3)], 2, 1, ("a", "b")),
         ([row("in", 8, -1, 0)], 0, 0, ("in",)),
         ([row("a", 0, 0, 1)], 2, -1, ()),
     ],

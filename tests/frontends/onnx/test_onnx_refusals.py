@@ -103,8 +103,8 @@ REFUSED: list[tuple[ModelProto, str]] = [
         model([node("Gemm", "x b", "y", beta=2.0)], {"x": (I32, (2, 3)), "b": (I32, (3, 4))}, "y"),
         "alpha or beta with integer operands",
     ),
-    (one("MatMulInteger", (U8, (3,)), {"b": np.zeros((3, 2), np.uint8)}), "vectors"),
-    (one("MatMulInteger", (U8, (2, 3)), {"b": np.zeros(3, np.uint8)}), "vectors"),
+    (one("MatMulInteger", (U8, (3,)), {"b": np.zeros((3, 2), np.uint8)}), "operands of rank 1"),
+    (one("MatMulInteger", (U8, (2, 3)), {"b": np.zeros(3, np.uint8)}), "operands of rank 1"),
     (
         one("MatMulInteger", (U8, (2, 3)), {"b": np.zeros((3, 4), np.uint8), "p": np.zeros(3, np.uint8)}),
         "zero points per matrix",
