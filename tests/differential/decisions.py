@@ -63,6 +63,7 @@ DECISIONS = (
     ),
     Decision(
         r"context: unknown priority|option: unknown priority of a graph|graph: an unknown priority|"
+        r"option: unknown precision|"
         r"profile: unknown level|profile: every level|graph: empty name|binary: graph that is enabled and not there",
         "The vendor's library accepts a number or a name without a meaning. Ours refuses it: slips are noticed.",
     ),
