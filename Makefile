@@ -20,7 +20,7 @@ test: say-test $(VENV)/test.stamp
 	$(PYTEST) -m 'not long'
 
 say-test:
-	@echo 'make test: sets up .venv (1 minute), checks types, fetches models and runs about 11,400 short tests (9 minutes).'
+	@echo 'make test: sets up .venv (1 minute), checks types, fetches models and runs about 11,400 short tests (about 15 minutes).'
 	@echo 'Times are for two cores and a fresh clone; later runs find compiled kernels. The other tests: make test-long.'
 
 # All models on all targets, all node tests, more random cases, forged programs, interrupts everywhere, a short soak.
