@@ -43,6 +43,7 @@ from isthmus.engine.native.kernels.base import (
     write_u16,
 )
 from isthmus.engine.native.kernels.gemm import divide_work
+from isthmus.engine.native.kernels.quantized_gemm import accumulate_pairs
 from isthmus.engine.native.kernels.vector import VectorCode, outlined, vector_type
 from isthmus.engine.native.signatures.fixed16_convolution import (
     CONVOLVE,
@@ -56,26 +57,8 @@ from isthmus.engine.native.target import Target
 # Both kernels have the same words.
 _WORDS = CONVOLVE.place
 _MULTIPLY = MULTIPLY.place
-_PAIR_PRODUCTS = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x86.avx512.pmaddw.d.512"}
-"""The instruction that multiplies pairs of 16-bit numbers and adds each pair, by lanes."""
 _ARGUMENTS = 15
 """The number of arguments of a tile."""
-
-
-def _accumulate(code: VectorCode, total: Any, pairs: Any, weights: Any) -> Any:
-    """Return ``total`` plus the dot product of two 16-bit numbers and two weights in each lane."""
-    builder, halves = code.builder, vector_type(I16, 2 * code.lanes)
-    if code.target.triple.startswith("x86_64"):
-        operands = [builder.bitcast(pairs, halves), builder.bitcast(weights, halves)]
-        return builder.add(total, code.call(_PAIR_PRODUCTS[code.lanes], code.ints, operands))
-    pairs, weights = builder.bitcast(pairs, code.ints), builder.bitcast(weights, code.ints)
-    sixteen = code.constant(16, code.ints)
-
-    def low(value: Any) -> Any:
-        return builder.ashr(builder.shl(value, sixteen), sixteen)
-
-    total = builder.add(total, builder.mul(low(pairs), low(weights)))
-    return builder.add(total, builder.mul(builder.ashr(pairs, sixteen), builder.ashr(weights, sixteen)))
 
 
 class _Panel:
@@ -258,7 +241,7 @@ def _tile(target: Target, width: str, rows: int, vectors: int) -> Callable:
                 place = code.plus(places[r // 3], code.times(distance, r % 3)) if r % 3 else places[r // 3]
                 row = code.splat(code.load(place, I32))
                 for v in range(vectors):
-                    totals[r * vectors + v] = _accumulate(code, totals[r * vectors + v], row, factors[v])
+                    totals[r * vectors + v] = accumulate_pairs(code, totals[r * vectors + v], row, factors[v])
             ended = inner.end([*(code.plus(p, 4) for p in places), code.plus(at, parts.group_bytes), *totals])
             ended = outer.end(ended[len(starts) :])
             return ended[1:], ended[0]
@@ -312,7 +295,7 @@ def _depthwise_tile(target: Target, width: str) -> Callable:
                 inputs = [code.load(code.plus(starts[r], offset), kind) for offset in (one, other)]
                 for v in range(vectors):
                     pairs = _interleaved(code, *inputs, bool(v))
-                    totals[vectors * r + v] = _accumulate(code, totals[vectors * r + v], pairs, factors[v])
+                    totals[vectors * r + v] = accumulate_pairs(code, totals[vectors * r + v], pairs, factors[v])
             ended = loop.end([code.plus(at, parts.group_bytes), *totals])
             return ended[1:], ended[0]
 

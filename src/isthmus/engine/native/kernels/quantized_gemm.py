@@ -26,7 +26,7 @@ _PAIR_PRODUCTS = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd", 16: 
 def accumulate(code: VectorCode, total: Any, row: Any, weights: Any) -> Any:
     """Return ``total`` plus the dot product of a group of `row` and a group of `weights`, in each lane."""
     builder, target, lanes = code.builder, code.target, code.lanes
-    bytes_type, halves_type = vector_type(I8, 4 * lanes), vector_type(I16, 2 * lanes)
+    bytes_type = vector_type(I8, 4 * lanes)
     if target.dot in ("vnni", "avxvnni"):
         name = f"llvm.x86.avx512.vpdpbusd.{target.vector_bytes * 8}"
         return code.call(
@@ -37,13 +37,16 @@ def accumulate(code: VectorCode, total: Any, row: Any, weights: Any) -> Any:
         return code.call(
             name, total.type, [total, builder.bitcast(row, bytes_type), builder.bitcast(weights, bytes_type)]
         )
-    if target.triple.startswith("x86_64"):
-        products = code.call(
-            _PAIR_PRODUCTS[lanes],
-            total.type,
-            [builder.bitcast(row, halves_type), builder.bitcast(weights, halves_type)],
-        )
-        return builder.add(total, products)
+    return accumulate_pairs(code, total, row, weights)
+
+
+def accumulate_pairs(code: VectorCode, total: Any, row: Any, weights: Any) -> Any:
+    """Return ``total`` plus the dot product of two 16-bit numbers of `row` and two of `weights`, in each lane."""
+    builder, halves_type = code.builder, vector_type(I16, 2 * code.lanes)
+    if code.target.triple.startswith("x86_64"):
+        operands = [builder.bitcast(row, halves_type), builder.bitcast(weights, halves_type)]
+        return builder.add(total, code.call(_PAIR_PRODUCTS[code.lanes], code.ints, operands))
+    row, weights = builder.bitcast(row, code.ints), builder.bitcast(weights, code.ints)
     sixteen = code.constant(16, code.ints)
 
     def low(value: Any) -> Any:
