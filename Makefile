@@ -28,7 +28,7 @@ test-long: say-test-long $(VENV)/test.stamp models
 	$(PYTEST) -m long
 
 say-test-long:
-	@echo 'make test-long: runs the 4,000 tests that make test leaves out, in about 20 minutes on two cores.'
+	@echo 'make test-long: runs the 4,000 tests that make test leaves out, in about 15 minutes on two cores.'
 
 # What depends on the processor, on every target that this machine runs.
 test-targets: say-test-targets $(VENV)/test.stamp models

@@ -68,7 +68,7 @@ class MessageChannel:
         self._end = end
 
     def send(self, message: Message) -> None:
-        """Send a message; raise `Closed` if nobody reads it any more."""
+        """Send a message; raise `Closed` if the other side has closed its socket."""
         pieces = FORMAT.pack(message.header, message.sections)
         first = _LENGTH.pack(sum(len(piece) for piece in pieces))
         passed = array.array("i", message.descriptors)

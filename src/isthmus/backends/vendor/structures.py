@@ -1,7 +1,7 @@
 """QNN's C structures of a composed graph: tensors, nodes and configs, for a library that is called.
 
-A structure holds addresses of arrays. Whoever builds one passes a list that keeps them alive: the library reads scales
-of blocks again when a node is added, so everything lives until the graph is composed.
+A structure holds addresses of arrays. Functions that build one append these arrays to a list, which must live until the
+graph is composed: the library reads scales of blocks again when a node is added.
 """
 
 from __future__ import annotations

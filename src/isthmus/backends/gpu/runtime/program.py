@@ -72,7 +72,7 @@ class Repository:
     def read(self, name: str, key: str) -> bytes | None:
         """Return the content stored under a name and a key, if it may be used.
 
-        The name is that of the file, the key is stored in it: files whose names happen to be equal are told apart.
+        The name is that of the file. The key is stored in the file and compared, since names may happen to be equal.
         """
         try:
             return self.folder.read(name, key) if self.is_valid else None
