@@ -1,39 +1,57 @@
-"""Object files in this process: LLVM loads them and returns the addresses of their functions."""
+"""Object files in this process: linked, placed in memory and made executable."""
 
 from __future__ import annotations
 
+import ctypes
+import mmap
+import os
 from collections.abc import Iterable
-from typing import Any
+from functools import cache
+
+from isthmus.compiled.linking import link
+from isthmus.errors import Code, QnnError
 
 
 class Image:
     """Code that was loaded together and lives as long as this object.
 
-    References in an object file reach at most 2 GiB. LLVM's newer linker (JITLink) lays each file out as one piece of
-    memory, even if drivers occupy large parts of the address space. The older one allocates memory for a file's code
-    and then for its constants, and aborts the process if the second is far from the first.
+    References in an object file reach at most 2 GiB, so the files of one call of `add` become one piece of memory, even
+    if drivers occupy large parts of the address space. It is never writable and executable at the same time. Linux
+    makes the instructions visible to all processors when it makes the pages executable.
     """
 
     def __init__(self) -> None:
-        import llvmlite.binding as llvm  # here, so that preparing and planning without running need not load it
-
-        llvm.initialize_native_target()
-        llvm.initialize_native_asmprinter()
-        machine = llvm.Target.from_default_triple().create_target_machine()
-        self._linker = llvm.create_lljit_compiler(machine, use_jit_link=True)
+        # Opened now, because a process may be unable to open files later.
+        _libraries()
         # They keep the loaded code alive.
-        self._libraries: list[Any] = []
+        self._blocks: list[mmap.mmap] = []
 
     def add(self, objects: Iterable[bytes], symbols: Iterable[str]) -> dict[str, int]:
         """Load object files and return the addresses of the named functions. The files may call each other."""
-        import llvmlite.binding as llvm
+        code, offsets = link(objects, _address)
+        block = mmap.mmap(-1, len(code), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        block.write(code)
+        address = ctypes.addressof(ctypes.c_char.from_buffer(block))
+        if _libraries()[0].mprotect(address, len(code), mmap.PROT_READ | mmap.PROT_EXEC):
+            reason = os.strerror(ctypes.get_errno())
+            raise QnnError(Code.COMMON_SYSTEM, "compiled code", f"its memory cannot be made executable: {reason}")
+        self._blocks.append(block)
+        return {symbol: address + offsets[symbol] for symbol in symbols}
 
-        library = llvm.JITLibraryBuilder().add_current_process()
-        for code in objects:
-            library.add_object_img(code)
-        names = list(symbols)
-        for symbol in names:
-            library.export_symbol(symbol)
-        loaded = library.link(self._linker, f"objects {len(self._libraries)}")
-        self._libraries.append(loaded)
-        return {symbol: loaded[symbol] for symbol in names}
+
+@cache
+def _libraries() -> tuple[ctypes.CDLL, ...]:
+    """Return the libraries whose functions compiled code calls: this process's own, and that of mathematics."""
+    process = ctypes.CDLL(None, use_errno=True)
+    process.mprotect.argtypes = ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int
+    return process, ctypes.CDLL("libm.so.6")
+
+
+def _address(name: str) -> int:
+    """Return the address of a function of the C library."""
+    for library in _libraries():
+        try:
+            return ctypes.cast(library[name], ctypes.c_void_p).value or 0
+        except AttributeError:
+            continue
+    raise QnnError(Code.COMMON_LOADING_BINARIES, f"compiled code that calls '{name}'", "the C library lacks it")

@@ -28,7 +28,7 @@ SEARCH = Ahead(
 
 @lru_cache(maxsize=1)
 def load() -> Advance:
-    """Load the search as machine code. A process's first call loads LLVM; a user's first call compiles."""
+    """Load the search as machine code. A user's first call compiles."""
     image = Image()
     addresses = image.add(SEARCH.objects(), [SYMBOL])
     return _Search(image, addresses[SYMBOL])

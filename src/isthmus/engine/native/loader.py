@@ -1,6 +1,6 @@
 """Addresses of compiled kernels, which are read from the cache or compiled now by child processes.
 
-The process that runs models needs only LLVM's loader; the children load numba. A process that may not open files gets
+The process that runs models loads no compiler; the children do. A process that may not open files gets
 the object code from another one (`objects` in one process, `load` in the other).
 """
 
@@ -122,7 +122,7 @@ def _unkept_objects(kernels: Sequence[str], target: Target, problem: Unavailable
 
 
 def prepare_to_load() -> None:
-    """Load LLVM's loader into this process, which may be unable to open files later."""
+    """Open what loading code needs: this process may be unable to open files later."""
     Image()
 
 

@@ -52,7 +52,5 @@ class CommandLoop:
 
 @lru_cache(maxsize=1)
 def load() -> CommandLoop:
-    """Return the loop as machine code. A process's first call loads LLVM; a user's first call also compiles, and stores
-    the result in the user's cache.
-    """
+    """Return the loop as machine code. A user's first call compiles, and stores the result in the user's cache."""
     return CommandLoop(LOOP.objects())
