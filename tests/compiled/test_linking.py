@@ -94,10 +94,12 @@ def test_what_compiled_code_never_needs_is_refused(text, rule):
     assert refusal.value.code is Code.COMMON_LOADING_BINARIES
 
 
-@pytest.mark.parametrize("damage", [lambda c: c[: len(c) // 2], lambda c: c[:3], lambda c: b"x" * len(c)], ids=["half", "start", "other"])
+@pytest.mark.parametrize("damage", ["half", "start", "other"])
 def test_a_damaged_file_is_refused(damage):
+    code = compiled(CALLS)
+    damaged = {"half": code[: len(code) // 2], "start": code[:3], "other": b"x" * len(code)}[damage]
     with pytest.raises(QnnError) as refusal:
-        Image().add([damage(compiled(CALLS))], ["power"])
+        Image().add([damaged], ["power"])
     assert refusal.value.code is Code.COMMON_LOADING_BINARIES
 
 

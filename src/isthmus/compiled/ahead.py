@@ -1,4 +1,4 @@
-"""Functions compiled ahead of time: read from the folder of compiled code, or compiled into it by a child process.
+"""Functions compiled ahead of time: shipped, read from the folder of compiled code, or compiled into it by a child.
 
 This is for code that is the same on every machine of an architecture. Each function has its own object file.
 """
@@ -13,16 +13,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from isthmus.compiled import shipped
 from isthmus.compiled.children import compile_into
 from isthmus.compiled.folder import Folder, Unavailable
-from isthmus.compiled.toolchain import toolchain
+from isthmus.compiled.toolchain import toolchain, usage
 from isthmus.errors import QnnError
 from isthmus.system.isolated import end_with
 
 
-def triple() -> str:
-    """Return LLVM's name of this machine's architecture."""
-    return f"{platform.machine().replace('arm64', 'aarch64')}-unknown-linux-gnu"
+def triple(architecture: str | None = None) -> str:
+    """Return LLVM's name of an architecture, by default of this machine's."""
+    return f"{(architecture or platform.machine()).replace('arm64', 'aarch64')}-unknown-linux-gnu"
 
 
 @dataclass(frozen=True)
@@ -50,8 +51,16 @@ class Ahead:
     what: str
 
     def key(self) -> str:
-        """Return the hash of everything that the code depends on."""
-        digest = hashlib.sha256(triple().encode() + b"\0" + toolchain())
+        """Return the hash of everything that code compiled here depends on."""
+        return self._key(triple(), toolchain())
+
+    def shipped_key(self, architecture: str) -> str:
+        """Return the hash of everything that shipped code depends on, except for the versions of its compiler."""
+        return self._key(triple(architecture), usage())
+
+    def _key(self, machine: str, compiler: bytes) -> str:
+        """Return the hash of a machine's name, a compiler's and the sources."""
+        digest = hashlib.sha256(machine.encode() + b"\0" + compiler)
         for source in self.sources:
             digest.update(hashlib.sha256(source.read_bytes()).digest())
         return digest.hexdigest()
@@ -60,8 +69,18 @@ class Ahead:
         """Return the name of the file with a function's code."""
         return f"{self.name}_{function}-{platform.machine()}-{self.key()[:24]}.o"
 
+    def shipped_file(self, function: str) -> str:
+        """Return the name of a function's file in the archive of an architecture."""
+        return f"{self.name}_{function}.o"
+
     def objects(self) -> list[bytes]:
-        """Return the object files of all functions. The first call of a user compiles them."""
+        """Return the object files of all functions. If they are not shipped, the first call of a user compiles them."""
+        machine = platform.machine()
+        key = self.shipped_key(machine)
+        ready = [shipped.read(machine, self.shipped_file(function), key) for function in self.functions]
+        complete = [code for code in ready if code is not None]
+        if len(complete) == len(ready):
+            return complete
         try:
             return self._from(Folder.of_user())
         except Unavailable as problem:

@@ -29,7 +29,7 @@ from isthmus.system.shield import check, shielded
 
 _MAGIC = b"ISTHMUS\x01"
 _HEADER = len(_MAGIC) + hashlib.sha256().digest_size
-"""Size of what `_header` returns."""
+"""Size of what precedes the code in a file."""
 _LOCK = ".lock"
 """The file that is locked while a process compiles into the folder."""
 _UNFINISHED = ".writing-"
@@ -114,8 +114,7 @@ class Folder:
             return None
         except OSError as problem:
             raise self._unavailable("read", problem) from None
-        header, code = content[:_HEADER], content[_HEADER:]
-        return code if header == _header(key, code) else None
+        return unpacked(key, content)
 
     @shielded
     def write(self, name: str, key: str, code: bytes) -> None:
@@ -128,7 +127,7 @@ class Folder:
                     own_fd(partial(os.open, dir_fd=folder), temporary, flags, 0o600) as own,
                     os.fdopen(own.fileno(), "wb", closefd=False) as stream,
                 ):
-                    stream.write(_header(key, code) + code)
+                    stream.write(packed(key, code))
                 os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
             except Exception:
                 with suppress(OSError):
@@ -240,9 +239,15 @@ def _trusted() -> tuple[int, int]:
     return os.geteuid(), 0
 
 
-def _header(key: str, code: bytes) -> bytes:
-    """Return what precedes the code in a file: a magic number, and a checksum of the key and the code."""
-    return _MAGIC + hashlib.sha256(key.encode() + code).digest()
+def packed(key: str, code: bytes) -> bytes:
+    """Return the content of a file: a magic number, a checksum of the key and the code, and the code."""
+    return _MAGIC + hashlib.sha256(key.encode() + code).digest() + code
+
+
+def unpacked(key: str, content: bytes) -> bytes | None:
+    """Return the code in the content of a file, or None if the content is damaged or has another key."""
+    code = content[_HEADER:]
+    return code if content == packed(key, code) else None
 
 
 def _wait_for(lock: int) -> None:

@@ -1,4 +1,4 @@
-"""What all compiled code depends on besides its source: numba, LLVM, and how this room uses them."""
+"""What code compiled here depends on besides its source: numba, LLVM, and how this room uses them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,25 @@ import importlib.metadata
 from functools import cache
 from pathlib import Path
 
+from isthmus.errors import Code, QnnError
+
 
 @cache
 def toolchain() -> bytes:
     """Return the part of every cache key: the versions of numba and LLVM, and a hash of the module that uses them."""
-    versions = ";".join(f"{name}={importlib.metadata.version(name)}" for name in ("llvmlite", "numba"))
-    return versions.encode() + hashlib.sha256(Path(__file__).with_name("objects.py").read_bytes()).digest()
+    try:
+        versions = ";".join(f"{name}={importlib.metadata.version(name)}" for name in ("llvmlite", "numba"))
+    except importlib.metadata.PackageNotFoundError as absent:
+        raise QnnError(
+            Code.COMMON_RESOURCE_UNAVAILABLE,
+            "code that must be compiled",
+            f"the package '{absent.name}' is not installed",
+            "Install the compiler: pip install 'isthmus[compile]'",
+        ) from None
+    return versions.encode() + usage()
+
+
+@cache
+def usage() -> bytes:
+    """Return a hash of the module that uses numba and LLVM."""
+    return hashlib.sha256(Path(__file__).with_name("objects.py").read_bytes()).digest()

@@ -1,7 +1,7 @@
 """Compiled kernels on disk: one file per kernel and target, named by everything that it depends on.
 
-Damaged files are compiled again. Files that another user could have written are refused (see
-`isthmus.compiled.folder`).
+A wheel contains all kernels (see `isthmus.compiled.shipped`); others are compiled into the user's folder. Damaged files
+are compiled again. Files that another user could have written are refused (see `isthmus.compiled.folder`).
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import re
 from functools import cache as remembered
 from pathlib import Path
 
+from isthmus.compiled import shipped
 from isthmus.compiled.folder import Folder
-from isthmus.compiled.toolchain import toolchain
+from isthmus.compiled.toolchain import toolchain, usage
 from isthmus.engine.native import callback, control, doorbell
 from isthmus.engine.native.signatures import KERNELS
 from isthmus.engine.native.target import Target
@@ -82,6 +83,7 @@ def forget_sources() -> None:
     """Forget the kernels' sources, so that they are read again when needed."""
     _sources.cache_clear()
     _file_hash.cache_clear()
+    shipped_key.cache_clear()
 
 
 def key(kernel: str, target: Target) -> str:
@@ -91,6 +93,37 @@ def key(kernel: str, target: Target) -> str:
     for name in sorted(_sources(kernel.partition(":")[0])):
         digest.update(_file_hash(_KERNELS / f"{name}.py"))
     return digest.hexdigest()
+
+
+@remembered
+def shipped_key(target: Target) -> str:
+    """Return a hash of all that the shipped code of any kernel depends on, except for the compiler's versions.
+
+    It is one key for all kernels of a target, since that takes less time: no source has to be parsed. A wheel's sources
+    are those that its kernels were compiled from.
+    """
+    digest = hashlib.sha256(target.key.encode() + b"\0" + usage())
+    for file in sorted(shipped_sources()):
+        digest.update(_file_hash(file))
+    return digest.hexdigest()
+
+
+def shipped_sources() -> set[Path]:
+    """Return the source files that the code of any kernel depends on."""
+    engine = _KERNELS.parent
+    package = engine.parent.parent
+    return {
+        *_KERNELS.glob("*.py"),
+        *(engine / "signatures").glob("*.py"),
+        *(engine / f"{name}.py" for name in ("callback", "compiler", "control", "doorbell", "words")),
+        package / "compiled" / "instructions.py",
+        package / "errors.py",
+    }
+
+
+def shipped_file(kernel: str) -> str:
+    """Return the name of a kernel's file in the archive of a target."""
+    return f"{symbol(kernel)[8:]}.o"
 
 
 def _name(kernel: str, target: Target) -> str:
@@ -104,7 +137,11 @@ def path(kernel: str, target: Target) -> Path:
 
 
 def read(kernel: str, target: Target, folder: Folder | None = None) -> bytes | None:
-    """Return a kernel's object code from a folder (default: the user's), or None if it is absent or damaged."""
+    """Return a kernel's object code: shipped, or from a folder (default: the user's). None if it is absent or damaged.
+    """
+    code = shipped.read(target.name, shipped_file(kernel), shipped_key(target))
+    if code is not None:
+        return code
     return (folder or Folder.of_user()).read(_name(kernel, target), key(kernel, target))
 
 

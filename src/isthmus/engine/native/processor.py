@@ -92,9 +92,11 @@ def from_cpuinfo(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str] | None
 
 
 def from_llvm() -> frozenset[str]:
-    """Return the features that LLVM detects; an empty set if it cannot."""
-    import llvmlite.binding as llvm
-
+    """Return the features that LLVM detects; an empty set if it cannot, or if it is not installed."""
+    try:
+        import llvmlite.binding as llvm
+    except ImportError:
+        return frozenset()
     try:
         return frozenset(name for name, present in llvm.get_host_cpu_features().items() if present)
     except RuntimeError:
