@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .PHONY: demo test test-long test-targets test-gpu test-arm64 random soak reach mutants bench models lint clean
-.PHONY: differential
+.PHONY: differential wheel
 .PHONY: say-test say-test-long say-test-targets
 
 demo: $(VENV)/demo.stamp
@@ -79,6 +79,15 @@ bench: $(VENV)/bench.stamp models
 	$(BIN)/python bench/provider.py
 	$(BIN)/python bench/delegate.py --only coverage --only shared --only session
 	$(BIN)/python bench/gpu.py
+
+# Wheels with compiled code, for x86-64 and arm64: they need numpy and no compiler. The first time takes half an hour.
+wheel: $(VENV)/test.stamp
+	for architecture in x86_64 aarch64; do \
+		$(BIN)/python packaging/precompiled.py $$architecture build/shipped/$$architecture && \
+		ISTHMUS_ARCHITECTURE=$$architecture ISTHMUS_SHIPPED=$(CURDIR)/build/shipped/$$architecture \
+			$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist . || exit 1; \
+	done
+	ls -l dist
 
 # The models that tests and benchmarks run, from public packages.
 models: $(VENV)/test.stamp

@@ -1,15 +1,20 @@
 """Compiles the libraries for C into a wheel, where there is a compiler; one without them compiles when it is asked to.
 
-Everything else is in pyproject.toml.
+Two variables, which `make wheel` sets, make a wheel that needs no compiler: ISTHMUS_SHIPPED is a folder of compiled
+code for it, and ISTHMUS_ARCHITECTURE is its architecture. Everything else is in pyproject.toml.
 """
 
 import importlib.util
+import os
+import platform
+import shutil
 import sys
 from pathlib import Path
 
 from setuptools import Distribution, setup
 from setuptools.command.build_py import build_py
 
+ARCHITECTURE = os.environ.get("ISTHMUS_ARCHITECTURE") or platform.machine()
 BUILDING = Path(__file__).parent / "src" / "isthmus" / "capi" / "building.py"
 
 
@@ -25,14 +30,21 @@ class BuildWithLibraries(build_py):
     """Builds the package, and the libraries beside it."""
 
     def run(self):
+        package = Path(self.build_lib) / "isthmus"
+        if not self.editable_mode:
+            # An earlier build may have been for another architecture.
+            shutil.rmtree(package, ignore_errors=True)
         super().run()
         if self.editable_mode:
             return
+        if os.environ.get("ISTHMUS_SHIPPED"):
+            shutil.copytree(os.environ["ISTHMUS_SHIPPED"], package / "compiled" / "archives")
         module = building()
-        target = Path(self.build_lib) / "isthmus" / "capi" / "libraries"
+        target = package / "capi" / "libraries"
         target.mkdir(parents=True, exist_ok=True)
+        own = platform.machine() == ARCHITECTURE
         try:
-            module.compile_all(target)
+            module.compile_all(target, names=() if own else (f"{ARCHITECTURE}-linux-gnu-gcc",))
         except module.NoCompiler as problem:
             self.announce(f"the libraries for C are left out: {problem}", 3)
 
@@ -52,7 +64,7 @@ try:
         """The libraries know no version of Python."""
 
         def get_tag(self):
-            return "py3", "none", super().get_tag()[2]
+            return "py3", "none", f"linux_{ARCHITECTURE}"
 
     commands["bdist_wheel"] = AnyPython
 except ImportError:

@@ -42,7 +42,7 @@ PACKAGE = Path("src") / "isthmus"
 OPENCL_KERNELS = ROOT / ".cache" / "pocl"
 EQUIVALENT = Path(__file__).with_name("equivalent.txt")
 _COPIED = (
-    "src", "tests", "docs", "examples", "bench", "pyproject.toml", "Makefile", "LICENSE", "README.md",
+    "src", "tests", "docs", "examples", "bench", "packaging", "pyproject.toml", "Makefile", "LICENSE", "README.md",
     "CONTRIBUTING.md", "CHANGELOG.md",
 )  # fmt: skip
 _LINKED = (".models", ".venv")

@@ -83,13 +83,20 @@ def compilers() -> tuple[str, ...]:
     return (preferred, *COMPILERS) if preferred else COMPILERS
 
 
-def compile_all(target: Path, libraries: Sequence[LibraryRecipe] = LIBRARIES) -> list[Path]:
-    """Compile libraries into a folder. Programs that have loaded an old library keep using it."""
+def compile_all(
+    target: Path, libraries: Sequence[LibraryRecipe] = LIBRARIES, names: Sequence[str] = ()
+) -> list[Path]:
+    """Compile libraries into a folder, by the first compiler that is found. Programs that have loaded an old library
+    keep using it.
+
+    `names` are the compilers to look for, by default `compilers`.
+    """
     if not libraries:
         return []
-    compiler = next((path for name in compilers() if (path := shutil.which(name))), None)
+    names = names or compilers()
+    compiler = next((path for name in names if (path := shutil.which(name))), None)
     if compiler is None:
-        raise NoCompiler(f"there is no C compiler ({', '.join(compilers())})")
+        raise NoCompiler(f"there is no C compiler ({', '.join(names)})")
     compiled = []
     for library in libraries:
         file = target / library.file

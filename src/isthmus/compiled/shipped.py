@@ -17,7 +17,7 @@ from isthmus.compiled.folder import packed, unpacked
 if TYPE_CHECKING:
     import zipfile
 
-FOLDER = Path(__file__).with_name("shipped")
+FOLDER = Path(__file__).with_name("archives")
 """Where the archives are."""
 
 

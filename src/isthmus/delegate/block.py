@@ -40,17 +40,20 @@ class Functions:
     free: int
 
 
+# Where a node has the address of its block, and a delegate that of its words: a part of the kernels' names.
+_NODE, _DELEGATE = structures.Node.user_data.offset, structures.Delegate.data.offset
+KERNELS = (
+    f"callback:apply.{_DELEGATE}", f"callback:begin.{_DELEGATE}",
+    f"callback:prepare.{_NODE}", f"callback:invoke.{_NODE}", "callback:free",
+)  # fmt: skip
+"""The kernels behind `Functions`, in its order."""
+
+
 @lru_cache(maxsize=1)
 def functions() -> Functions:
     """Return the compiled functions, for LiteRT's structures."""
-    # Where a node has the address of its block, and a delegate that of its words: a part of the kernels' names.
-    node, delegate = structures.Node.user_data.offset, structures.Delegate.data.offset
-    kernels = [
-        f"callback:apply.{delegate}", f"callback:begin.{delegate}",
-        f"callback:prepare.{node}", f"callback:invoke.{node}", "callback:free",
-    ]  # fmt: skip
-    addresses = loader.addresses(kernels, host())
-    return Functions(*(addresses[kernel] for kernel in kernels))
+    addresses = loader.addresses(KERNELS, host())
+    return Functions(*(addresses[kernel] for kernel in KERNELS))
 
 
 @dataclass(frozen=True)

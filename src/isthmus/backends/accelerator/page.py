@@ -16,6 +16,8 @@ from isthmus.system.interrupts import own_fd
 
 _ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
 """The type of a kernel's entry: four words."""
+RINGING = ("doorbell:call", "doorbell:wait", "doorbell:hang_up")
+"""The kernels of the client's end."""
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 """The page cannot change its size: neither side can make the other crash by truncating it."""
 _CHUNK = 0.05
@@ -51,10 +53,8 @@ class Page:
     """
 
     def __init__(self) -> None:
-        code = loader.addresses(("doorbell:call", "doorbell:wait", "doorbell:hang_up"), host_target())
-        self.call, self._wait, self._hang_up = (
-            _ENTRY(code[f"doorbell:{name}"]) for name in ("call", "wait", "hang_up")
-        )
+        code = loader.addresses(RINGING, host_target())
+        self.call, self._wait, self._hang_up = (_ENTRY(code[kernel]) for kernel in RINGING)
         try:
             self._descriptor = own_fd(os.memfd_create, "isthmus-doorbell", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         except OSError as problem:

@@ -1,0 +1,56 @@
+"""The list of code that a wheel contains is complete."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from isthmus.engine.native.target import TARGETS
+
+PACKAGING = Path(__file__).parents[2] / "packaging"
+
+
+@pytest.fixture
+def precompiled(monkeypatch):
+    monkeypatch.syspath_prepend(str(PACKAGING))
+    import precompiled
+
+    yield precompiled
+    del sys.modules["precompiled"]
+
+
+def test_the_catalogue_has_every_kernel_that_the_package_names(precompiled):
+    """Finds names of kernels in the package's source, beside those that programs use."""
+    source = Path(precompiled.loader.__file__).parents[2]
+    named = set()
+    for file in source.rglob("*.py"):
+        named.update(re.findall(r'"((?:executor|doorbell|callback|pipelining):\w+)"', file.read_text()))
+    assert named
+    assert named <= set(precompiled.CATALOGUE)
+
+
+def test_every_target_is_in_one_wheel(precompiled):
+    shipped = [target for architecture in precompiled.ARCHITECTURES for target in precompiled.targets(architecture)]
+    assert sorted(target.name for target in shipped) == sorted(target.name for target in TARGETS)
+
+
+def test_functions_are_written_for_an_architecture_that_is_not_this_machine(precompiled, tmp_path, monkeypatch):
+    nbytes = precompiled.write_functions("aarch64", tmp_path / "aarch64.zip")
+    assert nbytes > 0
+    monkeypatch.setattr(precompiled.shipped, "FOLDER", tmp_path)
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    for group, _ in precompiled._FUNCTIONS:
+        codes = group.objects()
+        assert len(codes) == len(group.functions)
+        assert all(int.from_bytes(code[18:20], "little") == 183 for code in codes), "ELF's number of arm64"
+
+
+def test_an_archive_of_kernels_serves_a_target(precompiled, tmp_path, monkeypatch):
+    target = next(precompiled.targets("x86_64"))
+    monkeypatch.setattr(precompiled, "CATALOGUE", ("executor:stop", "movement:copy.4"))
+    precompiled.write_kernels(target, tmp_path / f"{target.name}.zip")
+    monkeypatch.setattr(precompiled.shipped, "FOLDER", tmp_path)
+    monkeypatch.setenv("ISTHMUS_CACHE_DIR", str(tmp_path / "empty"))
+    assert set(precompiled.loader.objects(precompiled.CATALOGUE, target)) == set(precompiled.CATALOGUE)
+    assert not (tmp_path / "empty").exists()
