@@ -23,6 +23,8 @@ from isthmus.system.shield import check, shielded
 
 _LOOK_EVERY = 0.1
 """Seconds between checks for an interrupt of the caller."""
+_BAR, _WIDTH = 20, 110
+"""Characters of the progress bar, and of its line at most."""
 
 
 @shielded
@@ -162,21 +164,31 @@ class _Child:
 
 
 class _Progress:
-    """A line on the terminal that counts jobs as they are done; elsewhere one line at the beginning."""
+    """A bar on the terminal that grows as jobs are done, with the time left; elsewhere one line at the beginning."""
 
     def __init__(self, total: int, what: str) -> None:
         self._total, self._what, self._done = total, what, 0
+        self._began = time.monotonic()
         # A program may have been started without standard error.
         self._shown = sys.stderr is not None and sys.stderr.isatty()
-        if not self._shown and sys.stderr is not None:
+        if self._shown:
+            self._draw("once")
+        elif sys.stderr is not None:
             print(f"isthmus: compiling {what}, once", file=sys.stderr, flush=True)
 
     def show(self, job: str) -> None:
         """Count a job."""
         self._done += 1
         if self._shown:
-            text = f"isthmus: compiling {self._what}: {self._done}/{self._total} {job}"
-            print(f"\r\x1b[K{text[:110]}", end="", file=sys.stderr, flush=True)
+            left = (time.monotonic() - self._began) / self._done * (self._total - self._done)
+            self._draw(f"about {max(1, round(left))} s left, {job}" if left else job)
+
+    def _draw(self, text: str) -> None:
+        """Draw the bar and the text after it."""
+        full = _BAR * self._done // self._total
+        bar = "#" * full + "." * (_BAR - full)
+        line = f"isthmus: compiling {self._what} [{bar}] {self._done}/{self._total}, {text}"
+        print(f"\r\x1b[K{line[:_WIDTH]}", end="", file=sys.stderr, flush=True)
 
     def end(self) -> None:
         """Erase the line."""

@@ -24,6 +24,7 @@ COMMANDS = {
     "context-binary-generator": "compile models for a backend into a context binary",
     "net-run": "run a model or a context binary on raw files",
     "capi": "install the libraries that C clients of QNN load",
+    "warm": "compile ahead what models need, so that their first run starts at once",
     "doctor": "report what this machine has, what works and what to install",
     "tflite-benchmark": "run a TFLite model in LiteRT with and without the delegate, and compare",
 }
