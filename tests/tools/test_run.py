@@ -156,6 +156,25 @@ def test_the_module_is_the_command():
     assert "usage" in missing.stderr
 
 
+def test_a_run_loads_nothing_that_takes_long_to_load():
+    """Runs a graph, since a frontend may load more."""
+    script = """
+import sys
+import numpy as np
+from isthmus import qnn
+with qnn.Backend("cpu") as backend:
+    graph = backend.create_context().create_graph("g")
+    x = graph.create_tensor("x", qnn.TensorType.APP_WRITE, qnn.DataType.FLOAT_32, (1, 8))
+    y = graph.create_tensor("y", qnn.TensorType.APP_READ, qnn.DataType.FLOAT_32, (1, 8))
+    graph.add_node("relu", "Relu", [x], [y])
+    memory = graph.allocate()
+    memory.binding.execute()
+print([name for name in ("numba", "llvmlite", "asyncio", "numpy.ma", "onnx") if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
 def test_importing_the_package_loads_neither_numba_nor_llvm_nor_a_frontend():
     late = ("numba", "llvmlite", "onnx", "isthmus.session")
     script = f"import sys, isthmus; print([m for m in {late} if m in sys.modules])"

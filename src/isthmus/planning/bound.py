@@ -52,7 +52,9 @@ def _live_total(buffers: Sequence[PlannerBuffer], unit: int) -> int:
     starts, ends, owners = np.array(pieces, dtype=np.int64).T
     sizes = np.array([b.size for b in buffers], dtype=np.int64)
     rounded = -(-sizes // unit) * unit
-    times = np.unique(starts)
+    ordered = np.sort(starts)
+    # Not by `np.unique`: its first call loads numpy's masked arrays, which takes longer than most plans.
+    times = ordered[np.append(True, ordered[1:] != ordered[:-1])]
     begin = np.searchsorted(times, starts)
     stop = np.searchsorted(times, ends)
     change = np.zeros(len(times) + 1, dtype=np.int64)
