@@ -165,7 +165,7 @@ def test_a_backend_without_a_context_starts_nothing():
     ("config", "words"),
     [
         (3, "neither a path nor a dictionary"),
-        ({"lpai": {}}, "no such key; known are htp, backend_extensions, context_configs"),
+        ({"lpai": {}}, "no such key; known are graphs, devices, context, groupContext, memory, htp"),
         ({"htp": 3}, "key 'htp': must be an object"),
         ({"htp": {"units": -1}}, "'htp.units'"),
         ({"htp": {"threads": 0}}, "'htp.threads'"),

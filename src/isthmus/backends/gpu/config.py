@@ -10,7 +10,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from isthmus.backends.gpu.options import GRAPH_OPTIONS, GpuGraphOption, PrecisionMode
-from isthmus.backends.seam.config import ConfigError, Key, Table, choice, file_name, number, settings, shown, truth
+from isthmus.backends.seam.config import (
+    ConfigError,
+    Key,
+    Table,
+    choice,
+    file_name,
+    list_of,
+    number,
+    settings,
+    shown,
+    text,
+    truth,
+    unused,
+)
 from isthmus.backends.seam.deadlines import Deadlines
 from isthmus.log import Log
 from isthmus.memory.integers import is_int
@@ -67,13 +80,6 @@ _MAX_SECONDS = 7 * 24 * 3600
 _MAX_DEVICES = 255
 
 
-def _names(value: Any) -> tuple[str, ...]:
-    """Check a list of names."""
-    if not isinstance(value, (list, tuple)) or not all(isinstance(name, str) for name in value):
-        raise ConfigError(f"must be a list of names, is {shown(value)}")
-    return tuple(value)
-
-
 def _name_or_number(value: Any) -> str | int:
     """Check what selects a device: part of its name, or its number."""
     if isinstance(value, str) and value:
@@ -94,7 +100,8 @@ _PRECISIONS = choice({mode.name.lower(): mode for mode in PrecisionMode})
 # Keys in a configuration file, with the graph option that each sets and the function that checks its value.
 _GRAPH_KEYS = {rule.key: (option, truth if rule.is_flag else _PRECISIONS) for option, rule in GRAPH_OPTIONS.items()}
 _KEYS: Table = {
-    "graph_names": Key("graph_names", _names),
+    "graph_names": Key("graph_names", list_of(text, "names")),
+    "perf_hint": unused(choice({name: name for name in ("low", "normal", "high")})),
     **{name: Key(name, check) for name, (_, check) in _GRAPH_KEYS.items()},
     "kernel_repo_path": Key("kernel_repo_path", file_name),
     "invalidate_kernel_repo": Key("invalidate_kernel_repo", truth),
@@ -123,5 +130,6 @@ def read_config(config: Any, log: Log) -> GpuConfig:
     5.0
     """
     merged = settings(config, _KEYS)
+    merged.log_unused(log)
     graphs = {option: merged.values[name] for name, (option, _) in _GRAPH_KEYS.items() if name in merged.values}
     return GpuConfig(graphs, **merged.only(*_OWN))

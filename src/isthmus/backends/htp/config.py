@@ -1,4 +1,8 @@
-"""HTP's configuration: a file, a dictionary or several of them are merged into one checked `HtpConfig`."""
+"""HTP's configuration: a file, a dictionary or several of them are merged into one checked `HtpConfig`.
+
+The keys under ``htp`` are this project's own. Those of QNN's tools for its HTP backend (``graphs``, ``devices``,
+``context``, ``groupContext``, ``memory``) are checked and logged: they set what this implementation does not have.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,20 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from isthmus.backends.htp.options import HtpFloatPrecision, Reregistration
-from isthmus.backends.seam.config import Key, Table, choice, number, settings
+from isthmus.backends.seam.config import (
+    ConfigError,
+    Key,
+    Objects,
+    Table,
+    choice,
+    flag,
+    list_of,
+    number,
+    settings,
+    shown,
+    text,
+    unused,
+)
 from isthmus.backends.seam.deadlines import Deadlines
 from isthmus.backends.seam.native import MAX_THREADS
 from isthmus.log import Log
@@ -44,14 +61,92 @@ class HtpConfig:
 
 
 _MAX_SECONDS = 7 * 24 * 3600
+_UINT32 = number(0, (1 << 32) - 1)
+_MAX_MB = 1 << 20
+_PROFILES = (
+    "extreme_power_saver", "low_power_saver", "power_saver", "high_power_saver", "low_balanced", "balanced", "default",
+    "high_performance", "sustained_high_performance", "burst", "system_settings",
+)  # fmt: skip
+_PERFORMANCE = unused(choice({name: name for name in _PROFILES}))
+
+
+def _level(value: Any) -> int:
+    """Check a level of optimization; QNN's documents write it as 3 or as 3.0."""
+    if isinstance(value, bool) or value not in (1, 2, 3):
+        raise ConfigError(f"must be 1, 2 or 3, is {shown(value)}")
+    return int(value)
+
+
+def _architecture(value: Any) -> str:
+    """Check the name of an architecture, such as v75."""
+    if not isinstance(value, str) or not value.startswith("v") or not value[1:].isdecimal():
+        raise ConfigError(f"must be 'v' and a number, such as 'v75', is {shown(value)}")
+    return value
+
+
+_GRAPH_KEYS: Table = {
+    "graph_names": Key("graph_names", list_of(text, "names")),
+    "vtcm_mb": unused(number(0, _MAX_MB)),
+    "vtcm_size_in_mb": unused(number(0, _MAX_MB)),
+    "hvx_threads": unused(_UINT32),
+    "O": unused(_level),
+    "num_cores": unused(_UINT32),
+    "finalize_config": {"P": unused(_UINT32)},
+    **{
+        name: unused(flag)
+        for name in (
+            "dlbc", "dlbc_weights", "sparse_weights_compression", "weights_packing", "short_depth_conv_on_hmx_off",
+            "fold_relu_activation_into_conv_off", "advanced_activation_fusion", "use_high_precision_fp16_sigmoid",
+            "monolithic_lstm", "slc_alloc_enable", "fp16_relaxed_precision",
+        )
+    },
+}  # fmt: skip
+_CORE_KEYS: Table = {
+    "perf_profile": _PERFORMANCE,
+    "core_id": unused(_UINT32),
+    **{
+        name: unused(_UINT32)
+        for name in ("rpc_control_latency", "rpc_polling_time", "hmx_timeout_us", "adaptive_polling_time")
+    },
+}
+_DEVICE_KEYS: Table = {
+    "device_id": unused(_UINT32),
+    "core_id": unused(list_of(_UINT32, "numbers")),
+    "core_type": unused(number(0, 1)),
+    "soc_id": unused(_UINT32),
+    "soc_model": unused(_UINT32),
+    "dsp_arch": unused(_architecture),
+    "pd_session": unused(choice({name: name for name in ("unsigned", "signed", "adaptive")})),
+    "profiling_level": unused(choice({name: name for name in ("linting", "basic", "detailed", "off")})),
+    "cores": Objects("cores", _CORE_KEYS),
+}
+_CONTEXT_KEYS: Table = {
+    **{
+        name: unused(flag)
+        for name in (
+            "weight_sharing_enabled", "lora_weight_sharing", "lora_weight_sharing_ram_preload", "extended_udma",
+            "io_memory_estimation", "init_acceleration",
+        )
+    },
+    "max_spill_fill_buffer_for_group": unused(number(0, (1 << 64) - 1)),
+    "group_id": unused(_UINT32),
+    "file_read_memory_budget_in_mb": unused(number(0, _MAX_MB)),
+    "reused_io_limit_mb": unused(number(0, _MAX_MB)),
+    "concurrent_deserialization_patch": unused(text),
+}  # fmt: skip
 _KEYS: Table = {
+    "graphs": Objects("graphs", _GRAPH_KEYS),
+    "devices": Objects("devices", _DEVICE_KEYS),
+    "context": Objects("context", _CONTEXT_KEYS),
+    "groupContext": {"share_resources": unused(flag), "reused_io_limit_mb": unused(number(0, _MAX_MB))},
+    "memory": {"mem_type": unused(choice({"shared_buffer": "shared_buffer"}))},
     "htp": {
         "reregistration": Key("reregistration", choice({policy.value: policy for policy in Reregistration})),
         "units": Key("units", number(0, MAX_THREADS)),
         "threads": Key("threads", number(1, MAX_THREADS)),
         "timeout": Key("timeout", number(1, _MAX_SECONDS)),
         "precision": Key("precision", choice({mode.name.lower(): mode for mode in HtpFloatPrecision})),
-    }
+    },
 }
 
 
@@ -63,4 +158,6 @@ def read_config(config: Any, log: Log) -> HtpConfig:
     >>> read_config({"htp": {"threads": 2, "precision": "float16"}}, Log()).precision
     <HtpFloatPrecision.FLOAT16: 1>
     """
-    return HtpConfig(**settings(config, _KEYS).only("reregistration", "units", "threads", "timeout", "precision"))
+    merged = settings(config, _KEYS)
+    merged.log_unused(log)
+    return HtpConfig(**merged.only("reregistration", "units", "threads", "timeout", "precision"))

@@ -90,6 +90,7 @@ def read(config: Any, log: Log) -> LpaiConfig:
     30
     """
     merged = settings(config, _keys(log))
+    merged.log_unused(log)
     extensions = merged.values.get("shared_library_path")
     if extensions is not None and not os.path.exists(extensions):
         log(LogLevel.INFO, f"there are no backend extensions at '{extensions}': what they do is built in")

@@ -1,7 +1,7 @@
 """Configurations of backends: files, dictionaries or lists of them become checked settings, by a table of keys.
 
 Every error names the file, the key and the allowed values. The tools' own file, which refers to the backend's
-(`backend_extensions`, `context_configs`), is accepted for every backend.
+(`backend_extensions`, `context_configs`, `graph_configs`), is accepted for every backend.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from isthmus.errors import Code, QnnError, did_you_mean
+from isthmus.log import Log, LogLevel
 from isthmus.memory.integers import is_int
 from isthmus.system import reading
 
@@ -41,14 +42,36 @@ class Key:
         The name of the value in `Settings.values`.
     check
         Checks and converts the value.
+    effective
+        Whether the value has an effect here. If not, it is checked, and its key is added to `Settings.unused`.
     """
 
     setting: str
     check: Check
+    effective: bool = True
+
+
+def unused(check: Check) -> Key:
+    """Make a key whose value is checked but has no effect here."""
+    return Key("", check, effective=False)
+
+
+@dataclass(frozen=True)
+class Objects:
+    """A key that holds a list of objects, each with the keys of a table. One object may stand for a list of one.
+
+    Parameters
+    ----------
+    setting
+        The name, in `Settings.values`, of a tuple with the settings of each object.
+    """
+
+    setting: str
+    table: Table
 
 
 Table = Mapping[str, Any]
-"""The keys of an object: a `Key` for each value, a table for each object."""
+"""The keys of an object: a `Key` for each value, `Objects` for each list of objects, a table for each object."""
 
 
 @dataclass(frozen=True)
@@ -61,10 +84,18 @@ class Settings:
         The settings that are given, by name.
     source
         Where they come from, for messages.
+    unused
+        The keys that are given and have no effect here, each with the keys that lead to it and where it is given.
     """
 
     values: Mapping[str, Any]
     source: str
+    unused: tuple[str, ...] = ()
+
+    def log_unused(self, log: Log) -> None:
+        """Log each key without effect, once."""
+        for key in self.unused:
+            log(LogLevel.INFO, f"{key}: accepted, but without effect here")
 
     def only(self, *names: str) -> dict[str, Any]:
         """Return those of the named settings that are given."""
@@ -129,6 +160,8 @@ def settings(config: Source | Sequence[Source] | None, table: Table, what: str =
     values: dict[str, Any] = {}
     complete = {**table, **_TOOLS}
     names = []
+    # A dictionary for its order and because a key may occur in several objects of a list.
+    without_effect: dict[str, None] = {}
     for source in sources:
         if isinstance(source, Mapping):
             site, content = _Site(what), source
@@ -136,9 +169,9 @@ def settings(config: Source | Sequence[Source] | None, table: Table, what: str =
             site, content = _file(Path(source), _Site(what))
         else:
             _neither(_Site(what), source)
-        _walk(site, content, complete, complete, values)
+        _Reader(complete, without_effect).read(site, content, complete, values)
         names.append(site.source)
-    return Settings(values, " and ".join(names) or what)
+    return Settings(values, " and ".join(names) or what, tuple(without_effect))
 
 
 def _neither(site: _Site, source: object) -> NoReturn:
@@ -207,43 +240,66 @@ def _without_repeats(site: _Site, pairs: list[tuple[str, Any]]) -> dict[str, Any
 # -- keys --------------------------------------------------------------------------------------------------------------
 
 
-def _walk(site: _Site, content: Any, known: Table, top: Table, values: dict[str, Any]) -> None:
-    """Check the object at a location and all objects inside it, and add their settings to `values`.
+@dataclass(frozen=True)
+class _Reader:
+    """Reads the objects of configurations.
 
     Parameters
     ----------
-    content
-        The object.
-    known
-        The keys that are allowed in it.
     top
         The keys that are allowed at the top of a file, for files that a key refers to.
+    unused
+        Collects the keys without effect.
     """
-    if not isinstance(content, Mapping):
-        raise site.refuse(f"must be an object with any of {', '.join(known)}, is {shown(content)}")
-    for name, value in content.items():
-        location = site.key(str(name))
-        entry = known.get(name)
-        if entry is None:
-            hint = did_you_mean(name, known)
-            raise location.refuse(f"there is no such key; known are {', '.join(known)}", hint)
-        if not isinstance(entry, Key):
-            _walk(location, value, entry, top, values)
-            continue
+
+    top: Table
+    unused: dict[str, None]
+
+    def read(self, site: _Site, content: Any, known: Table, values: dict[str, Any]) -> None:
+        """Check the object at a location and all objects inside it, and add their settings to `values`.
+
+        `known` are the keys that are allowed in it.
+        """
+        if not isinstance(content, Mapping):
+            raise site.refuse(f"must be an object with any of {', '.join(known)}, is {shown(content)}")
+        for name, value in content.items():
+            location = site.key(str(name))
+            entry = known.get(name)
+            if entry is None:
+                hint = did_you_mean(name, known)
+                raise location.refuse(f"there is no such key; known are {', '.join(known)}", hint)
+            if isinstance(entry, Key):
+                self._value(location, value, entry, values)
+            elif isinstance(entry, Objects):
+                values[entry.setting] = self._objects(location, value, entry.table)
+            else:
+                self.read(location, value, entry, values)
+
+    def _objects(self, site: _Site, content: Any, known: Table) -> tuple[dict[str, Any], ...]:
+        """Check the objects of a list, or a single object, and return the settings of each."""
+        found: list[dict[str, Any]] = []
+        for each in content if isinstance(content, (list, tuple)) else (content,):
+            found.append({})
+            self.read(site, each, known, found[-1])
+        return tuple(found)
+
+    def _value(self, site: _Site, value: Any, key: Key, values: dict[str, Any]) -> None:
+        """Check a value and add its setting, or follow it to the file that it names."""
         try:
-            checked = entry.check(value)
+            checked = key.check(value)
         except ConfigError as refusal:
-            raise location.refuse(str(refusal)) from None
-        if entry is _FOLLOW:
-            _follow(location, checked, top, values)
+            raise site.refuse(str(refusal)) from None
+        if key is _FOLLOW:
+            self._follow(site, checked, values)
+        elif key.effective:
+            values[key.setting] = checked
         else:
-            values[entry.setting] = checked
+            self.unused[f"{site.source}, key '{'.'.join(site.keys)}'"] = None
 
-
-def _follow(site: _Site, name: str, top: Table, values: dict[str, Any]) -> None:
-    """Read the backend's own file; its path may be relative to the file that names it, or to the working folder."""
-    beside = site.folder / name
-    _walk(*_file(beside if os.path.lexists(beside) else Path(name), site), top, top, values)
+    def _follow(self, site: _Site, name: str, values: dict[str, Any]) -> None:
+        """Read the backend's own file; its path may be relative to the file that names it, or to the working folder."""
+        beside = site.folder / name
+        self.read(*_file(beside if os.path.lexists(beside) else Path(name), site), self.top, values)
 
 
 # -- values ------------------------------------------------------------------------------------------------------------
@@ -289,6 +345,34 @@ def truth(value: Any) -> bool:
     return value
 
 
+def flag(value: Any) -> bool:
+    """Check that a value is true or false, or 1 or 0, which QNN's documents write for some keys."""
+    if not isinstance(value, (bool, int)) or value not in (0, 1):
+        raise ConfigError(f"must be true or false, or 1 or 0, is {shown(value)}")
+    return bool(value)
+
+
+def text(value: Any) -> str:
+    """Check that a value is a text."""
+    if not isinstance(value, str):
+        raise ConfigError(f"must be a text, is {shown(value)}")
+    return value
+
+
+def list_of(check: Check, what: str) -> Check:
+    """Make a check for a list whose items pass a check; `what` names the items in the error."""
+
+    def check_all(value: Any) -> tuple[Any, ...]:
+        try:
+            if not isinstance(value, (list, tuple)):
+                raise ConfigError("not a list")
+            return tuple(check(item) for item in value)
+        except ConfigError:
+            raise ConfigError(f"must be a list of {what}, is {shown(value)}") from None
+
+    return check_all
+
+
 def file_name(value: Any) -> str:
     """Check that a value is a path."""
     if not isinstance(value, str) or not value:
@@ -298,9 +382,24 @@ def file_name(value: Any) -> str:
 
 _FOLLOW = Key("config_file_path", file_name)
 """The key whose value is not a setting but the path of another file, which is read when it occurs."""
+_MAX_WORD = (1 << 64) - 1
+_PRIORITY = choice({name: name for name in ("low", "normal", "normal_high", "high")})
 _TOOLS: Table = {
     "backend_extensions": {"shared_library_path": Key("shared_library_path", file_name), "config_file_path": _FOLLOW},
-    "context_configs": {"is_persistent_binary": Key("is_persistent_binary", truth)},
+    "context_configs": {
+        "is_persistent_binary": Key("is_persistent_binary", truth),
+        "context_priority": unused(_PRIORITY),
+        "async_execute_queue_depth": unused(number(0, (1 << 32) - 1)),
+        "enable_graphs": unused(list_of(text, "names")),
+        "graph_retention_order": unused(list_of(text, "names")),
+        "memory_limit_hint": unused(number(0, _MAX_WORD)),
+        "cache_compatibility_mode": unused(choice({name: name for name in ("permissive", "strict")})),
+        "spill_fill_buffer": unused(number(0, _MAX_WORD)),
+        "weights_buffer": unused(number(0, _MAX_WORD)),
+    },
+    "graph_configs": Objects(
+        "graph_configs", {"graph_name": Key("graph_name", text), "graph_priority": unused(_PRIORITY)}
+    ),
 }
 """The keys of the tools' own file."""
 

@@ -69,6 +69,7 @@ def read_config(config: Any, log: Log) -> VendorConfig:
     ChipTarget(soc=57, vtcm_mb=4, level=None, precision=None, hvx_threads=None, dlbc=False)
     """
     given = settings(config, _KEYS)
+    given.log_unused(log)
     target = ChipTarget(**given.only(*(key.setting for key in _TARGET.values())))
     target.check()
     library = given.values.get("library")
