@@ -237,9 +237,9 @@ def test_the_tools_take_a_library(library, tmp_path, monkeypatch, capsys):
         Path(f"{name}.txt").write_text(f"x:={name}.raw\n")
     both = ["--input_list", "image.txt,bytes.txt", "--use_native_input_files", "--use_native_output_files"]
     assert main(["net-run", "--model", str(library), "--backend", "libQnnCpu.so", *both]) == 0
-    probabilities = np.fromfile("output/Result_0/probabilities.raw", np.float32)
+    probabilities = np.fromfile("output/image/Result_0/probabilities.raw", np.float32)
     np.testing.assert_allclose(probabilities, image_result()[0], rtol=1e-5)
-    np.testing.assert_allclose(np.fromfile("output/Result_1/y.raw", np.uint8), bytes_result()[0], atol=1)
+    np.testing.assert_allclose(np.fromfile("output/bytes/Result_0/y_native.raw", np.uint8), bytes_result()[0], atol=1)
     assert main(["context-binary-generator", "--model", str(library), "--backend", "libQnnHtp.so"]) == 0
     assert "2 graphs for htp, raw" in capsys.readouterr().out
     assert main(["inspect", str(library)]) == 0

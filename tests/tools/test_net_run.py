@@ -10,7 +10,7 @@ from support import oracles, tiny
 from isthmus.backends.seam import binary
 from isthmus.graph.datatypes import TensorMemType
 from isthmus.tools.cli import main
-from isthmus.tools.net_run import file_name
+from isthmus.tools.raw_files import file_names
 
 
 @pytest.fixture
@@ -102,8 +102,8 @@ def test_several_models_become_several_graphs(folder):
     (folder / "gate_list.txt").write_text("#y\nones.raw ones.raw\n")
     assert generate(model="model.onnx,gate.onnx") == 0
     assert run(*RETRIEVE, lists="input_list.txt,gate_list.txt") == 0
-    check_results(folder)
-    got = np.fromfile(folder / "output" / "Result_3" / "y.raw", np.float32)
+    check_results(folder, "output/model")
+    got = np.fromfile(folder / "output" / "gate" / "Result_0" / "y.raw", np.float32)
     np.testing.assert_allclose(got, 1 / (1 + np.exp(-1)) + 1, rtol=1e-5)
 
 
@@ -117,17 +117,22 @@ def test_every_output_has_a_file_of_its_own_and_plain_names_stay(folder):
     np.ones(2, np.float32).tofile("ones.raw")
     (folder / "ones.txt").write_text("ones.raw\n")
     assert run("--model", "names.onnx", backend="libQnnCpu.so", lists="ones.txt") == 0
+    names = file_names(NAMES)
     for i, name in enumerate(NAMES):
-        content = np.fromfile(folder / "output" / "Result_0" / f"{file_name(name)}.raw", np.float32)
+        content = np.fromfile(folder / "output" / "Result_0" / f"{names[name]}.raw", np.float32)
         assert content.tolist() == [i + 2] * 2
     files = [path.name for path in (folder / "output" / "Result_0").iterdir()]
     assert len(files) == len(NAMES)
-    assert {"a_b.raw", "a%2Fb.raw", "a%3Ab.raw", "a%252Fb.raw", "...raw"} < set(files)
+    assert names["a_b"] == "a_b"
+    assert {"a_b.raw", "a_b_1.raw", "a_b_2.raw", "a_2Fb.raw", "__.raw"} < set(files)
 
 
-@pytest.mark.parametrize("name", ["y", "Identity_1", "dense-2.out", "9"])
-def test_a_plain_name_is_the_name_of_its_file(name):
-    assert file_name(name) == name
+@pytest.mark.parametrize(
+    ("name", "file"), [("y", "y"), ("Identity_1", "Identity_1"), ("dense-2.out", "dense_2_out"), ("9", "_9"),
+                       ("x:0", "x_0"), ("conv/Relu:0", "conv_Relu_0")],
+)  # fmt: skip
+def test_files_are_named_as_qnn_names_tensors(name, file):
+    assert file_names([name]) == {name: file}
 
 
 @pytest.mark.parametrize(
@@ -137,7 +142,7 @@ def test_a_plain_name_is_the_name_of_its_file(name):
         ("in0.raw in1.raw\n", "2 files for 1 input"),
         ("z:=in0.raw\n", "no input 'z'"),
         ("missing.raw\n", "cannot be read"),
-        ("model.onnx\n", "tensor 'x' needs 768"),
+        ("in0.raw\nmodel.onnx\n", "line 2: input file 'model.onnx': has"),
         ("#z\nin0.raw\n", "output 'z'"),
     ],
 )

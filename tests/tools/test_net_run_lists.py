@@ -1,4 +1,4 @@
-"""Input lists of net-run: results of several graphs are numbered on, and a first line names the outputs to write."""
+"""Input lists of net-run: each of several graphs has a folder, and a first line names the outputs to write."""
 
 import numpy as np
 import pytest
@@ -25,11 +25,11 @@ def net_run(lists, *more):
     return main(["net-run", "--input_list", lists, "--backend", "cpu", *more])
 
 
-def result(number, name="y"):
-    return np.fromfile(f"output/Result_{number}/{name}.raw", np.float32)[0]
+def result(number, name="y", folder="output"):
+    return np.fromfile(f"{folder}/Result_{number}/{name}.raw", np.float32)[0]
 
 
-def test_the_results_of_three_graphs_are_numbered_on(folder):
+def test_each_of_three_graphs_has_a_folder_of_results_and_may_be_skipped(folder):
     models = ",".join(f"add{number}.onnx" for number in (1, 2, 3))
     assert main(["context-binary-generator", "--model", models, "--backend", "libQnnHtp.so", "--binary_file", "all",
                  "--output_dir", "output"]) == 0  # fmt: skip
@@ -37,8 +37,13 @@ def test_the_results_of_three_graphs_are_numbered_on(folder):
         (folder / f"list{number}.txt").write_text("".join(f"{name}.raw\n" for name in files))
     assert main(["net-run", "--input_list", "list1.txt,list2.txt,list3.txt", "--backend", "libQnnHtp.so",
                  "--retrieve_context", "output/all.bin"]) == 0  # fmt: skip
-    assert [result(n) for n in range(6)] == [1, 11, 22, 32, 2, 43]
-    assert not (folder / "output" / "Result_6").exists()
+    results = {1: [1, 11], 2: [22, 32, 2], 3: [43]}
+    for number, values in results.items():
+        assert [result(n, folder=f"output/add{number}") for n in range(len(values))] == values
+        assert len(list((folder / "output" / f"add{number}").iterdir())) == len(values)
+    assert main(["net-run", "--input_list", "__,list2.txt,__", "--backend", "libQnnHtp.so", "--output_dir", "some",
+                 "--retrieve_context", "output/all.bin"]) == 0  # fmt: skip
+    assert [path.name for path in (folder / "some").iterdir()] == ["add2"]
 
 
 @pytest.mark.parametrize("mark", ["#", "%"])

@@ -36,6 +36,11 @@ def context_binary_generator(arguments: Sequence[str] | None = None) -> int:
     return _under_its_own_name("context-binary-generator", arguments)
 
 
+def profile_viewer(arguments: Sequence[str] | None = None) -> int:
+    """Run the command ``qnn-profile-viewer``."""
+    return _under_its_own_name("profile-viewer", arguments)
+
+
 def _under_its_own_name(command: str, arguments: Sequence[str] | None) -> int:
     """Run a subcommand of ``isthmus`` as the tool of QNN with that name, such as ``qnn-net-run``."""
     def run() -> int:

@@ -3,74 +3,99 @@
 from __future__ import annotations
 
 import argparse
+import time
 from pathlib import Path
 
 from isthmus import qnn
 from isthmus.backends.seam import registry
-from isthmus.errors import Code, QnnError, counted
-from isthmus.tools.files import written_whole
-from isthmus.tools.library import add_backend_arguments, backend_config
-from isthmus.tools.models import add_dlc_argument, compose, named
+from isthmus.errors import Code, QnnError, counted, did_you_mean
+from isthmus.qnn.profile import ProfilingEvent
+from isthmus.tools import qnn_options
+from isthmus.tools.library import backend_config
+from isthmus.tools.limits import add_limit_arguments, parse_limit
+from isthmus.tools.models import check_prefix, compose, intermediate, make_outputs, named
+from isthmus.tools.profile_log import ProfileRecorder
+from isthmus.tools.raw_files import write
 from isthmus.tools.shapes import add_shape_argument, parse_shape
-
-IO_KINDS = ("raw", "memhandle")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options to a parser."""
-    parser.add_argument(
-        "--model", metavar="M[,M...]", help=".onnx, .tflite or .dlc files or model libraries; graphs of the context"
-    )
-    add_dlc_argument(parser, several=True)
-    add_backend_arguments(parser)
-    parser.add_argument("--binary_file", metavar="NAME", help="the file's name without .bin; the model's by default")
-    parser.add_argument(
-        "--input_output_tensor_mem_type",
-        choices=IO_KINDS,
-        help="what clients will bring at execution; memhandle reserves nothing for copies (default: what a model "
-        "library embeds, raw for other models)",
-    )
+    """Add the command's options to a parser: those of QNN's tool, and ours."""
+    qnn_options.add_options(parser, qnn_options.GENERATOR)
     add_shape_argument(parser)
+    add_limit_arguments(parser)
 
 
 def main(options: argparse.Namespace) -> int:
     """Run the command."""
+    qnn_options.check_given(options, qnn_options.GENERATOR)
+    qnn_options.exclusive(options, "enable_intermediate_outputs", "set_output_tensors")
+    check_prefix(options.model_prefix)
     files, dlcs = named(options.model, options.dlc_path)
     models = [*files, *dlcs]
     if not models:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, "what to prepare", "name models by --model or --dlc_path")
     shapes = dict(parse_shape(text) for text in options.shape)
+    limit = parse_limit(options)
     entry = registry.entry(options.backend)
     kind = options.input_output_tensor_mem_type or "raw"
     if kind not in entry.io.kinds:
         what = f"--input_output_tensor_mem_type {kind}"
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"backend '{entry.name}' has no such hint")
-    name = models[0].stem if options.binary_file is None else options.binary_file
-    if not name or name.endswith("/"):
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--binary_file '{name}'", "it names no file")
-    path = options.output_dir / f"{name}.bin"
-    for model in models:
-        if path.exists() and model.exists() and path.samefile(model):
-            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"'{path}'", "it is a model; the binary would overwrite it")
+    paths = [_path(options.output_dir, models[0].stem if options.binary_file is None else options.binary_file, models)]
+    if options.backend_binary is not None:
+        paths.append(_path(options.output_dir, options.backend_binary, models, "backend_binary"))
     config = backend_config(entry, options.config_file)
     with qnn.Backend(entry.name, config) as backend:
         context = backend.create_context()
         # Without the option, the memory types that a model library embeds apply.
         embedded = options.input_output_tensor_mem_type is None
-        compose(context, files, dlcs, entry.io_kind(kind), shapes, embedded)
+        mem_type = entry.io_kind(kind)
+        compose(context, files, dlcs, mem_type, shapes, embedded)
+        _choose(context, options.enable_graphs)
+        tensors = {graph.name: intermediate(graph) for graph in context.graphs.values()}
+        chosen = qnn_options.by_graph(options.set_output_tensors, "set_output_tensors", tensors)
+        for name, graph in context.graphs.items():
+            make_outputs(graph, tensors[name] if options.enable_intermediate_outputs else chosen[name], mem_type)
+            if limit is not None:
+                graph.set_config(qnn.GraphConfig.SCRATCH_LIMIT, limit)
+        recorder = ProfileRecorder(backend, options.profiling_level)
+        began = time.perf_counter()
         content = context.prepare_offline()
+        recorder.end("prepare", "", ProfilingEvent("prepare", (time.perf_counter() - began) * 1e6, "us"))
         graphs = list(context.graphs.values())
         kinds = dict.fromkeys(info.mem_type.name.lower() for graph in graphs for info in graph.info.tensors)
-    write(path, content)
-    print(f"{path}: {len(content):,} bytes, {counted(len(graphs), 'graph')} for {entry.name}, {' and '.join(kinds)}")
+        recorder.write(options.output_dir, qnn_options.GENERATOR, entry.name)
+    for path in paths:
+        write(path, content)
+        print(
+            f"{path}: {len(content):,} bytes, {counted(len(graphs), 'graph')} for {entry.name}, {' and '.join(kinds)}"
+        )
     return 0
 
 
-def write(path: Path, content: bytes) -> None:
-    """Write a file atomically, and create the folders it needs."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as problem:
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"'{path}'", f"cannot be written: {problem.strerror}") from None
-    with written_whole(path, f"'{path}'") as stream:
-        stream.write(content)
+def _path(folder: Path, name: str, models: list[Path], option: str = "binary_file") -> Path:
+    """Return the path of a binary; refuse a name that is none, and one that would overwrite a model."""
+    if not name or name.endswith("/"):
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--{option} '{name}'", "it names no file")
+    path = folder / f"{name}.bin"
+    for model in models:
+        if path.exists() and model.exists() and path.samefile(model):
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"'{path}'", "it is a model; the binary would overwrite it")
+    return path
+
+
+def _choose(context: qnn.Context, names: str | None) -> None:
+    """Remove the graphs that ``--enable_graphs`` does not name, if it is given."""
+    if names is None:
+        return
+    chosen = [name for name in names.split(",") if name]
+    for name in chosen:
+        if name not in context.graphs:
+            hint = did_you_mean(name, context.graphs) or f"Graphs are {', '.join(context.graphs)}."
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--enable_graphs {name}", "there is no such graph", hint)
+    if not chosen:
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--enable_graphs {names}", "it names no graph")
+    for name, graph in list(context.graphs.items()):
+        if name not in chosen:
+            context.drop_graph(graph.driver.graph)

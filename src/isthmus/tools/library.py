@@ -6,21 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from isthmus.backends.seam import registry
 from isthmus.backends.seam.entry import BackendEntry
-from isthmus.errors import Code, QnnError
-from isthmus.tools.messages import add_log_argument
-
-
-def add_backend_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options that QNN's tools have in common to a parser."""
-    libraries = ", ".join(f"libQnn{name.capitalize()}.so" for name in registry.names() if name.isalnum())
-    meaning = f"{libraries}: selects the backend by file name; the file is not loaded"
-    parser.add_argument("--backend", required=True, metavar="LIBRARY", help=meaning)
-    parser.add_argument("--config_file", type=Path, metavar="FILE", help="the backend's configuration (JSON)")
-    where = "where files are written (default: output)"
-    parser.add_argument("--output_dir", type=Path, default=Path("output"), metavar="DIR", help=where)
-    add_log_argument(parser)
+from isthmus.errors import Code, QnnError, did_you_mean
 
 
 def add_mode_argument(parser: argparse.ArgumentParser) -> None:
@@ -49,5 +36,6 @@ def backend_config(entry: BackendEntry, config_file: Path | None, direct_mode: s
     if direct_mode not in entry.modes:
         modes = " and ".join(map(repr, entry.modes)) or "none"
         rule = f"no such mode; backend '{entry.name}' has {modes}"
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--direct_mode {direct_mode}", rule)
+        hint = did_you_mean(direct_mode, entry.modes)
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--direct_mode {direct_mode}", rule, hint)
     return [source for source in (config_file, entry.modes[direct_mode]) if source is not None]

@@ -6,23 +6,18 @@ library that only reads it.
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from isthmus import qnn
 from isthmus.errors import Code, QnnError
-from isthmus.graph import TensorMemType
+from isthmus.graph import TensorMemType, TensorType
 from isthmus.qnn.model_library import is_library
 
 DLC_READER = "libQnnModelDlc.so"
 """QNN's library that reads a DLC: it is no model itself."""
-
-
-def add_dlc_argument(parser: argparse._ActionsContainer, several: bool = False) -> None:
-    """Add the option that names a DLC to a parser."""
-    many = " files; each graph in them becomes a graph of the context" if several else " file; all its graphs"
-    parser.add_argument("--dlc_path", metavar="D[,D...]" if several else "D", help=f".dlc{many}")
+PREFIX = "QnnModel"
+"""The prefix of the functions of a model library."""
 
 
 def named(models: str | None, dlcs: str | None) -> tuple[list[Path], list[Path]]:
@@ -68,3 +63,22 @@ def compose(
             context.compose(file, None, shapes, mem_type=mem_type)
     for file in dlcs:
         context.compose_all(file, mem_type, shapes, clean_names=True)
+
+
+def check_prefix(prefix: str | None) -> None:
+    """Refuse a prefix of a model library's functions other than that of QNN's own generator."""
+    if prefix not in (None, PREFIX):
+        rule = f"model libraries must export {PREFIX}_composeGraphs"
+        raise QnnError(Code.COMMON_NOT_SUPPORTED, f"--model_prefix {prefix}", rule)
+
+
+def intermediate(graph: qnn.Graph) -> list[str]:
+    """List the tensors of a composed graph that are neither inputs, outputs, states nor constants."""
+    return [tensor.name for tensor in graph.driver.graph.tensors.values() if tensor.type is TensorType.NATIVE]
+
+
+def make_outputs(graph: qnn.Graph, names: Iterable[str], mem_type: TensorMemType) -> None:
+    """Turn intermediate tensors of a composed graph into outputs, prepared for a memory type."""
+    for name in names:
+        tensor = graph.driver.graph.tensors[name]
+        tensor.type, tensor.mem_type = TensorType.APP_READ, mem_type

@@ -1,75 +1,73 @@
 """``isthmus net-run``: run a model or a context binary on lists of raw input files; outputs go to Result_N folders.
 
 An input list has a line for each inference: files in the order of the inputs, or ``name:=file``. A line that begins
-with ``#`` or ``%`` names the outputs to write; without one all are written. The numbering of inferences continues from
-list to list. Files hold floats for quantized tensors unless the options say that they are native.
+with ``#`` or ``%`` names the outputs to write; without one all are written. Files hold floats unless the options say
+that they are native.
 
-Output y of inference 0 is Result_0/y.raw. Letters, digits, ``_``, ``-`` and dots of a name are kept; every other byte
-is escaped as in a URL: ``a/b`` becomes a%2Fb.raw. A name that is too long for a file ends in ``~`` and its SHA-256.
+Output y of inference 0 is Result_0/y.raw, or Result_0/y_native.raw with elements as stored. If there are several
+graphs, each has a folder of its own: graph/Result_0/y.raw. Characters of a name other than letters, digits and ``_``
+become ``_``: ``x:0`` is written to x_0.raw.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
-import os
+import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote
-
-import numpy as np
 
 from isthmus import qnn
 from isthmus.backends.seam import registry
 from isthmus.errors import Code, QnnError, counted
-from isthmus.graph import TensorInfo
+from isthmus.qnn.profile import ProfilingEvent
 from isthmus.session import time_limit
-from isthmus.system import reading
-from isthmus.tools.context_binary_generator import write
-from isthmus.tools.library import add_backend_arguments, add_mode_argument, add_timeout_argument, backend_config
-from isthmus.tools.models import add_dlc_argument, compose, named
+from isthmus.tools import qnn_options, raw_files
+from isthmus.tools.input_lists import SKIP, Inference, InputList, read_list
+from isthmus.tools.library import backend_config
+from isthmus.tools.models import check_prefix, compose, intermediate, make_outputs, named
+from isthmus.tools.profile_log import ProfileRecorder
+from isthmus.tools.progress import progress
 
 SHARED, RAW = "memhandle", "raw"
 """The kinds of memory for inputs and outputs."""
-MAX_LIST_BYTES = 1 << 28
-"""The largest file that is accepted as an input list."""
-_MAX_NAME = 200
-"""The longest tensor name in a file name: systems allow 255 bytes, some of which are needed while a file is written."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options to a parser."""
-    parser.add_argument("--model", metavar="M", help="a .onnx, .tflite or .dlc file, or a model library")
-    add_dlc_argument(parser)
-    parser.add_argument("--retrieve_context", type=Path, metavar="BIN", help="a context binary")
-    parser.add_argument(
-        "--input_list", required=True, metavar="F[,F...]", help="lists of input files, one a graph of the context"
-    )
-    add_backend_arguments(parser)
-    add_mode_argument(parser)
-    parser.add_argument("--shared_buffer", action="store_true", help="inputs and outputs in shared memory: no copies")
-    parser.add_argument("--use_native_input_files", action="store_true", help="files hold tensors as they are stored")
-    parser.add_argument("--use_native_output_files", action="store_true", help="write tensors as they are stored")
-    add_timeout_argument(parser)
+    qnn_options.add_options(parser, qnn_options.NET_RUN)
 
 
 @dataclass(frozen=True)
-class InputList:
-    """The content of an input list: the files of each inference by input, and the outputs to write (empty for all)."""
+class GraphJob:
+    """A graph with the inferences to run on it.
 
-    inferences: tuple[dict[str, Path], ...]
-    outputs: tuple[str, ...]
+    Parameters
+    ----------
+    native
+        The inputs whose files hold elements as stored.
+    folder
+        Where its Result folders go.
+    """
+
+    graph: qnn.Graph
+    inputs: InputList
+    native: set[str]
+    folder: Path
 
 
 def main(options: argparse.Namespace) -> int:
     """Run the command."""
+    qnn_options.check_given(options, qnn_options.NET_RUN)
+    qnn_options.exclusive(options, "use_native_input_files", "native_input_tensor_names", "input_data_type")
+    qnn_options.exclusive(options, "use_native_output_files", "output_data_type")
+    qnn_options.exclusive(options, "debug", "set_output_tensors", "retrieve_context")
+    check_prefix(options.model_prefix)
     entry = registry.entry(options.backend)
     config = backend_config(entry, options.config_file, options.direct_mode)
-    lists = [Path(text) for text in options.input_list.split(",") if text]
     files, dlcs = named(options.model, options.dlc_path)
-    if len(files) + len(dlcs) + (options.retrieve_context is not None) != 1:
+    if bool(files) + bool(dlcs) + (options.retrieve_context is not None) != 1:
         rule = "name one of --model, --dlc_path and --retrieve_context"
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, "what to run", rule)
     # As on a device, memory is shared only on request. With None a backend whose default is raw chooses the memory.
@@ -78,159 +76,103 @@ def main(options: argparse.Namespace) -> int:
     memories: list[qnn.GraphMemory] = []
     try:
         with qnn.Backend(entry.name, config) as backend:
-            signal = time_limit(backend, options.timeout)
+            signal = time_limit(backend, None if options.timeout is None else options.timeout * 1e-6)
             if options.retrieve_context is not None:
                 context = backend.create_context_from_binary(options.retrieve_context)
             else:
                 context = backend.create_context()
                 compose(context, files, dlcs, mem_type)
-            graphs = list(context.graphs.values())
-            if len(lists) != len(graphs):
-                raise QnnError(
-                    Code.COMMON_INVALID_ARGUMENT,
-                    f"--input_list {options.input_list}",
-                    f"names {counted(len(lists), 'file')}, the context has {counted(len(graphs), 'graph')}",
-                )
-            # The number of the list's first inference.
-            first = 0
-            for graph, path in zip(graphs, lists, strict=True):
-                input_list = read_list(path, graph.input_tensors)
-                memories.append(graph.allocate(io))
-                first += _run_list(graph, memories[-1], input_list, options, first, signal)
+                tensors = {graph.name: intermediate(graph) for graph in context.graphs.values()}
+                chosen = qnn_options.by_graph(options.set_output_tensors, "set_output_tensors", tensors)
+                for name, graph in context.graphs.items():
+                    make_outputs(graph, tensors[name] if options.debug else chosen[name], mem_type)
+            recorder = ProfileRecorder(backend, options.profiling_level)
+            for job in _jobs(context, options):
+                began = time.perf_counter()
+                memories.append(job.graph.allocate(io))
+                prepared = ProfilingEvent("prepare", (time.perf_counter() - began) * 1e6, "us")
+                recorder.end("prepare", job.graph.name, prepared)
+                _run(job, memories[-1], options, signal, recorder)
+            recorder.write(options.output_dir, qnn_options.NET_RUN, entry.name)
     finally:
         for memory in memories:
             memory.close()
     return 0
 
 
-def _run_list(
-    graph: qnn.Graph,
-    memory: qnn.GraphMemory,
-    input_list: InputList,
-    options: argparse.Namespace,
-    first: int,
-    signal: qnn.Signal | None,
-) -> int:
-    """Run every inference of a list, numbered from `first`, and return how many there are."""
-    infos = {info.name: info for info in graph.output_tensors}
-    for name in input_list.outputs:
-        if name not in infos:
-            known = ", ".join(f"'{known}'" for known in infos)
-            raise QnnError(Code.GRAPH_INVALID_TENSOR, f"output '{name}'", f"graph '{graph.name}' has {known}")
-    seconds = 0.0
-    for number, files in enumerate(input_list.inferences, first):
-        for info in graph.input_tensors:
-            memory.inputs[info.name][...] = read_tensor(files[info.name], info, options.use_native_input_files)
-        begin = time.perf_counter()
-        memory.binding.execute(signal=signal)
-        seconds += time.perf_counter() - begin
-        for name in input_list.outputs or infos:
-            content = stored_or_real(memory.outputs[name], infos[name], options.use_native_output_files)
-            write(options.output_dir / f"Result_{number}" / f"{file_name(name)}.raw", content.tobytes())
-    count, stats = len(input_list.inferences), graph.stats
-    print(
-        f"graph '{graph.name}': {counted(count, 'inference')}, {seconds / count * 1e3:.3f} ms each, "
-        f"{stats.copied_bytes:,} bytes copied; results in {options.output_dir}/Result_{first}"
-        + (f" to Result_{first + count - 1}" if count > 1 else "")
-    )
-    return count
-
-
-def read_list(path: Path, inputs: Sequence[TensorInfo]) -> InputList:
-    """Read an input list; find every file and assign it to an input."""
-    what = f"input list '{path}'"
-    try:
-        lines = reading.contents(path, MAX_LIST_BYTES).decode("utf-8").splitlines()
-    except (OSError, ValueError) as problem:
-        why = getattr(problem, "strerror", None) or problem
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"cannot be read: {why}") from None
-    outputs: tuple[str, ...] = ()
-    inferences = []
-    names = [info.name for info in inputs]
-    for number, line in enumerate(lines, 1):
-        if line[:1] in ("#", "%"):
-            outputs = tuple(line[1:].split())
-        elif line.strip():
-            inferences.append(_files(f"{what}, line {number}", line.split(), names, path.parent))
-    if not inferences:
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, "it lists no inference")
-    return InputList(tuple(inferences), outputs)
-
-
-def _files(what: str, entries: Sequence[str], names: Sequence[str], folder: Path) -> dict[str, Path]:
-    """Assign the entries of a line to the inputs in order, or by ``name:=file``; return the files by input.
-
-    Parameters
-    ----------
-    what
-        The line, for messages.
-    names
-        The names of the inputs.
-    folder
-        The folder of the list.
-    """
-
-    def refuse(rule: str) -> QnnError:
-        return QnnError(Code.COMMON_INVALID_ARGUMENT, what, rule, f"The inputs are {', '.join(map(repr, names))}.")
-
-    if len(entries) != len(names):
-        raise refuse(f"it has {counted(len(entries), 'file')} for {counted(len(names), 'input')}")
-    files = {}
-    for position, entry in enumerate(entries):
-        name, assigned, text = entry.rpartition(":=")
-        name = name if assigned else names[position]
-        if name not in names:
-            raise refuse(f"there is no input '{name}'")
-        if name in files:
-            raise refuse(f"input '{name}' has two files")
-        # QNN's tools look in the working folder; the list's own folder is a convenience.
-        files[name] = Path(text) if Path(text).exists() else folder / text
-    return files
-
-
-def read_tensor(path: Path, info: TensorInfo, native: bool) -> np.ndarray:
-    """Read a tensor from a raw file.
-
-    A file holds floats for a quantized tensor, which are quantized, unless `native` says that it holds stored integers.
-    """
-    real = info.quantization is not None and info.dtype.is_fixed_point and not native
-    dtype = np.dtype(np.float32) if real else info.dtype.numpy
-    needed = info.nbytes // info.dtype.itemsize * dtype.itemsize
-    try:
-        with reading.opened(path) as stream:
-            content = stream.read(needed + 1)
-            size = max(len(content), os.fstat(stream.fileno()).st_size)
-    except OSError as problem:
-        rule = f"cannot be read: {problem.strerror}"
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"input file '{path}'", rule) from None
-    if size != needed or len(content) != needed:
+def _jobs(context: qnn.Context, options: argparse.Namespace) -> list[GraphJob]:
+    """Assign the input lists to the graphs, and check them and the sizes of all files before anything runs."""
+    graphs = list(context.graphs.values())
+    lists = [text for text in options.input_list.split(",") if text]
+    if len(lists) != len(graphs):
         raise QnnError(
             Code.COMMON_INVALID_ARGUMENT,
-            f"input file '{path}'",
-            f"has {size} bytes, tensor '{info.name}' needs {needed} as {dtype}",
-            "Pass --use_native_input_files for files of stored integers." if real else "",
+            f"--input_list {options.input_list}",
+            f"names {counted(len(lists), 'file')}, the context has {counted(len(graphs), 'graph')}",
+            f"The graphs are {', '.join(repr(graph.name) for graph in graphs)}; {SKIP} skips one.",
         )
-    array = np.frombuffer(content, dtype).reshape(info.dims)
-    return info.quantization.quantize(array, info.dtype.numpy) if real and info.quantization else array
+    names = {graph.name: [info.name for info in graph.input_tensors] for graph in graphs}
+    native = qnn_options.by_graph(options.native_input_tensor_names, "native_input_tensor_names", names)
+    if options.use_native_input_files or options.input_data_type == "native":
+        native = {name: set(inputs) for name, inputs in names.items()}
+    jobs = []
+    folders = raw_files.file_names(names)
+    for graph, text in zip(graphs, lists, strict=True):
+        if text == SKIP:
+            continue
+        folder = options.output_dir / folders[graph.name] if len(graphs) > 1 else options.output_dir
+        outputs = [info.name for info in graph.output_tensors]
+        job = GraphJob(graph, read_list(Path(text), names[graph.name], outputs), native[graph.name], folder)
+        job.inputs.check(graph.input_tensors, job.native)
+        jobs.append(job)
+    if not jobs:
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--input_list {options.input_list}", "every graph is skipped")
+    return jobs
 
 
-def stored_or_real(view: np.ndarray, info: TensorInfo, native: bool) -> np.ndarray:
-    """Return a tensor as it is stored if `native`, or else dequantized if it is quantized."""
-    if native or info.quantization is None or not info.dtype.is_fixed_point:
-        return view
-    return info.quantization.dequantize(view)
+def _run(
+    job: GraphJob,
+    memory: qnn.GraphMemory,
+    options: argparse.Namespace,
+    signal: qnn.Signal | None,
+    recorder: ProfileRecorder,
+) -> None:
+    """Run the inferences of a graph, write their results, and print a summary."""
+    graph = job.graph
+    infos = {info.name: info for info in graph.output_tensors}
+    names = raw_files.file_names(infos)
+    content = raw_files.NATIVE if options.use_native_output_files else options.output_data_type or raw_files.FLOAT
+    total = options.num_inferences or (None if options.duration else len(job.inputs.inferences))
+    kept, seconds = 0, 0.0
+    with progress("inferences", total) as state:
+        for inference in _repeated(job.inputs, options.num_inferences, options.duration):
+            for info in graph.input_tensors:
+                memory.inputs[info.name][...] = raw_files.read_tensor(
+                    inference.files[info.name], info, info.name in job.native, inference.what
+                )
+            begin = time.perf_counter()
+            memory.binding.execute(recorder.profile, signal)
+            seconds += time.perf_counter() - begin
+            recorder.end("execute", graph.name)
+            if options.keep_num_outputs is None or kept < options.keep_num_outputs:
+                arrays = [(names[name], memory.outputs[name], infos[name]) for name in job.inputs.outputs or infos]
+                raw_files.write_results(job.folder / f"Result_{kept}", arrays, content)
+                kept += 1
+            state.step()
+    written = f"results in {job.folder}/Result_0" + (f" to Result_{kept - 1}" if kept > 1 else "")
+    print(
+        f"graph '{graph.name}': {counted(state.done, 'inference')}, {seconds / state.done * 1e3:.3f} ms each, "
+        f"{graph.stats.copied_bytes:,} bytes copied; {written if kept else 'no results written'}"
+    )
 
 
-def file_name(tensor: str) -> str:
-    """Return a valid file name for a tensor, unique to its name.
-
-    Examples
-    --------
-    >>> [file_name(name) for name in ("a_b", "a/b", "a:b", "100%")]
-    ['a_b', 'a%2Fb', 'a%3Ab', '100%25']
-    """
-    quoted = quote(tensor, safe="").replace("~", "%7E")
-    if len(quoted) <= _MAX_NAME:
-        return quoted
-    digest = hashlib.sha256(tensor.encode()).hexdigest()
-    return f"{quoted[: _MAX_NAME - len(digest) - 1]}~{digest}"
+def _repeated(inputs: InputList, count: int | None, duration: float | None) -> Iterator[Inference]:
+    """Yield the inferences to run: those of the list, repeated until `count` or `duration` in seconds is reached."""
+    if count is None and duration is None:
+        yield from inputs.inferences
+        return
+    end = None if duration is None else time.monotonic() + duration
+    for inference in itertools.islice(itertools.cycle(inputs.inferences), count):
+        yield inference
+        if end is not None and time.monotonic() >= end:
+            return

@@ -21,7 +21,9 @@ from isthmus.session import Session
 from isthmus.system import reading
 from isthmus.tools.files import file_name, written_whole
 from isthmus.tools.library import add_mode_argument, add_timeout_argument, backend_config
+from isthmus.tools.limits import add_limit_arguments, parse_limit
 from isthmus.tools.messages import add_log_argument, print_line
+from isthmus.tools.progress import progress
 from isthmus.tools.shapes import add_shape_argument, parse_shape
 
 MAX_INPUT_BYTES = 1 << 32
@@ -41,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--repeat", type=int, default=1, metavar="N", help="how many times to run (default 1)")
     parser.add_argument("--io", metavar="KIND", help="memhandle: shared with the accelerator; raw: not")
     parser.add_argument("--config", type=file_name, metavar="FILE", help="the backend's configuration (JSON)")
+    add_limit_arguments(parser)
     add_mode_argument(parser)
     add_timeout_argument(parser)
     add_log_argument(parser)
@@ -68,15 +71,19 @@ def main(options: argparse.Namespace) -> int:
         io=options.io,
         timeout=options.timeout,
         graph=options.graph,
+        scratch_limit=parse_limit(options),
     ) as session:
         load_seconds = time.perf_counter() - begin
         feeds = {**generated_inputs(session.inputs, skip=arrays), **arrays}
-        results = session.run(feeds)
-        latencies = [session.stats.last_ms]
-        for _ in range(options.repeat - 1):
-            # In place, without copies, if the inputs are still there after a run.
-            session.run(None if session.inputs_survive else feeds)
-            latencies.append(session.stats.last_ms)
+        with progress("runs", options.repeat) as state:
+            results = session.run(feeds)
+            latencies = [session.stats.last_ms]
+            state.step()
+            for _ in range(options.repeat - 1):
+                # In place, without copies, if the inputs are still there after a run.
+                session.run(None if session.inputs_survive else feeds)
+                latencies.append(session.stats.last_ms)
+                state.step()
         if options.repeat > 1:
             results = {name: view.copy() for name, view in session.outputs.items()}
         if options.outputs:

@@ -1,0 +1,121 @@
+"""Profile logs: what QNN's tools record with ``--profiling_level``, as JSON that qnn-profile-viewer reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from isthmus.errors import Code, QnnError
+from isthmus.qnn import Backend, Profile, ProfileLevel
+from isthmus.qnn.profile import ProfilingEvent
+from isthmus.system import reading
+from isthmus.tools.raw_files import write
+
+LEVELS = {
+    "basic": ProfileLevel.BASIC,
+    "client": ProfileLevel.BASIC,
+    "backend": ProfileLevel.DETAILED,
+    "detailed": ProfileLevel.DETAILED,
+}
+"""The levels of the tools. "client" measures only the calls, "backend" only what the backend reports: both are part of
+what is recorded here at that level."""
+FILE = "qnn-profiling-data_0.log"
+FORMAT = "isthmus profile log 1"
+_MAX_BYTES = 1 << 30
+
+
+@dataclass(frozen=True)
+class ProfiledCall:
+    """The events of one call: what was called, on which graph (empty for none), and what was measured."""
+
+    call: str
+    graph: str
+    events: tuple[ProfilingEvent, ...]
+
+
+class ProfileRecorder:
+    """Collects the events of calls.
+
+    Parameters
+    ----------
+    level
+        The value of ``--profiling_level``; None to record nothing.
+    """
+
+    def __init__(self, backend: Backend, level: str | None) -> None:
+        self.profile = None if level is None else Profile(backend, LEVELS[level])
+        """What the calls record in; None if nothing is recorded."""
+        self.calls: list[ProfiledCall] = []
+        self._seen = 0
+
+    def end(self, call: str, graph: str, *more: ProfilingEvent) -> None:
+        """Take the events since the last call; `more` are measured by the tool itself."""
+        if self.profile is not None:
+            events = self.profile.get_events()
+            self.calls.append(ProfiledCall(call, graph, (*events[self._seen :], *more)))
+            self._seen = len(events)
+
+    def write(self, folder: Path, tool: str, backend: str) -> None:
+        """Write the log to a folder, if anything was recorded."""
+        if self.profile is not None:
+            content = {"format": FORMAT, "tool": tool, "backend": backend, "calls": [asdict(c) for c in self.calls]}
+            write(folder / FILE, json.dumps(content).encode())
+
+
+def read_log(path: Path) -> tuple[str, list[ProfiledCall]]:
+    """Read a profile log; return the name of its backend and the calls."""
+    what = f"profile log '{path}'"
+
+    def refuse(rule: str, hint: str = "") -> QnnError:
+        return QnnError(Code.COMMON_INVALID_ARGUMENT, what, rule, hint)
+
+    try:
+        content: Any = json.loads(reading.contents(path, _MAX_BYTES).decode("utf-8"))
+    except OSError as problem:
+        raise refuse(f"cannot be read: {problem.strerror}") from None
+    except (ValueError, RecursionError):
+        content = None
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        hint = "Logs of a device are read by the tool of Qualcomm's SDK."
+        raise refuse("it is not a log that --profiling_level writes here", hint)
+    try:
+        calls = [
+            ProfiledCall(each["call"], each["graph"], tuple(ProfilingEvent(**event) for event in each["events"]))
+            for each in content["calls"]
+        ]
+        if not all(isinstance(event.value, (int, float)) for call in calls for event in call.events):
+            raise TypeError
+        return str(content["backend"]), calls
+    except (TypeError, KeyError):
+        raise refuse("it is damaged") from None
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """The figures of one event over all calls of a kind on a graph."""
+
+    call: str
+    graph: str
+    event: str
+    unit: str
+    count: int
+    average: float
+    least: float
+    most: float
+
+
+def statistics(calls: Iterable[ProfiledCall]) -> list[Statistic]:
+    """Summarize the events by call, graph and name, in the order in which they first occur."""
+    values: dict[tuple[str, str, str, str], list[float]] = {}
+    for call in calls:
+        for event in call.events:
+            values.setdefault((call.call, call.graph, event.name, event.unit), []).append(event.value)
+    return [Statistic(*key, *_figures(found)) for key, found in values.items()]
+
+
+def _figures(values: Sequence[float]) -> tuple[int, float, float, float]:
+    """Return the number, the average, the least and the largest of some values."""
+    return len(values), sum(values) / len(values), min(values), max(values)

@@ -1,0 +1,60 @@
+"""``isthmus profile-viewer``: show a profile log of net-run or the generator, as text or as CSV.
+
+Examples: qnn-profile-viewer --input_log output/qnn-profiling-data_0.log --output profile.csv
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+from pathlib import Path
+
+from isthmus.log import Log, LogLevel
+from isthmus.tools.messages import print_line
+from isthmus.tools.profile_log import ProfiledCall, read_log, statistics
+from isthmus.tools.raw_files import write
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's options to a parser."""
+    parser.add_argument(
+        "--input_log", required=True, metavar="LOG[,LOG...]", help="logs that --profiling_level has written"
+    )
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write every event of every call as CSV")
+    parser.add_argument("--extract_opaque_objects", action="store_true", help="without effect here: there are none")
+    parser.add_argument("--reader", metavar="LIBRARY", help="without effect here: the log has one format")
+    parser.add_argument("--schematic", metavar="FILE", help="without effect here: there are no traces of units")
+    parser.add_argument("--config", metavar="FILE", help="without effect here: it is for readers")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run the command."""
+    for name in ("extract_opaque_objects", "reader", "schematic", "config"):
+        if getattr(options, name):
+            Log()(LogLevel.INFO, f"--{name}: accepted, but without effect here")
+    logs = {path: read_log(Path(path)) for path in options.input_log.split(",") if path}
+    calls = [call for _, found in logs.values() for call in found]
+    if options.output is not None:
+        write(options.output, _table(calls).encode())
+    for path, (backend, found) in logs.items():
+        print_line(f"{path}: {len(found):,} calls on {backend}")
+        group = None
+        for each in statistics(found):
+            if (each.call, each.graph) != group:
+                group = each.call, each.graph
+                print_line(each.call + f" of graph '{each.graph}'" * bool(each.graph))
+            figures = f"average {each.average:,.1f}  min {each.least:,.1f}  max {each.most:,.1f} {each.unit}"
+            print_line(f"  {each.event:32} {figures}, {each.count:,} times")
+    return 0
+
+
+def _table(calls: list[ProfiledCall]) -> str:
+    """Return all events as CSV, one a row, with the number of its call."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("call", "number", "graph", "event", "value", "unit"))
+    for number, call in enumerate(calls):
+        for event in call.events:
+            writer.writerow((call.call, number, call.graph, event.name, event.value, event.unit))
+    return text.getvalue()

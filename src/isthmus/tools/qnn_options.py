@@ -1,0 +1,264 @@
+"""The options of QNN's tools: one table of their names, their arguments and their meaning here.
+
+An option of the originals that has no meaning here is accepted and logged once, with the reason. One that would change
+results and cannot be honoured is refused with the reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from isthmus.backends.seam import registry
+from isthmus.errors import Code, QnnError, did_you_mean
+from isthmus.log import Log, LogLevel
+
+NET_RUN, GENERATOR = "net-run", "context-binary-generator"
+_BOTH = (NET_RUN, GENERATOR)
+PERF_PROFILES = (
+    "low_balanced", "balanced", "default", "high_performance", "sustained_high_performance", "burst", "low_power_saver",
+    "power_saver", "high_power_saver", "extreme_power_saver", "system_settings",
+)  # fmt: skip
+PROFILING_LEVELS = ("basic", "detailed", "client", "backend")
+_MAX_LISTED = 8
+"""The most names that a message lists."""
+LOG_LEVELS = tuple(level.name.lower() for level in LogLevel)
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option of one or more of the tools.
+
+    Parameters
+    ----------
+    name
+        The name without dashes.
+    tools
+        The commands that have it.
+    help
+        What it does here; for an option without effect, what it does in the original.
+    argument
+        The name of its argument in the help; empty for a flag.
+    parse
+        Converts the argument's text, or raises `ValueError` with the rule that the text breaks.
+    optional
+        Whether the argument may be left out.
+    unused
+        Why the option has no effect here; empty if it has one.
+    refused
+        Why the option cannot be honoured; empty if it can.
+    """
+
+    name: str
+    tools: tuple[str, ...]
+    help: str
+    argument: str = ""
+    parse: Callable[[str], Any] = str
+    default: Any = None
+    required: bool = False
+    optional: bool = False
+    unused: str = ""
+    refused: str = ""
+
+    def add(self, parser: argparse.ArgumentParser) -> None:
+        """Add the option to a parser."""
+        text = self.help
+        if self.unused:
+            text += f" (without effect here: {self.unused})"
+        elif self.refused:
+            text += f" (not supported: {self.refused})"
+        text = text.replace("%", "%%")
+        if not self.argument:
+            parser.add_argument(f"--{self.name}", action="store_true", help=text)
+            return
+        more: dict[str, Any] = {"nargs": "?", "const": ""} if self.optional else {}
+        parser.add_argument(
+            f"--{self.name}", metavar=self.argument, type=self._parsed, default=self.default, required=self.required,
+            help=text, **more,
+        )  # fmt: skip
+
+    def _parsed(self, text: str) -> Any:
+        """Convert the argument's text; an error is reported as one of the command line."""
+        try:
+            return self.parse(text)
+        except ValueError as problem:
+            raise argparse.ArgumentTypeError(f"'{text}': {problem}") from None
+
+
+def _choice(*words: str) -> Callable[[str], str]:
+    """Make a function that checks that a text is one of some words, in any case, and returns the word."""
+
+    def parse(text: str) -> str:
+        if text.lower() not in words:
+            raise ValueError(f"must be one of {', '.join(words)}. {did_you_mean(text, words)}".rstrip())
+        return text.lower()
+
+    return parse
+
+
+def _count(least: int) -> Callable[[str], int]:
+    """Make a function that converts a text to an integer of at least `least`."""
+
+    def parse(text: str) -> int:
+        if not text.lstrip("-").isdecimal() or int(text) < least:
+            raise ValueError(f"must be an integer of at least {least}")
+        return int(text)
+
+    return parse
+
+
+def _seconds(text: str) -> float:
+    """Convert a text to a positive number of seconds."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise ValueError("must be a positive number of seconds")
+    return seconds
+
+
+def _libraries() -> str:
+    """List the libraries that select a backend."""
+    return ", ".join(f"libQnn{name.capitalize()}.so" for name in registry.names() if name.isalnum())
+
+
+_ONE_CLOCK = "this machine has no clocks and voltages to set"
+_GRAPH_TENSORS = "GRAPH:TENSOR,TENSOR[;...]"
+OPTIONS = (
+    Option("model", _BOTH, "model libraries, or .onnx, .tflite or .dlc files; each adds graphs", "M[,M...]"),
+    Option("dlc_path", _BOTH, ".dlc files; each graph in them is added", "D[,D...]"),
+    Option("retrieve_context", (NET_RUN,), "a context binary, instead of a model", "BIN", Path),
+    Option("backend", _BOTH, f"{_libraries()}: selects the backend by file name; the file is not loaded", "LIBRARY",
+           required=True),
+    Option("input_list", (NET_RUN,), "lists of input files, one for each graph; __ skips a graph", "F[,F...]",
+           required=True),
+    Option("output_dir", _BOTH, "where files are written (default: output)", "DIR", Path, Path("output")),
+    Option("config_file", _BOTH, "the tools' or the backend's configuration (JSON)", "FILE", Path),
+    Option("binary_file", (GENERATOR,), "the file's name without .bin (default: the first model's)", "NAME"),
+    Option("backend_binary", (GENERATOR,), "write the same binary under a second name, without .bin", "NAME"),
+    Option("direct_mode", (NET_RUN,), "a mode of the backend to run in, for example adsp", "MODE"),
+    Option("shared_buffer", (NET_RUN,), "inputs and outputs in shared memory: no copies"),
+    Option("input_output_tensor_mem_type", (GENERATOR,), "memory that clients will pass at execution: raw or "
+           "memhandle, which reserves nothing for copies (default: what a model library embeds, raw for other models)",
+           "TYPE", _choice("raw", "memhandle")),
+    Option("input_data_type", (NET_RUN,), "float: input files hold floats (default); native: elements as stored",
+           "TYPE", _choice("float", "native")),
+    Option("output_data_type", (NET_RUN,), "float_only (default): y.raw with floats; native_only: y_native.raw with "
+           "elements as stored; float_and_native: both", "TYPE",
+           _choice("float_only", "native_only", "float_and_native")),
+    Option("use_native_input_files", (NET_RUN,), "the same as --input_data_type native"),
+    Option("use_native_output_files", (NET_RUN,), "the same as --output_data_type native_only"),
+    Option("native_input_tensor_names", (NET_RUN,), "inputs whose files hold elements as stored", _GRAPH_TENSORS),
+    Option("set_output_tensors", _BOTH, "intermediate tensors that become outputs too", _GRAPH_TENSORS),
+    Option("debug", (NET_RUN,), "write every tensor of the graphs"),
+    Option("enable_intermediate_outputs", (GENERATOR,), "make every tensor of the graphs an output"),
+    Option("enable_graphs", (GENERATOR,), "the graphs to prepare (default: all)", "GRAPH[,GRAPH...]"),
+    Option("num_inferences", (NET_RUN,), "how many inferences; the list is repeated as often as needed", "N",
+           _count(1)),
+    Option("duration", (NET_RUN,), "repeat the list until this time has passed", "SECONDS", _seconds),
+    Option("keep_num_outputs", (NET_RUN,), "write the outputs of the first N inferences only", "N", _count(0)),
+    Option("timeout", (NET_RUN,), "how long an execution may take (default: as long as the backend lets it)",
+           "MICROSECONDS", _count(1)),
+    Option("profiling_level", _BOTH, "write a log for qnn-profile-viewer to the output folder: basic (times of calls), "
+           "detailed (also what the backend reports), client, backend", "LEVEL", _choice(*PROFILING_LEVELS)),
+    Option("log_level", _BOTH, f"show messages up to a level: {', '.join(LOG_LEVELS)} (default: warn)", "LEVEL",
+           _choice(*LOG_LEVELS)),
+    Option("model_prefix", _BOTH, "the prefix of a model library's functions (default: QnnModel)", "PREFIX"),
+    Option("op_packages", _BOTH, "libraries with operations", "PATH:PROVIDER[,...]",
+           refused="all operations are built in, and libraries for another processor cannot be loaded"),
+    Option("binary_updates", (NET_RUN,), "updates of weights in a binary", "FILE",
+           refused="binaries have no sections that can be replaced"),
+    Option("data_format_config", (GENERATOR,), "data formats of inputs and outputs", "FILE",
+           refused="inputs and outputs are always dense"),
+    Option("batch_multiplier", (NET_RUN,), "inferences that one execution computes", "N", _count(1),
+           unused="each inference is executed by itself, with the same results"),
+    Option("perf_profile", (NET_RUN,), f"{', '.join(PERF_PROFILES)}", "PROFILE", _choice(*PERF_PROFILES),
+           unused=_ONE_CLOCK),
+    Option("profiling_option", _BOTH, "further measurements: optrace", "OPTION", _choice("optrace"),
+           unused="there are no traces of the device's units"),
+    Option("synchronous", (NET_RUN,), "wait for each execution", unused="executions are always waited for"),
+    Option("use_mmap", (NET_RUN,), "map a context binary instead of reading it", "CHUNK", optional=True,
+           unused="binaries are always mapped"),
+    Option("validate_binary", (NET_RUN,), "check a context binary before use", unused="binaries are always checked"),
+    Option("platform_options", _BOTH, "options of the platform", "KEY:VALUE[;...]",
+           unused="there are no platform options"),
+    Option("device_options", (NET_RUN,), "devices and cores to use", "OPTIONS", unused="there is one device"),
+    Option("system_library", (NET_RUN,), "the library that reads DLC files", "FILE", unused="its function is built in"),
+    Option("max_input_cache_tensor_sets", (NET_RUN,), "inputs to keep in memory", "N", _count(-1),
+           unused="input files are read when they are needed"),
+    Option("max_input_cache_size_mb", (NET_RUN,), "the size of inputs to keep in memory", "N", _count(0),
+           unused="input files are read when they are needed"),
+)  # fmt: skip
+"""All options. Those with the same name mean the same in every tool."""
+
+
+def add_options(parser: argparse.ArgumentParser, tool: str) -> None:
+    """Add the options of a tool to a parser."""
+    for option in OPTIONS:
+        if tool in option.tools:
+            option.add(parser)
+
+
+def check_given(options: argparse.Namespace, tool: str) -> None:
+    """Refuse given options that cannot be honoured, and log each given option that has no effect."""
+    given = [each for each in OPTIONS if tool in each.tools and getattr(options, each.name) not in (None, False)]
+    for option in given:
+        if option.refused:
+            value = getattr(options, option.name)
+            raise QnnError(Code.COMMON_NOT_SUPPORTED, f"--{option.name} {value}", option.refused)
+    for option in given:
+        if option.unused:
+            Log()(LogLevel.INFO, f"--{option.name}: accepted, but without effect here: {option.unused}")
+
+
+def exclusive(options: argparse.Namespace, *names: str) -> None:
+    """Refuse options that exclude each other; a name that the tool does not have counts as not given."""
+    given = [f"--{name}" for name in names if getattr(options, name, None) not in (None, False)]
+    if len(given) > 1:
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, " and ".join(given), "exclude each other")
+
+
+def _listed(names: list[str]) -> str:
+    """List the first of some names."""
+    more = ", ..." if len(names) > _MAX_LISTED else ""
+    return f"{', '.join(map(repr, names[:_MAX_LISTED]))}{more}" if names else "none"
+
+
+def by_graph(text: str | None, option: str, tensors: Mapping[str, list[str]]) -> dict[str, set[str]]:
+    """Return the tensors that an option names, by graph.
+
+    Parameters
+    ----------
+    text
+        ``graph:tensor,tensor;graph:tensor``. The graph's name may be left out if there is one graph.
+    option
+        The option's name, for messages.
+    tensors
+        The names of the tensors that may be named, by graph.
+
+    Examples
+    --------
+    >>> by_graph("a:x,y;b:z", "set_output_tensors", {"a": ["x", "y"], "b": ["z"]}) == {"a": {"x", "y"}, "b": {"z"}}
+    True
+    """
+    found: dict[str, set[str]] = {name: set() for name in tensors}
+    for group in (text or "").split(";"):
+        graph = next(iter(tensors)) if len(tensors) == 1 else ""
+        for item in filter(None, group.split(",")):
+            prefix, colon, rest = item.partition(":")
+            # Names of tensors may contain colons.
+            if colon and prefix in tensors:
+                graph, item = prefix, rest
+            if not graph:
+                hint = did_you_mean(prefix, tensors) or f"Graphs are {', '.join(tensors)}."
+                raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--{option} {item}", "it names no graph", hint)
+            if item not in tensors[graph]:
+                rule = f"graph '{graph}' has no such tensor"
+                hint = did_you_mean(item, tensors[graph]) or f"It has {_listed(tensors[graph])}."
+                raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--{option} {item}", rule, hint)
+            found[graph].add(item)
+    return found
