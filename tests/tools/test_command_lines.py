@@ -90,7 +90,7 @@ def check_results(folder):
 
 
 def test_the_tools_of_qnn_are_installed_under_their_own_names(folder):
-    for name in ("qnn-net-run", "qnn-context-binary-generator"):
+    for name in (name for name in scripts() if name.startswith("qnn-")):
         assert shell(folder, f"./{name} --version")[0].startswith(f"{name} of isthmus ")
         assert shell(folder, f"./{name} --help")[0].startswith(f"usage: {name} ")
         assert shell(folder, f"./{name}", status=2)[1].splitlines()[-1].startswith(f"{name}: error: ")
