@@ -36,6 +36,11 @@ def context_binary_generator(arguments: Sequence[str] | None = None) -> int:
     return _under_its_own_name("context-binary-generator", arguments)
 
 
+def throughput_net_run(arguments: Sequence[str] | None = None) -> int:
+    """Run the command ``qnn-throughput-net-run``."""
+    return _under_its_own_name("throughput-net-run", arguments)
+
+
 def context_binary_utility(arguments: Sequence[str] | None = None) -> int:
     """Run the command ``qnn-context-binary-utility``."""
     return _under_its_own_name("context-binary-utility", arguments)

@@ -23,6 +23,7 @@ COMMANDS = {
     "inspect": "describe a context binary, a DLC or a model library",
     "context-binary-generator": "compile models for a backend into a context binary",
     "net-run": "run a model or a context binary on raw files",
+    "throughput-net-run": "run models on several threads and count inferences",
     "context-binary-utility": "write the description of a context binary as JSON, with QNN's names",
     "profile-viewer": "show a profile log of net-run or the generator",
     "capi": "install the libraries that C clients of QNN load",

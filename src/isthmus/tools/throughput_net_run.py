@@ -1,0 +1,272 @@
+"""``isthmus throughput-net-run``: run models on several threads at a time, as a JSON file says, and count inferences.
+
+The file lists ``backends``, ``models``, ``contexts`` and, in ``testCase``, the ``threads``: each names a backend, a
+context and a model, and repeats its input list for a number of inferences (``loopUnit`` count) or of seconds (second).
+
+Each thread has a context of its own. Results are written to outputPath/threadName/Result_N.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+from isthmus import qnn
+from isthmus.backends.seam import registry
+from isthmus.backends.seam.config import Key, Objects, Table, choice, number, settings, text, truth, unused
+from isthmus.errors import Code, QnnError, did_you_mean
+from isthmus.log import Log
+from isthmus.tools import raw_files
+from isthmus.tools.files import file_name
+from isthmus.tools.input_lists import InputList, read_list
+from isthmus.tools.models import compose
+from isthmus.tools.qnn_options import LOG_LEVELS, PERF_PROFILES
+
+NONE, LAST, ALL = "NONE", "NATIVE_LAST", "NATIVE_ALL"
+"""Which results are written: the values of ``saveOutput``."""
+_COUNT = number(0, 1 << 40)
+
+
+def _words(*words: str) -> Any:
+    """Make a check for one of some words."""
+    return choice({word: word for word in words})
+
+
+_TABLE: Table = {
+    "backends": Objects("backends", {
+        "backendName": Key("name", text),
+        "backendPath": Key("path", text),
+        "backendExtensions": Key("config", text),
+        "profilingLevel": unused(_words("OFF", "BASIC", "DETAILED")),
+        "perfProfile": unused(_words(*PERF_PROFILES)),
+    }),
+    "models": Objects("models", {
+        "modelName": Key("name", text),
+        "modelPath": Key("path", text),
+        "loadFromCachedBinary": Key("binary", truth),
+        "inputPath": Key("inputs", text),
+        "inputDataType": Key("input_type", _words("FLOAT", "NATIVE")),
+        "outputPath": Key("outputs", text),
+        "outputDataType": Key("output_type", _words("FLOAT_ONLY", "NATIVE_ONLY", "FLOAT_AND_NATIVE")),
+        "saveOutput": Key("save", _words(NONE, LAST, ALL)),
+        "postProcessor": unused(_words("NONE")),
+        "groundTruthPath": unused(text),
+    }),
+    "contexts": Objects("contexts", {
+        "contextName": Key("name", text),
+        "priority": unused(_words("DEFAULT", "LOW", "NORMAL", "HIGH")),
+    }),
+    "testCase": {
+        "iteration": Key("iteration", number(1, 1 << 20)),
+        "logLevel": unused(_words(*LOG_LEVELS)),
+        "threads": Objects("threads", {
+            "threadName": Key("name", text),
+            "backend": Key("backend", text),
+            "context": Key("context", text),
+            "model": Key("model", text),
+            "interval": Key("interval", _COUNT),
+            "loopUnit": Key("unit", _words("count", "second")),
+            "loop": Key("loop", number(1, 1 << 40)),
+        }),
+    },
+}  # fmt: skip
+
+
+@dataclass
+class ModelThread:
+    """A thread that repeats a model's input list.
+
+    Parameters
+    ----------
+    interval
+        Microseconds between two inferences.
+    unit, loop
+        How long: a number of inferences (count) or of seconds (second).
+    executed
+        How many inferences have ended.
+    stop
+        Ends all threads that share it, after their current inference.
+    problem
+        What ended it early.
+    """
+
+    name: str
+    model: Mapping[str, Any]
+    memory: qnn.GraphMemory
+    inputs: InputList
+    interval: int
+    unit: str
+    loop: int
+    stop: threading.Event
+    executed: int = 0
+    seconds: float = 0.0
+    problem: BaseException | None = None
+
+    def run(self) -> None:
+        """Run the inferences, and keep what ends them early, which ends all threads."""
+        began = time.perf_counter()
+        try:
+            self._run(began)
+        except BaseException as problem:
+            self.problem = problem
+            self.stop.set()
+        self.seconds += time.perf_counter() - began
+
+    def _run(self, began: float) -> None:
+        """Run the inferences and write the results that the model asks for."""
+        graph, native = self.memory.binding.graph, self.model.get("input_type") == "NATIVE"
+        save = self.model.get("save", NONE)
+        for done, inference in enumerate(cycle(self.inputs.inferences), 1):
+            for info in graph.input_tensors:
+                self.memory.inputs[info.name][...] = raw_files.read_tensor(
+                    inference.files[info.name], info, native, inference.what
+                )
+            self.memory.binding.execute()
+            self.executed += 1
+            ended = done >= self.loop if self.unit == "count" else time.perf_counter() - began >= self.loop
+            if save == ALL or (save == LAST and ended):
+                self._write(self.executed - 1)
+            if ended or self.stop.wait(self.interval * 1e-6):
+                return
+
+    def _write(self, number: int) -> None:
+        """Write the outputs of an inference."""
+        infos = {info.name: info for info in self.memory.binding.graph.output_tensors}
+        names = raw_files.file_names(infos)
+        folder = Path(self.model.get("outputs", "output")) / self.name / f"Result_{number}"
+        arrays = [(names[name], self.memory.outputs[name], infos[name]) for name in self.inputs.outputs or infos]
+        raw_files.write_results(folder, arrays, self.model.get("output_type", raw_files.FLOAT).lower())
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's options to a parser."""
+    parser.add_argument("--config", type=file_name, required=True, metavar="FILE", help="what to run (JSON)")
+    parser.add_argument("--output", type=file_name, metavar="FILE", help="write the figures as JSON too")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run the command."""
+    given = settings(options.config, _TABLE)
+    given.log_unused(Log())
+    where = given.source
+    backends, models, contexts, threads = (
+        _named(given.values.get(kind, ()), kind, where) for kind in ("backends", "models", "contexts", "threads")
+    )
+    if not threads:
+        raise QnnError(Code.BACKEND_INVALID_CONFIG, where, "it names no thread", "List them in testCase.threads.")
+    # Memory is closed after the backends.
+    with ExitStack() as memories, ExitStack() as opening:
+        opened = {name: opening.enter_context(_backend(name, each, where)) for name, each in backends.items()}
+        running = []
+        stop = threading.Event()
+        for name, thread in threads.items():
+            what = f"{where}, thread '{name}'"
+            _reference(thread, "context", contexts, what)
+            backend = opened[_reference(thread, "backend", opened, what)]
+            model = models[_reference(thread, "model", models, what)]
+            memory, inputs = _prepared(backend, model, f"{where}, model '{model['name']}'")
+            memories.callback(memory.close)
+            times = (thread.get("interval", 0), thread.get("unit", "count"), thread.get("loop", 1))
+            running.append(ModelThread(name, model, memory, inputs, *times, stop))
+        began = time.perf_counter()
+        for _ in range(given.values.get("iteration", 1)):
+            _run_together(running, stop)
+        total = time.perf_counter() - began
+    _report(running, total, options.output)
+    return 0
+
+
+def _backend(name: str, given: Mapping[str, Any], where: str) -> qnn.Backend:
+    """Create the backend that the file names."""
+    entry = registry.entry(_required(given, "path", "backendPath", f"{where}, backend '{name}'"))
+    return qnn.Backend(entry.name, given.get("config"))
+
+
+def _prepared(backend: qnn.Backend, model: Mapping[str, Any], what: str) -> tuple[qnn.GraphMemory, InputList]:
+    """Load a model in a context of its own; return the memory of its graph and the checked input list."""
+    path = Path(_required(model, "path", "modelPath", what))
+    lists = Path(_required(model, "inputs", "inputPath", what))
+    if model.get("binary", False):
+        context = backend.create_context_from_binary(path)
+    else:
+        context = backend.create_context()
+        compose(context, [path], [], backend.entry.io_kind(None))
+    if len(context.graphs) != 1:
+        rule = f"it has {len(context.graphs)} graphs; a thread runs one"
+        raise QnnError(Code.COMMON_NOT_SUPPORTED, what, rule)
+    [graph] = context.graphs.values()
+    names = [info.name for info in graph.input_tensors]
+    inputs = read_list(lists, names, [info.name for info in graph.output_tensors])
+    inputs.check(graph.input_tensors, set(names) if model.get("input_type") == "NATIVE" else set())
+    return graph.allocate(), inputs
+
+
+def _run_together(running: list[ModelThread], stop: threading.Event) -> None:
+    """Run all threads until they end; an error of one ends the others and is raised, as is an interrupt."""
+    threads = [threading.Thread(target=each.run, name=each.name, daemon=True) for each in running]
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        # All have ended by now, unless this thread was interrupted.
+        stop.set()
+        for thread in threads:
+            if thread.ident is not None:
+                thread.join()
+    stop.clear()
+    for each in running:
+        if each.problem is not None:
+            raise each.problem
+
+
+def _report(running: list[ModelThread], total: float, output: Path | None) -> None:
+    """Print the figures of each thread, and write them if a file is named."""
+    figures = {
+        each.name: {"inferences": each.executed, "inferences_per_second": each.executed / each.seconds}
+        for each in running
+    }
+    for name, figure in figures.items():
+        rate = figure["inferences_per_second"]
+        print(f"{name}:graphExecute: {figure['inferences']} inferences, {rate:.1f} per second")
+    print(f"TotalTime (us): {total * 1e6:.0f}")
+    if output is not None:
+        content = {"total_us": total * 1e6, "threads": figures}
+        raw_files.write(output, json.dumps(content).encode())
+
+
+def _named(objects: Any, kind: str, where: str) -> dict[str, Mapping[str, Any]]:
+    """Return objects of a file by their names; refuse one without a name, and two of the same."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for each in objects:
+        name = each.get("name")
+        if name is None or name in found:
+            rule = "one of its objects has no name" if name is None else f"two are called '{name}'"
+            raise QnnError(Code.BACKEND_INVALID_CONFIG, f"{where}, key '{kind}'", rule)
+        found[name] = each
+    return found
+
+
+def _required(given: Mapping[str, Any], setting: str, key: str, what: str) -> str:
+    """Return a setting that an object must have."""
+    if setting not in given:
+        raise QnnError(Code.BACKEND_INVALID_CONFIG, what, f"{key} is missing")
+    return str(given[setting])
+
+
+def _reference(thread: Mapping[str, Any], kind: str, known: Mapping[str, Any], what: str) -> str:
+    """Return the name by which a thread refers to another object of the file."""
+    name = _required(thread, kind, kind, what)
+    if name not in known:
+        rule = f"there is no {kind} '{name}'"
+        raise QnnError(Code.BACKEND_INVALID_CONFIG, what, rule, did_you_mean(name, known))
+    return name
