@@ -200,3 +200,14 @@ def test_of_many_such_steps_the_first_are_named_and_the_others_counted(capsys, m
     out = capsys.readouterr().out
     assert all((step["name"] in out) is (number < command.FLOATS_SHOWN) for number, step in enumerate(steps))
     assert "and 3 more" in out
+
+
+@pytest.mark.parametrize(("side", "status", "verdict"), [(64, 0, ": fits, "), (1024, 1, ": does not fit: ")])
+@pytest.mark.parametrize("json_too", [False, True])
+def test_a_model_that_does_not_fit_ends_with_status_1(tmp_path, capsys, side, status, verdict, json_too):
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
+    constants = {"w": np.ones((side, side), np.float32)}
+    path = tiny.save(tmp_path / "dense.onnx", nodes, {"x": [1, side]}, {"y": [1, side]}, constants)
+    assert main(["plan", str(path), "--backend", "lpai", *["--json"] * json_too]) == status
+    shown = capsys.readouterr().out
+    assert json.loads(shown)["lpai"]["tcm"]["fits"] == (status == 0) if json_too else verdict in shown

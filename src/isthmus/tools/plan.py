@@ -1,4 +1,7 @@
-"""``isthmus plan``: the memory that a model needs, why it needs that much, and a picture of it, without running it."""
+"""``isthmus plan``: the memory that a model needs, why it needs that much, and a picture of it, without running it.
+
+The exit status is 1 if the backend reports that the model does not fit its memory.
+"""
 
 from __future__ import annotations
 
@@ -72,16 +75,17 @@ def main(options: argparse.Namespace) -> int:
         report[entry.name] = section.to_json()
     if options.embed is not None:
         report["embedded"] = write_embedded(options.model, options.embed)
+    status = 0 if section is None or section.fits else 1
     if options.json:
         print(json.dumps(report))
-        return 0
+        return status
     columns = min(shutil.get_terminal_size((80, 24)).columns, MAX_COLUMNS)
     print_report(report, plan, columns)
     if section is not None:
         print("\n" + "\n".join(section.lines()))
     if options.table and plan.rows:
         print(f"\n{tabulate(plan.rows, columns)}")
-    return 0
+    return status
 
 
 def _load(source: ModelSource) -> Graph:

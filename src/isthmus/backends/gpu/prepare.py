@@ -69,6 +69,8 @@ class GpuReport:
 
     device: ClDevice
     program: KernelProgram
+    fits: bool = True
+    """Always: the size of the device's memory is not compared."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as plain data."""

@@ -81,6 +81,11 @@ class PoolReport:
     io_in_scratch: bool
     tcm: TcmFit
 
+    @property
+    def fits(self) -> bool:
+        """Whether IO and the model binary fit TCM."""
+        return self.tcm.fits
+
     def to_json(self) -> dict[str, Any]:
         """Return the report as plain data."""
         return {**asdict(self), "tcm": {**asdict(self.tcm), "fits": self.tcm.fits, "pool_bytes": POOL_BYTES}}

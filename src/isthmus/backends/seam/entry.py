@@ -25,6 +25,10 @@ _IO_ALIGNMENT = 64
 class Section(Protocol):
     """A backend's addition to a report: as plain data, and as lines of text."""
 
+    @property
+    def fits(self) -> bool:
+        """Whether the model fits the memory that the section compares it with."""
+
     def to_json(self) -> dict[str, Any]:
         """Return the section as plain data."""
 
