@@ -16,16 +16,17 @@ errors:
 version:
 system:                       errors
 log:                          errors
+audit_log:                    errors system
 compiled:                     errors system
 planning:                     errors system compiled
 graph:                        errors
 cabi:                         errors
-memory:                       errors system log
+memory:                       errors system log audit_log
 frontends:                    errors system graph
 prepare:                      errors system graph planning
 engine:                       errors system compiled graph prepare memory
 backends:
-backends.seam:                errors version system log memory graph prepare engine backends
+backends.seam:                errors version system log audit_log memory graph prepare engine backends
 backends.accelerator:         errors system log memory graph engine backends.seam
 backends.cpu:                 errors system log memory graph prepare engine backends.seam
 backends.htp:                 errors system log memory graph prepare engine cabi backends.seam backends.accelerator \
@@ -39,10 +40,10 @@ backends.gpu.delegate:        backends.seam
 backends.gpu.runtime:         errors system compiled
 backends.gpu.mixed_precision: errors graph prepare
 backends.gpu.compile:         errors system memory graph prepare backends.gpu.mixed_precision
-qnn:                          errors version system log memory graph prepare frontends cabi backends.seam \
+qnn:                          errors version system log audit_log memory graph prepare frontends cabi backends.seam \
                               backends.htp backends.lpai backends.gpu backends.vendor
 capi:                         errors version system log memory graph frontends cabi qnn delegate backends.seam
-session:                      errors system log graph prepare qnn backends.seam
+session:                      errors system log audit_log graph prepare qnn backends.seam
 delegate:                     errors version system log memory graph prepare engine frontends qnn backends.seam \
                               backends.htp.delegate backends.gpu.delegate
 report:                       errors prepare

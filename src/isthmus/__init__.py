@@ -3,6 +3,7 @@
 - `Session` loads a model file and runs it on a backend.
 - `qnn` is QNN's API: backends, contexts, graphs, tensors, registered memory.
 - `memory` allocates the memory that graphs use: host, shared (rpcmem) and tightly coupled (TCM).
+- `audit` records what a program does with memory, and the mistakes it makes.
 - `QnnError` is the error of every refusal, with one of the numbers in `Code`.
 
 Examples
@@ -19,11 +20,18 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from isthmus import memory, qnn
     from isthmus.errors import Code, QnnError
+    from isthmus.memory.auditing import audit
     from isthmus.session import Session
     from isthmus.version import __version__
 
-__all__ = ["Code", "QnnError", "Session", "__version__", "memory", "qnn"]
-_MODULES = {"Code": "errors", "QnnError": "errors", "Session": "session", "__version__": "version"}
+__all__ = ["Code", "QnnError", "Session", "__version__", "audit", "memory", "qnn"]
+_MODULES = {
+    "Code": "errors",
+    "QnnError": "errors",
+    "Session": "session",
+    "__version__": "version",
+    "audit": "memory.auditing",
+}
 """The module that defines each public name, other than the packages."""
 
 

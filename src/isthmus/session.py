@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from isthmus import qnn
+from isthmus import audit_log, qnn
 from isthmus.backends.seam import registry
 from isthmus.errors import Code, QnnError, did_you_mean
 from isthmus.graph import GraphInfo
@@ -212,9 +212,18 @@ class Session:
             self.stats.runs += 1
             if arrays is None:
                 return {}
+            if audit_log.active:
+                self._report_copies()
             results = {name: view.copy() for name, view in self.outputs.items()}
             self.stats.copied_out_bytes += sum(result.nbytes for result in results.values())
             return results
+
+    def _report_copies(self) -> None:
+        """Report the copies of a run with feeds to the audits in progress."""
+        remedy = "Fill `inputs`, call run() without feeds, and read `outputs`."
+        for name, view in (*self.inputs.items(), *self.outputs.items()):
+            what, reason = f"session of '{self.path.name}'", "run(feeds) copies arrays"
+            audit_log.note(audit_log.Action.COPY, what, view.nbytes, f"'{name}'", reason, remedy)
 
     @property
     def graph_stats(self) -> qnn.GraphStats:

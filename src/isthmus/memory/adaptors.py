@@ -10,20 +10,17 @@ The functions put an adaptor around every kind of memory for the duration of a `
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from isthmus.errors import Code, QnnError
 from isthmus.memory.buffer import Buffer
 from isthmus.memory.integers import as_int
 from isthmus.memory.resource import Adaptor, AllocationRequest, MemoryResource, around
+from isthmus.system.callers import calling_line
 from isthmus.system.interrupts import run_pending
 from isthmus.system.lock import Lock
-
-_PACKAGE = str(Path(__file__).parents[1])
 
 
 @dataclass(frozen=True)
@@ -272,16 +269,8 @@ class Audit(Adaptor):
         key = object()
         # The finalizer comes first: after an interrupt a buffer must not stay on record forever.
         buffer.when_gone(self.record.remove, key)
-        self.record.add(key, AllocationRecord(self.kind, buffer.nbytes, _where()))
+        self.record.add(key, AllocationRecord(self.kind, buffer.nbytes, calling_line()))
         return buffer
-
-
-def _where() -> str:
-    """Return the innermost executing line outside this package."""
-    frame = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE) and frame.f_back is not None:
-        frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
 
 
 class FaultSchedule:

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from isthmus import audit_log
 from isthmus.errors import Code, QnnError
 from isthmus.memory import holds
 from isthmus.memory.identity import PRIVATE, Identity, Span
@@ -160,13 +161,24 @@ class Buffer:
         # Atomic: a concurrent claim comes either before this, and the buffer stays, or after it, and finds it closed.
         with holds.lock:
             if not self._closed:
-                holds.refuse_if_held(self.window(), self.what, "Free its holder first.")
+                self._refuse_if_held()
                 self._closed = True
             # From here on everything is safe to repeat: another `close` continues where an interrupt came.
             holds.changed()
         for ending in self._endings:
             ending.run()
         self._release()
+
+    def _refuse_if_held(self) -> None:
+        """Refuse to close the buffer while it is held; the caller has `holds.lock`."""
+        window = self.window()
+        try:
+            holds.refuse_if_held(window, self.what, "Free its holder first.")
+        except QnnError as error:
+            for log in audit_log.active:
+                tensor = log.tensors_in(lambda other: holds.overlap(other, window))
+                audit_log.refuse(error, tensor, "freed too early")
+            raise
 
     def when_gone(self, callback: Callable[..., object], *arguments: Any) -> None:
         """Call a function when the buffer is closed or collected; it may run again if it is interrupted."""

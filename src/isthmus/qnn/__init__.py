@@ -7,6 +7,7 @@ configs are in a module of its name: `isthmus.qnn.gpu`, `isthmus.qnn.htp`, `isth
 from isthmus.backends.seam.driver import DescriptorType, GraphStats, MemDescriptor
 from isthmus.graph import BinaryInfo, DataType, GraphInfo, Quantization, TensorInfo, TensorMemType, TensorType
 from isthmus.log import Log, LogLevel
+from isthmus.memory.auditing import audit_process
 from isthmus.qnn import gpu, htp, lpai, vendor
 from isthmus.qnn.asynchronous import Execution
 from isthmus.qnn.backend import Backend
@@ -58,3 +59,5 @@ __all__ = [
     "lpai",
     "vendor",
 ]
+
+audit_process()

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from isthmus import audit_log
 from isthmus.backends.seam.driver import DriverBinding, GraphStats, Memories, OperationTime, TensorMemory
 from isthmus.backends.seam.execution_deadline import ExecutionDeadline
 from isthmus.errors import Code, QnnError
@@ -96,7 +97,8 @@ class Binding:
             else:
                 watched(partial(run, self._driver), self.graph.driver.stats, profile, signal)
             return None
-        except QnnError:
+        except QnnError as error:
+            audit_log.refuse(error)
             # Whatever error a backend reports for a graph that was freed meanwhile, this is the cause.
             self.graph._check()
             raise

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from isthmus import audit_log
 from isthmus import graph as ir
 from isthmus.backends.seam.driver import MemDescriptor, Source
 from isthmus.errors import Code, QnnError, did_you_mean
@@ -227,6 +228,7 @@ class Context(Handle):
         return self.driver.get_binary()
 
     @shielded(release=_free_all)
+    @audit_log.reported
     def mem_register(self, descriptors: Iterable[MemDescriptor]) -> list[MemHandle]:
         """Register memory (QnnMem_register): all of it, or none."""
         self._check()
@@ -238,11 +240,22 @@ class Context(Handle):
         if not items:
             raise QnnError(Code.MEM_INVALID_ARGUMENT, "memory registration", "no descriptors are given")
         checked = [mem.checked(f"memory descriptor {index}", descriptor) for index, descriptor in enumerate(items)]
-        registrations = self.driver.register(checked)
+        try:
+            registrations = self.driver.register(checked)
+        except QnnError as error:
+            refused = [each for index, each in enumerate(checked) if error.what == f"memory descriptor {index}"]
+            audit_log.refuse(error, self._tensors_like(refused or checked))
+            raise
         handles: list[MemHandle] = []
         try:
             for registration in registrations:
-                handles.append(MemHandle(self, registration))
+                handle = MemHandle(self, registration)
+                handles.append(handle)
+                if audit_log.active:
+                    names, window = self._tensors_like([handle.descriptor]), registration.window
+                    handle.audit_key = audit_log.begin(
+                        audit_log.Action.REGISTER, handle.what, window.nbytes, names, window
+                    )
         except QnnError:
             # The context has been freed meanwhile.
             for registration in registrations:
@@ -251,6 +264,7 @@ class Context(Handle):
         return handles
 
     @shielded
+    @audit_log.reported
     def mem_deregister(self, handles: Iterable[MemHandle]) -> None:
         """Deregister memory (QnnMem_deRegister): every valid handle in the list, even if another is refused."""
         self._check()
@@ -272,6 +286,14 @@ class Context(Handle):
                 "they are not registered in this context",
                 "The others were deregistered.",
             )
+
+    def _tensors_like(self, descriptors: Iterable[MemDescriptor]) -> str:
+        """List the inputs and outputs of the graphs that memory may be for, by type and dimensions: it has no name."""
+        shapes = {(each.dtype, tuple(each.dims)) for each in descriptors}
+        graphs = [graph.driver.graph for graph in self.graphs.values()]
+        tensors = [tensor for graph in graphs for tensor in (*graph.inputs, *graph.outputs)]
+        names = (f"'{tensor.name}'" for tensor in tensors if (tensor.dtype, tuple(tensor.dims)) in shapes)
+        return " or ".join(dict.fromkeys(names))
 
     def _add(self, graph: ir.Graph) -> QnnGraph:
         """Create a graph in the driver and its handle, or neither."""

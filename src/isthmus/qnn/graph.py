@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from isthmus import audit_log
 from isthmus import graph as ir
 from isthmus.backends.seam.driver import Change, DriverBinding, GraphDriver, GraphStats, Memories, TensorMemory
 from isthmus.errors import Code, QnnError, did_you_mean
@@ -206,6 +207,7 @@ class QnnGraph(Handle):
                 profile.add(ProfilingEvent("staging reserved", self.driver.stats().staging_bytes, "bytes"))
 
     @shielded(release=Binding.close)
+    @audit_log.reported
     def bind(self, inputs: Sequence[ClientTensor] = (), outputs: Sequence[ClientTensor] = ()) -> Binding:
         """Bind memory to the graph for any number of executions, with all checks.
 
@@ -261,7 +263,8 @@ class QnnGraph(Handle):
                     self.driver.stats, profile, signal,
                 )  # fmt: skip
             return None
-        except QnnError:
+        except QnnError as error:
+            audit_log.refuse(error)
             # Whatever error a backend reports for a graph that was freed meanwhile, this is the cause.
             self._check()
             raise
@@ -449,9 +452,17 @@ class QnnGraph(Handle):
         return binding
 
     @shielded
+    @audit_log.reported
     def _new_binding(self, tensors: tuple[tuple[ClientTensor, ...], tuple[ClientTensor, ...]]) -> DriverBinding:
         """Check the memory and bind it. Apart from `_bound`, because only this slow part needs to be shielded."""
         return self._bindings.of(*tensors, self._memories(*tensors))
+
+    def _report_raw(self, info: ir.TensorInfo) -> None:
+        """Report raw memory for a tensor that was prepared for registered memory."""
+        if info.mem_type is ir.TensorMemType.MEMHANDLE:
+            rule = "was prepared for a memory handle and is given raw memory"
+            remedy = "Register the memory (mem_register) and pass its handle, or create the tensor with RAW memory."
+            audit_log.mistake("prepared for memhandle, run raw", f"tensor '{info.name}' of {self._what}", rule, remedy)
 
     def _memories(self, inputs: tuple[ClientTensor, ...], outputs: tuple[ClientTensor, ...]) -> Memories:
         """Return the memory of each input and output in the graph's order; None where the client gives none."""
@@ -468,6 +479,8 @@ class QnnGraph(Handle):
             for info in known_infos:
                 client = named.pop(info.name, None)
                 memories.append(None if client is None else client.memory(info, self.context, kind == "output"))
+                if client is not None and client.data is not None and audit_log.active:
+                    self._report_raw(info)
             for name in named:
                 names = ", ".join(f"'{info.name}'" for info in known_infos)
                 rule = f"{self._what} has no such {kind}; it has {names}"

@@ -14,6 +14,7 @@ import warnings
 import weakref
 from typing import ClassVar, TypeVar
 
+from isthmus import audit_log
 from isthmus.errors import Code, QnnError
 from isthmus.log import deferred
 from isthmus.system.shield import shielded
@@ -42,6 +43,8 @@ class Handle:
     """Whether it may be used: it belongs to this process and has not been freed."""
     # Of an object whose `__init__` has not come this far: there is nothing to end.
     _ended, _inherited = True, False
+    audit_key = 0
+    """Its key in audits; 0 if it is in none."""
 
     def __init__(self, what: str, owner: Handle | None = None) -> None:
         self._what = what
@@ -57,6 +60,8 @@ class Handle:
         self._ending = threading.RLock()
         self.usable, self._ended = True, False
         _handles.add(self)
+        if owner is None and audit_log.active:
+            self.audit_key = audit_log.begin(audit_log.Action.CREATE, what)
         if owner is not None:
             try:
                 owner._adopt(self)
@@ -109,11 +114,15 @@ class Handle:
                 return
             while self._owned:
                 youngest = self._owned[-1]
+                if youngest.audit_key:
+                    audit_log.end(youngest.audit_key, f"its {self._what} is freed before it")
                 youngest._end()
                 self._disown(youngest)
             self.usable = False
             self._release()
             self._ended = True
+        if self.audit_key:
+            audit_log.end(self.audit_key)
 
     def _adopt(self, handle: Handle) -> None:
         """Take ownership of a new handle, unless this one has ended meanwhile."""
@@ -170,6 +179,8 @@ def end_forgotten(handle: Handle) -> None:
     """Free a handle that is no longer reachable, and warn as Python does for files."""
     # During interpreter shutdown the serving threads are gone; the system releases the rest.
     if handle.alive and not sys.is_finalizing():
+        if handle.audit_key:
+            audit_log.end(handle.audit_key, "it is no longer reachable")
         # Free first: the warning may be turned into an error.
         handle.free()
         warnings.warn(f"{handle._what} was never freed", ResourceWarning, stacklevel=2, source=handle)

@@ -83,6 +83,11 @@ def check() -> None:
         raise Cancelled
 
 
+def is_helping() -> bool:
+    """Return whether this thread performs a shielded call for the main thread."""
+    return _now.call is not None
+
+
 class _Call:
     """One call: the function to run, which side has claimed it, and how it ended.
 

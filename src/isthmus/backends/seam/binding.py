@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
+from isthmus import audit_log
 from isthmus.backends.seam.driver import DriverBinding, GraphStats, Memories, TensorMemory, Traffic
 from isthmus.backends.seam.execution_deadline import ExecutionDeadline
 from isthmus.errors import Code, QnnError
@@ -214,6 +215,8 @@ class BindingBase(DriverBinding):
                     self._counts.runs += 1
                 finally:
                     self._running = False
+            if audit_log.active:
+                self._report()
         except BaseException:
             # An interrupt may have come before the ``with`` could release the lock: see `LockLike`.
             self._lock.release_if_held()
@@ -233,7 +236,20 @@ class BindingBase(DriverBinding):
             finally:
                 self._running = False
 
-        return self._graph_counts.under_lock(checked)
+        result = self._graph_counts.under_lock(checked)
+        if audit_log.active:
+            self._report()
+        return result
+
+    def _report(self) -> None:
+        """Report an execution and its copies to the audits in progress."""
+        traffic = self._counts.traffic
+        for copy in traffic.copies:
+            reason = "raw memory, which the device cannot access"
+            remedy = "Register the memory (mem_register) and pass its handle."
+            audit_log.note(audit_log.Action.COPY, self._what, copy.nbytes, f"'{copy.tensor}'", reason, remedy)
+        in_place = sum(traffic.in_place.values())
+        audit_log.note(audit_log.Action.EXECUTE, self._what, in_place + traffic.copied_in + traffic.copied_out)
 
     @property
     def stats(self) -> GraphStats:

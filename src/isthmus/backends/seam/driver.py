@@ -119,6 +119,13 @@ Memories = Sequence[TensorMemory | None]
 """Memory for each input, then each output; None leaves the choice to the backend."""
 
 
+class TensorCopy(NamedTuple):
+    """A copy of one tensor that every execution makes, and its bytes."""
+
+    tensor: str
+    nbytes: int
+
+
 @dataclass(frozen=True)
 class Traffic:
     """The memory traffic of inputs and outputs in one execution, in bytes.
@@ -129,11 +136,14 @@ class Traffic:
         Bytes copied between the client's memory and memory of the backend.
     in_place
         Bytes used in place, by the kind of memory.
+    copies
+        The single copies, for audits.
     """
 
     copied_in: int = 0
     copied_out: int = 0
     in_place: Mapping[str, int] = field(default_factory=dict)
+    copies: tuple[TensorCopy, ...] = ()
 
 
 @dataclass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from isthmus.backends.seam.driver import TensorMemory, Traffic
+from isthmus.backends.seam.driver import TensorCopy, TensorMemory, Traffic
 from isthmus.errors import Code, QnnError
 from isthmus.graph import TensorInfo
 
@@ -53,10 +53,11 @@ def traffic(tensors: Sequence[TensorInfo], inputs: int, kinds: Iterable[str | No
     kinds
         For each tensor the kind of memory in which it is used in place; None if it is copied.
     """
-    copied, in_place = [0, 0], dict[str, int]()
+    copied, in_place, copies = [0, 0], dict[str, int](), list[TensorCopy]()
     for index, (info, kind) in enumerate(zip(tensors, kinds, strict=True)):
         if kind is None:
             copied[index >= inputs] += info.nbytes
+            copies.append(TensorCopy(info.name, info.nbytes))
         else:
             in_place[kind] = in_place.get(kind, 0) + info.nbytes
-    return Traffic(copied[0], copied[1], in_place)
+    return Traffic(copied[0], copied[1], in_place, tuple(copies))

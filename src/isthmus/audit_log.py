@@ -1,0 +1,320 @@
+"""The audit: what a program does with memory, where in its source, and which mistakes it makes.
+
+Rooms that allocate, register, copy, execute and free report here, if `active` is not empty; that test is all an
+execution pays when no audit is in progress. `isthmus.audit` starts one.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+import weakref
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from enum import Enum
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+from isthmus.errors import Code, QnnError, one_line
+from isthmus.system.callers import calling_line, is_below
+from isthmus.system.interrupts import run_pending
+from isthmus.system.lock import Lock
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+active: tuple[AuditLog, ...] = ()
+"""The audits in progress."""
+
+
+class Action(str, Enum):
+    """What an event reports."""
+
+    ALLOCATE = "allocate"
+    FREE = "free"
+    REGISTER = "register"
+    DEREGISTER = "deregister"
+    CREATE = "create"
+    COPY = "copy"
+    EXECUTE = "execute"
+
+
+_OPPOSITES = {Action.ALLOCATE: Action.FREE, Action.REGISTER: Action.DEREGISTER, Action.CREATE: Action.FREE}
+"""The action that ends what another begins."""
+_UNFREED = {
+    Action.ALLOCATE: ("never freed", "Close the buffer (rpcmem_free) when its last execution has ended."),
+    Action.REGISTER: ("never deregistered", "Call mem_deregister (memDeRegister) before the context is freed."),
+    Action.CREATE: ("never freed", "Free it, or create it in a with block."),
+}
+"""The name of the mistake if what an action began has no end, and its remedy."""
+
+
+@dataclass(frozen=True)
+class AuditEvent:
+    """One event.
+
+    Parameters
+    ----------
+    seconds
+        When it happened, on the monotonic clock.
+    action, what, nbytes
+        What was done, to which object, and the bytes concerned.
+    tensor
+        The tensor that the memory is for, if that is known.
+    owner
+        "client", or "backend" for memory that a backend manages itself.
+    reason, remedy
+        Why it was necessary, and how to avoid it; of copies.
+    where
+        The line of the client's program; empty if it is not known.
+    """
+
+    seconds: float
+    action: Action
+    what: str
+    nbytes: int = 0
+    tensor: str = ""
+    owner: str = "client"
+    reason: str = ""
+    remedy: str = ""
+    where: str = ""
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A mistake of the client.
+
+    Parameters
+    ----------
+    kind
+        Its name: "registered twice", "never freed" …
+    what, rule, remedy
+        The object, the rule it broke, and what to do, as in a `QnnError`.
+    tensor, where
+        As in an `AuditEvent`. For memory that was never freed, the line that allocated it.
+    """
+
+    kind: str
+    what: str
+    rule: str
+    remedy: str = ""
+    tensor: str = ""
+    where: str = ""
+
+    def __str__(self) -> str:
+        tensor = f" (tensor {self.tensor})" if self.tensor and self.tensor not in self.what else ""
+        text = f"{self.where or 'unknown line'}: {self.kind}: {self.what}{tensor}: {self.rule}"
+        return one_line(f"{text}. {self.remedy}" if self.remedy else text)
+
+
+@dataclass(frozen=True)
+class CopySum:
+    """All copies of one tensor for one reason: how often, how many bytes in all, and how to avoid them."""
+
+    tensor: str
+    what: str
+    reason: str
+    remedy: str
+    count: int
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class _Begun:
+    """What has begun and not ended: its first event, and the memory that it uses, if any."""
+
+    event: AuditEvent
+    window: Any = None
+
+
+@dataclass(eq=False)
+class AuditLog:
+    """The record of an audit.
+
+    Attributes
+    ----------
+    events
+        Every allocation, registration, copy, execution and free, in order.
+    mistakes
+        The mistakes so far. What was never freed is added when the audit ends.
+    """
+
+    events: list[AuditEvent] = field(default_factory=list)
+    mistakes: list[Mistake] = field(default_factory=list)
+    _begun: dict[object, _Begun] = field(default_factory=dict)
+    # Errors that are recorded already: several rooms may see the same one on its way to the client.
+    _errors: weakref.WeakSet[QnnError] = field(default_factory=weakref.WeakSet)
+    _lock: Lock = field(default_factory=Lock)
+    _is_over: bool = False
+
+    @property
+    def copied_bytes(self) -> int:
+        """Total bytes copied."""
+        return sum(event.nbytes for event in self.events if event.action is Action.COPY)
+
+    @property
+    def copies(self) -> list[CopySum]:
+        """The copies, summed by tensor and reason, in the order in which they first occurred."""
+        sums: dict[tuple[str, str, str, str], tuple[int, int]] = {}
+        for event in self.events:
+            if event.action is Action.COPY:
+                key = event.tensor, event.what, event.reason, event.remedy
+                count, nbytes = sums.get(key, (0, 0))
+                sums[key] = count + 1, nbytes + event.nbytes
+        return [CopySum(*key, count, nbytes) for key, (count, nbytes) in sums.items()]
+
+    def add(self, event: AuditEvent, key: object = None, window: Any = None) -> None:
+        """Record an event; with a key, the beginning of something that `end` ends."""
+        with self._lock:
+            self.events.append(event)
+            if key is not None:
+                self._begun[key] = _Begun(event, window)
+
+    def end(self, key: object) -> AuditEvent | None:
+        """Record the end of something and return the event of its beginning; None if that was before the audit."""
+        with self._lock:
+            begun = self._begun.pop(key, None)
+            if begun is None:
+                return None
+            first = begun.event
+            self.events.append(
+                AuditEvent(
+                    time.monotonic(), _OPPOSITES[first.action], first.what, first.nbytes, first.tensor, first.owner,
+                    where=calling_line(),
+                )
+            )  # fmt: skip
+            return first
+
+    def add_mistake(self, mistake: Mistake, error: QnnError | None = None) -> None:
+        """Record a mistake, unless it is that of an error that was recorded already."""
+        with self._lock:
+            if error is not None:
+                if error in self._errors:
+                    return
+                self._errors.add(error)
+            self.mistakes.append(mistake)
+
+    def tensors_in(self, overlaps: Callable[[Any], bool]) -> str:
+        """Return the tensors of registered memory for whose window `overlaps` is true."""
+        with self._lock:
+            begun = list(self._begun.values())
+        return ", ".join(each.event.tensor for each in begun if each.window is not None and overlaps(each.window))
+
+    def finish(self) -> None:
+        """End the audit: what the client has begun and not ended is a mistake. Safe to call again."""
+        # Finalizers of collected buffers that have not run yet would end some.
+        run_pending()
+        with self._lock:
+            if self._is_over:
+                return
+            self._is_over = True
+            for begun in self._begun.values():
+                if begun.event.owner == "client":
+                    self.mistakes.append(unfreed(begun.event, "it is there still at the end of the audit"))
+
+    def as_data(self) -> dict[str, Any]:
+        """Return the record as plain data, for JSON."""
+        return {
+            "copied_bytes": self.copied_bytes,
+            "copies": [asdict(each) for each in self.copies],
+            "mistakes": [asdict(each) for each in self.mistakes],
+            "events": [{**asdict(event), "action": event.action.value} for event in self.events],
+        }
+
+    def __str__(self) -> str:
+        """Return the tables: what was done, what was copied and why, and the mistakes with their remedies."""
+        counts = {action: [event for event in self.events if event.action is action] for action in Action}
+        lines = ["audit"]
+        for action, events in counts.items():
+            if events:
+                nbytes = sum(event.nbytes for event in events)
+                lines.append(f"  {action.value:<11}{len(events):>8,}  {nbytes:>16,} bytes")
+        lines.append(f"copied: {self.copied_bytes:,} bytes")
+        for each in self.copies:
+            copies = "1 copy" if each.count == 1 else f"{each.count:,} copies"
+            lines.append(
+                one_line(f"  {each.nbytes:>12,} bytes in {copies} of {each.tensor} of {each.what}: {each.reason}")
+            )
+            lines.append(f"  {'':>12} {each.remedy}")
+        lines.append(f"mistakes: {len(self.mistakes) or 'none'}")
+        lines += [f"  {mistake}" for mistake in self.mistakes]
+        return "\n".join(lines)
+
+
+def unfreed(begun: AuditEvent, rule: str) -> Mistake:
+    """Return the mistake that what this event began was not ended by the client; `rule` says how that showed."""
+    kind, remedy = _UNFREED[begun.action]
+    return Mistake(kind, begun.what, rule, remedy, begun.tensor, begun.where)
+
+
+# -- reports of other rooms, made only if `active` is not empty --------------------------------------------------------
+
+_keys = itertools.count(1)
+
+
+def begin(action: Action, what: str, nbytes: int = 0, tensor: str = "", window: Any = None) -> int:
+    """Report that something begins that must end; return the key for `end`.
+
+    Memory that a backend allocates is the backend's own, which ends it with the objects that it belongs to.
+    """
+    key = next(_keys)
+    owner = "backend" if is_below("backends") else "client"
+    event = AuditEvent(time.monotonic(), action, what, nbytes, tensor, owner, where=calling_line())
+    for log in active:
+        log.add(event, key, window)
+    return key
+
+
+def end(key: int, missed: str = "") -> None:
+    """Report the end of something; `missed` says why that is not the client's doing, which is then a mistake."""
+    for log in active:
+        begun = log.end(key)
+        if begun is not None and missed:
+            log.add_mistake(unfreed(begun, missed))
+
+
+def note(action: Action, what: str, nbytes: int = 0, tensor: str = "", reason: str = "", remedy: str = "") -> None:
+    """Report an event without duration."""
+    event = AuditEvent(time.monotonic(), action, what, nbytes, tensor, "client", reason, remedy, calling_line())
+    for log in active:
+        log.add(event)
+
+
+def mistake(kind: str, what: str, rule: str, remedy: str, tensor: str = "") -> None:
+    """Report a mistake that is not refused."""
+    for log in active:
+        log.add_mistake(Mistake(kind, what, rule, remedy, tensor, calling_line()))
+
+
+def refuse(error: QnnError, tensor: str = "", kind: str = "") -> None:
+    """Report an error that a client gets, once; `kind` is the name of the mistake, the name of the code if empty."""
+    for log in active:
+        name = kind or ("registered twice" if error.code is Code.MEM_ALREADY_REGISTERED else error.name)
+        log.add_mistake(Mistake(name, error.what, error.rule, error.hint, tensor, calling_line()), error)
+
+
+def reported(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Make a function report the errors that it raises; below `shielded`, which must be the outermost."""
+
+    @wraps(function)
+    def call(*arguments: _P.args, **named: _P.kwargs) -> _R:
+        try:
+            return function(*arguments, **named)
+        except QnnError as error:
+            refuse(error)
+            raise
+
+    return call
+
+
+def start(log: AuditLog) -> None:
+    """Make an audit active, besides those in progress."""
+    global active
+    active = (*active, log)
+
+
+def stop(log: AuditLog) -> None:
+    """End an audit: it gets no more reports. Safe to call again."""
+    global active
+    active = tuple(other for other in active if other is not log)
+    log.finish()

@@ -1,0 +1,93 @@
+"""Start and end audits: `isthmus.audit`, and the audit of a whole process that ``ISTHMUS_AUDIT`` asks for."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from isthmus import audit_log
+from isthmus.audit_log import Action, AuditLog
+from isthmus.log import log_message
+from isthmus.memory.buffer import Buffer
+from isthmus.memory.resource import Adaptor, AllocationRequest, around
+from isthmus.system.writing import write_whole
+
+VARIABLE = "ISTHMUS_AUDIT"
+"""The environment variable with the file that a process writes its audit to: JSON if it ends in ``.json``."""
+
+
+class Reporting(Adaptor):
+    """An adaptor that reports allocations to the audits in progress."""
+
+    def fulfil(self, request: AllocationRequest) -> Buffer:
+        buffer = self.upstream.fulfil(request)
+        buffer.when_gone(audit_log.end, audit_log.begin(Action.ALLOCATE, buffer.what, buffer.nbytes))
+        return buffer
+
+
+@contextmanager
+def audit() -> Iterator[AuditLog]:
+    """Record what the program does with memory inside the block, for the whole process, and the mistakes it makes.
+
+    Each allocation, registration, copy, execution and free is recorded with the line of the program that led to it.
+    Printing the log shows what was copied and why, and each mistake with its remedy. Memory that the block allocates or
+    registers should end in the block.
+
+    Examples
+    --------
+    >>> import isthmus
+    >>> from isthmus import memory
+    >>> with isthmus.audit() as log:
+    ...     kept = memory.host(64)
+    ...     memory.host(32).close()
+    >>> [(event.action.value, event.nbytes) for event in log.events]
+    [('allocate', 64), ('allocate', 32), ('free', 32)]
+    >>> [(mistake.kind, mistake.what) for mistake in log.mistakes]
+    [('never freed', 'host buffer of 64 bytes')]
+    """
+    log = AuditLog()
+    # Audits inside each other share the reports of one adaptor.
+    adaptor = ExitStack() if audit_log.active else around(Reporting)
+    with adaptor:
+        try:
+            audit_log.start(log)
+            yield log
+        finally:
+            audit_log.stop(log)
+
+
+_process: list[tuple[Path, AuditLog, ExitStack]] = []
+"""The audit of this process, if it has one: the file for it, its log, and the block that it is in."""
+
+
+os.register_at_fork(after_in_child=_process.clear)
+
+
+def audit_process() -> None:
+    """Start the audit that ``ISTHMUS_AUDIT`` asks for, if it does and none has begun; it ends with the process."""
+    name = os.environ.get(VARIABLE)
+    if name and not _process:
+        block = ExitStack()
+        _process.append((Path(name), block.enter_context(audit()), block))
+        atexit.register(conclude)
+
+
+def conclude() -> None:
+    """End the audit of this process and write its file; safe to call again.
+
+    A process without events writes none: it may be a helper of the audited one.
+    """
+    while _process:
+        path, log, block = _process.pop()
+        block.close()
+        if log.events or log.mistakes:
+            text = json.dumps(log.as_data(), indent=1) if path.suffix == ".json" else str(log)
+            try:
+                write_whole(path, f"{text}\n".encode(errors="backslashreplace"), 0o666)
+            except OSError as problem:
+                log_message(logging.ERROR, f"audit file '{path}': cannot be written: {problem.strerror}")

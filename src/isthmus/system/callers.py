@@ -1,0 +1,46 @@
+"""The line of the client's program that led to the running code."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from pathlib import Path
+from types import FrameType
+
+from isthmus.system import shield
+
+_PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
+
+
+def calling_line() -> str:
+    """Return the innermost executing line outside this package, as ``file.py:12 in function``.
+
+    A shielded call runs on a helper thread; its line is that of the main thread, which waits for it. The result is
+    empty if no code of a Python program is involved: in a thread of this package, or below a call from C.
+
+    Examples
+    --------
+    >>> def work():
+    ...     return calling_line()
+    >>> work().endswith("in work")
+    True
+    """
+    frame: FrameType | None = sys._getframe(1)
+    if shield.is_helping():
+        frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+    # A thread that this package has started begins in the module ``threading``.
+    if frame is None or frame.f_code.co_filename == threading.__file__:
+        return ""
+    return f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
+
+
+def is_below(room: str) -> bool:
+    """Return whether code of a folder of this package, such as ``backends``, is executing in this thread."""
+    folder = f"{_PACKAGE}{room}{os.sep}"
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not frame.f_code.co_filename.startswith(folder):
+        frame = frame.f_back
+    return frame is not None

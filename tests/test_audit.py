@@ -1,0 +1,177 @@
+"""The audit of a program: what it does with memory, what is copied and why, and every mistake with its line."""
+
+import json
+import linecache
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from support import tiny
+
+import isthmus
+from isthmus import QnnError, audit_log, memory, qnn
+from isthmus.graph import DataType, TensorMemType, TensorType
+from isthmus.memory import rpcmem
+from isthmus.qnn import ClientTensor, DescriptorType, MemDescriptor, htp
+
+DIMS = (1, 16)
+NBYTES = 64
+
+
+def composed(context, mem_type=TensorMemType.MEMHANDLE):
+    """Return a finalized graph that doubles its input 'x' into 'y'."""
+    graph = context.create_graph("double")
+    x = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, DIMS, mem_type=mem_type)
+    y = graph.create_tensor("y", TensorType.APP_READ, DataType.FLOAT_32, DIMS, mem_type=mem_type)
+    graph.add_node("add", "ElementWiseAdd", [x, x], [y])
+    graph.finalize()
+    return graph
+
+
+def at(buffer, offset):
+    """Describe a tensor at an offset of a shared buffer."""
+    custom = htp.Descriptor(size=buffer.nbytes, fd=buffer.fd, offset=offset)
+    return MemDescriptor(DIMS, DataType.FLOAT_32, DescriptorType.CUSTOM, custom=custom)
+
+
+def registered(handles):
+    """Return the inputs and outputs of an execution on two handles."""
+    return [ClientTensor("x", mem_handle=handles[0])], [ClientTensor("y", mem_handle=handles[1])]
+
+
+def found(log):
+    """Return each mistake as (kind, the comment on its line)."""
+    places = []
+    for mistake in log.mistakes:
+        file, line = re.match(r"(.*):(\d+) in ", mistake.where).groups()
+        assert file == __file__
+        places.append((mistake.kind, linecache.getline(file, int(line)).partition("# ")[2].strip()))
+    return places
+
+
+def test_each_mistake_of_a_wrong_program_is_named_with_its_tensor_and_line():
+    raw = np.zeros(DIMS, np.float32)
+    with isthmus.audit() as log:
+        with qnn.Backend("htp") as backend:
+            context, other = backend.create_context(), backend.create_context()
+            graph, theirs = composed(context), composed(other)
+            buffer = rpcmem.alloc(rpcmem.HEAP_ID_SYSTEM, rpcmem.DEFAULT_FLAGS, 4 * NBYTES)
+            handles = context.mem_register([at(buffer, 0), at(buffer, NBYTES)])  # leaked
+            graph.execute(*registered(handles))
+            with pytest.raises(QnnError):
+                context.mem_register([at(buffer, 0)])  # twice
+            with pytest.raises(QnnError):
+                context.mem_register([at(buffer, 2 * NBYTES + 2)])  # misaligned
+            with pytest.raises(QnnError):
+                theirs.execute(*registered(handles))  # wrong context
+            with pytest.raises(QnnError):
+                graph.execute([ClientTensor("x", 4096, nbytes=NBYTES)], registered(handles)[1])  # unmapped
+            graph.execute([ClientTensor("x", raw)], registered(handles)[1])  # raw
+            with pytest.raises(QnnError):
+                buffer.close()  # too early
+            context.mem_deregister(handles[:1])
+        kept = rpcmem.alloc(rpcmem.HEAP_ID_SYSTEM, rpcmem.DEFAULT_FLAGS, 5000)  # never freed
+        buffer.close()
+    assert sorted(found(log)) == sorted(
+        [
+            ("registered twice", "twice"),
+            ("MEM_INVALID_SHAPE", "misaligned"),
+            ("MEM_INVALID_HANDLE", "wrong context"),
+            ("COMMON_INVALID_ARGUMENT", "unmapped"),
+            ("prepared for memhandle, run raw", "raw"),
+            ("freed too early", "too early"),
+            ("never deregistered", "leaked"),
+            ("never freed", "never freed"),
+        ]
+    )
+    named = [f"{mistake.what} {mistake.tensor}" for mistake in log.mistakes if mistake.kind != "never freed"]
+    assert all("'x'" in text or "'y'" in text for text in named), named
+    assert all(mistake.remedy or mistake.rule for mistake in log.mistakes)
+    assert str(kept.nbytes) in str(log)
+    kept.close()
+
+
+def test_a_correct_program_has_no_mistakes_and_copies_nothing():
+    with isthmus.audit() as log, qnn.Backend("htp") as backend, rpcmem.alloc(25, 1, 2 * NBYTES) as buffer:
+        context = backend.create_context()
+        graph = composed(context)
+        handles = context.mem_register([at(buffer, 0), at(buffer, NBYTES)])
+        buffer.view(np.float32, DIMS)[...] = 3
+        for _ in range(3):
+            graph.execute(*registered(handles))
+        assert (buffer.view(np.float32, DIMS, NBYTES) == 6).all()
+        context.mem_deregister(handles)
+    assert (log.mistakes, log.copied_bytes) == ([], 0)
+    executions = [event for event in log.events if event.action is audit_log.Action.EXECUTE]
+    assert [event.nbytes for event in executions] == 3 * [2 * NBYTES]
+    assert {event.tensor for event in log.events if event.action is audit_log.Action.REGISTER} == {"'x' or 'y'"}
+    assert "mistakes: none" in str(log)
+
+
+def test_copies_are_listed_by_tensor_with_their_reason_and_remedy():
+    x, y = np.ones(DIMS, np.float32), np.zeros(DIMS, np.float32)
+    with isthmus.audit() as log, qnn.Backend("htp") as backend:
+        graph = composed(backend.create_context(), TensorMemType.RAW)
+        for _ in range(2):
+            graph.execute([ClientTensor("x", x)], [ClientTensor("y", y)])
+        assert graph.stats.copied_bytes == log.copied_bytes == 4 * NBYTES
+    assert [(each.tensor, each.count, each.nbytes) for each in log.copies] == [("'x'", 2, 128), ("'y'", 2, 128)]
+    assert all(each.reason and "mem_register" in each.remedy for each in log.copies)
+    assert not log.mistakes
+
+
+def test_a_session_reports_the_copies_of_its_feeds(tmp_path):
+    with isthmus.audit() as log, isthmus.Session(tiny.gate(tmp_path / "gate.onnx")) as session:
+        feeds = {name: view.copy() for name, view in session.inputs.items()}
+        session.run(feeds)
+        copied = log.copied_bytes
+        session.run()
+        assert copied == log.copied_bytes == session.stats.copied_bytes
+    assert not log.mistakes
+
+
+def test_an_audit_sees_nothing_before_and_after_its_block():
+    before = memory.host(64)
+    with isthmus.audit() as log:
+        before.close()
+    memory.host(64).close()
+    assert (log.events, log.mistakes, audit_log.active) == ([], [], ())
+
+
+def test_audits_inside_each_other_see_the_same():
+    with isthmus.audit() as outer:
+        with isthmus.audit() as inner:
+            memory.host(64).close()
+        memory.host(32).close()
+    assert [event.nbytes for event in inner.events] == [64, 64]
+    assert [event.nbytes for event in outer.events] == [64, 64, 32, 32]
+
+
+def test_a_backend_that_is_never_freed_is_a_mistake():
+    with isthmus.audit() as log:
+        backend = qnn.Backend("cpu")  # forgotten
+    assert found(log) == [("never freed", "forgotten")]
+    backend.free()
+
+
+@pytest.mark.parametrize("suffix", [".txt", ".json"])
+def test_the_environment_asks_for_the_audit_of_a_process(tmp_path, suffix):
+    program, report = tmp_path / "program.py", tmp_path / f"audit{suffix}"
+    program.write_text("from isthmus import qnn\nfrom isthmus.memory import rpcmem\nkept = rpcmem.alloc(25, 1, 768)\n")
+    subprocess.run([sys.executable, program], check=True, env={"PATH": "", "ISTHMUS_AUDIT": str(report)})
+    text = report.read_text()
+    assert f"{program}:3 in <module>" in text
+    assert "never freed" in text
+    if suffix == ".json":
+        assert [each["nbytes"] for each in json.loads(text)["events"]] == [768]
+
+
+def test_an_audit_file_that_cannot_be_written_is_one_line(tmp_path):
+    program = "from isthmus import qnn, memory; memory.host(64)"
+    environment = {"PATH": "", "ISTHMUS_AUDIT": str(tmp_path / "missing" / "file")}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0
+    assert done.stderr.count("\n") == 1
+    assert "cannot be written" in done.stderr
