@@ -218,9 +218,17 @@ class Session:
             self.stats.copied_out_bytes += sum(result.nbytes for result in results.values())
             return results
 
+    def fill(self, feeds: Mapping[str, Any], *, allow_nan: bool = False) -> None:
+        """Write arrays into `inputs`, for a run in place; the parameters are those of `run`."""
+        self._memory()
+        arrays = self._checked_feeds(feeds, allow_nan)
+        with self._lock:
+            for name, array in arrays.items():
+                np.copyto(self.inputs[name], array)
+
     def _report_copies(self) -> None:
         """Report the copies of a run with feeds to the audits in progress."""
-        remedy = "Fill `inputs`, call run() without feeds, and read `outputs`."
+        remedy = "Write into `inputs`, call run() without feeds, and read `outputs`."
         for name, view in (*self.inputs.items(), *self.outputs.items()):
             what, reason = f"session of '{self.path.name}'", "run(feeds) copies arrays"
             audit_log.note(audit_log.Action.COPY, what, view.nbytes, f"'{name}'", reason, remedy)

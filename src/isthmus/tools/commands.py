@@ -6,7 +6,7 @@ import argparse
 import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -31,6 +31,8 @@ COMMANDS = {
     "doctor": "report what this machine has, what works and what to install",
     "tflite-benchmark": "run a TFLite model in LiteRT with and without the delegate, and compare",
 }
+_AUDITED = ("run", "plan", "fit", "context-binary-generator", "net-run", "tflite-benchmark")
+"""The commands that run or plan graphs, which can be audited."""
 _STANDARD_ERROR = 2
 _MAX_NAME = 120
 """Maximum number of characters of a file name in a message."""
@@ -106,6 +108,31 @@ def _describe(parser: argparse.ArgumentParser, command: str) -> None:
     parser.epilog = (module.__doc__ or "").partition("\n\n")[2].replace("``", "'") or None
     parser.formatter_class = _Paragraphs
     module.add_arguments(parser)
+    if command in _AUDITED:
+        text = "print what was allocated, registered, copied and why, and mistakes, to standard error"
+        parser.add_argument("--audit", action="store_true", help=text)
+        text = "audit; the exit status is 1 if executions copied more bytes than this"
+        parser.add_argument("--max-copied", type=_bytes, metavar="BYTES", help=text)
+
+
+def _bytes(text: str) -> int:
+    """Convert a number of bytes from the command line."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of bytes")
+    return int(text)
+
+
+def _audited(main: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:
+    """Run a subcommand with an audit and print that; return the exit status, 1 if too many bytes were copied."""
+    from isthmus import audit
+
+    with audit() as log:
+        status = main(options)
+    print(log, file=sys.stderr)
+    if options.max_copied is not None and log.copied_bytes > options.max_copied:
+        print(f"{log.copied_bytes:,} bytes were copied, {options.max_copied:,} are allowed", file=sys.stderr)
+        return status or 1
+    return status
 
 
 def _carry_out(prog: str, command: str, options: argparse.Namespace) -> int:
@@ -114,7 +141,10 @@ def _carry_out(prog: str, command: str, options: argparse.Namespace) -> int:
 
     try:
         with shown(getattr(options, "log_level", None)):
-            return _module(command).main(options)
+            main = _module(command).main
+            if getattr(options, "audit", False) or getattr(options, "max_copied", None) is not None:
+                return _audited(main, options)
+            return main(options)
     except QnnError as error:
         print(f"{prog}: {error}", file=sys.stderr)
         return 2

@@ -75,17 +75,16 @@ def main(options: argparse.Namespace) -> int:
     ) as session:
         load_seconds = time.perf_counter() - begin
         feeds = {**generated_inputs(session.inputs, skip=arrays), **arrays}
+        latencies: list[float] = []
         with progress("runs", options.repeat) as state:
-            results = session.run(feeds)
-            latencies = [session.stats.last_ms]
-            state.step()
-            for _ in range(options.repeat - 1):
-                # In place, without copies, if the inputs are still there after a run.
-                session.run(None if session.inputs_survive else feeds)
+            while len(latencies) < options.repeat:
+                # Inputs that a run leaves as they were are filled in once: later runs work in place, without copies.
+                if not latencies or not session.inputs_survive:
+                    session.fill(feeds)
+                session.run()
                 latencies.append(session.stats.last_ms)
                 state.step()
-        if options.repeat > 1:
-            results = {name: view.copy() for name, view in session.outputs.items()}
+        results = {name: view.copy() for name, view in session.outputs.items()}
         if options.outputs:
             write_arrays(options.outputs, results)
         report = describe(session, latencies, load_seconds)

@@ -1,0 +1,45 @@
+"""``--audit`` and ``--max-copied``: a report of copies on standard error, and a limit on them for CI."""
+
+import json
+
+import pytest
+from support import tiny
+
+from isthmus.tools.cli import main
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return str(tiny.gate(tmp_path_factory.mktemp("models") / "gate.onnx", 16))
+
+
+@pytest.mark.parametrize(("io", "status"), [("memhandle", 0), ("raw", 1)])
+def test_a_limit_on_copies_is_an_exit_status(model, io, status, capsys):
+    command = ["run", model, "--backend", "htp", "--io", io, "--max-copied", "0", "--json"]
+    assert main(command) == status
+    captured = capsys.readouterr()
+    copied = json.loads(captured.out)["backend_copied_bytes"]
+    assert (copied > 0) == bool(status)
+    assert f"copied: {copied:,} bytes" in captured.err
+    assert "mistakes: none" in captured.err
+    assert ("bytes were copied, 0 are allowed" in captured.err) == bool(status)
+
+
+def test_an_audit_names_each_copied_tensor_with_its_remedy(model, capsys):
+    assert main(["run", model, "--backend", "htp", "--io", "raw", "--audit", "--repeat", "2"]) == 0
+    report = capsys.readouterr().err
+    for name in "xsy":
+        assert f"128 bytes in 2 copies of '{name}'" in report
+    assert "mem_register" in report
+
+
+def test_a_plan_can_be_audited(model, capsys):
+    assert main(["plan", model, "--audit"]) == 0
+    assert "copied: 0 bytes" in capsys.readouterr().err
+
+
+def test_a_limit_that_is_no_number_is_one_line(model, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["run", model, "--max-copied", "few"])
+    assert ended.value.code == 2
+    assert "'few' is not a number of bytes" in capsys.readouterr().err
