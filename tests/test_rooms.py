@@ -42,7 +42,7 @@ backends.gpu.mixed_precision: errors graph prepare
 backends.gpu.compile:         errors system memory graph prepare backends.gpu.mixed_precision
 qnn:                          errors version system log audit_log memory graph prepare frontends cabi backends.seam \
                               backends.htp backends.lpai backends.gpu backends.vendor
-capi:                         errors version system log memory graph frontends cabi qnn delegate backends.seam
+capi:                         errors version system log audit_log memory graph frontends cabi qnn delegate backends.seam
 session:                      errors system log audit_log graph prepare qnn backends.seam
 delegate:                     errors version system log memory graph prepare engine frontends qnn backends.seam \
                               backends.htp.delegate backends.gpu.delegate

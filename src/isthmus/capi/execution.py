@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from isthmus import qnn
+from isthmus import audit_log, qnn
 from isthmus.backends.seam.driver import DriverBinding
 from isthmus.cabi.client import checked, listed_all, pointer, read, write
 from isthmus.cabi.objects import EnvironmentOption, ExecuteEnvironment
@@ -118,7 +118,7 @@ def graph_execute(
             graph.handle.execute(read_tensors, written_tensors, events, limit)
         return None
     graph.handle.execute(read_tensors, written_tensors, signal=limit)
-    if limit is not None:
+    if limit is not None or audit_log.active:
         return None
     return _repeated(server, graph, graph.handle.bound(read_tensors, written_tensors))
 

@@ -61,6 +61,11 @@ __attribute__((unused)) static int put(void *memory, const void *value, size_t b
 
 /* -- calls of Python ---------------------------------------------------------------------------------------------- */
 
+/* Where in the client's code the call in progress of this thread returns to. Audits name that line. */
+static __thread void *return_address;
+#define CALLED return_address = __builtin_return_address(0);
+static uintptr_t native_return_address(void) { return (uintptr_t)return_address; }
+
 static void forget_executions(void);
 
 /* Call the client's callbacks. If one ends its thread (pthread_exit), the cleanup handler informs the server: Python
@@ -102,13 +107,14 @@ static void leave(void) {
 
 /* Return the server of this library, the same for every thread: a new reference, or NULL on failure. */
 static PyObject *opened_server(void) {
-  PyObject *open = opener(), *arguments = open ? py.TupleNew(5) : NULL, *made = NULL;
+  PyObject *open = opener(), *arguments = open ? py.TupleNew(6) : NULL, *made = NULL;
   if (arguments) {
     py.TupleSetItem(arguments, 0, py.TextFrom(NAME));
     py.TupleSetItem(arguments, 1, py.LongFrom((uintptr_t)native_say));
     py.TupleSetItem(arguments, 2, py.LongFrom((uintptr_t)native_notify));
     py.TupleSetItem(arguments, 3, py.LongFrom((uintptr_t)forget_executions));
     py.TupleSetItem(arguments, 4, py.LongFrom((uintptr_t)native_leave));
+    py.TupleSetItem(arguments, 5, py.LongFrom((uintptr_t)native_return_address));
     made = py.CallObject(open, arguments);
     py.DecRef(arguments);
   }
@@ -213,6 +219,7 @@ __attribute__((unused)) static long long cross_for(PyObject **method, const char
   static E name parameters {                                                               \
     static PyObject *method;                                                               \
     const uint64_t values[] = {__VA_ARGS__};                                               \
+    CALLED                                                                                 \
     FORWARDED(name, arguments)                                                             \
     usable();                                                                              \
     LOOKED(#name, (E)cross(&method, #name, (long long)UNABLE(freeing), COUNT, values))     \
@@ -418,6 +425,7 @@ static E graphExecute(Qnn_GraphHandle_t graph, const Qnn_Tensor_t *inputs, uint3
                       uint32_t outputs_count, Qnn_ProfileHandle_t profile, Qnn_SignalHandle_t signal) {
   const uint64_t values[] = {V(graph),   V(inputs),  inputs_count, V(outputs),
                              outputs_count, V(profile), V(signal)};
+  CALLED
   if (cannot_serve()) return QNN_COMMON_ERROR_LOADING_BINARIES;
   if (!forward && !validating)
     return executed(graph, inputs, inputs_count, outputs, outputs_count, profile, signal, values);
@@ -624,12 +632,17 @@ static void *allocated(int heapid, uint32_t flags, uint64_t size) {
 EXPORTED void rpcmem_init(void) {}
 EXPORTED void rpcmem_deinit(void) {}
 EXPORTED void *rpcmem_alloc(int heapid, uint32_t flags, int size) {
+  CALLED
   return size > 0 ? allocated(heapid, flags, (uint64_t)size) : NULL;
 }
-EXPORTED void *rpcmem_alloc2(int heapid, uint32_t flags, size_t size) { return allocated(heapid, flags, size); }
+EXPORTED void *rpcmem_alloc2(int heapid, uint32_t flags, size_t size) {
+  CALLED
+  return allocated(heapid, flags, size);
+}
 EXPORTED void rpcmem_free(void *memory) {
   static PyObject *method;
   const uint64_t values[] = {V(memory)};
+  CALLED
   if (memory) cross(&method, "rpcmem_free", 0, 1, values);
 }
 EXPORTED int rpcmem_to_fd(void *memory) {

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
-from isthmus import qnn
+from isthmus import audit_log, qnn
 from isthmus.backends.seam import registry
 from isthmus.backends.seam.facets import CFacet
 from isthmus.cabi.client import BadPointer
@@ -38,7 +38,9 @@ from isthmus.capi.hints import in_c
 from isthmus.capi.records import ClientLog
 from isthmus.errors import Code, QnnError
 from isthmus.log import Log, LogLevel, deferred, log_message
+from isthmus.memory import auditing
 from isthmus.qnn.asynchronous import replace_thread
+from isthmus.system.callers import called_from_native
 
 SERVING_ALL = ("QnnSystem", "cdsprpc", "QnnTFLiteDelegate", "QnnLpaiNetRunExtensions")
 """The libraries that belong to no single backend."""
@@ -47,7 +49,7 @@ _servers: dict[int, LibraryServer] = {}
 """Servers by the address of their library's `leave` function, which is unique to each library."""
 
 
-def open(library: str, log: int, notify: int, forget: int, leave: int) -> LibraryServer:
+def open(library: str, log: int, notify: int, forget: int, leave: int, caller: int = 0) -> LibraryServer:
     """Return the server of a library that has just been loaded; all threads get the same one.
 
     The library ensures that only one thread is here at a time (``interpreter.h``).
@@ -64,9 +66,11 @@ def open(library: str, log: int, notify: int, forget: int, leave: int) -> Librar
         Address of its function that clears its cached executions.
     leave
         Address of its function that stops it from calling Python again.
+    caller
+        Address of its function that returns where the call in progress returns to.
     """
     if leave not in _servers:
-        _servers[leave] = LibraryServer(library, log, notify, forget, leave)
+        _servers[leave] = LibraryServer(library, log, notify, forget, leave, caller)
     return _servers[leave]
 
 
@@ -80,11 +84,13 @@ class LibraryServer:
 
     Parameters
     ----------
-    library, log, notify, forget, leave
+    library, log, notify, forget, leave, caller
         See `open`.
     """
 
-    def __init__(self, library: str, log: int = 0, notify: int = 0, forget: int = 0, leave: int = 0) -> None:
+    def __init__(
+        self, library: str, log: int = 0, notify: int = 0, forget: int = 0, leave: int = 0, caller: int = 0
+    ) -> None:
         self.library = library
         self.handles = Handles()
         self.own_log = Log(None, LogLevel.WARN)
@@ -105,6 +111,7 @@ class LibraryServer:
         # Both are called with the GIL held, which guards what they change.
         self._forget = ctypes.PYFUNCTYPE(None)(forget) if forget else None
         self._leave = ctypes.PYFUNCTYPE(None)(leave) if leave else None
+        self._caller = ctypes.PYFUNCTYPE(ctypes.c_size_t)(caller) if caller else None
         # Held during `leave`, which the interpreter's end and the library may both call.
         self._leaving = threading.Lock()
         # Before the modules are torn down: after that, no call could be served.
@@ -135,6 +142,8 @@ class LibraryServer:
 
         def answer(*arguments: int) -> Any:
             try:
+                if audit_log.active and self._caller is not None:
+                    called_from_native(self._caller())
                 result = call(self, *arguments)
             except BaseException as problem:
                 code = self.answer(function, problem)
@@ -168,6 +177,8 @@ class LibraryServer:
         expected
             As for `Function`: such an error is logged only in detail.
         """
+        if not expected:
+            audit_log.refuse(problem)
         # Do not import the facet for this: that import may be what failed.
         problem = in_c(problem, vars(self).get("facet", CFacet()).hints)
         self._failures[int(problem.code)] = f"{function}: {problem}"
@@ -223,6 +234,8 @@ class LibraryServer:
 
     def leave(self) -> None:
         """Free what the client has not freed, and serve no more calls."""
+        # First: what the client has not freed is freed below.
+        auditing.conclude()
         with deferred(), self._leaving:
             if self._leave is not None:
                 self._leave()

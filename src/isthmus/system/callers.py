@@ -5,19 +5,28 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from contextvars import ContextVar
 from pathlib import Path
 from types import FrameType
 
 from isthmus.system import shield
+from isthmus.system.native_lines import line_before
 
 _PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
+# A context variable, because a shielded call runs in the context of its caller.
+_return_address: ContextVar[int] = ContextVar("return_address", default=0)
+
+
+def called_from_native(return_address: int) -> None:
+    """Record that a call from native code is in progress, and where it returns to; 0 if that is unknown."""
+    _return_address.set(return_address)
 
 
 def calling_line() -> str:
     """Return the innermost executing line outside this package, as ``file.py:12 in function``.
 
-    A shielded call runs on a helper thread; its line is that of the main thread, which waits for it. The result is
-    empty if no code of a Python program is involved: in a thread of this package, or below a call from C.
+    A shielded call runs on a helper thread; its line is that of the main thread, which waits for it. Below a call from
+    a program in C it is that program's line. It is empty in a thread that this package has started for itself.
 
     Examples
     --------
@@ -33,7 +42,7 @@ def calling_line() -> str:
         frame = frame.f_back
     # A thread that this package has started begins in the module ``threading``.
     if frame is None or frame.f_code.co_filename == threading.__file__:
-        return ""
+        return line_before(_return_address.get()) if _return_address.get() else ""
     return f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
 
 

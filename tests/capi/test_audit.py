@@ -1,0 +1,58 @@
+"""The audit of a program in C that ISTHMUS_AUDIT asks for: its mistakes with their lines, or none."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from host_programs import PROGRAMS, Build, complaints, execute
+
+SOURCE = (PROGRAMS / "audited.c").read_text().splitlines()
+
+
+def marked(where: str) -> str:
+    """Return the comment on the line of the program that a place names."""
+    line = re.match(r".*/audited\.c:(\d+) in main$", where)
+    assert line, where
+    comment = re.search(r"/\* (.*) \*/$", SOURCE[int(line[1]) - 1])
+    return comment[1] if comment else ""
+
+
+def test_each_mistake_of_a_program_in_c_has_its_tensor_and_line(build: Build, libraries: Path, tmp_path: Path) -> None:
+    if shutil.which("addr2line") is None:
+        pytest.skip("needs addr2line")
+    report = tmp_path / "audit.json"
+    done = execute(build("audited"), libraries, "wrong", ISTHMUS_AUDIT=str(report))
+    assert done.returncode == 0, done.stderr
+    audit = json.loads(report.read_text())
+    found = [(mistake["kind"], marked(mistake["where"])) for mistake in audit["mistakes"]]
+    # Each of the two handles that are registered on one line is leaked.
+    assert sorted(found) == sorted(
+        [
+            ("registered twice", "twice"),
+            ("MEM_INVALID_SHAPE", "misaligned"),
+            ("MEM_INVALID_HANDLE", "wrong context"),
+            ("COMMON_INVALID_ARGUMENT", "unmapped"),
+            ("prepared for memhandle, run raw", "raw"),
+            ("freed too early", "too early"),
+            ("never deregistered", "leaked"),
+            ("never deregistered", "leaked"),
+            ("never freed", "never freed"),
+        ]
+    )
+    named = [mistake["what"] + mistake["tensor"] for mistake in audit["mistakes"] if mistake["kind"] != "never freed"]
+    assert all("'x'" in text or "'y'" in text for text in named), named
+
+
+def test_a_correct_program_in_c_has_no_mistakes_and_no_copies(build: Build, libraries: Path, tmp_path: Path) -> None:
+    report = tmp_path / "audit.txt"
+    done = execute(build("audited"), libraries, ISTHMUS_AUDIT=str(report))
+    assert done.returncode == 0, done.stderr
+    assert not complaints(done)
+    text = report.read_text()
+    assert "copied: 0 bytes" in text
+    assert "mistakes: none" in text
+    assert re.search(r"execute +3 ", text)
