@@ -20,6 +20,7 @@ from isthmus.backends.seam.driver import (
     GraphStats,
     Memories,
     NativeCall,
+    OperationTime,
     Traffic,
     check_apart,
 )
@@ -228,6 +229,13 @@ class CpuBinding(BindingBase):
     def _run_within(self, limit: ExecutionDeadline) -> None:
         self._take_over()
         native.run_within(self._graph.executor(), limit, self._what)
+
+    def execute_timed(self, limit: ExecutionDeadline | None = None) -> Sequence[OperationTime]:
+        def run() -> Sequence[OperationTime]:
+            self._take_over()
+            return native.run_timed(self._graph.executor(), limit, self._what)
+
+        return self._run_under_lock(run)
 
     def _take_over(self) -> None:
         """Make the graph's executor use this binding's memory."""

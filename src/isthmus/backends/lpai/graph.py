@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,16 @@ from isthmus.backends.lpai.pools import GraphPool, PoolMemory
 from isthmus.backends.seam import native
 from isthmus.backends.seam.binary import to_bytes
 from isthmus.backends.seam.binding import BindingBase, ExecutionCounts
-from isthmus.backends.seam.driver import Change, GraphDriver, GraphStats, Memories, TensorMemory, Traffic, check_apart
+from isthmus.backends.seam.driver import (
+    Change,
+    GraphDriver,
+    GraphStats,
+    Memories,
+    OperationTime,
+    TensorMemory,
+    Traffic,
+    check_apart,
+)
 from isthmus.backends.seam.execution_deadline import ExecutionDeadline
 from isthmus.backends.seam.native import NativeGraphDriver
 from isthmus.backends.seam.planned import PlannedGraph, plan
@@ -451,6 +460,19 @@ class LpaiBinding(BindingBase):
                 executor.run(limit.left)
         else:
             native.run_within(executor, limit, self._what)
+
+    def execute_timed(self, limit: ExecutionDeadline | None = None) -> Sequence[OperationTime]:
+        """Execute and return the time of each step; the accelerator of the "arm" environment measures none."""
+        if isinstance(self._graph.executor(), RemoteExecutor):
+            return super().execute_timed(limit)
+
+        def run() -> Sequence[OperationTime]:
+            self._take_over()
+            executor = self._graph.executor()
+            assert isinstance(executor, Executor)
+            return native.run_timed(executor, limit, self._what)
+
+        return self._run_under_lock(run)
 
     def _take_over(self) -> None:
         """Give the executor the current scratch and this binding's memory."""

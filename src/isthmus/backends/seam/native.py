@@ -12,7 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 
 from isthmus.backends.seam import binary, planned
-from isthmus.backends.seam.driver import Change, GraphDriver
+from isthmus.backends.seam.driver import Change, GraphDriver, OperationTime
 from isthmus.backends.seam.entry import PlanReport, Section
 from isthmus.backends.seam.execution_deadline import ExecutionDeadline, aborted
 from isthmus.backends.seam.planned import PlannedGraph
@@ -22,6 +22,7 @@ from isthmus.engine.native.executor import Executor
 from isthmus.engine.native.program import Program
 from isthmus.engine.native.target import Target, by_name, runnable
 from isthmus.engine.native.target import host as host_target
+from isthmus.engine.native.timed import TimedExecutor
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Graph, GraphInfo, TensorType
 from isthmus.graph.operation import Call
@@ -191,6 +192,20 @@ def supports(call: Call) -> str | None:
 def operations() -> tuple[str, ...]:
     """Return the operations that the native engine executes in some form."""
     return tuple(ACCEPTED.types)
+
+
+def run_timed(executor: Executor, limit: ExecutionDeadline | None, what: str) -> list[OperationTime]:
+    """Run a program once, within a deadline if there is one, and return the time of each step."""
+    timed = TimedExecutor(executor)
+    try:
+        if limit is not None:
+            limit.check(what)
+            run_within(timed, limit, what)
+        elif timed.run():
+            timed.check(what)
+        return [OperationTime(*each) for each in timed.times()]
+    finally:
+        timed.close()
 
 
 def run_within(executor: Executor, limit: ExecutionDeadline, what: str) -> None:

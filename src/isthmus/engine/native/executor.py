@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -124,6 +124,11 @@ class Executor:
         return self._control
 
     @property
+    def bound(self) -> Mapping[int, Window]:
+        """The windows that it is bound to, by pool number."""
+        return self._kept
+
+    @property
     def entry(self) -> int:
         """The address of the function that runs the program; see `run` of `isthmus.engine.native.kernels.executor`."""
         return self._code["executor:run"]
@@ -173,7 +178,8 @@ class Executor:
     def check(self, what: str) -> None:
         """Raise an error if the last run failed because an index was out of range; `what` names the graph."""
         words = self._control_buffer.array.view(np.int64)
-        rows = np.flatnonzero(self._table[:, 1] == words[control.FAULT // 8])
+        # The address of the instruction, as the index of its first word.
+        rows = np.flatnonzero(self.program.table[:, 1] == (words[control.FAULT // 8] - self._words.ctypes.data) // 8)
         if len(rows):
             rule = f"an index that '{self.program.labels[rows[0]]}' reads from a tensor is out of range"
             hint = "Its outputs and states are undefined; reset() restores states."

@@ -1,0 +1,75 @@
+"""An executor that times each instruction of a program, for profiles; plain executors are not slowed by it."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+
+import numpy as np
+
+from isthmus.engine.native import control, loader
+from isthmus.engine.native.control import ROW_WORDS
+from isthmus.engine.native.executor import Executor
+from isthmus.engine.native.target import by_name
+from isthmus.prepare.schedule import Pool
+
+CLOCK = "clock:read"
+"""The kernel that reads the clock."""
+
+
+class TimedExecutor(Executor):
+    """The program of another executor, in the same memory, with an instruction between its own that reads the clock.
+
+    The instructions of a pipelined region run at the same time, so they are timed together.
+
+    Parameters
+    ----------
+    plain
+        The executor, which must not run meanwhile.
+    """
+
+    def __init__(self, plain: Executor) -> None:
+        kept = dict(plain.bound)
+        io = [kept.get(Pool.IO + index) for index in range(len(plain.program.inputs) + len(plain.program.outputs))]
+        super().__init__(plain.program, kept.get(Pool.SCRATCH), kept.get(Pool.STATE), io)
+
+    def times(self) -> list[tuple[str, float]]:
+        """Return the label of each step and its microseconds so far, in the order in which the steps begin."""
+        sums: dict[str, float] = {}
+        for label, nanoseconds in zip(self.program.labels, self._slots[:-1].tolist(), strict=True):
+            if nanoseconds:
+                sums[label] = sums.get(label, 0.0) + nanoseconds / 1e3
+        return list(sums.items())
+
+    def _native_table(self) -> np.ndarray:
+        """Return the program's table with a row after each instruction, or pipelined region, that reads the clock."""
+        plain = super()._native_table()
+        count = len(plain)
+        # Nanoseconds of each instruction; the last slot takes the time before the first.
+        self._slots = np.zeros(count + 1, np.int64)
+        # The time at which the clock was last read, and a timespec.
+        self._now = np.array([time.monotonic_ns(), 0, 0], np.int64)
+        function = ctypes.cast(ctypes.CDLL(None).clock_gettime, ctypes.c_void_p).value
+        self._clock_words = np.empty((count + 1, 4), np.int64)
+        self._clock_words[:, 0] = self._slots.ctypes.data + 8 * np.arange(count + 1)
+        self._clock_words[:, 1:] = self._now.ctypes.data, self._now.ctypes.data + 8, function
+        clock = loader.addresses((CLOCK,), by_name(self.program.target))[CLOCK]
+
+        def reading(slot: int) -> np.ndarray:
+            return np.array([clock, self._clock_words[slot].ctypes.data, 1], np.int64)
+
+        rows = [reading(count)]
+        # The row of each instruction, and that of the clock after it.
+        places, ends = np.empty(count, np.int64), np.empty(count, np.int64)
+        begin = 0
+        while begin < count:
+            end = begin + 1 + max(int(plain[begin, 2]) >> control.SKIP_BITS, 0)
+            places[begin:end] = len(rows) + np.arange(end - begin)
+            rows += [*plain[begin:end], reading(begin)]
+            ends[begin:end] = len(rows) - 1
+            begin = end
+        table = np.array(rows, np.int64).reshape(-1, ROW_WORDS)
+        for repeat in self.program.repeats:
+            last = repeat - int(plain[repeat, 2])
+            table[places[repeat], 2] = places[repeat] - ends[last]
+        return table

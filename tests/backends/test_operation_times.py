@@ -1,0 +1,57 @@
+"""A detailed profile has the time of each operation, and the execution computes what it computes without a profile."""
+
+import numpy as np
+import pytest
+from support import tiny
+
+from isthmus import qnn
+
+DETAILED = qnn.ProfileLevel.DETAILED
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return tiny.convolution(tmp_path_factory.mktemp("models") / "conv.onnx", 64, 64)
+
+
+@pytest.mark.parametrize("limit", [None, "least"], ids=["whole", "tiled"])
+@pytest.mark.parametrize(("name", "threads"), [("cpu", 1), ("cpu", 2), ("lpai", 1)])
+def test_each_operation_has_a_time_in_a_detailed_profile(model, name, threads, limit):
+    with qnn.Backend(name) as backend, qnn.Profile(backend, DETAILED) as profile:
+        graph = backend.create_context().compose(model)
+        graph.set_config(qnn.GraphConfig.THREADS, threads)
+        graph.set_config(qnn.GraphConfig.SCRATCH_LIMIT, limit)
+        memory = graph.allocate()
+        x = np.random.default_rng(0).standard_normal(memory.inputs["x"].shape).astype(np.float32)
+        memory.inputs["x"][...] = x
+        memory.binding.execute()
+        expected = memory.outputs["y"].copy()
+        memory.outputs["y"][...] = 0
+        memory.inputs["x"][...] = x
+        memory.binding.execute(profile=profile)
+        assert np.array_equal(memory.outputs["y"], expected)
+        times = {event.name: event.value for event in profile.get_events() if event.name.startswith("operation: ")}
+        total = next(event.value for event in profile.get_events() if event.name == "execute")
+        assert any("conv_1" in label for label in times)
+        assert all(value > 0 for value in times.values())
+        assert sum(times.values()) <= total
+        executed = graph.stats.executions
+    assert executed == 2
+
+
+def test_a_state_advances_once_in_a_timed_execution():
+    with qnn.Backend("cpu") as backend, qnn.Profile(backend, DETAILED) as profile:
+        graph = backend.create_context().create_graph("count")
+        x = graph.create_tensor("x", qnn.TensorType.APP_WRITE, qnn.DataType.FLOAT_32, (1, 4))
+        y = graph.create_tensor("y", qnn.TensorType.APP_READ, qnn.DataType.FLOAT_32, (1, 4))
+        zeros = np.zeros((1, 4), np.float32)
+        state = graph.create_tensor("s", qnn.TensorType.APP_READWRITE, qnn.DataType.FLOAT_32, (1, 4), data=zeros)
+        graph.add_node("add", "ElementWiseAdd", [x, state], [y])
+        graph.update_state(state, y)
+        graph.finalize()
+        given, made = np.ones((1, 4), np.float32), np.zeros((1, 4), np.float32)
+        with graph.bind([qnn.ClientTensor("x", given)], [qnn.ClientTensor("y", made)]) as binding:
+            for _ in range(2):
+                binding.execute(profile=profile)
+                binding.execute()
+        assert made.tolist() == [[4.0] * 4]
