@@ -1,10 +1,13 @@
 """A detailed profile has the time of each operation, and the execution computes what it computes without a profile."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from support import tiny
 
 from isthmus import qnn
+from isthmus.backends.seam import native
 
 DETAILED = qnn.ProfileLevel.DETAILED
 
@@ -55,3 +58,14 @@ def test_a_state_advances_once_in_a_timed_execution():
                 binding.execute(profile=profile)
                 binding.execute()
         assert made.tolist() == [[4.0] * 4]
+
+
+def test_the_time_of_an_execution_does_not_include_the_preparation_of_its_measurement(model, monkeypatch):
+    times = iter([0.0, 7.0])
+    with qnn.Backend("cpu") as backend, qnn.Profile(backend, DETAILED) as profile:
+        memory = backend.create_context().compose(model).allocate()
+        # The two times around the preparation; a clock of its own tells that they are subtracted.
+        monkeypatch.setattr(native, "time", SimpleNamespace(perf_counter=lambda: next(times)))
+        memory.binding.execute(profile=profile)
+        total = next(event.value for event in profile.get_events() if event.name == "execute")
+    assert total < 0

@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from isthmus import audit_log
-from isthmus.backends.seam.driver import DriverBinding, GraphStats, Memories, OperationTime, TensorMemory
+from isthmus.backends.seam.driver import DriverBinding, GraphStats, Memories, TensorMemory, Timings
 from isthmus.backends.seam.execution_deadline import ExecutionDeadline
 from isthmus.errors import Code, QnnError
 from isthmus.memory.buffer import ClientBuffer
@@ -140,12 +140,12 @@ class Binding:
         self.close()
 
 
-def run(binding: DriverBinding, limit: ExecutionDeadline | None, timed: bool) -> Sequence[OperationTime]:
+def run(binding: DriverBinding, limit: ExecutionDeadline | None, timed: bool) -> Timings:
     """Run a binding once, and return the time of each operation if `timed`."""
     if timed:
         return binding.execute_timed(limit)
     binding.execute(limit)
-    return ()
+    return Timings()
 
 
 def enqueued(
@@ -166,7 +166,7 @@ def check_kinds(profile: Any, signal: Any) -> None:
 
 
 def watched(
-    execute: Callable[[ExecutionDeadline | None, bool], Sequence[OperationTime]],
+    execute: Callable[[ExecutionDeadline | None, bool], Timings],
     stats: Callable[[], GraphStats],
     profile: Profile | None,
     signal: Signal | Reservation | None,
@@ -190,11 +190,11 @@ def watched(
         return
     before = stats()
     begin = time.perf_counter()
-    operations = execute(None, profile.level is ProfileLevel.DETAILED)
-    microseconds = (time.perf_counter() - begin) * 1e6
+    timings = execute(None, profile.level is ProfileLevel.DETAILED)
+    microseconds = (time.perf_counter() - begin) * 1e6 - timings.preparation_us
     profile.add(*_events(profile.level, microseconds, before, stats()))
     profile.add(
-        *(ProfilingEvent(f"operation: {operation.name}", operation.microseconds, "us") for operation in operations)
+        *(ProfilingEvent(f"operation: {each.name}", each.microseconds, "us") for each in timings.operations)
     )
 
 

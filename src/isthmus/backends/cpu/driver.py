@@ -20,7 +20,7 @@ from isthmus.backends.seam.driver import (
     GraphStats,
     Memories,
     NativeCall,
-    OperationTime,
+    Timings,
     Traffic,
     check_apart,
 )
@@ -230,8 +230,8 @@ class CpuBinding(BindingBase):
         self._take_over()
         native.run_within(self._graph.executor(), limit, self._what)
 
-    def execute_timed(self, limit: ExecutionDeadline | None = None) -> Sequence[OperationTime]:
-        def run() -> Sequence[OperationTime]:
+    def execute_timed(self, limit: ExecutionDeadline | None = None) -> Timings:
+        def run() -> Timings:
             self._take_over()
             return native.run_timed(self._graph.executor(), limit, self._what)
 

@@ -18,7 +18,7 @@ from isthmus.backends.gpu.runtime.event import ClEvent
 from isthmus.backends.gpu.runtime.execution import Commands, Outcome, RunLimits
 from isthmus.backends.gpu.staging import HostSide, Stage
 from isthmus.backends.seam.binding import BindingBase
-from isthmus.backends.seam.driver import Memories, OperationTime, TensorMemory, Traffic, check_apart
+from isthmus.backends.seam.driver import Memories, OperationTime, TensorMemory, Timings, Traffic, check_apart
 from isthmus.backends.seam.execution_deadline import ExecutionDeadline, aborted
 from isthmus.backends.seam.staging import Copy, require_memory, traffic
 from isthmus.errors import Code, QnnError
@@ -195,7 +195,7 @@ class GpuBinding(BindingBase):
         # No launch is timed, so there are no times to return.
         self._timed_within(limit, lambda ordered, limits: (ordered.run_within(limits), ()))
 
-    def execute_timed(self, limit: ExecutionDeadline | None = None) -> Sequence[OperationTime]:
+    def execute_timed(self, limit: ExecutionDeadline | None = None) -> Timings:
         """Execute within a deadline, if there is one, and return the device's time for each kernel launch."""
 
         def run() -> Sequence[OperationTime]:
@@ -203,7 +203,7 @@ class GpuBinding(BindingBase):
                 limit.check(self._what)
             return self._timed_within(limit, lambda ordered, limits: ordered.timed(limits))
 
-        return self._run_under_lock(run)
+        return Timings(self._run_under_lock(run))
 
     def _timed_within(
         self,

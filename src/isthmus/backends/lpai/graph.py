@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
@@ -30,8 +30,8 @@ from isthmus.backends.seam.driver import (
     GraphDriver,
     GraphStats,
     Memories,
-    OperationTime,
     TensorMemory,
+    Timings,
     Traffic,
     check_apart,
 )
@@ -461,12 +461,12 @@ class LpaiBinding(BindingBase):
         else:
             native.run_within(executor, limit, self._what)
 
-    def execute_timed(self, limit: ExecutionDeadline | None = None) -> Sequence[OperationTime]:
+    def execute_timed(self, limit: ExecutionDeadline | None = None) -> Timings:
         """Execute and return the time of each step; the accelerator of the "arm" environment measures none."""
         if isinstance(self._graph.executor(), RemoteExecutor):
             return super().execute_timed(limit)
 
-        def run() -> Sequence[OperationTime]:
+        def run() -> Timings:
             self._take_over()
             executor = self._graph.executor()
             assert isinstance(executor, Executor)

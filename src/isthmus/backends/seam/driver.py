@@ -204,6 +204,21 @@ class OperationTime(NamedTuple):
     microseconds: float
 
 
+class Timings(NamedTuple):
+    """The times of one execution.
+
+    Parameters
+    ----------
+    operations
+        The time of each operation; empty if the backend does not measure it.
+    preparation_us
+        How long the call took to prepare the measurement, which is no part of the execution.
+    """
+
+    operations: Sequence[OperationTime] = ()
+    preparation_us: float = 0.0
+
+
 def _nothing() -> None:
     """Do nothing."""
 
@@ -259,10 +274,10 @@ class DriverBinding(ABC):
     def execute(self, limit: ExecutionDeadline | None = None) -> None:
         """Run once, within a deadline. Memory that the client may no longer use is refused, never written."""
 
-    def execute_timed(self, limit: ExecutionDeadline | None = None) -> Sequence[OperationTime]:
+    def execute_timed(self, limit: ExecutionDeadline | None = None) -> Timings:
         """Run once and return the time of each operation, or nothing if the backend does not measure it."""
         self.execute(limit)
-        return ()
+        return Timings()
 
     def enqueue(self, wait_for: Any) -> Any:
         """Enqueue an execution after some of the device's events and return the event of its end, without waiting."""

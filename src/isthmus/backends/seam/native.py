@@ -5,6 +5,7 @@ from __future__ import annotations
 import _thread
 import ctypes
 import threading
+import time
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
@@ -12,7 +13,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 
 from isthmus.backends.seam import binary, planned
-from isthmus.backends.seam.driver import Change, GraphDriver, OperationTime
+from isthmus.backends.seam.driver import Change, GraphDriver, OperationTime, Timings
 from isthmus.backends.seam.entry import PlanReport, Section
 from isthmus.backends.seam.execution_deadline import ExecutionDeadline, aborted
 from isthmus.backends.seam.planned import PlannedGraph
@@ -194,16 +195,18 @@ def operations() -> tuple[str, ...]:
     return tuple(ACCEPTED.types)
 
 
-def run_timed(executor: Executor, limit: ExecutionDeadline | None, what: str) -> list[OperationTime]:
+def run_timed(executor: Executor, limit: ExecutionDeadline | None, what: str) -> Timings:
     """Run a program once, within a deadline if there is one, and return the time of each step."""
+    begin = time.perf_counter()
     timed = TimedExecutor(executor)
+    preparation = time.perf_counter() - begin
     try:
         if limit is not None:
             limit.check(what)
             run_within(timed, limit, what)
         elif timed.run():
             timed.check(what)
-        return [OperationTime(*each) for each in timed.times()]
+        return Timings([OperationTime(*each) for each in timed.times()], preparation * 1e6)
     finally:
         timed.close()
 

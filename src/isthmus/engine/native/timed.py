@@ -49,7 +49,7 @@ class TimedExecutor(Executor):
         self._slots = np.zeros(count + 1, np.int64)
         # The time at which the clock was last read, and a timespec.
         self._now = np.array([time.monotonic_ns(), 0, 0], np.int64)
-        function = ctypes.cast(ctypes.CDLL(None).clock_gettime, ctypes.c_void_p).value
+        function = ctypes.cast(ctypes.CDLL(None).clock_gettime, ctypes.c_void_p).value or 0
         self._clock_words = np.empty((count + 1, 4), np.int64)
         self._clock_words[:, 0] = self._slots.ctypes.data + 8 * np.arange(count + 1)
         self._clock_words[:, 1:] = self._now.ctypes.data, self._now.ctypes.data + 8, function
