@@ -143,3 +143,16 @@ def test_graphs_of_one_context_with_different_scratch_share_it(context):
         x, y = np.full(info.dims, 3, np.float32), np.zeros(info.dims, np.float32)
         graph.execute([ClientTensor("x", x)], [ClientTensor("y", y)])
         assert (y == 6).all()
+
+
+def test_a_binding_reports_its_own_staging_and_first_execution(context):
+    graph = doubler(context, prepared=(MEMHANDLE, MEMHANDLE))
+    (inputs, outputs), _ = tensors(context, (RAW, RAW))
+    with graph.bind(inputs, outputs) as binding, graph.bind(inputs, outputs) as later:
+        binding.execute()
+        assert binding.stats.staging_execute_bytes == graph.stats.staging_execute_bytes == 2 * NBYTES
+        assert binding.stats.first_execution_us == graph.stats.first_execution_us > 0
+        assert (later.stats.staging_execute_bytes, later.stats.first_execution_us) == (0, 0.0)
+        later.execute()
+        assert later.stats.first_execution_us > 0
+        assert graph.stats.first_execution_us == binding.stats.first_execution_us

@@ -92,7 +92,7 @@ class GpuBinding(BindingBase):
             behind += last
         # Checks that may refuse go first, before anything is enqueued.
         ahead.sort(key=lambda command: command.kind is not commands.CommandKind.UNMAPPED)
-        graph.counts.total.staging_execute_bytes += staging.reserved - before
+        self._count_staging(staging.reserved - before)
         self._use([*ahead, *loaded.launches(places), *behind], loaded)
         named = [(info.name, window) for info, window in zip(infos, windows, strict=True)]
         return traffic(infos, inputs, kinds), named

@@ -175,7 +175,7 @@ class HtpBinding(BindingBase):
         }
         before = graph.staging.nbytes
         self._io = io = RemoteIo(infos, inputs, windows, known, graph.staging)
-        graph.counts.total.staging_execute_bytes += graph.staging.nbytes - before
+        self._count_staging(graph.staging.nbytes - before)
         kinds = [None if index in io.copied else "shared" for index in range(len(infos))]
         return traffic(infos, inputs, kinds), [(info.name, window) for info, window in zip(infos, windows, strict=True)]
 
@@ -193,6 +193,5 @@ class HtpBinding(BindingBase):
         io = self._io
         self._queue.execute(self._graph.number, io.slots, seconds, io.copies_in, io.copies_out)
         if self._begun:
-            total = self._graph.counts.total
-            total.first_execution_us = total.first_execution_us or (time.perf_counter() - self._begun) * 1e6
+            self._count_first((time.perf_counter() - self._begun) * 1e6)
             self._begun = 0.0

@@ -251,6 +251,16 @@ class BindingBase(DriverBinding):
         in_place = sum(traffic.in_place.values())
         audit_log.note(audit_log.Action.EXECUTE, self._what, in_place + traffic.copied_in + traffic.copied_out)
 
+    def _count_staging(self, nbytes: int) -> None:
+        """Count memory that this binding has reserved for copies; the caller holds the execution lock."""
+        for stats in (self._graph_counts.total, self._counts.own):
+            stats.staging_execute_bytes += nbytes
+
+    def _count_first(self, microseconds: float) -> None:
+        """Record the duration of this binding's first execution, and of the graph's if that has none."""
+        for stats in (self._graph_counts.total, self._counts.own):
+            stats.first_execution_us = stats.first_execution_us or microseconds
+
     @property
     def stats(self) -> GraphStats:
         return self._graph_counts.under_lock(self._stats)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
@@ -207,6 +206,6 @@ class VendorBinding(BindingBase):
             name: np.frombuffer(results[graph.next_states[name]], value.dtype).reshape(value.shape)
             for name, value in graph.states.items()
         }
-        total = graph.counts.total
-        if not total.first_execution_us:
-            graph.counts.total = replace(total, first_execution_us=(time.perf_counter() - self._begun) * 1e6)
+        if self._begun:
+            self._count_first((time.perf_counter() - self._begun) * 1e6)
+            self._begun = 0.0
