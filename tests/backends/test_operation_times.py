@@ -10,6 +10,7 @@ from isthmus import qnn
 from isthmus.backends.seam import native
 
 DETAILED = qnn.ProfileLevel.DETAILED
+ARM = "lpai of arm"
 
 
 @pytest.fixture(scope="module")
@@ -18,9 +19,10 @@ def model(tmp_path_factory):
 
 
 @pytest.mark.parametrize("limit", [None, "least"], ids=["whole", "tiled"])
-@pytest.mark.parametrize(("name", "threads"), [("cpu", 1), ("cpu", 2), ("lpai", 1)])
+@pytest.mark.parametrize(("name", "threads"), [("cpu", 1), ("cpu", 2), ("htp", 1), ("htp", 2), ("lpai", 1), (ARM, 1)])
 def test_each_operation_has_a_time_in_a_detailed_profile(model, name, threads, limit):
-    with qnn.Backend(name) as backend, qnn.Profile(backend, DETAILED) as profile:
+    config = {"lpai_backend": {"target_env": "arm"}} if name == ARM else None
+    with qnn.Backend(name.split()[0], config) as backend, qnn.Profile(backend, DETAILED) as profile:
         graph = backend.create_context().compose(model)
         graph.set_config(qnn.GraphConfig.THREADS, threads)
         graph.set_config(qnn.GraphConfig.SCRATCH_LIMIT, limit)
@@ -38,8 +40,16 @@ def test_each_operation_has_a_time_in_a_detailed_profile(model, name, threads, l
         assert any("conv_1" in label for label in times)
         assert all(value > 0 for value in times.values())
         assert sum(times.values()) <= total
+        # Later executions are not timed, and one with a deadline can be.
+        memory.inputs["x"][...] = x
+        memory.binding.execute()
+        memory.outputs["y"][...] = 0
+        memory.inputs["x"][...] = x
+        with qnn.Signal(backend, 60_000_000) as signal:
+            memory.binding.execute(profile=profile, signal=signal)
+        assert np.array_equal(memory.outputs["y"], expected)
         executed = graph.stats.executions
-    assert executed == 2
+    assert executed == 4
 
 
 def test_a_state_advances_once_in_a_timed_execution():

@@ -8,8 +8,9 @@ must not go on writing into memory that the client considers its own again.
 from __future__ import annotations
 
 import ctypes
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from isthmus.backends.accelerator.connection import Connection, Request, Undo
@@ -17,10 +18,12 @@ from isthmus.backends.accelerator.page import Page
 from isthmus.backends.accelerator.process import SERVING, Accelerator, request
 from isthmus.backends.seam.binary import ContextBinary
 from isthmus.backends.seam.deadlines import Patience
+from isthmus.backends.seam.driver import OperationTime, Timings
 from isthmus.backends.seam.staging import Copy
 from isthmus.engine.native import doorbell
 from isthmus.engine.native.target import by_name, runnable
 from isthmus.engine.native.target import host as host_target
+from isthmus.engine.native.timed import CLOCK
 from isthmus.errors import Code, QnnError
 from isthmus.system.interrupts import Finalizer, warn_forgotten
 from isthmus.system.shield import shielded
@@ -59,6 +62,8 @@ class Queue:
         The graph and the list of slots that are written in the page; None if they must be written again.
     _unsettled
         A control call that was interrupted: the accelerator may not have answered it yet.
+    _targets
+        The name of the target of each graph, by its number.
     _call, _response, _status, _address, _span
         Members of the page, copied here because `execute` is faster with them.
     """
@@ -71,6 +76,7 @@ class Queue:
         self._last_request: tuple[int, Sequence[int]] | None = None
         self._number = 0
         self._unsettled: Request | None = None
+        self._targets: dict[int, str] = {}
         if not accelerator.alive:
             raise accelerator.gone("context")
         self._page = page = Page()
@@ -278,7 +284,9 @@ class Queue:
                 raise QnnError(Code.COMMON_RESOURCE_UNAVAILABLE, f"graph '{name}'", rule)
             self.accelerator.provide((*program.kernels, *SERVING), target)
         load = lambda: self._control("load", [binary.fd], _unloading, queue=self._id, pools=pools)  # noqa: E731
-        return dict(zip(programs, self.under_lock(load)["graphs"], strict=True))
+        numbers = dict(zip(programs, self.under_lock(load)["graphs"], strict=True))
+        self._targets.update((numbers[name], program.target) for name, program in programs.items())
+        return numbers
 
     def rebind(self, graph: int, scratch: int) -> None:
         """Make a graph use other scratch memory; the caller holds this queue's lock."""
@@ -287,6 +295,26 @@ class Queue:
     def reset(self, graph: int) -> None:
         """Write the initial state into a graph's state memory; the caller holds this queue's lock."""
         self._control("reset", graph=graph)
+
+    def timed(self, graph: int, run: Callable[[], object]) -> Timings:
+        """Call a function that executes a graph once, and return the times of its steps.
+
+        The caller holds this queue's lock.
+        """
+        begin = time.perf_counter()
+        self.accelerator.provide((CLOCK,), by_name(self._targets[graph]))
+        self._control("time", undo=lambda _: ("times", {"graph": graph}), graph=graph)
+        before = time.perf_counter()
+        try:
+            run()
+        except BaseException:
+            # The error of the execution is the one to report, also if the accelerator has ended.
+            with suppress(QnnError):
+                self._control("times", graph=graph)
+            raise
+        after = time.perf_counter()
+        operations = [OperationTime(*each) for each in self._control("times", graph=graph)["times"]]
+        return Timings(operations, (time.perf_counter() - after + before - begin) * 1e6)
 
     def _control(
         self, name: str, fds: Sequence[int] = (), undo: Undo | None = None, **arguments: Any

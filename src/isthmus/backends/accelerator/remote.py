@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from isthmus.backends.accelerator.memory import NOTHING
 from isthmus.backends.accelerator.process import Slots
 from isthmus.backends.accelerator.queue import Queue
 from isthmus.backends.accelerator.staging import SharedStaging
 from isthmus.backends.seam.binary import ContextBinary, to_bytes
+from isthmus.backends.seam.driver import Timings
 from isthmus.engine.native.program import Program
 from isthmus.errors import Code, QnnError
 from isthmus.graph import TensorInfo
@@ -166,6 +168,21 @@ class RemoteExecutor:
                 self._queue.leave()
         except BaseException:
             # Like `Queue.under_lock`, without the cost of its calls.
+            self._queue.leave()
+            raise
+
+    def run_timed(self, seconds: float | None = None) -> Timings:
+        """Run once, within a time limit, and return the time of each step."""
+        io = self._io
+        assert io is not None
+        execute = partial(self._queue.execute, self._number, io.slots, seconds, io.copies_in, io.copies_out)
+        try:
+            try:
+                self._queue.enter(_NORMAL)
+                return self._queue.timed(self._number, execute)
+            finally:
+                self._queue.leave()
+        except BaseException:
             self._queue.leave()
             raise
 

@@ -26,6 +26,7 @@ from isthmus.engine.native import doorbell, loader
 from isthmus.engine.native.executor import Executor
 from isthmus.engine.native.program import Program
 from isthmus.engine.native.target import Target, by_name
+from isthmus.engine.native.timed import TimedExecutor
 from isthmus.errors import Code, QnnError
 from isthmus.memory import Buffer, Window, host
 
@@ -53,12 +54,15 @@ class _Graph:
         The sizes of its inputs, then its outputs in bytes; native code reads them.
     state
         Its state memory; None if the client provides state and scratch.
+    timed
+        What executes it while its steps are timed.
     """
 
     number: int
     executor: Executor
     sizes: np.ndarray
     state: Buffer | None
+    timed: TimedExecutor | None = None
 
 
 @dataclass(eq=False)
@@ -188,6 +192,8 @@ class AcceleratorServer:
             "unload": self._unload,
             "reset": self._reset,
             "rebind": self._rebind,
+            "time": self._time,
+            "times": self._times,
             "close": self._close,
             "counts": self._counts,
         }
@@ -320,6 +326,7 @@ class AcceleratorServer:
         self._service.rows[graph.number] = 0
         del self._graphs[graph.number]
         self._free_numbers.append(graph.number)
+        self._stop_timing(graph)
         graph.executor.close()
 
     def _unload(self, fds: list[int], graphs: list[int]) -> dict[str, Any]:
@@ -341,6 +348,28 @@ class AcceleratorServer:
         """Make a graph use the scratch memory at another slot."""
         self._graph(graph).executor.bind_scratch(self._service.memory.window(scratch))
         return {}
+
+    def _time(self, fds: list[int], graph: int) -> dict[str, Any]:
+        """Time the steps of a graph's executions from now on."""
+        timed = self._graph(graph)
+        self._stop_timing(timed)
+        timed.timed = TimedExecutor(timed.executor)
+        self._service.rows[graph, doorbell.GRAPH_CONTROL // 8] = timed.timed.control
+        return {}
+
+    def _times(self, fds: list[int], graph: int) -> dict[str, Any]:
+        """Stop timing a graph's executions, and return the label of each step and its microseconds."""
+        timed = self._graph(graph)
+        times = [] if timed.timed is None else timed.timed.times()
+        self._service.rows[graph, doorbell.GRAPH_CONTROL // 8] = timed.executor.control
+        self._stop_timing(timed)
+        return {"times": times}
+
+    def _stop_timing(self, graph: _Graph) -> None:
+        """Release what times a graph's executions; safe to call again."""
+        if graph.timed is not None:
+            graph.timed.close()
+            graph.timed = None
 
     def _close(self, fds: list[int], queue: int) -> dict[str, Any]:
         """Close a queue that the client no longer uses."""

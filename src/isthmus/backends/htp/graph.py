@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from enum import IntEnum
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from isthmus.backends.accelerator import Queue
@@ -12,7 +13,7 @@ from isthmus.backends.accelerator.staging import SharedStaging
 from isthmus.backends.htp.memory import HtpRegistration
 from isthmus.backends.htp.options import HtpFloatPrecision, HtpGraphConfigOption
 from isthmus.backends.seam.binding import BindingBase, ExecutionCounts
-from isthmus.backends.seam.driver import Change, GraphDriver, GraphStats, Memories, Traffic, check_apart
+from isthmus.backends.seam.driver import Change, GraphDriver, GraphStats, Memories, Timings, Traffic, check_apart
 from isthmus.backends.seam.execution_deadline import ExecutionDeadline
 from isthmus.backends.seam.native import NativeGraphDriver
 from isthmus.backends.seam.planned import PlannedGraph, plan
@@ -187,6 +188,16 @@ class HtpBinding(BindingBase):
     def _run_within(self, limit: ExecutionDeadline) -> None:
         with limit.watched(self._queue.abort):
             self._run(limit.left)
+
+    def execute_timed(self, limit: ExecutionDeadline | None = None) -> Timings:
+        run = self._run if limit is None else partial(self._run_within, limit)
+
+        def timed() -> Timings:
+            if limit is not None:
+                limit.check(self._what)
+            return self._queue.timed(self._graph.number, run)
+
+        return self._run_under_lock(timed)
 
     def _run(self, seconds: float | None = None) -> None:
         """Execute in the accelerator, within a time limit, and measure the first execution."""

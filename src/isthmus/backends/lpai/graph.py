@@ -462,15 +462,16 @@ class LpaiBinding(BindingBase):
             native.run_within(executor, limit, self._what)
 
     def execute_timed(self, limit: ExecutionDeadline | None = None) -> Timings:
-        """Execute and return the time of each step; the accelerator of the "arm" environment measures none."""
-        if isinstance(self._graph.executor(), RemoteExecutor):
-            return super().execute_timed(limit)
-
         def run() -> Timings:
             self._take_over()
             executor = self._graph.executor()
-            assert isinstance(executor, Executor)
-            return native.run_timed(executor, limit, self._what)
+            if not isinstance(executor, RemoteExecutor):
+                return native.run_timed(executor, limit, self._what)
+            if limit is None:
+                return executor.run_timed()
+            limit.check(self._what)
+            with limit.watched(executor.abort):
+                return executor.run_timed(limit.left)
 
         return self._run_under_lock(run)
 

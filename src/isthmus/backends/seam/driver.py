@@ -212,7 +212,7 @@ class Timings(NamedTuple):
     operations
         The time of each operation; empty if the backend does not measure it.
     preparation_us
-        How long the call took to prepare the measurement, which is no part of the execution.
+        How long the call took to prepare the measurement and to read it, which is no part of the execution.
     """
 
     operations: Sequence[OperationTime] = ()
