@@ -124,7 +124,7 @@ def _bytes(text: str) -> int:
 
 def _audited(main: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:
     """Run a subcommand with an audit and print that; return the exit status, 1 if too many bytes were copied."""
-    from isthmus import audit
+    from isthmus.memory.auditing import audit
 
     with audit() as log:
         status = main(options)
