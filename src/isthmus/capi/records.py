@@ -24,6 +24,7 @@ from isthmus.cabi.objects import (
 from isthmus.capi.functions import serves
 from isthmus.errors import Code, QnnError
 from isthmus.log import Log, LogLevel
+from isthmus.qnn.profile import OPERATION
 from isthmus.system.shield import shielded
 
 if TYPE_CHECKING:
@@ -174,15 +175,18 @@ class ClientProfile:
         """Convert Python's events for the client."""
         outer: list[ClientEvent] = []
         for event in events:
+            name = event.name.removeprefix(OPERATION)
+            is_operation = name != event.name
             client_event = ClientEvent(
-                _TYPES.get(event.name, EventType.BACKEND),
+                EventType.NODE if is_operation else _TYPES.get(name, EventType.BACKEND),
                 _UNITS[event.unit],
                 round(event.value),
-                event.name,
+                name,
                 time.monotonic_ns() // 1000,
             )
-            # Byte counts are sub-events of the call that used the bytes.
-            (outer[-1].inner if outer and event.unit == "bytes" else outer).append(client_event)
+            # Byte counts and operations are sub-events of the call that they are part of.
+            is_part = is_operation or event.unit == "bytes"
+            (outer[-1].inner if outer and is_part else outer).append(client_event)
         self._set(outer)
 
     def replace(self, events: list[tuple[EventType, str, float]]) -> None:

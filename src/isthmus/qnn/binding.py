@@ -16,7 +16,7 @@ from isthmus.backends.seam.execution_deadline import ExecutionDeadline
 from isthmus.errors import Code, QnnError
 from isthmus.memory.buffer import ClientBuffer
 from isthmus.qnn.asynchronous import Execution
-from isthmus.qnn.profile import Profile, ProfileLevel, ProfilingEvent
+from isthmus.qnn.profile import OPERATION, Profile, ProfileLevel, ProfilingEvent
 from isthmus.qnn.signal import Reservation, Signal
 from isthmus.qnn.tensor import ClientTensor
 from isthmus.system.interrupts import Finalizer
@@ -194,7 +194,7 @@ def watched(
     microseconds = (time.perf_counter() - begin) * 1e6 - timings.preparation_us
     profile.add(*_events(profile.level, microseconds, before, stats()))
     profile.add(
-        *(ProfilingEvent(f"operation: {each.name}", each.microseconds, "us") for each in timings.operations)
+        *(ProfilingEvent(OPERATION + each.name, each.microseconds, "us") for each in timings.operations)
     )
 
 

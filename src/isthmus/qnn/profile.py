@@ -10,6 +10,9 @@ from isthmus.errors import Code, QnnError
 from isthmus.qnn.backend import Backend
 from isthmus.qnn.handle import Handle
 
+OPERATION = "operation: "
+"""How the names of events of single operations begin."""
+
 
 class ProfileLevel(IntEnum):
     """QNN_PROFILE_LEVEL_*."""
@@ -30,7 +33,8 @@ class ProfilingEvent:
 class Profile(Handle):
     """A collector of events from the calls it is passed to (QnnProfile_create).
 
-    BASIC records the time of each call; DETAILED also the memory that executions used in place or copied.
+    BASIC records the time of each call; DETAILED also the memory that executions used in place or copied, and the time
+    of each operation.
 
     Examples
     --------

@@ -12,10 +12,10 @@ static void *(*shared_alloc)(int, uint32_t, int);
 static int (*shared_fd)(void *);
 static void (*shared_free)(void *);
 
-/* What a profile says of the latest execution: bytes copied, and bytes used in place. */
+/* What a profile says of the latest execution: bytes copied, and bytes used in place. It also has its operation. */
 static void traffic(Qnn_ProfileHandle_t profile, uint64_t *copied, uint64_t *in_place) {
   const QnnProfile_EventId_t *events = NULL, *parts = NULL;
-  uint32_t count = 0;
+  uint32_t count = 0, nodes = 0;
   CHECK(qnn.profileGetEvents(profile, &events, &count));
   REQUIRE(count == 1);
   CHECK(qnn.profileGetSubEvents(events[0], &parts, &count));
@@ -25,7 +25,9 @@ static void traffic(Qnn_ProfileHandle_t profile, uint64_t *copied, uint64_t *in_
     CHECK(qnn.profileGetEventData(parts[i], &data));
     if (strstr(data.identifier, "copied")) *copied += data.value;
     if (strstr(data.identifier, "used in place")) *in_place += data.value;
+    if (data.type == QNN_PROFILE_EVENTTYPE_NODE && strstr(data.identifier, "relu")) nodes++;
   }
+  REQUIRE(nodes == 1);
 }
 
 static Qnn_MemHandle_t registered(Qnn_ContextHandle_t context, void *memory, uint64_t offset, uint64_t size,
