@@ -56,7 +56,9 @@ def _source_line(file: str, address: int, start: int) -> str:
             kind = int.from_bytes(elf.read(18)[16:18], "little")
         inside = address if kind == _FIXED_ADDRESSES else address - start
         command = ["addr2line", "-f", "-C", "-e", file, hex(inside)]
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=10, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=10, check=False, start_new_session=True
+        )
     except (OSError, subprocess.SubprocessError):
         return ""
     function, _, line = done.stdout.strip().partition("\n")

@@ -83,8 +83,8 @@ class PoolReport:
 
     @property
     def fits(self) -> bool:
-        """Whether IO and the model binary fit TCM."""
-        return self.tcm.fits
+        """Whether IO and the model binary fit TCM, if the hardware has TCM."""
+        return self.tcm.fits or bool(self.tcm.hw_ver)
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as plain data."""
