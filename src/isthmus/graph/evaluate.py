@@ -128,18 +128,12 @@ def _real(array: Any, tensor: Tensor) -> np.ndarray:
     quantization = tensor.quantization
     if not tensor.dtype.is_fixed_point or quantization is None:
         return tensor.dtype.decode(array)
-    return _centred(array, quantization) * _along(quantization, quantization.scales, array.ndim)
-
-
-def _along(quantization: Quantization, values: Sequence[float], rank: int) -> np.ndarray:
-    """Return scales or offsets, shaped to broadcast along the quantized axis."""
-    shape = [] if quantization.axis is None else [-1 if a == quantization.axis else 1 for a in range(rank)]
-    return np.asarray(values, np.float64).reshape(shape)
+    return _centred(array, quantization) * quantization.spread(quantization.scales, array.shape)
 
 
 def _centred(array: np.ndarray, quantization: Quantization) -> np.ndarray:
     """Return stored elements plus offset: integers, in float64."""
-    return array.astype(np.float64) + _along(quantization, quantization.offsets, array.ndim)
+    return array.astype(np.float64) + quantization.spread(quantization.offsets, array.shape)
 
 
 def _stored(result: Any, output: Tensor) -> np.ndarray:
@@ -164,7 +158,7 @@ def _quantized(result: Any, output: Tensor) -> np.ndarray:
 def _same_encoding(inputs: Sequence[Tensor | None], outputs: Sequence[Tensor]) -> bool:
     """Return whether equal stored elements represent equal reals in all fixed-point tensors."""
     encodings = {
-        (t.dtype, t.quantization and (t.quantization.scales, t.quantization.offsets))
+        (t.dtype, t.quantization and (t.quantization.scales, t.quantization.offsets, t.quantization.block))
         for t in (*inputs, *outputs)
         if t is not None and t.dtype.is_fixed_point
     }
@@ -216,7 +210,11 @@ def _rounded_activations(call: Call, arrays: Sequence[Any]) -> Sequence[Any]:
     axes = _HYBRID_AXES.get(call.op)
     if call.op == "Conv2d" and call.tensor(1).dims[:2] == (1, 1) and not np.any(call.params["pad_amount"]):
         axes = (3,) if np.all(np.asarray(call.params["stride"]) == 1) else axes
-    if axes is None or call.tensor(0).dtype is not DataType.FLOAT_32 or not call.tensor(1).dtype.is_fixed_point:
+    weights = call.tensor(1) if axes is not None else None
+    if axes is None or weights is None or call.tensor(0).dtype is not DataType.FLOAT_32:
+        return arrays
+    # Weights in blocks have no scale per channel by which sums of integers could be multiplied.
+    if not weights.dtype.is_fixed_point or (weights.quantization is not None and weights.quantization.block):
         return arrays
     x = np.asarray(arrays[0], np.float32)
     low = np.minimum(x.min(axes, keepdims=True, initial=0), 0)

@@ -1,13 +1,17 @@
-"""The mapping from stored integers to reals: ``real = (stored + offset) * scale``, per tensor or per channel.
+"""The mapping from stored integers to reals: ``real = (stored + offset) * scale``, per tensor, channel or block.
 
-QNN's offset is the negative of the zero point of TFLite and ONNX.
+QNN's offset is the negative of the zero point of TFLite and ONNX. Elements may use fewer bits than their type has:
+4-bit weights are SFIXED_POINT_8 or UFIXED_POINT_8 with `bits` 4. Arrays hold one such element per byte; programs pack
+two.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from enum import IntEnum
+from math import prod
 
 import numpy as np
 
@@ -19,20 +23,32 @@ class Encoding(IntEnum):
 
     SCALE_OFFSET = 0
     AXIS_SCALE_OFFSET = 1
+    BW_SCALE_OFFSET = 2
+    BW_AXIS_SCALE_OFFSET = 3
+    BLOCK = 4
+    BLOCKWISE_EXPANSION = 5
 
 
 @dataclass(frozen=True)
 class Quantization:
-    """Scale and offset of a tensor, or of each index along one axis.
+    """Scale and offset of a tensor, of each index along one axis, or of each block of elements along it.
 
     Parameters
     ----------
     scales
-        One scale, or one per index along `axis`; each positive and finite.
+        One scale, or one per index along `axis`; each positive and finite. If there are blocks, one for each block, in
+        the order of the tensor's elements: all other axes have as many entries as the tensor.
     offsets
         One offset for each scale (the negative of its zero point).
     axis
-        The axis of a per-channel quantization; None for a per-tensor one.
+        The axis of a per-channel quantization, or the axis that is divided into blocks; None for a per-tensor one.
+    bits
+        The number of bits of an element that are used, if fewer than its type has; otherwise 0.
+    block
+        The number of elements in a block (the last one may have fewer); 0 if there are no blocks.
+    factors
+        Integers by which the scales are multiples of one scale per channel (QNN's BLOCKWISE_EXPANSION), one for each
+        block; empty if there are none. They are already contained in `scales`.
 
     Examples
     --------
@@ -44,6 +60,9 @@ class Quantization:
     scales: tuple[float, ...]
     offsets: tuple[int, ...]
     axis: int | None = None
+    bits: int = 0
+    block: int = 0
+    factors: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         what = f"quantization with scales {self.scales[:3]}"
@@ -53,6 +72,10 @@ class Quantization:
             raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, what, "several scales need an axis")
         if not all(math.isfinite(s) and s > 0 for s in self.scales):
             raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, what, "scales must be positive and finite")
+        if self.bits < 0 or self.block < 0 or (self.block and self.axis is None):
+            raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, what, "bits are at least 0, and blocks need an axis")
+        if self.factors and (len(self.factors) != len(self.scales) or not self.block or min(self.factors) < 1):
+            raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, what, "each block has one factor, at least 1")
 
     @staticmethod
     def per_tensor(scale: float, zero_point: int = 0) -> Quantization:
@@ -71,7 +94,10 @@ class Quantization:
     @property
     def encoding(self) -> Encoding:
         """QNN's encoding."""
-        return Encoding.SCALE_OFFSET if self.axis is None else Encoding.AXIS_SCALE_OFFSET
+        if self.block:
+            return Encoding.BLOCKWISE_EXPANSION if self.factors else Encoding.BLOCK
+        plain = Encoding.SCALE_OFFSET if self.axis is None else Encoding.AXIS_SCALE_OFFSET
+        return Encoding(plain + 2) if self.bits else plain
 
     @property
     def is_single(self) -> bool:
@@ -103,21 +129,62 @@ class Quantization:
             )
         return values[0]
 
-    def _shaped(self, values: tuple, rank: int) -> np.ndarray:
-        """Return scales or offsets as a number, or shaped to broadcast along the axis of `rank` axes."""
+    def grid(self, dims: Sequence[int]) -> tuple[int, ...]:
+        """Return how many scales there are along each axis of a tensor with these dimensions."""
+        if self.axis is None:
+            return (1,) * len(dims)
+        if not self.block:
+            return tuple(dim if axis == self.axis else 1 for axis, dim in enumerate(dims))
+        return tuple(-(-dim // self.block) if axis == self.axis else dim for axis, dim in enumerate(dims))
+
+    def fits(self, dims: Sequence[int]) -> bool:
+        """Return whether a tensor with these dimensions needs this many scales."""
+        return self.axis is None or (0 <= self.axis < len(dims) and prod(self.grid(dims)) == len(self.scales))
+
+    def limits(self, dtype: np.dtype) -> tuple[int, int]:
+        """Return the smallest and largest element of a type that has this quantization."""
+        info = np.iinfo(dtype)
+        unused = info.bits - self.bits if 0 < self.bits < info.bits else 0
+        return int(info.min) >> unused, int(info.max) >> unused
+
+    def holds(self, stored: np.ndarray) -> bool:
+        """Return whether all elements have no more bits than they may have."""
+        least, most = self.limits(stored.dtype)
+        return not stored.size or (int(stored.min()) >= least and int(stored.max()) <= most)
+
+    def spread(self, values: Sequence[float], dims: Sequence[int]) -> np.ndarray:
+        """Return scales, offsets or factors, shaped to broadcast with a tensor of these dimensions."""
         array = np.asarray(values)
-        return array.reshape([-1 if d == self.axis else 1 for d in range(rank)]) if self.axis is not None else array[0]
+        if self.axis is None:
+            return array[0]
+        array = array.reshape(self.grid(dims))
+        return array.repeat(self.block, self.axis).take(range(dims[self.axis]), self.axis) if self.block else array
+
+    def transposed(self, order: Sequence[int], dims: Sequence[int]) -> Quantization:
+        """Return the quantization of a tensor with these dimensions after its axes are put in another order."""
+        if self.axis is None:
+            return self
+        moved = replace(self, axis=tuple(order).index(self.axis))
+        if not self.block:
+            return moved
+
+        def rearranged(values: tuple) -> tuple:
+            return tuple(np.array(values).reshape(self.grid(dims)).transpose(order).reshape(-1).tolist())
+
+        return replace(
+            moved, scales=rearranged(self.scales), offsets=rearranged(self.offsets),
+            factors=rearranged(self.factors) if self.factors else (),
+        )  # fmt: skip
 
     def dequantize(self, stored: np.ndarray) -> np.ndarray:
         """Return the float32 values that stored integers represent."""
-        scale = self._shaped(self.scales, stored.ndim)
-        offset = self._shaped(self.offsets, stored.ndim)
+        scale = self.spread(self.scales, stored.shape)
+        offset = self.spread(self.offsets, stored.shape)
         return ((stored.astype(np.int64) + offset) * np.asarray(scale, np.float32)).astype(np.float32)
 
     def quantize(self, real: np.ndarray, dtype: np.dtype) -> np.ndarray:
         """Return the stored integers nearest to reals, rounded half to even and clamped to the type."""
-        scale = np.asarray(self._shaped(self.scales, real.ndim), np.float32)
-        offset = self._shaped(self.offsets, real.ndim)
-        info = np.iinfo(dtype)
+        scale = np.asarray(self.spread(self.scales, real.shape), np.float32)
+        offset = self.spread(self.offsets, real.shape)
         stored = np.rint(np.nan_to_num(real / scale, nan=0.0)).astype(np.float64) - offset
-        return np.clip(stored, info.min, info.max).astype(dtype)
+        return np.clip(stored, *self.limits(dtype)).astype(dtype)

@@ -37,6 +37,9 @@ class Tensor:
         value, 0.0 if missing.
     mem_type
         The memory type that a client will use; MEMHANDLE only for graph inputs and outputs.
+    source
+        For a constant that preparation has expanded from 4-bit elements with equal values: the constant with these
+        elements, for engines that keep them packed.
     """
 
     name: str
@@ -46,6 +49,7 @@ class Tensor:
     quantization: Quantization | None = None
     data: np.ndarray | None = None
     mem_type: TensorMemType = TensorMemType.RAW
+    source: Tensor | None = None
 
     def __post_init__(self) -> None:
         try:
@@ -119,10 +123,10 @@ class Tensor:
             axis = self.quantization.axis
             if axis is not None and not (0 <= axis < len(self.dims)):
                 refuse(f"quantization axis {axis} is outside rank {len(self.dims)}")
-            if axis is not None and len(self.quantization.scales) != self.dims[axis]:
-                refuse(
-                    f"{len(self.quantization.scales)} scales for {self.dims[axis]} channels along axis {axis}"
-                )
+            if axis is not None and not self.quantization.fits(self.dims):
+                parts = f"blocks of {self.quantization.block}" if self.quantization.block else "channels"
+                needed = math.prod(self.quantization.grid(self.dims))
+                refuse(f"{len(self.quantization.scales)} scales for {needed} {parts} along axis {axis}")
             # 32-bit types are exempt, because their scales are products of two scales.
             if self.dtype.is_fixed_point and self.dtype.itemsize < 4 and not self.quantization.is_single:
                 refuse("its scales must be positive and finite in single precision")
@@ -136,6 +140,8 @@ class Tensor:
                     f"its data is {self.data.dtype}{list(self.data.shape)}, it is declared as "
                     f"{self.dtype.numpy}{list(self.dims)}"
                 )
+            if self.quantization is not None and self.quantization.bits and not self.quantization.holds(self.data):
+                refuse(f"its data has elements of more than {self.quantization.bits} bits")
             if self.type not in (TensorType.STATIC, TensorType.APP_READWRITE):
                 refuse(f"a tensor of type {self.type.name} cannot carry data")
         if self.mem_type is TensorMemType.MEMHANDLE and self.type not in (TensorType.APP_WRITE, TensorType.APP_READ):

@@ -7,6 +7,7 @@ also records the steps around it, because only there may another rule have becom
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -196,6 +197,18 @@ class Work:
     def floats(self, name: str, numbers: np.ndarray, dtype: DataType) -> Tensor:
         """Return a new constant of numbers, rounded to a type of floats."""
         return self.constant(name, dtype.encode(numbers), dtype=dtype)
+
+    def with_rank(self, tensor: Tensor, rank: int) -> Tensor:
+        """Return a constant with the same elements and another rank, which adds or removes first dimensions of 1."""
+        assert tensor.data is not None
+        added = rank - tensor.rank
+        dims = (1,) * added + tensor.dims[max(-added, 0) :]
+        quantization = tensor.quantization
+        if quantization is not None and quantization.axis is not None:
+            quantization = replace(quantization, axis=quantization.axis + added)
+        result = self.constant(tensor.name, tensor.data.reshape(dims), quantization, tensor.dtype)
+        result.source = None if tensor.source is None else self.with_rank(tensor.source, rank)
+        return result
 
     def insert(
         self,

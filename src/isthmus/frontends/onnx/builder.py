@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -135,7 +136,8 @@ class OnnxBuilder:
     def constant(self, value: Any, quantization: Quantization | None = None, name: str | None = None) -> Tensor:
         """Create a constant tensor. With a name it comes from the model; without one it is computed.
 
-        An element that is repeated stays stored once.
+        An element that is repeated stays stored once. Constants of ONNX's 4-bit types are fixed point with a scale of 1
+        (`four_bits`), so that a tensor always says how many bits its elements have; `plain` makes integers of them.
         """
         array = np.asarray(value)
         if not is_repeated(array):
@@ -238,7 +240,7 @@ class OnnxBuilder:
             elif keeps_order(tensor.dims, order):
                 result = self._seen_as(tensor, dims, order if dims == moved_dims else None)
             else:
-                quantization = _moved(tensor.quantization, order)
+                quantization = _moved(tensor, order)
                 result = self.one("Transpose", [tensor], {"perm": list(order)}, quantizations=[quantization])
                 if dims != moved_dims:
                     result = self._seen_as(result, dims, None)
@@ -258,7 +260,7 @@ class OnnxBuilder:
             if tensor.dims == dims:
                 return tensor
         elif order is not None:
-            quantization = _moved(quantization, order)
+            quantization = _moved(tensor, order)
         else:
             quantization = self._reshaped_channels(quantization, tensor.dims, axis, dims)
         result = self.one("Reshape", [tensor], dims=[dims], quantizations=[quantization])
@@ -272,7 +274,7 @@ class OnnxBuilder:
         elements_before = math.prod(dims[:axis])
         for candidate, size in enumerate(new_dims):
             if size == dims[axis] and math.prod(new_dims[:candidate]) == elements_before:
-                return Quantization(quantization.scales, quantization.offsets, candidate)
+                return replace(quantization, axis=candidate)
         raise unsupported(f"node '{self.node}'", "a reshape across the channels of a quantized tensor")
 
     def stored(self, value: OnnxValue, perm: Perm) -> Tensor:
@@ -369,8 +371,6 @@ def _without_leading_ones(dims: Sequence[int]) -> tuple[int, ...]:
     return tuple(dims[start:])
 
 
-def _moved(quantization: Quantization | None, order: Perm) -> Quantization | None:
-    """Return a quantization whose axis follows a transposition to `order`."""
-    if quantization is None or quantization.axis is None:
-        return quantization
-    return Quantization(quantization.scales, quantization.offsets, order.index(quantization.axis))
+def _moved(tensor: Tensor, order: Perm) -> Quantization | None:
+    """Return the quantization of a tensor after a transposition to `order`."""
+    return None if tensor.quantization is None else tensor.quantization.transposed(order, tensor.dims)

@@ -342,7 +342,7 @@ class OperatorContext:
             return self.derived[key]
         quantization = tensor.quantization
         if quantization is not None and quantization.axis is not None:
-            quantization = Quantization(quantization.scales, quantization.offsets, perm.index(quantization.axis))
+            quantization = quantization.transposed(perm, tensor.dims)
         if tensor.is_static and tensor.data is not None:
             value = np.ascontiguousarray(tensor.data.transpose(perm))
             constant = self.graph.constant(f"{tensor.name}/transposed", value, quantization, tensor.dtype)

@@ -34,6 +34,13 @@ def is_sixteen_bit(tensor: Tensor | None) -> bool:
     )
 
 
+def is_four_bit(tensor: Tensor) -> bool:
+    """Return whether a tensor is a constant of 8-bit elements that use at most four bits."""
+    quantization = tensor.quantization
+    eight_bit = tensor.dtype in (DataType.SFIXED_POINT_8, DataType.UFIXED_POINT_8)
+    return tensor.is_static and eight_bit and quantization is not None and 0 < quantization.bits <= 4
+
+
 def quantization_of(tensor: Tensor) -> Quantization:
     """Return the quantization of a fixed-point tensor."""
     assert tensor.quantization is not None

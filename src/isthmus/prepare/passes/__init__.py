@@ -14,6 +14,7 @@ from isthmus.prepare.compositions import compose
 from isthmus.prepare.passes.activation import fuse_activations
 from isthmus.prepare.passes.affine import fold_affine
 from isthmus.prepare.passes.algebra import simplify_arithmetic
+from isthmus.prepare.passes.blocks import expand_blocks
 from isthmus.prepare.passes.canonical import canonicalize
 from isthmus.prepare.passes.constants import fold_all_constants, fold_constants
 from isthmus.prepare.passes.dead import remove_dead
@@ -31,6 +32,7 @@ Pass = Callable[[Work], None]
 PASSES: tuple[Pass, ...] = (
     remove_dead,
     compose,
+    expand_blocks,
     canonicalize,
     fold_constants,
     remove_identities,

@@ -105,7 +105,7 @@ def _fold_into_producer(work: Work, step: Step) -> bool:
         return False
     weights = None
     if factor is not None:
-        weights = floats(linear.inputs[1])
+        weights = _weights(linear)
         if weights is None or (product_of(linear) is ProductKind.TRANSPOSED and linear.params["group"] != 1):
             return False
         weights = weights * _along(factor, output_axis(linear), weights.ndim)
@@ -122,6 +122,12 @@ def _fold_into_producer(work: Work, step: Step) -> bool:
     return True
 
 
+def _weights(step: Step) -> np.ndarray | None:
+    """Return the weights of a linear step if they can be multiplied: floats that are not packed as 4-bit elements."""
+    weights = step.inputs[1]
+    return None if weights is None or weights.source is not None else floats(weights)
+
+
 def _fold_factor_before(work: Work, step: Step) -> bool:
     """Fold ``conv(x * factor + term)``: the factor always, the term only if there is no padding.
 
@@ -131,7 +137,7 @@ def _fold_factor_before(work: Work, step: Step) -> bool:
     if before is None or before.op not in AFFINE or before.clamp is not None:
         return False
     values = affine(before)
-    weights, bias = floats(step.inputs[1]), _bias(step)
+    weights, bias = _weights(step), _bias(step)
     if values is None or weights is None:
         return False
     factor, term = values
@@ -203,7 +209,7 @@ def _fold_through_product(work: Work, step: Step) -> bool:
             linear = work.sole_producer(linear.inputs[0])
         if linear is None or linear.op not in LINEAR or linear.clamp is not None:
             continue
-        weights, bias = floats(linear.inputs[1]), _bias(linear)
+        weights, bias = _weights(linear), _bias(linear)
         if weights is not None and bias is not None:
             _set_weights(work, linear, weights * factor, None if operand(linear, 2) is None else bias * factor)
             work.set_clamp(product, step.clamp)

@@ -173,11 +173,7 @@ def _drop_leading_ones(work: Work, step: Step) -> bool:
         return False
     if data.size != data.shape[-1] * data.shape[-2] or _axis_below(right.quantization, right.rank - 2):
         return False
-    quantization = right.quantization
-    if quantization is not None and quantization.axis is not None:
-        quantization = Quantization(quantization.scales, quantization.offsets, quantization.axis - right.rank + 2)
-    matrix = work.constant(right.name, data.reshape(data.shape[-2:]), quantization, right.dtype)
-    work.change(step, inputs=[left, matrix, *step.inputs[2:]])
+    work.change(step, inputs=[left, work.with_rank(right, 2), *step.inputs[2:]])
     return True
 
 

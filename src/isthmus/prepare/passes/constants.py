@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from isthmus.graph.evaluate import evaluate
+from isthmus.prepare.geometry.fixed_point import is_four_bit
 from isthmus.prepare.schedule import Step
 from isthmus.prepare.work import Work
 
@@ -32,9 +33,14 @@ def is_constant(work: Work, step: Step) -> bool:
     return (
         step.clamp is None
         and all(t is None or t.is_static for t in step.inputs)
-        and sum(t.nbytes for t in step.outputs) <= MAX_BYTES
+        and (sum(t.nbytes for t in step.outputs) <= MAX_BYTES or _unpacks(step))
         and not (step.op == "Reshape" and work.is_output(step.outputs[0]))
     )
+
+
+def _unpacks(step: Step) -> bool:
+    """Return whether a step dequantizes 4-bit constants: an engine that keeps them packed needs no room for reals."""
+    return step.op == "Dequantize" and step.inputs[0] is not None and is_four_bit(step.inputs[0])
 
 
 def fold(work: Work, step: Step) -> bool:
@@ -44,6 +50,8 @@ def fold(work: Work, step: Step) -> bool:
     work.remove(step)
     for tensor, value in zip(step.outputs, results, strict=False):
         constant = work.constant(tensor.name, value.astype(tensor.dtype.numpy), tensor.quantization, tensor.dtype)
+        if _unpacks(step):
+            constant.source = step.inputs[0]
         work.reread(tensor, constant)
         # The client's memory for an output is still written by a step.
         if work.is_output(tensor):

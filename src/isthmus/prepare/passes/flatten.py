@@ -5,10 +5,12 @@ The reshapes around them cost nothing.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
-from isthmus.graph import Quantization, Tensor
-from isthmus.prepare.match import operand, static
+from isthmus.graph import Tensor
+from isthmus.prepare.match import operand
 from isthmus.prepare.rewrite import rewrite, table
 from isthmus.prepare.schedule import Step
 from isthmus.prepare.work import Work
@@ -49,12 +51,11 @@ def _as_two_dimensional(work: Work, step: Step) -> bool:
 
 def _with_height(work: Work, step: Step, weights: Tensor) -> Tensor:
     """Return the weights with a new first axis of size 1, the height of the kernel."""
+    if weights.is_static:
+        return work.with_rank(weights, weights.rank + 1)
     quantization = weights.quantization
     if quantization is not None and quantization.axis is not None:
-        quantization = Quantization(quantization.scales, quantization.offsets, quantization.axis + 1)
-    data = static(weights)
-    if data is not None:
-        return work.constant(weights.name, data[None], quantization, weights.dtype)
+        quantization = replace(quantization, axis=quantization.axis + 1)
     return work.insert("Reshape", step, [weights], (1, *weights.dims), weights, quantization=quantization)
 
 

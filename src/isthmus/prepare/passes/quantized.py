@@ -95,7 +95,7 @@ def _sink_dequantize(work: Work, step: Step) -> bool:
         return False
     quantization: Quantization | None = stored.quantization
     if quantization is not None and quantization.axis is not None:
-        quantization = _moved(quantization, step) if stored.is_static else None
+        quantization = _moved(stored, step) if stored.is_static else None
     if quantization is None or not _worth_sinking(work, step, source, stored):
         return False
     results = step.outputs
@@ -106,11 +106,11 @@ def _sink_dequantize(work: Work, step: Step) -> bool:
     return True
 
 
-def _moved(quantization: Quantization, step: Step) -> Quantization | None:
-    """Return a quantization along an axis after a Transpose; None after another movement."""
-    if step.op != "Transpose" or quantization.axis is None:
+def _moved(stored: Tensor, step: Step) -> Quantization | None:
+    """Return the quantization of a tensor with several scales after a Transpose; None after another movement."""
+    if step.op != "Transpose" or stored.quantization is None:
         return None
-    return Quantization(quantization.scales, quantization.offsets, permutation(step).index(quantization.axis))
+    return stored.quantization.transposed(permutation(step), stored.dims)
 
 
 def _worth_sinking(work: Work, step: Step, source: Tensor, stored: Tensor) -> bool:
