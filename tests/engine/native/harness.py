@@ -54,12 +54,16 @@ class GuardedBuffer:
 
 @dataclass(frozen=True)
 class Operand:
-    """An input with more to say than a plain array can: static, quantized, or of a certain data type."""
+    """An input with more to say than a plain array can: static, quantized, or of a certain data type.
+
+    `stored` are the 4-bit elements that a constant of floats was dequantized from.
+    """
 
     array: np.ndarray
     static: bool = False
     quantization: Quantization | None = None
     dtype: DataType | None = None
+    stored: Operand | None = None
 
     def tensor(self, name: str) -> Tensor:
         """The graph tensor it stands for."""
@@ -69,7 +73,8 @@ class Operand:
             dtype = of(self.array.dtype)
         kind = TensorType.STATIC if self.static else TensorType.APP_WRITE
         data = self.array if self.static else None
-        return Tensor(name, kind, dtype, self.array.shape, self.quantization, data)
+        source = None if self.stored is None else self.stored.tensor(f"{name} stored")
+        return Tensor(name, kind, dtype, self.array.shape, self.quantization, data, source=source)
 
 
 @dataclass(frozen=True)
@@ -89,6 +94,11 @@ def static(array: np.ndarray, quantization: Quantization | None = None) -> Opera
 def quantized(array: np.ndarray, scale: float, zero_point: int = 0, static: bool = False) -> Operand:
     """A fixed-point input, quantized per tensor."""
     return Operand(np.asarray(array), static, Quantization.per_tensor(scale, zero_point))
+
+
+def dequantized(elements: np.ndarray, quantization: Quantization) -> Operand:
+    """A constant of floats that knows the 4-bit elements it was dequantized from."""
+    return Operand(quantization.dequantize(elements), True, stored=Operand(elements, True, quantization))
 
 
 def make_step(

@@ -57,6 +57,15 @@ def _sixteen_bit_weights(*dims: int) -> Operand:
     return quantized(_rng.integers(-32767, 32768, dims).astype(np.int16), 1e-4, 0, static=True)
 
 
+def _nibbles(*dims: int) -> Operand:
+    quantization = Quantization((0.01,), (0,), bits=4)
+    return Operand(_rng.integers(-8, 8, dims).astype(np.int8), True, quantization)
+
+
+def _float_nibbles(*dims: int) -> Operand:
+    return harness.dequantized(_rng.integers(-8, 8, dims).astype(np.int8), Quantization((0.01,), (1,), bits=4))
+
+
 def _stored(*dims: int, kind: DataType = DataType.SFIXED_POINT_8) -> list[Result]:
     return [Result(dims, kind, _HALF)]
 
@@ -203,6 +212,14 @@ _CASES: dict[str, tuple[Any, ...]] = {
                        [Result((3, 30), DataType.FLOAT_32)]),
     "hybrid conv": ("Conv2d", [_floats(1, 6, 6, 8), _byte_weights(3, 3, 8, 20)], _CONVOLUTION,
                     [Result((1, 6, 6, 20), DataType.FLOAT_32)]),
+    "nibbles conv": ("Conv2d", [_bytes(1, 7, 9, 16), _nibbles(3, 3, 16, 21)], _CONVOLUTION, _stored(1, 7, 9, 21)),
+    "nibbles product": ("FullyConnected", [_bytes(3, 32), _nibbles(30, 32)], {}, _stored(3, 30)),
+    "nibbles depthwise": ("DepthWiseConv2d", [_bytes(1, 7, 9, 83), _nibbles(3, 3, 1, 83)], _DEPTHWISE,
+                          _stored(1, 7, 9, 83)),
+    "nibbles hybrid": ("FullyConnected", [_floats(3, 32), _nibbles(30, 32)], {}, [Result((3, 30), DataType.FLOAT_32)]),
+    "floats times nibbles": ("FullyConnected", [_floats(9, 40), _float_nibbles(30, 40)], {}),
+    "a row times nibbles": ("FullyConnected", [_floats(1, 40), _float_nibbles(30, 40)], {}),
+    "floats conv of nibbles": ("Conv2d", [_floats(1, 6, 7, 16), _float_nibbles(3, 3, 16, 19)], _CONVOLUTION),
     "bytes function": ("Sigmoid", [_bytes(100)], {}, _stored(100)),
     "bytes to reals": ("Dequantize", [_bytes(100)], {}, [Result((100,), DataType.FLOAT_32)]),
     "reals to bytes": ("Quantize", [_floats(100)], {}, _stored(100)),

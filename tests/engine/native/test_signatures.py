@@ -21,10 +21,13 @@ BY_NAME = {f"{s.kernel} {next(iter(s.variants))}".strip(): s for s in SIGNATURES
 NOT_READ = {
     "matmul:vector": {"rows", "a_row", "c_row", "tile_block", "depth_block"},
     "matmul:vector_half": {"rows", "a_row", "c_row", "tile_block", "depth_block"},
+    "matmul:vector_nibbles": {"rows", "a_row", "c_row", "tile_block", "depth_block"},
     "tiles:repeat": {"instructions", "times"},
 }
 """Words that a kernel has only in common with another, or for the executor."""
-READ_FOR_NOTHING = {"quantized_convolution:convolve_to_float": {"least", "most"}}
+READ_FOR_NOTHING = {
+    f"quantized_convolution:{name}_to_float": {"least", "most"} for name in ("convolve", "convolve_nibbles")
+}
 """Reals that are also read as numbers, which are not used then."""
 KINDS = {"number": (Number, Numbers, Bits, Count), "real": (Real,), "operand": (Memory,)}
 

@@ -25,13 +25,15 @@ from isthmus.engine.native.kernels.base import (
     write_i64,
 )
 from isthmus.engine.native.kernels.gemm import divide_work, indirect_tile, kind_of, shape_of, window_staging
-from isthmus.engine.native.signatures.convolution import INDIRECT
+from isthmus.engine.native.kernels.nibble_floats import nibble_panel_bytes, unpacker
+from isthmus.engine.native.signatures.convolution import INDIRECT_NIBBLES
 from isthmus.engine.native.signatures.elementwise import SIZES
 from isthmus.engine.native.target import Target
 
 _INFINITY = np.float32(np.inf)
 
-_WORDS = INDIRECT.place
+# The operands of both kernels are at the same positions; for 4-bit weights there are some more at the end.
+_WORDS = INDIRECT_NIBBLES.place
 
 
 @device
@@ -224,6 +226,17 @@ def indirect(target: Target, variant: str) -> Any:
 
     The variant is the tile, ``rows x vectors``, and for elements of 16 bits their kind: ``8x3_f16``.
     """
+    return _indirect(target, variant, False)
+
+
+@generated
+def indirect_nibbles(target: Target, variant: str) -> Any:
+    """Convolve floats like `indirect`, with panels of 4-bit weights, of which parts are dequantized into work space."""
+    return _indirect(target, variant, True)
+
+
+def _indirect(target: Target, variant: str, nibbles: bool) -> Any:
+    """Return the kernel for panels of elements like those of the input, or of 4-bit weights."""
     shape, kind = kind_of(variant)
     height, vectors = shape_of(shape)
     half = max(1, height // 2)
@@ -231,6 +244,7 @@ def indirect(target: Target, variant: str) -> Any:
     tile = indirect_tile(target, height, vectors, height, kind)
     half_tile = indirect_tile(target, half, vectors, height, kind)
     list_tiles, stage = _list_tiles(height), window_staging(target, kind)
+    dequantize = unpacker(target, vectors)
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
@@ -248,6 +262,11 @@ def indirect(target: Target, variant: str) -> Any:
         spare = lists + block * list_bytes
         # The bias of a column has 4 bytes.
         panel_bytes = (4 + taps * run * size) * width
+        scale_block, floats = 8, 0
+        if nibbles:
+            # Dequantized weights are behind the lists and copies.
+            scale_block, floats = word(p, _WORDS.block), lists + word(p, _WORDS.floats)
+            panel_bytes = nibble_panel_bytes(taps * run, scale_block, width)
         tiles, panels = (rows + height - 1) // height, (columns + width - 1) // width
         first, last, first_panel, last_panel = divide_work(tiles, panels, columns > rows, tid, nt)
         for group in range(word(p, _WORDS.groups)):
@@ -276,6 +295,8 @@ def indirect(target: Target, variant: str) -> Any:
                     for j in range(first_panel, last_panel):
                         bias, present, shift = right + j * panel_bytes, columns - j * width, j * width * size
                         panel = bias + (4 + done * run * size) * width
+                        if nibbles:
+                            panel = dequantize(bias, taps * run, scale_block, done * run, (done + part) * run, floats)
                         if done > 0:
                             # Continue from the sums in the result.
                             bias = 0

@@ -27,9 +27,10 @@ from isthmus.engine.native.kernels.base import (
     word,
 )
 from isthmus.engine.native.kernels.gemm import dense_tile, divide_work, kind_of, shape_of, single_row, staging
+from isthmus.engine.native.kernels.nibble_floats import nibble_panel_bytes, nibble_row, unpacker
 from isthmus.engine.native.kernels.vector import VectorCode, outlined, vector_type
 from isthmus.engine.native.signatures.elementwise import SIZES
-from isthmus.engine.native.signatures.matmul import PACK, PACKED, PACKED_HALF, VECTOR, VECTOR_HALF
+from isthmus.engine.native.signatures.matmul import PACK, PACKED_NIBBLES, VECTOR_HALF, VECTOR_NIBBLES
 from isthmus.engine.native.target import Target
 
 _CHAINS = 4
@@ -40,24 +41,32 @@ _INFINITY = np.float32(np.inf)
 @generated
 def packed(target: Target, variant: str) -> Any:
     """Compute ``c = clamp(a @ b + bias)`` for a batch of matrices; the variant names the tile, ``rows x vectors``."""
-    return _packed(target, variant, "f32", PACKED.place, 0, 0)
+    return _packed(target, variant, False)
 
 
 @generated
 def packed_half(target: Target, variant: str) -> Any:
     """Compute the same for operands of 16 bits; the variant names the tile and the kind, ``8x3_f16``."""
+    return _packed(target, variant, False)
+
+
+@generated
+def packed_nibbles(target: Target, variant: str) -> Any:
+    """Compute the same for floats and panels of 4-bit weights, of which parts are dequantized into work space."""
+    return _packed(target, variant, True)
+
+
+def _packed(target: Target, variant: str, nibbles: bool) -> Any:
+    """Return the kernel for panels of elements like those of the left operand, or of 4-bit weights."""
+    # The operands of all kernels are at the same positions; those that `packed` does not need are at the end.
+    words = PACKED_NIBBLES.place
     shape, kind = kind_of(variant)
-    words = PACKED_HALF.place
-    return _packed(target, shape, kind, words, words.work, words.work_bytes)
-
-
-def _packed(target: Target, shape: str, kind: str, words: Any, work_word: int, work_bytes_word: int) -> Any:
-    """Return the kernel of `packed` or `packed_half`. The last two are the words of the work space for left rows."""
     height, vectors = shape_of(shape)
     half = max(1, height // 2)
     width = vectors * target.lanes
     tile, half_tile = dense_tile(target, height, vectors, kind), dense_tile(target, half, vectors, kind)
     size, staged, stage = SIZES[kind], kind != "f32", staging(target, kind)
+    dequantize, needs_work = unpacker(target, vectors), staged or nibbles
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
@@ -79,6 +88,13 @@ def _packed(target: Target, shape: str, kind: str, words: Any, work_word: int, w
         least, most = np.float32(real(p, words.least)), np.float32(real(p, words.most))
         tiles, panels = (m + height - 1) // height, (n + width - 1) // width
         panel_bytes = (4 + depth * size) * width
+        scale_block, work = 8, 0
+        if needs_work:
+            # Left rows, or a part of the weights, as float32.
+            work = address(p, b, words.work) + tid * word(p, words.work_bytes)
+        if nibbles:
+            scale_block = word(p, words.block)
+            panel_bytes = nibble_panel_bytes(depth, scale_block, width)
         first, last, first_panel, last_panel = divide_work(batches * tiles, panels, n > m * batches, tid, nt)
         while first < last:
             batch = first // tiles
@@ -91,14 +107,13 @@ def _packed(target: Target, shape: str, kind: str, words: Any, work_word: int, w
                 c += load_i64(table, 3 * batch + 2)
             left, left_row, left_column = a + begin * height * a_row, a_row, a_column
             if staged:
-                rows = address(p, b, work_word) + tid * word(p, work_bytes_word)
                 count = min(m, end * height) - begin * height
                 if a_column == size and a_row == depth * size:
-                    stage(left, size, rows, count * depth)
+                    stage(left, size, work, count * depth)
                 else:
                     for i in range(count):
-                        stage(left + i * a_row, a_column, rows + i * depth * 4, depth)
-                left, left_row, left_column = rows, depth * 4, 4
+                        stage(left + i * a_row, a_column, work + i * depth * 4, depth)
+                left, left_row, left_column = work, depth * 4, 4
             # The depth is summed in parts. Sums wait in the result, so only the last part is clamped.
             done = 0
             while done < depth:
@@ -109,6 +124,8 @@ def _packed(target: Target, shape: str, kind: str, words: Any, work_word: int, w
                 for j in range(first_panel, last_panel):
                     bias, columns = panel + j * panel_bytes, n - j * width
                     right = bias + (4 + done * size) * width
+                    if nibbles:
+                        right = dequantize(bias, depth, scale_block, done, done + part, work)
                     if done > 0:
                         bias = 0
                     for i in range(begin, end):
@@ -133,19 +150,21 @@ def vector(target: Target, variant: str) -> Any:
 
     The operands are those of `packed`; rows, bytes between rows and blocks are not used.
     """
-    return _vector(target, int(variant), "f32", VECTOR.place, 0, 0)
+    return _vector(target, variant)
 
 
 @generated
 def vector_half(target: Target, variant: str) -> Any:
     """Compute the same for operands of 16 bits; the variant is the number of vectors and the kind, ``2_f16``."""
-    vectors, kind = kind_of(variant)
+    return _vector(target, variant)
+
+
+def _vector(target: Target, variant: str) -> Any:
+    """Return the kernel of `vector` or `vector_half`."""
+    # The operands of both kernels are at the same positions; those of work space, for a left row, are at the end.
     words = VECTOR_HALF.place
-    return _vector(target, int(vectors), kind, words, words.work, words.work_bytes)
-
-
-def _vector(target: Target, vectors: int, kind: str, words: Any, work_word: int, work_bytes_word: int) -> Any:
-    """Return the kernel of `vector` or `vector_half`. The last two are the words of the work space for a left row."""
+    shape, kind = kind_of(variant)
+    vectors = int(shape)
     width = vectors * target.lanes
     tile = single_row(target, vectors, _CHAINS, kind)
     size, staged, stage = SIZES[kind], kind != "f32", staging(target, kind)
@@ -172,12 +191,52 @@ def _vector(target: Target, vectors: int, kind: str, words: Any, work_word: int,
                 panel += load_i64(table, 3 * batch + 1)
                 c += load_i64(table, 3 * batch + 2)
             if staged:
-                row = address(p, b, work_word) + tid * word(p, work_bytes_word)
+                row = address(p, b, words.work) + tid * word(p, words.work_bytes)
                 if i == first or j == 0:
                     stage(a, a_column, row, depth)
                 tile(row, 4, depth, panel, c, n - j * width, least, most)
             else:
                 tile(a, a_column, depth, panel, c, n - j * width, least, most)
+
+    return kernel
+
+
+@generated
+def vector_nibbles(target: Target, variant: str) -> Any:
+    """Compute the same for floats and panels of 4-bit weights, dequantized in registers."""
+    words = VECTOR_NIBBLES.place
+    vectors = int(variant)
+    width = vectors * target.lanes
+    tile = nibble_row(target, vectors)
+
+    @device
+    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
+        a_base, panel_base, c_base = address(p, b, words.a), address(p, b, words.panels), address(p, b, words.c)
+        table, batches, n, depth, a_column, block = (
+            address(p, b, words.table),
+            word(p, words.batches),
+            word(p, words.columns),
+            word(p, words.depth),
+            word(p, words.a_column),
+            word(p, words.block),
+        )
+        least, most = np.float32(real(p, words.least)), np.float32(real(p, words.most))
+        panel_bytes, block_words = nibble_panel_bytes(depth, block, width), block // 8
+        blocks = ((depth + 7) // 8 + block_words - 1) // block_words
+        panels = (n + width - 1) // width
+        first, last = share(batches * panels, tid, nt)
+        for i in range(first, last):
+            batch = i // panels
+            j = i - batch * panels
+            a, panel, c = a_base, panel_base + j * panel_bytes, c_base + j * width * 4
+            if table != 0:
+                a += load_i64(table, 3 * batch)
+                panel += load_i64(table, 3 * batch + 1)
+                c += load_i64(table, 3 * batch + 2)
+            zeros = panel + (1 + blocks) * width * 4
+            tile(
+                a, a_column, depth, block_words, panel, zeros, zeros + blocks * width, c, n - j * width, least, most
+            )  # fmt: skip
 
     return kernel
 

@@ -25,6 +25,7 @@ from isthmus.engine.native.kernels.base import (
     write_u8,
 )
 from isthmus.engine.native.kernels.gemm import divide_work
+from isthmus.engine.native.kernels.nibbles import NibbleForm
 from isthmus.engine.native.kernels.quantized_gemm import float_tile, tile
 from isthmus.engine.native.signatures.quantized_convolution import CONVOLVE_TO_FLOAT
 from isthmus.engine.native.target import Target
@@ -107,13 +108,27 @@ def convolve_to_float(target: Target, variant: str) -> Any:
     return _kernel(target, variant, True)
 
 
+@generated
+def convolve_nibbles(target: Target, variant: str) -> Any:
+    """Convolve bytes with 4-bit weights; the variant names the tile and the form of the weights."""
+    return _kernel(target, variant, False)
+
+
+@generated
+def convolve_nibbles_to_float(target: Target, variant: str) -> Any:
+    """Convolve an input that was quantized at run time with 4-bit weights; results are floats."""
+    return _kernel(target, variant, True)
+
+
 def _kernel(target: Target, variant: str, to_float: bool) -> Any:
     """Return the kernel for byte results, or for float results of an input that was quantized at run time."""
-    rows, vectors = (int(n) for n in variant.split("x"))
+    shape, *parts = variant.split("_")
+    rows, vectors = (int(n) for n in shape.split("x"))
+    form = NibbleForm(2 if "bytes" in parts else 4, "factors" in parts) if parts else None
     lanes = target.lanes
     columns = vectors * lanes
     # The last panel may have fewer vectors than the others; it has tiles of its own.
-    tiles = [(float_tile if to_float else tile)(target, rows, v) for v in range(1, vectors + 1)]
+    tiles = [(float_tile if to_float else tile)(target, rows, v, form) for v in range(1, vectors + 1)]
     widest, narrow = tiles[-1], _narrow(tiles[:-1], lanes)
     stage = _stager()
     size = 4 if to_float else 1

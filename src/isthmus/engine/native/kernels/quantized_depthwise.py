@@ -14,6 +14,7 @@ from typing import Any
 from llvmlite import ir
 
 from isthmus.engine.native.kernels.base import I8, I16, I32, I64, address, device, generated, load_i64, share, word
+from isthmus.engine.native.kernels.nibbles import NibbleForm
 from isthmus.engine.native.kernels.quantized_gemm import accumulate
 from isthmus.engine.native.kernels.requantization import Requantizer, byte_mask, store_rows
 from isthmus.engine.native.kernels.vector import VectorCode, outlined, vector_type
@@ -76,8 +77,10 @@ def _stage(target: Target, masked: bool) -> Callable:
     return outlined(f"depthwise_stage_{target.lanes}_{masked}", "i" * 12, target, emit)
 
 
-def _tile(target: Target, outputs: int, masked: bool) -> Callable:
+def _tile(target: Target, outputs: int, masked: bool, form: NibbleForm | None) -> Callable:
     """Return a micro-kernel that computes neighbouring results of a row for one block of channels.
+
+    `form` is that of 4-bit weights: a word has one weight of each of several vectors of channels.
 
     Arguments: groups under the first result, bytes to those of the next, columns of the steps, steps, bias and scales,
     weights, result, bytes between results, results present, channels present, zero, least, most, flip.
@@ -94,13 +97,16 @@ def _tile(target: Target, outputs: int, masked: bool) -> Callable:
         here, totals = loop.values[0], list(loop.values[1:])
         offset = code.load(code.plus(offsets, code.times(loop.index, 8)), I64)
         source = code.plus(groups, code.times(offset, column))
-        factors = [code.load(here, code.ints, vector * k) for k in range(4)]
+        each = 1 if form is None else form.groups
+        factors = [code.load(here, code.ints, vector * (k // each)) for k in range(4)]
+        if form is not None:
+            factors = [form.unpacked(code, words, k % each, None) for k, words in enumerate(factors)]
         for output in range(outputs):
             for k in range(4):
                 value = code.load(source, code.ints, vector * k)
                 totals[4 * output + k] = accumulate(code, totals[4 * output + k], value, factors[k])
             source = code.plus(source, distance)
-        totals = loop.end([code.plus(here, column), *totals])[1:]
+        totals = loop.end([code.plus(here, column // each), *totals])[1:]
         scales = [code.load(head, code.floats, column + vector * k) for k in range(4)]
         requantizer = Requantizer(code, zero, least, most, flip)
         stored = [requantizer.stored(totals[i : i + 4], scales, interleaved=True) for i in range(0, len(totals), 4)]
@@ -126,17 +132,29 @@ def _by_kind(functions: list[Callable], arity: int) -> Any:
 @generated
 def convolve(target: Target, variant: str) -> Any:
     """Convolve depth-wise with one filter for each channel."""
+    return _kernel(target, None)
+
+
+@generated
+def convolve_nibbles(target: Target, variant: str) -> Any:
+    """Convolve depth-wise with 4-bit weights; the variant names their form."""
+    return _kernel(target, NibbleForm(2 if variant == "bytes" else 4, False))
+
+
+def _kernel(target: Target, form: NibbleForm | None) -> Any:
+    """Return the kernel for weights in bytes, or in 4 bits."""
     widths = block_kinds(target.lanes)
     # A block of `width` channels is one vector of bytes. The last kind has fewer channels, so it needs masks.
     narrowed = [replace(target, vector_bytes=width) for width in (*widths, widths[-1])]
     flags = [False] * len(widths) + [True]
     outputs = 4 if target.vector_bytes == 64 or not target.triple.startswith("x86_64") else 2
     stage = _by_kind([_stage(t, m) for t, m in zip(narrowed, flags, strict=True)], 12)
-    tile = _by_kind([_tile(t, outputs, m) for t, m in zip(narrowed, flags, strict=True)], 14)
+    tile = _by_kind([_tile(t, outputs, m, form) for t, m in zip(narrowed, flags, strict=True)], 14)
     group_rows = 2 if target.dot == "none" else 4
     first_width = widths[0]
     last_kind = len(widths) - 1
     words = CONVOLVE.place
+    word_groups = 1 if form is None else form.groups
 
     @device
     def stage_rows(p, image, blank, work, kind, column_bytes, row, left, count, wanted):  # type: ignore[no-untyped-def]
@@ -213,7 +231,7 @@ def convolve(target: Target, variant: str) -> Any:
             stage_rows(p, image, blank, work, kind, column_bytes, row, left, count, wanted)
             distance = word(p, words.stride_w) * column_bytes
             for u in range(min(together, out_height - band)):
-                factors = head + (2 + u * steps) * column_bytes
+                factors = head + 2 * column_bytes + u * steps * (column_bytes // word_groups)
                 result = y + ((n * out_height + band + u) * out_width + begin) * channels + start
                 done = 0
                 while done < count:

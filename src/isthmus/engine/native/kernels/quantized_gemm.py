@@ -4,7 +4,9 @@ Rows are read in groups of four bytes, in the form that the target multiplies: u
 a four-way dot product, pairs of 16-bit numbers. A panel holds four bytes per column for each group.
 
 Panel layout, for `columns` = vectors * lanes: bias i32[columns], scale f32[columns], then the groups of each tap. If
-results are floats, the bias is f32, and the sums of weights i32[columns] follow the scales.
+results are floats, the bias is f32, and the sums of weights i32[columns] follow the scales. A panel of 4-bit weights
+has words instead of groups, and before them, if there are factors, a byte for each column (see `nibbles`). Bytes that
+are unpacked without factors are multiples of 16 of the weights; the bias is then one too, and the scale is divided.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from typing import Any
 from llvmlite import ir
 
 from isthmus.engine.native.kernels.base import F32, F64, I8, I16, I32, I64
+from isthmus.engine.native.kernels.nibbles import NibbleForm
 from isthmus.engine.native.kernels.requantization import Requantizer, store_rows
 from isthmus.engine.native.kernels.vector import VectorCode, outlined, vector_type
 from isthmus.engine.native.target import Target
@@ -66,28 +69,42 @@ def _sums(
     taps: Any,
     groups: Any,
     body: Any,
+    form: NibbleForm | None,
 ) -> list[Any]:
     """Return the sums of a tile, starting from the vectors `first` in each row; the panel's groups begin at `body`.
 
-    `start` is the address of the first row; the rest are arguments of `tile`.
+    `start` is the address of the first row, `form` that of 4-bit weights; the rest are arguments of `tile`.
     """
     lanes, vectors = code.lanes, len(first)
     outer = code.loop(taps, [body, *first * rows])
     tap = code.plus(start, code.load(code.plus(offsets, code.times(outer.index, 8)), I64))
+    weights_at = outer.values[0]
+    factors: list[tuple[Any, Any] | None] = [None] * vectors
+    if form is not None and form.factors:
+        factors = [form.factor(code, code.plus(weights_at, v * lanes)) for v in range(vectors)]
+        weights_at = code.plus(weights_at, vectors * lanes)
     # Three rows per address register: the distance scaled by 1 and 2 reaches the second and third.
     starts = [tap]
     for _ in range(3, rows, 3):
         starts.append(code.opaque(code.plus(starts[-1], code.times(distance, 3))))
-    inner = code.loop(groups, [*starts, *outer.values])
+    together = 1 if form is None else form.groups
+    inner = code.loop(groups, [*starts, weights_at, *outer.values[1:]], step=together)
     places, weights_at = inner.values[: len(starts)], inner.values[len(starts)]
-    weights = [code.load(weights_at, code.ints, v * lanes * 4) for v in range(vectors)]
     totals = list(inner.values[len(starts) + 1 :])
-    for r in range(rows):
-        place = code.plus(places[r // 3], code.times(distance, r % 3)) if r % 3 else places[r // 3]
-        row = code.splat(code.load(place, I32))
-        for v in range(vectors):
-            totals[r * vectors + v] = accumulate(code, totals[r * vectors + v], row, weights[v])
-    ended = inner.end([*(code.plus(p, 4) for p in places), code.plus(weights_at, 4 * vectors * lanes), *totals])
+    for group in range(together):
+        # Words are loaded again for each of their groups, which needs fewer registers than keeping them.
+        here = code.opaque(weights_at) if group else weights_at
+        weights = [code.load(here, code.ints, v * lanes * 4) for v in range(vectors)]
+        if form is not None:
+            weights = [form.unpacked(code, words, group, factors[v]) for v, words in enumerate(weights)]
+        for r in range(rows):
+            place = code.plus(places[r // 3], code.times(distance, r % 3)) if r % 3 else places[r // 3]
+            row = code.splat(code.load(place, I32, 4 * group))
+            for v in range(vectors):
+                totals[r * vectors + v] = accumulate(code, totals[r * vectors + v], row, weights[v])
+    ended = inner.end(
+        [*(code.plus(p, 4 * together) for p in places), code.plus(weights_at, 4 * vectors * lanes), *totals]
+    )
     return outer.end(ended[len(starts) :])[1:]
 
 
@@ -99,12 +116,12 @@ def _places(code: VectorCode, first: Any, stride: Any, rows: int) -> list[Any]:
     return places
 
 
-def tile(target: Target, rows: int, vectors: int) -> Callable:
+def tile(target: Target, rows: int, vectors: int, form: NibbleForm | None = None) -> Callable:
     """Return a micro-kernel for `rows` rows of byte results of one panel; only rows present are stored.
 
     Arguments: first row, bytes between rows, list of the taps' offsets from a row's start, taps, groups per tap, panel,
     result, bytes between result rows, rows present, columns present; zero point, least, most and flip of the result
-    (see `Requantizer`). Rows that are not present are read nevertheless.
+    (see `Requantizer`). Rows that are not present are read nevertheless. `form` is that of 4-bit weights.
     """
     lanes = target.lanes
     columns = vectors * lanes
@@ -115,7 +132,7 @@ def tile(target: Target, rows: int, vectors: int) -> Callable:
     ) -> None:  # fmt: skip
         bias = [code.load(panel, code.ints, v * lanes * 4) for v in range(vectors)]
         body = code.plus(panel, 8 * columns)
-        totals = _sums(code, bias, rows, first, distance, offsets, taps, groups, body)
+        totals = _sums(code, bias, rows, first, distance, offsets, taps, groups, body, form)
         requantizer = Requantizer(code, *limits)
         scales = [code.load(panel, code.floats, 4 * columns + v * lanes * 4) for v in range(vectors)]
         # Four vectors at a time are converted to bytes; if they are narrow, they hold several rows.
@@ -129,7 +146,7 @@ def tile(target: Target, rows: int, vectors: int) -> Callable:
     return outlined(f"quantized_tile_{rows}x{vectors}", "i" * 14, target, emit)
 
 
-def float_tile(target: Target, rows: int, vectors: int) -> Callable:
+def float_tile(target: Target, rows: int, vectors: int, form: NibbleForm | None = None) -> Callable:
     """Return a micro-kernel for float results from rows quantized at run time, each with its own scale and origin.
 
     Arguments: those of `tile` up to the columns present; then the first row's scale (f32) and origin (i32), bytes to
@@ -145,7 +162,7 @@ def float_tile(target: Target, rows: int, vectors: int) -> Callable:
         builder = code.builder
         zeros = [ir.Constant(code.ints, None)] * vectors
         body = code.plus(panel, 12 * columns)
-        totals = _sums(code, zeros, rows, first, distance, offsets, taps, groups, body)
+        totals = _sums(code, zeros, rows, first, distance, offsets, taps, groups, body, form)
         biases, scales = (
             [code.load(panel, code.floats, 4 * (part * columns + v * lanes)) for v in range(vectors)] for part in (0, 1)
         )

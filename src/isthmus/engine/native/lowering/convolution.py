@@ -7,20 +7,28 @@ pixel.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from isthmus.engine.native.lowering.depthwise import depth_wise_effort, depth_wise_work, emit_depth_wise, is_depth_wise
 from isthmus.engine.native.lowering.emitter import Effort, Emitter, Lowering
-from isthmus.engine.native.lowering.matmul import MatrixProduct, emit_product, stored_bias, without_common_floats
+from isthmus.engine.native.lowering.float_nibbles import FloatNibbles, float_nibbles, stays_packed, work_bytes
+from isthmus.engine.native.lowering.matmul import (
+    MatrixProduct,
+    emit_product,
+    product_work,
+    stored_bias,
+    without_common_floats,
+)
 from isthmus.engine.native.lowering.panels import PanelTile, choose_tile, limits, pack_panels
 from isthmus.engine.native.program import Operand
 from isthmus.engine.native.signatures.elementwise import KINDS, SIZES
 from isthmus.engine.native.target import Target
 from isthmus.graph import Tensor
 from isthmus.prepare.geometry.matrices import Matrices
-from isthmus.prepare.geometry.phases import phases
+from isthmus.prepare.geometry.phases import Phase, phases
 from isthmus.prepare.geometry.windows import ConvWindow, triple, window_of
 from isthmus.prepare.schedule import Step
 
@@ -111,8 +119,8 @@ def _refuses(step: Step) -> str | None:
 
 
 def _emit_window(
-    e: Emitter, window: ConvWindow, weights: np.ndarray, bias: np.ndarray | None, source: Operand, result: Operand,
-    steps: tuple[int, int, int, int], clamp: tuple[float, float] | None, kind: str,
+    e: Emitter, window: ConvWindow, weights: np.ndarray | FloatNibbles, bias: np.ndarray | None, source: Operand,
+    result: Operand, steps: tuple[int, int, int, int], clamp: tuple[float, float] | None, kind: str,
 ) -> None:  # fmt: skip
     """Emit a convolution by address lists, of elements of a kind: f32, f16 or bf16.
 
@@ -123,23 +131,23 @@ def _emit_window(
     cut, groups = ConvBlocking.of(window, e.target, size), window.groups
     width = cut.tile.width(e.target)
     filters, channels = window.filters // groups, window.channels // groups
-    matrix = weights.reshape(window.depth, groups, filters)
-    packed = [
-        pack_panels(matrix[:, g], None if bias is None else bias[g * filters : (g + 1) * filters], width)
-        for g in range(groups)
-    ]
+    packed = [_panels(weights, window, g, bias, width) for g in range(groups)]
     run = channels * (window.kernel[2] if cut.whole_rows else 1)
     least, most = limits(clamp)
     # The sums of 16-bit results are not divided: they would wait in the result, and be rounded there.
     divided = cut.tile.depth_block(window.depth, run, e.target)
+    kernel, work_bytes, more = "indirect", cut.work_bytes, {}
+    if isinstance(weights, FloatNibbles):
+        kernel, work_bytes = "indirect_nibbles", _window_work(window, e.target, size, True)
+        more = {"block": weights.scale_block(window.depth), "floats": cut.work_bytes}
     e.emit(
-        f"convolution:indirect.{cut.tile.variant}{'' if kind == 'f32' else '_' + kind}",
+        f"convolution:{kernel}.{cut.tile.variant}{'' if kind == 'f32' else '_' + kind}",
         x=source,
         panels=e.constant(np.stack(packed)),
         result=result,
         zeros=e.constant(np.zeros(run * size, np.uint8)),
         work=e.work(),
-        work_bytes=cut.work_bytes,
+        work_bytes=work_bytes,
         tile_block=cut.block,
         batches=window.batches,
         size=window.size,
@@ -160,7 +168,46 @@ def _emit_window(
         tap_block=divided if kind == "f32" else -(-window.depth // run),
         least=least,
         most=most,
+        **more,
     )
+
+
+def _panels(
+    weights: np.ndarray | FloatNibbles, window: ConvWindow, group: int, bias: np.ndarray | None, width: int
+) -> np.ndarray:
+    """Pack the weights of a group of filters into panels of `width` columns."""
+    filters = window.filters // window.groups
+    part = slice(group * filters, (group + 1) * filters)
+    own = None if bias is None else bias[part]
+    if isinstance(weights, FloatNibbles):
+        return weights.arranged(lambda a: a.reshape(window.depth, -1)[:, part]).panels(own, width)
+    return pack_panels(weights.reshape(window.depth, -1)[:, part], own, width)
+
+
+def _has_nibbles(step: Step) -> bool:
+    """Return whether the weights of a convolution are stored as 4-bit ones."""
+    weights = _weights(step)
+    # The input channels of all groups are one axis of the weights of a transposed convolution.
+    if step.op.startswith("Transpose") and int(step.params["group"]) > 1:
+        return False
+    return stays_packed(weights, weights.rank - 2, weights.rank - 1)
+
+
+def _nibbles(step: Step) -> FloatNibbles | None:
+    """Return the weights of a convolution as 4-bit ones, if they are stored so."""
+    return float_nibbles(_weights(step)) if _has_nibbles(step) else None
+
+
+def _window_work(window: ConvWindow, target: Target, size: int, nibbles: bool) -> int:
+    """Return a thread's work space for a convolution by address lists of elements of `size` bytes.
+
+    With `nibbles`, parts of 4-bit weights follow the lists as floats.
+    """
+    cut = ConvBlocking.of(window, target, size)
+    if not nibbles:
+        return cut.work_bytes
+    run = window.channels // window.groups * (window.kernel[2] if cut.whole_rows else 1)
+    return cut.work_bytes + work_bytes(cut.tile.depth_block(window.depth, run, target) * run, cut.tile.width(target))
 
 
 def _result_steps(out: tuple[int, ...], pixel: int) -> tuple[int, int, int, int]:
@@ -173,18 +220,19 @@ def _emit(step: Step, e: Emitter) -> None:
     source, result = step.inputs[0], step.outputs[0]
     if result.elements == 0:
         return
-    window, weights, bias = window_of(step), _weights(step).data, _bias(step)
+    window, weights, nibbles, bias = window_of(step), _weights(step).data, _nibbles(step), _bias(step)
     assert weights is not None
     kind = KINDS[result.dtype]
     if is_depth_wise(window):
         emit_depth_wise(e, window, weights, bias, e.at(source), e.at(result), step.clamp, kind)
     elif window.is_product:
         product = _as_product(window, e.target, kind)
-        panels = pack_panels(weights.reshape(window.depth, -1), bias, product.tile.width(e.target))
-        emit_product(e, product, e.at(source), e.constant(panels), e.at(result), step.clamp, e.work())
+        panels = _panels(weights if nibbles is None else nibbles, window, 0, bias, product.tile.width(e.target))
+        emit_product(e, product, e.at(source), e.constant(panels), e.at(result), step.clamp, e.work(), nibbles)
     else:
         steps = _result_steps(window.out, window.filters * SIZES[kind])
-        _emit_window(e, window, weights, bias, e.at(source), e.at(result), steps, step.clamp, kind)
+        packed = weights if nibbles is None else nibbles
+        _emit_window(e, window, packed, bias, e.at(source), e.at(result), steps, step.clamp, kind)
 
 
 def _as_product(window: ConvWindow, target: Target, kind: str) -> MatrixProduct:
@@ -201,10 +249,10 @@ def _work(step: Step, target: Target, threads: int) -> int:
         return 0
     if is_depth_wise(window):
         return depth_wise_work(window, target, threads)
-    kind = KINDS[step.outputs[0].dtype]
+    kind, nibbles = KINDS[step.outputs[0].dtype], _has_nibbles(step)
     if window.is_product:
-        return _as_product(window, target, kind).staged_bytes(target) * threads
-    return ConvBlocking.of(window, target, SIZES[kind]).work_bytes * threads
+        return product_work(_as_product(window, target, kind), target, nibbles) * threads
+    return _window_work(window, target, SIZES[kind], nibbles) * threads
 
 
 def _effort(step: Step, axis: int, target: Target) -> Effort | None:
@@ -227,18 +275,27 @@ def _emit_transposed(step: Step, e: Emitter) -> None:
     if result.elements == 0:
         return
     groups, channels, filters = int(step.params["group"]), source.dims[-1], result.dims[-1]
-    kernel = triple(weights.shape[:-2])
-    grouped = weights.reshape(*kernel, groups, channels // groups, filters // groups)
-    plain = np.moveaxis(grouped, 3, 4).reshape(*kernel, channels // groups, filters)
-    kind = KINDS[result.dtype]
+    kernel, nibbles, kind = triple(weights.shape[:-2]), _nibbles(step), KINDS[result.dtype]
+
+    def taps_of(phase: Phase) -> Callable[[np.ndarray], np.ndarray]:
+        """Return a function that arranges weights as those of a plain convolution and takes the taps of a phase."""
+
+        def arranged(array: np.ndarray) -> np.ndarray:
+            grouped = array.reshape(*kernel, groups, channels // groups, filters // groups)
+            plain = np.moveaxis(grouped, 3, 4).reshape(*kernel, channels // groups, filters)
+            return plain[np.ix_(*phase.kernel_index)]
+
+        return arranged
+
     batch, plane, row, pixel = _result_steps(triple(result.dims[1:-1]), filters * SIZES[kind])
     stride = triple(step.params["stride"])
     for phase in phases(step):
         # A phase without taps writes only the bias: its window has one tap, far outside the input.
+        taps: np.ndarray | FloatNibbles
         if all(phase.kernel_index):
-            taps = plain[np.ix_(*phase.kernel_index)]
+            taps = taps_of(phase)(weights) if nibbles is None else nibbles.arranged(taps_of(phase))
         else:
-            taps = np.zeros((*phase.window.kernel, channels // groups, filters), plain.dtype)
+            taps = np.zeros((*phase.window.kernel, channels // groups, filters), weights.dtype)
         offset = phase.first[0] * plane + phase.first[1] * row + phase.first[2] * pixel
         steps = (batch, plane * stride[0], row * stride[1], pixel * stride[2])
         _emit_window(e, phase.window, taps, _bias(step), e.at(source), e.at(result, offset), steps, step.clamp, kind)
@@ -246,9 +303,9 @@ def _emit_transposed(step: Step, e: Emitter) -> None:
 
 def _transposed_work(step: Step, target: Target, threads: int) -> int:
     """Return the work space of the phase that needs most; phases use it one after the other."""
-    size = step.outputs[0].dtype.itemsize
-    blockings = [ConvBlocking.of(p.window, target, size) for p in phases(step) if p.window.pixels]
-    return max((blocking.work_bytes for blocking in blockings), default=0) * threads
+    size, nibbles = step.outputs[0].dtype.itemsize, _has_nibbles(step)
+    sizes = [_window_work(p.window, target, size, nibbles) for p in phases(step) if p.window.pixels]
+    return max(sizes, default=0) * threads
 
 
 _PLAIN, _TRANSPOSED = Lowering(_emit, _work, _refuses, _effort), Lowering(_emit_transposed, _transposed_work, _refuses)

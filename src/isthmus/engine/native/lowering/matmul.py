@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from isthmus.engine.native.lowering.emitter import CONSTANT_ALIGNMENT, Effort, Emitter, Lowering
+from isthmus.engine.native.lowering.float_nibbles import FloatNibbles, float_nibbles, stays_packed, work_bytes
 from isthmus.engine.native.lowering.panels import PanelTile, choose_tile, limits, pack_panels, single_row_vectors
 from isthmus.engine.native.program import ABSENT, Operand
 from isthmus.engine.native.signatures.elementwise import FLOATS, KINDS, SIZES
@@ -135,13 +136,49 @@ def _is_packed_now(step: Step) -> bool:
     return _operand(step, 1).is_static and (bias is None or bias.is_static)
 
 
+def _is_transposed(step: Step) -> bool:
+    """Return whether the right matrix has the columns of the product in its rows."""
+    return step.op == "FullyConnected" or bool(step.params.get("transpose_in1"))
+
+
+def _has_nibbles(step: Step) -> bool:
+    """Return whether the right matrix is stored as 4-bit weights."""
+    right = _operand(step, 1)
+    if not _is_packed_now(step) or math.prod(right.dims[:-2]) != 1 or not step.outputs[0].elements:
+        return False
+    axes = (right.rank - 2, right.rank - 1)
+    return stays_packed(right, *(axes[::-1] if _is_transposed(step) else axes))
+
+
+def _nibbles(step: Step) -> FloatNibbles | None:
+    """Return the right matrix as 4-bit weights [depth, columns], if it is stored so."""
+    if not _has_nibbles(step):
+        return None
+    dims, transposed = _operand(step, 1).dims[-2:], _is_transposed(step)
+    return float_nibbles(_operand(step, 1)).arranged(lambda a: a.reshape(dims).T if transposed else a.reshape(dims))
+
+
+def product_work(product: MatrixProduct, target: Target, nibbles: bool) -> int:
+    """Return the bytes of a thread's work space, for left rows or for parts of 4-bit right matrices as floats.
+
+    A single row needs nothing for the latter, which are dequantized in registers.
+    """
+    if not nibbles:
+        return product.staged_bytes(target)
+    if product.tile.rows == 1:
+        return 0
+    depth = product.tile.depth_block(product.right.rows, 1, target)
+    return work_bytes(depth, product.tile.width(target))
+
+
 def emit_product(
     e: Emitter, product: MatrixProduct, left: Operand, panels: Operand, result: Operand,
-    clamp: tuple[float, float] | None, work: Operand = ABSENT,
+    clamp: tuple[float, float] | None, work: Operand = ABSENT, nibbles: FloatNibbles | None = None,
 ) -> None:  # fmt: skip
     """Emit the multiplication of a left operand by panels; each panel begins with the bias.
 
-    A product of elements of 16 bits needs `work`, with `MatrixProduct.staged_bytes` for each thread.
+    `nibbles` are the 4-bit weights that the panels have. Products with them, and those of elements of 16 bits, need
+    `work`, with `product_work` for each thread.
     """
     a, b, tile, size = product.left, product.right, product.tile, product.size
     batches = a.batch.size
@@ -161,14 +198,18 @@ def emit_product(
     single = tile.rows == 1
     depth_block = tile.depth_block(b.rows, 1, e.target)
     tile_block = tile.block(b.rows, b.columns, 4 * depth_block, e.target)
-    kernel = f"matmul:vector.{tile.vectors}" if single else f"matmul:packed.{tile.variant}"
-    more: dict[str, Value] = {}
+    ending, more = "", dict[str, Value]()
     if product.kind != "f32":
-        kernel = kernel.replace(".", "_half.") + f"_{product.kind}"
+        ending = "_half"
         depth_block, tile_block = b.rows, product.staged_tiles(e.target)
-        more = {"work": work, "work_bytes": product.staged_bytes(e.target)}
+    elif nibbles is not None:
+        ending, more = "_nibbles", {"block": nibbles.scale_block(b.rows)}
+    share = product_work(product, e.target, nibbles is not None)
+    if share:
+        more |= {"work": work, "work_bytes": share}
+    kernel = f"matmul:vector{ending}.{tile.vectors}" if single else f"matmul:packed{ending}.{tile.variant}"
     e.emit(
-        kernel,
+        kernel if product.kind == "f32" else f"{kernel}_{product.kind}",
         a=left,
         panels=panels,
         c=result,
@@ -201,8 +242,10 @@ def _emit(step: Step, e: Emitter) -> None:
     product = _product(step, e.target)
     b = product.right
     width = product.tile.width(e.target)
-    work = e.work()
-    if _is_packed_now(step):
+    nibbles, work = _nibbles(step), e.work()
+    if nibbles is not None:
+        panels = e.constant(nibbles.panels(stored_bias(bias), width))
+    elif _is_packed_now(step):
         assert right.data is not None
         matrices = right.data.reshape(-1, *right.dims[-2:])
         # `transpose_in1`, or FullyConnected, whose weights are [columns, depth].
@@ -224,7 +267,7 @@ def _emit(step: Step, e: Emitter) -> None:
             columns=b.columns, depth=b.rows, row=product.size * b.row_step, column=product.size * b.column_step,
         )  # fmt: skip
         work = e.work(_aligned(product.rights * product.panel_bytes(e.target)))
-    emit_product(e, product, e.at(left), panels, e.at(out), step.clamp, work)
+    emit_product(e, product, e.at(left), panels, e.at(out), step.clamp, work, nibbles)
 
 
 def _packs_one_by_one(step: Step, product: MatrixProduct) -> bool:
@@ -273,15 +316,15 @@ def _refuses(step: Step) -> str | None:
 
 
 def _work(step: Step, target: Target, threads: int) -> int:
-    """Return the bytes for right matrices that are packed at run time, and for left rows that are converted."""
+    """Return the bytes for right matrices that are packed at run time, and for left rows or 4-bit ones as floats."""
     if not step.outputs[0].elements:
         return 0
     product = _product(step, target)
-    staged = product.staged_bytes(target) * threads
+    each = product_work(product, target, _has_nibbles(step)) * threads
     if _is_packed_now(step):
-        return staged
+        return each
     panels = (1 if _packs_one_by_one(step, product) else product.rights) * product.panel_bytes(target)
-    return _aligned(panels) + staged if staged else panels
+    return _aligned(panels) + each if each else panels
 
 
 def _effort(step: Step, axis: int, target: Target) -> Effort | None:

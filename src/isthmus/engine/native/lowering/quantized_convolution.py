@@ -14,20 +14,21 @@ from isthmus.engine.native.lowering.emitter import Effort, Emitter, Lowering
 from isthmus.engine.native.lowering.fixed_point import (
     bias_fits,
     bias_of,
-    byte_parts,
     has_byte_weights,
     signed_result,
     sums_fit,
     weight_scales,
     without_zero_points,
 )
+from isthmus.engine.native.lowering.nibbles import NibblePlan, fits_unit, nibble_plan
+from isthmus.engine.native.lowering.packed_weights import pack_weights
 from isthmus.engine.native.lowering.quantized_product import (
     ROW_FORMS,
+    ProductBlocking,
+    QuantizedProduct,
     cut,
     geometry_words,
     matrix_of,
-    offsets,
-    panels,
     product_of,
     tiles_like,
 )
@@ -57,15 +58,24 @@ def _origin(x: Tensor, target: Target) -> int:
     return quantization_of(x).zero_point + (shift if form == 2 else 0)
 
 
+def _plan(
+    step: Step, target: Target, threads: int, packed: bool = True
+) -> tuple[QuantizedProduct, ProductBlocking, NibblePlan | None]:
+    """Return the product that a step computes, its blocking, and the form of its weights if they are `packed`."""
+    product, form = product_of(step), _form(operand(step, 0), target)
+    nibbles = nibble_plan(step, product, 2 if form >= 3 else 1) if packed else None
+    return product, cut(product, form, target, threads, word_groups=nibbles.word_groups if nibbles else 0), nibbles
+
+
 def work_of(step: Step, target: Target, threads: int) -> int:
-    """Return the bytes of scratch for rows that cannot be read in place."""
-    return cut(product_of(step), _form(operand(step, 0), target), target, threads).work_bytes * threads
+    """Return the bytes of scratch for rows that cannot be read in place, whether weights are packed or not."""
+    return max(_plan(step, target, threads, packed)[1].work_bytes for packed in (False, True)) * threads
 
 
 def effort(step: Step, axis: int, target: Target) -> Effort | None:
     """Return the cost of tiles: kernel tiles run along image rows, or along all pixels if windows are single pixels."""
-    product = product_of(step)
-    tiles = tiles_like(cut(product, _form(operand(step, 0), target), target, 1).vectors, target)
+    product, plan, _ = _plan(step, target, 1)
+    tiles = tiles_like(plan.vectors, target)
     # The results of a kernel tile's row that one row of the divided axis has.
     if product.rows == 1:
         along = product.out_width // step.outputs[0].dims[axis]
@@ -78,31 +88,32 @@ def effort(step: Step, axis: int, target: Target) -> Effort | None:
 
 def emit(step: Step, e: Emitter) -> None:
     """Emit one instruction for each group of channels."""
-    x, output, product = operand(step, 0), step.outputs[0], product_of(step)
+    x, output = operand(step, 0), step.outputs[0]
+    product, plan, nibbles = _plan(step, e.target, e.threads)
     qx, qy = quantization_of(x), quantization_of(output)
-    plan, origin = cut(product, _form(x, e.target), e.target, e.threads), _origin(x, e.target)
+    origin = _origin(x, e.target)
     total = product.columns * product.groups
     scales = np.float32(qx.scale) * weight_scales(operand(step, 1), total) / np.float32(qy.scale)
     matrix, bias = matrix_of(step, product, without_zero_points(operand(step, 1))), bias_of(step, total)
-    parts = byte_parts(matrix) if plan.size == 1 else [matrix]
-    matrix, taps = np.concatenate(parts), product.taps * len(parts)
-    tap_offsets = e.constant(np.tile(offsets(product, plan), len(parts)))
+    bias = bias - origin * matrix.sum((0, 1), dtype=np.int64)
+    if nibbles is not None and not fits_unit(nibbles.unit, bias, scales, matrix.shape[0] * matrix.shape[1]):
+        product, plan, nibbles = _plan(step, e.target, e.threads, False)
+    unit = 1 if nibbles is None else nibbles.unit
+    packed = pack_weights(step, product, plan, nibbles, matrix, plan.size)
+    tap_offsets = e.constant(packed.offsets)
     columns = plan.vectors * e.target.lanes
-    panel_bytes = columns * (8 + 4 * taps * plan.groups)
     # Threads divide columns rather than rows if the weights are the larger operand.
     favour_columns = int(matrix.size > x.elements)
     for group in range(product.groups):
         part = slice(group * product.columns, (group + 1) * product.columns)
-        weights = matrix[:, :, part]
-        corrected = bias[part] - origin * weights.sum((0, 1), dtype=np.int64)
-        heads = [corrected.astype(np.int32), scales[part]]
+        heads = [(bias[part] * unit).astype(np.int32), scales[part] / np.float32(unit)]
         e.emit(
-            f"quantized_convolution:convolve.{plan.rows}x{plan.vectors}",
+            f"quantized_convolution:convolve{packed.variant}",
             x=e.at(x, group * product.channels), y=e.at(output, group * product.columns),
-            weights=e.constant(panels(weights, heads, columns, e.target.lanes, 4 // plan.size)),
+            weights=e.constant(packed.panels(part, heads, columns, e.target.lanes)),
             offsets=tap_offsets, work=e.work(), work_bytes=plan.work_bytes,
-            **geometry_words(product, plan, taps, panel_bytes), padding=origin & 0xFF, input_zero=qx.zero_point,
-            **signed_result(step, output), few_rows=favour_columns,
+            **geometry_words(product, packed.plan, packed.taps, columns * (8 + packed.column_bytes)),
+            padding=origin & 0xFF, input_zero=qx.zero_point, **signed_result(step, output), few_rows=favour_columns,
         )  # fmt: skip
 
 

@@ -20,10 +20,11 @@ from isthmus.engine.native.lowering.fixed_point import (
     weight_scales,
     without_zero_points,
 )
+from isthmus.engine.native.lowering.nibbles import fits_unit, has_middle_zero
 from isthmus.engine.native.signatures.quantized_depthwise import block_kinds
 from isthmus.engine.native.target import Target
 from isthmus.graph import DataType
-from isthmus.prepare.geometry.fixed_point import quantization_of
+from isthmus.prepare.geometry.fixed_point import is_four_bit, quantization_of
 from isthmus.prepare.geometry.layout import operand
 from isthmus.prepare.schedule import Step
 
@@ -144,6 +145,19 @@ def _order(width: int) -> np.ndarray:
     return np.array([16 * (d // 4) + 4 * k + d % 4 for k in range(4) for d in range(lanes)])
 
 
+def _packed(body: np.ndarray) -> np.ndarray:
+    """Pack 4-bit weights [..., channels of a block, rows of a group] into words.
+
+    A step multiplies the channels in four vectors. A word has the groups of two of these vectors, of four bytes each,
+    or those of all four, of two 16-bit numbers each.
+    """
+    *outer, channels, rows = body.shape
+    together = 2 if rows == 4 else 4
+    grouped = body.reshape(*outer, 4 // together, together, channels // 4, rows).astype(np.int64) & 15
+    bits = np.arange(together)[:, None, None] * 4 + np.arange(rows) * (32 // rows)
+    return np.bitwise_or.reduce(np.bitwise_or.reduce(grouped << bits, axis=-1), axis=-2).astype(np.uint32)
+
+
 def _emit(step: Step, e: Emitter) -> None:
     """Emit one instruction; weights are packed block by block, each after the biases and scales of its channels."""
     if _multiplies_channels(step):
@@ -162,6 +176,11 @@ def _emit(step: Step, e: Emitter) -> None:
     centred = without_zero_points(weights).reshape(kernel_h, kernel_w, channels)
     bias = bias_of(step, channels) - origin * centred.sum((0, 1), dtype=np.int64)
     scales = np.float32(qx.scale) * weight_scales(weights, channels) / np.float32(qy.scale)
+    # Sums of unpacked bytes are multiples of 16 (see `kernels.nibbles`).
+    unit = 16 if cut.group_rows == 4 else 1
+    packs = is_four_bit(weights) and has_middle_zero(weights) and fits_unit(unit, bias, scales, kernel_h * kernel_w)
+    if packs:
+        bias, scales = bias * unit, scales / np.float32(unit)
     # Nine-bit weights are the sum of two bytes; each step then occurs twice (see `quantized_convolution`).
     pieces = byte_parts(centred) if cut.group_rows == 4 else [centred]
     grouped = np.concatenate([_grouped(piece, cut, stride[0]) for piece in pieces], axis=1)
@@ -174,13 +193,14 @@ def _emit(step: Step, e: Emitter) -> None:
         order = np.minimum(order, channels - 1)
         head = np.stack([bias[order].astype(np.int32), scales[order].astype(np.float32).view(np.int32)])
         body = grouped[..., order, :] * exists[:, None]
-        body = body.astype(np.int8 if cut.group_rows == 4 else np.int16)
+        body = _packed(body) if packs else body.astype(np.int8 if cut.group_rows == 4 else np.int16)
         parts += [np.ascontiguousarray(a).view(np.uint8).reshape(-1) for a in (head, body)]
         table.append((start, kind, packed))
         packed += parts[-2].size + parts[-1].size
     offsets = [g * cut.pitch + j * dilation[1] for g in range(cut.row_groups) for j in range(kernel_w)] * len(pieces)
+    form = "bytes" if cut.group_rows == 4 else "pairs"
     e.emit(
-        "quantized_depthwise:convolve",
+        f"quantized_depthwise:convolve_nibbles.{form}" if packs else "quantized_depthwise:convolve",
         x=e.at(x),
         y=e.at(output),
         weights=e.constant(np.concatenate(parts)),

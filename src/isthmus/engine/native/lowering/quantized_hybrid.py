@@ -13,6 +13,8 @@ import numpy as np
 
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
 from isthmus.engine.native.lowering.fixed_point import weight_scales, without_zero_points
+from isthmus.engine.native.lowering.nibbles import NibblePlan, nibble_plan
+from isthmus.engine.native.lowering.packed_weights import pack_weights
 from isthmus.engine.native.lowering.panels import limits
 from isthmus.engine.native.lowering.quantized_product import (
     ROW_FORMS,
@@ -22,8 +24,6 @@ from isthmus.engine.native.lowering.quantized_product import (
     geometry_words,
     in_bytes,
     matrix_of,
-    offsets,
-    panels,
     product_of,
 )
 from isthmus.engine.native.target import Target
@@ -54,6 +54,8 @@ class _HybridBlocking:
         The offset of the rows' scales in work space.
     staging
         The offset of the threads' own work space, in which the product copies rows.
+    nibbles
+        The form of packed 4-bit weights; None for bytes.
     """
 
     product: QuantizedProduct
@@ -64,6 +66,7 @@ class _HybridBlocking:
     pitch: int
     scaling: int
     staging: int
+    nibbles: NibblePlan | None
 
 
 def is_product_of_rows(step: Step) -> bool:
@@ -78,9 +81,13 @@ def _cut(step: Step, target: Target, threads: int) -> _HybridBlocking:
     """Choose the blocking of a hybrid product, and lay out its work space: quantized rows, scales, copied rows."""
     x, product = operand(step, 0), product_of(step)
     size = 2 if ROW_FORMS[target.dot] == "s16" else 1
-    # Either each pixel is a row with a range of its own, padded to whole groups of four bytes; or each image is.
+    nibbles = nibble_plan(step, product, size)
+    word_groups = nibbles.word_groups if nibbles else 0
+    piece = 4 * max(word_groups, 1)
+    # Either each pixel is a row with a range of its own, padded to whole groups of four bytes, or to whole words of
+    # 4-bit weights; or each image is.
     if is_product_of_rows(step):
-        ranges, pitch = product.width, -(-product.pixel * size // 4) * 4
+        ranges, pitch = product.width, -(-product.pixel * size // piece) * piece
         channels = pitch if product.groups == 1 else product.channels * size
         product = replace(product, pixel=pitch, channels=channels)
     else:
@@ -88,8 +95,8 @@ def _cut(step: Step, target: Target, threads: int) -> _HybridBlocking:
         product = in_bytes(product, size)
     scaling = -(-ranges * pitch // 64) * 64
     staging = scaling + -(-ranges * _SCALING_BYTES // 64) * 64
-    plan = cut(product, 0, target, threads)
-    return _HybridBlocking(product, plan, size, ranges, x.elements // ranges, pitch, scaling, staging)
+    plan = cut(product, 0, target, threads, word_groups=word_groups)
+    return _HybridBlocking(product, plan, size, ranges, x.elements // ranges, pitch, scaling, staging, nibbles)
 
 
 def _work(step: Step, target: Target, threads: int) -> int:
@@ -111,21 +118,25 @@ def _emit(step: Step, e: Emitter) -> None:
     bias = np.zeros(total, np.float32)
     if len(step.inputs) > 2 and step.inputs[2] is not None:
         bias[:] = operand(step, 2).data
+    packed = pack_weights(step, product, plan, blocking.nibbles, matrix, blocking.size)
+    unit = 1 if blocking.nibbles is None else blocking.nibbles.unit
     columns = plan.vectors * e.target.lanes
-    panel_bytes = columns * (12 + 4 * product.taps * plan.groups)
+    panel_bytes = columns * (12 + packed.column_bytes)
+    name, tile = f"convolve{packed.variant}".split(".")
     by_row = is_product_of_rows(step)
     least, most = limits(step.clamp)
     out_product = replace(product, out_pixel=4 * product.out_pixel)
     for group in range(product.groups):
         part = slice(group * product.columns, (group + 1) * product.columns)
         weights = matrix[:, :, part]
-        heads = [bias[part], scales[part], weights.sum((0, 1), dtype=np.int64).astype(np.int32)]
+        sums = weights.sum((0, 1), dtype=np.int64) * unit
+        heads = [bias[part], scales[part] / np.float32(unit), sums.astype(np.int32)]
         e.emit(
-            f"quantized_convolution:convolve_to_float.{plan.rows}x{plan.vectors}",
+            f"quantized_convolution:{name}_to_float.{tile}",
             x=e.work(group * product.channels), y=e.at(output, 4 * group * product.columns),
-            weights=e.constant(panels(weights, heads, columns, e.target.lanes, 4 // blocking.size)),
-            offsets=e.constant(offsets(product, plan)), work=e.work(blocking.staging), work_bytes=plan.work_bytes,
-            **geometry_words(out_product, plan, product.taps, panel_bytes),
+            weights=e.constant(packed.panels(part, heads, columns, e.target.lanes)),
+            offsets=e.constant(packed.offsets), work=e.work(blocking.staging), work_bytes=plan.work_bytes,
+            **geometry_words(out_product, plan, packed.taps, panel_bytes),
             padding=int(form != "s16"), input_zero=0, zero=0, least=least, most=most, flip=0,
             few_rows=int(matrix.size > blocking.ranges * blocking.length), scaling=e.work(blocking.scaling),
             image_step=0 if by_row else _SCALING_BYTES, result_step=_SCALING_BYTES if by_row else 0,

@@ -204,18 +204,26 @@ def _tile(product: QuantizedProduct, groups: int, target: Target) -> tuple[int, 
 
 
 def cut(
-    product: QuantizedProduct, form: int, target: Target, threads: int, tile: tuple[int, int] | None = None
-) -> ProductBlocking:
+    product: QuantizedProduct, form: int, target: Target, threads: int, tile: tuple[int, int] | None = None,
+    word_groups: int = 0,
+) -> ProductBlocking:  # fmt: skip
     """Return the blocking of a product; `form` numbers the conversion of its rows, 0 if none is needed.
 
-    `tile` is the tile (rows and vectors), the fastest if it is None.
+    Parameters
+    ----------
+    tile
+        The tile (rows and vectors), the fastest if it is None.
+    word_groups
+        The number of groups for which a word has 4-bit weights; 0 if weights are not packed.
     """
     size = 2 if form >= 3 else 1
     run = product.run_pixels * product.channels * size
-    groups = -(-run // 4)
+    # The bytes of a row that are multiplied together.
+    piece = 4 * max(word_groups, 1)
+    groups = -(-run // piece) * piece // 4
     rows, vectors = tile or _tile(product, groups, target)
     contiguous = product.pixel == product.channels or product.run_pixels == 1
-    in_place = form == 0 and product.stays_inside and contiguous and run % 4 == 0 and product.out_width >= rows
+    in_place = form == 0 and product.stays_inside and contiguous and run % piece == 0 and product.out_width >= rows
     # Bytes of input rows that a result adds to those of the result before it.
     under_result = product.kernel[0] * product.stride[1] * product.channels * size
     share = _L1_SHARE_OF_TILE if product.whole_width else _L1_SHARE
@@ -233,7 +241,7 @@ def cut(
 
     pitch = -(-row_bytes(segment) // 4) * 4
     # The last tile reads rows that do not exist, and the last group of a tap reads bytes beyond it.
-    work = (product.kernel[0] - 1) * pitch + row_bytes(-(-segment // rows) * rows) + 4
+    work = (product.kernel[0] - 1) * pitch + row_bytes(-(-segment // rows) * rows) + piece
     return ProductBlocking(rows, vectors, form or 1, size, groups, segment, pitch, -(-work // 64) * 64)
 
 

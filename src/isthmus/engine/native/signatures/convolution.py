@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from isthmus.engine.native.signatures.matmul import TILES, halves
-from isthmus.engine.native.words import Number, Numbers, ReadOperand, Real, Signature, WorkSpace, Write, flag
+from isthmus.engine.native.signatures.matmul import BLOCK, NIBBLES, TILES, halves
+from isthmus.engine.native.words import Number, Numbers, ReadOperand, Real, Signature, Word, WorkSpace, Write, flag
 
 _MAX = 1 << 31
 
@@ -15,11 +15,11 @@ def _crossing(size: int, out: int, kernel: int, stride: int, dilation: int, pad:
     return out - max(0, min(last, out - 1) - first + 1)
 
 
-INDIRECT = Signature(
-    "convolution:indirect",
-    (
+def _words(panel_bytes: str) -> tuple[Word, ...]:
+    """Return the words of a convolution whose panels have this many bytes each."""
+    return (
         ReadOperand("x", "reach([batches, *size, groups], [*x_strides, x_group], channels * item)"),
-        ReadOperand("panels", "(groups - 1) * panel_group + ceil(columns, width) * (4 + taps * run * item) * width"),
+        ReadOperand("panels", f"(groups - 1) * panel_group + ceil(columns, width) * {panel_bytes}"),
         Write("result", "goal"),
         ReadOperand("zeros", "run * item"),
         # Lists of addresses, then copies of windows that cross an edge, then windows converted from 16 bits.
@@ -45,27 +45,48 @@ INDIRECT = Signature(
         Number("tap_block", 1),
         Real("least"),
         Real("most"),
-    ),
+    )
+
+
+_WHERE = {
+    "width": "vectors * lanes",
+    "x_strides": "[product(size) * pixel, size[1] * size[2] * pixel, size[2] * pixel, pixel]",
+    "goal": "reach([batches, *out, groups], [*y_strides, y_group], columns * item)",
+    "taps": "kernel[0] * kernel[1] * (1 if whole_rows else kernel[2])",
+    "run": "channels * (kernel[2] if whole_rows else 1)",
+    "block_pixels": "tile_block * height",
+    "crossed": "crossing(size[2], out[2], kernel[2], stride[2], dilation[2], pad[2]) if whole_rows else 0",
+    "staged": "block_pixels * (taps * run * 4 + 8) + 64 if item == 2 else 0",
+    "copies": "min(block_pixels, crossed * (max(block_pixels - 2, 0) // out[2] + 2))",
+    "lists_bytes": "tile_block * (taps + 1) * height * 8 + copies * taps * run * item + staged",
+}
+_RULES = (
+    # Partial sums cannot wait in a result of 16 bits.
+    "item == 4 or tap_block >= taps",
+    # A run of memory is a row of the kernel only if its pixels are adjacent.
+    "not whole_rows or (groups == 1 and dilation[2] == 1 and pixel == channels * item)",
+    "goal[1] >= batches * product(out) * groups * columns * item",
+)
+INDIRECT = Signature(
+    "convolution:indirect",
+    _words("(4 + taps * run * item) * width"),
     variants=TILES | halves(TILES),
-    where={
-        "width": "vectors * lanes",
-        "x_strides": "[product(size) * pixel, size[1] * size[2] * pixel, size[2] * pixel, pixel]",
-        "goal": "reach([batches, *out, groups], [*y_strides, y_group], columns * item)",
-        "taps": "kernel[0] * kernel[1] * (1 if whole_rows else kernel[2])",
-        "run": "channels * (kernel[2] if whole_rows else 1)",
-        "block_pixels": "tile_block * height",
-        "crossed": "crossing(size[2], out[2], kernel[2], stride[2], dilation[2], pad[2]) if whole_rows else 0",
-        "staged": "block_pixels * (taps * run * 4 + 8) + 64 if item == 2 else 0",
-        "copies": "min(block_pixels, crossed * (max(block_pixels - 2, 0) // out[2] + 2))",
-    },
+    where=_WHERE,
+    rules=("work_bytes >= lists_bytes", *_RULES),
+    functions={"crossing": _crossing},
+)
+INDIRECT_NIBBLES = Signature(
+    "convolution:indirect_nibbles",
+    # Behind the lists and copies, at `floats` in the work space of a thread, is a part of the weights as floats.
+    (*_words("nibble_bytes"), BLOCK, Number("floats")),
+    variants=TILES,
+    where={**_WHERE, "depth": "taps * run", **NIBBLES},
     rules=(
-        "work_bytes >= tile_block * (taps + 1) * height * 8 + copies * taps * run * item + staged",
-        # Partial sums cannot wait in a result of 16 bits.
-        "item == 4 or tap_block >= taps",
-        # A run of memory is a row of the kernel only if its pixels are adjacent.
-        "not whole_rows or (groups == 1 and dilation[2] == 1 and pixel == channels * item)",
-        "goal[1] >= batches * product(out) * groups * columns * item",
+        "floats >= lists_bytes",
+        "work_bytes >= floats + (padded(min(tap_block, taps) * run, 8) + 8) * width * 4",
+        "block % 8 == 0",
+        *_RULES,
     ),
     functions={"crossing": _crossing},
 )
-SIGNATURES = (INDIRECT,)
+SIGNATURES = (INDIRECT, INDIRECT_NIBBLES)

@@ -59,11 +59,11 @@ VECTOR = Signature(
     where={**_WIDTH, **_OFFSETS},
     rules=("rows == 1",),
 )
-# Work space for the left rows of a block of tiles, in float32.
-_LEFT_ROWS = (WorkSpace("work", "shares * work_bytes"), Number("work_bytes"))
+# Left rows of a block of tiles, or a part of 4-bit weights, in float32.
+_WORK = (WorkSpace("work", "shares * work_bytes"), Number("work_bytes"))
 PACKED_HALF = Signature(
     "matmul:packed_half",
-    (*_PRODUCT, *_LEFT_ROWS),
+    (*_PRODUCT, *_WORK),
     variants=halves(TILES),
     where={**_WIDTH, **_OFFSETS},
     rules=(
@@ -75,10 +75,36 @@ PACKED_HALF = Signature(
 )
 VECTOR_HALF = Signature(
     "matmul:vector_half",
-    (*_PRODUCT, *_LEFT_ROWS),
+    (*_PRODUCT, *_WORK),
     variants=halves(PANELS),
     where={**_WIDTH, **_OFFSETS},
     rules=("rows == 1", "work_bytes >= depth * 4"),
+)
+# 4-bit weights have words of eight steps of the depth, and a scale and a zero for each block of them.
+NIBBLES = {
+    "steps": "ceil(depth, 8)",
+    "nibble_bytes": "width * (4 + ceil(steps, block // 8) * 5 + steps * 4)",
+}
+"""The size of a panel of 4-bit weights."""
+BLOCK = Number("block", 8, 1 << 40)
+_NIBBLE_PANELS = {"width": "vectors * lanes", **NIBBLES, "panel_bytes": "ceil(columns, width) * nibble_bytes"}
+PACKED_NIBBLES = Signature(
+    "matmul:packed_nibbles",
+    (*_PRODUCT, *_WORK, BLOCK),
+    variants=TILES,
+    where={**_NIBBLE_PANELS, **_OFFSETS},
+    rules=(
+        "c_row >= columns * item",
+        "block % 8 == 0",
+        "work_bytes >= (padded(min(depth_block, depth), 8) + 8) * width * 4",
+    ),
+)
+VECTOR_NIBBLES = Signature(
+    "matmul:vector_nibbles",
+    (*_PRODUCT, BLOCK),
+    variants=PANELS,
+    where={**_NIBBLE_PANELS, **_OFFSETS},
+    rules=("rows == 1", "block % 8 == 0"),
 )
 PACK = Signature(
     "matmul:pack",
@@ -96,4 +122,4 @@ PACK = Signature(
     variants=PANELS | halves(PANELS),
     where=_WIDTH,
 )
-SIGNATURES = (PACKED, VECTOR, PACK, PACKED_HALF, VECTOR_HALF)
+SIGNATURES = (PACKED, VECTOR, PACK, PACKED_HALF, VECTOR_HALF, PACKED_NIBBLES, VECTOR_NIBBLES)

@@ -22,6 +22,15 @@ TILES = {
     for rows, vectors in ((1, 4), (8, 3), (7, 3), (14, 2), (5, 2), (10, 1))
 }
 """The tiles (rows by vectors of results) that have kernels."""
+NIBBLE_TILES = {
+    f"{rows}x{vectors}_{name}{'_factors' if factors else ''}": {
+        "tile_rows": rows, "vectors": vectors, "word_groups": groups, "factor_bytes": factors
+    }
+    for rows, vectors in ((1, 4), (8, 3), (7, 3), (14, 2), (5, 2), (10, 1))
+    for name, groups in (("bytes", 2), ("pairs", 4))
+    for factors in (0, 1)
+}  # fmt: skip
+"""The tiles for 4-bit weights, with the form of the weights: groups in a word, and bytes of factors for each tap."""
 
 
 def _words(size: int) -> tuple[Word, ...]:
@@ -71,17 +80,21 @@ def _words(size: int) -> tuple[Word, ...]:
     )
 
 
-def _where(head: int) -> dict[str, str]:
+_BYTES, _NIBBLES = "4 * taps * groups", "taps * (4 * groups // word_groups + factor_bytes)"
+"""The bytes of weights in each column of a panel."""
+
+
+def _where(head: int, weights: str = _BYTES) -> dict[str, str]:
     """Return the expressions that extents and rules of these signatures use by name (see `Signature.where`).
 
     `head` is the number of bytes before the weights of each column of a panel: its bias, its scale and what else the
-    kernel needs for a column.
+    kernel needs for a column. `weights` is the expression for the bytes of weights in a column.
     """
     return {
         # The columns of a panel, the number of panels, and the bytes of a column.
         "width": "vectors * lanes",
         "panels": "ceil(columns, width)",
-        "column_bytes": f"{head} + 4 * taps * groups",
+        "column_bytes": f"{head} + {weights}",
         "images": "ceil(rows, out_height)",
         # The bytes of the input, if rows are copied before use.
         "staged_input": "(images * height * width_in - 1) * pixel + channels",
@@ -109,41 +122,44 @@ _RULES = (
     "staged or (segment >= tile_rows and out_width >= tile_rows)",
 )
 
+_TO_BYTES = (
+    *_words(1),
+    # The byte that means 0, and the zero point of the input.
+    Number("padding", 0, 255),
+    signed("input_zero", _MAX),
+    *RESULT,
+    # Whether threads should divide columns.
+    flag("few_rows"),
+)
+_TO_FLOATS = (
+    *_words(4),
+    # Whether there is padding.
+    flag("padding"),
+    signed("input_zero", _MAX),
+    Number("zero", 0, 0),
+    Real("least"),
+    Real("most"),
+    Number("flip", 0, 0),
+    flag("few_rows"),
+    # Scale (f32) and origin (i32) of the quantized input, and the bytes between those of neighbouring images and of
+    # neighbouring results.
+    ReadOperand("scaling", "reach([images, out_width], [image_step, result_step], 8)"),
+    Number("image_step", 0, _MAX),
+    Number("result_step", 0, _MAX),
+)
+_WORDS_ARE_FULL = "groups % word_groups == 0"
 CONVOLVE = Signature(
-    "quantized_convolution:convolve",
-    (
-        *_words(1),
-        # The byte that means 0, and the zero point of the input.
-        Number("padding", 0, 255),
-        signed("input_zero", _MAX),
-        *RESULT,
-        # Whether threads should divide columns.
-        flag("few_rows"),
-    ),
-    variants=TILES,
-    where=_where(8),
-    rules=_RULES,
+    "quantized_convolution:convolve", _TO_BYTES, variants=TILES, where=_where(8), rules=_RULES
 )
 CONVOLVE_TO_FLOAT = Signature(
-    "quantized_convolution:convolve_to_float",
-    (
-        *_words(4),
-        # Whether there is padding.
-        flag("padding"),
-        signed("input_zero", _MAX),
-        Number("zero", 0, 0),
-        Real("least"),
-        Real("most"),
-        Number("flip", 0, 0),
-        flag("few_rows"),
-        # Scale (f32) and origin (i32) of the quantized input, and the bytes between those of neighbouring images and of
-        # neighbouring results.
-        ReadOperand("scaling", "reach([images, out_width], [image_step, result_step], 8)"),
-        Number("image_step", 0, _MAX),
-        Number("result_step", 0, _MAX),
-    ),
-    variants=TILES,
-    where=_where(12),
-    rules=_RULES,
+    "quantized_convolution:convolve_to_float", _TO_FLOATS, variants=TILES, where=_where(12), rules=_RULES
 )
-SIGNATURES = (CONVOLVE, CONVOLVE_TO_FLOAT)
+CONVOLVE_NIBBLES = Signature(
+    "quantized_convolution:convolve_nibbles", _TO_BYTES, variants=NIBBLE_TILES, where=_where(8, _NIBBLES),
+    rules=(*_RULES, _WORDS_ARE_FULL),
+)  # fmt: skip
+CONVOLVE_NIBBLES_TO_FLOAT = Signature(
+    "quantized_convolution:convolve_nibbles_to_float", _TO_FLOATS, variants=NIBBLE_TILES, where=_where(12, _NIBBLES),
+    rules=(*_RULES, _WORDS_ARE_FULL),
+)  # fmt: skip
+SIGNATURES = (CONVOLVE, CONVOLVE_TO_FLOAT, CONVOLVE_NIBBLES, CONVOLVE_NIBBLES_TO_FLOAT)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from isthmus.engine.native.signatures.quantized_binary import RESULT
-from isthmus.engine.native.words import Number, OffsetTable, ReadOperand, Signature, WorkSpace, Write, signed
+from isthmus.engine.native.words import Number, OffsetTable, ReadOperand, Signature, Word, WorkSpace, Write, signed
 
 _MAX = 1 << 31
 _MAX_OUTPUTS = 4
@@ -36,21 +36,36 @@ def _inside(blocks: Any, channels: int, lanes: int) -> bool:
 
 def _weights(blocks: Any, rows: int, lanes: int) -> tuple[int, int]:
     """Return the reach of the weights of blocks that have `rows` rows of four bytes for each channel."""
+    return _reach(blocks, 4 * rows, lanes)
+
+
+def _nibbles(blocks: Any, steps: int, word_groups: int, lanes: int) -> tuple[int, int]:
+    """Return the reach of the 4-bit weights of blocks that have this many steps behind bias and scale.
+
+    A channel has a part of a word for each step, because a word has the weights of several channels.
+    """
+    return _reach(blocks, 8 + steps * 4 // word_groups, lanes)
+
+
+def _reach(blocks: Any, channel_bytes: int, lanes: int) -> tuple[int, int]:
+    """Return the reach of blocks that have this many bytes for each channel."""
     widths = block_kinds(lanes)
     kinds, offsets = blocks.entries[:, 1], blocks.entries[:, 2]
     used = set(kinds.tolist())
-    ends = [int(offsets[kinds == kind].max()) + rows * 4 * (*widths, widths[-1])[kind] for kind in used]
+    ends = [int(offsets[kinds == kind].max()) + channel_bytes * (*widths, widths[-1])[kind] for kind in used]
     return min(0, blocks.least[2]), max(ends)
 
 
-CONVOLVE = Signature(
-    "quantized_depthwise:convolve",
-    (
+def _words(weights: str) -> tuple[Word, ...]:
+    """Return the words of a convolution whose weights have this extent."""
+    return (
+
+
         ReadOperand("x", "batch * height * width * channels"),
         Write("y", "batch * out_height * out_width * channels"),
         # For each block: bias i32, scale f32, then for each of the rows together, for each step, four bytes per
         # channel.
-        ReadOperand("weights", "weights_of(blocks, 2 + together * steps, lanes)"),
+        ReadOperand("weights", weights),
         # For each block of channels: its first channel, its kind (see `block_kinds`), the offset of its weights.
         OffsetTable("blocks", "block_count", columns=3),
         # For each step, the column of its groups.
@@ -85,17 +100,33 @@ CONVOLVE = Signature(
         # Flips the sign bit of input bytes if it is 128.
         Number("input_flip", 0, 128),
         *RESULT,
-    ),
-    where={
-        "segment_width": "min(segment, out_width)",
-        "column_bytes": "16 * lanes",
-    },
-    rules=(
-        "inside(blocks, channels, lanes)",
-        "offsets.least >= 0",
-        "work_bytes >= ((row_groups - 1) * pitch + (segment_width - 1) * stride_w + span) * column_bytes",
-        f"work_bytes >= ((padded(segment_width, {_MAX_OUTPUTS}) - 1) * stride_w + offsets.most + 1) * column_bytes",
-    ),
+    )
+
+
+_WHERE = {
+    "segment_width": "min(segment, out_width)",
+    "column_bytes": "16 * lanes",
+}
+_RULES = (
+    "inside(blocks, channels, lanes)",
+    "offsets.least >= 0",
+    "work_bytes >= ((row_groups - 1) * pitch + (segment_width - 1) * stride_w + span) * column_bytes",
+    f"work_bytes >= ((padded(segment_width, {_MAX_OUTPUTS}) - 1) * stride_w + offsets.most + 1) * column_bytes",
+)
+CONVOLVE = Signature(
+    "quantized_depthwise:convolve",
+    _words("weights_of(blocks, 2 + together * steps, lanes)"),
+    where=_WHERE,
+    rules=_RULES,
     functions={"inside": _inside, "weights_of": _weights},
 )
-SIGNATURES = (CONVOLVE,)
+CONVOLVE_NIBBLES = Signature(
+    "quantized_depthwise:convolve_nibbles",
+    # Words of 4-bit weights have several of the four vectors of channels that a step multiplies.
+    _words("nibbles_of(blocks, together * steps, word_groups, lanes)"),
+    variants={"bytes": {"word_groups": 2}, "pairs": {"word_groups": 4}},
+    where=_WHERE,
+    rules=_RULES,
+    functions={"inside": _inside, "nibbles_of": _nibbles},
+)
+SIGNATURES = (CONVOLVE, CONVOLVE_NIBBLES)

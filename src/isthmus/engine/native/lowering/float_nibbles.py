@@ -1,0 +1,109 @@
+"""4-bit weights of float products: which constants stay packed, and their panels.
+
+A float constant that was dequantized from 4-bit elements is stored as these elements with their scales. The kernels
+multiply by the same floats as if it had been stored dequantized. A constant stays packed if each eight successive steps
+of the depth have one scale for each column: per tensor, per output channel, or in blocks of the input channels. Others,
+and very small ones, are stored as floats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from isthmus.engine.native.lowering.nibbles import WORD
+from isthmus.graph import DataType, Tensor
+from isthmus.prepare.geometry.fixed_point import quantization_of
+
+_MIN_DEPTH = 16
+"""The input channels from which packing saves memory, in spite of scales."""
+
+
+@dataclass(frozen=True)
+class FloatNibbles:
+    """4-bit weights as three arrays of the same shape.
+
+    Parameters
+    ----------
+    elements
+        The elements, from 0 to 15.
+    zeros, scales
+        The element that means 0, and the scale, of each element.
+    block
+        The number of successive steps of the depth that have one scale; 0 if all have.
+    """
+
+    elements: np.ndarray
+    zeros: np.ndarray
+    scales: np.ndarray
+    block: int
+
+    def arranged(self, change: Callable[[np.ndarray], np.ndarray]) -> FloatNibbles:
+        """Return the weights after a change of all three arrays that keeps the order of the depth."""
+        return FloatNibbles(change(self.elements), change(self.zeros), change(self.scales), self.block)
+
+    def scale_block(self, depth: int) -> int:
+        """Return the number of steps that have one scale, in whole words."""
+        whole = -(-depth // WORD) * WORD
+        return min(self.block, whole) if self.block else whole
+
+    def panels(self, bias: np.ndarray | None, width: int) -> np.ndarray:
+        """Pack weights [depth, columns] into panels: bias, scales and zeros of blocks, words (see `nibble_floats`)."""
+        depth, columns = self.elements.shape
+        words, panels = -(-depth // WORD), -(-columns // width)
+        step = self.scale_block(depth)
+        full = np.zeros((words * WORD, panels * width), np.uint32)
+        full[:depth, :columns] = self.elements
+        shifts = np.arange(0, 4 * WORD, 4, dtype=np.uint32)
+        packed = np.bitwise_or.reduce(full.reshape(words, WORD, -1) << shifts[:, None], axis=1)
+
+        def by_panel(rows: np.ndarray, dtype: type) -> np.ndarray:
+            """Return rows of columns as the bytes that each panel has of them."""
+            padded = np.zeros((len(rows), panels * width), dtype)
+            padded[:, : rows.shape[1]] = rows
+            divided = padded.reshape(len(rows), panels, width).swapaxes(0, 1)
+            return np.ascontiguousarray(divided).view(np.uint8).reshape(panels, -1)
+
+        first = np.zeros((1, columns)) if bias is None else bias.reshape(1, -1)
+        parts = (
+            (first, np.float32), (self.scales[::step], np.float32), (self.zeros[::step], np.int8), (packed, np.uint32)
+        )  # fmt: skip
+        return np.concatenate([by_panel(*part) for part in parts], axis=1)
+
+
+def stays_packed(weights: Tensor, input_axis: int, column_axis: int) -> bool:
+    """Return whether a float constant is stored as the 4-bit elements that it was dequantized from.
+
+    The axes are those of input channels and of output channels. The answer depends on types and shapes only.
+    """
+    source = weights.source
+    if source is None or weights.dtype is not DataType.FLOAT_32 or source.dims[input_axis] < _MIN_DEPTH:
+        return False
+    quantization, channels = quantization_of(source), source.dims[input_axis]
+    if not quantization.block:
+        return quantization.axis in (None, column_axis)
+    # The last block of input channels may be shorter than the others only if nothing follows it.
+    several = source.elements > channels * source.dims[column_axis]
+    whole_words = quantization.block % WORD == 0 or quantization.block >= channels
+    return quantization.axis == input_axis and whole_words and not (several and channels % quantization.block)
+
+
+def float_nibbles(weights: Tensor) -> FloatNibbles:
+    """Return the 4-bit weights that a float constant was dequantized from, in its shape, if it `stays_packed`."""
+    source = weights.source
+    assert source is not None
+    assert source.data is not None
+    quantization = quantization_of(source)
+    middle = 0 if source.dtype is DataType.UFIXED_POINT_8 else 8
+    offsets, scales = (
+        np.broadcast_to(quantization.spread(values, source.dims), source.dims)
+        for values in (quantization.offsets, quantization.scales)
+    )
+    return FloatNibbles(source.data.astype(np.int16) + middle, middle - offsets, scales, quantization.block)
+
+
+def work_bytes(depth: int, width: int) -> int:
+    """Return the work space of a thread for this many steps of the depth as floats."""
+    return -(-(-(-depth // WORD) * WORD + WORD) * width * 4 // 64) * 64

@@ -1,0 +1,124 @@
+"""Constants of 4-bit elements stay packed through preparation: with one scale, a scale per channel, and in blocks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from isthmus import qnn
+from isthmus.errors import QnnError
+from isthmus.graph import DataType, Graph, Quantization, Tensor, TensorType
+from isthmus.graph.evaluate import evaluate
+
+DEPTH, COLUMNS, BLOCK = 64, 48, 16
+BYTES = Quantization.per_tensor(0.03, 100)
+RESULT = Quantization.per_tensor(0.05, 90)
+GEOMETRY = {"stride": (1, 1), "pad_amount": ((1, 1), (1, 1))}
+
+
+def weights_of(dims: tuple[int, ...], axis: int | None, block: int, factors: bool, column: int) -> Tensor:
+    """A constant of 4-bit elements; the scale of its blocks is a multiple of one for each column if it has factors."""
+    rng = np.random.default_rng(1)
+    grid = Quantization((1.0,), (0,), axis, block=block).grid(dims)
+    scales = rng.uniform(0.01, 0.02, grid).astype(np.float32).astype(np.float64)
+    multiples: tuple[int, ...] = ()
+    if factors:
+        units = rng.uniform(0.001, 0.002, dims[column]).astype(np.float32).astype(np.float64)
+        integers = rng.integers(1, 17, grid)
+        scales = units.reshape([-1 if a == column else 1 for a in range(len(dims))]) * integers
+        multiples = tuple(integers.reshape(-1).tolist())
+    count = scales.size
+    quantization = Quantization(tuple(scales.reshape(-1).tolist()), (0,) * count, axis, 4, block, multiples)
+    elements = rng.integers(-8, 8, dims).astype(np.int8)
+    return Tensor("w", TensorType.STATIC, DataType.SFIXED_POINT_8, dims, quantization, elements)
+
+
+CASES: dict[str, tuple[str, tuple[int, ...], tuple[int, ...], tuple[int, ...], int, int, dict[str, Any]]] = {
+    "Conv2d": ("Conv2d", (1, 6, 5, DEPTH), (3, 3, DEPTH, COLUMNS), (1, 6, 5, COLUMNS), 2, 3, GEOMETRY),
+    "FullyConnected": ("FullyConnected", (5, DEPTH), (COLUMNS, DEPTH), (5, COLUMNS), 1, 0, {}),
+    "MatMul": ("MatMul", (1, 5, DEPTH), (1, DEPTH, COLUMNS), (1, 5, COLUMNS), 1, 2, {}),
+}
+"""Operation, dimensions of input, weights and result, axes of input channels and of columns, parameters."""
+
+
+def run(case: str, weights: Tensor, fixed: bool) -> tuple[np.ndarray, np.ndarray, list[str], int]:
+    """The result of a graph with one node, that of the numpy reference, the program's kernels, bytes of constants."""
+    op, x_dims, _, y_dims, _, _, params = CASES[case]
+    rng = np.random.default_rng(4)
+    kind, stored = (DataType.UFIXED_POINT_8, np.uint8) if fixed else (DataType.FLOAT_32, np.float32)
+    given = rng.integers(0, 256, x_dims).astype(stored) if fixed else rng.standard_normal(x_dims).astype(np.float32)
+    with qnn.Backend("cpu") as backend:
+        graph = backend.create_context().create_graph("g")
+        x = graph.create_tensor("x", TensorType.APP_WRITE, kind, x_dims, BYTES if fixed else None)
+        w = graph.create_tensor("w", TensorType.STATIC, weights.dtype, weights.dims, weights.quantization, weights.data)
+        y = graph.create_tensor("y", TensorType.APP_READ, kind, y_dims, RESULT if fixed else None)
+        graph.add_node("product", op, [x, w], [y], params)
+        graph.finalize()
+        found = np.zeros(y_dims, stored)
+        graph.execute([qnn.ClientTensor("x", given)], [qnn.ClientTensor("y", found)])
+        program = graph.driver.program
+    wanted = evaluate(op, [x, w], [given, weights.data], params, [y])[0]
+    return found, wanted, list(program.kernels), program.constants.nbytes
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_multiples_of_a_channels_scale_are_computed_in_integers_from_packed_weights(case: str) -> None:
+    _, _, dims, _, axis, column, _ = CASES[case]
+    weights = weights_of(dims, axis, BLOCK, True, column)
+    found, wanted, kernels, nbytes = run(case, weights, True)
+    assert any(kernel.startswith("quantized_convolution:convolve_nibbles") for kernel in kernels)
+    assert all(kernel.endswith("_factors") for kernel in kernels if "nibbles" in kernel)
+    # The reference multiplies reals, so it may round a tie to the other side.
+    assert np.abs(found.astype(int) - wanted.astype(int)).max() <= 1
+    assert (found == wanted).mean() > 0.99
+    # Half a byte for each weight, a byte for each block, and little for columns and taps.
+    assert nbytes <= weights.elements * (0.5 + 1 / BLOCK) + 16 * COLUMNS + 1024
+
+
+@pytest.mark.parametrize("fixed", [False, True], ids=["floats", "8 bits"])
+@pytest.mark.parametrize("case", CASES)
+def test_any_other_scales_of_blocks_are_computed_in_floats_from_packed_weights(case: str, fixed: bool) -> None:
+    _, _, dims, _, axis, column, _ = CASES[case]
+    weights = weights_of(dims, axis, BLOCK, False, column)
+    found, wanted, kernels, nbytes = run(case, weights, fixed)
+    assert any(kernel.startswith(("matmul:packed_nibbles", "convolution:indirect_nibbles")) for kernel in kernels)
+    if fixed:
+        assert np.abs(found.astype(int) - wanted.astype(int)).max() <= 1
+    else:
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+    assert nbytes <= weights.elements * (0.5 + 5 / BLOCK) + 16 * COLUMNS + 2048
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_constants_of_a_program_are_half_of_those_in_bytes(case: str) -> None:
+    _, _, dims, _, _, column, _ = CASES[case]
+    weights = weights_of(dims, column, 0, False, column)
+    found, wanted, _, nbytes = run(case, weights, True)
+    np.testing.assert_array_equal(found, wanted)
+    assert weights.quantization is not None
+    whole = Tensor(
+        "w", TensorType.STATIC, weights.dtype, dims, replace(weights.quantization, bits=0), weights.data
+    )
+    again, _, _, in_bytes = run(case, whole, True)
+    np.testing.assert_array_equal(found, again)
+    assert in_bytes - nbytes >= weights.elements // 2
+
+
+def test_elements_of_more_bits_than_declared_are_refused() -> None:
+    graph = Graph("g")
+    with pytest.raises(QnnError, match="elements of more than 4 bits"):
+        graph.constant("w", np.array([8], np.int8), Quantization((1.0,), (0,), bits=4))
+
+
+def test_blocks_follow_a_transposition() -> None:
+    rng = np.random.default_rng(3)
+    quantization = Quantization(tuple(rng.uniform(1, 2, 12).tolist()), (0,) * 12, 1, 4, 4)
+    elements = rng.integers(-8, 8, (3, 14, 1)).astype(np.int8)
+    moved = quantization.transposed((1, 2, 0), elements.shape)
+    assert moved.axis == 0
+    np.testing.assert_array_equal(
+        moved.dequantize(elements.transpose(1, 2, 0)), quantization.dequantize(elements).transpose(1, 2, 0)
+    )
