@@ -103,6 +103,22 @@ class Client:
             made.bwAxisScaleOffsetEncoding = types.BwAxisScaleOffset(bits, axis, len(scales), held, None)
         return made
 
+    def quantize_blocks(self, sizes: list[int], scales: list[float], offset: int = 0) -> types.QuantizeParams:
+        """A scale for each block of elements."""
+        pairs = self.keep((types.ScaleOffset * len(scales))(*[types.ScaleOffset(s, offset) for s in scales]))
+        made = types.QuantizeParams(types.Definition.DEFINED, types.QuantizationEncoding.BLOCK)
+        made.blockEncoding = types.BlockEncoding(self.keep((ctypes.c_uint32 * len(sizes))(*sizes)), pairs)
+        return made
+
+    def quantize_expansion(self, axis: int, scales: list[float], factors: np.ndarray) -> types.QuantizeParams:
+        """A scale for each output channel, and a factor for each of its blocks: [channels, blocks]."""
+        pairs = self.keep((types.ScaleOffset * len(scales))(*[types.ScaleOffset(s, 0) for s in scales]))
+        expansion = self.keep(types.BlockwiseExpansion(axis, pairs, factors.shape[1], 4, 0))
+        expansion.blocksScale8 = self.keep((ctypes.c_uint8 * factors.size)(*factors.reshape(-1).tolist()))
+        made = types.QuantizeParams(types.Definition.DEFINED, types.QuantizationEncoding.BLOCKWISE_EXPANSION)
+        made.blockwiseExpansion = ctypes.pointer(expansion)
+        return made
+
     def operation(
         self,
         name: str,

@@ -292,7 +292,7 @@ def test_parameters_may_be_tensors_that_were_created_before(client: Client) -> N
 def test_what_is_not_supported_is_refused_by_name(client: Client) -> None:
     handle, context = opened(client)
     graph = client.make("graphCreate", context, b"g", None)
-    block = types.QuantizeParams(types.Definition.DEFINED, types.QuantizationEncoding.BLOCK)
+    codebook = types.QuantizeParams(types.Definition.DEFINED, types.QuantizationEncoding.VECTOR)
     dynamic = client.tensor("d", TensorType.APP_WRITE, F32, (2,), version=2)
     dynamic.v2.isDynamicDimensions = client.keep((ctypes.c_uint8 * 1)(1))
     sparse = client.tensor("s", TensorType.NATIVE, F32, (2,))
@@ -300,7 +300,7 @@ def test_what_is_not_supported_is_refused_by_name(client: Client) -> None:
     later = client.tensor("l", TensorType.NATIVE, F32, (2,))
     later.v1.type = types.TensorKind.UPDATEABLE_STATIC
     for tensor, reason in (
-        (client.tensor("b", TensorType.STATIC, 0x308, (2,), block, np.zeros(2, np.int8)), "encoding BLOCK"),
+        (client.tensor("b", TensorType.STATIC, 0x308, (2,), codebook, np.zeros(2, np.int8)), "encoding VECTOR"),
         (dynamic, "dynamic dimensions"),
         (sparse, "data format 1"),
         (later, "UPDATEABLE_STATIC"),

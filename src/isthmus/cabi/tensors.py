@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
-from isthmus.cabi.client import pointer, read_array, text
+from isthmus.cabi.client import pointer, read, read_array, text
 from isthmus.cabi.types import (
+    BlockwiseExpansion,
     Definition,
     QuantizationEncoding,
     QuantizeParams,
@@ -26,6 +28,8 @@ from isthmus.errors import Code, QnnError
 MAX_RANK = 8
 MAX_SCALES = 1 << 24
 """Maximum number of scales of one encoding."""
+_FACTORS_IN_16_BITS = 1
+"""QNN_BLOCKWISE_EXPANSION_BITWIDTH_SCALE_STORAGE_16."""
 _DENSE = 0
 """QNN_TENSOR_DATA_FORMAT_DENSE."""
 _PAIR = np.dtype([("scale", np.float32), ("offset", np.int32)])
@@ -44,6 +48,11 @@ class EncodingFields:
         How many low bits of an element are significant; 0 for all bits of its data type.
     kind
         QNN's number for the encoding. An encoding that is not read here has no scales.
+    blocks
+        The size of a block in each dimension (BLOCK, which has a pair for each block), or the number of blocks of a
+        channel (BLOCKWISE_EXPANSION, which has a pair for each channel along the axis); otherwise empty.
+    factors
+        The factor of each block of BLOCKWISE_EXPANSION, channel by channel; otherwise empty.
     """
 
     scales: np.ndarray
@@ -51,6 +60,8 @@ class EncodingFields:
     axis: int | None
     bits: int
     kind: int
+    blocks: np.ndarray
+    factors: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -104,7 +115,7 @@ def tensor_fields(tensor: Tensor) -> TensorFields:
     dynamic = pointer(fields, "isDynamicDimensions") if tensor.version == 2 else 0
     if dynamic and fields.rank and read_array(dynamic, np.uint8, (fields.rank,)).any():
         raise QnnError(Code.TENSOR_UNSUPPORTED_TENSOR_PARAM, what, "it has dynamic dimensions")
-    encoding = _encoding(what, fields.quantizeParams)
+    encoding = _encoding(what, fields.quantizeParams, dims)
     has_data = fields.memType != TensorMemType.MEMHANDLE
     return TensorFields(
         fields.id, name, fields.type, fields.dataType, dims, encoding, fields.memType,
@@ -112,13 +123,14 @@ def tensor_fields(tensor: Tensor) -> TensorFields:
     )  # fmt: skip
 
 
-def _encoding(what: str, params: QuantizeParams) -> EncodingFields | None:
+def _encoding(what: str, params: QuantizeParams, dims: tuple[int, ...]) -> EncodingFields | None:
     """Read a tensor's quantization; None if it is not defined. `what` is the tensor, for messages."""
     if params.encodingDefinition != Definition.DEFINED:
         return None
     kind = params.quantizationEncoding
     axis, bits = None, 0
     scales, offsets = np.empty(0, np.float32), np.empty(0, np.int32)
+    blocks, factors = np.empty(0, np.uint32), np.empty(0, np.uint16)
     if kind in (QuantizationEncoding.SCALE_OFFSET, QuantizationEncoding.BW_SCALE_OFFSET):
         pair = params.scaleOffsetEncoding
         if kind == QuantizationEncoding.BW_SCALE_OFFSET:
@@ -135,7 +147,25 @@ def _encoding(what: str, params: QuantizeParams) -> EncodingFields | None:
         scales, offsets = read_array(pointer(by_axis, "scales"), np.float32, shape), np.zeros(shape, np.int32)
         if pointer(by_axis, "offsets"):
             offsets = read_array(pointer(by_axis, "offsets"), np.int32, shape)
-    return EncodingFields(scales, offsets, axis, bits, kind)
+    elif kind == QuantizationEncoding.BLOCK:
+        by_block = params.blockEncoding
+        blocks = read_array(pointer(by_block, "blockSize"), np.uint32, (len(dims),))
+        if not len(blocks) or not blocks.all():
+            raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, what, f"blocks of {blocks.tolist()} elements are none")
+        count = prod(-(-dim // size) for dim, size in zip(dims, blocks.tolist(), strict=True))
+        pairs = read_array(pointer(by_block, "scaleOffset"), _PAIR, _shape(what, count))
+        scales, offsets = pairs["scale"], pairs["offset"]
+    elif kind == QuantizationEncoding.BLOCKWISE_EXPANSION:
+        expansion = read(pointer(params, "blockwiseExpansion"), BlockwiseExpansion)
+        axis, count = expansion.axis, expansion.numBlocksPerAxis
+        if not 0 <= axis < len(dims):
+            raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, what, f"axis {axis} is outside rank {len(dims)}")
+        pairs = read_array(pointer(expansion, "scaleOffsets"), _PAIR, _shape(what, dims[axis]))
+        scales, offsets, blocks = pairs["scale"], pairs["offset"], np.array([count], np.uint32)
+        wide = expansion.blockScaleStorageType == _FACTORS_IN_16_BITS
+        field, width = ("blocksScale16", np.uint16) if wide else ("blocksScale8", np.uint8)
+        factors = read_array(pointer(expansion, field), width, _shape(what, dims[axis] * count)).astype(np.uint16)
+    return EncodingFields(scales, offsets, axis, bits, kind, blocks, factors)
 
 
 def _shape(what: str, count: int) -> tuple[int]:

@@ -31,7 +31,7 @@ _EVERYWHERE = {
     *(106, 107),  # platform options, composition
     *(202, 205, 206, 208, 210, 211, 212),  # binaries, configuration, graphs by name, several kinds of binaries
     *(302, 304, 306, 308, 311, 313, 322),  # configuration, asynchronous, priorities, signals, execution, profiles
-    *(509, 510, 511, 512),  # quantization: for a tensor, along an axis, both with fewer bits
+    *(509, 510, 511, 512, 513, 514),  # quantization: for a tensor, along an axis, both with fewer bits, in blocks
     *(1201, 1202, 1203),  # signals: abort, timeout
     *(1301, 1302),  # logs
     *(1401, 1404, 1405),  # profiles: number of events, extended events

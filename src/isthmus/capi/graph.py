@@ -19,6 +19,7 @@ from isthmus.capi.functions import serves
 from isthmus.capi.records import ClientProfile, ClientSignal
 from isthmus.capi.values import ClientTensorInfo, node_at, tensor_at
 from isthmus.errors import Code, QnnError
+from isthmus.frontends.composed.encodings import narrowed
 from isthmus.frontends.composed.recurrent import add_batch_first
 from isthmus.graph import Tensor, TensorInfo, TensorMemType, TensorType
 from isthmus.log import LogLevel
@@ -133,7 +134,7 @@ def tensor_create_graph_tensor(server: LibraryServer, handle: int, tensor: int) 
     # An undefined memory type means RAW, not memory handles.
     kind = TensorMemType.MEMHANDLE if info.mem_type is types.TensorMemType.MEMHANDLE else TensorMemType.RAW
     created = graph.handle.create_tensor(
-        info.name, info.type, info.dtype, info.dims, info.quantization, data, mem_type=kind
+        info.name, info.type, info.dtype, info.dims, narrowed(info.quantization, data), data, mem_type=kind
     )
     number = len(graph.tensors) + 1
     graph.tensors[number] = created

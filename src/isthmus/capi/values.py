@@ -25,9 +25,11 @@ from isthmus.cabi.types import (
     TensorV1,
 )
 from isthmus.errors import Code, QnnError
+from isthmus.frontends.composed.encodings import LPBQ_BITS, encoded
 from isthmus.frontends.composed.recurrent import RECURRENT, is_batch_first
 from isthmus.graph import DataType, Quantization, TensorType
 from isthmus.graph.neutral import without_neutral
+from isthmus.graph.nibbles import low_bits, unpacked
 from isthmus.graph.ops import OPERATIONS
 
 MAX_OPERANDS = 1 << 14
@@ -43,7 +45,7 @@ _PARAM_TYPES = {
 """The data types of parameters by their kind; a parameter of another kind may have any."""
 _ENCODINGS = (
     QuantizationEncoding.SCALE_OFFSET, QuantizationEncoding.AXIS_SCALE_OFFSET, QuantizationEncoding.BW_SCALE_OFFSET,
-    QuantizationEncoding.BW_AXIS_SCALE_OFFSET,
+    QuantizationEncoding.BW_AXIS_SCALE_OFFSET, QuantizationEncoding.BLOCK, QuantizationEncoding.BLOCKWISE_EXPANSION,
 )  # fmt: skip
 _PACKED = {
     DATATYPE_SFIXED_POINT_4: DataType.SFIXED_POINT_8,
@@ -97,21 +99,9 @@ class ClientTensorInfo:
             rule = f"its data has {self.nbytes} bytes, {needed} are needed"
             raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, self.what, rule)
         if self.packed:
-            # The first of two elements is in the lower four bits.
-            pairs = read_array(self.data, np.uint8, (needed,))
-            stored = np.stack([pairs & 15, pairs >> 4], axis=1).reshape(-1)[:count].reshape(self.dims)
-            return _low_bits(stored.astype(np.uint8), self.dtype, 4)
+            return unpacked(read_array(self.data, np.uint8, (needed,)), count, self.dtype.numpy).reshape(self.dims)
         stored = read_array(self.data, self.dtype.numpy, self.dims)
-        return _low_bits(stored, self.dtype, self.bits) if self.bits else stored
-
-
-def _low_bits(stored: np.ndarray, dtype: DataType, bits: int) -> np.ndarray:
-    """Return elements reduced to their lowest bits, with the sign extended if the type is signed."""
-    width = 8 * dtype.itemsize
-    if bits >= width:
-        return stored.view(dtype.numpy)
-    shift = np.array(width - bits, dtype.numpy)
-    return np.right_shift(np.left_shift(stored.view(dtype.numpy), shift), shift)
+        return low_bits(stored, self.bits) if self.bits else stored
 
 
 def tensor_at(address: int, index: int = 0) -> ClientTensorInfo:
@@ -148,11 +138,15 @@ def described(tensor: Tensor) -> ClientTensorInfo:
         kinds = {int(kind): kind.name for kind in QuantizationEncoding}
         rule = f"its quantization encoding {kinds.get(encoding.kind, encoding.kind)} is not supported"
         raise refuse(rule, Code.TENSOR_UNSUPPORTED_TENSOR_PARAM)
+    if encoding is not None and len(encoding.blocks) and fields.type != TensorType.STATIC:
+        raise refuse("only static tensors have a quantization in blocks", Code.TENSOR_UNSUPPORTED_TENSOR_PARAM)
     quantization, bits = None, 0
     # Ignore an encoding that a client leaves on a type that is not fixed point.
     if encoding is not None and dtype.is_fixed_point:
-        quantization = Quantization(tuple(encoding.scales.tolist()), tuple(encoding.offsets.tolist()), encoding.axis)
-        bits = encoding.bits
+        bits = LPBQ_BITS if encoding.kind == QuantizationEncoding.BLOCKWISE_EXPANSION else encoding.bits
+        # Only constants are stored in fewer bits than their type has.
+        narrow = fields.type == TensorType.STATIC and (packed or 0 < bits < 8 * dtype.itemsize)
+        quantization = encoded(encoding, what, fields.dims, (4 if packed else bits) if narrow else 0)
     if fields.mem_type == TensorMemType.RETRIEVE_RAW:
         raise refuse("callbacks for its data are not supported", Code.TENSOR_UNSUPPORTED_TENSOR_PARAM)
     if fields.mem_type not in list(TensorMemType):

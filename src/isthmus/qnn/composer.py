@@ -18,6 +18,8 @@ from isthmus.cabi.types import (
     DATATYPE_STRING,
     SCALAR_FIELDS,
     AxisScaleOffset,
+    BlockEncoding,
+    BlockwiseExpansion,
     BwAxisScaleOffset,
     BwScaleOffset,
     Definition,
@@ -257,7 +259,7 @@ def quantize(params: QuantizeParams, encoding: EncodingEntry | None, what: str, 
     params.quantizationEncoding = QuantizationEncoding.UNDEFINED
     if encoding is None:
         return
-    if encoding.kind not in (0, 1, 2, 3) or not len(encoding.scales):
+    if encoding.kind not in range(6) or not len(encoding.scales):
         rule = f"its quantization encoding {encoding.kind} is not supported"
         raise QnnError(Code.TENSOR_UNSUPPORTED_TENSOR_PARAM, what, rule)
     params.encodingDefinition, params.quantizationEncoding = Definition.DEFINED, encoding.kind
@@ -269,6 +271,19 @@ def quantize(params: QuantizeParams, encoding: EncodingEntry | None, what: str, 
     elif encoding.kind == QuantizationEncoding.AXIS_SCALE_OFFSET:
         pairs = keeper.keep((ScaleOffset * count)(*map(ScaleOffset, scales, offsets)))
         params.axisScaleOffsetEncoding = AxisScaleOffset(encoding.axis or 0, count, pairs)
+    elif encoding.kind == QuantizationEncoding.BLOCK:
+        pairs = keeper.keep((ScaleOffset * count)(*map(ScaleOffset, scales, offsets)))
+        sizes = keeper.keep((ctypes.c_uint32 * len(encoding.blocks))(*encoding.blocks.tolist()))
+        params.blockEncoding = BlockEncoding(sizes, pairs)
+    elif encoding.kind == QuantizationEncoding.BLOCKWISE_EXPANSION:
+        pairs = keeper.keep((ScaleOffset * count)(*map(ScaleOffset, scales, offsets)))
+        factors = encoding.factors.tolist()
+        expansion = keeper.keep(BlockwiseExpansion(encoding.axis or 0, pairs, int(encoding.blocks[0]), 4))
+        wide = max(factors, default=0) > 255
+        expansion.blockScaleStorageType = int(wide)
+        kind: Any = ctypes.c_uint16 if wide else ctypes.c_uint8
+        setattr(expansion, f"blocksScale{16 if wide else 8}", keeper.keep((kind * len(factors))(*factors)))
+        params.blockwiseExpansion = ctypes.pointer(expansion)
     else:
         params.bwAxisScaleOffsetEncoding = BwAxisScaleOffset(
             encoding.bits, encoding.axis or 0, count, keeper.keep((ctypes.c_float * count)(*scales)),

@@ -7,8 +7,10 @@ import math
 import numpy as np
 
 from isthmus.errors import Code, QnnError
+from isthmus.frontends.composed.encodings import BLOCKWISE_EXPANSION, LPBQ_BITS, encoded, narrowed
 from isthmus.frontends.composed.entries import ComposedTensor, EncodingEntry
 from isthmus.graph import DataType, Quantization
+from isthmus.graph.nibbles import low_bits, unpacked
 
 FOUR_BITS: dict[int, DataType] = {
     0x0004: DataType.INT_8,
@@ -35,15 +37,19 @@ def data_type(tensor: ComposedTensor) -> DataType | None:
     return None if known is DataType.UNDEFINED else known
 
 
-def quantization(tensor: ComposedTensor, dtype: DataType) -> Quantization | None:
-    """Return a fixed-point tensor's quantization; None for floats and integers, even if they have an encoding."""
+def quantization(
+    tensor: ComposedTensor, dtype: DataType, contents: np.ndarray | None = None
+) -> Quantization | None:
+    """Return a fixed-point tensor's quantization; None for floats and integers, even if they have an encoding.
+
+    `contents` are the elements of a constant.
+    """
     encoding = tensor.encoding
     if encoding is None or not dtype.is_fixed_point or not len(encoding.scales):
         return None
-    axis = encoding.axis
-    if axis is not None and axis < 0:
-        axis += len(tensor.dims)
-    return Quantization(tuple(encoding.scales.tolist()), tuple(encoding.offsets.tolist()), axis)
+    # Only constants are stored in fewer bits than their type has.
+    bits = 0 if contents is None else 4 if tensor.dtype in FOUR_BITS else _bits(encoding, dtype)
+    return narrowed(encoded(encoding, f"tensor '{tensor.name}'", tensor.dims, bits), contents)
 
 
 class Copies:
@@ -92,30 +98,19 @@ def elements(tensor: ComposedTensor, dtype: DataType, copies: Copies) -> np.ndar
     if packed or bits:
         copies.count(f"tensor '{tensor.name}'", data, count * dtype.itemsize)
     if packed:
-        array = _unpacked(np.frombuffer(data, np.uint8), count, dtype).reshape(tensor.dims)
+        array = unpacked(np.frombuffer(data, np.uint8), count, dtype.numpy).reshape(tensor.dims)
     else:
         array = np.frombuffer(data, dtype.numpy).reshape(tensor.dims)
         if not bits and not array.flags.aligned:
             copies.count(f"tensor '{tensor.name}'", data, len(data))
-        array = _narrowed(array, bits) if bits else np.require(array, requirements="A")
+        array = low_bits(array, bits) if bits else np.require(array, requirements="A")
     array.flags.writeable = False
     return array
 
 
 def _bits(encoding: EncodingEntry, dtype: DataType) -> int:
     """Return how many low bits of an element are used, or 0 if all of them are."""
+    if encoding.kind == BLOCKWISE_EXPANSION:
+        return LPBQ_BITS if dtype.itemsize == 1 else 0
     return encoding.bits if dtype.is_fixed_point and 0 < encoding.bits < 8 * dtype.itemsize else 0
 
-
-def _unpacked(data: np.ndarray, count: int, dtype: DataType) -> np.ndarray:
-    """Unpack 4-bit elements to bytes; the first element of a pair is in the low four bits."""
-    nibbles = np.empty(2 * len(data), np.uint8)
-    nibbles[0::2] = data & 15
-    nibbles[1::2] = data >> 4
-    return _narrowed(nibbles[:count].view(dtype.numpy), 4)
-
-
-def _narrowed(array: np.ndarray, bits: int) -> np.ndarray:
-    """Keep only the low bits of each element. In signed types the highest of them is the sign."""
-    shift = array.dtype.itemsize * 8 - bits
-    return (array << shift) >> shift

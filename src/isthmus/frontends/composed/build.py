@@ -79,17 +79,20 @@ class ComposedBuilder:
             self.unsupported.add(f"data type {entry.dtype:#06x}", entry.name)
         elif encoding is not None and dtype.is_fixed_point and not len(encoding.scales):
             self.unsupported.add(f"quantization encoding {encoding.kind}", entry.name)
+        elif encoding is not None and len(encoding.blocks) and entry.type != TensorType.STATIC:
+            self.unsupported.add(f"quantization encoding {encoding.kind} of a tensor that is not static", entry.name)
         else:
             arrays.check_size(entry, dtype)
             # A state may have an initial value, a constant must have one.
             filled = entry.type == TensorType.STATIC or (entry.type == TensorType.APP_READWRITE and bool(entry.data))
+            contents = arrays.elements(entry, dtype, self._copies) if filled else None
             return self.graph.create_tensor(
                 entry.name,
                 TensorType(entry.type),
                 dtype,
                 entry.dims,
-                arrays.quantization(entry, dtype),
-                arrays.elements(entry, dtype, self._copies) if filled else None,
+                arrays.quantization(entry, dtype, contents),
+                contents,
                 mem_type=entry.mem_type if entry.type in _IO else TensorMemType.RAW,
             )
         return None

@@ -28,6 +28,11 @@ class EncodingEntry:
         The number of low bits of an element that are used; 0 for all bits of its data type.
     kind
         QNN's number for the form of the encoding. An unknown form has no scales.
+    blocks
+        The size of a block in each dimension (BLOCK), or the number of blocks of a channel (BLOCKWISE_EXPANSION);
+        otherwise empty.
+    factors
+        The factor of each block of BLOCKWISE_EXPANSION, channel by channel; otherwise empty.
     """
 
     scales: np.ndarray
@@ -35,6 +40,8 @@ class EncodingEntry:
     axis: int | None = None
     bits: int = 0
     kind: int = 0
+    blocks: np.ndarray = field(default_factory=lambda: np.empty(0, np.uint32))
+    factors: np.ndarray = field(default_factory=lambda: np.empty(0, np.uint16))
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ FORMAT = ContainerFormat(
     is_hashed=False,
 )
 """The container format of composed graphs. They are never stored, so the checksum covers only the header."""
-_ENCODED = {"scales": "<f4", "offsets": "<i4"}
+_ENCODED = {"scales": "<f4", "offsets": "<i4", "blocks": "<u4", "factors": "<u2"}
 """The arrays of an encoding, with the numpy types in which they are written."""
 
 
@@ -111,11 +111,13 @@ def _tensor(fields: dict[str, Any], sections: dict[str, memoryview]) -> Composed
 def _encoding(fields: dict[str, Any] | None, sections: dict[str, memoryview]) -> EncodingEntry | None:
     if fields is None:
         return None
-    scales, offsets = (np.frombuffer(_take(sections, fields[name]), kind) for name, kind in _ENCODED.items())
+    scales, offsets, blocks, factors = (
+        np.frombuffer(_take(sections, fields[name]), kind) for name, kind in _ENCODED.items()
+    )
     if len(scales) != len(offsets):
         raise ValueError("as many offsets as scales")
     axis = None if fields["axis"] is None else int(fields["axis"])
-    return EncodingEntry(scales, offsets, axis, as_size(fields["bits"]), as_size(fields["kind"]))
+    return EncodingEntry(scales, offsets, axis, as_size(fields["bits"]), as_size(fields["kind"]), blocks, factors)
 
 
 def _scalar(value: object) -> Scalar:
