@@ -105,8 +105,13 @@ TYPES = frozenset(
         TensorProto.DOUBLE,
         TensorProto.FLOAT16,
         TensorProto.BFLOAT16,
+        TensorProto.INT4,
+        TensorProto.UINT4,
     )
 )
+HELD_IN_BYTES = {TensorProto.INT4: np.int8, TensorProto.UINT4: np.uint8}
+"""Types of fewer than eight bits, and those that their elements have in arrays."""
+
 
 # Outputs whose shape depends on the values of the inputs, beyond what can be bound as a parameter.
 SHAPED_BY_DATA = frozenset(("NonMaxSuppression", "NonZero", "Unique"))
@@ -270,5 +275,6 @@ def _read(folder: Path, kind: str, names: list[str]) -> Arrays:
         if path.exists():
             tensor = TensorProto()
             tensor.ParseFromString(path.read_bytes())
-            arrays[name] = numpy_helper.to_array(tensor)
+            array = numpy_helper.to_array(tensor)
+            arrays[name] = array.astype(HELD_IN_BYTES.get(tensor.data_type, array.dtype))
     return arrays

@@ -30,7 +30,8 @@ def _constant(node: OnnxNode) -> OnnxValue:
             return node.builder.literal(np.array(node.attributes[name], dtype))
     if "value" not in node.attributes:
         node.unsupported(f"a constant given as {', '.join(node.attributes) or 'nothing'}")
-    return node.builder.literal(node.attributes["value"])
+    tensor = node.builder.constant(node.attributes["value"], node.attr("encoding"))
+    return node.unmoved(tensor)
 
 
 def _constant_of_shape(node: OnnxNode) -> OnnxValue:

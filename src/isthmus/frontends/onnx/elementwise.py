@@ -13,7 +13,8 @@ import numpy as np
 
 from isthmus.frontends.onnx.layout import OnnxValue
 from isthmus.frontends.onnx.node import Converter, OnnxNode
-from isthmus.frontends.onnx.tensors import data_type, element_type
+from isthmus.frontends.onnx.tensors import FOUR_BITS, data_type, element_type
+from isthmus.graph import DataType
 
 RECIPROCAL = 10
 """The number of the reciprocal in ElementWiseUnary."""
@@ -240,11 +241,26 @@ def _bit_cast(node: OnnxNode) -> OnnxValue:
 
 
 def _cast(node: OnnxNode) -> OnnxValue:
-    return node.cast(node.value(0), data_type(element_type(node.attr("to", 0), node.what)))
+    number = node.attr("to", 0)
+    dtype = data_type(element_type(number, node.what))
+    return _four_bits(node, node.value(0), dtype) if number in FOUR_BITS else node.cast(node.value(0), dtype)
+
+
+def _four_bits(node: OnnxNode, x: OnnxValue, dtype: DataType) -> OnnxValue:
+    """Cast to the low four bits of integers, held in this type; in a signed one the highest of them is the sign."""
+    whole = node.cast(node.cast(x, DataType.INT_32), DataType.FLOAT_32)
+    shifted = node.elementwise("ElementWiseAdd", whole, 8.0) if dtype is DataType.INT_8 else whole
+    rounds = node.elementwise("ElementWiseFloor", node.elementwise("ElementWiseMultiply", shifted, 1 / 16))
+    return node.cast(
+        node.elementwise("ElementWiseSubtract", whole, node.elementwise("ElementWiseMultiply", rounds, 16.0)), dtype
+    )
 
 
 def _cast_like(node: OnnxNode) -> OnnxValue:
-    return node.cast(node.value(0), node.value(1).tensor.dtype)
+    x, like = node.builder.plain(node.value(0)), node.value(1).tensor
+    dtype = DataType.of(like.dtype.numpy)
+    narrow = like.quantization is not None and like.quantization.bits > 0
+    return _four_bits(node, x, dtype) if narrow else node.cast(x, dtype)
 
 
 CONVERTERS: dict[str, Converter] = {

@@ -17,7 +17,7 @@ from isthmus.frontends.onnx.layout import OnnxValue, identity
 from isthmus.frontends.onnx.node import Converter, OnnxNode, Results
 from isthmus.frontends.onnx.node_order import in_order
 from isthmus.frontends.onnx.operators import CONVERTERS, KEEPS_CHANNELS, TAKES_FIXED_POINT
-from isthmus.frontends.onnx.quantization import input_quantizations
+from isthmus.frontends.onnx.quantization import four_bits, input_quantizations
 from isthmus.frontends.onnx.signature import bound_arrays, graph_inputs
 from isthmus.frontends.onnx.tensors import attribute_value, data_type, to_array
 from isthmus.frontends.unsupported import Unsupported
@@ -189,13 +189,14 @@ class Importer:
     ) -> None:
         """Define the graph's inputs: those with a value in `constants` as constants, all others as inputs."""
         bound = bound_arrays(graph, constants)
+        types = {value.name: value.type.tensor_type.elem_type for value in graph.input}
         for name, array in bound.items():
-            tensor = self.builder.constant(array, name=name)
+            tensor = self.builder.constant(array, four_bits(types[name]), name=name)
             self.builder.given_bytes += tensor.nbytes
             scope.define(name, OnnxValue(tensor, identity(tensor.rank)), f"constant '{name}'")
         quantizations = input_quantizations(graph, self.folder)
         for entry in graph_inputs(graph, shapes, bound):
-            quantization = quantizations.get(entry.name)
+            quantization = quantizations.get(entry.name) or four_bits(types[entry.name])
             dtype = data_type(entry.dtype) if quantization is None else DataType.fixed_point(entry.dtype)
             if dtype not in RUNTIME_TYPES:
                 self.unsupported.add("input", entry.name, f"data type {dtype.name}")
@@ -259,7 +260,7 @@ class Importer:
         if not proto.name:
             raise QnnError(Code.GRAPH_CREATE_FAILED, "initializer", "it has no name")
         try:
-            tensor = self.builder.constant(to_array(proto, self.folder), name=proto.name)
+            tensor = self.builder.constant(to_array(proto, self.folder), four_bits(proto.data_type), name=proto.name)
         except QnnError as error:
             if error.code is not Code.COMMON_NOT_SUPPORTED:
                 raise
@@ -332,6 +333,8 @@ class Importer:
         for attribute in proto.attribute:
             if not attribute.ref_attr_name:
                 attributes[attribute.name] = attribute_value(attribute, self.folder)
+                if attribute.name == "value" and four_bits(attribute.t.data_type) is not None:
+                    attributes["encoding"] = four_bits(attribute.t.data_type)
             elif attribute.ref_attr_name in scope.attributes:
                 attributes[attribute.name] = scope.attributes[attribute.ref_attr_name]
         opset = scope.opset(proto.domain)

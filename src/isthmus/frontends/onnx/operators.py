@@ -11,6 +11,7 @@ from isthmus.frontends.onnx import (
     indexing,
     linear,
     movement,
+    nbits,
     normalization,
     pooling,
     quantization,
@@ -25,8 +26,8 @@ from isthmus.frontends.onnx.node import Converter
 CONVERTERS: dict[str, Converter] = {
     name: converter
     for family in (
-        constants, control, convolution, detection, elementwise, indexing, linear, movement, normalization, pooling,
-        quantization, recurrent, reduction, resize, sampling, spectral,
+        constants, control, convolution, detection, elementwise, indexing, linear, movement, nbits, normalization,
+        pooling, quantization, recurrent, reduction, resize, sampling, spectral,
     )
     for name, converter in family.CONVERTERS.items()
 }  # fmt: skip
@@ -34,7 +35,7 @@ CONVERTERS: dict[str, Converter] = {
 
 KEEPS_CHANNELS = frozenset(
     {
-        "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Identity", "Dropout", "Shape", "Size",
+        "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Identity", "Dropout", "Shape", "Size", "CastLike",
         *quantization.CONVERTERS,
     }
 )  # fmt: skip

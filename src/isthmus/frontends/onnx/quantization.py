@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,21 @@ from isthmus.frontends.onnx.movement import expand, join, slice_value
 from isthmus.frontends.onnx.node import Converter, OnnxNode
 from isthmus.frontends.onnx.pooling import average_pool, global_pool
 from isthmus.frontends.onnx.reduction import reduce_value, softmax
-from isthmus.frontends.onnx.tensors import INT8, INT16, INT32, UINT8, UINT16, element_type, to_array
+from isthmus.frontends.onnx.tensors import FOUR_BITS, INT8, INT16, INT32, UINT8, UINT16, element_type, to_array
 from isthmus.graph import DataType, Quantization, Tensor
 
 # The integer types that can hold fixed-point values.
 _FIXED = (DataType.INT_8, DataType.UINT_8, DataType.INT_16, DataType.UINT_16, DataType.INT_32)
+
+
+def four_bits(number: int) -> Quantization | None:
+    """Return the quantization that marks constants of a 4-bit element type; None for other types."""
+    return Quantization((1.0,), (0,), bits=4) if number in FOUR_BITS else None
+
+
+def _bits(value: OnnxValue) -> int:
+    """Return how many bits the integers of a value have, if fewer than their type; otherwise 0."""
+    return 0 if value.tensor.quantization is None else value.tensor.quantization.bits
 
 
 def _encoding(scales: np.ndarray, zero_points: np.ndarray | None, axis: int) -> Quantization | None:
@@ -66,6 +77,48 @@ def _known(node: OnnxNode, x: OnnxValue, scale: int, point: int, axis: int) -> Q
     return _encoding(scales, points, x.perm[axis]) if scales.size == x.dims[axis] else None
 
 
+def positive_scales(
+    elements: np.ndarray, points: np.ndarray, scales: np.ndarray, bits: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return elements, zero points and scales with the same reals, where all scales are positive.
+
+    ONNX Runtime's tools write negative scales for blocks whose largest element is negative. The elements of such a
+    block are counted from the other end of their range. A scale of 0 becomes 1, and all elements the zero point.
+
+    Parameters
+    ----------
+    elements
+        Integers, of which `bits` bits are used; all if it is 0.
+    points, scales
+        The zero point and the scale of each element, as arrays that broadcast with the elements.
+    """
+    ends = sum(Quantization((1.0,), (0,), bits=bits).limits(elements.dtype))
+    flipped, points = np.where(scales < 0, ends - elements.astype(np.int64), elements), points.astype(np.int64)
+    points = np.where(scales < 0, ends - points, points)
+    flipped = np.where(scales == 0, points, flipped)
+    return flipped.astype(elements.dtype), points, np.where(scales == 0, np.float32(1), np.abs(scales))
+
+
+def _dequantized_blocks(node: OnnxNode, x: OnnxValue, block: int) -> OnnxValue | None:
+    """Return a dequantized constant that has a scale for each block along an axis; None if it cannot stay stored so."""
+    scales, elements = node.builder.array(node.value(1)), node.builder.array(x)
+    points = np.zeros(1, np.int64) if node.optional(2) is None else node.builder.array(node.value(2))
+    axis, bits = node.axis(int(node.attr("axis", 1)), x.rank), _bits(x)
+    if scales is None or points is None or elements is None or not np.isfinite(scales).all():
+        return None
+    blocks = Quantization((1.0,), (0,), axis, bits, block)
+    if blocks.grid(x.dims) != scales.shape or (points.size > 1 and points.shape != scales.shape):
+        return None
+    points = np.broadcast_to(points, scales.shape)
+    if (scales <= 0).any():
+        spread = [blocks.spread(part.reshape(-1).tolist(), x.dims) for part in (points, scales)]
+        elements, _, _ = positive_scales(elements, spread[0], spread[1], bits)
+        _, points, scales = positive_scales(np.zeros(scales.shape, elements.dtype), points, scales, bits)
+    values = np.asarray(scales, np.float32).reshape(-1).tolist(), (-points.astype(np.int64)).reshape(-1).tolist()
+    quantization = replace(blocks, scales=tuple(values[0]), offsets=tuple(values[1]))
+    return node.unmoved(node.builder.dequantize(node.builder.constant(elements, quantization)))
+
+
 def _fixed(node: OnnxNode, index: int, axis: int = 0) -> OnnxValue:
     """Return operand `index` as a fixed-point value; its scale and zero point are the next two operands.
 
@@ -96,18 +149,19 @@ def _quantize(node: OnnxNode) -> OnnxValue:
     number = node.attr("output_dtype", 0)
     dtype = zero_point.tensor.dtype if zero_point is not None else DataType.of(element_type(number or UINT8, node.what))
     dtype = DataType.of(dtype.numpy)
+    narrow = number in FOUR_BITS or (zero_point is not None and _bits(zero_point) > 0)
     x = node.cast(x, DataType.FLOAT_32)
     quantization = _known(node, x, 1, 2, int(node.attr("axis", 1)))
     if dtype not in _FIXED:
         node.unsupported(f"data type {dtype.name}")
-    if quantization is not None:
+    if quantization is not None and not narrow:
         fixed = DataType.fixed_point(dtype.numpy)
         return OnnxValue(node.emit("Quantize", [x.tensor], dtypes=[fixed], quantizations=[quantization]), x.perm)
     scale = _along(node, node.value(1), x)
     shift = None
     if zero_point is not None:
         shift = node.cast(_along(node, node.builder.plain(zero_point), x), DataType.FLOAT_32)
-    return _rounded(node, x, scale, shift, dtype)
+    return _rounded(node, x, scale, shift, dtype, 4 if narrow else 0)
 
 
 def _along(node: OnnxNode, value: OnnxValue, x: OnnxValue) -> OnnxValue:
@@ -132,13 +186,15 @@ def _spread_blocks(node: OnnxNode, value: OnnxValue, x: OnnxValue, block: int) -
     return slice_value(node, flat, {axis: (0, x.dims[axis], 1)})
 
 
-def _rounded(node: OnnxNode, x: OnnxValue, scale: OnnxValue, shift: OnnxValue | None, dtype: DataType) -> OnnxValue:
-    """Quantize by plain arithmetic, because the scale or zero point is known only at run time."""
+def _rounded(
+    node: OnnxNode, x: OnnxValue, scale: OnnxValue, shift: OnnxValue | None, dtype: DataType, bits: int = 0
+) -> OnnxValue:
+    """Quantize by plain arithmetic, because the scale or zero point is known only at run time, or to fewer bits."""
     steps = node.elementwise("ElementWiseRound", node.elementwise("ElementWiseDivide", x, scale))
     if shift is not None:
         steps = node.elementwise("ElementWiseAdd", steps, shift)
-    info = np.iinfo(dtype.numpy)
-    bounds = {"min_value": float(info.min), "max_value": float(info.max)}
+    least, most = Quantization((1.0,), (0,), bits=bits).limits(dtype.numpy)
+    bounds = {"min_value": float(least), "max_value": float(most)}
     return node.cast(node.elementwise("ReluMinMax", steps, params=bounds), dtype)
 
 
@@ -147,9 +203,13 @@ def _dequantize(node: OnnxNode) -> OnnxValue:
     x = node.value(0)
     if DataType.of(x.tensor.dtype.numpy) not in _FIXED:
         node.unsupported(f"data type {x.tensor.dtype.name}")
+    block = int(node.attr("block_size", 0))
+    blocks = _dequantized_blocks(node, x, block) if block > 0 and x.is_static else None
+    if blocks is not None:
+        return blocks
     quantization = _known(node, x, 1, 2, int(node.attr("axis", 1)))
     if quantization is not None:
-        fixed = DataType.fixed_point(x.tensor.dtype.numpy)
+        fixed, quantization = DataType.fixed_point(x.tensor.dtype.numpy), replace(quantization, bits=_bits(x))
         return OnnxValue(node.builder.dequantize(node.builder.reinterpreted(x.tensor, fixed, quantization)), x.perm)
     steps = node.cast(node.builder.plain(x), DataType.FLOAT_32)
     zero_point = node.optional(2)

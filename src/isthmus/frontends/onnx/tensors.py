@@ -12,10 +12,11 @@ import numpy as np
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.unsupported import unsupported
 from isthmus.graph import DataType
+from isthmus.graph.nibbles import unpacked
 from isthmus.system import reading
 
 FLOAT, UINT8, INT8, UINT16, INT16, INT32, INT64, STRING, BOOL, FLOAT16, DOUBLE, UINT32, UINT64 = range(1, 14)
-BFLOAT16 = 16
+BFLOAT16, UINT4, INT4 = 16, 21, 22
 """ONNX's numbers of element types."""
 BFLOAT16_BITS = np.dtype([("bfloat16", "<u2")])
 """The numpy type of arrays of BFLOAT16 in this folder: their bits, but not a type of integers."""
@@ -24,9 +25,11 @@ NUMPY: dict[int, np.dtype] = {
     FLOAT: np.dtype("<f4"), UINT8: np.dtype("u1"), INT8: np.dtype("i1"), UINT16: np.dtype("<u2"),
     INT16: np.dtype("<i2"), INT32: np.dtype("<i4"), INT64: np.dtype("<i8"), BOOL: np.dtype("?"),
     FLOAT16: np.dtype("<f2"), DOUBLE: np.dtype("<f8"), UINT32: np.dtype("<u4"), UINT64: np.dtype("<u8"),
-    BFLOAT16: BFLOAT16_BITS,
+    BFLOAT16: BFLOAT16_BITS, UINT4: np.dtype("u1"), INT4: np.dtype("i1"),
 }  # fmt: skip
-"""The numpy types of the ONNX element types that can be read."""
+"""The numpy types of the ONNX element types that can be read. Arrays hold a 4-bit element in a byte."""
+FOUR_BITS = (UINT4, INT4)
+"""Element types of which a file stores two in a byte."""
 
 _FIELDS: dict[int, str] = {
     FLOAT: "float_data", INT64: "int64_data", DOUBLE: "double_data", UINT32: "uint64_data", UINT64: "uint64_data",
@@ -72,21 +75,28 @@ def to_array(tensor: Any, folder: Path | None) -> np.ndarray:
     if tensor.HasField("segment"):
         raise unsupported(what, "segmented tensors are not supported")
     elements = math.prod(dims)
+    packed = tensor.data_type in FOUR_BITS
+    # The number of bytes, or of entries of a field for bytes.
+    stored = -(-elements // 2) if packed else elements
     if tensor.data_location == _EXTERNAL:
-        raw = _external(tensor, folder, what, elements * dtype.itemsize)
+        raw = _external(tensor, folder, what, stored * dtype.itemsize)
     elif tensor.HasField("raw_data"):
         raw = tensor.raw_data
     else:
         values = getattr(tensor, _FIELDS.get(tensor.data_type, "int32_data"))
-        if len(values) != elements:
-            raise refuse(f"it holds {len(values)} values, its dimensions {dims} ask for {elements}")
+        if len(values) != stored:
+            raise refuse(f"it holds {len(values)} values, its dimensions {dims} ask for {stored}")
+        if packed:
+            return unpacked(np.array(values, np.int64).astype(np.uint8), elements, dtype).reshape(dims)
         if tensor.data_type in (FLOAT16, BFLOAT16):
             # The field holds the bits of each float as an integer.
             return np.array(values, np.int64).astype("<u2").view(dtype).reshape(dims)
         numbers = np.array(values, np.uint64 if "uint64" in _FIELDS.get(tensor.data_type, "") else None)
         return numbers.astype(dtype).reshape(dims)
-    if len(raw) != elements * dtype.itemsize:
-        raise refuse(f"it holds {len(raw)} bytes, {dtype} {dims} takes {elements * dtype.itemsize}")
+    if len(raw) != stored * dtype.itemsize:
+        raise refuse(f"it holds {len(raw)} bytes, {dtype} {dims} takes {stored * dtype.itemsize}")
+    if packed:
+        return unpacked(np.frombuffer(raw, np.uint8), elements, dtype).reshape(dims)
     if dtype.kind == "b":
         return (np.frombuffer(raw, np.uint8) != 0).reshape(dims)
     array = np.frombuffer(raw, dtype).reshape(dims)
