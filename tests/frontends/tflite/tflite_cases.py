@@ -183,11 +183,18 @@ def _products() -> list[Case]:
     weights, bias = T("f32", (7, 12), reals(7, 12)), T("f32", (7,), reals(7))
     weights8, bias8 = T("i8", (7, 12), bytes8(7, 12), 0.01), T("i32", (7,), RNG.integers(-999, 999, 7), 0.0005)
     int4 = T("i4", (7, 12), RNG.integers(-7, 8, (7, 12)), np.linspace(0.1, 0.2, 7))
+    # Generators of their own, so that the numbers of other cases stay.
+    deep = np.random.default_rng(4).integers(-7, 8, (7, 64))
+    deep4, deep4_of_one_scale = T("i4", (7, 64), deep, np.linspace(0.1, 0.2, 7)), T("i4", (7, 64), deep, 0.01)
     cases = [
         Case("FULLY_CONNECTED", single("FULLY_CONNECTED", [f(2, 3, 4), weights, bias], [f(2, 7)], made)),
         Case("FULLY_CONNECTED keeps axes", single("FULLY_CONNECTED", [f(2, 3, 12), weights, bias], [f(2, 3, 7)], keep)),
         Case("FULLY_CONNECTED int8", single("FULLY_CONNECTED", [q(2, 12), weights8, bias8], [q(2, 7)], made), 1),
         Case("FULLY_CONNECTED 4-bit weights", single("FULLY_CONNECTED", [f(2, 12), int4, bias], [f(2, 7)], made)),
+        Case("FULLY_CONNECTED packed 4-bit weights",
+             single("FULLY_CONNECTED", [f(3, 64), deep4, bias], [f(3, 7)], made)),
+        Case("FULLY_CONNECTED int8 packed 4-bit weights",
+             single("FULLY_CONNECTED", [q(3, 64), deep4_of_one_scale, bias8], [q(3, 7)], made), 1),
     ]
     for x, y in ((False, False), (True, False), (False, True), (True, True)):
         left, right = (2, 5, 4) if x else (2, 4, 5), (2, 3, 5) if y else (2, 5, 3)

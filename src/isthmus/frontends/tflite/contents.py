@@ -11,6 +11,7 @@ from isthmus.errors import Code, QnnError
 from isthmus.frontends.tflite.entries import TfliteSparsity, TfliteTensor
 from isthmus.frontends.tflite.schema import DENSE, NUMPY_TYPES, SPARSE_CSR, ElementType
 from isthmus.frontends.unsupported import unsupported
+from isthmus.graph.nibbles import unpacked
 
 MAX_SPARSE_EXPANSION = 1 << 30
 """The most elements of a sparse tensor after expansion."""
@@ -34,7 +35,7 @@ def contents(
         return _densify(what, entry, sparsity(), data, dtype)
     if entry.type is ElementType.INT4:
         _check_size(what, len(data), (elements + 1) // 2, entry)
-        return _unpack_int4(np.frombuffer(data, np.uint8), elements).reshape(entry.shape)
+        return unpacked(np.frombuffer(data, np.uint8), elements, dtype).reshape(entry.shape)
     _check_size(what, len(data), elements * dtype.itemsize, entry)
     if entry.type is ElementType.BOOL:
         return (np.frombuffer(data, np.uint8) != 0).reshape(entry.shape)
@@ -50,14 +51,6 @@ def _check_size(what: str, have: int, need: int, entry: TfliteTensor) -> None:
             f"its buffer has {have} bytes, {entry.type.name}{list(entry.shape)} takes {need}",
             "The file is damaged.",
         )
-
-
-def _unpack_int4(packed: np.ndarray, elements: int) -> np.ndarray:
-    """Unpack two signed 4-bit values per byte, the low half first."""
-    pairs = np.empty((packed.size, 2), np.int8)
-    pairs[:, 0] = (packed << 4).astype(np.int8) >> 4
-    pairs[:, 1] = packed.astype(np.int8) >> 4
-    return pairs.reshape(-1)[:elements]
 
 
 def _densify(what: str, entry: TfliteTensor, sparsity: TfliteSparsity, data: memoryview, dtype: np.dtype) -> np.ndarray:

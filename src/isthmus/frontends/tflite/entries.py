@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -58,11 +58,12 @@ class TfliteTensor:
         if not self.scales.size:
             return None
         zero_points = self.zero_points if self.zero_points.size else np.zeros(self.scales.size, np.int64)
+        bits = 4 if self.type is ElementType.INT4 else 0
         if self.scales.size == 1:
-            return Quantization.per_tensor(self.scales[0], zero_points[0])
+            return replace(Quantization.per_tensor(self.scales[0], zero_points[0]), bits=bits)
         if zero_points.size == 1:
             zero_points = np.repeat(zero_points, self.scales.size)
-        return Quantization.per_channel(self.scales, zero_points, self.quantized_dimension)
+        return replace(Quantization.per_channel(self.scales, zero_points, self.quantized_dimension), bits=bits)
 
 
 @dataclass(frozen=True)
