@@ -74,6 +74,7 @@ bench: $(VENV)/bench.stamp models
 	$(BIN)/python bench/split.py --limit 50%
 	$(BIN)/python bench/planner.py
 	$(BIN)/python bench/tiles.py
+	$(BIN)/python bench/four_bits.py
 	$(BIN)/python bench/lpai.py
 	$(BIN)/python bench/htp.py
 	$(BIN)/python bench/provider.py
