@@ -38,6 +38,35 @@ def options(key):
     return [word for name, dims in shapes for word in ("--shape", f"{name}={','.join(map(str, dims))}")]
 
 
+FOUR_BITS = ("channels", "factors", "floats")
+"""Forms of 4-bit weights: with a scale for each channel; in blocks with factors; in blocks with any scales."""
+
+
+def four_bits(form):
+    """A product with 48 x 64 weights of 4 bits, of bytes or, where blocks have any scales, of floats."""
+    graph, random = Graph("nibbles"), np.random.default_rng(0)
+    units = np.linspace(0.01, 0.02, 48).astype(np.float32).astype(np.float64)
+    elements, kind = random.integers(-8, 8, (48, 64)).astype(np.int8), DataType.SFIXED_POINT_8
+    weights = Quantization(tuple(units.tolist()), (0,) * 48, 0, 4)
+    if form == "factors":
+        factors = random.integers(1, 17, (48, 4))
+        scales = tuple((units[:, None] * factors).reshape(-1).tolist())
+        weights = Quantization(scales, (0,) * 192, 1, 4, 16, tuple(factors.reshape(-1).tolist()))
+    elif form == "floats":
+        scales = random.uniform(0.01, 0.02, 192).astype(np.float32).tolist()
+        weights = Quantization(tuple(scales), tuple(random.integers(-15, 1, 192).tolist()), 1, 4, 16)
+        elements, kind = (elements + 8).view(np.uint8), DataType.UFIXED_POINT_8
+    q, ends = Quantization.per_tensor(0.5, 3), DataType.SFIXED_POINT_8
+    if form == "floats":
+        q, ends = None, DataType.FLOAT_32
+    x = graph.create_tensor("x", TensorType.APP_WRITE, ends, (5, 64), q)
+    y = graph.create_tensor("y", TensorType.APP_READ, ends, (5, 48), q)
+    w = graph.create_tensor("w", TensorType.STATIC, kind, elements.shape, weights, elements)
+    graph.add_node("product", "FullyConnected", [x, w], [y])
+    graph.finalize()
+    return graph
+
+
 def eight_bits():
     """A convolution of 8-bit values, with 1,152 weights and 16 biases."""
     graph, random = Graph("bytes"), np.random.default_rng(0)
@@ -111,14 +140,33 @@ def test_constants_count_in_their_own_width():
 @pytest.mark.parametrize("limit", [None, "40%"])
 def test_a_plan_has_work_space_for_the_kernels_of_every_target(threads, limit):
     limit = None if limit is None else ScratchLimit.of(limit)
-    for graph in (eight_bits(), *(tile_networks.squeezed(bytes_) for bytes_ in (True, False))):
-        if limit is not None and graph.name == "bytes":
+    small = (eight_bits(), *map(four_bits, FOUR_BITS))
+    for graph in (*small, *(tile_networks.squeezed(bytes_) for bytes_ in (True, False))):
+        if limit is not None and graph in small:
             continue
         schedule = planned.plan(graph, threads, limit=limit).schedule
         for target in TARGETS:
             verify(lower.lower(schedule, target, threads))
             alone = native.prepare(graph, threads, target, limit).program
             assert limit is not None or alone.scratch_bytes <= schedule.scratch_bytes
+
+
+@pytest.mark.parametrize("form", FOUR_BITS)
+def test_constants_of_four_bits_take_half_a_byte_for_each_element(form):
+    made = planned.plan(four_bits(form))
+    # A byte for each factor of a block; a float and a byte for each other scale of a block.
+    blocks = 48 * 64 // 16
+    expected = 48 * 64 // 2 + {"channels": 0, "factors": blocks, "floats": 5 * blocks}[form]
+    assert made.info.memory.constant_bytes == expected
+    _, contents = split(made)
+    assert len(contents) <= expected + 4 * 48
+    again = planned.from_bytes(made.to_bytes())
+    assert again.info.memory == made.info.memory
+    for target in TARGETS:
+        programs = [lower.lower(graph.schedule, target, 1) for graph in (made, again)]
+        assert any("nibbles" in kernel for kernel in programs[0].kernels)
+        assert programs[0].kernels == programs[1].kernels
+        assert bytes(programs[0].constants) == bytes(programs[1].constants)
 
 
 # -- binaries ----------------------------------------------------------------------------------------------------------
@@ -228,6 +276,7 @@ def test_a_forged_schedule_is_refused_or_stays_inside_its_memory(monkeypatch):
         planned.plan(eight_bits(), alignment=128, io_in_scratch=True),
         planned.plan(tile_networks.squeezed(True), 2, limit=limit),
         planned.plan(tile_networks.squeezed(False), io_in_scratch=True, limit=limit),
+        *(planned.plan(four_bits(form)) for form in FOUR_BITS),
     ]
     assert any(repeat.threads > 1 for graph in graphs for repeat in graph.schedule.repeats)
     originals = [split(graph) for graph in graphs]

@@ -15,6 +15,17 @@ def unpacked(data: np.ndarray, count: int, dtype: np.dtype) -> np.ndarray:
     return low_bits(nibbles.view(dtype), 4)
 
 
+def packed(elements: np.ndarray) -> np.ndarray:
+    """Return 4-bit elements two to a byte; the last byte of an odd number has only one.
+
+    >>> packed(np.array([1, -2, 7], np.int8))
+    array([225,   7], dtype=uint8)
+    """
+    pairs = np.zeros(-(-elements.size // 2) * 2, np.uint8)
+    pairs[: elements.size] = elements.reshape(-1).view(np.uint8) & np.uint8(15)
+    return pairs[::2] | pairs[1::2] << np.uint8(4)
+
+
 def low_bits(elements: np.ndarray, bits: int) -> np.ndarray:
     """Return only the low bits of integers. In signed types the highest of them is the sign.
 

@@ -90,6 +90,28 @@ class Tensor:
         """Whether the tensor is a constant."""
         return self.type is TensorType.STATIC
 
+    @property
+    def is_four_bit(self) -> bool:
+        """Whether the tensor is a constant of 8-bit elements that use at most four bits."""
+        eight_bit = self.dtype in (DataType.SFIXED_POINT_8, DataType.UFIXED_POINT_8)
+        return self.is_static and eight_bit and self.quantization is not None and 0 < self.quantization.bits <= 4
+
+    @property
+    def stored_bytes(self) -> int:
+        """The number of bytes of a constant where 4-bit elements are packed: those of its source, if it has one.
+
+        Scales of blocks count too: a byte for a factor, or a float and, if it is not always the same, a byte for the
+        offset. Those of channels do not, because they are few.
+        """
+        tensor = self.source or self
+        if not tensor.is_four_bit:
+            return tensor.nbytes
+        quantization, nbytes = tensor.quantization, -(-tensor.elements // 2)
+        if quantization is None or not quantization.block:
+            return nbytes
+        each = 1 if quantization.factors and self.dtype.is_fixed_point else 4 + (len(set(quantization.offsets)) > 1)
+        return nbytes + each * len(quantization.scales)
+
     def initial(self) -> np.ndarray:
         """Return the value of a state before the first execution."""
         if self.data is not None:

@@ -299,9 +299,9 @@ class Schedule:
 
     @property
     def constant_bytes(self) -> int:
-        """The bytes of the constants that the steps read, each once and in its own width."""
+        """The bytes of the constants that the steps read, each once and in its own width: 4 bits take half a byte."""
         read = {tensor for step in self.steps for tensor in step.inputs if tensor is not None}
-        return sum(tensor.nbytes for tensor in read if tensor.is_static)
+        return sum(tensor.stored_bytes for tensor in read if tensor.is_static)
 
     @property
     def cursor_pool(self) -> int:

@@ -34,11 +34,24 @@ def is_sixteen_bit(tensor: Tensor | None) -> bool:
     )
 
 
-def is_four_bit(tensor: Tensor) -> bool:
-    """Return whether a tensor is a constant of 8-bit elements that use at most four bits."""
-    quantization = tensor.quantization
-    eight_bit = tensor.dtype in (DataType.SFIXED_POINT_8, DataType.UFIXED_POINT_8)
-    return tensor.is_static and eight_bit and quantization is not None and 0 < quantization.bits <= 4
+def expanded(source: Tensor, dtype: DataType) -> np.ndarray:
+    """Return the elements of a constant that was expanded from another one with 4-bit elements.
+
+    FLOAT_32 elements are reals. 8-bit ones are the products of elements and the factors of their blocks; these wrap
+    around if they do not fit.
+    """
+    quantization, data = quantization_of(source), source.data
+    assert data is not None
+    if dtype is DataType.FLOAT_32:
+        return quantization.dequantize(data)
+    return (data.astype(np.int64) * quantization.spread(quantization.factors, source.dims)).astype(dtype.numpy)
+
+
+def block_scales(channels: Quantization, blocks: Quantization, dims: tuple[int, ...]) -> tuple[float, ...]:
+    """Return the scales of blocks: the scales of channels times the factors of the blocks."""
+    grid = blocks.grid(dims)
+    units = np.broadcast_to(channels.spread(channels.scales, dims), grid)
+    return tuple((units * np.array(blocks.factors).reshape(grid)).reshape(-1).tolist())
 
 
 def quantization_of(tensor: Tensor) -> Quantization:

@@ -11,25 +11,25 @@ from __future__ import annotations
 import numpy as np
 
 from isthmus.graph import DataType, Quantization, Tensor
-from isthmus.prepare.geometry.fixed_point import is_four_bit
+from isthmus.prepare.geometry.fixed_point import expanded
 from isthmus.prepare.schedule import Step
 from isthmus.prepare.work import Work
 
 
 def expand_blocks(work: Work) -> None:
     """Expand the constants with blocks of all steps but Dequantize, which is folded later."""
-    # The expanded constants, by the original tensor and whether the first operand of the step is fixed point.
-    expanded: dict[tuple[Tensor, bool], Tensor] = {}
+    # The new constants, by the original tensor and whether the first operand of the step is fixed point.
+    found: dict[tuple[Tensor, bool], Tensor] = {}
 
     def replaced(step: Step, tensor: Tensor | None) -> Tensor | None:
         if tensor is None or not tensor.is_static or tensor.quantization is None or not tensor.quantization.block:
             return tensor
         fixed = step.inputs[0] is not None and step.inputs[0].dtype.is_fixed_point
         key = (tensor, fixed)
-        if key not in expanded:
+        if key not in found:
             by_channel = _by_channel(work, tensor) if fixed else None
-            expanded[key] = by_channel or _real(work, tensor)
-        return expanded[key]
+            found[key] = by_channel or _real(work, tensor)
+        return found[key]
 
     for step in work.ordered():
         if step.op != "Dequantize":
@@ -60,13 +60,11 @@ def _by_channel(work: Work, tensor: Tensor) -> Tensor | None:
 
 def _real(work: Work, tensor: Tensor) -> Tensor:
     """Return the reals of a constant as a float constant."""
-    assert tensor.quantization is not None
-    assert tensor.data is not None
-    reals = tensor.quantization.dequantize(tensor.data)
+    reals = expanded(tensor, DataType.FLOAT_32)
     return _with_source(work.constant(tensor.name, reals, None, DataType.FLOAT_32), tensor)
 
 
-def _with_source(expanded: Tensor, source: Tensor) -> Tensor:
+def _with_source(constant: Tensor, source: Tensor) -> Tensor:
     """Let an expanded constant name its source, if that has 4-bit elements."""
-    expanded.source = source if is_four_bit(source) else None
-    return expanded
+    constant.source = source if source.is_four_bit else None
+    return constant

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from isthmus.graph import DataType
 from isthmus.graph.evaluate import evaluate
-from isthmus.prepare.geometry.fixed_point import is_four_bit
 from isthmus.prepare.schedule import Step
 from isthmus.prepare.work import Work
 
@@ -40,7 +40,7 @@ def is_constant(work: Work, step: Step) -> bool:
 
 def _unpacks(step: Step) -> bool:
     """Return whether a step dequantizes 4-bit constants: an engine that keeps them packed needs no room for reals."""
-    return step.op == "Dequantize" and step.inputs[0] is not None and is_four_bit(step.inputs[0])
+    return step.op == "Dequantize" and step.inputs[0] is not None and step.inputs[0].is_four_bit
 
 
 def fold(work: Work, step: Step) -> bool:
@@ -50,7 +50,7 @@ def fold(work: Work, step: Step) -> bool:
     work.remove(step)
     for tensor, value in zip(step.outputs, results, strict=False):
         constant = work.constant(tensor.name, value.astype(tensor.dtype.numpy), tensor.quantization, tensor.dtype)
-        if _unpacks(step):
+        if _unpacks(step) and tensor.dtype is DataType.FLOAT_32:
             constant.source = step.inputs[0]
         work.reread(tensor, constant)
         # The client's memory for an output is still written by a step.

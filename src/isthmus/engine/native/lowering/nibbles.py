@@ -14,7 +14,7 @@ import numpy as np
 
 from isthmus.engine.native.lowering.quantized_product import QuantizedProduct, matrix_of
 from isthmus.graph import DataType, Tensor
-from isthmus.prepare.geometry.fixed_point import is_four_bit, quantization_of
+from isthmus.prepare.geometry.fixed_point import quantization_of
 from isthmus.prepare.geometry.layout import operand
 from isthmus.prepare.schedule import Step
 
@@ -32,7 +32,7 @@ _MAX_FACTOR = 16
 
 def four_bit_source(weights: Tensor) -> Tensor | None:
     """Return the 4-bit constant that weights are or were expanded from; None if there is none."""
-    return weights if is_four_bit(weights) else weights.source
+    return weights if weights.is_four_bit else weights.source
 
 
 def has_middle_zero(weights: Tensor) -> bool:

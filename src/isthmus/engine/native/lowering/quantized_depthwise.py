@@ -24,7 +24,7 @@ from isthmus.engine.native.lowering.nibbles import fits_unit, has_middle_zero
 from isthmus.engine.native.signatures.quantized_depthwise import block_kinds
 from isthmus.engine.native.target import Target
 from isthmus.graph import DataType
-from isthmus.prepare.geometry.fixed_point import is_four_bit, quantization_of
+from isthmus.prepare.geometry.fixed_point import quantization_of
 from isthmus.prepare.geometry.layout import operand
 from isthmus.prepare.schedule import Step
 
@@ -178,7 +178,7 @@ def _emit(step: Step, e: Emitter) -> None:
     scales = np.float32(qx.scale) * weight_scales(weights, channels) / np.float32(qy.scale)
     # Sums of unpacked bytes are multiples of 16 (see `kernels.nibbles`).
     unit = 16 if cut.group_rows == 4 else 1
-    packs = is_four_bit(weights) and has_middle_zero(weights) and fits_unit(unit, bias, scales, kernel_h * kernel_w)
+    packs = weights.is_four_bit and has_middle_zero(weights) and fits_unit(unit, bias, scales, kernel_h * kernel_w)
     if packs:
         bias, scales = bias * unit, scales / np.float32(unit)
     # Nine-bit weights are the sum of two bytes; each step then occurs twice (see `quantized_convolution`).

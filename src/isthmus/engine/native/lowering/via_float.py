@@ -21,7 +21,7 @@ from isthmus.engine.native.program import Operand
 from isthmus.engine.native.signatures.elementwise import KINDS
 from isthmus.engine.native.target import Target
 from isthmus.graph import DataType, Tensor, TensorType
-from isthmus.prepare.geometry.fixed_point import is_eight_bit, is_four_bit, quantization_of
+from isthmus.prepare.geometry.fixed_point import is_eight_bit, quantization_of
 from isthmus.prepare.schedule import Step
 
 _ALIGNMENT = 64
@@ -49,7 +49,7 @@ def _real_twin(tensor: Tensor, contents: bool = True) -> Tensor:
             data = tensor.dtype.decode(tensor.data)
         elif contents:
             data = quantization_of(tensor).dequantize(tensor.data)
-        source = tensor if is_four_bit(tensor) else tensor.source
+        source = tensor if tensor.is_four_bit else tensor.source
         return Tensor(tensor.name, TensorType.STATIC, DataType.FLOAT_32, tensor.dims, None, data, source=source)
     return Tensor(tensor.name, TensorType.NATIVE, DataType.FLOAT_32, tensor.dims)
 
