@@ -16,6 +16,12 @@ from isthmus.graph.evaluate import evaluate
 DEPTH, COLUMNS, BLOCK = 64, 48, 16
 BYTES = Quantization.per_tensor(0.03, 100)
 RESULT = Quantization.per_tensor(0.05, 90)
+ENDS = {
+    DataType.FLOAT_32: (None, None),
+    DataType.UFIXED_POINT_8: (BYTES, RESULT),
+    DataType.UFIXED_POINT_16: (Quantization.per_tensor(0.0001, 30000), Quantization.per_tensor(0.0002, 32000)),
+}
+"""The types of inputs and results, and their quantizations."""
 GEOMETRY = {"stride": (1, 1), "pad_amount": ((1, 1), (1, 1))}
 
 
@@ -44,17 +50,20 @@ CASES: dict[str, tuple[str, tuple[int, ...], tuple[int, ...], tuple[int, ...], i
 """Operation, dimensions of input, weights and result, axes of input channels and of columns, parameters."""
 
 
-def run(case: str, weights: Tensor, fixed: bool) -> tuple[np.ndarray, np.ndarray, list[str], int]:
+def run(case: str, weights: Tensor, kind: DataType) -> tuple[np.ndarray, np.ndarray, list[str], int]:
     """The result of a graph with one node, that of the numpy reference, the program's kernels, bytes of constants."""
     op, x_dims, _, y_dims, _, _, params = CASES[case]
     rng = np.random.default_rng(4)
-    kind, stored = (DataType.UFIXED_POINT_8, np.uint8) if fixed else (DataType.FLOAT_32, np.float32)
-    given = rng.integers(0, 256, x_dims).astype(stored) if fixed else rng.standard_normal(x_dims).astype(np.float32)
+    stored, (before, after) = kind.numpy, ENDS[kind]
+    if kind is DataType.FLOAT_32:
+        given = rng.standard_normal(x_dims).astype(np.float32)
+    else:
+        given = rng.integers(0, np.iinfo(stored).max + 1, x_dims).astype(stored)
     with qnn.Backend("cpu") as backend:
         graph = backend.create_context().create_graph("g")
-        x = graph.create_tensor("x", TensorType.APP_WRITE, kind, x_dims, BYTES if fixed else None)
+        x = graph.create_tensor("x", TensorType.APP_WRITE, kind, x_dims, before)
         w = graph.create_tensor("w", TensorType.STATIC, weights.dtype, weights.dims, weights.quantization, weights.data)
-        y = graph.create_tensor("y", TensorType.APP_READ, kind, y_dims, RESULT if fixed else None)
+        y = graph.create_tensor("y", TensorType.APP_READ, kind, y_dims, after)
         graph.add_node("product", op, [x, w], [y], params)
         graph.finalize()
         found = np.zeros(y_dims, stored)
@@ -68,7 +77,7 @@ def run(case: str, weights: Tensor, fixed: bool) -> tuple[np.ndarray, np.ndarray
 def test_multiples_of_a_channels_scale_are_computed_in_integers_from_packed_weights(case: str) -> None:
     _, _, dims, _, axis, column, _ = CASES[case]
     weights = weights_of(dims, axis, BLOCK, True, column)
-    found, wanted, kernels, nbytes = run(case, weights, True)
+    found, wanted, kernels, nbytes = run(case, weights, DataType.UFIXED_POINT_8)
     assert any(kernel.startswith("quantized_convolution:convolve_nibbles") for kernel in kernels)
     assert all(kernel.endswith("_factors") for kernel in kernels if "nibbles" in kernel)
     # The reference multiplies reals, so it may round a tie to the other side.
@@ -78,14 +87,25 @@ def test_multiples_of_a_channels_scale_are_computed_in_integers_from_packed_weig
     assert nbytes <= weights.elements * (0.5 + 1 / BLOCK) + 16 * COLUMNS + 1024
 
 
-@pytest.mark.parametrize("fixed", [False, True], ids=["floats", "8 bits"])
 @pytest.mark.parametrize("case", CASES)
-def test_any_other_scales_of_blocks_are_computed_in_floats_from_packed_weights(case: str, fixed: bool) -> None:
+@pytest.mark.parametrize("blocks", [False, True])
+def test_products_of_16_bits_are_computed_in_integers(case: str, blocks: bool) -> None:
+    _, _, dims, _, axis, column, _ = CASES[case]
+    weights = weights_of(dims, axis, BLOCK, True, column) if blocks else weights_of(dims, column, 0, False, column)
+    found, wanted, kernels, _ = run(case, weights, DataType.UFIXED_POINT_16)
+    assert [kernel for kernel in kernels if kernel.startswith("fixed16_convolution:convolve.w8")]
+    assert np.abs(found.astype(int) - wanted.astype(int)).max() <= 1
+    assert (found == wanted).mean() > 0.99
+
+
+@pytest.mark.parametrize("kind", ENDS)
+@pytest.mark.parametrize("case", CASES)
+def test_any_other_scales_of_blocks_are_computed_in_floats_from_packed_weights(case: str, kind: DataType) -> None:
     _, _, dims, _, axis, column, _ = CASES[case]
     weights = weights_of(dims, axis, BLOCK, False, column)
-    found, wanted, kernels, nbytes = run(case, weights, fixed)
+    found, wanted, kernels, nbytes = run(case, weights, kind)
     assert any(kernel.startswith(("matmul:packed_nibbles", "convolution:indirect_nibbles")) for kernel in kernels)
-    if fixed:
+    if kind.is_fixed_point:
         assert np.abs(found.astype(int) - wanted.astype(int)).max() <= 1
     else:
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
@@ -96,13 +116,13 @@ def test_any_other_scales_of_blocks_are_computed_in_floats_from_packed_weights(c
 def test_the_constants_of_a_program_are_half_of_those_in_bytes(case: str) -> None:
     _, _, dims, _, _, column, _ = CASES[case]
     weights = weights_of(dims, column, 0, False, column)
-    found, wanted, _, nbytes = run(case, weights, True)
+    found, wanted, _, nbytes = run(case, weights, DataType.UFIXED_POINT_8)
     np.testing.assert_array_equal(found, wanted)
     assert weights.quantization is not None
     whole = Tensor(
         "w", TensorType.STATIC, weights.dtype, dims, replace(weights.quantization, bits=0), weights.data
     )
-    again, _, _, in_bytes = run(case, whole, True)
+    again, _, _, in_bytes = run(case, whole, DataType.UFIXED_POINT_8)
     np.testing.assert_array_equal(found, again)
     assert in_bytes - nbytes >= weights.elements // 2
 
