@@ -1,8 +1,7 @@
 """Conversion of a schedule to a container and back.
 
 The header has tensors, steps and places; one section has the contents of constants and states and the scales of
-channels, each in its own width: 4-bit elements are packed, and a constant that was expanded from them is stored as its
-source. Intermediate tensors and constants lose their names, which only reports show.
+channels (see `tensor_entries`).
 
 Bytes are not trusted. Every tensor, every operation (by its own rule) and every place is checked. What an engine
 computes from a schedule is checked by the engine.
@@ -10,8 +9,6 @@ computes from a schedule is checked by the engine.
 
 from __future__ import annotations
 
-import hashlib
-import math
 from collections.abc import Mapping
 from dataclasses import astuple, replace
 from typing import Any
@@ -19,34 +16,24 @@ from typing import Any
 import numpy as np
 
 from isthmus.errors import Code, QnnError
-from isthmus.graph import DataType, Quantization, Tensor, TensorMemType, TensorType
-from isthmus.graph.nibbles import packed, unpacked
+from isthmus.graph import Tensor, TensorType
 from isthmus.graph.operation import Call
 from isthmus.graph.ops import OPERATIONS
 from isthmus.graph.tensor import MAX_BYTES
-from isthmus.prepare.fp16 import Fp16Tensor, to_fp16
-from isthmus.prepare.geometry.fixed_point import block_scales, expanded, quantization_of
 from isthmus.prepare.pipelining import awaited
 from isthmus.prepare.schedule import Place, Pool, Repeat, RowRange, Schedule, Step
+from isthmus.prepare.tensor_entries import Contents, tensor_fields, tensor_of
 from isthmus.system.container import MALFORMED, ContainerFormat, as_size
 
 FORMAT = ContainerFormat(
-    b"ISTHSCHD", 1, 64, "schedule", Code.COMMON_LOADING_BINARIES, Code.COMMON_INCOMPATIBLE_BINARIES, is_hashed=True
+    b"ISTHSCHD", 2, 64, "schedule", Code.COMMON_LOADING_BINARIES, Code.COMMON_INCOMPATIBLE_BINARIES, is_hashed=True
 )
 MAX_ALIGNMENT = 1 << 16
 MAX_THREADS = 64
-_MAX_OFFSET = 1 << 32
-"""The bound of quantization offsets and of the strides of repeated steps, positive or negative."""
+_MAX_STRIDE = 1 << 32
+"""The bound of the strides of repeated steps, positive or negative."""
 _CONTENTS = "contents"
 """The name of the section."""
-_UNIT = 8
-"""The alignment of each array in the section."""
-_KINDS = (TensorType.APP_WRITE, TensorType.APP_READ, TensorType.APP_READWRITE, TensorType.NATIVE, TensorType.STATIC)
-"""The types of tensors that a schedule may have."""
-_NAMED = (TensorType.APP_WRITE, TensorType.APP_READ, TensorType.APP_READWRITE)
-"""The types of tensors that keep their names."""
-_FP16_KINDS = ((DataType.FLOAT_32, TensorType.NATIVE), (DataType.FLOAT_32, TensorType.STATIC))
-"""The data types and types of tensors that may be stored as fp16."""
 _NUMERICS = ("exact", "litert", "onnxruntime")
 _NUMBERS = frozenset(
     np.dtype(name).str for name in ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
@@ -54,42 +41,11 @@ _NUMBERS = frozenset(
 """The element types that arrays of parameters may have, as numpy writes them."""
 _INTEGERS = np.dtype(np.int64)
 """The element type of parameters that are stored without one."""
-_SCALES = ("<f4", "<f8")
-"""The types of stored scales; the first if it holds all of them exactly."""
-_WIDTHS = ("|i1", "<i2", "<i4", "<i8")
-"""The types of stored offsets and factors; the first that holds all of them."""
-_EIGHT_BITS = (DataType.SFIXED_POINT_8, DataType.UFIXED_POINT_8)
-"""The data types whose elements may use 4 bits."""
-_EXPANDED = (DataType.FLOAT_32, DataType.SFIXED_POINT_8)
-"""The data types that 4-bit elements are expanded to."""
 _OF_PARTS = frozenset(("Concat", "ReduceMean", "PoolAvg2d"))
 """Operations that, on a tile, write a part of their result or continue a sum, so that their own rule does not apply."""
 
 
 # -- to bytes ----------------------------------------------------------------------------------------------------------
-
-
-class _Contents:
-    """A collector of arrays for the section; equal ones are stored once."""
-
-    def __init__(self) -> None:
-        self._nbytes = 0
-        self._pieces: list[bytes | memoryview] = []
-        self._known: dict[bytes, int] = {}
-
-    def add(self, array: np.ndarray) -> int:
-        """Return the offset of an array in the section."""
-        raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
-        key = hashlib.sha256(raw).digest()
-        if key not in self._known:
-            self._known[key] = self._nbytes
-            self._pieces += (raw, bytes(-len(raw) % _UNIT))
-            self._nbytes += len(raw) + len(self._pieces[-1])
-        return self._known[key]
-
-    def joined(self) -> bytes:
-        """Return the section."""
-        return b"".join(self._pieces)
 
 
 def to_bytes(schedule: Schedule, engine: Mapping[str, Any]) -> bytes:
@@ -103,11 +59,11 @@ def to_bytes(schedule: Schedule, engine: Mapping[str, Any]) -> bytes:
         )
     )  # fmt: skip
     numbers = {tensor: index for index, tensor in enumerate(tensors)}
-    contents = _Contents()
+    contents = Contents()
     header = {
         "name": schedule.name,
         "engine": engine,
-        "tensors": [_tensor_fields(tensor, schedule.places.get(tensor), contents) for tensor in tensors],
+        "tensors": [_entry(tensor, schedule.places.get(tensor), contents) for tensor in tensors],
         "steps": [
             _step_fields(step, numbers, work)
             for step, work in zip(schedule.steps, zip(schedule.work, schedule.work_bytes, strict=True), strict=True)
@@ -133,68 +89,10 @@ def assemble(header: dict[str, Any], contents: bytes) -> bytes:
     return b"".join(FORMAT.pack(header, {_CONTENTS: contents}))
 
 
-def _tensor_fields(tensor: Tensor, place: Place | None, contents: _Contents) -> dict[str, Any]:
-    """Return a tensor's entry in the header, without fields that have their defaults (see `_tensor`)."""
-    q, fields = tensor.quantization, dict[str, Any](dtype=tensor.dtype.name, dims=tensor.dims)
-    if tensor.type is not TensorType.NATIVE:
-        fields["type"] = tensor.type.name
-    if tensor.type in _NAMED:
-        fields |= {"name": tensor.name, "mem_type": tensor.mem_type.name}
-    if isinstance(tensor, Fp16Tensor):
-        fields["fp16"] = True
-    if q is not None:
-        fields |= _quantization_fields(q, tensor.dims, contents)
-    if tensor.source is not None:
-        fields["source"] = _source_fields(tensor, tensor.source, contents)
-    elif tensor.is_four_bit and tensor.data is not None:
-        fields["data"] = contents.add(packed(tensor.data))
-    elif tensor.data is not None:
-        fields["data"] = contents.add(to_fp16(tensor.data) if isinstance(tensor, Fp16Tensor) else tensor.data)
-    if place is not None:
-        fields["place"] = [place.pool, place.offset]
-    return fields
-
-
-def _quantization_fields(q: Quantization, dims: tuple[int, ...], contents: _Contents) -> dict[str, Any]:
-    """Return what a tensor's entry has of its quantization (see `_quantization`)."""
-    if q.axis is None:
-        fields = dict[str, Any](quantization=[q.scale, q.offset])
-    else:
-        scales = np.array(q.scales)
-        single = np.float32(scales).astype(np.float64).tobytes() == scales.tobytes()
-        kind = _SCALES[0] if single else _SCALES[1]
-        offsets = _integers(q.offsets, contents) if any(q.offsets) else None
-        fields = {"quantization": [contents.add(scales.astype(kind)), kind, offsets, q.axis]}
-    if q.bits:
-        fields["bits"] = q.bits
-    if q.block and q.axis is not None:
-        fields["block"] = min(q.block, dims[q.axis])
-    if q.factors:
-        fields["factors"] = _integers(q.factors, contents)
-    return fields
-
-
-def _source_fields(tensor: Tensor, source: Tensor, contents: _Contents) -> dict[str, Any]:
-    """Return the entry of the constant that another was expanded from, which has the same dimensions.
-
-    The scales of blocks are not stored if they are the factors times the scales of the expanded constant.
-    """
-    assert source.data is not None
-    q = quantization_of(source)
-    fields: dict[str, Any] = {"dtype": source.dtype.name, "data": contents.add(packed(source.data)), "bits": q.bits}
-    channels = tensor.quantization
-    if q.factors and channels is not None and block_scales(channels, q, source.dims) == q.scales:
-        assert q.axis is not None
-        block = min(q.block, source.dims[q.axis])
-        return fields | {"axis": q.axis, "block": block, "factors": _integers(q.factors, contents)}
-    return fields | _quantization_fields(q, source.dims, contents)
-
-
-def _integers(values: tuple[int, ...], contents: _Contents) -> list[Any]:
-    """Return the place and the type of stored integers."""
-    array = np.array(values, np.int64)
-    kind = next(kind for kind in _WIDTHS if np.array_equal(array.astype(kind), array))
-    return [contents.add(array.astype(kind)), kind]
+def _entry(tensor: Tensor, place: Place | None, contents: Contents) -> dict[str, Any]:
+    """Return a tensor's entry in the header, with its place unless it is a constant."""
+    fields = tensor_fields(tensor, contents)
+    return fields if place is None else fields | {"place": [place.pool, place.offset]}
 
 
 def _step_fields(step: Step, numbers: Mapping[Tensor, int], work: tuple[int, int]) -> dict[str, Any]:
@@ -259,7 +157,7 @@ def _schedule(header: dict[str, Any], contents: memoryview) -> Schedule:
         raise ValueError(f"alignment {alignment} is not a power of two")
     if header["numerics"] not in _NUMERICS:
         raise ValueError("its rounding is unknown")
-    tensors = [_tensor(number, fields, contents) for number, fields in enumerate(header["tensors"])]
+    tensors = [tensor_of(number, fields, contents) for number, fields in enumerate(header["tensors"])]
     groups = {
         kind: tuple(tensors[_index(n, tensors)] for n in header[kind]) for kind in ("inputs", "outputs", "states")
     }
@@ -320,111 +218,6 @@ def _check_ends(groups: dict[str, tuple[Tensor, ...]]) -> None:
     for kind, tensors in groups.items():
         if len({t.name for t in tensors}) != len(tensors) or any(t.type is not wanted[kind] for t in tensors):
             raise ValueError(f"its {kind} are not what they should be")
-
-
-def _tensor(number: int, fields: dict[str, Any], contents: memoryview) -> Tensor:
-    """Return the tensor of an entry in the header, with its data from the section; `Tensor` checks the rest."""
-    kind, dtype = TensorType[fields.get("type", "NATIVE")], DataType[fields["dtype"]]
-    if kind not in _KINDS:
-        raise ValueError(f"a tensor of type {kind.name}")
-    name = str(fields["name"] if kind in _NAMED else number)
-    dims = tuple(as_size(d, MAX_BYTES) for d in fields["dims"])
-    fp16 = fields.get("fp16", False)
-    if type(fp16) is not bool or (fp16 and (dtype, kind) not in _FP16_KINDS):
-        raise ValueError(f"'{name}' cannot be stored as fp16")
-    quantization = None if fields.get("quantization") is None else _quantization(fields, dims, contents)
-    source = None
-    data = None
-    if fields.get("source") is not None:
-        if kind is not TensorType.STATIC or dtype not in _EXPANDED:
-            raise ValueError(f"'{name}' cannot be expanded from 4 bits")
-        source = _source(name, fields["source"], dims, quantization, contents)
-        data = expanded(source, dtype)
-    elif fields.get("data") is not None:
-        four_bits = kind is TensorType.STATIC and quantization is not None and 0 < quantization.bits <= 4
-        if four_bits and dtype in _EIGHT_BITS:
-            data = _nibbles(contents, fields["data"], dtype, dims)
-        else:
-            found = _array(contents, fields["data"], np.float16 if fp16 else dtype.numpy, math.prod(dims))
-            data = found.astype(dtype.numpy, copy=False).reshape(dims)
-    tensor_class = Fp16Tensor if fp16 else Tensor
-    mem_type = TensorMemType[fields.get("mem_type", "RAW")]
-    return tensor_class(name, kind, dtype, dims, quantization, data, mem_type, source)
-
-
-def _source(
-    name: str, fields: dict[str, Any], dims: tuple[int, ...], channels: Quantization | None, contents: memoryview
-) -> Tensor:
-    """Return the constant of 4-bit elements that another was expanded from, whose quantization is `channels`."""
-    dtype = DataType[fields["dtype"]]
-    if fields.get("quantization") is not None:
-        quantization = _quantization(fields, dims, contents)
-    else:
-        # The scales of blocks follow from those of channels, which do not change within a block.
-        axis = as_size(fields["axis"], len(dims) - 1)
-        if channels is None or channels.axis == axis or not fields["factors"]:
-            raise ValueError("blocks without scales")
-        blocks = Quantization((1.0,), (0,), axis, block=_block(fields, dims, axis))
-        count = math.prod(blocks.grid(dims))
-        factors = _integer_array(contents, fields["factors"], count)
-        blocks = replace(blocks, scales=(1.0,) * count, offsets=(0,) * count, factors=factors, bits=_bits(fields))
-        quantization = replace(blocks, scales=block_scales(channels, blocks, dims))
-    if dtype not in _EIGHT_BITS or not 0 < quantization.bits <= 4:
-        raise ValueError("a source that does not have 4 bits")
-    data = _nibbles(contents, fields["data"], dtype, dims)
-    return Tensor(name, TensorType.STATIC, dtype, dims, quantization, data)
-
-
-def _nibbles(contents: memoryview, offset: Any, dtype: DataType, dims: tuple[int, ...]) -> np.ndarray:
-    """Return an array of 4-bit elements, one to a byte."""
-    count = math.prod(dims)
-    return unpacked(_array(contents, offset, np.uint8, -(-count // 2)), count, dtype.numpy).reshape(dims)
-
-
-def _bits(fields: dict[str, Any]) -> int:
-    """Return the number of bits of elements that are used; 0 if all are."""
-    return as_size(fields.get("bits", 0), 64)
-
-
-def _block(fields: dict[str, Any], dims: tuple[int, ...], axis: int) -> int:
-    """Return the number of elements in a block along an axis; 0 if there are no blocks."""
-    return as_size(fields.get("block", 0), dims[axis])
-
-
-def _integer_array(contents: memoryview, place: Any, count: int) -> tuple[int, ...]:
-    """Return stored integers from their place and type (see `_integers`)."""
-    offset, kind = place
-    if kind not in _WIDTHS:
-        raise ValueError(f"integers of type {kind!r}")
-    return tuple(_array(contents, offset, kind, count).tolist())
-
-
-def _array(contents: memoryview, offset: Any, dtype: Any, count: int) -> np.ndarray:
-    """Return a view of an array in the section."""
-    begin = as_size(offset, len(contents))
-    if begin % _UNIT or count * np.dtype(dtype).itemsize > len(contents) - begin:
-        raise ValueError("an array is outside its section")
-    return np.frombuffer(contents, dtype, count, begin) if count else np.empty(0, dtype)
-
-
-def _quantization(fields: dict[str, Any], dims: tuple[int, ...], contents: memoryview) -> Quantization:
-    """Return a quantization: of a tensor, by scale and offset; of channels or blocks, by arrays of both and an axis."""
-    numbers, bits = fields["quantization"], _bits(fields)
-    if len(numbers) == 2:
-        found = Quantization((float(numbers[0]),), (int(numbers[1]),), bits=bits)
-    else:
-        scales, kind, offsets, axis = numbers
-        if kind not in _SCALES:
-            raise ValueError(f"scales of type {kind!r}")
-        axis = as_size(axis, len(dims) - 1)
-        block = _block(fields, dims, axis)
-        count = math.prod(Quantization((1.0,), (0,), axis, block=block).grid(dims))
-        zeros = (0,) * count if offsets is None else _integer_array(contents, offsets, count)
-        factors = _integer_array(contents, fields["factors"], count) if fields.get("factors") else ()
-        found = Quantization(tuple(_array(contents, scales, kind, count).tolist()), zeros, axis, bits, block, factors)
-    if max(map(abs, found.offsets)) > _MAX_OFFSET:
-        raise ValueError("a zero point is out of bounds")
-    return found
 
 
 def _place(
@@ -533,7 +326,7 @@ def _repeats(
         advances = {}
         for number, stride in fields["advances"]:
             tensor = tensors[_index(number, tensors)]
-            if tensor not in places or type(stride) is not int or abs(stride) > _MAX_OFFSET:
+            if tensor not in places or type(stride) is not int or abs(stride) > _MAX_STRIDE:
                 raise ValueError(f"tensor '{tensor.name}' cannot advance")
             advances[tensor] = stride
         repeat = Repeat(first, last, times, advances, threads)
