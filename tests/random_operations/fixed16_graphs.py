@@ -6,13 +6,14 @@ rounded once, half to even.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import product
 from math import prod
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 from support import exact
@@ -21,6 +22,7 @@ from isthmus.graph import Quantization
 
 ACTIVATIONS = [np.uint16, np.int16]
 WEIGHTS = [np.int8, np.uint8, np.int16, np.uint16]
+FOUR_BITS = [ml_dtypes.int4, ml_dtypes.uint4]
 OPSET = 21
 
 
@@ -50,9 +52,10 @@ class Value:
 
 @dataclass
 class GraphMaker:
-    """A random graph under construction."""
+    """A random graph under construction, with weights of some types."""
 
     rng: np.random.Generator
+    kinds: Sequence[Any]
     nodes: list[Any] = field(default_factory=list)
     constants: dict[str, np.ndarray] = field(default_factory=dict)
     names: int = 0
@@ -70,7 +73,7 @@ class GraphMaker:
 
     def numbers(self, kind: Any, *dims: int) -> np.ndarray:
         """Stored numbers of the whole range."""
-        info = np.iinfo(kind)
+        info = ml_dtypes.iinfo(kind)
         return np.asarray(self.rng.integers(info.min, info.max + 1, dims)).astype(kind)
 
     def scale(self, about: float) -> float:
@@ -106,11 +109,11 @@ class GraphMaker:
 
     def weights(self, *dims: int, axis: int) -> tuple[str, np.ndarray, np.ndarray]:
         """The name of dequantized weights, their steps, and the scale of each index along the axis of columns."""
-        kind = self.rng.choice(WEIGHTS)
+        kind = self.rng.choice(np.array(self.kinds, object))
         data, columns = self.numbers(kind, *dims), dims[axis]
-        symmetric = np.iinfo(kind).min < 0
+        symmetric = ml_dtypes.iinfo(kind).min < 0
         count = columns if self.rng.integers(2) else 1
-        about = 1.0 / np.iinfo(kind).max
+        about = 1.0 / ml_dtypes.iinfo(kind).max
         scales = np.array([self.scale(about) for _ in range(count)], np.float32)
         zeros = np.zeros(count, kind) if symmetric else self.numbers(kind, count)
         shaped = zeros.astype(np.int64).reshape([-1 if d == axis else 1 for d in range(len(dims))])
@@ -262,18 +265,21 @@ def _joined(make: GraphMaker, x: Value) -> Value:
     return make.quantized(real, np.concatenate([x.reals, other.reals], axis))
 
 
+_OF_WEIGHTS = (_convolution, _convolution, _convolution, _transposed, _matrix)
 _OF_IMAGES = (_convolution, _convolution, _convolution, _transposed, _pool)
 _OF_ANYTHING = (_matrix, _attention, _binary, _binary, _function, _mean, _converted, _joined)
 
 
-def random_graph(seed: int) -> tuple[ModelProto, dict[str, np.ndarray], np.ndarray]:
-    """A model of a few operations, its input, and its exact output."""
-    make = GraphMaker(np.random.default_rng(seed))
+def random_graph(seed: int, weights: Sequence[Any] = WEIGHTS) -> tuple[ModelProto, dict[str, np.ndarray], np.ndarray]:
+    """A model of a few operations, its input, and its exact output; with 4-bit weights, one operation has weights."""
+    make = GraphMaker(np.random.default_rng(seed), weights)
     kind = make.rng.choice(ACTIVATIONS)
     dims = [int(n) for n in (make.rng.integers(1, 3), make.rng.integers(1, 20), *make.rng.integers(2, 7, 2))]
     feed = make.numbers(kind, *dims)
     q = Quantization.per_tensor(make.scale(1e-4), int(make.numbers(kind)))
     value = Value("x", feed, q)
+    if weights is FOUR_BITS:
+        value = make.rng.choice(np.array(_OF_WEIGHTS, object))(make, value)
     for _ in range(int(make.rng.integers(1, 5))):
         operation = make.rng.choice(np.array([*_OF_IMAGES, *_OF_ANYTHING], object))
         if value.stored.size < 4000:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from random_operations.fixed16_graphs import random_graph
+from random_operations.fixed16_graphs import FOUR_BITS, WEIGHTS, random_graph
 from support.suites import sampled
 
 import isthmus
@@ -18,9 +19,10 @@ TOGETHER = 20
 
 
 @pytest.mark.parametrize("first", sampled(range(0, GRAPHS, TOGETHER), 50))
-def test_random_graphs_of_16_bits_agree_with_exact_arithmetic(first: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("weights", [WEIGHTS, FOUR_BITS], ids=["weights of 8 and 16 bits", "weights of 4 bits"])
+def test_random_graphs_of_16_bits_agree_with_exact_arithmetic(first: int, weights: list[Any], tmp_path: Path) -> None:
     for seed in range(first, first + TOGETHER):
-        model, feeds, wanted = random_graph(seed)
+        model, feeds, wanted = random_graph(seed, weights)
         path = tmp_path / f"{seed}.onnx"
         onnx.save(model, path)
         with isthmus.Session(path) as session:
