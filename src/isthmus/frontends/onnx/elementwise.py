@@ -243,24 +243,15 @@ def _bit_cast(node: OnnxNode) -> OnnxValue:
 def _cast(node: OnnxNode) -> OnnxValue:
     number = node.attr("to", 0)
     dtype = data_type(element_type(number, node.what))
-    return _four_bits(node, node.value(0), dtype) if number in FOUR_BITS else node.cast(node.value(0), dtype)
-
-
-def _four_bits(node: OnnxNode, x: OnnxValue, dtype: DataType) -> OnnxValue:
-    """Cast to the low four bits of integers, held in this type; in a signed one the highest of them is the sign."""
-    whole = node.cast(node.cast(x, DataType.INT_32), DataType.FLOAT_32)
-    shifted = node.elementwise("ElementWiseAdd", whole, 8.0) if dtype is DataType.INT_8 else whole
-    rounds = node.elementwise("ElementWiseFloor", node.elementwise("ElementWiseMultiply", shifted, 1 / 16))
-    return node.cast(
-        node.elementwise("ElementWiseSubtract", whole, node.elementwise("ElementWiseMultiply", rounds, 16.0)), dtype
-    )
+    x = node.value(0)
+    return node.cast_to_four_bits(x, dtype) if number in FOUR_BITS else node.cast(x, dtype)
 
 
 def _cast_like(node: OnnxNode) -> OnnxValue:
     x, like = node.builder.plain(node.value(0)), node.value(1).tensor
     dtype = DataType.of(like.dtype.numpy)
     narrow = like.quantization is not None and like.quantization.bits > 0
-    return _four_bits(node, x, dtype) if narrow else node.cast(x, dtype)
+    return node.cast_to_four_bits(x, dtype) if narrow else node.cast(x, dtype)
 
 
 CONVERTERS: dict[str, Converter] = {

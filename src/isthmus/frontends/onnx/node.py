@@ -148,6 +148,14 @@ class OnnxNode:
             return value
         return OnnxValue(self.emit("Cast", [value.tensor], dtypes=[dtype]), value.perm)
 
+    def cast_to_four_bits(self, value: OnnxValue, dtype: DataType) -> OnnxValue:
+        """Cast a value to the low four bits of integers, stored in this type; of INT_8 the highest is the sign."""
+        whole = self.cast(self.cast(value, DataType.INT_32), DataType.FLOAT_32)
+        shifted = self.elementwise("ElementWiseAdd", whole, 8.0) if dtype is DataType.INT_8 else whole
+        rounds = self.elementwise("ElementWiseFloor", self.elementwise("ElementWiseMultiply", shifted, 1 / 16))
+        multiple = self.elementwise("ElementWiseMultiply", rounds, 16.0)
+        return self.cast(self.elementwise("ElementWiseSubtract", whole, multiple), dtype)
+
     def unmoved(self, tensor: Tensor) -> OnnxValue:
         """Return the value of a tensor that is stored in ONNX's axis order."""
         return OnnxValue(tensor, identity(tensor.rank))
