@@ -1,6 +1,6 @@
 """The ONNX node tests as cases, and the rule that says which of them are in scope.
 
-The rule reads the model alone: its operations, data types and shapes. It never asks what the engine can do, so
+The rule reads the case alone: its operations, data types and shapes. It never asks what the engine can do, so
 the share of passed cases means something.
 """
 
@@ -57,6 +57,7 @@ PARAMETERS: Mapping[str, tuple[int, ...]] = {
     "MatMulInteger": (2, 3),
     "MaxUnpool": (2,),
     "MelWeightMatrix": (0, 1, 2, 3, 4),
+    "NonMaxSuppression": (2, 3, 4),
     "OneHot": (1, 2),
     "PRelu": (1,),
     "Pad": (1, 2, 3),
@@ -90,6 +91,8 @@ PARAMETERS: Mapping[str, tuple[int, ...]] = {
     "Upsample": (1,),
 }
 
+DOMAINS = frozenset(("", "ai.onnx", "ai.onnx.preview"))
+
 TYPES = frozenset(
     (
         TensorProto.FLOAT,
@@ -113,19 +116,23 @@ HELD_IN_BYTES = {TensorProto.INT4: np.int8, TensorProto.UINT4: np.uint8}
 """Types of fewer than eight bits, and those that their elements have in arrays."""
 
 
-# Outputs whose shape depends on the values of the inputs, beyond what can be bound as a parameter.
-SHAPED_BY_DATA = frozenset(("NonMaxSuppression", "NonZero", "Unique"))
+# Operations whose number of results depends on the data. Their outputs have room for the most; -1 fills the rest.
+PADDED = frozenset(("NonMaxSuppression", "NonZero"))
 
 # Operations without a conversion, and why.
 OPERATIONS_OUT_OF_SCOPE: Mapping[str, str] = {
     "Det": "determinants, which networks do not compute",
     "ImageDecoder": "decoding of image files, which no tensor holds",
     "TfIdfVectorizer": "counts of words in texts",
+    "Unique": "an output shape that depends on data, and that no operation of QNN has",
 }
 
 RANDOM = frozenset(
     ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 )
+
+DATA = "test_data_set_0"
+"""The folder of a case's inputs and outputs."""
 
 QUANTIZED = frozenset(("DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "QuantizeLinear"))
 
@@ -155,8 +162,8 @@ class Case:
     def arrays(self) -> tuple[Arrays, Arrays, Arrays]:
         """The inputs to feed, those to bind as constants, and the expected outputs."""
         model = onnx.load(self.model_path)
-        data = self.folder / "test_data_set_0"
-        inputs = _read(data, "input", [value.name for value in model.graph.input])
+        data = self.folder / DATA
+        inputs = _inputs(model, self.folder)
         outputs = _read(data, "output", [value.name for value in model.graph.output])
         bound = (parameter_inputs(model.graph) | parameter_inputs(self.original().graph)) & inputs.keys()
         feeds = {name: _stored(value) for name, value in inputs.items() if name not in bound}
@@ -165,6 +172,10 @@ class Case:
     @property
     def quantized(self) -> bool:
         return self.operation in QUANTIZED
+
+    @property
+    def padded(self) -> bool:
+        return self.operation in PADDED
 
 
 @functools.cache
@@ -189,14 +200,14 @@ def _case(name: str, folder: Path, folders: Mapping[str, Path]) -> Case:
     model = onnx.load(folder / "model.onnx")
     original = folders.get(re.sub(r"_expanded.*$", "", name), folder)
     operation = str((model if original == folder else onnx.load(original / "model.onnx")).graph.node[0].op_type)
-    return Case(name, folder, original, operation, _exclusion(model))
+    return Case(name, folder, original, operation, _exclusion(model, folder))
 
 
-def _exclusion(model: ModelProto) -> str | None:
+def _exclusion(model: ModelProto, folder: Path) -> str | None:
     """Why the case is out of scope, or None; the first reason that holds."""
     nodes = list(_nodes(model.graph))
     values = [*model.graph.input, *model.graph.output]
-    if domains := sorted({node.domain for node in nodes} - {"", "ai.onnx"}):
+    if domains := sorted({node.domain for node in nodes} - DOMAINS):
         return f"operations of the domain {domains[0]}"
     # The values of an inner graph may have no type.
     kinds = {value.type.WhichOneof("value") for value in [*values, *_inner_values(model.graph)]}
@@ -204,21 +215,13 @@ def _exclusion(model: ModelProto) -> str | None:
         return "sequences, maps and optional values"
     if foreign := sorted(_types(model) - TYPES):
         return f"data type {TensorProto.DataType.Name(foreign[0]).lower()}"
-    if shaped := sorted({node.op_type for node in nodes} & SHAPED_BY_DATA):
-        return f"an output shape that depends on data ({shaped[0]})"
     if without := sorted({node.op_type for node in nodes} & OPERATIONS_OUT_OF_SCOPE.keys()):
         return OPERATIONS_OUT_OF_SCOPE[without[0]]
-    if any(node.op_type == "Scan" for node in nodes) and _operator_set(model) < 9:
-        return "Scan with the batches of operator set 8"
     if {node.op_type for node in nodes} & RANDOM:
         return "random numbers"
-    if any(_integer(node, "training_mode") or _trains(node) for node in nodes):
-        return "training"
+    if any(_drops(node, model, folder) for node in nodes):
+        return "random numbers"
     return None
-
-
-def _operator_set(model: ModelProto) -> int:
-    return next(entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
 
 
 def _nodes(graph: GraphProto) -> Iterator[NodeProto]:
@@ -253,18 +256,19 @@ def _types(model: ModelProto) -> set[int]:
     return found
 
 
-def _integer(node: NodeProto, name: str) -> int:
-    return next((int(attribute.i) for attribute in node.attribute if attribute.name == name), 0)
-
-
-def _trains(node: NodeProto) -> bool:
-    """Dropout is the one operation that learns of training through an input."""
-    return node.op_type == "Dropout" and len(node.input) > 2
+def _drops(node: NodeProto, model: ModelProto, folder: Path) -> bool:
+    """Whether this is a Dropout that sets elements to 0: it trains, and its ratio is not 0."""
+    trains = node.op_type == "Dropout" and len(node.input) > 2
+    return trains and bool(_inputs(model, folder).get(node.input[1], 0.5))
 
 
 def _stored(value: Array) -> Array:
     """An input as a session takes it: bfloat16, which numpy lacks, as its bits."""
     return value.view(np.uint16) if value.dtype.name == "bfloat16" else value
+
+
+def _inputs(model: ModelProto, folder: Path) -> Arrays:
+    return _read(folder / DATA, "input", [value.name for value in model.graph.input])
 
 
 def _read(folder: Path, kind: str, names: list[str]) -> Arrays:

@@ -1,4 +1,4 @@
-"""Operators that ONNX defines by others, operator sets before the seventh, and Scan."""
+"""Operators that ONNX defines by others, operator sets before the seventh, Scan, and statistics of a batch."""
 
 from __future__ import annotations
 
@@ -123,11 +123,39 @@ def test_a_scan_is_unrolled(directions: tuple[int, int], axes: tuple[int, int]) 
     check(scan(directions, axes))
 
 
+@pytest.mark.parametrize("directions", [(0, 0), (1, 0)])
+def test_a_scan_of_operator_set_8_has_batches(directions: tuple[int, int]) -> None:
+    made = scan((0, 0), (0, 0))
+    only = made.graph.node[0]
+    only.input.insert(0, "")
+    kept = [a for a in only.attribute if a.name in ("body", "num_scan_inputs")]
+    del only.attribute[:]
+    only.attribute.extend([*kept, helper.make_attribute("directions", directions)])
+    made.opset_import[0].version = 8
+    for value in made.graph.input:
+        value.type.tensor_type.shape.dim.insert(0, value.type.tensor_type.shape.dim[0])
+        value.type.tensor_type.shape.dim[0].dim_value = 2
+    feeds = {"s0": random(2, 3), "a0": random(2, 4, 3), "b0": random(2, 4, 3)}
+    answers = interpret(convert(made), feeds)
+    step = -1 if directions[0] else 1
+    sums = feeds["s0"][:, None] + np.cumsum(feeds["a0"][:, ::step], axis=1)
+    np.testing.assert_allclose(answers["last"], sums[:, -1], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(answers["y"], sums * feeds["b0"], rtol=1e-5, atol=1e-6)
+
+
 def test_a_scan_over_axes_of_different_lengths_is_refused() -> None:
     made = scan((0, 0), (0, 0))
     made.graph.input[2].type.tensor_type.shape.dim[0].dim_value = 5
     with pytest.raises(QnnError, match="same length"):
         convert(made)
+
+
+@pytest.mark.parametrize("dims", [(4, 3), (2, 3, 4, 5)])
+def test_normalization_by_the_batch_gives_running_averages(dims: tuple[int, ...]) -> None:
+    arrays = {"x": 2 + 3 * random(*dims), **{name: np.abs(random(3)) for name in ("s", "b", "m", "v")}}
+    shapes = {name: floats(*array.shape) for name, array in arrays.items()}
+    only = node("BatchNormalization", "x s b m v", "y mean variance", training_mode=1, momentum=0.8)
+    agrees_with_the_reference(model([only], shapes, "y mean variance", opset=15), **arrays)
 
 
 DOUBLES = {"x": (TensorProto.DOUBLE, (2, 3, 4)), "z": (TensorProto.DOUBLE, (4, 5))}

@@ -5,12 +5,14 @@ Functions in `CONVERTERS` take a node, emit operations, and return the node's re
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from isthmus.errors import QnnError
 from isthmus.frontends.onnx.layout import OnnxValue
 from isthmus.frontends.onnx.movement import join, slice_value
-from isthmus.frontends.onnx.node import Converter, OnnxNode
+from isthmus.frontends.onnx.node import Converter, OnnxNode, Results
 
 MAX_TURNS = 1024
 """The most iterations of a loop that are unrolled."""
@@ -73,25 +75,44 @@ def _loop(node: OnnxNode) -> list[OnnxValue | None]:
         continues = bool(condition_array.reshape(()))
         carried, scanned = values[: len(carried)], values[len(carried) :]
         for scan, value in zip(scans, scanned, strict=True):
-            scan.append(node.builder.reshaped(value, (1, *value.dims)))
+            scan.append(value)
         iteration += 1
     if scans and not iteration:
         node.unsupported("no turn at all")
-    return [*carried, *(join(node, scan, 0) for scan in scans)]
+    return [*carried, *(_stacked(node, scan, 0) for scan in scans)]
 
 
-def _scan(node: OnnxNode) -> list[OnnxValue | None]:
+def _scan(node: OnnxNode) -> Results:
     """Unroll a scan: convert its body once per element of the scanned axes.
 
-    Inputs are the carried values, then the scanned ones. The body takes the carried values and one element of each
-    scanned one; it returns the next carried values and elements of the results, which are joined.
+    Inputs are the carried values, then the scanned ones. In operator set 8 the lengths of the sequences come first, and
+    the first axis of all values is the batch.
+    """
+    if node.opset >= 9:
+        inputs = [node.value(index) for index in range(len(node.inputs))]
+        return _scanned(node, inputs, "scan_input_directions")
+    if node.optional(0) is not None:
+        node.unsupported("sequences of different lengths")
+    inputs = [node.value(index) for index in range(1, len(node.inputs))]
+    batches = {value.dims[0] if value.rank else 0 for value in inputs}
+    if len(batches) != 1 or 0 in batches:
+        node.refuse("its inputs need the same batch, which is not 0")
+    turns = [
+        _scanned(node, [_element(node, value, 0, index) for value in inputs], "directions")
+        for index in range(batches.pop())
+    ]
+    return [_stacked(node, values, 0) for values in zip(*turns, strict=True)]
+
+
+def _scanned(node: OnnxNode, inputs: Sequence[OnnxValue], directions: str) -> list[OnnxValue]:
+    """Convert a scan without batches; `directions` is the name of the attribute for those of the inputs.
+
+    The body takes the carried values and one element of each scanned one. It returns the next carried values and
+    elements of the results, which are joined.
     """
     body = node.attr("body")
     if body is None:
         node.refuse("it has no body")
-    if node.opset < 9:
-        node.unsupported("the batches of operator set 8")
-    inputs = [node.value(index) for index in range(len(node.inputs))]
     scanned_count = int(node.attr("num_scan_inputs", 0))
     if not 1 <= scanned_count <= len(inputs) or len(body.output) < len(inputs) - scanned_count:
         node.refuse(f"num_scan_inputs {scanned_count} does not fit {len(inputs)} inputs")
@@ -105,26 +126,34 @@ def _scan(node: OnnxNode) -> list[OnnxValue | None]:
         node.refuse("its scanned inputs need the same length, which is not 0")
     if length > MAX_TURNS:
         node.unsupported(f"more than {MAX_TURNS} turns")
-    backwards = _per_scan(node, "scan_input_directions", scanned_count)
+    backwards = _per_scan(node, directions, scanned_count)
     results: list[list[OnnxValue]] = [[] for _ in range(result_count)]
     for turn in range(length):
-        elements = []
-        for value, axis, flag in zip(scanned, axes, backwards, strict=True):
-            index = length - 1 - turn if flag else turn
-            element = slice_value(node, value, {axis: (index, index + 1, 1)})
-            elements.append(node.builder.reshaped(element, [d for a, d in enumerate(value.dims) if a != axis]))
+        elements = [
+            _element(node, value, axis, length - 1 - turn if flag else turn)
+            for value, axis, flag in zip(scanned, axes, backwards, strict=True)
+        ]
         values = node.run(body, [*carried, *elements])
         carried = values[: len(carried)]
         for result, value in zip(results, values[len(carried) :], strict=True):
             result.append(value)
-    joined: list[OnnxValue | None] = []
+    joined = []
     out_axes = _per_scan(node, "scan_output_axes", result_count)
     reversals = _per_scan(node, "scan_output_directions", result_count)
     for result, axis, flag in zip(results, out_axes, reversals, strict=True):
-        axis = node.axis(axis, result[0].rank + 1)
-        parts = [node.builder.reshaped(v, (*v.dims[:axis], 1, *v.dims[axis:])) for v in result]
-        joined.append(join(node, parts[::-1] if flag else parts, axis))
+        joined.append(_stacked(node, result[::-1] if flag else result, node.axis(axis, result[0].rank + 1)))
     return [*carried, *joined]
+
+
+def _element(node: OnnxNode, value: OnnxValue, axis: int, index: int) -> OnnxValue:
+    """Return one element of an axis, without the axis."""
+    element = slice_value(node, value, {axis: (index, index + 1, 1)})
+    return node.builder.reshaped(element, [*value.dims[:axis], *value.dims[axis + 1 :]])
+
+
+def _stacked(node: OnnxNode, values: Sequence[OnnxValue], axis: int) -> OnnxValue:
+    """Join values of equal shape along a new axis."""
+    return join(node, [node.builder.reshaped(v, (*v.dims[:axis], 1, *v.dims[axis:])) for v in values], axis)
 
 
 def _per_scan(node: OnnxNode, name: str, count: int) -> list[int]:

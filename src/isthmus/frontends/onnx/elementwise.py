@@ -54,8 +54,8 @@ def identity(node: OnnxNode) -> OnnxValue:
 
 def _dropout(node: OnnxNode) -> list[OnnxValue | None]:
     """Return the operand itself, and a mask that keeps all elements if it is wanted."""
-    if node.optional(2) is not None and node.number(2):
-        node.unsupported("training mode")
+    if node.optional(2) is not None and node.number(2) and node.number(1, 0.5):
+        node.unsupported("training mode, which drops elements at random")
     x = node.value(0)
     if not node.wants(1):
         return [x]

@@ -8,19 +8,44 @@ from __future__ import annotations
 import numpy as np
 
 from isthmus.frontends.onnx.layout import OnnxValue, channel_last, identity
-from isthmus.frontends.onnx.node import Converter, OnnxNode
+from isthmus.frontends.onnx.node import Converter, OnnxNode, Results
 from isthmus.frontends.onnx.reduction import reduce_value
 from isthmus.graph import DataType, Tensor
 
 
-def _batch_normalization(node: OnnxNode) -> OnnxValue:
-    """Emit one multiplication and one addition per channel, folded from the five operands."""
+def _batch_normalization(node: OnnxNode) -> Results:
+    """Emit one multiplication and one addition per channel, folded from the five operands.
+
+    In training mode the mean and the variance are those of the batch. Further results are running averages of them.
+    """
     x = node.value(0)
-    if node.attr("training_mode", 0) or any(node.wants(i) for i in range(1, 5)):
-        node.unsupported("training mode")
     if not node.attr("spatial", 1):
         node.unsupported("statistics per element (spatial=0)")
-    scale, bias, mean, variance = (node.value(index) for index in range(1, 5))
+    if node.opset < 14 and any(node.wants(i) for i in range(1, 5)):
+        node.unsupported("training mode before operator set 14")
+    if not node.attr("training_mode", 0):
+        return _normalized_by(node, x, node.value(3), node.value(4))
+    others = [axis for axis in range(x.rank) if axis != 1]
+    # Sums of squares would overflow 16 bits.
+    numbers = node.cast(x, DataType.FLOAT_32) if x.tensor.dtype.is_half else x
+    mean = reduce_value(node, "ReduceMean", numbers, others, True)
+    squares = node.elementwise("ElementWiseSquaredDifference", numbers, mean)
+    statistics = [mean, reduce_value(node, "ReduceMean", squares, others, True)]
+    mean, variance = (node.builder.reshaped(value, (x.dims[1],)) for value in statistics)
+    momentum = node.attr("momentum", 0.9)
+    averages = [
+        node.elementwise(
+            "ElementWiseAdd", node.elementwise("ElementWiseMultiply", node.value(index), momentum),
+            node.elementwise("ElementWiseMultiply", node.cast(now, node.value(index).tensor.dtype), 1 - momentum),
+        )
+        for index, now in ((3, mean), (4, variance))
+    ]  # fmt: skip
+    return [_normalized_by(node, x, mean, variance), *averages]
+
+
+def _normalized_by(node: OnnxNode, x: OnnxValue, mean: OnnxValue, variance: OnnxValue) -> OnnxValue:
+    """Normalize channels by a mean and a variance for each, then apply the node's scale and bias."""
+    scale, bias = node.value(1), node.value(2)
     if x.tensor.dtype.is_half:
         # Each result would be rounded to 16 bits, and a small variance could underflow.
         scale, bias, mean, variance = (node.cast(v, DataType.FLOAT_32) for v in (scale, bias, mean, variance))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from isthmus.frontends.onnx import (
+    attention,
     constants,
     control,
     convolution,
@@ -26,8 +27,8 @@ from isthmus.frontends.onnx.node import Converter
 CONVERTERS: dict[str, Converter] = {
     name: converter
     for family in (
-        constants, control, convolution, detection, elementwise, indexing, linear, movement, nbits, normalization,
-        pooling, quantization, recurrent, reduction, resize, sampling, spectral,
+        attention, constants, control, convolution, detection, elementwise, indexing, linear, movement, nbits,
+        normalization, pooling, quantization, recurrent, reduction, resize, sampling, spectral,
     )
     for name, converter in family.CONVERTERS.items()
 }  # fmt: skip

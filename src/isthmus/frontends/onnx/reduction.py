@@ -174,17 +174,22 @@ def softmax(node: OnnxNode, x: OnnxValue, op: str, **output: Any) -> OnnxValue:
     axis = node.axis(int(node.attr("axis", -1 if modern else 1)), x.rank) if x.rank else 0
     if x.rank == 0:
         return node.builder.reshaped(softmax(node, node.builder.reshaped(x, (1,)), op, **output), ())
-    if x.tensor.dtype is DataType.FLOAT_64:
-        axes = [axis] if modern else list(range(axis, x.rank))
-        return _double_softmax(node, x, axes, is_log=op == "LogSoftmax")
     together = [a for a in range(axis, x.rank) if x.dims[a] != 1]
     if modern or len(together) <= 1:
-        axis = axis if modern or not together else together[0]
-        return OnnxValue(node.emit(op, [x.tensor], {"axis": x.perm[axis]}, **output), x.perm)
+        return softmax_along(node, x, op, axis if modern or not together else together[0], **output)
+    if x.tensor.dtype is DataType.FLOAT_64:
+        return _double_softmax(node, x, together, is_log=op == "LogSoftmax")
     rows = math.prod(x.dims[:axis])
     flat = node.builder.reshaped(x, (rows, x.tensor.elements // max(rows, 1)))
     result = OnnxValue(node.emit(op, [flat.tensor], {"axis": flat.perm[1]}, **output), flat.perm)
     return node.builder.reshaped(result, x.dims)
+
+
+def softmax_along(node: OnnxNode, x: OnnxValue, op: str, axis: int, **output: Any) -> OnnxValue:
+    """Emit Softmax or LogSoftmax along one axis of ONNX's view; `output` is that of `softmax`."""
+    if x.tensor.dtype is DataType.FLOAT_64:
+        return _double_softmax(node, x, [axis], is_log=op == "LogSoftmax")
+    return OnnxValue(node.emit(op, [x.tensor], {"axis": x.perm[axis]}, **output), x.perm)
 
 
 def _double_softmax(node: OnnxNode, x: OnnxValue, axes: Sequence[int], is_log: bool) -> OnnxValue:

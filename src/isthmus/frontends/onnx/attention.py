@@ -1,0 +1,58 @@
+"""FlexAttention of ONNX's preview domain: attention with scores and probabilities that subgraphs change.
+
+Functions in `CONVERTERS` take a node, emit operations, and return the node's results (see `Converter`). ONNX's own
+Attention is converted by its definition in terms of other operators.
+"""
+
+from __future__ import annotations
+
+from isthmus.frontends.onnx.layout import OnnxValue
+from isthmus.frontends.onnx.linear import matmul
+from isthmus.frontends.onnx.node import Converter, OnnxNode
+from isthmus.frontends.onnx.reduction import softmax_along
+from isthmus.frontends.onnx.tensors import data_type, element_type
+from isthmus.graph import DataType
+
+
+def _flex_attention(node: OnnxNode) -> OnnxValue:
+    """Convert to products and a softmax; inputs are queries, keys and values [batch, heads, length, size].
+
+    If there are fewer heads of keys and values than of queries, consecutive queries share one: their rows are
+    multiplied by the same matrix, and no keys or values are copied.
+    """
+    q, k, v = (node.value(index) for index in range(3))
+    if not q.rank == k.rank == v.rank == 4 or (q.dims[0], q.dims[3]) != (k.dims[0], k.dims[3]):
+        node.refuse(f"queries {list(q.dims)}, keys {list(k.dims)} and values {list(v.dims)} do not fit each other")
+    batch, heads, length, size = q.dims
+    shared, positions = k.dims[1:3]
+    if v.dims[:3] != k.dims[:3] or not shared or heads % shared or not size:
+        node.refuse(f"{heads} heads of queries do not fit keys {list(k.dims)} and values {list(v.dims)}")
+    dtype = q.tensor.dtype
+    number = node.attr("softmax_precision")
+    if number is not None:
+        precision = data_type(element_type(int(number), node.what))
+    else:
+        precision = dtype if dtype is DataType.FLOAT_64 else DataType.FLOAT_32
+    q = node.elementwise("ElementWiseMultiply", q, node.attr("scale", size**-0.5))
+    rows = node.builder.reshaped(q, (batch, shared, heads // shared * length, size))
+    keys = OnnxValue(k.tensor, (*k.perm[:2], k.perm[3], k.perm[2]))
+    scores = node.builder.reshaped(matmul(node, rows, keys), (batch, heads, length, positions))
+    scores = _changed(node, "score_mod", node.cast(scores, precision))
+    probabilities = _changed(node, "prob_mod", softmax_along(node, scores, "Softmax", 3))
+    rows = node.builder.reshaped(probabilities, (batch, shared, heads // shared * length, positions))
+    result = matmul(node, rows, node.cast(v, precision))
+    return node.cast(node.builder.reshaped(result, (batch, heads, length, v.dims[3])), dtype)
+
+
+def _changed(node: OnnxNode, attribute: str, x: OnnxValue) -> OnnxValue:
+    """Return the result of the subgraph in an attribute, or the value itself if the node has none."""
+    graph = node.attr(attribute)
+    if graph is None:
+        return x
+    results = node.run(graph, [x])
+    if len(results) != 1 or results[0].dims != x.dims or results[0].tensor.dtype is not x.tensor.dtype:
+        node.refuse(f"{attribute} must return one value of the shape and type of its input")
+    return results[0]
+
+
+CONVERTERS: dict[str, Converter] = {"ai.onnx.preview:FlexAttention": _flex_attention}
