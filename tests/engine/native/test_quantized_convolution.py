@@ -14,6 +14,7 @@ from harness import Operand, Result
 from support.suites import long
 
 from isthmus.engine.native.lower import lowering_of, refusal
+from isthmus.engine.native.target import TARGETS as ALL_TARGETS
 from isthmus.engine.native.target import Target, by_name, runnable
 from isthmus.graph import DataType, Quantization
 
@@ -213,6 +214,20 @@ def test_depthwise_windows_may_lie_outside_the_image_or_be_spread() -> None:
     check_convolution((1, 4, 4, 20), 20, (3, 3), pad=((5, 4), (6, 5)), depthwise=True)
     check_convolution((1, 9, 12, 20), 20, (3, 3), pad=((2, 2), (3, 3)), dilation=(2, 3), depthwise=True)
     check_convolution((1, 5, 1, 6), 6, (5, 1), depthwise=True)
+
+
+@pytest.mark.parametrize(("channels", "rows"), [(6, 5), (32, 9), long(70, 17)])
+def test_a_column_takes_no_work_space_for_other_columns(channels: int, rows: int) -> None:
+    check_convolution((1, rows + 2, 1, channels), channels, (rows, 1), depthwise=True, targets=[*TARGETS, *FEWER])
+    x, weights = np.zeros((1, rows, 1, channels), np.int8), np.zeros((rows, 1, 1, channels), np.int8)
+    step, _ = harness.make_step(
+        "DepthWiseConv2d", [harness.quantized(x, 0.1), harness.quantized(weights, 0.1, static=True)],
+        {"stride": (1, 1), "pad_amount": ((0, 0), (0, 0))},
+        [Result(None, DataType.SFIXED_POINT_8, Quantization.per_tensor(0.1))],
+    )  # fmt: skip
+    # A pair of rows takes four bytes for each channel of the widest block.
+    most = 4 * -(-rows // 2) * min(max(channels, 16), 64)
+    assert all(lowering_of(step).work(step, target, 1) <= most for target in ALL_TARGETS)
 
 
 @pytest.mark.parametrize("kind", [SIGNED, UNSIGNED])

@@ -235,8 +235,9 @@ def _kernel(target: Target, form: NibbleForm | None) -> Any:
                 result = y + ((n * out_height + band + u) * out_width + begin) * channels + start
                 done = 0
                 while done < count:
+                    # A tile also computes the missing results. A single one is computed again in their place.
                     tile(
-                        kind, work + done * distance, distance, offsets, steps, head, factors,
+                        kind, work + done * distance, distance if count > 1 else 0, offsets, steps, head, factors,
                         result + done * channels, channels, min(outputs, count - done), wanted, zero, least, most, flip,
                     )  # fmt: skip
                     done += outputs

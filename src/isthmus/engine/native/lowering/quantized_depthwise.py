@@ -87,15 +87,16 @@ def _cut(step: Step, target: Target) -> _Blocking:
     together = 1 if dilation_h > 1 else (group_rows * row_groups - kernel_h) // stride_h + 1
     needed_rows = (together - 1) * stride_h + kernel_h
     span = (kernel_w - 1) * dilation_w + 1
-    column_bytes = 4 * target.vector_bytes
-    out_width = step.outputs[0].dims[2]
+    out_width, channels = step.outputs[0].dims[2:]
     share = _L1_SHARE if step.part is None else _L1_SHARE_OF_TILE
     # The results of a row whose groups fit that share.
-    wanted = share // (column_bytes * row_groups * stride_w)
+    wanted = share // (4 * target.vector_bytes * row_groups * stride_w)
     segment = min(max(wanted // _MAX_OUTPUTS, 2) * _MAX_OUTPUTS, out_width)
-    # Tiles also read the columns of missing results.
-    pitch = (-(-segment // _MAX_OUTPUTS) * _MAX_OUTPUTS - 1) * stride_w + span
-    work_bytes = row_groups * pitch * column_bytes
+    # Tiles also read the columns of missing results, except those of a single one.
+    results = -(-segment // _MAX_OUTPUTS) * _MAX_OUTPUTS if segment > 1 else 1
+    pitch = (results - 1) * stride_w + span
+    _, widest, _ = _blocks(channels, target.lanes)[0]
+    work_bytes = row_groups * pitch * 4 * widest
     return _Blocking(group_rows, row_groups, together, needed_rows, span, segment, pitch, work_bytes)
 
 

@@ -34,6 +34,12 @@ def _inside(blocks: Any, channels: int, lanes: int) -> bool:
     return bool((start <= channels - widths[kind]).all())
 
 
+def _widest(blocks: Any, lanes: int) -> int:
+    """Return the number of channels in the widest block."""
+    widths = block_kinds(lanes)
+    return widths[min(int(blocks.entries[:, 1].min()), len(widths) - 1)]
+
+
 def _weights(blocks: Any, rows: int, lanes: int) -> tuple[int, int]:
     """Return the reach of the weights of blocks that have `rows` rows of four bytes for each channel."""
     return _reach(blocks, 4 * rows, lanes)
@@ -105,20 +111,21 @@ def _words(weights: str) -> tuple[Word, ...]:
 
 _WHERE = {
     "segment_width": "min(segment, out_width)",
-    "column_bytes": "16 * lanes",
+    "results": f"padded(segment_width, {_MAX_OUTPUTS}) if segment_width > 1 else 1",
+    "column_bytes": "4 * widest(blocks, lanes)",
 }
 _RULES = (
     "inside(blocks, channels, lanes)",
     "offsets.least >= 0",
     "work_bytes >= ((row_groups - 1) * pitch + (segment_width - 1) * stride_w + span) * column_bytes",
-    f"work_bytes >= ((padded(segment_width, {_MAX_OUTPUTS}) - 1) * stride_w + offsets.most + 1) * column_bytes",
+    "work_bytes >= ((results - 1) * stride_w + offsets.most + 1) * column_bytes",
 )
 CONVOLVE = Signature(
     "quantized_depthwise:convolve",
     _words("weights_of(blocks, 2 + together * steps, lanes)"),
     where=_WHERE,
     rules=_RULES,
-    functions={"inside": _inside, "weights_of": _weights},
+    functions={"inside": _inside, "weights_of": _weights, "widest": _widest},
 )
 CONVOLVE_NIBBLES = Signature(
     "quantized_depthwise:convolve_nibbles",
@@ -127,6 +134,6 @@ CONVOLVE_NIBBLES = Signature(
     variants={"bytes": {"word_groups": 2}, "pairs": {"word_groups": 4}},
     where=_WHERE,
     rules=_RULES,
-    functions={"inside": _inside, "nibbles_of": _nibbles},
+    functions={"inside": _inside, "nibbles_of": _nibbles, "widest": _widest},
 )
 SIGNATURES = (CONVOLVE, CONVOLVE_NIBBLES)
