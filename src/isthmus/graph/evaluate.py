@@ -33,7 +33,8 @@ from isthmus.graph.evaluation.convolution import PRODUCTS
 from isthmus.graph.operation import Call
 from isthmus.graph.ops import OPERATIONS
 from isthmus.graph.quantization import Quantization
-from isthmus.graph.tensor import Tensor
+from isthmus.graph.rounding import HTP, Ties, is_staged, rounded, stages_of, ties_of
+from isthmus.graph.tensor import Tensor, TensorType
 from isthmus.graph.traits import Picks
 
 _COMPUTATIONS: dict[str, Computation] = {
@@ -61,6 +62,7 @@ def evaluate(
     arrays: Sequence[np.ndarray | None],
     params: dict[str, Any],
     outputs: Sequence[Tensor],
+    numerics: str = "exact",
 ) -> list[np.ndarray]:
     """Compute one operation.
 
@@ -74,6 +76,8 @@ def evaluate(
         Parameters; those with defaults may be omitted.
     outputs
         The output tensors: dimensions, data types and quantizations of the results.
+    numerics
+        The rounding mode of fixed-point results (see `Graph.numerics`); only "htp" differs from "exact" here.
 
     Examples
     --------
@@ -91,12 +95,18 @@ def evaluate(
     operation.verify(call)
     if not any(t.elements for t in outputs):
         return [np.zeros(t.dims, t.dtype.numpy) for t in outputs]
+    ties = ties_of(numerics, op)
+    if numerics == HTP:
+        # A request of a TFLite file.
+        call.params.pop("ties_away_from_zero", None)
+        if is_staged(op, inputs, call.params):
+            return _in_stages(call, arrays)
     with np.errstate(all="ignore"):
         if op == "Cast":
             # Cast converts stored elements, also those of fixed-point tensors; their quantizations do not matter.
             return [_stored(outputs[0].dtype.encode(call.tensor(0).dtype.decode(np.asarray(arrays[0]))), outputs[0])]
         if op in PRODUCTS and all(t is not None and t.dtype.is_fixed_point for t in (*inputs[:2], outputs[0])):
-            exact = _fixed_point_product(call, arrays)
+            exact = _fixed_point_product(call, arrays, ties)
             if exact is not None:
                 return [exact]
         arrays = _rounded_activations(call, arrays)
@@ -111,7 +121,7 @@ def evaluate(
         if moves is not None and moves.fills:
             # The filling is a real number; beside stored elements it must be encoded as they are.
             value = np.asarray(call.params.get("pad_constant_value", 0))
-            call.params["pad_constant_value"] = (_encoded(value, outputs[0]) if keeps_stored else value).item()
+            call.params["pad_constant_value"] = (_encoded(value, outputs[0], ties) if keeps_stored else value).item()
         values = [
             array if tensor is None or keeps_stored else _real(array, tensor)
             for tensor, array in zip(inputs, arrays, strict=True)
@@ -120,7 +130,16 @@ def evaluate(
         results = results if isinstance(results, list) else [results]
         # The last outputs of an operation may be omitted.
         pairs = zip(results, outputs, strict=False)
-        return [_stored(result if keeps_stored else _encoded(result, output), output) for result, output in pairs]
+        return [_stored(result if keeps_stored else _encoded(result, output, ties), output) for result, output in pairs]
+
+
+def _in_stages(call: Call, arrays: Sequence[np.ndarray | None]) -> list[np.ndarray]:
+    """Compute an operation in the two steps of `stages_of`."""
+    x, outputs = call.tensor(0), call.declared or ()
+    dims, params = stages_of(x, call.params)
+    between = Tensor("between", TensorType.NATIVE, x.dtype, dims, x.quantization)
+    first = evaluate(call.op, [x], arrays, params, [between], HTP)
+    return evaluate(call.op, [between], first, params, outputs, HTP)
 
 
 def _real(array: Any, tensor: Tensor) -> np.ndarray:
@@ -141,18 +160,18 @@ def _stored(result: Any, output: Tensor) -> np.ndarray:
     return np.ascontiguousarray(result, output.dtype.numpy).reshape(output.dims)
 
 
-def _encoded(numbers: Any, output: Tensor) -> np.ndarray:
+def _encoded(numbers: Any, output: Tensor, ties: Ties) -> np.ndarray:
     """Encode numbers as the elements of a tensor."""
     if output.dtype.is_half:
         return output.dtype.encode(np.asarray(numbers))
-    return _quantized(numbers, output) if output.dtype.is_fixed_point else np.asarray(numbers)
+    return _quantized(numbers, output, ties) if output.dtype.is_fixed_point else np.asarray(numbers)
 
 
-def _quantized(result: Any, output: Tensor) -> np.ndarray:
+def _quantized(result: Any, output: Tensor, ties: Ties) -> np.ndarray:
     """Encode reals as the elements of a fixed-point tensor."""
     if output.quantization is None:
         raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, f"tensor '{output.name}'", "it has no quantization")
-    return output.quantization.quantize(np.asarray(result), output.dtype.numpy)
+    return output.quantization.quantize(np.asarray(result), output.dtype.numpy, ties)
 
 
 def _same_encoding(inputs: Sequence[Tensor | None], outputs: Sequence[Tensor]) -> bool:
@@ -179,7 +198,7 @@ def _channel_scales(call: Call, quantization: Quantization) -> np.ndarray | None
     return np.tile(scales, call.params["group"]) if call.op.startswith("TransposeConv") else scales
 
 
-def _fixed_point_product(call: Call, arrays: Sequence[Any]) -> np.ndarray | None:
+def _fixed_point_product(call: Call, arrays: Sequence[Any], ties: Ties) -> np.ndarray | None:
     """Compute a product summed in integers and rounded once; return None if the scales do not allow it."""
     x, weights = call.tensor(0), call.tensor(1)
     output = (call.declared or ())[0]
@@ -198,7 +217,7 @@ def _fixed_point_product(call: Call, arrays: Sequence[Any]) -> np.ndarray | None
     info = np.iinfo(output.dtype.numpy)
     scaled = total.astype(np.float32) * (unit / np.float32(output.quantization.scale))
     zero = output.quantization.zero_point
-    return (np.rint(np.clip(scaled, info.min - zero, info.max - zero)) + zero).astype(output.dtype.numpy)
+    return (rounded(np.clip(scaled, info.min - zero, info.max - zero), ties) + zero).astype(output.dtype.numpy)
 
 
 def _rounded_activations(call: Call, arrays: Sequence[Any]) -> Sequence[Any]:

@@ -75,7 +75,7 @@ class Graph:
             raise QnnError(Code.GRAPH_INVALID_NAME, "graph", "a graph needs a name")
         self.name = name
         self.numerics = "exact"
-        """The rounding of 8-bit results: "exact" to the nearest, "litert" or "onnxruntime" as those runtimes do."""
+        """The rounding of fixed-point results: "exact" to the nearest, "litert" or "onnxruntime" as these runtimes."""
         self.tensors: dict[str, Tensor] = {}
         self.nodes: list[Node] = []
         self.state_updates: dict[str, Tensor] = {}

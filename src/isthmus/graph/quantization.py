@@ -16,6 +16,7 @@ from math import prod
 import numpy as np
 
 from isthmus.errors import Code, QnnError
+from isthmus.graph.rounding import Ties, rounded
 
 
 class Encoding(IntEnum):
@@ -182,9 +183,9 @@ class Quantization:
         offset = self.spread(self.offsets, stored.shape)
         return ((stored.astype(np.int64) + offset) * np.asarray(scale, np.float32)).astype(np.float32)
 
-    def quantize(self, real: np.ndarray, dtype: np.dtype) -> np.ndarray:
-        """Return the stored integers nearest to reals, rounded half to even and clamped to the type."""
+    def quantize(self, real: np.ndarray, dtype: np.dtype, ties: Ties = Ties.EVEN) -> np.ndarray:
+        """Return the stored integers nearest to reals, clamped to the type; `ties` says what becomes of halves."""
         scale = np.asarray(self.spread(self.scales, real.shape), np.float32)
         offset = self.spread(self.offsets, real.shape)
-        stored = np.rint(np.nan_to_num(real / scale, nan=0.0)).astype(np.float64) - offset
+        stored = rounded(np.nan_to_num(real / scale, nan=0.0), ties).astype(np.float64) - offset
         return np.clip(stored, *self.limits(dtype)).astype(dtype)

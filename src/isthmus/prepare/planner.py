@@ -46,6 +46,8 @@ class PlanOptions:
         all of them can be inspected.
     float_storage
         The type of 16 bits in which FLOAT_32 intermediates and constants are stored; FLOAT_32 leaves them as they are.
+    numerics
+        The rounding mode of fixed-point results, if it is not that of the graph.
     """
 
     io_in_scratch: bool = False
@@ -53,6 +55,7 @@ class PlanOptions:
     plan_nodes: int = 20_000
     reuse_memory: bool = True
     float_storage: DataType = DataType.FLOAT_32
+    numerics: str | None = None
 
 
 @dataclass(frozen=True)
@@ -138,7 +141,7 @@ class Planner:
 
     def rewrite(self) -> Work:
         """Run all passes over a copy of the graph, and let the engine choose how its tensors are stored."""
-        work = rewritten(self.graph)
+        work = rewritten(self.graph, self.options.numerics)
         if self.options.float_storage is not DataType.FLOAT_32:
             store_floats_as(work, self.options.float_storage)
         self.engine.convert(work)
@@ -193,7 +196,7 @@ class Planner:
             io_offsets=tuple(layout.blocks[b] for b in io) if self.options.io_in_scratch else (),
             alignment=self.engine.alignment,
             plan=replace(_facts(arrangement, life, places, layout.plan), regions=tuple(regions)),
-            numerics=self.graph.numerics,
+            numerics=work.numerics,
             repeats=_pipelined(arrangement.steps, repeats, layout, places),
             tiled=tuple((region.first, region.last) for region in regions),
         )
@@ -278,14 +281,14 @@ class Planner:
         return Demand(steps, self._blocks(arrangement, life), life, spaces, arenas, alike)
 
 
-def rewritten(graph: Graph) -> Work:
-    """Run all passes over a copy of a finalized graph."""
+def rewritten(graph: Graph, numerics: str | None = None) -> Work:
+    """Run all passes over a copy of a finalized graph; `numerics` is as in `PlanOptions`."""
     if not graph.finalized:
         raise QnnError(
             Code.GRAPH_NOT_FINALIZED, f"graph '{graph.name}'", "only a finalized graph can be prepared",
             "Call finalize() first.",
         )
-    work = Work(graph)
+    work = Work(graph, numerics)
     run(work)
     return work
 

@@ -266,7 +266,7 @@ class Schedule:
     plan
         Statistics for reports; None for a schedule that was read from a file.
     numerics
-        The rounding mode of 8-bit results, as set in the graph.
+        The rounding mode of fixed-point results: that of the graph, or "htp".
     repeats
         The steps that are executed more than once, in order; they are not nested.
     tiled

@@ -30,10 +30,13 @@ class Work:
         Each step with its rank in the order of the model; a new step takes the rank of the step that it replaces.
     updates
         For each state, its value after an execution.
+    numerics
+        The rounding mode of fixed-point results: that of the graph, unless another is given.
     """
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, numerics: str | None = None) -> None:
         self.name = graph.name
+        self.numerics = numerics or graph.numerics
         self.inputs = tuple(graph.inputs)
         self.outputs = tuple(graph.outputs)
         self.states = tuple(graph.states)

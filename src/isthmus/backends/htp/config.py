@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from isthmus.backends.htp.options import HtpFloatPrecision, Reregistration
+from isthmus.backends.htp.options import HtpFloatPrecision, HtpNumerics, Reregistration
 from isthmus.backends.seam.config import (
     ConfigError,
     Key,
@@ -45,6 +45,8 @@ class HtpConfig:
         Time limit of an execution in seconds. By default that of ``ISTHMUS_TIMEOUT`` or of the accelerator.
     precision
         How the floats of FLOAT_32 graphs are stored inside. With FLOAT16, memory and weights take half the bytes.
+    numerics
+        How results are rounded. With HTP, floats of FLOAT_32 graphs are stored in 16 bits whatever the precision is.
     """
 
     reregistration: Reregistration = Reregistration.REFUSE
@@ -52,6 +54,7 @@ class HtpConfig:
     threads: int = 1
     timeout: int | None = None
     precision: HtpFloatPrecision = HtpFloatPrecision.FLOAT32
+    numerics: HtpNumerics = HtpNumerics.EXACT
 
     @property
     def deadlines(self) -> Deadlines:
@@ -146,6 +149,7 @@ _KEYS: Table = {
         "threads": Key("threads", number(1, MAX_THREADS)),
         "timeout": Key("timeout", number(1, _MAX_SECONDS)),
         "precision": Key("precision", choice({mode.name.lower(): mode for mode in HtpFloatPrecision})),
+        "numerics": Key("numerics", choice({mode.value: mode for mode in HtpNumerics})),
     },
 }
 
@@ -160,4 +164,4 @@ def read_config(config: Any, log: Log) -> HtpConfig:
     """
     merged = settings(config, _KEYS)
     merged.log_unused(log)
-    return HtpConfig(**merged.only("reregistration", "units", "threads", "timeout", "precision"))
+    return HtpConfig(**merged.only("reregistration", "units", "threads", "timeout", "precision", "numerics"))

@@ -20,7 +20,7 @@ from isthmus.backends.accelerator.remote import MAKER
 from isthmus.backends.htp import delegate
 from isthmus.backends.htp.accepted import ACCEPTED
 from isthmus.backends.htp.config import HtpConfig, read_config
-from isthmus.backends.htp.graph import HtpGraphDriver, float_storage
+from isthmus.backends.htp.graph import HtpGraphDriver, plan
 from isthmus.backends.htp.io import HtpIo
 from isthmus.backends.htp.memory import HtpMemory
 from isthmus.backends.htp.options import HtpBackendProperty, HtpContextConfigOption, Reregistration
@@ -36,7 +36,7 @@ from isthmus.backends.seam.driver import (
     Source,
 )
 from isthmus.backends.seam.entry import BackendEntry, PlanReport, PlanRequest
-from isthmus.backends.seam.planned import PlannedGraph, plan
+from isthmus.backends.seam.planned import PlannedGraph
 from isthmus.engine.native.target import named
 from isthmus.errors import Code, QnnError
 from isthmus.graph import Graph
@@ -165,8 +165,7 @@ def _prepare(graph: Graph, config: HtpConfig, request: PlanRequest) -> PlanRepor
     """Plan a graph with at least the configured number of threads."""
     named(request.target)
     threads = native.checked_threads(max(request.threads, config.threads))
-    storage = float_storage(config.precision)
-    return native.preparation(plan(graph, threads, limit=request.limit, float_storage=storage))
+    return native.preparation(plan(graph, threads, request.limit, config.precision, config.numerics))
 
 
 ENTRY = BackendEntry(

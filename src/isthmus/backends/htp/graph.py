@@ -11,24 +11,32 @@ from isthmus.backends.accelerator import Queue
 from isthmus.backends.accelerator.remote import RemoteIo
 from isthmus.backends.accelerator.staging import SharedStaging
 from isthmus.backends.htp.memory import HtpRegistration
-from isthmus.backends.htp.options import HtpFloatPrecision, HtpGraphConfigOption
+from isthmus.backends.htp.options import HtpFloatPrecision, HtpGraphConfigOption, HtpNumerics
 from isthmus.backends.seam.binding import BindingBase, ExecutionCounts
 from isthmus.backends.seam.driver import Change, GraphDriver, GraphStats, Memories, Timings, Traffic, check_apart
 from isthmus.backends.seam.execution_deadline import ExecutionDeadline
 from isthmus.backends.seam.native import NativeGraphDriver
-from isthmus.backends.seam.planned import PlannedGraph, plan
+from isthmus.backends.seam.planned import PlannedGraph
+from isthmus.backends.seam.planned import plan as plan_for_all
 from isthmus.backends.seam.staging import require_memory, traffic
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Graph, TensorMemType
+from isthmus.graph.rounding import HTP
 from isthmus.memory import Window
+from isthmus.prepare.tiling import ScratchLimit
 
 if TYPE_CHECKING:
     from isthmus.backends.htp.driver import HtpContext
 
 
-def float_storage(precision: HtpFloatPrecision) -> DataType:
-    """Return the type in which the floats of a FLOAT_32 graph are stored."""
-    return DataType.FLOAT_16 if precision is HtpFloatPrecision.FLOAT16 else DataType.FLOAT_32
+def plan(
+    graph: Graph, threads: int, limit: ScratchLimit | None, precision: HtpFloatPrecision, numerics: HtpNumerics
+) -> PlannedGraph:
+    """Plan a graph with HTP's settings of its numbers."""
+    follows_chip = numerics is HtpNumerics.HTP
+    in_half = follows_chip or precision is HtpFloatPrecision.FLOAT16
+    storage = DataType.FLOAT_16 if in_half else DataType.FLOAT_32
+    return plan_for_all(graph, threads, limit=limit, float_storage=storage, numerics=HTP if follows_chip else None)
 
 
 class QueueLock:
@@ -88,9 +96,9 @@ class HtpGraphDriver(NativeGraphDriver[PlannedGraph]):
         return Change(undo=lambda: setattr(self, "_precision", before))
 
     def _prepare(self) -> PlannedGraph:
-        """Plan the graph; its floats are stored as its precision says."""
-        storage = float_storage(self._precision)
-        return plan(self.graph, self._threads, limit=self._scratch_limit, float_storage=storage)
+        """Plan the graph; its numbers are stored and rounded as its precision and the configuration say."""
+        numerics = self.context.config.numerics
+        return plan(self.graph, self._threads, self._scratch_limit, self._precision, numerics)
 
     def finalize(self) -> None:
         """Compile the graph, reserve its staging memory and load it into the accelerator; all of it or nothing."""

@@ -61,6 +61,15 @@ class HtpFloatPrecision(IntEnum):
     FLOAT16 = 1
 
 
+class HtpNumerics(Enum):
+    """How results are rounded. QNN has no such setting: its chips round in one way."""
+
+    EXACT = "exact"
+    """To the nearest, halves to even; graphs of TFLite and ONNX files as their runtimes do."""
+    HTP = "htp"
+    """As HTP's chips do. FLOAT_32 graphs are computed in fp16, as on chips from v69 on."""
+
+
 class HtpGraphConfigOption(IntEnum):
     """The custom configs of a graph that have an effect here, with the numbers of QNN's HTP headers."""
 

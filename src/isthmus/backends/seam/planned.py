@@ -127,11 +127,12 @@ def schedule(
     io_in_scratch: bool,
     limit: ScratchLimit | None,
     float_storage: DataType = DataType.FLOAT_32,
+    numerics: str | None = None,
 ) -> Schedule:
     """Plan a complete graph for a native engine.
 
     With a limit on scratch, parts that do not fit as a whole are computed in tiles. FLOAT_32 intermediates and
-    constants are stored as `float_storage`.
+    constants are stored as `float_storage`. `numerics` is the rounding mode, by default that of the graph.
 
     Raises
     ------
@@ -139,7 +140,8 @@ def schedule(
         COMMON_NOT_SUPPORTED with every node that the engine does not execute, COMMON_MEM_ALLOC if the limit is too
         small to be met.
     """
-    planner = Planner(graph, PlanOptions(io_in_scratch=io_in_scratch, float_storage=float_storage), engine)
+    options = PlanOptions(io_in_scratch=io_in_scratch, float_storage=float_storage, numerics=numerics)
+    planner = Planner(graph, options, engine)
     planned = planner.schedule() if limit is None else schedule_within(planner, limit)
     # Reported to the user. One operation may have become several steps: a dictionary names it once, in order.
     in_float = dict.fromkeys((step.op, step.name) for step in planned.steps if lower.is_in_float(step))
@@ -153,7 +155,8 @@ def plan(
     io_in_scratch: bool = False,
     limit: ScratchLimit | None = None,
     float_storage: DataType = DataType.FLOAT_32,
+    numerics: str | None = None,
 ) -> PlannedGraph:
     """Plan a complete graph for every processor; the result depends on the graph and these settings only."""
     engine = lower.every_target(threads, alignment)
-    return PlannedGraph(schedule(graph, engine, io_in_scratch, limit, float_storage), threads)
+    return PlannedGraph(schedule(graph, engine, io_in_scratch, limit, float_storage, numerics), threads)

@@ -25,6 +25,7 @@ from isthmus.prepare.passes.identities import remove_identities
 from isthmus.prepare.passes.normalization import recognize_normalizations
 from isthmus.prepare.passes.padding import fuse_padding
 from isthmus.prepare.passes.quantized import resolve_quantization
+from isthmus.prepare.passes.stages import divide_stages
 from isthmus.prepare.work import Work
 
 Pass = Callable[[Work], None]
@@ -51,6 +52,7 @@ PASSES: tuple[Pass, ...] = (
     fold_affine,
     fuse_padding,
     fuse_activations,
+    divide_stages,
     flatten_products,
     remove_identities,
     merge_duplicates,

@@ -46,7 +46,7 @@ def _unpacks(step: Step) -> bool:
 def fold(work: Work, step: Step) -> bool:
     """Compute a step that reads only constants, and replace it by its results."""
     arrays = [None if t is None else t.data for t in step.inputs]
-    results = evaluate(step.op, step.inputs, arrays, step.params, step.outputs)
+    results = evaluate(step.op, step.inputs, arrays, step.params, step.outputs, work.numerics)
     work.remove(step)
     for tensor, value in zip(step.outputs, results, strict=False):
         constant = work.constant(tensor.name, value.astype(tensor.dtype.numpy), tensor.quantization, tensor.dtype)

@@ -30,7 +30,9 @@ from isthmus.engine.native.kernels.elementwise import (
     span,
 )
 from isthmus.engine.native.kernels.mathematics import f32
+from isthmus.engine.native.kernels.rounding import NEAREST
 from isthmus.engine.native.signatures.fixed16_elementwise import BINARY, CONVERT, UNARY
+from isthmus.engine.native.signatures.rounding import without_ties
 from isthmus.engine.native.target import Target
 
 f64 = np.float64
@@ -43,11 +45,20 @@ def centred(stored, flip, zero):  # type: ignore[no-untyped-def]
     return f64(np.int32(np.int16(stored ^ flip)) - zero)
 
 
-@device
-def nearest(steps, zero, least, most, flip):  # type: ignore[no-untyped-def]
-    """Return the stored 16-bit number for steps above the zero point: rounded half to even, limited; NaN is zero."""
-    value = np.rint(steps if steps == steps else _ZERO) + zero
-    return np.uint16(np.int32(min(max(value, least), most))) ^ flip
+def nearest_of(ties: str) -> Callable:
+    """Return a function for the stored 16-bit number of steps above the zero point: rounded, limited; NaN is zero."""
+    rounded = NEAREST[ties]
+
+    @device
+    def number(steps, zero, least, most, flip):  # type: ignore[no-untyped-def]
+        value = rounded(steps if steps == steps else _ZERO) + zero
+        return np.uint16(np.int32(min(max(value, least), most))) ^ flip
+
+    return number
+
+
+nearest = nearest_of("")
+"""The function that rounds halves to even."""
 
 
 @device
@@ -56,25 +67,35 @@ def _centred_byte(stored, flip, zero):  # type: ignore[no-untyped-def]
     return f64(np.int32(np.int8(stored ^ np.uint8(flip))) - zero)
 
 
-@device
-def _nearest_byte(steps, zero, least, most, flip):  # type: ignore[no-untyped-def]
-    """Return the stored byte for steps above the zero point."""
-    return np.uint8(np.int32(min(max(np.rint(steps) + zero, least), most))) ^ np.uint8(flip)
+def _nearest_byte_of(ties: str) -> Callable:
+    """Return a function for the stored byte of steps above the zero point."""
+    rounded = NEAREST[ties]
+
+    @device
+    def number(steps, zero, least, most, flip):  # type: ignore[no-untyped-def]
+        return np.uint8(np.int32(min(max(rounded(steps) + zero, least), most))) ^ np.uint8(flip)
+
+    return number
 
 
-_BY_SIZE: dict[str, tuple[Callable, Callable, Callable, Callable]] = {
-    "1": (read_u8, _centred_byte, write_u8, _nearest_byte),
-    "2": (read_u16, centred, write_u16, nearest),
+_BY_SIZE: dict[str, tuple[Callable, Callable, Callable, Callable[[str], Callable]]] = {
+    "1": (read_u8, _centred_byte, write_u8, _nearest_byte_of),
+    "2": (read_u16, centred, write_u16, nearest_of),
 }
-"""By the bytes of a stored number: how it is read, centred, written and rounded."""
+"""By the bytes of a stored number: how it is read, centred, written, and, by the rounding of halves, rounded."""
 
 
 @generated
 def convert(target: Target, variant: str) -> Any:
-    """Multiply by a factor that depends on the sign, and round. Variant: the bytes of operands and of results."""
+    """Multiply by a factor that depends on the sign, and round.
+
+    Variant: the bytes of operands and of results, and how halves are rounded.
+    """
     words = CONVERT.place
-    source, _, goal = variant.partition("_")
-    (read, steps_of, _, _), (_, _, write, rounded) = _BY_SIZE[source], _BY_SIZE[goal]
+    sizes, ties = without_ties(variant)
+    source, _, goal = sizes.partition("_")
+    (read, steps_of, _, _), (_, _, write, rounding) = _BY_SIZE[source], _BY_SIZE[goal]
+    rounded = rounding(ties)
     size, out_size = int(source), int(goal)
 
     @device
@@ -130,20 +151,22 @@ _ARITHMETIC: dict[str, Callable] = {
 
 @generated
 def binary(target: Target, variant: str) -> Any:
-    """Apply a function to pairs of numbers, with broadcasting. Variant: the function.
+    """Apply a function to pairs of numbers, with broadcasting. Variant: the function, and how halves are rounded.
 
     Outer dimensions are listed innermost first; strides are in bytes.
     """
     words = BINARY.place
-    to_bool = variant in BINARY_TO_BOOL
-    function = BINARY_TO_BOOL[variant] if to_bool else _ARITHMETIC[variant]
+    name, ties = without_ties(variant)
+    to_bool = name in BINARY_TO_BOOL
+    function = BINARY_TO_BOOL[name] if to_bool else _ARITHMETIC[name]
+    rounded = nearest_of(ties)
     out_size = 1 if to_bool else 2
     write = write_u8 if to_bool else write_u16
     if to_bool:
         result_of = device(lambda value, factor, zero, least, most, flip: value)
     else:
         result_of = device(
-            lambda value, factor, zero, least, most, flip: nearest(value * factor, zero, least, most, flip)
+            lambda value, factor, zero, least, most, flip: rounded(value * factor, zero, least, most, flip)
         )
 
     @device

@@ -5,6 +5,8 @@ Sums are kept in float64, which holds them exactly, and are rounded once.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from isthmus.engine.native.kernels import mathematics
@@ -12,6 +14,7 @@ from isthmus.engine.native.kernels.base import (
     address,
     device,
     fill_bytes,
+    generated,
     load_f32,
     load_f64,
     read_u16,
@@ -22,9 +25,10 @@ from isthmus.engine.native.kernels.base import (
     word,
     write_u16,
 )
-from isthmus.engine.native.kernels.fixed16_elementwise import centred, f64, nearest
+from isthmus.engine.native.kernels.fixed16_elementwise import centred, f64, nearest, nearest_of
 from isthmus.engine.native.kernels.mathematics import f32
 from isthmus.engine.native.signatures.fixed16_reduction import AVERAGE_POOL, SOFTMAX, SUM
+from isthmus.engine.native.target import Target
 
 _HALF = f64(0.5)
 _SUM, _POOL, _SOFTMAX = SUM.place, AVERAGE_POOL.place, SOFTMAX.place
@@ -37,80 +41,92 @@ def _add(sums, source, count, flip, zero):  # type: ignore[no-untyped-def]
         store_f64(sums, i, load_f64(sums, i) + centred(read_u16(source, i), flip, zero))
 
 
-@device
-def reduce_sum(p, b, tid, nt):  # type: ignore[no-untyped-def]
-    """Add up two of five axes, and divide by a number."""
-    x, y, count, inner = address(p, b, _SUM.x), address(p, b, _SUM.y), word(p, _SUM.count), word(p, _SUM.inner)
-    kept, inner_count = word(p, _SUM.kept), word(p, _SUM.inner_count)
-    sums = address(p, b, _SUM.work) + tid * inner * 8
-    in_zero, in_flip = np.int32(word(p, _SUM.in_zero)), np.uint16(word(p, _SUM.in_flip))
-    zero, flip = f64(word(p, _SUM.out_zero)), np.uint16(word(p, _SUM.out_flip))
-    least, most = f64(word(p, _SUM.least)), f64(word(p, _SUM.most))
-    ratio, divisor = real(p, _SUM.ratio), f64(word(p, _SUM.divisor))
-    low, high = share(word(p, _SUM.outer_count) * kept, tid, nt)
-    for row in range(low, high):
-        fill_bytes(sums, 0, inner * 8)
-        for k in range(count):
-            source = x + ((row // kept * count + k) * kept + row % kept) * inner_count * inner * 2
-            if inner == 1:
-                # Whole numbers may be added up in any order.
-                total = np.int64(0)
-                for i in range(inner_count):
-                    total += np.int64(np.int16(read_u16(source, i) ^ in_flip))
-                store_f64(sums, 0, load_f64(sums, 0) + f64(total - inner_count * np.int64(in_zero)))
-            else:
-                for i in range(inner_count):
-                    _add(sums, source + i * inner * 2, inner, in_flip, in_zero)
-        result = y + row * inner * 2
-        for i in range(inner):
-            write_u16(result, i, nearest(load_f64(sums, i) * ratio / divisor, zero, least, most, flip))
+@generated
+def reduce_sum(target: Target, variant: str) -> Any:
+    """Add up two of five axes, and divide by a number. Variant: how halves are rounded."""
+    nearest = nearest_of(variant)
+
+    @device
+    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
+        x, y, count, inner = address(p, b, _SUM.x), address(p, b, _SUM.y), word(p, _SUM.count), word(p, _SUM.inner)
+        kept, inner_count = word(p, _SUM.kept), word(p, _SUM.inner_count)
+        sums = address(p, b, _SUM.work) + tid * inner * 8
+        in_zero, in_flip = np.int32(word(p, _SUM.in_zero)), np.uint16(word(p, _SUM.in_flip))
+        zero, flip = f64(word(p, _SUM.out_zero)), np.uint16(word(p, _SUM.out_flip))
+        least, most = f64(word(p, _SUM.least)), f64(word(p, _SUM.most))
+        ratio, divisor = real(p, _SUM.ratio), f64(word(p, _SUM.divisor))
+        low, high = share(word(p, _SUM.outer_count) * kept, tid, nt)
+        for row in range(low, high):
+            fill_bytes(sums, 0, inner * 8)
+            for k in range(count):
+                source = x + ((row // kept * count + k) * kept + row % kept) * inner_count * inner * 2
+                if inner == 1:
+                    # Whole numbers may be added up in any order.
+                    total = np.int64(0)
+                    for i in range(inner_count):
+                        total += np.int64(np.int16(read_u16(source, i) ^ in_flip))
+                    store_f64(sums, 0, load_f64(sums, 0) + f64(total - inner_count * np.int64(in_zero)))
+                else:
+                    for i in range(inner_count):
+                        _add(sums, source + i * inner * 2, inner, in_flip, in_zero)
+            result = y + row * inner * 2
+            for i in range(inner):
+                write_u16(result, i, nearest(load_f64(sums, i) * ratio / divisor, zero, least, most, flip))
+
+    return kernel
 
 
-@device
-def average_pool(p, b, tid, nt):  # type: ignore[no-untyped-def]
-    """Average-pool, NHWC."""
-    x, y = address(p, b, _POOL.x), address(p, b, _POOL.y)
-    height, width, channels, out_height, out_width = (
-        word(p, _POOL.height),
-        word(p, _POOL.width),
-        word(p, _POOL.channels),
-        word(p, _POOL.out_height),
-        word(p, _POOL.out_width),
-    )
-    kernel_h, kernel_w, stride_h, stride_w = (
-        word(p, _POOL.kernel_h),
-        word(p, _POOL.kernel_w),
-        word(p, _POOL.stride_h),
-        word(p, _POOL.stride_w),
-    )
-    top, left, bottom, right = word(p, _POOL.top), word(p, _POOL.left), word(p, _POOL.bottom), word(p, _POOL.right)
-    sums = address(p, b, _POOL.work) + tid * channels * 8
-    in_zero, in_flip = np.int32(word(p, _POOL.in_zero)), np.uint16(word(p, _POOL.in_flip))
-    zero, flip = f64(word(p, _POOL.out_zero)), np.uint16(word(p, _POOL.out_flip))
-    least, most, ratio = f64(word(p, _POOL.least)), f64(word(p, _POOL.most)), real(p, _POOL.ratio)
-    low, high = share(word(p, _POOL.batch) * out_height, tid, nt)
-    for row in range(low, high):
-        n, oh = row // out_height, row % out_height
-        for ow in range(out_width):
-            h0, w0 = oh * stride_h - top, ow * stride_w - left
-            # The rows and columns of the window that are inside the input.
-            ha, hb, wa, wb = max(h0, 0), min(h0 + kernel_h, height), max(w0, 0), min(w0 + kernel_w, width)
-            count = (hb - ha) * (wb - wa)
-            if word(p, _POOL.padding_counts) != 0:
-                count = (min(h0 + kernel_h, height + bottom) - h0) * (min(w0 + kernel_w, width + right) - w0)
-            fill_bytes(sums, 0, channels * 8)
-            for h in range(ha, hb):
-                for w in range(wa, wb):
-                    _add(sums, x + ((n * height + h) * width + w) * channels * 2, channels, in_flip, in_zero)
-            result, divisor = y + (row * out_width + ow) * channels * 2, f64(count)
-            if word(p, _POOL.ties_away) != 0:
-                for c in range(channels):
-                    mean = load_f64(sums, c) / divisor
-                    mean = np.trunc(mean + (_HALF if mean >= 0 else -_HALF))
-                    write_u16(result, c, nearest(mean, zero, least, most, flip))
-            else:
-                for c in range(channels):
-                    write_u16(result, c, nearest(load_f64(sums, c) * ratio / divisor, zero, least, most, flip))
+@generated
+def average_pool(target: Target, variant: str) -> Any:
+    """Average-pool, NHWC. Variant: how halves are rounded."""
+    nearest = nearest_of(variant)
+
+    @device
+    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
+        x, y = address(p, b, _POOL.x), address(p, b, _POOL.y)
+        height, width, channels, out_height, out_width = (
+            word(p, _POOL.height),
+            word(p, _POOL.width),
+            word(p, _POOL.channels),
+            word(p, _POOL.out_height),
+            word(p, _POOL.out_width),
+        )
+        kernel_h, kernel_w, stride_h, stride_w = (
+            word(p, _POOL.kernel_h),
+            word(p, _POOL.kernel_w),
+            word(p, _POOL.stride_h),
+            word(p, _POOL.stride_w),
+        )
+        top, left, bottom, right = word(p, _POOL.top), word(p, _POOL.left), word(p, _POOL.bottom), word(p, _POOL.right)
+        sums = address(p, b, _POOL.work) + tid * channels * 8
+        in_zero, in_flip = np.int32(word(p, _POOL.in_zero)), np.uint16(word(p, _POOL.in_flip))
+        zero, flip = f64(word(p, _POOL.out_zero)), np.uint16(word(p, _POOL.out_flip))
+        least, most, ratio = f64(word(p, _POOL.least)), f64(word(p, _POOL.most)), real(p, _POOL.ratio)
+        low, high = share(word(p, _POOL.batch) * out_height, tid, nt)
+        for row in range(low, high):
+            n, oh = row // out_height, row % out_height
+            for ow in range(out_width):
+                h0, w0 = oh * stride_h - top, ow * stride_w - left
+                # The rows and columns of the window that are inside the input.
+                ha, hb, wa, wb = max(h0, 0), min(h0 + kernel_h, height), max(w0, 0), min(w0 + kernel_w, width)
+                count = (hb - ha) * (wb - wa)
+                if word(p, _POOL.padding_counts) != 0:
+                    count = (min(h0 + kernel_h, height + bottom) - h0) * (min(w0 + kernel_w, width + right) - w0)
+                fill_bytes(sums, 0, channels * 8)
+                for h in range(ha, hb):
+                    for w in range(wa, wb):
+                        _add(sums, x + ((n * height + h) * width + w) * channels * 2, channels, in_flip, in_zero)
+                result, divisor = y + (row * out_width + ow) * channels * 2, f64(count)
+                if word(p, _POOL.ties_away) != 0:
+                    for c in range(channels):
+                        mean = load_f64(sums, c) / divisor
+                        mean = np.trunc(mean + (_HALF if mean >= 0 else -_HALF))
+                        write_u16(result, c, nearest(mean, zero, least, most, flip))
+                else:
+                    for c in range(channels):
+                        write_u16(result, c, nearest(load_f64(sums, c) * ratio / divisor, zero, least, most, flip))
+
+    return kernel
 
 
 @device

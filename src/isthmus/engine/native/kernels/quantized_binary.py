@@ -13,6 +13,7 @@ from isthmus.engine.native.kernels.base import F32, I8, I32, address, device, ge
 from isthmus.engine.native.kernels.requantization import Requantizer, byte_mask, part
 from isthmus.engine.native.kernels.vector import VectorCode, outlined, vector_type
 from isthmus.engine.native.signatures.quantized_binary import ADD, MULTIPLY
+from isthmus.engine.native.signatures.rounding import without_ties
 from isthmus.engine.native.target import Target
 
 
@@ -76,7 +77,7 @@ def _weighted(target: Target, signed: bool, fixed: bool) -> Callable:
     return outlined(f"weighted_{signed}_{fixed}", "i" * 12, target, emit)
 
 
-def _product(target: Target, signed: bool, fixed: bool) -> Callable:
+def _product(target: Target, signed: bool, fixed: bool, ties: str) -> Callable:
     """Return a micro-kernel for ``rint((a - za) * (b - zb) * scale)``, plus zero, limited; products are exact in float.
 
     If `fixed`, b is one element.
@@ -90,7 +91,7 @@ def _product(target: Target, signed: bool, fixed: bool) -> Callable:
         scale: Any,
     ) -> None:  # fmt: skip
         builder = code.builder
-        requantizer = Requantizer(code, zero, least, most, flip)
+        requantizer = Requantizer(code, zero, least, most, flip, ties)
         za, zb = (builder.trunc(v, I32) for v in (za, zb))
         zas, zbs, scales = code.splat(za), code.splat(zb), code.splat(scale)
         if fixed:
@@ -107,7 +108,7 @@ def _product(target: Target, signed: bool, fixed: bool) -> Callable:
 
         _each_block(code, [a] if fixed else [a, b], y, count, signed, body)
 
-    return outlined(f"product_{signed}_{fixed}", "i" * 10 + "f", target, emit)
+    return outlined(f"product_{signed}_{fixed}{ties}", "i" * 10 + "f", target, emit)
 
 
 @generated
@@ -159,9 +160,10 @@ def add(target: Target, variant: str) -> Any:
 
 @generated
 def multiply(target: Target, variant: str) -> Any:
-    """Multiply, scale in float and round half to even. The variant is the type of stored elements."""
+    """Multiply, scale in float and round. The variant is the type of stored elements and how halves are rounded."""
     words = MULTIPLY.place
-    along, fixed = (_product(target, variant == "s8", f) for f in (False, True))
+    kind, ties = without_ties(variant)
+    along, fixed = (_product(target, kind == "s8", f, ties) for f in (False, True))
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]

@@ -28,6 +28,7 @@ from isthmus.engine.native.kernels.gemm import divide_work
 from isthmus.engine.native.kernels.nibbles import NibbleForm
 from isthmus.engine.native.kernels.quantized_gemm import float_tile, tile
 from isthmus.engine.native.signatures.quantized_convolution import CONVOLVE_TO_FLOAT
+from isthmus.engine.native.signatures.rounding import without_ties
 from isthmus.engine.native.target import Target
 
 # The operands of both kernels are at the same positions; for float results there are some more at the end.
@@ -98,7 +99,7 @@ def _stager() -> Any:
 
 @generated
 def convolve(target: Target, variant: str) -> Any:
-    """Convolve bytes with the tile named by the variant, ``ROWSxVECTORS``."""
+    """Convolve bytes with the tile named by the variant, ``ROWSxVECTORS``, and round as its end says."""
     return _kernel(target, variant, False)
 
 
@@ -122,13 +123,15 @@ def convolve_nibbles_to_float(target: Target, variant: str) -> Any:
 
 def _kernel(target: Target, variant: str, to_float: bool) -> Any:
     """Return the kernel for byte results, or for float results of an input that was quantized at run time."""
-    shape, *parts = variant.split("_")
+    name, ties = without_ties(variant)
+    shape, *parts = name.split("_")
     rows, vectors = (int(n) for n in shape.split("x"))
     form = NibbleForm(2 if "bytes" in parts else 4, "factors" in parts) if parts else None
     lanes = target.lanes
     columns = vectors * lanes
     # The last panel may have fewer vectors than the others; it has tiles of its own.
-    tiles = [(float_tile if to_float else tile)(target, rows, v, form) for v in range(1, vectors + 1)]
+    widths = range(1, vectors + 1)
+    tiles = [float_tile(target, rows, v, form) if to_float else tile(target, rows, v, form, ties) for v in widths]
     widest, narrow = tiles[-1], _narrow(tiles[:-1], lanes)
     stage = _stager()
     size = 4 if to_float else 1

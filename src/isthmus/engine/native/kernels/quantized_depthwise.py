@@ -19,6 +19,7 @@ from isthmus.engine.native.kernels.quantized_gemm import accumulate
 from isthmus.engine.native.kernels.requantization import Requantizer, byte_mask, store_rows
 from isthmus.engine.native.kernels.vector import VectorCode, outlined, vector_type
 from isthmus.engine.native.signatures.quantized_depthwise import CONVOLVE, block_kinds
+from isthmus.engine.native.signatures.rounding import without_ties
 from isthmus.engine.native.target import Target
 
 
@@ -77,7 +78,7 @@ def _stage(target: Target, masked: bool) -> Callable:
     return outlined(f"depthwise_stage_{target.lanes}_{masked}", "i" * 12, target, emit)
 
 
-def _tile(target: Target, outputs: int, masked: bool, form: NibbleForm | None) -> Callable:
+def _tile(target: Target, outputs: int, masked: bool, form: NibbleForm | None, ties: str) -> Callable:
     """Return a micro-kernel that computes neighbouring results of a row for one block of channels.
 
     `form` is that of 4-bit weights: a word has one weight of each of several vectors of channels.
@@ -108,14 +109,14 @@ def _tile(target: Target, outputs: int, masked: bool, form: NibbleForm | None) -
             source = code.plus(source, distance)
         totals = loop.end([code.plus(here, column // each), *totals])[1:]
         scales = [code.load(head, code.floats, column + vector * k) for k in range(4)]
-        requantizer = Requantizer(code, zero, least, most, flip)
+        requantizer = Requantizer(code, zero, least, most, flip, ties)
         stored = [requantizer.stored(totals[i : i + 4], scales, interleaved=True) for i in range(0, len(totals), 4)]
         places = [result]
         for _ in range(1, outputs):
             places.append(code.plus(places[-1], stride))
         store_rows(code, stored, places, 4 * lanes, present, wanted if masked else code.number(4 * lanes))
 
-    return outlined(f"depthwise_tile_{lanes}_{masked}", "i" * 14, target, emit)
+    return outlined(f"depthwise_tile_{lanes}_{masked}{ties}", "i" * 14, target, emit)
 
 
 def _by_kind(functions: list[Callable], arity: int) -> Any:
@@ -131,17 +132,18 @@ def _by_kind(functions: list[Callable], arity: int) -> Any:
 
 @generated
 def convolve(target: Target, variant: str) -> Any:
-    """Convolve depth-wise with one filter for each channel."""
-    return _kernel(target, None)
+    """Convolve depth-wise with one filter for each channel. Variant: how halves are rounded."""
+    return _kernel(target, None, variant)
 
 
 @generated
 def convolve_nibbles(target: Target, variant: str) -> Any:
-    """Convolve depth-wise with 4-bit weights; the variant names their form."""
-    return _kernel(target, NibbleForm(2 if variant == "bytes" else 4, False))
+    """Convolve depth-wise with 4-bit weights; the variant names their form, and how halves are rounded."""
+    name, ties = without_ties(variant)
+    return _kernel(target, NibbleForm(2 if name == "bytes" else 4, False), ties)
 
 
-def _kernel(target: Target, form: NibbleForm | None) -> Any:
+def _kernel(target: Target, form: NibbleForm | None, ties: str) -> Any:
     """Return the kernel for weights in bytes, or in 4 bits."""
     widths = block_kinds(target.lanes)
     # A block of `width` channels is one vector of bytes. The last kind has fewer channels, so it needs masks.
@@ -149,7 +151,7 @@ def _kernel(target: Target, form: NibbleForm | None) -> Any:
     flags = [False] * len(widths) + [True]
     outputs = 4 if target.vector_bytes == 64 or not target.triple.startswith("x86_64") else 2
     stage = _by_kind([_stage(t, m) for t, m in zip(narrowed, flags, strict=True)], 12)
-    tile = _by_kind([_tile(t, outputs, m, form) for t, m in zip(narrowed, flags, strict=True)], 14)
+    tile = _by_kind([_tile(t, outputs, m, form, ties) for t, m in zip(narrowed, flags, strict=True)], 14)
     group_rows = 2 if target.dot == "none" else 4
     first_width = widths[0]
     last_kind = len(widths) - 1

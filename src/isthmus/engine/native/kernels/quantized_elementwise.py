@@ -30,8 +30,10 @@ from isthmus.engine.native.kernels.base import (
     write_u16,
 )
 from isthmus.engine.native.kernels.requantization import byte_mask
+from isthmus.engine.native.kernels.rounding import NEAREST
 from isthmus.engine.native.kernels.vector import VectorCode, outlined, vector_type
 from isthmus.engine.native.signatures.quantized_elementwise import DEQUANTIZE, LOOKUP, QUANTIZE
+from isthmus.engine.native.signatures.rounding import without_ties
 from isthmus.engine.native.target import Target
 
 # By the name of a type of stored elements: how it is read and written, its numpy type, and its size in bytes.
@@ -71,12 +73,14 @@ def dequantize(target: Target, variant: str) -> Any:
 
 @generated
 def quantize(target: Target, variant: str) -> Any:
-    """Convert reals to the nearest stored integers, half to even, limited to the type.
+    """Convert reals to the nearest stored integers, limited to the type.
 
-    A real is divided by the divisor, or, if that is 1, multiplied by the factor. Variant: the stored type.
+    A real is divided by the divisor, or, if that is 1, multiplied by the factor. Variant: the stored type, and
+    how halves are rounded.
     """
     words = QUANTIZE.place
-    write, size, stored = WRITE[variant], SIZE[variant], STORED[variant]
+    kind, ties = without_ties(variant)
+    write, size, stored, nearest = WRITE[kind], SIZE[kind], STORED[kind], NEAREST[ties]
     least, most = np.float32(np.iinfo(stored).min), np.float32(np.iinfo(stored).max)
     one = np.float32(1)
     largest = np.int64(np.iinfo(stored).max)
@@ -111,11 +115,11 @@ def quantize(target: Target, variant: str) -> Any:
             zero = np.float32(load_i32(zeros, row % axis))
             if divisor == one:
                 for i in range(count):
-                    value = np.rint(read_f32(source, i) * factor) + zero
+                    value = nearest(read_f32(source, i) * factor) + zero
                     write(result, i, limited(value))
             else:
                 for i in range(count):
-                    value = np.rint(read_f32(source, i) / divisor) + zero
+                    value = nearest(read_f32(source, i) / divisor) + zero
                     write(result, i, limited(value))
             first += count
 

@@ -116,12 +116,13 @@ def _places(code: VectorCode, first: Any, stride: Any, rows: int) -> list[Any]:
     return places
 
 
-def tile(target: Target, rows: int, vectors: int, form: NibbleForm | None = None) -> Callable:
+def tile(target: Target, rows: int, vectors: int, form: NibbleForm | None = None, ties: str = "") -> Callable:
     """Return a micro-kernel for `rows` rows of byte results of one panel; only rows present are stored.
 
     Arguments: first row, bytes between rows, list of the taps' offsets from a row's start, taps, groups per tap, panel,
     result, bytes between result rows, rows present, columns present; zero point, least, most and flip of the result
-    (see `Requantizer`). Rows that are not present are read nevertheless. `form` is that of 4-bit weights.
+    (see `Requantizer`, also for `ties`). Rows that are not present are read nevertheless. `form` is that of 4-bit
+    weights.
     """
     lanes = target.lanes
     columns = vectors * lanes
@@ -133,7 +134,7 @@ def tile(target: Target, rows: int, vectors: int, form: NibbleForm | None = None
         bias = [code.load(panel, code.ints, v * lanes * 4) for v in range(vectors)]
         body = code.plus(panel, 8 * columns)
         totals = _sums(code, bias, rows, first, distance, offsets, taps, groups, body, form)
-        requantizer = Requantizer(code, *limits)
+        requantizer = Requantizer(code, *limits, ties)
         scales = [code.load(panel, code.floats, 4 * columns + v * lanes * 4) for v in range(vectors)]
         # Four vectors at a time are converted to bytes; if they are narrow, they hold several rows.
         step = 4 // vectors * vectors
@@ -143,7 +144,7 @@ def tile(target: Target, rows: int, vectors: int, form: NibbleForm | None = None
         ]
         store_rows(code, stored, _places(code, result, stride, rows), columns, present, wanted)
 
-    return outlined(f"quantized_tile_{rows}x{vectors}", "i" * 14, target, emit)
+    return outlined(f"quantized_tile_{rows}x{vectors}{ties}", "i" * 14, target, emit)
 
 
 def float_tile(target: Target, rows: int, vectors: int, form: NibbleForm | None = None) -> Callable:

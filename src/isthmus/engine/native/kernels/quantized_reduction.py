@@ -21,6 +21,7 @@ from isthmus.engine.native.kernels.base import (
     word,
 )
 from isthmus.engine.native.kernels.quantized_elementwise import READ, STORED, WRITE
+from isthmus.engine.native.kernels.rounding import NEAREST
 from isthmus.engine.native.signatures.quantized_reduction import (
     AVERAGE_POOL,
     MEAN,
@@ -28,14 +29,19 @@ from isthmus.engine.native.signatures.quantized_reduction import (
     SOFTMAX,
     SOFTMAX_OF_INTEGERS,
 )
+from isthmus.engine.native.signatures.rounding import without_ties
 from isthmus.engine.native.target import Target
 
 
 @generated
 def mean(target: Target, variant: str) -> Any:
-    """Compute means over a middle axis: ``rint((sum - offset) * scale + bias) + zero``, limited."""
+    """Compute means over a middle axis: ``(sum - offset) * scale + bias``, rounded, plus zero, limited.
+
+    Variant: the stored type, and how halves are rounded.
+    """
     words = MEAN.place
-    read, write, stored = READ[variant], WRITE[variant], STORED[variant]
+    kind, ties = without_ties(variant)
+    read, write, stored, nearest = READ[kind], WRITE[kind], STORED[kind], NEAREST[ties]
 
     @device
     def kernel(p, b, tid, nt):
@@ -61,18 +67,19 @@ def mean(target: Target, variant: str) -> Any:
             result = y + row * inner
             for i in range(inner):
                 value = np.float32(load_i32(sums, i) - offset) * scale + bias
-                write(result, i, stored(np.int32(np.rint(min(max(value, least), most))) + zero))
+                write(result, i, stored(np.int32(nearest(min(max(value, least), most))) + zero))
 
     return kernel
 
 
 @generated
 def average_pool(target: Target, variant: str) -> Any:
-    """Average-pool, NHWC. If `ties_away`, means of stored values are rounded half away from zero; else means of reals
-    are rounded half to even.
+    """Average-pool, NHWC. If `ties_away`, means of stored values are rounded half away from zero; else means of
+    reals are rounded as the variant says, which is the stored type and how halves are rounded.
     """
     words = AVERAGE_POOL.place
-    read, write, stored = READ[variant], WRITE[variant], STORED[variant]
+    kind, ties = without_ties(variant)
+    read, write, stored, nearest = READ[kind], WRITE[kind], STORED[kind], NEAREST[ties]
 
     @device
     def kernel(p, b, tid, nt):
@@ -136,7 +143,7 @@ def average_pool(target: Target, variant: str) -> Any:
                                 store_f32(sums, c, load_f32(sums, c) + term)
                     for c in range(channels):
                         mean_real = load_f32(sums, c) / np.float32(count)
-                        value_real = np.rint(mean_real / scale_out) + zero_out
+                        value_real = nearest(mean_real / scale_out) + zero_out
                         write(result, c, stored(np.int32(min(max(value_real, low_real), high_real))))
 
     return kernel

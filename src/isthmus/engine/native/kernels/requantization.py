@@ -13,6 +13,7 @@ from llvmlite import ir
 
 from isthmus.engine.native.kernels.base import I1, I8, I16, I32
 from isthmus.engine.native.kernels.vector import VectorCode, type_suffix, vector_type
+from isthmus.engine.native.signatures.rounding import UP
 
 # Instructions that pack two vectors into one with saturation, by lanes: 32 bits to 16, and 16 bits to 8.
 _PACK_WORDS = {4: "llvm.x86.sse2.packssdw.128", 8: "llvm.x86.avx2.packssdw", 16: "llvm.x86.avx512.packssdw.512"}
@@ -28,10 +29,12 @@ class Requantizer:
         Zero point and limits of the result as signed bytes (64-bit integers in the code).
     flip
         0x80 to flip the sign bit of results, else 0.
+    ties
+        UP to round exact halves up, else to even.
     """
 
-    def __init__(self, code: VectorCode, zero: Any, least: Any, most: Any, flip: Any) -> None:
-        self._code = code
+    def __init__(self, code: VectorCode, zero: Any, least: Any, most: Any, flip: Any, ties: str = "") -> None:
+        self._code, self._ties = code, ties
         self._x86 = code.target.triple.startswith("x86_64")
         count = 4 * code.lanes
         builder = code.builder
@@ -56,9 +59,15 @@ class Requantizer:
         return self.packed(integers, interleaved)
 
     def rounded(self, value: Any) -> Any:
-        """Return the nearest integers, half to even."""
-        code = self._code
-        return code.call(f"llvm.lrint.{type_suffix(code.ints)}.{type_suffix(code.floats)}", code.ints, [value])
+        """Return the nearest integers."""
+        code, builder = self._code, self._code.builder
+        whole = code.call(f"llvm.lrint.{type_suffix(code.ints)}.{type_suffix(code.floats)}", code.ints, [value])
+        if self._ties != UP:
+            return whole
+        rest = builder.fsub(value, builder.sitofp(whole, code.floats))
+        # A half that was rounded down; as an integer of all ones, true is -1.
+        down = builder.fcmp_ordered("==", rest, code.constant(0.5))
+        return builder.sub(whole, builder.sext(down, code.ints))
 
     def packed(self, integers: list[Any], interleaved: bool = False) -> Any:
         """Return the bytes of up to four vectors of integers, after adding the zero point and limiting them."""

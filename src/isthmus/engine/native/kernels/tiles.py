@@ -26,6 +26,8 @@ from isthmus.engine.native.kernels.base import (
 )
 from isthmus.engine.native.kernels.mathematics import f32
 from isthmus.engine.native.kernels.quantized_elementwise import READ, STORED, WRITE
+from isthmus.engine.native.kernels.rounding import NEAREST
+from isthmus.engine.native.signatures.rounding import without_ties
 from isthmus.engine.native.signatures.tiles import ADD_BYTES, ADD_ROWS, MEAN_OF_SUMS, REPEAT, VARY
 from isthmus.engine.native.target import Target
 
@@ -139,9 +141,10 @@ def add_bytes(target: Target, variant: str) -> Any:
 
 @generated
 def mean_of_sums(target: Target, variant: str) -> Any:
-    """Compute means of sums: ``rint((sum - offset) * scale + bias) + zero``, limited. Variant: the stored type."""
+    """Compute means of sums as `quantized_reduction.mean` does. Variant: the stored type and the rounding of halves."""
     words = MEAN_OF_SUMS.place
-    write, stored = WRITE[variant], STORED[variant]
+    kind, ties = without_ties(variant)
+    write, stored, nearest = WRITE[kind], STORED[kind], NEAREST[ties]
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
@@ -159,6 +162,6 @@ def mean_of_sums(target: Target, variant: str) -> Any:
         first, last = share(word(p, words.channels), tid, nt)
         for i in range(first, last):
             value = np.float32(load_i32(sums, i) - offset) * scale + bias
-            write(y, i, stored(np.int32(np.rint(min(max(value, least), most))) + zero))
+            write(y, i, stored(np.int32(nearest(min(max(value, least), most))) + zero))
 
     return kernel

@@ -73,7 +73,7 @@ class Emitter:
     places
         The location of every tensor that is not a constant.
     numerics
-        The rounding mode of 8-bit results (see `Schedule`).
+        The rounding mode of fixed-point results (see `Schedule`).
     by_tiles
         Whether the program has fused regions, whose instructions then share words (see `delta_encoding`).
 

@@ -29,6 +29,7 @@ from isthmus.engine.native.lowering.quantized_product import (
 from isthmus.engine.native.signatures.fixed16_convolution import DEPTHWISE_ROWS, GROUP_BYTES, HEAD_BYTES
 from isthmus.engine.native.target import Target
 from isthmus.graph import DataType, Tensor
+from isthmus.graph.rounding import HTP
 from isthmus.prepare.geometry.fixed_point import is_eight_bit, is_sixteen_bit, quantization_of, stored_limits
 from isthmus.prepare.geometry.layout import operand
 from isthmus.prepare.geometry.matrices import Matrices
@@ -175,11 +176,24 @@ def _scales(step: Step, columns: int) -> np.ndarray:
     return units / float(np.float32(quantization_of(step.outputs[0]).scale))
 
 
-def _in_litert_form(step: Step, weights: _Weights, scales: np.ndarray, e: Emitter) -> tuple[_Weights, np.ndarray]:
-    """Return weights and scales for LiteRT's arithmetic if the model asks for it, else as they are.
+def _in_integers(
+    step: Step, weights: _Weights, scales: np.ndarray, bias: np.ndarray, e: Emitter
+) -> tuple[_Weights, np.ndarray]:
+    """Return weights and scales for sums that are scaled in integers if the numerics ask for it, else as they are.
 
-    A scale is a multiplier of 15 bits and a shift there. Matrix products have finer scales.
+    A scale is a multiplier and a shift there, and halves are rounded up. LiteRT's multipliers have 15 bits; its matrix
+    products have finer scales. For HTP they have as many bits as the largest sum leaves room for.
     """
+    if e.numerics == HTP:
+        largest = float((np.abs(weights.values).sum((0, 1)) * (1 << 16) + np.abs(bias)).max(initial=0))
+        bits = min(31, 62 - math.frexp(largest)[1])
+        if weights.width != "w8" or bits < 16 or (bias != np.rint(bias)).any():
+            return weights, scales
+        fractions, exponents = np.frexp(scales)
+        multipliers, shifts = np.rint(fractions * (1 << bits)).astype(np.int64), bits - exponents.astype(np.int64)
+        if shifts.min() < 1 or shifts.max() > 62:
+            return weights, scales
+        return replace(weights, width="w8i"), (multipliers + (shifts << 32)).view(np.float64)
     if e.numerics != "litert" or weights.width != "w8" or step.op in ("FullyConnected", "MatMul"):
         return weights, scales
     fractions, exponents = np.frexp(scales)
@@ -262,7 +276,7 @@ def _emit_product(
     plan, origin = chunks.plan, _origin(x)
     total = product.columns * product.groups
     bias = _bias(step, total)
-    everything, scales = _in_litert_form(step, everything, _scales(step, total), e)
+    everything, scales = _in_integers(step, everything, _scales(step, total), bias, e)
     starts = offsets(product, plan)
     tap_offsets = (starts[:, None] + 4 * plan.groups * np.arange(chunks.count)).reshape(-1)
     columns = plan.vectors * e.target.lanes
@@ -476,7 +490,7 @@ def _emit_depthwise(step: Step, e: Emitter) -> None:
         nothing = np.broadcast_to(-weights.addends, (1, 1, channels))
         weights = replace(weights, stored=np.concatenate([weights.stored, nothing]))
     corrected = _bias(step, channels) - origin * weights.values.sum((0, 1))
-    weights, scales = _in_litert_form(step, weights, _scales(step, channels), e)
+    weights, scales = _in_integers(step, weights, _scales(step, channels), _bias(step, channels), e)
     block = max(_block(weights) // 2 * 2, 2)
     columns = 2 * e.target.lanes
     panel_bytes = columns * (HEAD_BYTES[weights.width] + GROUP_BYTES[weights.width] * (len(starts) // 2))

@@ -9,6 +9,7 @@ import numpy as np
 
 from isthmus.engine.native.lowering.elementwise import rows
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
+from isthmus.engine.native.lowering.fixed_point import rounding_kernel
 from isthmus.engine.native.program import Operand
 from isthmus.engine.native.signatures.elementwise import kernel_of
 from isthmus.engine.native.signatures.fixed16_elementwise import ARITHMETIC, COMPARISONS, UNARY
@@ -65,7 +66,8 @@ def emit_convert(
     """
     ratio = scale_of(x) / scale_of(output)
     e.emit(
-        f"fixed16_elementwise:convert.{x.dtype.itemsize}_{output.dtype.itemsize}", output=target, x=e.at(x),
+        rounding_kernel(e, step.op, "fixed16_elementwise:convert", f"{x.dtype.itemsize}_{output.dtype.itemsize}"),
+        output=target, x=e.at(x),
         elements=x.elements, factor=factors[0] * ratio, factor_below=factors[1] * ratio, **operand_words(x, "in"),
         **result_words(step, output, *limits),
     )  # fmt: skip
@@ -175,12 +177,14 @@ def _emit_binary(step: Step, e: Emitter) -> None:
     inner, dims, (left_strides, right_strides), steps = rows(output.dims, (left, right), [2, 2])
     mode = {(1, 1): 0, (0, 1): 1, (1, 0): 2, (0, 0): 0}[steps[0], steps[1]]
     if name in COMPARISONS:
+        kernel = f"fixed16_elementwise:binary.{name}"
         factors, result = (scale_of(left), scale_of(right), 1.0), {"out_zero": 0, "out_flip": 0, "least": 0, "most": 0}
     else:
+        kernel = rounding_kernel(e, step.op, "fixed16_elementwise:binary", name)
         factors = _binary_factors(name, scale_of(left), scale_of(right), scale_of(output))
         result = result_words(step, output)
     e.emit(
-        f"fixed16_elementwise:binary.{name}", output=e.at(output), left=e.at(left), right=e.at(right),
+        kernel, output=e.at(output), left=e.at(left), right=e.at(right),
         elements=output.elements, inner=max(inner, 1), mode=mode, left_factor=factors[0], right_factor=factors[1],
         factor=factors[2], **operand_words(left, "left"), **operand_words(right, "right"), **result, dims=dims,
         left_strides=left_strides, right_strides=right_strides,

@@ -9,7 +9,9 @@ import numpy as np
 
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
 from isthmus.engine.native.lowering.fixed16_elementwise import middle_of, operand_words, result_words, scale_of
+from isthmus.engine.native.lowering.fixed_point import rounding_kernel
 from isthmus.engine.native.target import Target
+from isthmus.graph.rounding import HTP
 from isthmus.prepare.geometry.fixed_point import is_sixteen_bit, quantization_of
 from isthmus.prepare.geometry.layout import operand
 from isthmus.prepare.schedule import Step
@@ -64,8 +66,8 @@ def _emit_sum(step: Step, e: Emitter) -> None:
     outer, count, kept, inner_count, inner = extents
     elements = count * inner_count
     e.emit(
-        "fixed16_reduction:reduce_sum", x=e.at(operand(step, 0)), y=e.at(step.outputs[0]), outer_count=outer,
-        count=count, kept=kept, inner_count=inner_count, inner=inner, work=e.work(),
+        rounding_kernel(e, step.op, "fixed16_reduction:reduce_sum"), x=e.at(operand(step, 0)), y=e.at(step.outputs[0]),
+        outer_count=outer, count=count, kept=kept, inner_count=inner_count, inner=inner, work=e.work(),
         divisor=elements if step.op == "ReduceMean" else 1,
         **_quantizations(step),
     )  # fmt: skip
@@ -87,10 +89,11 @@ def _emit_pool(step: Step, e: Emitter) -> None:
     batch, height, width, channels = x.dims
     # Within one quantization without a zero point, the mean of stored values is rounded as the model asks.
     same = quantization_of(x) == quantization_of(output) and quantization_of(x).zero_point == 0
+    same = same and e.numerics != HTP
     e.emit(
-        "fixed16_reduction:average_pool", x=e.at(x), y=e.at(output), batch=batch, height=height, width=width,
-        channels=channels, out_height=output.dims[1], out_width=output.dims[2], kernel_h=kh, kernel_w=kw, stride_h=sh,
-        stride_w=sw, top=top, left=left, bottom=bottom, right=right,
+        rounding_kernel(e, step.op, "fixed16_reduction:average_pool"), x=e.at(x), y=e.at(output), batch=batch,
+        height=height, width=width, channels=channels, out_height=output.dims[1], out_width=output.dims[2], kernel_h=kh,
+        kernel_w=kw, stride_h=sh, stride_w=sw, top=top, left=left, bottom=bottom, right=right,
         padding_counts=int(step.params["count_pad_for_edges"]),
         ties_away=int(bool(step.params.get("ties_away_from_zero")) and same), work=e.work(), **_quantizations(step),
     )  # fmt: skip

@@ -7,6 +7,7 @@ import numpy as np
 from isthmus.engine.native.lowering.emitter import Emitter
 from isthmus.engine.native.program import Operand
 from isthmus.graph import DataType, Tensor
+from isthmus.graph.rounding import Ties, rounded, ties_of
 from isthmus.prepare.geometry.fixed_point import centred_weights, quantization_of, stored_limits
 from isthmus.prepare.schedule import Step
 
@@ -18,6 +19,13 @@ STORED = {
     DataType.SFIXED_POINT_32: "s32",
 }
 """The kernels' names of the types of stored elements."""
+
+
+def rounding_kernel(e: Emitter, op: str, kernel: str, variant: str = "") -> str:
+    """Return the full name of the kernel that rounds halves as an operation does in the program's numerics."""
+    ties = ties_of(e.numerics, op)
+    name = "_".join(filter(None, (variant, "" if ties is Ties.EVEN else ties.value)))
+    return f"{kernel}.{name}" if name else kernel
 
 
 def pair(step: Step, name: str) -> tuple[int, int]:
@@ -146,11 +154,11 @@ def real_codes(tensor: Tensor) -> np.ndarray:
     return quantization_of(tensor).dequantize(codes(tensor))
 
 
-def nearest(reals: np.ndarray, output: Tensor) -> np.ndarray:
-    """Return the stored values nearest to reals, half to even, not yet limited."""
+def nearest(reals: np.ndarray, output: Tensor, ties: Ties = Ties.EVEN) -> np.ndarray:
+    """Return the stored values nearest to reals, not yet limited."""
     quantization = quantization_of(output)
     with np.errstate(invalid="ignore", over="ignore"):
-        return np.rint(np.nan_to_num(reals / np.float32(quantization.scale))) + quantization.zero_point
+        return rounded(np.nan_to_num(reals / np.float32(quantization.scale)), ties) + quantization.zero_point
 
 
 def emit_lookup(e: Emitter, source: Tensor, target: Operand, stored: np.ndarray, step: Step, output: Tensor) -> None:
@@ -197,13 +205,14 @@ def emit_dequantize(e: Emitter, source: Tensor, target: Operand) -> None:
     )  # fmt: skip
 
 
-def emit_quantize(e: Emitter, source: Operand, output: Tensor) -> None:
-    """Emit the conversion of reals to stored values."""
+def emit_quantize(e: Emitter, source: Operand, output: Tensor, op: str) -> None:
+    """Emit the conversion of reals to stored values; `op` is the operation whose results they are."""
     outer, axis, inner, scales, zeros = _scales(output)
     ones = np.ones_like(scales)
     # LiteRT multiplies by the reciprocal of the scale.
     divisors, factors = (ones, ones / scales) if e.numerics == "litert" else (scales, ones)
     e.emit(
-        f"quantized_elementwise:quantize.{STORED[output.dtype]}", x=source, y=e.at(output), outer_count=outer,
-        axis=axis, inner=inner, divisors=e.constant(divisors), factors=e.constant(factors), zeros=e.constant(zeros),
+        rounding_kernel(e, op, "quantized_elementwise:quantize", STORED[output.dtype]), x=source, y=e.at(output),
+        outer_count=outer, axis=axis, inner=inner, divisors=e.constant(divisors), factors=e.constant(factors),
+        zeros=e.constant(zeros),
     )  # fmt: skip

@@ -16,12 +16,14 @@ from isthmus.engine.native.lowering.fixed_point import (
     emit_quantize,
     no_reals_of,
     not_from_reals,
+    rounding_kernel,
     signed_result,
 )
 from isthmus.engine.native.lowering.tables import function_codes
 from isthmus.engine.native.target import Target
 from isthmus.graph import DataType, Quantization, Tensor
 from isthmus.graph.ops import having
+from isthmus.graph.rounding import HTP
 from isthmus.prepare.geometry.byte_arithmetic import WeightedSum, byte_product, weighted_sum
 from isthmus.prepare.geometry.fixed_point import is_eight_bit, quantization_of, stored_limits
 from isthmus.prepare.geometry.layout import operand
@@ -92,8 +94,7 @@ def _emit_runs(kernel: str, step: Step, e: Emitter, parameters: Callable[[int, i
         offsets.append(e.constant(np.broadcast_to(index, output.dims[:axis]).astype(np.int32)))
     first, second = (0, 1) if moves[0] else (1, 0)
     e.emit(
-        f"quantized_binary:{kernel}.{STORED[output.dtype]}",
-        a=e.at(operands[first]), b=e.at(operands[second]), y=e.at(output), rows=math.prod(output.dims[:axis]),
+        kernel, a=e.at(operands[first]), b=e.at(operands[second]), y=e.at(output), rows=math.prod(output.dims[:axis]),
         inner=math.prod(output.dims[axis:]), a_offsets=offsets[first], b_offsets=offsets[second],
         b_fixed=int(not all(moves)), **signed_result(step, output), **parameters(first, second),
     )  # fmt: skip
@@ -112,7 +113,8 @@ def _emit_add(step: Step, e: Emitter) -> None:
         factors = {"a_factor": weighted.factors[first], "b_factor": weighted.factors[second]}
         return {**factors, "bias": weighted.bias, "shift": weighted.shift}
 
-    _emit_runs("add", step, e, parameters)
+    # Sums in fixed point round up in every mode.
+    _emit_runs(f"quantized_binary:add.{STORED[step.outputs[0].dtype]}", step, e, parameters)
 
 
 def _emit_multiply(step: Step, e: Emitter) -> None:
@@ -122,7 +124,8 @@ def _emit_multiply(step: Step, e: Emitter) -> None:
     def parameters(first: int, second: int) -> dict[str, int | float]:
         return {"a_zero": product.zeros[first], "b_zero": product.zeros[second], "scale": float(product.scale)}
 
-    _emit_runs("multiply", step, e, parameters)
+    stored = STORED[step.outputs[0].dtype]
+    _emit_runs(rounding_kernel(e, step.op, "quantized_binary:multiply", stored), step, e, parameters)
 
 
 # -- many elements into one --------------------------------------------------------------------------------------------
@@ -161,8 +164,8 @@ def _emit_mean(step: Step, e: Emitter) -> None:
     outer, count, inner = extents
     qx = quantization_of(x)
     e.emit(
-        f"quantized_reduction:mean.{STORED[output.dtype]}", x=e.at(x), y=e.at(output), outer_count=outer, count=count,
-        inner=inner, work=e.work(), **_rounding_of_mean(step, e, qx, count),
+        rounding_kernel(e, step.op, "quantized_reduction:mean", STORED[output.dtype]), x=e.at(x), y=e.at(output),
+        outer_count=outer, count=count, inner=inner, work=e.work(), **_rounding_of_mean(step, e, qx, count),
     )  # fmt: skip
 
 
@@ -203,8 +206,8 @@ def _emit_mean_of_tile(step: Step, e: Emitter) -> None:
         )  # fmt: skip
         return
     e.emit(
-        f"tiles:mean_of_sums.{STORED[output.dtype]}", sums=e.at(x), y=e.at(output), channels=channels,
-        **_rounding_of_mean(step, e, quantization_of(x), part.pixels),
+        rounding_kernel(e, step.op, "tiles:mean_of_sums", STORED[output.dtype]), sums=e.at(x), y=e.at(output),
+        channels=channels, **_rounding_of_mean(step, e, quantization_of(x), part.pixels),
     )  # fmt: skip
 
 
@@ -220,14 +223,18 @@ def _emit_average_pool(step: Step, e: Emitter) -> None:
     (top, bottom), (left, right) = np.asarray(step.params["pad_amount"]).reshape(2, 2).tolist()
     batch, height, width, channels = x.dims
     # Within one quantization, the mean of stored values is the result, rounded as the model asks.
-    ties_away = bool(step.params.get("ties_away_from_zero")) and qx == qy
+    ties_away = bool(step.params.get("ties_away_from_zero")) and qx == qy and e.numerics != HTP
+    # ONNX Runtime adds up reals, whose rounding moves exact halves. Sums of stored values are exact.
+    scales, ratio = (qx.scale, qy.scale), np.float32(qy.scale) / np.float32(qx.scale)
+    if e.numerics in ("exact", HTP) and 0 < ratio < np.inf:
+        scales = 1.0, float(ratio)
     least, most = stored_limits(step, output)
     e.emit(
-        f"quantized_reduction:average_pool.{STORED[output.dtype]}",
+        rounding_kernel(e, step.op, "quantized_reduction:average_pool", STORED[output.dtype]),
         x=e.at(x), y=e.at(output), batch=batch, height=height, width=width, channels=channels,
         out_height=output.dims[1], out_width=output.dims[2], kernel_h=kh, kernel_w=kw, stride_h=sh, stride_w=sw,
         top=top, left=left, bottom=bottom, right=right, padding_counts=int(step.params["count_pad_for_edges"]),
-        work=e.work(), ties_away=int(ties_away), scale_in=float(qx.scale), scale_out=float(qy.scale),
+        work=e.work(), ties_away=int(ties_away), scale_in=scales[0], scale_out=scales[1],
         zero_in=qx.zero_point, zero_out=qy.zero_point, least=least, most=most,
     )  # fmt: skip
 
@@ -329,7 +336,7 @@ def _emit_dequantize(step: Step, e: Emitter) -> None:
 
 
 def _emit_quantize(step: Step, e: Emitter) -> None:
-    emit_quantize(e, e.at(operand(step, 0)), step.outputs[0])
+    emit_quantize(e, e.at(operand(step, 0)), step.outputs[0], step.op)
 
 
 def _refuses_dequantize(step: Step) -> str | None:

@@ -15,6 +15,7 @@ from isthmus.engine.native.lowering.fixed_point import (
     bias_fits,
     bias_of,
     has_byte_weights,
+    rounding_kernel,
     signed_result,
     sums_fit,
     weight_scales,
@@ -108,7 +109,7 @@ def emit(step: Step, e: Emitter) -> None:
         part = slice(group * product.columns, (group + 1) * product.columns)
         heads = [(bias[part] * unit).astype(np.int32), scales[part] / np.float32(unit)]
         e.emit(
-            f"quantized_convolution:convolve{packed.variant}",
+            rounding_kernel(e, step.op, *f"quantized_convolution:convolve{packed.variant}".split(".")),
             x=e.at(x, group * product.channels), y=e.at(output, group * product.columns),
             weights=e.constant(packed.panels(part, heads, columns, e.target.lanes)),
             offsets=tap_offsets, work=e.work(), work_bytes=plan.work_bytes,

@@ -16,6 +16,7 @@ from isthmus.engine.native.lowering.fixed_point import (
     bias_of,
     byte_parts,
     pair,
+    rounding_kernel,
     signed_result,
     weight_scales,
     without_zero_points,
@@ -199,9 +200,11 @@ def _emit(step: Step, e: Emitter) -> None:
         table.append((start, kind, packed))
         packed += parts[-2].size + parts[-1].size
     offsets = [g * cut.pitch + j * dilation[1] for g in range(cut.row_groups) for j in range(kernel_w)] * len(pieces)
-    form = "bytes" if cut.group_rows == 4 else "pairs"
+    kernel = "quantized_depthwise:convolve_nibbles", "bytes" if cut.group_rows == 4 else "pairs"
+    if not packs:
+        kernel = "quantized_depthwise:convolve", ""
     e.emit(
-        f"quantized_depthwise:convolve_nibbles.{form}" if packs else "quantized_depthwise:convolve",
+        rounding_kernel(e, step.op, *kernel),
         x=e.at(x),
         y=e.at(output),
         weights=e.constant(np.concatenate(parts)),

@@ -16,6 +16,7 @@ from isthmus.engine.native.lowering.fixed_point import codes, nearest, real_code
 from isthmus.graph import DataType, Tensor, TensorType
 from isthmus.graph.evaluate import evaluate
 from isthmus.graph.ops import OPERATIONS
+from isthmus.graph.rounding import HTP, rounded, ties_of
 from isthmus.prepare.geometry.fixed_point import quantization_of
 from isthmus.prepare.schedule import Step
 
@@ -35,6 +36,11 @@ def converted_codes(x: Tensor, output: Tensor, numerics: str) -> np.ndarray:
 
     `numerics` is the rounding mode of the graph; with "litert", the result depends on the signs of the types.
     """
+    if numerics == HTP:
+        # In double precision, steps of one tensor are exact in those of another if the ratio of the scales is.
+        scales = (float(np.float32(quantization_of(t).scale)) for t in (x, output))
+        steps = _centred_codes(x) * (next(scales) / next(scales))
+        return rounded(steps, ties_of(HTP, "Convert")) + quantization_of(output).zero_point
     if numerics != "litert":
         return nearest(real_codes(x), output)
     if x.dtype is not output.dtype:
@@ -55,7 +61,7 @@ def function_codes(step: Step, numerics: str) -> np.ndarray:
         return _LITERT[step.op](step, x, output)
     reals = _reals(step, x)
     if numerics != "litert":
-        return nearest(reals, output)
+        return nearest(reals, output, ties_of(numerics, step.op))
     return _away_from_zero(_in_steps(reals, output)) + quantization_of(output).zero_point
 
 

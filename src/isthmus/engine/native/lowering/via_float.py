@@ -63,10 +63,10 @@ def _emit_widen(e: Emitter, stored: Tensor, goal: Operand) -> None:
         e.emit(f"elementwise:cast.{variant}", output=goal, x=e.at(stored), elements=stored.elements)
 
 
-def _emit_narrow(e: Emitter, source: Operand, stored: Tensor) -> None:
-    """Emit the conversion of FLOAT_32 to the type of a tensor."""
+def _emit_narrow(e: Emitter, source: Operand, stored: Tensor, op: str) -> None:
+    """Emit the conversion of FLOAT_32, the result of an operation, to the type of a tensor."""
     if stored.dtype.is_fixed_point:
-        emit_quantize(e, source, stored)
+        emit_quantize(e, source, stored, op)
     elif stored.elements:
         variant = f"f32_{KINDS[stored.dtype]}"
         e.emit(f"elementwise:cast.{variant}", output=e.at(stored), x=source, elements=stored.elements)
@@ -119,7 +119,7 @@ def through_float(plain: Lowering) -> Lowering:
         with e.nested(inner, offset):
             plain.emit(inner, e)
         for stored, temporary in after:
-            _emit_narrow(e, e.at(temporary), stored)
+            _emit_narrow(e, e.at(temporary), stored, step.op)
 
     def refuses(step: Step) -> str | None:
         inner, before, after = twins(step, contents=False)

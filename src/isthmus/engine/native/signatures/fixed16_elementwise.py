@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from isthmus.engine.native.signatures.elementwise import UNARY_KINDS
+from isthmus.engine.native.signatures.rounding import UP, with_ties
 from isthmus.engine.native.words import Count, Number, Numbers, ReadOperand, Real, Signature, Word, Write, signed
 
 _INT32 = 1 << 31
@@ -31,7 +32,7 @@ CONVERT = Signature(
         *stored("in"),
         *RESULT,
     ),
-    variants={f"{a}_{b}": {"size": a, "out_size": b} for a, b in ((1, 2), (2, 1), (2, 2))},
+    variants=with_ties({f"{a}_{b}": {"size": a, "out_size": b} for a, b in ((1, 2), (2, 1), (2, 2))}, UP),
 )
 UNARY = Signature(
     "fixed16_elementwise:unary",
@@ -75,6 +76,9 @@ BINARY = Signature(
         Numbers("left_strides", "rank"),
         Numbers("right_strides", "rank"),
     ),
-    variants={name: {"out_size": 2} for name in ARITHMETIC} | {name: {"out_size": 1} for name in COMPARISONS},
+    variants={
+        **with_ties({name: {"out_size": 2} for name in ARITHMETIC}, UP),
+        **{name: {"out_size": 1} for name in COMPARISONS},
+    },
 )
 SIGNATURES = (CONVERT, UNARY, BINARY)

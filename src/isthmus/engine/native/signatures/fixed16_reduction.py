@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from isthmus.engine.native.signatures.fixed16_elementwise import RESULT, stored
+from isthmus.engine.native.signatures.rounding import TOWARDS, UP, with_ties
 from isthmus.engine.native.words import Number, ReadOperand, Real, Signature, Word, WorkSpace, Write, flag
 
 _MAX = (1 << 31) - 1
@@ -30,6 +31,7 @@ SUM = Signature(
         Number("divisor", 1),
         *_QUANTIZATIONS,
     ),
+    variants=with_ties({"": {}}, UP, TOWARDS),
 )
 AVERAGE_POOL = Signature(
     "fixed16_reduction:average_pool",
@@ -57,6 +59,7 @@ AVERAGE_POOL = Signature(
         WorkSpace("work", "shares * channels * 8"),
         *_QUANTIZATIONS,
     ),
+    variants=with_ties({"": {}}, UP),
 )
 SOFTMAX = Signature(
     "fixed16_reduction:softmax",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from isthmus.engine.native.signatures.rounding import UP, with_ties
 from isthmus.engine.native.words import Number, OffsetTable, ReadOperand, Real, Signature, Word, Write, flag, signed
 
 _INT32 = 1 << 31
@@ -39,6 +40,6 @@ ADD = Signature(
 MULTIPLY = Signature(
     "quantized_binary:multiply",
     (*_RUNS, signed("a_zero", _INT32), signed("b_zero", _INT32), Real("scale")),
-    variants=_STORED,
+    variants=with_ties(_STORED, UP),
 )
 SIGNATURES = (ADD, MULTIPLY)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from isthmus.engine.native.signatures.quantized_binary import RESULT
+from isthmus.engine.native.signatures.rounding import UP, with_ties
 from isthmus.engine.native.words import (
     Number,
     OffsetTable,
@@ -149,13 +150,13 @@ _TO_FLOATS = (
 )
 _WORDS_ARE_FULL = "groups % word_groups == 0"
 CONVOLVE = Signature(
-    "quantized_convolution:convolve", _TO_BYTES, variants=TILES, where=_where(8), rules=_RULES
+    "quantized_convolution:convolve", _TO_BYTES, variants=with_ties(TILES, UP), where=_where(8), rules=_RULES
 )
 CONVOLVE_TO_FLOAT = Signature(
     "quantized_convolution:convolve_to_float", _TO_FLOATS, variants=TILES, where=_where(12), rules=_RULES
 )
 CONVOLVE_NIBBLES = Signature(
-    "quantized_convolution:convolve_nibbles", _TO_BYTES, variants=NIBBLE_TILES, where=_where(8, _NIBBLES),
+    "quantized_convolution:convolve_nibbles", _TO_BYTES, variants=with_ties(NIBBLE_TILES, UP), where=_where(8, _NIBBLES),
     rules=(*_RULES, _WORDS_ARE_FULL),
 )  # fmt: skip
 CONVOLVE_NIBBLES_TO_FLOAT = Signature(

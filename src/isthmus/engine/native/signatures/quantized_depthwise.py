@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from isthmus.engine.native.signatures.quantized_binary import RESULT
+from isthmus.engine.native.signatures.rounding import UP, with_ties
 from isthmus.engine.native.words import Number, OffsetTable, ReadOperand, Signature, Word, WorkSpace, Write, signed
 
 _MAX = 1 << 31
@@ -123,6 +124,7 @@ _RULES = (
 CONVOLVE = Signature(
     "quantized_depthwise:convolve",
     _words("weights_of(blocks, 2 + together * steps, lanes)"),
+    variants=with_ties({"": {}}, UP),
     where=_WHERE,
     rules=_RULES,
     functions={"inside": _inside, "weights_of": _weights, "widest": _widest},
@@ -131,7 +133,7 @@ CONVOLVE_NIBBLES = Signature(
     "quantized_depthwise:convolve_nibbles",
     # Words of 4-bit weights have several of the four vectors of channels that a step multiplies.
     _words("nibbles_of(blocks, together * steps, word_groups, lanes)"),
-    variants={"bytes": {"word_groups": 2}, "pairs": {"word_groups": 4}},
+    variants=with_ties({"bytes": {"word_groups": 2}, "pairs": {"word_groups": 4}}, UP),
     where=_WHERE,
     rules=_RULES,
     functions={"inside": _inside, "nibbles_of": _nibbles, "widest": _widest},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from isthmus.engine.native.signatures.rounding import AWAY, UP, with_ties
 from isthmus.engine.native.words import Number, ReadOperand, Signature, Write
 
 _STORED = {"s8": {"size": 1}, "u8": {"size": 1}, "s16": {"size": 2}, "u16": {"size": 2}, "s32": {"size": 4}}
@@ -31,7 +32,7 @@ QUANTIZE = Signature(
         ReadOperand("factors", "4 * axis"),
         ReadOperand("zeros", "4 * axis"),
     ),
-    variants=_STORED,
+    variants=with_ties(_STORED, UP, AWAY),
     rules=_ENDS,
 )
 LOOKUP = Signature(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from isthmus.engine.native.signatures.rounding import TOWARDS, UP, with_ties
 from isthmus.engine.native.words import (
     Number,
     OffsetTable,
@@ -52,7 +53,7 @@ MEAN = Signature(
         signed("zero", _INT32),
         *_LIMITS,
     ),
-    variants=_STORED,
+    variants=with_ties(_STORED, TOWARDS),
 )
 AVERAGE_POOL = Signature(
     "quantized_reduction:average_pool",
@@ -76,7 +77,7 @@ AVERAGE_POOL = Signature(
         Number("bottom", 0, _MAX),
         Number("right", 0, _MAX),
     ),
-    variants=_STORED,
+    variants=with_ties(_STORED, UP),
 )
 SOFTMAX = Signature(
     "quantized_reduction:softmax",

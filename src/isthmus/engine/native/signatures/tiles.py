@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from isthmus.engine.native.signatures.rounding import TOWARDS, UP, with_ties
 from isthmus.engine.native.words import (
     MAX_COUNT,
     Count,
@@ -101,7 +102,7 @@ MEAN_OF_SUMS = Signature(
         signed("least", _INT32),
         signed("most", _INT32),
     ),
-    variants={"s8": {}, "u8": {}},
+    variants=with_ties({"s8": {}, "u8": {}}, UP, TOWARDS),
 )
 
 

@@ -1,0 +1,76 @@
+"""Rounding of results to stored integers, in the modes of `Graph.numerics`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from isthmus.graph.tensor import Tensor
+
+HTP = "htp"
+"""The mode that rounds as HTP's chips do."""
+
+
+class Ties(Enum):
+    """What an exact half between two integers becomes. Zero is the real number 0, not the stored one."""
+
+    EVEN = "even"
+    UP = "up"
+    AWAY = "away"
+    """Away from zero."""
+    TOWARDS = "towards"
+    """Towards zero."""
+
+
+_ON_HTP = {"Quantize": Ties.AWAY, "ReduceMean": Ties.TOWARDS}
+"""The operations of HTP that do not round halves up."""
+
+
+def ties_of(numerics: str, op: str) -> Ties:
+    """Return how an operation with fixed-point results rounds halves, in a mode.
+
+    The modes of LiteRT and ONNX Runtime differ from "exact" in the arithmetic before the rounding.
+    """
+    return _ON_HTP.get(op, Ties.UP) if numerics == HTP else Ties.EVEN
+
+
+def rounded(steps: Any, ties: Ties) -> Any:
+    """Round numbers of steps above the zero point to integers.
+
+    >>> steps = np.array([-2.5, -1.5, 0.5, 1.5])
+    >>> [rounded(steps, ties).tolist() for ties in (Ties.UP, Ties.AWAY, Ties.TOWARDS)]
+    [[-2.0, -1.0, 1.0, 2.0], [-3.0, -2.0, 1.0, 2.0], [-2.0, -1.0, 0.0, 1.0]]
+    """
+    whole = np.rint(steps)
+    if ties is Ties.EVEN:
+        return whole
+    # Exact, since both are of one magnitude. Twice the rest leads from one neighbour of a half to the other.
+    rest = steps - whole
+    wrong = {
+        Ties.UP: rest == 0.5,
+        Ties.AWAY: (np.abs(rest) == 0.5) & ((rest > 0) == (steps > 0)),
+        Ties.TOWARDS: (np.abs(rest) == 0.5) & ((rest > 0) != (steps > 0)),
+    }[ties]
+    return np.where(wrong, whole + 2 * rest, whole)
+
+
+def is_staged(op: str, inputs: Sequence[Tensor | None], params: Mapping[str, Any]) -> bool:
+    """Return whether HTP computes an operation in two steps that are both rounded.
+
+    It does so for averages of four by four bytes, which are averages of two by two averages.
+    """
+    if op != "PoolAvg2d" or inputs[0] is None or not inputs[0].dtype.is_fixed_point or inputs[0].dtype.itemsize != 1:
+        return False
+    windows = all(np.array_equal(np.asarray(params[name]).reshape(-1), (4, 4)) for name in ("filter_size", "stride"))
+    return windows and not np.any(params["pad_amount"]) and not any(size % 4 for size in inputs[0].dims[1:3])
+
+
+def stages_of(x: Tensor, params: Mapping[str, Any]) -> tuple[tuple[int, ...], dict[str, Any]]:
+    """Return the dimensions between the two steps of such an operation, and the parameters of both."""
+    batch, height, width, channels = x.dims
+    two = np.array([2, 2], np.uint32)
+    return (batch, height // 2, width // 2, channels), {**params, "filter_size": two, "stride": two}
