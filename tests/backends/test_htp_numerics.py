@@ -174,5 +174,5 @@ def test_a_binary_keeps_the_setting(as_chip, exact) -> None:
 def test_another_value_is_refused() -> None:
     with pytest.raises(QnnError) as refused:
         qnn.Backend("htp", {"htp": {"numerics": "chip"}})
-    assert refused.value.code is Code.BACKEND_INVALID_ARGUMENT
+    assert refused.value.code is Code.BACKEND_INVALID_CONFIG
     assert "exact" in str(refused.value)

@@ -5,6 +5,7 @@ All scales make results exact in steps of the output, so that the expected integ
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -92,7 +93,7 @@ def _pool_in_stages(kind: type) -> Case:
 
 
 def _mean(kind: type) -> Case:
-    x = _stored(kind, 6, 8, 32)
+    x = _stored(kind, 6, 8, 4)
     params = {"axes": [2], "keep_dims": True}
     return Case("ReduceMean", [_of(x, _SCALE)], _to(kind, _SCALE, 6, 8, 1), _centred(x).mean(2, keepdims=True),
                 "towards", params)  # fmt: skip
@@ -179,3 +180,28 @@ def test_the_reference_averages_four_by_four_bytes_in_two_steps(kind: type) -> N
     step, arrays = harness.make_step(case.op, case.inputs, case.params, [case.result])
     [reference] = evaluate(case.op, step.inputs, arrays, step.params, step.outputs, "htp")
     np.testing.assert_array_equal(reference, _expected(case, "up"))
+
+
+_FUNCTIONS = "Sigmoid", "Tanh", "Gelu", "ElementWiseExp", "ElementWiseSquareRoot", "HardSwish", "Relu"
+
+
+@pytest.mark.parametrize("op", _FUNCTIONS)
+def test_tables_have_the_nearest_steps(op: str) -> None:
+    """The judge computes in extended precision, rounded half up."""
+    x = np.arange(256, dtype=np.uint8)
+    case = Case(op, [_of(x, 1 / 16)], _to(np.uint8, 1 / 32), np.zeros(1))
+    step, arrays = harness.make_step(op, case.inputs, {}, [case.result])
+    reals = _centred(x).astype(np.longdouble) / 16
+    with np.errstate(invalid="ignore"):
+        exact = {
+            "Sigmoid": lambda: 1 / (1 + np.exp(-reals)),
+            "Tanh": lambda: np.tanh(reals),
+            "Gelu": lambda: reals / 2 * (1 + np.array([math.erf(r / math.sqrt(2)) for r in reals.tolist()])),
+            "ElementWiseExp": lambda: np.exp(reals),
+            "ElementWiseSquareRoot": lambda: np.nan_to_num(np.sqrt(reals)),
+            "HardSwish": lambda: reals * np.clip(reals + 3, 0, 6) / 6,
+            "Relu": lambda: np.maximum(reals, 0),
+        }[op]()
+    wanted = np.clip(np.floor(exact * 32 + np.longdouble(0.5)) + 128, 0, 255).astype(np.uint8)
+    [computed] = harness.run(step, arrays, numerics="htp")
+    np.testing.assert_array_equal(computed, wanted)

@@ -7,7 +7,7 @@ import numpy as np
 from isthmus.engine.native.lowering.emitter import Emitter
 from isthmus.engine.native.program import Operand
 from isthmus.graph import DataType, Tensor
-from isthmus.graph.rounding import Ties, rounded, ties_of
+from isthmus.graph.rounding import Ties, ties_of
 from isthmus.prepare.geometry.fixed_point import centred_weights, quantization_of, stored_limits
 from isthmus.prepare.schedule import Step
 
@@ -154,11 +154,11 @@ def real_codes(tensor: Tensor) -> np.ndarray:
     return quantization_of(tensor).dequantize(codes(tensor))
 
 
-def nearest(reals: np.ndarray, output: Tensor, ties: Ties = Ties.EVEN) -> np.ndarray:
-    """Return the stored values nearest to reals, not yet limited."""
+def nearest(reals: np.ndarray, output: Tensor) -> np.ndarray:
+    """Return the stored values nearest to reals, half to even, not yet limited."""
     quantization = quantization_of(output)
     with np.errstate(invalid="ignore", over="ignore"):
-        return rounded(np.nan_to_num(reals / np.float32(quantization.scale)), ties) + quantization.zero_point
+        return np.rint(np.nan_to_num(reals / np.float32(quantization.scale))) + quantization.zero_point
 
 
 def emit_lookup(e: Emitter, source: Tensor, target: Operand, stored: np.ndarray, step: Step, output: Tensor) -> None:

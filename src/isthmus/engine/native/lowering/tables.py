@@ -54,6 +54,8 @@ def function_codes(step: Step, numerics: str) -> np.ndarray:
     assert x is not None
     if step.op == "Convert":
         return converted_codes(x, output, numerics)
+    if numerics == HTP:
+        return _in_double_precision(step, x, output)
     limits = OPERATIONS[step.op].traits.limits
     if numerics == "litert" and limits is not None:
         return _rectified(x, output, *limits)
@@ -61,8 +63,18 @@ def function_codes(step: Step, numerics: str) -> np.ndarray:
         return _LITERT[step.op](step, x, output)
     reals = _reals(step, x)
     if numerics != "litert":
-        return nearest(reals, output, ties_of(numerics, step.op))
+        return nearest(reals, output)
     return _away_from_zero(_in_steps(reals, output)) + quantization_of(output).zero_point
+
+
+def _in_double_precision(step: Step, x: Tensor, output: Tensor) -> np.ndarray:
+    """Return the results of the reference, which computes in double precision and so rounds correctly."""
+    ends = [Tensor(t.name, TensorType.NATIVE, t.dtype, (256,), t.quantization) for t in (x, output)]
+    inputs, arrays = [ends[0]], [codes(x)]
+    if len(step.inputs) > 1:
+        inputs.append(Tensor("slope", TensorType.STATIC, DataType.FLOAT_32, (1,), None, np.full(1, _slope(step))))
+        arrays.append(np.full(1, _slope(step)))
+    return evaluate(step.op, inputs, arrays, step.params, ends[1:], HTP)[0]
 
 
 def _slope(step: Step) -> np.float32:
