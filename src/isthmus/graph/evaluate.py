@@ -136,9 +136,9 @@ def evaluate(
 def _in_stages(call: Call, arrays: Sequence[np.ndarray | None]) -> list[np.ndarray]:
     """Compute an operation in the two steps of `stages_of`."""
     x, outputs = call.tensor(0), call.declared or ()
-    dims, params = stages_of(x, call.params)
+    dims, first_params, params = stages_of(x, call.params)
     between = Tensor("between", TensorType.NATIVE, x.dtype, dims, x.quantization)
-    first = evaluate(call.op, [x], arrays, params, [between], HTP)
+    first = evaluate(call.op, [x], arrays, first_params, [between], HTP)
     return evaluate(call.op, [between], first, params, outputs, HTP)
 
 

@@ -61,16 +61,22 @@ def rounded(steps: Any, ties: Ties) -> Any:
 def is_staged(op: str, inputs: Sequence[Tensor | None], params: Mapping[str, Any]) -> bool:
     """Return whether HTP computes an operation in two steps that are both rounded.
 
-    It does so for averages of four by four bytes, which are averages of two by two averages.
+    It does so for averages of bytes in windows that touch each other and have an even height and width above two: they
+    are averages of two by two averages in windows of half the height and width, which may be divided in turn.
     """
     if op != "PoolAvg2d" or inputs[0] is None or not inputs[0].dtype.is_fixed_point or inputs[0].dtype.itemsize != 1:
         return False
-    windows = all(np.array_equal(np.asarray(params[name]).reshape(-1), (4, 4)) for name in ("filter_size", "stride"))
-    return windows and not np.any(params["pad_amount"]) and not any(size % 4 for size in inputs[0].dims[1:3])
+    window, stride = (np.asarray(params[name]).reshape(-1).tolist() for name in ("filter_size", "stride"))
+    whole = all(size % length == 0 for size, length in zip(inputs[0].dims[1:3], window, strict=True))
+    return whole and window == stride and min(window) > 2 and not any(
+        length % 2 for length in window
+    ) and not np.any(params["pad_amount"])  # fmt: skip
 
 
-def stages_of(x: Tensor, params: Mapping[str, Any]) -> tuple[tuple[int, ...], dict[str, Any]]:
-    """Return the dimensions between the two steps of such an operation, and the parameters of both."""
-    batch, height, width, channels = x.dims
+def stages_of(x: Tensor, params: Mapping[str, Any]) -> tuple[tuple[int, ...], dict[str, Any], dict[str, Any]]:
+    """Return the dimensions between the two steps of such an operation, and the parameters of each."""
+    half = np.asarray(params["filter_size"]).reshape(-1) // 2
     two = np.array([2, 2], np.uint32)
-    return (batch, height // 2, width // 2, channels), {**params, "filter_size": two, "stride": two}
+    (batch, height, width, channels), (down, across) = x.dims, half.tolist()
+    first, second = ({**params, "filter_size": size, "stride": size} for size in (half, two))
+    return (batch, height // down, width // across, channels), first, second
