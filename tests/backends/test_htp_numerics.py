@@ -51,11 +51,13 @@ def _bytes(*dims: int) -> np.ndarray:
     return _rng.integers(0, 256, dims).astype(np.uint8)
 
 
-def _pool(size: int) -> Case:
-    x = _bytes(1, 32, 32, 32)
-    params = {name: np.uint32([size, size]) for name in ("filter_size", "stride")}
+def _pool(height: int, width: int, stride: tuple[int, int] | None = None, size: int = 32) -> Case:
+    """Return averages in windows of an image; without a stride, windows touch each other."""
+    x, (down, across) = _bytes(1, size, size, 32), stride or (height, width)
+    params = {"filter_size": np.uint32([height, width]), "stride": np.uint32([down, across])}
     params["pad_amount"] = np.zeros((2, 2), np.uint32)
-    return graph_of("PoolAvg2d", [(x, SCALE)], (1, 32 // size, 32 // size, 32), SCALE, params)
+    dims = (1, (size - height) // down + 1, (size - width) // across + 1, 32)
+    return graph_of("PoolAvg2d", [(x, SCALE)], dims, SCALE, params)
 
 
 def _convolution() -> Case:
@@ -86,8 +88,13 @@ CASES: dict[str, Callable[[], Case]] = {
     "Subtract": lambda: _pairs("ElementWiseSubtract", 1.0),
     "Multiply": lambda: _pairs("ElementWiseMultiply", 32.0),
     "a convolution": _convolution,
-    "averages of 2x2": lambda: _pool(2),
-    "averages of 4x4": lambda: _pool(4),
+    "averages of 2x2": lambda: _pool(2, 2),
+    "averages of 4x4": lambda: _pool(4, 4),
+    "averages of 8x8": lambda: _pool(8, 8),
+    "averages of 4x8": lambda: _pool(4, 8),
+    "averages of 6x6": lambda: _pool(6, 6, size=30),
+    "averages of 2x4": lambda: _pool(2, 4),
+    "averages that overlap": lambda: _pool(4, 4, (2, 2)),
     "ResizeBilinear": _resize,
     "ReduceMean": _mean,
 }
@@ -132,7 +139,7 @@ def test_bytes_have_the_bits_of_the_vendors_library(as_chip, vendor, name: str) 
 
 
 def test_the_setting_changes_halves_only(as_chip, exact) -> None:
-    case = _pool(2)
+    case = _pool(2, 2)
     chip, plain = computed(as_chip, case), computed(exact, case)
     means = case[1][0].astype(np.float64).reshape(1, 16, 2, 16, 2, 32).mean((2, 4))
     np.testing.assert_array_equal(chip, np.floor(means + 0.5))
@@ -140,7 +147,7 @@ def test_the_setting_changes_halves_only(as_chip, exact) -> None:
 
 
 def test_averages_of_four_by_four_bytes_are_rounded_twice(as_chip) -> None:
-    case = _pool(4)
+    case = _pool(4, 4)
     first = np.floor(case[1][0].astype(np.float64).reshape(1, 16, 2, 16, 2, 32).mean((2, 4)) + 0.5)
     wanted = np.floor(first.reshape(1, 8, 2, 8, 2, 32).mean((2, 4)) + 0.5)
     np.testing.assert_array_equal(computed(as_chip, case), wanted)
@@ -160,7 +167,7 @@ def test_floats_are_computed_in_fp16(as_chip) -> None:
 
 
 def test_a_binary_keeps_the_setting(as_chip, exact) -> None:
-    graph, [x] = _pool(4)
+    graph, [x] = _pool(4, 4)
     wanted = computed(as_chip, (graph, [x]))
     with as_chip.create_context() as context:
         context.add_graph(graph).finalize()

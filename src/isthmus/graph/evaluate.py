@@ -95,7 +95,7 @@ def evaluate(
     operation.verify(call)
     if not any(t.elements for t in outputs):
         return [np.zeros(t.dims, t.dtype.numpy) for t in outputs]
-    ties = ties_of(numerics, op)
+    ties = ties_of(numerics, op, call.params)
     if numerics == HTP:
         # A request of a TFLite file.
         call.params.pop("ties_away_from_zero", None)

@@ -30,12 +30,17 @@ _ON_HTP = {"Quantize": Ties.AWAY, "ReduceMean": Ties.TOWARDS}
 """The operations of HTP that do not round halves up."""
 
 
-def ties_of(numerics: str, op: str) -> Ties:
+def ties_of(numerics: str, op: str, params: Mapping[str, Any] | None = None) -> Ties:
     """Return how an operation with fixed-point results rounds halves, in a mode.
 
-    The modes of LiteRT and ONNX Runtime differ from "exact" in the arithmetic before the rounding.
+    The modes of LiteRT and ONNX Runtime differ from "exact" in the arithmetic before the rounding. On HTP, averages in
+    windows that overlap go to the even step; `params` are needed for these.
     """
-    return _ON_HTP.get(op, Ties.UP) if numerics == HTP else Ties.EVEN
+    if numerics != HTP:
+        return Ties.EVEN
+    if op == "PoolAvg2d" and params is not None and not np.array_equal(params["filter_size"], params["stride"]):
+        return Ties.EVEN
+    return _ON_HTP.get(op, Ties.UP)
 
 
 def rounded(steps: Any, ties: Ties) -> Any:

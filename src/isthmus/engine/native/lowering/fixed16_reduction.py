@@ -91,10 +91,10 @@ def _emit_pool(step: Step, e: Emitter) -> None:
     same = quantization_of(x) == quantization_of(output) and quantization_of(x).zero_point == 0
     same = same and e.numerics != HTP
     e.emit(
-        rounding_kernel(e, step.op, "fixed16_reduction:average_pool"), x=e.at(x), y=e.at(output), batch=batch,
-        height=height, width=width, channels=channels, out_height=output.dims[1], out_width=output.dims[2], kernel_h=kh,
-        kernel_w=kw, stride_h=sh, stride_w=sw, top=top, left=left, bottom=bottom, right=right,
-        padding_counts=int(step.params["count_pad_for_edges"]),
+        rounding_kernel(e, step.op, "fixed16_reduction:average_pool", params=step.params), x=e.at(x), y=e.at(output),
+        batch=batch, height=height, width=width, channels=channels, out_height=output.dims[1],
+        out_width=output.dims[2], kernel_h=kh, kernel_w=kw, stride_h=sh, stride_w=sw, top=top, left=left,
+        bottom=bottom, right=right, padding_counts=int(step.params["count_pad_for_edges"]),
         ties_away=int(bool(step.params.get("ties_away_from_zero")) and same), work=e.work(), **_quantizations(step),
     )  # fmt: skip
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
 from isthmus.engine.native.lowering.emitter import Emitter
@@ -21,9 +24,14 @@ STORED = {
 """The kernels' names of the types of stored elements."""
 
 
-def rounding_kernel(e: Emitter, op: str, kernel: str, variant: str = "") -> str:
-    """Return the full name of the kernel that rounds halves as an operation does in the program's numerics."""
-    ties = ties_of(e.numerics, op)
+def rounding_kernel(
+    e: Emitter, op: str, kernel: str, variant: str = "", params: Mapping[str, Any] | None = None
+) -> str:
+    """Return the full name of the kernel that rounds halves as an operation does in the program's numerics.
+
+    `params` are as in `ties_of`.
+    """
+    ties = ties_of(e.numerics, op, params)
     name = "_".join(filter(None, (variant, "" if ties is Ties.EVEN else ties.value)))
     return f"{kernel}.{name}" if name else kernel
 

@@ -230,7 +230,7 @@ def _emit_average_pool(step: Step, e: Emitter) -> None:
         scales = 1.0, float(ratio)
     least, most = stored_limits(step, output)
     e.emit(
-        rounding_kernel(e, step.op, "quantized_reduction:average_pool", STORED[output.dtype]),
+        rounding_kernel(e, step.op, "quantized_reduction:average_pool", STORED[output.dtype], step.params),
         x=e.at(x), y=e.at(output), batch=batch, height=height, width=width, channels=channels,
         out_height=output.dims[1], out_width=output.dims[2], kernel_h=kh, kernel_w=kw, stride_h=sh, stride_w=sw,
         top=top, left=left, bottom=bottom, right=right, padding_counts=int(step.params["count_pad_for_edges"]),
