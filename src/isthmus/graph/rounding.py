@@ -34,7 +34,7 @@ def ties_of(numerics: str, op: str, params: Mapping[str, Any] | None = None) -> 
     """Return how an operation with fixed-point results rounds halves, in a mode.
 
     The modes of LiteRT and ONNX Runtime differ from "exact" in the arithmetic before the rounding. On HTP, averages in
-    windows that overlap go to the even step; `params` are needed for these.
+    windows that overlap go to the even step, but for about one in a thousand; `params` are needed for these.
     """
     if numerics != HTP:
         return Ties.EVEN
