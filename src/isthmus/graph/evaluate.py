@@ -33,7 +33,7 @@ from isthmus.graph.evaluation.convolution import PRODUCTS
 from isthmus.graph.operation import Call
 from isthmus.graph.ops import OPERATIONS
 from isthmus.graph.quantization import Quantization
-from isthmus.graph.rounding import HTP, Ties, is_staged, rounded, stages_of, ties_of
+from isthmus.graph.rounding import HEXAGON, Ties, is_staged, rounded, stages_of, ties_of
 from isthmus.graph.tensor import Tensor, TensorType
 from isthmus.graph.traits import Picks
 
@@ -77,7 +77,7 @@ def evaluate(
     outputs
         The output tensors: dimensions, data types and quantizations of the results.
     numerics
-        The rounding mode of fixed-point results (see `Graph.numerics`); only "htp" differs from "exact" here.
+        The rounding mode of fixed-point results (see `Graph.numerics`); only "hexagon" differs from "exact" here.
 
     Examples
     --------
@@ -96,7 +96,7 @@ def evaluate(
     if not any(t.elements for t in outputs):
         return [np.zeros(t.dims, t.dtype.numpy) for t in outputs]
     ties = ties_of(numerics, op, call.params)
-    if numerics == HTP:
+    if numerics == HEXAGON:
         # A request of a TFLite file.
         call.params.pop("ties_away_from_zero", None)
         if is_staged(op, inputs, call.params):
@@ -138,8 +138,8 @@ def _in_stages(call: Call, arrays: Sequence[np.ndarray | None]) -> list[np.ndarr
     x, outputs = call.tensor(0), call.declared or ()
     dims, first_params, params = stages_of(x, call.params)
     between = Tensor("between", TensorType.NATIVE, x.dtype, dims, x.quantization)
-    first = evaluate(call.op, [x], arrays, first_params, [between], HTP)
-    return evaluate(call.op, [between], first, params, outputs, HTP)
+    first = evaluate(call.op, [x], arrays, first_params, [between], HEXAGON)
+    return evaluate(call.op, [between], first, params, outputs, HEXAGON)
 
 
 def _real(array: Any, tensor: Tensor) -> np.ndarray:

@@ -11,8 +11,8 @@ import numpy as np
 if TYPE_CHECKING:
     from isthmus.graph.tensor import Tensor
 
-HTP = "htp"
-"""The mode that rounds as HTP's chips do."""
+HEXAGON = "hexagon"
+"""The mode that rounds as Hexagon chips do."""
 
 
 class Ties(Enum):
@@ -26,21 +26,21 @@ class Ties(Enum):
     """Towards zero."""
 
 
-_ON_HTP = {"Quantize": Ties.AWAY, "ReduceMean": Ties.TOWARDS}
-"""The operations of HTP that do not round halves up."""
+_ON_HEXAGON = {"Quantize": Ties.AWAY, "ReduceMean": Ties.TOWARDS}
+"""The operations of Hexagon chips that do not round halves up."""
 
 
 def ties_of(numerics: str, op: str, params: Mapping[str, Any] | None = None) -> Ties:
     """Return how an operation with fixed-point results rounds halves, in a mode.
 
-    The modes of LiteRT and ONNX Runtime differ from "exact" in the arithmetic before the rounding. On HTP, averages in
-    windows that overlap go to the even step, but for about one in a thousand; `params` are needed for these.
+    The modes of LiteRT and ONNX Runtime differ from "exact" in the arithmetic before the rounding. On a chip,
+    averages in windows that overlap go to the even step, but for about one in a thousand; these need `params`.
     """
-    if numerics != HTP:
+    if numerics != HEXAGON:
         return Ties.EVEN
     if op == "PoolAvg2d" and params is not None and not np.array_equal(params["filter_size"], params["stride"]):
         return Ties.EVEN
-    return _ON_HTP.get(op, Ties.UP)
+    return _ON_HEXAGON.get(op, Ties.UP)
 
 
 def rounded(steps: Any, ties: Ties) -> Any:
@@ -64,7 +64,7 @@ def rounded(steps: Any, ties: Ties) -> Any:
 
 
 def is_staged(op: str, inputs: Sequence[Tensor | None], params: Mapping[str, Any]) -> bool:
-    """Return whether HTP computes an operation in two steps that are both rounded.
+    """Return whether Hexagon chips compute an operation in two steps that are both rounded.
 
     It does so for averages of bytes in windows that touch each other and have an even height and width above two: they
     are averages of two by two averages in windows of half the height and width, which may be divided in turn.

@@ -266,7 +266,7 @@ class Schedule:
     plan
         Statistics for reports; None for a schedule that was read from a file.
     numerics
-        The rounding mode of fixed-point results: that of the graph, or "htp".
+        The rounding mode of fixed-point results: that of the graph, or "hexagon".
     repeats
         The steps that are executed more than once, in order; they are not nested.
     tiled

@@ -19,7 +19,7 @@ from isthmus.errors import Code, QnnError
 from isthmus.graph import Tensor, TensorType
 from isthmus.graph.operation import Call
 from isthmus.graph.ops import OPERATIONS
-from isthmus.graph.rounding import HTP
+from isthmus.graph.rounding import HEXAGON
 from isthmus.graph.tensor import MAX_BYTES
 from isthmus.prepare.pipelining import awaited
 from isthmus.prepare.schedule import Place, Pool, Repeat, RowRange, Schedule, Step
@@ -35,7 +35,7 @@ _MAX_STRIDE = 1 << 32
 """The bound of the strides of repeated steps, positive or negative."""
 _CONTENTS = "contents"
 """The name of the section."""
-_NUMERICS = ("exact", "litert", "onnxruntime", HTP)
+_NUMERICS = ("exact", "litert", "onnxruntime", HEXAGON)
 _NUMBERS = frozenset(
     np.dtype(name).str for name in ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
 )

@@ -158,11 +158,11 @@ def test_halves_are_rounded_as_on_a_chip(name: str) -> None:
     case = CASES[name]
     step, arrays = harness.make_step(case.op, case.inputs, case.params, [case.result])
     wanted = _expected(case, case.rule)
-    [reference] = evaluate(case.op, step.inputs, arrays, step.params, step.outputs, "htp")
+    [reference] = evaluate(case.op, step.inputs, arrays, step.params, step.outputs, "hexagon")
     np.testing.assert_array_equal(reference, wanted)
-    [computed] = harness.run(step, arrays, numerics="htp")
+    [computed] = harness.run(step, arrays, numerics="hexagon")
     np.testing.assert_array_equal(computed, wanted)
-    assert ties_of("htp", case.op) is Ties(case.rule)
+    assert ties_of("hexagon", case.op) is Ties(case.rule)
 
 
 @pytest.mark.parametrize("kind", _TYPES)
@@ -178,7 +178,7 @@ def test_an_exact_average_rounds_halves_to_even(kind: type) -> None:
 def test_the_reference_averages_four_by_four_bytes_in_two_steps(kind: type) -> None:
     case = _pool_in_stages(kind)
     step, arrays = harness.make_step(case.op, case.inputs, case.params, [case.result])
-    [reference] = evaluate(case.op, step.inputs, arrays, step.params, step.outputs, "htp")
+    [reference] = evaluate(case.op, step.inputs, arrays, step.params, step.outputs, "hexagon")
     np.testing.assert_array_equal(reference, _expected(case, "up"))
 
 
@@ -203,5 +203,5 @@ def test_tables_have_the_nearest_steps(op: str) -> None:
             "Relu": lambda: np.maximum(reals, 0),
         }[op]()
     wanted = np.clip(np.floor(exact * 32 + np.longdouble(0.5)) + 128, 0, 255).astype(np.uint8)
-    [computed] = harness.run(step, arrays, numerics="htp")
+    [computed] = harness.run(step, arrays, numerics="hexagon")
     np.testing.assert_array_equal(computed, wanted)

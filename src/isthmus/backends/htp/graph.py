@@ -21,7 +21,7 @@ from isthmus.backends.seam.planned import plan as plan_for_all
 from isthmus.backends.seam.staging import require_memory, traffic
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Graph, TensorMemType
-from isthmus.graph.rounding import HTP
+from isthmus.graph.rounding import HEXAGON
 from isthmus.memory import Window
 from isthmus.prepare.tiling import ScratchLimit
 
@@ -36,7 +36,7 @@ def plan(
     follows_chip = numerics is HtpNumerics.HTP
     in_half = follows_chip or precision is HtpFloatPrecision.FLOAT16
     storage = DataType.FLOAT_16 if in_half else DataType.FLOAT_32
-    return plan_for_all(graph, threads, limit=limit, float_storage=storage, numerics=HTP if follows_chip else None)
+    return plan_for_all(graph, threads, limit=limit, float_storage=storage, numerics=HEXAGON if follows_chip else None)
 
 
 class QueueLock:

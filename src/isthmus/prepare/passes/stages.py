@@ -1,8 +1,8 @@
-"""Division of operations that HTP computes in several rounded steps, if the graph is rounded as HTP does."""
+"""Division of operations that Hexagon chips compute in several rounded steps, for graphs that round like them."""
 
 from __future__ import annotations
 
-from isthmus.graph.rounding import HTP, is_staged, stages_of
+from isthmus.graph.rounding import HEXAGON, is_staged, stages_of
 from isthmus.prepare.match import operand
 from isthmus.prepare.rewrite import rewrite, table
 from isthmus.prepare.schedule import Step
@@ -11,7 +11,7 @@ from isthmus.prepare.work import Work
 
 def divide_stages(work: Work) -> None:
     """Replace each such step by two, until there is none."""
-    if work.numerics == HTP:
+    if work.numerics == HEXAGON:
         rewrite(work, table((("PoolAvg2d",), _divide)))
 
 

@@ -29,7 +29,7 @@ from isthmus.engine.native.lowering.quantized_product import (
 from isthmus.engine.native.signatures.fixed16_convolution import DEPTHWISE_ROWS, GROUP_BYTES, HEAD_BYTES
 from isthmus.engine.native.target import Target
 from isthmus.graph import DataType, Tensor
-from isthmus.graph.rounding import HTP
+from isthmus.graph.rounding import HEXAGON
 from isthmus.prepare.geometry.fixed_point import is_eight_bit, is_sixteen_bit, quantization_of, stored_limits
 from isthmus.prepare.geometry.layout import operand
 from isthmus.prepare.geometry.matrices import Matrices
@@ -182,9 +182,9 @@ def _in_integers(
     """Return weights and scales for sums that are scaled in integers if the numerics ask for it, else as they are.
 
     A scale is a multiplier and a shift there, and halves are rounded up. LiteRT's multipliers have 15 bits; its matrix
-    products have finer scales. For HTP they have as many bits as the largest sum leaves room for.
+    products have finer scales. For Hexagon chips they have as many bits as the largest sum leaves room for.
     """
-    if e.numerics == HTP:
+    if e.numerics == HEXAGON:
         largest = float((np.abs(weights.values).sum((0, 1)) * (1 << 16) + np.abs(bias)).max(initial=0))
         bits = min(31, 62 - math.frexp(largest)[1])
         if weights.width != "w8" or bits < 16 or (bias != np.rint(bias)).any():

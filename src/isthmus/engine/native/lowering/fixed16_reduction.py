@@ -11,7 +11,7 @@ from isthmus.engine.native.lowering.emitter import Emitter, Lowering
 from isthmus.engine.native.lowering.fixed16_elementwise import middle_of, operand_words, result_words, scale_of
 from isthmus.engine.native.lowering.fixed_point import rounding_kernel
 from isthmus.engine.native.target import Target
-from isthmus.graph.rounding import HTP
+from isthmus.graph.rounding import HEXAGON
 from isthmus.prepare.geometry.fixed_point import is_sixteen_bit, quantization_of
 from isthmus.prepare.geometry.layout import operand
 from isthmus.prepare.schedule import Step
@@ -89,7 +89,7 @@ def _emit_pool(step: Step, e: Emitter) -> None:
     batch, height, width, channels = x.dims
     # Within one quantization without a zero point, the mean of stored values is rounded as the model asks.
     same = quantization_of(x) == quantization_of(output) and quantization_of(x).zero_point == 0
-    same = same and e.numerics != HTP
+    same = same and e.numerics != HEXAGON
     e.emit(
         rounding_kernel(e, step.op, "fixed16_reduction:average_pool", params=step.params), x=e.at(x), y=e.at(output),
         batch=batch, height=height, width=width, channels=channels, out_height=output.dims[1],

@@ -23,7 +23,7 @@ from isthmus.engine.native.lowering.tables import function_codes
 from isthmus.engine.native.target import Target
 from isthmus.graph import DataType, Quantization, Tensor
 from isthmus.graph.ops import having
-from isthmus.graph.rounding import HTP
+from isthmus.graph.rounding import HEXAGON
 from isthmus.prepare.geometry.byte_arithmetic import WeightedSum, byte_product, weighted_sum
 from isthmus.prepare.geometry.fixed_point import is_eight_bit, quantization_of, stored_limits
 from isthmus.prepare.geometry.layout import operand
@@ -223,10 +223,10 @@ def _emit_average_pool(step: Step, e: Emitter) -> None:
     (top, bottom), (left, right) = np.asarray(step.params["pad_amount"]).reshape(2, 2).tolist()
     batch, height, width, channels = x.dims
     # Within one quantization, the mean of stored values is the result, rounded as the model asks.
-    ties_away = bool(step.params.get("ties_away_from_zero")) and qx == qy and e.numerics != HTP
+    ties_away = bool(step.params.get("ties_away_from_zero")) and qx == qy and e.numerics != HEXAGON
     # ONNX Runtime adds up reals, whose rounding moves exact halves. Sums of stored values are exact.
     scales, ratio = (qx.scale, qy.scale), np.float32(qy.scale) / np.float32(qx.scale)
-    if e.numerics in ("exact", HTP) and 0 < ratio < np.inf:
+    if e.numerics in ("exact", HEXAGON) and 0 < ratio < np.inf:
         scales = 1.0, float(ratio)
     least, most = stored_limits(step, output)
     e.emit(

@@ -200,9 +200,8 @@ def _emit(step: Step, e: Emitter) -> None:
         table.append((start, kind, packed))
         packed += parts[-2].size + parts[-1].size
     offsets = [g * cut.pitch + j * dilation[1] for g in range(cut.row_groups) for j in range(kernel_w)] * len(pieces)
-    kernel = "quantized_depthwise:convolve_nibbles", "bytes" if cut.group_rows == 4 else "pairs"
-    if not packs:
-        kernel = "quantized_depthwise:convolve", ""
+    form = "bytes" if cut.group_rows == 4 else "pairs"
+    kernel = ("quantized_depthwise:convolve_nibbles", form) if packs else ("quantized_depthwise:convolve", "")
     e.emit(
         rounding_kernel(e, step.op, *kernel),
         x=e.at(x),

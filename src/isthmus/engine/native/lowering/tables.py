@@ -16,7 +16,7 @@ from isthmus.engine.native.lowering.fixed_point import codes, nearest, real_code
 from isthmus.graph import DataType, Tensor, TensorType
 from isthmus.graph.evaluate import evaluate
 from isthmus.graph.ops import OPERATIONS
-from isthmus.graph.rounding import HTP, rounded, ties_of
+from isthmus.graph.rounding import HEXAGON, rounded, ties_of
 from isthmus.prepare.geometry.fixed_point import quantization_of
 from isthmus.prepare.schedule import Step
 
@@ -36,11 +36,11 @@ def converted_codes(x: Tensor, output: Tensor, numerics: str) -> np.ndarray:
 
     `numerics` is the rounding mode of the graph; with "litert", the result depends on the signs of the types.
     """
-    if numerics == HTP:
+    if numerics == HEXAGON:
         # In double precision, steps of one tensor are exact in those of another if the ratio of the scales is.
         scales = (float(np.float32(quantization_of(t).scale)) for t in (x, output))
         steps = _centred_codes(x) * (next(scales) / next(scales))
-        return rounded(steps, ties_of(HTP, "Convert")) + quantization_of(output).zero_point
+        return rounded(steps, ties_of(HEXAGON, "Convert")) + quantization_of(output).zero_point
     if numerics != "litert":
         return nearest(real_codes(x), output)
     if x.dtype is not output.dtype:
@@ -54,7 +54,7 @@ def function_codes(step: Step, numerics: str) -> np.ndarray:
     assert x is not None
     if step.op == "Convert":
         return converted_codes(x, output, numerics)
-    if numerics == HTP:
+    if numerics == HEXAGON:
         return _in_double_precision(step, x, output)
     limits = OPERATIONS[step.op].traits.limits
     if numerics == "litert" and limits is not None:
@@ -74,7 +74,7 @@ def _in_double_precision(step: Step, x: Tensor, output: Tensor) -> np.ndarray:
     if len(step.inputs) > 1:
         inputs.append(Tensor("slope", TensorType.STATIC, DataType.FLOAT_32, (1,), None, np.full(1, _slope(step))))
         arrays.append(np.full(1, _slope(step)))
-    return evaluate(step.op, inputs, arrays, step.params, ends[1:], HTP)[0]
+    return evaluate(step.op, inputs, arrays, step.params, ends[1:], HEXAGON)[0]
 
 
 def _slope(step: Step) -> np.float32:

@@ -156,8 +156,8 @@ CONVOLVE_TO_FLOAT = Signature(
     "quantized_convolution:convolve_to_float", _TO_FLOATS, variants=TILES, where=_where(12), rules=_RULES
 )
 CONVOLVE_NIBBLES = Signature(
-    "quantized_convolution:convolve_nibbles", _TO_BYTES, variants=with_ties(NIBBLE_TILES, UP), where=_where(8, _NIBBLES),
-    rules=(*_RULES, _WORDS_ARE_FULL),
+    "quantized_convolution:convolve_nibbles", _TO_BYTES, variants=with_ties(NIBBLE_TILES, UP),
+    where=_where(8, _NIBBLES), rules=(*_RULES, _WORDS_ARE_FULL),
 )  # fmt: skip
 CONVOLVE_NIBBLES_TO_FLOAT = Signature(
     "quantized_convolution:convolve_nibbles_to_float", _TO_FLOATS, variants=NIBBLE_TILES, where=_where(12, _NIBBLES),
