@@ -105,11 +105,12 @@ def emit(step: Step, e: Emitter) -> None:
     columns = plan.vectors * e.target.lanes
     # Threads divide columns rather than rows if the weights are the larger operand.
     favour_columns = int(matrix.size > x.elements)
+    kernel, tile = f"quantized_convolution:convolve{packed.variant}".split(".")
     for group in range(product.groups):
         part = slice(group * product.columns, (group + 1) * product.columns)
         heads = [(bias[part] * unit).astype(np.int32), scales[part] / np.float32(unit)]
         e.emit(
-            rounding_kernel(e, step.op, *f"quantized_convolution:convolve{packed.variant}".split(".")),
+            rounding_kernel(e, step.op, kernel, tile),
             x=e.at(x, group * product.channels), y=e.at(output, group * product.columns),
             weights=e.constant(packed.panels(part, heads, columns, e.target.lanes)),
             offsets=tap_offsets, work=e.work(), work_bytes=plan.work_bytes,
