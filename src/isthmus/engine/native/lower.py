@@ -88,7 +88,7 @@ def _entry(step: Step) -> Lowering | None:
         table = _MOVED if step.op in _MOVED else _THROUGH_FLOAT
     elif any(t is not None and t.dtype.is_half for t in tensors):
         entry = table.get(step.op)
-        # Kernels that read and write 16 bits are better: the detour needs work space for whole tensors.
+        # Kernels that read and write 16 bits are better: the detour needs work space for floats.
         return entry if entry is None or entry.refuses(step) is None else _THROUGH_FLOAT[step.op]
     return table.get(step.op)
 

@@ -113,7 +113,7 @@ class Emitter:
         # The current repetition: by how many bytes tensors advance, the cursor for each pool and stride, the index of
         # the repeating instruction, the first instruction of each repeated step; and, if it is pipelined, the cursor of
         # the threads' arenas with the begin and end of the first arena in scratch.
-        self._advances: Mapping[Tensor, int] = {}
+        self._advances: dict[Tensor, int] = {}
         self._cursors: dict[tuple[int, int], int] = {}
         self._repeat = 0
         self._first_instructions: list[int] = []
@@ -129,7 +129,7 @@ class Emitter:
 
         The number of instructions and the lead are not known yet; `end_repeat` writes them.
         """
-        self._advances, self._repeat, self._first_instructions = repeat.advances, len(self.table), []
+        self._advances, self._repeat, self._first_instructions = dict(repeat.advances), len(self.table), []
         moves = dict.fromkeys((self._places[tensor].pool, stride) for tensor, stride in repeat.advances.items())
         lists = {"pools": [pool for pool, _ in moves], "strides": [stride for _, stride in moves]}
         self._step, self._shares = None, repeat.threads
@@ -183,6 +183,13 @@ class Emitter:
     def place_in_work(self, tensor: Tensor, offset: int) -> None:
         """Place a temporary tensor in the step's work space."""
         self._places[tensor] = Place(Pool.SCRATCH, self._work + offset)
+
+    def place_within(self, part: Tensor, whole: Tensor, offset: int) -> None:
+        """Place a tensor at an offset in bytes in another one."""
+        place = self._places[whole]
+        self._places[part] = Place(place.pool, place.offset + offset)
+        if whole in self._advances:
+            self._advances[part] = self._advances[whole]
 
     def emit(self, kernel: str, /, **words: Value) -> None:
         """Append an instruction, with its operands by the names in the kernel's signature."""
