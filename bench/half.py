@@ -12,8 +12,8 @@ import argparse
 import sys
 
 import numpy as np
-from strips import Model, compare, graph_of, mean
 from support import zoo
+from tiles import Model, compare, graph_of, mean
 
 from isthmus.backends.seam import native
 from isthmus.errors import QnnError
