@@ -70,6 +70,7 @@ def test_declared_shapes_are_taken_when_they_fit(
 
 
 REFUSED: list[tuple[str, list, dict, str]] = [
+    ("Squeeze", [(1, 3, 1)], {"axes": [1]}, r"axes \[1\] of in\[0\] \[1, 3, 1\] must have size 1"),
     ("Conv2d", [(1, 8, 8, 3), (3, 3, 3, 8)], CONV | {"stride": [0, 1]}, "stride must be at least 1"),
     ("Conv2d", [(1, 8, 8, 3), (3, 3, 3, 8)], CONV | {"dilation": [1, 0]}, "dilation must be at least 1"),
     ("Conv2d", [(1, 8, 8, 3), (3, 3, 3, 8)], CONV | {"stride": [1]}, "stride must have shape"),

@@ -42,7 +42,7 @@ MORE_OPERATIONS = {
     "ImageProjectionTransform": "interpolation_mode", "Lstm": "time_major", "MaskedSoftmax": "mode",
     "Moments": "axes keep_dims",
     "ReduceSumSquare": "axes keep_dims", "ResizeBilinear": "antialias",
-    "RoiPooling": "img_size_ratio", "SpaceToDepth": "mode", "Squeeze": "axes",
+    "RoiPooling": "img_size_ratio", "SpaceToDepth": "mode",
 }  # fmt: skip
 """Operations and parameters that QNN defines but that are not implemented here; a client that uses one is refused."""
 

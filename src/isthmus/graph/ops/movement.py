@@ -31,8 +31,14 @@ def _reshape(call: Call) -> list[Dims]:
 
 
 def _squeeze(call: Call) -> list[Dims]:
-    """Check that the declared output is in[0] without some axes of size 1."""
-    dims, out = call.dims(0), call.declared_dims()
+    """Return in[0]'s dimensions without the axes of the parameter; without that, check the declared output."""
+    dims = call.dims(0)
+    if call.params["axes"] is not None:
+        axes = call.axes()
+        if any(dims[axis] != 1 for axis in axes):
+            call.refuse(f"axes {list(axes)} of in[0] {list(dims)} must have size 1")
+        return [tuple(size for axis, size in enumerate(dims) if axis not in axes)]
+    out = call.declared_dims()
     # The number of sizes of the output that were matched so far.
     matched = 0
     for size in dims:
@@ -358,7 +364,7 @@ _NO_PADS = [[0, 0], [0, 0]]
 
 OPERATIONS = (
     _operation("Reshape", _reshape),
-    _operation("Squeeze", _squeeze),
+    _operation("Squeeze", _squeeze, optional("axes", "u32[]")),
     _operation("ExpandDims", _expand_dims, _AXIS),
     _operation("Transpose", _transpose, Param("perm", "u32[]")),
     _joined("Concat", _concat, _LAST_AXIS, fixed_point=True),
