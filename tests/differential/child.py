@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from differential.layers import LAYERS
+from differential.layers import QUESTIONS
 
 _SECONDS = 60
 """How long a case may take; an alarm ends the process."""
@@ -52,7 +52,7 @@ def main(layer: str, library: str, chip: str, alone: str, descriptor: str) -> No
     if not os.environ.get("DIFFERENTIAL_STDERR"):
         os.dup2(silent, 2)
     with os.fdopen(int(descriptor), "w", buffering=1) as pipe:
-        answer = LAYERS[layer].load().opened(Path(library), int(chip) if chip else None)
+        answer = QUESTIONS[layer].load().opened(Path(library), int(chip) if chip else None)
         for line in sys.stdin:
             name = line.rstrip("\n")
             pipe.write(json.dumps({"begin": name}) + "\n")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from differential.child import ended_by
-from differential.layers import HERE, LAYERS
+from differential.layers import HERE, QUESTIONS
 
 ROOT = HERE.parents[1]
 SOURCE = ROOT / "src" / "isthmus"
@@ -67,8 +67,8 @@ def record(layer: str, side: Side, chip: int | None) -> Path:
     """Return the file that keeps the answers of a layer; its name changes with everything that answers depend on."""
     build = side.build
     if side.name == "ours":
-        build = _digest(file for room in LAYERS[layer].rooms for file in SOURCE.glob(room) if file.is_file())
-    cases = _digest([HERE / name for name in ("client.py", f"{LAYERS[layer].module}.py", *LAYERS[layer].sources)])
+        build = _digest(file for room in QUESTIONS[layer].rooms for file in SOURCE.glob(room) if file.is_file())
+    cases = _digest([HERE / name for name in ("client.py", f"{QUESTIONS[layer].module}.py", *QUESTIONS[layer].sources)])
     folder = Path(os.environ.get("DIFFERENTIAL_CACHE", ROOT / ".cache" / "differential"))
     folder.mkdir(parents=True, exist_ok=True)
     return folder / f"{layer}-{side.name}-{chip or 'any'}-{build}-{cases}.jsonl"
@@ -106,7 +106,7 @@ def answers(layer: str, side: Side, chip: int | None, cases: list[str]) -> dict[
 def _ask(layer: str, side: Side, chip: int | None, cases: list[str]) -> Iterator[tuple[str, Any]]:
     """Yield cases with their answers, until all are answered or the child has ended: that is the last case's answer."""
     reading, writing = os.pipe()
-    alone = "alone" if LAYERS[layer].isolated and side.name == "vendor" else ""
+    alone = "alone" if QUESTIONS[layer].isolated and side.name == "vendor" else ""
     program = [sys.executable, "-m", "differential.child"]
     command = [*program, layer, str(side.library), str(chip or ""), alone, str(writing)]
     environment = {

@@ -54,3 +54,5 @@ LAYERS = {
     ),
     "execution": Layer("execution", ("operations.py",), _EVERYTHING),
 }  # fmt: skip
+QUESTIONS = {**LAYERS, "datatype_sets": Layer("datatype_sets", ("operations.py",), ())}
+"""All that a child process can answer: the layers, and what the vendor's library alone is asked for tables of ours."""

@@ -163,7 +163,7 @@ KINDS: dict[str, int] = {
     "a16w8": D.UFIXED_POINT_16,
 }  # fmt: skip
 """What the role "x" becomes; the last three have weights of other types than activations."""
-_ENCODINGS = {
+ENCODINGS = {
     D.UFIXED_POINT_8: Encoding((0.05,), (-128,)), D.SFIXED_POINT_8: Encoding((0.05,)),
     D.UFIXED_POINT_16: Encoding((0.0005,), (-32768,)), D.SFIXED_POINT_16: Encoding((0.0005,)),
     D.SFIXED_POINT_32: Encoding((0.0005,)),
@@ -182,7 +182,7 @@ def _constant(op: str, kind: str, role: str, dims: tuple[int, ...]) -> tuple[int
         dtype = D.SFIXED_POINT_8
     elif role == "b" and DataType(dtype).is_fixed_point:
         dtype = D.SFIXED_POINT_32
-    return dtype, _ENCODINGS.get(D(dtype))
+    return dtype, ENCODINGS.get(D(dtype))
 
 
 def node_of(op: str, kind: str) -> Node:
@@ -195,7 +195,7 @@ def node_of(op: str, kind: str) -> Node:
         role, dims = spec
         if role == "x" or not isinstance(role, str):
             dtype = KINDS[kind] if role == "x" else role
-            return TensorValue(name, side, dtype, dims, _ENCODINGS.get(D(dtype)))
+            return TensorValue(name, side, dtype, dims, ENCODINGS.get(D(dtype)))
         dtype, encoding = _constant(op, kind, role, dims)
         stored = DataType(dtype).numpy
         data = random.standard_normal(dims) if DataType(dtype).is_float else random.integers(0, 7, dims)

@@ -43,19 +43,33 @@ def code_of(dtype: DataType) -> str:
 _TYPES = {code_of(dtype): dtype for dtype in _DEFINED}
 
 
+def type_of(code: str) -> DataType:
+    """Return the data type of a short name."""
+    return _TYPES[code]
+
+
 def in_order(types: Collection[DataType]) -> list[DataType]:
     """Return data types in the order of tables."""
     return [dtype for dtype in _ORDER if dtype in types]
 
 
-def principal_operand(op: str, inputs: Sequence[Tensor | None]) -> Tensor | None:
-    """Return the first operand that is data; operands that can only be indices, shapes or booleans are none."""
+def principal_index(op: str) -> int | None:
+    """Return the number of the first operand that is data; those that can only be indices, shapes or booleans are not.
+
+    It is None if the operation need not have such an operand.
+    """
     operation = OPERATIONS[op]
-    for index, tensor in enumerate(inputs[: operation.inputs[0]]):
+    for index in range(operation.inputs[0]):
         allowed = operation.input_types.get(index)
         if allowed is None or not _SELECTORS.issuperset(allowed):
-            return tensor
+            return index
     return None
+
+
+def principal_operand(op: str, inputs: Sequence[Tensor | None]) -> Tensor | None:
+    """Return the operand with the number `principal_index`; None if it is not there."""
+    index = principal_index(op)
+    return None if index is None or index >= len(inputs) else inputs[index]
 
 
 def principal_type(op: str, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor]) -> DataType:

@@ -68,6 +68,8 @@ class Call:
         The complete parameters, with defaults.
     declared
         The output tensors as the client declared them, or None if the graph derives them.
+    omitted
+        The names of parameters that the client left to their defaults, if that matters.
     """
 
     node: str
@@ -75,6 +77,7 @@ class Call:
     inputs: Sequence[Tensor | None]
     params: dict[str, Any]
     declared: Sequence[Tensor] | None = None
+    omitted: Collection[str] = ()
 
     def refuse(self, rule: str) -> NoReturn:
         """Refuse the node with an error that names it."""

@@ -114,7 +114,8 @@ class Backend(Handle):
             if tensor is not None and not isinstance(tensor, Tensor):
                 raise QnnError(Code.OP_PACKAGE_VALIDATION_FAILURE, what, f"{tensor!r} is not a tensor")
         try:
-            call = Call(name, op, list(inputs), operation.complete(name, params or {}), list(outputs))
+            complete = operation.complete(name, params or {})
+            call = Call(name, op, list(inputs), complete, list(outputs), complete.keys() - (params or {}).keys())
             operation.verify(call)
         except QnnError as problem:
             # The codes of graphs are for nodes that are added to one.

@@ -35,8 +35,9 @@ to it. `python -m isthmus.tools.operations > docs/operations.md` writes this pag
   result.
 - f32, f16, bf16 and f64 are floats, i8 to i64 and u8 to u64 integers, b8 booleans; sq8 is SFIXED_POINT_8, uq16 is
   UFIXED_POINT_16, and so on. A star means all widths: `i*` is i8, i16, i32 and i64.
-- On htp, types in parentheses are accepted here although the vendor's library refuses them or does not know the
-  operation.
+- On htp, types in parentheses are executed here although the vendor's library refuses them or does not have the
+  operation. Validation refuses them too, and types of operands that the library does not take together
+  ([htp.md](htp.md#validation)).
 - An operator is listed with all operations that its converter may use, not only with the one that is like it.
 """
 

@@ -18,7 +18,7 @@ from typing import Any
 from isthmus.backends.accelerator import Accelerator, AcceleratorDevice, Queue
 from isthmus.backends.accelerator.remote import MAKER
 from isthmus.backends.htp import delegate
-from isthmus.backends.htp.accepted import ACCEPTED
+from isthmus.backends.htp.accepted import ACCEPTED, refusal
 from isthmus.backends.htp.config import HtpConfig, read_config
 from isthmus.backends.htp.graph import HtpGraphDriver, plan
 from isthmus.backends.htp.io import HtpIo
@@ -64,7 +64,7 @@ class HtpBackend(BackendDriver):
         return self.device.pid
 
     def supports(self, call: Call) -> str | None:
-        return native.supports(call)
+        return refusal(call)
 
     def operations(self) -> Collection[str]:
         return native.operations()

@@ -1,0 +1,164 @@
+"""What the vendor's library validates: data types of operands together, ranks, and parameters.
+
+The table is a text file of facts, as the library for x86 answered for a chip of version 79. A line that is not indented
+has operations with what they share: each is written with the highest rank of its first input and the parameters that
+may not be left out, as in ``Argmax:4:axis``. The indented lines after it are the sets of data types that these
+operations take: those of inputs, an arrow, those of outputs. Types of one tensor are separated by commas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from isthmus.graph.acceptance import code_of, in_order, principal_index, type_of
+from isthmus.graph.datatypes import DataType
+from isthmus.graph.operation import Call, names_of
+from isthmus.graph.ops import OPERATIONS
+
+Types = frozenset[DataType]
+_ARROW = "->"
+
+
+@dataclass(frozen=True)
+class DatatypeSet:
+    """Data types of inputs and outputs that an operation takes together; each tensor may have one of several."""
+
+    inputs: tuple[Types, ...]
+    outputs: tuple[Types, ...]
+
+    @classmethod
+    def named(cls, inputs: Iterable[str], outputs: Iterable[str]) -> DatatypeSet:
+        """Return a set from QNN's names, one for each tensor."""
+        return cls(*(tuple(frozenset({DataType[name]}) for name in side) for side in (inputs, outputs)))
+
+    @classmethod
+    def parse(cls, line: str) -> DatatypeSet:
+        """Return the set that a line of the table has.
+
+        >>> DatatypeSet.parse("f16 u8,i32 -> f16").inputs[1] == {DataType.UINT_8, DataType.INT_32}
+        True
+        """
+        inputs, _, outputs = line.partition(_ARROW)
+        return cls(*(tuple(frozenset(map(type_of, word.split(","))) for word in s.split()) for s in (inputs, outputs)))
+
+    def __str__(self) -> str:
+        sides = (
+            " ".join(",".join(map(code_of, in_order(types))) for types in side) for side in (self.inputs, self.outputs)
+        )
+        return f" {_ARROW} ".join(sides).strip()
+
+    def types(self, side: str, index: int) -> Types:
+        """Return the types of an input ("in") or output ("out"); none for one that the set does not have."""
+        tensors = self.inputs if side == "in" else self.outputs
+        return tensors[index] if index < len(tensors) else frozenset()
+
+    @classmethod
+    def merge(cls, sets: Iterable[DatatypeSet]) -> tuple[DatatypeSet, ...]:
+        """Return fewer sets that allow the same: two that differ in one tensor only become one."""
+        kept: list[DatatypeSet] = []
+        for each in sets:
+            while (other := next((known for known in kept if each._joined(known)), None)) is not None:
+                kept.remove(other)
+                each = each._joined(other) or each
+            kept.append(each)
+        return tuple(sorted(kept, key=str))
+
+    def _joined(self, other: DatatypeSet) -> DatatypeSet | None:
+        """Return the set that allows what both allow, if they differ in at most one tensor; None if in more."""
+        both = (*zip(self.inputs, other.inputs, strict=False), *zip(self.outputs, other.outputs, strict=False))
+        alike = len(self.inputs) == len(other.inputs) and len(self.outputs) == len(other.outputs)
+        if not alike or sum(one != two for one, two in both) > 1:
+            return None
+        joined = [one | two for one, two in both]
+        return DatatypeSet(tuple(joined[: len(self.inputs)]), tuple(joined[len(self.inputs) :]))
+
+
+@dataclass(frozen=True)
+class VendorRule:
+    """What the vendor's library validates of an operation.
+
+    Parameters
+    ----------
+    sets
+        The data types that it takes together.
+    max_rank
+        The highest rank of its first input.
+    required
+        The parameters that may not be left out.
+    """
+
+    sets: tuple[DatatypeSet, ...]
+    max_rank: int
+    required: tuple[str, ...] = ()
+
+    def principal_types(self, op: str) -> Types:
+        """Return the data types that the operation is computed in, as `principal_type` defines them."""
+        index = principal_index(op)
+        types = [each.outputs[0] if index is None else each.inputs[index] for each in self.sets]
+        return frozenset[DataType]().union(*types)
+
+    def refusal(self, call: Call) -> str | None:
+        """Return why the vendor's library refuses a call that is right in itself; None if it does not."""
+        for name in self.required:
+            if name in call.omitted:
+                return f"HTP needs the parameter '{name}'"
+        if call.inputs and call.inputs[0] is not None and len(call.inputs[0].dims) > self.max_rank:
+            return f"HTP takes in[0] of rank {self.max_rank} at most; it has rank {len(call.inputs[0].dims)}"
+        operation = OPERATIONS[call.op]
+        sides = (("in", call.inputs, operation.inputs[1]), ("out", call.declared or (), operation.outputs[1]))
+        left = self.sets
+        for side, tensors, most in sides:
+            for index, tensor in enumerate(tensors):
+                types = [each.types(side, index) for each in left]
+                if tensor is None or (most is None and not any(types)):
+                    # Left out, or one of any number of tensors: the sets have the first of them.
+                    continue
+                if not any(tensor.dtype in each for each in types):
+                    known = names_of(in_order(frozenset[DataType]().union(*types)))
+                    return f"HTP does not take {side}[{index}] {tensor.dtype.name} here; it takes {known or 'none'}"
+                left = tuple(each for each in left if tensor.dtype in each.types(side, index))
+        return None
+
+
+def parse(text: str) -> dict[str, VendorRule]:
+    """Return the rules of each operation of a table."""
+    table: dict[str, VendorRule] = {}
+    heads: list[str] = []
+    lines: list[str] = []
+
+    def end() -> None:
+        sets = tuple(map(DatatypeSet.parse, lines))
+        for head in heads:
+            op, rank, required = head.split(":")
+            table[op] = VendorRule(sets, int(rank), tuple(filter(None, required.split(","))))
+        heads.clear()
+        lines.clear()
+
+    for line in text.splitlines():
+        if line[:1].isspace():
+            lines.append(line)
+        else:
+            if lines:
+                end()
+            heads += line.split()
+    end()
+    return table
+
+
+def format_table(table: Mapping[str, VendorRule]) -> str:
+    """Return the text of a table; `parse` reads it."""
+    groups: dict[tuple[DatatypeSet, ...], list[str]] = {}
+    for op, rule in sorted(table.items()):
+        groups.setdefault(rule.sets, []).append(f"{op}:{rule.max_rank}:{','.join(rule.required)}")
+    return "".join(_heads(heads) + "".join(f"    {each}\n" for each in sets) for sets, heads in groups.items())
+
+
+def _heads(heads: Sequence[str]) -> str:
+    """Return the lines of the operations that share their sets."""
+    lines = [""]
+    for head in heads:
+        if lines[-1] and len(lines[-1]) + len(head) > 118:
+            lines.append("")
+        lines[-1] += f" {head}" if lines[-1] else head
+    return "".join(f"{line}\n" for line in lines)
