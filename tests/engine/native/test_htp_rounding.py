@@ -165,15 +165,6 @@ def test_halves_are_rounded_as_on_a_chip(name: str) -> None:
     assert ties_of("hexagon", case.op) is Ties(case.rule)
 
 
-@pytest.mark.parametrize("kind", _TYPES)
-def test_an_exact_average_rounds_halves_to_even(kind: type) -> None:
-    """The mean of stored numbers is exact; a mean of their reals in floats would be a little beside the half."""
-    case = _pool(kind)
-    step, arrays = harness.make_step(case.op, case.inputs, case.params, [case.result])
-    [computed] = harness.run(step, arrays)
-    np.testing.assert_array_equal(computed, _expected(case, "even"))
-
-
 @pytest.mark.parametrize("kind", _BYTES)
 def test_the_reference_averages_four_by_four_bytes_in_two_steps(kind: type) -> None:
     case = _pool_in_stages(kind)

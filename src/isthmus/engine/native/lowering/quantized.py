@@ -224,9 +224,9 @@ def _emit_average_pool(step: Step, e: Emitter) -> None:
     batch, height, width, channels = x.dims
     # Within one quantization, the mean of stored values is the result, rounded as the model asks.
     ties_away = bool(step.params.get("ties_away_from_zero")) and qx == qy and e.numerics != HEXAGON
-    # ONNX Runtime adds up reals, whose rounding moves exact halves. Sums of stored values are exact.
+    # ONNX Runtime adds up reals, whose rounding moves exact halves. A chip adds up stored values, which is exact.
     scales, ratio = (qx.scale, qy.scale), np.float32(qy.scale) / np.float32(qx.scale)
-    if e.numerics in ("exact", HEXAGON) and 0 < ratio < np.inf:
+    if e.numerics == HEXAGON and 0 < ratio < np.inf:
         scales = 1.0, float(ratio)
     least, most = stored_limits(step, output)
     e.emit(
