@@ -10,6 +10,7 @@ from support import tiny
 
 import isthmus
 from isthmus import Code, QnnError, qnn
+from isthmus.graph import Quantization
 from isthmus.qnn import ClientTensor, htp
 
 HALF = {"htp": {"precision": "float16"}}
@@ -137,3 +138,22 @@ def test_states_stay_float32_and_fixed_point_steps_stay_as_they_are() -> None:
         for _ in range(3):
             graph.execute([ClientTensor("x", np.float32([1, 0.25, 3, -1]))], [ClientTensor("y", found)])
         np.testing.assert_array_equal(found, np.float32([6, 1.5, 18, 0]))
+
+
+def test_operations_on_fixed_point_keep_their_digits(backend: qnn.Backend) -> None:
+    """A Logit is composed of steps in floats, whose 24 bits a result of 16 bits needs."""
+    stored = np.linspace(1000, 64000, 256).astype(np.uint16)
+    wide = qnn.DataType.UFIXED_POINT_16
+    with backend.create_context() as context:
+        graph = context.create_graph("logit")
+        ends = Quantization.per_tensor(1 / 65535), Quantization.per_tensor(5e-4, 32768)
+        x = graph.create_tensor("x", qnn.TensorType.APP_WRITE, wide, (256,), ends[0])
+        y = graph.create_tensor("y", qnn.TensorType.APP_READ, wide, (256,), ends[1])
+        graph.add_node("logit", "Logit", [x], [y])
+        graph.set_config(htp.PRECISION, htp.FloatPrecision.FLOAT16)
+        graph.finalize()
+        steps = np.zeros(256, np.uint16)
+        graph.execute([ClientTensor("x", stored)], [ClientTensor("y", steps)])
+    share = stored / 65535
+    exact = np.log(share / (1 - share)) / np.float32(5e-4) + 32768
+    assert np.abs(steps - exact).max() < 0.51

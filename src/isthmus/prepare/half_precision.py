@@ -22,7 +22,8 @@ def store_floats_as(work: Work, dtype: DataType) -> None:
     A finite constant that is too large becomes the largest number of the type: models use such constants as masks,
     which are multiplied by 0. A computed number that is too large becomes infinite.
     """
-    _Conversion(work, DataType.FLOAT_32, dtype).run(_has_fixed_point)
+    of_model = _steps_of_float_tensors(work)
+    _Conversion(work, DataType.FLOAT_32, dtype).run(lambda step: _has_fixed_point(step) or step not in of_model)
 
 
 def widen_halves(work: Work) -> None:
@@ -100,6 +101,29 @@ class _Conversion:
         result = self.work.native(tensor.name, tensor.dims, dtype)
         self.work.add("Cast", reader.name, [tensor], [result], near=reader)
         return result
+
+
+def _steps_of_float_tensors(work: Work) -> set[Step]:
+    """Return the steps that compute with floats of the model.
+
+    The others belong to operations on fixed-point tensors that are composed of steps in floats: their results have
+    more digits than 16 bits.
+    """
+    found: set[Step] = set()
+    near = [tensor for step in work.steps for tensor in _floats(step) if work.is_of_model(tensor)]
+    while near:
+        tensor = near.pop()
+        steps = [step for step in (work.producer(tensor), *work.consumers(tensor)) if step not in found]
+        for step in filter(None, steps):
+            found.add(step)
+            near += _floats(step)
+    return found
+
+
+def _floats(step: Step) -> list[Tensor]:
+    """Return the FLOAT_32 tensors of a step that are computed."""
+    tensors = [tensor for tensor in (*step.inputs, *step.outputs) if tensor is not None and not tensor.is_static]
+    return [tensor for tensor in tensors if tensor.dtype is DataType.FLOAT_32]
 
 
 def _has_fixed_point(step: Step) -> bool:

@@ -50,6 +50,7 @@ class Work:
         self._touched: dict[Step, None] = {}
         # Every name in use, and the last number that was appended to it.
         self._names: dict[str, int] = dict.fromkeys(graph.tensors, 0)
+        self._of_model = frozenset(graph.tensors.values())
         self._outputs = set(self.outputs)
         for node in graph.nodes:
             self.add(node.op, node.name, node.inputs, node.outputs, node.params)
@@ -66,6 +67,10 @@ class Work:
     def is_output(self, tensor: Tensor) -> bool:
         """Return whether a tensor is a graph output."""
         return tensor in self._outputs
+
+    def is_of_model(self, tensor: Tensor) -> bool:
+        """Return whether the model has a tensor; the others were added by passes."""
+        return tensor in self._of_model
 
     def is_kept(self, tensor: Tensor) -> bool:
         """Return whether a tensor is used by more than steps: by the client, or by a state that takes its value."""
