@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Protocol
 from isthmus.backends.seam.driver import BackendDriver, GraphDriver, Source, TensorMemory
 from isthmus.backends.seam.facets import CFacet, DelegateFacet
 from isthmus.errors import Code, QnnError
-from isthmus.graph import BinaryInfo, Graph, GraphInfo, TensorMemType
+from isthmus.graph import BinaryInfo, DataType, Graph, GraphInfo, TensorMemType
 from isthmus.graph.acceptance import Acceptance
 from isthmus.log import Log
 from isthmus.memory import Buffer, host
@@ -147,6 +147,8 @@ class BackendEntry:
         The operations and data types that it accepts; None if it does not say.
     modes
         Modes that QNN's command lines name (``--direct_mode``), each with the configuration that it means.
+    float_type
+        The type in which it computes with FLOAT_32 tensors by default, which limits the accuracy of its results.
     """
 
     name: str
@@ -160,6 +162,7 @@ class BackendEntry:
     delegate: DelegateFacet = field(default_factory=DelegateFacet)
     modes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     accepted: Acceptance | None = None
+    float_type: DataType = DataType.FLOAT_32
 
     def io_kind(self, kind: str | None) -> TensorMemType:
         """Return the memory type that graphs are prepared for if inputs and outputs are of a kind, by default the

@@ -181,4 +181,6 @@ def outline(description: dict[str, Any]) -> Graph:
     return graph
 
 
-ENTRY = BackendEntry(name=NAME, library="", driver=VendorBackend, read_config=read_config)
+ENTRY = BackendEntry(
+    name=NAME, library="", driver=VendorBackend, read_config=read_config, float_type=DataType.FLOAT_16
+)

@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from isthmus.graph import Graph, Node, Tensor, TensorType
 
 
-def finished(work: Graph, outputs: Sequence[tuple[str, Tensor]]) -> Graph:
-    """Return a finalized graph with the inputs of `work` and these outputs, in the given order.
+def finished(work: Graph, outputs: Sequence[tuple[str, Tensor]]) -> tuple[Graph, dict[str, Tensor]]:
+    """Return a finalized graph with the inputs of `work` and these outputs in the given order, and its tensors.
+
+    The tensors are those of the final graph, by the names of their tensors in the working graph.
 
     A tensor written by a node becomes the output itself. An input, a constant, or a tensor that is used for two outputs
     is copied.
@@ -23,7 +25,6 @@ def finished(work: Graph, outputs: Sequence[tuple[str, Tensor]]) -> Graph:
     graph = Graph(work.name)
     # Round 8-bit results as ONNX Runtime does.
     graph.numerics = "onnxruntime"
-    # The tensors of the final graph, by the names of their tensors in the working graph.
     tensors: dict[str, Tensor] = {}
     for tensor in work.inputs:
         tensors[tensor.name] = graph.create_tensor(
@@ -45,7 +46,7 @@ def finished(work: Graph, outputs: Sequence[tuple[str, Tensor]]) -> Graph:
     for tensor, out in copies:
         graph.add_node(graph.fresh_node(f"{out.name}/copy"), "Reshape", [_taken(graph, tensors, tensor)], [out])
     graph.finalize()
-    return graph
+    return graph, tensors
 
 
 def _given(params: Mapping[str, object]) -> dict[str, object]:

@@ -21,7 +21,7 @@ from isthmus.frontends.onnx.quantization import four_bits, input_quantizations
 from isthmus.frontends.onnx.signature import bound_arrays, graph_inputs
 from isthmus.frontends.onnx.tensors import attribute_value, data_type, to_array
 from isthmus.frontends.unsupported import Unsupported
-from isthmus.graph import DataType, Graph, TensorType
+from isthmus.graph import DataType, Graph, Tensor, TensorType
 from isthmus.system.shield import check as check_interrupted
 
 OLDEST_OPSET = 7
@@ -152,6 +152,8 @@ class Importer:
         """The values of the model's names, complete after conversion."""
         # The nodes converted so far, counted by `_step`.
         self._steps = 0
+        # The tensors of the final graph, by their names in the working graph.
+        self._final: Mapping[str, Tensor] = {}
 
     def convert(self, shapes: Mapping[str, Sequence[int]], constants: Mapping[str, Any]) -> Graph:
         """Convert the model and return the finalized graph.
@@ -175,7 +177,20 @@ class Importer:
             raise QnnError(
                 Code.GRAPH_CREATE_FAILED, f"model '{self.name}'", "its graph needs outputs, each with a name of its own"
             )
-        return finished(self.builder.graph, [(name, self._stored(name, value)) for name, value in outputs])
+        stored = [(name, self._stored(name, value)) for name, value in outputs]
+        result, self._final = finished(self.builder.graph, stored)
+        return result
+
+    def final_values(self, graph: Graph) -> dict[str, OnnxValue]:
+        """Return the values of the model's names in the graph that `convert` returned, without those that it lacks.
+
+        Outputs are the graph's own, which have ONNX's axis order. A constant may be one of the working graph.
+        """
+        values = {}
+        for name, value in self.values.items():
+            if value is not None and (value.is_static or value.tensor.name in self._final):
+                values[name] = OnnxValue(self._final.get(value.tensor.name, value.tensor), value.perm)
+        return values | {tensor.name: OnnxValue(tensor, identity(tensor.rank)) for tensor in graph.outputs}
 
     def _check_opset(self) -> None:
         """Refuse a model without operator sets."""

@@ -9,9 +9,9 @@ from isthmus.frontends.tflite.entries import Subgraph, TfliteModel, TfliteTensor
 from isthmus.frontends.tflite.model import ModelFile
 from isthmus.frontends.tflite.operator_context import data_type, declared_quantization
 from isthmus.frontends.tflite.walk import TfliteScope, Value, Walk
-from isthmus.graph import Graph, Tensor, TensorType
+from isthmus.graph import DataType, Graph, Tensor, TensorType
 
-__all__ = ["convert", "load", "next_value"]
+__all__ = ["convert", "load", "next_value", "tensor_names"]
 
 
 def load(
@@ -138,6 +138,25 @@ def _names(graph: Graph, main: Subgraph) -> dict[int, str]:
         for index in operator.outputs:
             if index != -1 and index not in names and main.tensor(index).name in taken:
                 names[index] = f"{main.tensor(index).name}/{index}"
+    return names
+
+
+def tensor_names(main: Subgraph) -> dict[int, str]:
+    """Return the graph's names, by tensor number, of the tensors of the main subgraph that its operators write or read.
+
+    Names of constants are the file's; a graph may have them under others.
+    """
+    graph, names = Graph("names"), {}
+    for index in main.inputs:
+        if index != -1 and index not in names:
+            entry = main.tensor(index)
+            names[index] = graph.fresh(entry.name)
+            graph.create_tensor(names[index], TensorType.APP_WRITE, DataType.FLOAT_32, ())
+    renamed = _names(graph, main)
+    for operator in main.operators():
+        for index in (*operator.inputs, *operator.outputs):
+            if index != -1 and index not in names:
+                names[index] = renamed.get(index) or main.tensor(index).name
     return names
 
 

@@ -1,0 +1,445 @@
+"""`compare`: every operation of a model against a reference, in the model and alone on the reference's inputs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from isthmus.backends.seam import registry
+from isthmus.comparison import tolerance
+from isthmus.comparison.execution import GraphRunner, keep, tensors_after_fusion, to_stored
+from isthmus.comparison.isolation import Group, groups, isolate
+from isthmus.comparison.reference import Reference, find_reference
+from isthmus.comparison.report import ComparisonReport, Deviation, TensorRow, Verdict, deviation
+from isthmus.comparison.subject import Arrays, Composition, ModelOperation, Subject, open_model
+from isthmus.errors import Code, QnnError, did_you_mean
+from isthmus.frontends import ModelSource
+from isthmus.graph import Graph, Tensor, TensorType
+from isthmus.graph.ops import OPERATIONS
+
+Progress = Callable[[str], None]
+"""Called with the name of each stage as it begins."""
+STAGES = ("load the model", "compute the reference", "run the model", "run each operation alone", "isolate")
+"""The stages of a comparison, in order; the last one only if something differs."""
+NUDGES = 2
+"""How often inputs are changed by one unit in the last place to measure how sensitive an operation is."""
+
+
+def compare(
+    model: str | os.PathLike[str],
+    against: str | os.PathLike[str] | None = None,
+    *,
+    backend: str = registry.DEFAULT,
+    inputs: Mapping[str, Any] | None = None,
+    shapes: Mapping[str, Iterable[int]] | None = None,
+    constants: Mapping[str, Any] | None = None,
+    graph: str | None = None,
+    config: Any = None,
+    threads: int = 1,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> ComparisonReport:
+    """Compare every operation of a model with a reference.
+
+    The model runs as a whole, and each operation also runs alone on the reference's inputs. That tells an operation
+    that is wrong by itself from one that only passes on an error.
+
+    Parameters
+    ----------
+    model
+        A ``.onnx``, ``.tflite`` or ``.dlc`` file, or a model library.
+    against
+        The reference. None: the model's own runtime (ONNX Runtime, LiteRT). A backend ("htp", "gpu", "qnn-htp"), a
+        float type ("fp16", "bf16", "fp32"), or another ``.onnx`` or ``.tflite`` file with the same tensor names.
+    backend, config, threads
+        The backend that runs the model, its configuration, and its threads.
+    inputs
+        Input arrays by name; random ones where they are omitted.
+    shapes, constants, graph
+        As for `isthmus.Session`.
+    seed
+        The seed of random inputs.
+    progress
+        Called with the name of each stage as it begins.
+
+    Raises
+    ------
+    QnnError
+        If a file cannot be read or run, a runtime is not installed, or an argument is invalid.
+
+    Examples
+    --------
+    ::
+
+        report = isthmus.compare("model.onnx")
+        print(report)                       # <ComparisonReport 'model.onnx' on cpu and ONNX Runtime agree>
+        if not report.agrees:
+            print(report.first.operation)   # the first operation that is wrong by itself
+    """
+    fixed_shapes = None if shapes is None else {name: tuple(map(int, dims)) for name, dims in shapes.items()}
+    source = ModelSource(Path(model), fixed_shapes, constants, graph)
+    say = progress or (lambda stage: None)
+    say(STAGES[0])
+    subject = open_model(source)
+    reference = find_reference(subject, against, registry.entry(backend).name, threads)
+    return Comparison(subject, reference, backend, config, threads, say).run(inputs or {}, seed)
+
+
+@dataclass(frozen=True)
+class _Alone:
+    """What running an operation alone has shown.
+
+    Parameters
+    ----------
+    from_reference
+        The difference from the reference, on the reference's inputs.
+    in_context
+        The difference between its result in the model and its result alone on the same inputs.
+    tolerance
+        How large both may be.
+    """
+
+    from_reference: Deviation
+    in_context: Deviation
+    tolerance: float
+
+    def verdict(self, in_model: Deviation) -> Verdict:
+        """Decide about the operation; `in_model` is the difference of its result in the model from the reference."""
+        if self.from_reference.max_abs > self.tolerance:
+            return Verdict.WRONG
+        if self.in_context.max_abs > self.tolerance:
+            return Verdict.IN_CONTEXT
+        return Verdict.PASSES_ON if in_model.max_abs > self.tolerance else Verdict.AGREES
+
+
+class Comparison:
+    """One comparison of a model with a reference.
+
+    Parameters
+    ----------
+    subject, reference
+        The model, and what it is compared with.
+    backend, config, threads
+        Where and how the model runs.
+    progress
+        Called with the name of each stage as it begins.
+    """
+
+    def __init__(
+        self, subject: Subject, reference: Reference, backend: str, config: Any, threads: int, progress: Progress
+    ) -> None:
+        self.subject, self.reference = subject, reference
+        self.backend, self.config, self.threads = backend, config, threads
+        self._say = progress
+        self.composition: Composition = subject.compose()
+        self.graph: Graph = self.composition.graph
+        self.stored = self.composition.stored
+        # The tensors of the model by the graph's tensor that holds them; the first one to be computed comes first.
+        names = [*(t.name for t in self.graph.inputs), *(n for o in subject.operations for n in o.outputs)]
+        self._held: dict[str, list[str]] = {}
+        for name in dict.fromkeys(names):
+            if name in self.stored:
+                self._held.setdefault(self.stored[name].tensor, []).append(name)
+
+    def run(self, inputs: Mapping[str, Any], seed: int) -> ComparisonReport:
+        """Compare, on these inputs and random ones where they are missing."""
+        self.feeds = checked_inputs(self.graph, inputs, seed)
+        after_fusion = tensors_after_fusion(self.graph)
+        written = [name for name in self._held if name in after_fusion]
+        self._say(STAGES[1])
+        self.values: Arrays = self.reference.run(self.feeds, written)
+        self.kept = [name for name in written if self._reference(name) is not None]
+        self._say(STAGES[2])
+        self.whole = self._run_whole(self.kept)
+        self._say(STAGES[3])
+        alone = self._run_alone(self.kept)
+        rows = [row for operation in self.subject.operations for row in self._rows(operation, alone)]
+        suspects = [row for row in rows if row.is_wrong]
+        if suspects:
+            self._say(STAGES[4])
+            suspects = self._narrowed(suspects)
+        else:
+            suspects = self._unobserved(rows)
+        return ComparisonReport(
+            self.subject.source.path.name, self.backend, self.reference.title, tuple(rows), tuple(suspects),
+            dict(self.feeds),
+        )  # fmt: skip
+
+    # -- values --------------------------------------------------------------------------------------------------------
+
+    def _reference(self, tensor: str) -> np.ndarray | None:
+        """Return the reference's value of a graph's tensor, as stored elements; None if it has none of that shape."""
+        name = self._held[tensor][0]
+        array = self.values.get(name)
+        if array is None or array.ndim != len(self.stored[name].perm) or array.dtype.kind not in "fiub":
+            return None
+        stored = to_stored(self.stored[name].to_stored(array), self.graph.tensors[tensor])
+        return stored if stored.shape == self.graph.tensors[tensor].dims else None
+
+    def _given(self, tensor: Tensor, own: bool) -> np.ndarray:
+        """Return the value that an operation alone reads: the reference's, or this side's own."""
+        if tensor.type is TensorType.APP_READWRITE:
+            return np.asarray(tensor.initial())
+        if tensor.type is TensorType.APP_WRITE:
+            return to_stored(self.feeds[tensor.name], tensor)
+        if own:
+            return self.whole[tensor.name]
+        value = self._reference(tensor.name)
+        assert value is not None
+        return value
+
+    def _real(self, tensor: Tensor, stored: np.ndarray) -> np.ndarray:
+        """Return stored floats as numbers; elements of other types as they are."""
+        return tensor.dtype.decode(stored) if tensor.dtype.is_float else stored
+
+    def _deviation(self, tensor: Tensor, own: np.ndarray, other: np.ndarray) -> Deviation:
+        """Measure the difference of two values of a graph's tensor, given as stored elements."""
+        return deviation(self._real(tensor, own), self._real(tensor, other), tensor)
+
+    # -- executions ----------------------------------------------------------------------------------------------------
+
+    def _run_whole(self, kept: Sequence[str]) -> dict[str, np.ndarray]:
+        """Run the whole model with these tensors as additional outputs; return stored elements by tensor."""
+        graph = self.subject.compose().graph
+        keep(graph, kept)
+        feeds = {tensor.name: to_stored(self.feeds[tensor.name], tensor) for tensor in graph.inputs}
+        with GraphRunner(graph, self.backend, self.config, self.threads) as runner:
+            return runner.run(feeds)
+
+    def _run_alone(self, targets: Sequence[str], given: Iterable[str] | None = None) -> dict[str, _Alone]:
+        """Run the operations that compute these tensors, each alone.
+
+        `given` are the tensors at which the operations are cut, by default the targets.
+        """
+        cut = {*(targets if given is None else given)}
+        found = groups(self.graph, targets, cut)
+        if not found:
+            return {}
+        isolated = isolate(self.graph, found)
+        sources = {tensor.name: tensor for each in found for tensor in each.sources}
+        reference = {isolated.inputs[name]: self._given(tensor, own=False) for name, tensor in sources.items()}
+        generator = np.random.default_rng(0)
+        tensors = isolated.graph.tensors
+        with GraphRunner(isolated.graph, self.backend, self.config, self.threads) as runner:
+            alone = runner.run(reference)
+            nudges = [
+                runner.run({name: tolerance.nudged(array, tensors[name], generator)
+                            for name, array in reference.items()})
+                for _ in range(NUDGES)
+            ]  # fmt: skip
+            own = {isolated.inputs[name]: self._given(tensor, own=True) for name, tensor in sources.items()
+                   if name in self.whole or tensor.type is not TensorType.NATIVE}  # fmt: skip
+            in_context = runner.run(own) if len(own) == len(sources) else alone
+        results = {}
+        for each in found:
+            name, made = each.target.name, isolated.outputs[each.target.name]
+            sensitivity = max(self._deviation(each.target, nudge[made], alone[made]).max_abs for nudge in nudges)
+            wanted = self._reference(name)
+            assert wanted is not None
+            results[name] = _Alone(
+                self._deviation(each.target, alone[made], wanted),
+                self._deviation(each.target, self.whole.get(name, in_context[made]), in_context[made]),
+                self._tolerance(each, wanted, sensitivity),
+            )
+        return results
+
+    def _tolerance(self, each: Group, wanted: np.ndarray, sensitivity: float) -> float:
+        """Return how far the result of an operation alone may be from the reference."""
+        if any(OPERATIONS[node.op].traits.varies for node in each.nodes):
+            return float("inf")
+        target = each.target
+        if tolerance.fixed(target) and target.quantization is not None:
+            numbers = target.quantization.dequantize(wanted)
+        else:
+            numbers = self._real(target, wanted).astype(np.float64)
+        largest = float(np.abs(numbers[np.isfinite(numbers)]).max(initial=0))
+        sources = {tensor.name: self._real(tensor, self._given(tensor, own=False)) for tensor in each.sources}
+        activation = tolerance.activation_step(each.nodes, sources)
+        bound = tolerance.bound(each.nodes, self.reference.unit)
+        return bound.tolerance(target, largest, sensitivity, activation)
+
+    # -- rows ----------------------------------------------------------------------------------------------------------
+
+    def _rows(self, operation: ModelOperation, alone: Mapping[str, _Alone]) -> Iterable[TensorRow]:
+        """Compare the results of an operation."""
+        for name in operation.outputs:
+            wanted = self.values.get(name)
+            if wanted is None or wanted.dtype.kind not in "fiub":
+                continue
+            if name in self.composition.folded:
+                yield self._folded_row(operation, name, wanted)
+            elif name in self.stored:
+                yield self._row(operation, name, wanted, alone)
+
+    def _folded_row(self, operation: ModelOperation, name: str, wanted: np.ndarray) -> TensorRow:
+        """Compare a tensor that was computed when the model was loaded."""
+        own = self.composition.folded[name]
+        found = deviation(own, wanted)
+        largest = float(np.abs(wanted.astype(np.float64)).max(initial=0)) if wanted.dtype.kind == "f" else 0.0
+        limit = tolerance.FUNCTION_ROUNDINGS * max(tolerance.SINGLE, self.reference.unit) * largest
+        verdict = Verdict.WRONG if found.max_abs > limit else Verdict.AGREES
+        return TensorRow(operation, name, wanted.shape, str(own.dtype), verdict, found, found, limit)
+
+    def _row(
+        self, operation: ModelOperation, name: str, wanted: np.ndarray, alone: Mapping[str, _Alone]
+    ) -> TensorRow:
+        """Compare a tensor that is computed when the model runs."""
+        place = self.stored[name]
+        tensor = self.graph.tensors[place.tensor]
+        dtype = tensor.dtype.name.lower()
+        carrier = self._held[place.tensor][0]
+        stored = self.whole.get(place.tensor)
+        if name != carrier:
+            return self._view_row(operation, name, wanted, carrier)
+        if place.tensor not in alone or stored is None:
+            same_shape = wanted.shape == tuple(tensor.dims[axis] for axis in place.perm)
+            return TensorRow(operation, name, wanted.shape, dtype, Verdict.FUSED if same_shape else Verdict.WRONG)
+        reference = self._reference(place.tensor)
+        assert reference is not None
+        in_model = self._deviation(tensor, stored, reference)
+        found = alone[place.tensor]
+        return TensorRow(
+            operation, name, wanted.shape, dtype, found.verdict(in_model), in_model, found.from_reference,
+            found.tolerance, self._fused(operation, self.kept),
+        )  # fmt: skip
+
+    def _view_row(self, operation: ModelOperation, name: str, wanted: np.ndarray, carrier: str) -> TensorRow:
+        """Compare a tensor that is another one in a different axis order: nothing is computed for it."""
+        place = self.stored[name]
+        tensor = self.graph.tensors[place.tensor]
+        dtype = tensor.dtype.name.lower()
+        stored = self.whole.get(place.tensor)
+        reference = self._reference(place.tensor) if carrier in self.values else None
+        if reference is None:
+            return TensorRow(operation, name, wanted.shape, dtype, Verdict.FUSED)
+        expected = place_checked(wanted, tensor)
+        alone = deviation(place.to_model(self._real(tensor, reference)), expected, tensor)
+        in_model = alone if stored is None else deviation(place.to_model(self._real(tensor, stored)), expected, tensor)
+        verdict = Verdict.WRONG if alone.max_abs > 0 else Verdict.AGREES
+        return TensorRow(operation, name, wanted.shape, dtype, verdict, in_model, alone)
+
+    def _fused(self, operation: ModelOperation, kept: Iterable[str]) -> tuple[ModelOperation, ...]:
+        """Return the other operations between an operation and the tensors that exist before it."""
+        known = {self._held[tensor][0] for tensor in kept} | set(self.feeds)
+        writers = {name: each for each in self.subject.operations for name in each.outputs}
+        found: dict[int, ModelOperation] = {}
+        pending = [operation]
+        while pending:
+            for name in pending.pop().inputs:
+                each = writers.get(name)
+                computed = name not in known and name not in self.composition.folded
+                if each is not None and computed and each.index not in found:
+                    found[each.index] = each
+                    pending.append(each)
+        return tuple(found[index] for index in sorted(found))
+
+    # -- isolation -----------------------------------------------------------------------------------------------------
+
+    def _narrowed(self, suspects: Sequence[TensorRow]) -> list[TensorRow]:
+        """Run the operations inside wrong fused operations alone, too; name those instead if one of them is wrong."""
+        inside = {
+            self.stored[name].tensor: None
+            for row in suspects
+            if row.fused
+            for operation in (*row.fused, row.operation)
+            for name in operation.outputs
+            if name in self.stored and name in self.values
+        }
+        targets = [
+            name for name in inside
+            if self.graph.tensors[name].type in (TensorType.NATIVE, TensorType.APP_READ)
+            and self._reference(name) is not None
+        ]  # fmt: skip
+        alone = self._run_alone(targets, [*self.kept, *targets]) if targets else {}
+        found: dict[str, TensorRow] = {}
+        for row in suspects:
+            parts = [part for operation in (*row.fused, row.operation) for part in self._parts(operation, alone, row)]
+            wrong = [part for part in parts if part.verdict is Verdict.WRONG]
+            for each in wrong or [row]:
+                found.setdefault(each.tensor, each)
+        return sorted(found.values(), key=lambda row: row.operation.index)
+
+    def _parts(self, operation: ModelOperation, alone: Mapping[str, _Alone], row: TensorRow) -> Iterable[TensorRow]:
+        """Return the rows of an operation inside a fused one, each run alone."""
+        for name in operation.outputs:
+            place = self.stored.get(name)
+            if not row.fused or place is None or place.tensor not in alone or self._held[place.tensor][0] != name:
+                continue
+            found, tensor = alone[place.tensor], self.graph.tensors[place.tensor]
+            verdict = Verdict.WRONG if found.from_reference.max_abs > found.tolerance else Verdict.AGREES
+            yield TensorRow(
+                operation, name, self.values[name].shape, tensor.dtype.name.lower(), verdict, None,
+                found.from_reference, found.tolerance,
+            )  # fmt: skip
+
+    def _unobserved(self, rows: Sequence[TensorRow]) -> list[TensorRow]:
+        """Run the model without additional outputs; find the operation that is wrong only then.
+
+        Such a run may differ from the reference by as much as the run with additional outputs does, twice, and by the
+        tolerance. If it differs more, tensors are kept from the first one on until the outputs are right: the operation
+        that computes the last of these is at fault.
+        """
+        by_tensor = {self.stored[row.tensor].tensor: row for row in rows if row.in_model is not None
+                     and row.tensor in self.stored}  # fmt: skip
+        outputs = [tensor.name for tensor in self.graph.outputs if tensor.name in by_tensor]
+
+        def is_right(kept: int) -> bool:
+            results = self._run_whole(self.kept[:kept])
+            for name in outputs:
+                row, wanted = by_tensor[name], self._reference(name)
+                assert wanted is not None and row.in_model is not None
+                found = self._deviation(self.graph.tensors[name], results[name], wanted)
+                if found.max_abs > 2 * row.in_model.max_abs + row.tolerance:
+                    return False
+            return True
+
+        if is_right(0):
+            return []
+        low, high = 0, len(self.kept)
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if is_right(middle) else (middle, high)
+        row = by_tensor[self.kept[high - 1]]
+        return [
+            TensorRow(row.operation, row.tensor, row.shape, row.dtype, Verdict.IN_CONTEXT, row.in_model, row.alone,
+                      row.tolerance, row.fused)
+        ]  # fmt: skip
+
+
+def place_checked(array: np.ndarray, tensor: Tensor) -> np.ndarray:
+    """Return the model's array with the elements that a graph's tensor stores, in the model's axis order."""
+    return array if array.dtype == tensor.dtype.numpy or tensor.dtype.is_float else to_stored(array, tensor)
+
+
+def checked_inputs(graph: Graph, inputs: Mapping[str, Any], seed: int) -> dict[str, np.ndarray]:
+    """Return an array for every input of a graph: those given, checked, and random ones for the others.
+
+    Random floats are in [-1, 1), bytes take all values, larger integers may be indices and are 0 or 1.
+    """
+    known = {tensor.name: tensor for tensor in graph.inputs}
+    for name in inputs:
+        if name not in known:
+            rule = f"the model has no such input; it has {', '.join(known)}"
+            raise QnnError(Code.GRAPH_INVALID_TENSOR, f"input '{name}'", rule, did_you_mean(name, known))
+    generator = np.random.default_rng(seed)
+    arrays = {}
+    for name, tensor in known.items():
+        kind, dims = tensor.dtype.numpy, tensor.dims
+        if name in inputs:
+            array = np.asarray(inputs[name])
+            if array.shape != dims or array.dtype != kind:
+                rule = f"must be {kind}{list(dims)}, is {array.dtype}{list(array.shape)}"
+                raise QnnError(Code.GRAPH_INVALID_TENSOR, f"input '{name}'", rule)
+        elif tensor.dtype.is_float:
+            array = tensor.dtype.encode(generator.uniform(-1, 1, dims))
+        elif kind.itemsize == 1 and kind.kind in "iu":
+            array = generator.integers(np.iinfo(kind).min, np.iinfo(kind).max, dims, kind, endpoint=True)
+        else:
+            array = generator.integers(0, 2, dims).astype(kind)
+        arrays[name] = array
+    return arrays

@@ -1,0 +1,117 @@
+"""What a model is compared with: its format's runtime, another file, another backend, or another float type."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from isthmus.backends.seam import registry
+from isthmus.comparison.execution import GraphRunner, keep, to_stored
+from isthmus.comparison.subject import Arrays, Subject, open_model
+from isthmus.comparison.tolerance import SINGLE, UNITS
+from isthmus.errors import Code, QnnError, did_you_mean
+from isthmus.graph import DataType, Graph
+
+FLOAT_TYPES = {"fp32": DataType.FLOAT_32, "fp16": DataType.FLOAT_16, "bf16": DataType.BFLOAT_16}
+"""The float types to compare with, by the names of options."""
+_SUFFIXES = (".onnx", ".tflite")
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The other side of a comparison.
+
+    Parameters
+    ----------
+    title
+        Its name in reports.
+    run
+        Computes the model's tensors from the inputs: called with the inputs, and with the names of the graph's tensors
+        that the model itself has when it runs.
+    unit
+        The unit roundoff of the floats that it computes with; 0 for that of the model's own types.
+    other
+        The model that computes the reference, if it is another file.
+    """
+
+    title: str
+    run: Callable[[Arrays, Iterable[str]], dict[str, np.ndarray]]
+    unit: float = 0.0
+    other: Subject | None = None
+
+
+def find_reference(subject: Subject, against: str | os.PathLike[str] | None, backend: str, threads: int) -> Reference:
+    """Return what a model is to be compared with.
+
+    Parameters
+    ----------
+    against
+        None for the format's own runtime; a float type ("fp16"); a model file; or the name of a backend.
+    backend, threads
+        The backend that runs the model, and the threads it uses.
+    """
+    if against is None:
+        return Reference(subject.runtime, lambda feeds, kept: subject.reference(feeds))
+    name = os.fspath(against)
+    if name in FLOAT_TYPES:
+        return _other_type(subject, name, backend, threads)
+    if Path(name).suffix in _SUFFIXES or Path(name).is_file():
+        source = subject.source
+        other = open_model(replace(source, path=Path(name)))
+        return Reference(f"{Path(name).name} in {other.runtime}", lambda feeds, kept: other.reference(feeds),
+                         other=other)  # fmt: skip
+    known = (*registry.names(), *FLOAT_TYPES)
+    if name not in known:
+        rule = f"must be a model file, a float type or a backend: {', '.join(known)}"
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--against {name}", rule, did_you_mean(name, known))
+    entry = registry.entry(name)
+    return Reference(
+        f"backend {entry.name}",
+        lambda feeds, kept: _run_here(subject, feeds, kept, entry.name, None, threads),
+        UNITS.get(entry.float_type, SINGLE),
+    )
+
+
+def _other_type(subject: Subject, name: str, backend: str, threads: int) -> Reference:
+    """Return the same model with its floats in another type, on the same backend."""
+    dtype = FLOAT_TYPES[name]
+    return Reference(
+        f"{name} on {backend}",
+        lambda feeds, kept: _run_here(subject, feeds, kept, backend, dtype, threads),
+        UNITS.get(dtype, SINGLE),
+    )
+
+
+def _store_floats(graph: Graph, dtype: DataType) -> None:
+    """Give every float tensor of a graph another float type, with its constants rounded to it."""
+    tensors = dict.fromkeys((*graph.tensors.values(), *(t for node in graph.nodes for t in node.outputs)))
+    for tensor in tensors:
+        if tensor.dtype.is_float and tensor.dtype is not DataType.FLOAT_64:
+            if tensor.data is not None:
+                tensor.data = dtype.encode(tensor.dtype.decode(tensor.data))
+            tensor.dtype = dtype
+
+
+def _run_here(
+    subject: Subject, feeds: Arrays, kept: Iterable[str], backend: str, dtype: DataType | None, threads: int
+) -> dict[str, np.ndarray]:
+    """Run the model's graph, with floats of another type if given; return its tensors in the model's axis order."""
+    composition = subject.compose()
+    graph = composition.graph
+    if dtype is not None:
+        _store_floats(graph, dtype)
+    keep(graph, kept)
+    inputs = {tensor.name: to_stored(feeds[tensor.name], tensor) for tensor in graph.inputs}
+    with GraphRunner(graph, backend, threads=threads) as runner:
+        results = runner.run(inputs)
+    tensors = graph.tensors
+    found = {
+        name: place.to_model(tensors[place.tensor].dtype.decode(results[place.tensor]))
+        for name, place in composition.stored.items()
+        if place.tensor in results
+    }
+    return {**feeds, **found}

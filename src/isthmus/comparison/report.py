@@ -1,0 +1,250 @@
+"""The result of a comparison: a row for each tensor, a verdict, and both as text and as plain data."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from isthmus.comparison.subject import ModelOperation
+from isthmus.comparison.tolerance import fixed
+from isthmus.errors import counted, one_line
+from isthmus.graph import Tensor
+
+LARGEST_ROWS = 10
+"""How many rows a report prints if not all."""
+
+
+class Verdict(Enum):
+    """What was found out about the operation that computes a tensor."""
+
+    AGREES = "agrees"
+    """Alone on the reference's inputs it computes the reference's result, within the tolerance."""
+    WRONG = "wrong by itself"
+    """Alone on the reference's inputs it computes something else."""
+    IN_CONTEXT = "wrong in the model"
+    """Alone it is right; in the model it computes something else from the same inputs."""
+    PASSES_ON = "passes on a difference"
+    """Alone it is right; in the model its result differs because its inputs do."""
+    FUSED = "inside a fused operation"
+    """The tensor has no memory of its own, so it cannot be compared."""
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """How far a tensor is from the reference.
+
+    Parameters
+    ----------
+    max_abs
+        The largest difference of two elements as real numbers; infinite if shapes differ or only one is NaN.
+    rms
+        The root of the mean of squared differences.
+    relative
+        The largest difference as a fraction of the reference's largest magnitude.
+    steps
+        The largest difference in steps of the tensor's quantization; None if it has none.
+    """
+
+    max_abs: float
+    rms: float
+    relative: float
+    steps: float | None = None
+
+
+def deviation(own: np.ndarray, reference: np.ndarray, tensor: Tensor | None = None) -> Deviation:
+    """Measure how far an array is from the reference.
+
+    `tensor` describes both, if their elements may be stored fixed point.
+    """
+    quantization = tensor.quantization if tensor is not None and fixed(tensor) else None
+    scale = max(quantization.scales) if quantization is not None else 1.0
+    if own.shape != reference.shape:
+        return Deviation(math.inf, math.inf, math.inf, None if quantization is None else math.inf)
+    with np.errstate(all="ignore"):
+        a, b = own.astype(np.float64), reference.astype(np.float64)
+        apart = np.abs(a - b)
+        apart[(a == b) | (np.isnan(a) & np.isnan(b))] = 0
+        apart[np.isnan(apart)] = np.inf
+        largest = float(np.abs(b[np.isfinite(b)]).max(initial=0))
+        most, rms = float(apart.max(initial=0)), float(np.sqrt(np.mean(np.square(apart)))) if apart.size else 0.0
+    relative = most / largest if largest else (math.inf if most else 0.0)
+    return Deviation(most * scale, rms * scale, relative, None if quantization is None else most)
+
+
+@dataclass(frozen=True)
+class TensorRow:
+    """The comparison of one tensor of the model.
+
+    Parameters
+    ----------
+    operation
+        The operation that computes it.
+    tensor, shape, dtype
+        Its name in the model, its dimensions there, and the type of its elements.
+    verdict
+        What was found out about the operation.
+    in_model
+        The difference when the whole model runs here; None if it cannot be compared.
+    alone
+        The difference when the operation alone runs here on the reference's inputs.
+    tolerance
+        How far the result of the operation alone may be apart.
+    fused
+        The other operations that are computed in one step with it, in order.
+    """
+
+    operation: ModelOperation
+    tensor: str
+    shape: tuple[int, ...]
+    dtype: str
+    verdict: Verdict
+    in_model: Deviation | None = None
+    alone: Deviation | None = None
+    tolerance: float = 0.0
+    fused: tuple[ModelOperation, ...] = ()
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether the operation itself is at fault."""
+        return self.verdict in (Verdict.WRONG, Verdict.IN_CONTEXT)
+
+    def as_data(self) -> dict[str, Any]:
+        """Return the row as plain data."""
+        numbers = {
+            name: None if found is None else {
+                key: value if value is None or math.isfinite(value) else str(value)
+                for key, value in vars(found).items()
+            }
+            for name, found in (("in_model", self.in_model), ("alone", self.alone))
+        }  # fmt: skip
+        return {
+            "operation": self.operation.name, "kind": self.operation.kind, "tensor": self.tensor,
+            "shape": list(self.shape), "dtype": self.dtype, "verdict": self.verdict.value, **numbers,
+            "tolerance": self.tolerance, "fused": [operation.name for operation in self.fused],
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ComparisonReport:
+    """The result of `isthmus.compare`.
+
+    Parameters
+    ----------
+    model, backend, reference
+        The model's file, the backend that ran it, and what it was compared with.
+    rows
+        The tensors in the order of the model's operations.
+    suspects
+        The operations that are wrong, in order, each as narrowly as it could be isolated: the rows of the operations
+        inside a fused one if one of them is wrong on its own, else the row of the fused one.
+    inputs
+        The arrays that the model ran on.
+    """
+
+    model: str
+    backend: str
+    reference: str
+    rows: tuple[TensorRow, ...]
+    suspects: tuple[TensorRow, ...]
+    inputs: dict[str, np.ndarray] = field(default_factory=dict, repr=False)
+
+    @property
+    def agrees(self) -> bool:
+        """Whether every operation computes what the reference computes."""
+        return not self.suspects
+
+    @property
+    def first(self) -> TensorRow | None:
+        """The first operation that is wrong; None if all agree."""
+        return self.suspects[0] if self.suspects else None
+
+    @property
+    def compared(self) -> tuple[TensorRow, ...]:
+        """The rows of tensors that could be compared."""
+        return tuple(row for row in self.rows if row.verdict is not Verdict.FUSED)
+
+    @property
+    def largest(self) -> tuple[TensorRow, ...]:
+        """The rows with the largest differences in the model, by fraction of the reference's magnitude."""
+        found = [row for row in self.compared if row.in_model is not None and row.in_model.max_abs > 0]
+        return tuple(sorted(found, key=lambda row: -row.in_model.relative if row.in_model else 0.0))
+
+    def as_data(self) -> dict[str, Any]:
+        """Return the report as plain data."""
+        return {
+            "model": self.model, "backend": self.backend, "reference": self.reference, "agrees": self.agrees,
+            "compared": len(self.compared), "fused": len(self.rows) - len(self.compared),
+            "first": None if self.first is None else self.first.operation.name,
+            "suspects": [row.as_data() for row in self.suspects], "tensors": [row.as_data() for row in self.rows],
+        }  # fmt: skip
+
+    def text(self, every: bool = False) -> str:
+        """Return the report as text; `every` lists all tensors, otherwise only the largest differences."""
+        inside = len(self.rows) - len(self.compared)
+        lines = [
+            f"{self.model} on {self.backend}, compared with {self.reference}",
+            f"  {counted(len(self.compared), 'tensor')} compared"
+            + (f"; {counted(inside, 'tensor')} exist only inside fused operations" if inside else ""),
+        ]
+        if self.agrees:
+            lines.append("  agrees: every operation alone computes what the reference computes")
+        for row in self.suspects:
+            lines += _suspect_lines(row, row is self.suspects[0])
+        rows = self.rows if every else self.largest[:LARGEST_ROWS]
+        if rows:
+            lines += ["", "  all tensors" if every else "  largest differences in the model", *_table(rows)]
+        return "\n".join(one_line(line) for line in lines)
+
+    def __repr__(self) -> str:
+        where = f"'{self.model}' on {self.backend} and {self.reference}"
+        what = "agree" if self.first is None else f"differ first at {self.first.operation}"
+        return f"<ComparisonReport {where} {what}>"
+
+
+def _suspect_lines(row: TensorRow, first: bool) -> list[str]:
+    """Describe one wrong operation."""
+    lines = [f"  {'DIFFERS first' if first else 'differs also'} at {row.operation}: {row.verdict.value}"]
+    if row.verdict is Verdict.WRONG and row.alone is not None:
+        lines.append(f"    alone, on the reference's inputs: {_apart(row.alone)}; tolerance {row.tolerance:.3g}")
+    elif row.in_model is not None:
+        lines.append(f"    in the model: {_apart(row.in_model)}; tolerance alone {row.tolerance:.3g}")
+    if row.fused:
+        lines.append(f"    computed in one step with {', '.join(map(str, row.fused))}")
+    return lines
+
+
+def _apart(found: Deviation) -> str:
+    """Describe a deviation in words."""
+    steps = "" if found.steps is None else f", {found.steps:.0f} steps of its quantizer"
+    return f"up to {found.max_abs:.3g} apart ({found.relative:.2g} of the largest value){steps}"
+
+
+def _table(rows: tuple[TensorRow, ...]) -> list[str]:
+    """Return rows as a table of text."""
+    head = ("operation", "tensor", "shape", "type", "max abs", "relative", "rms", "steps", "alone", "tolerance",
+            "verdict")  # fmt: skip
+    cells = [head]
+    for row in rows:
+        there, alone = row.in_model, row.alone
+        numbers = ("", "", "", "") if there is None else (
+            f"{there.max_abs:.3g}", f"{there.relative:.2g}", f"{there.rms:.3g}",
+            "" if there.steps is None else f"{there.steps:.0f}",
+        )  # fmt: skip
+        cells.append((
+            str(row.operation), row.tensor, "x".join(map(str, row.shape)), row.dtype, *numbers,
+            "" if alone is None else f"{alone.max_abs:.3g}", "" if alone is None else f"{row.tolerance:.3g}",
+            row.verdict.value,
+        ))  # fmt: skip
+    widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
+    right = {"max abs", "relative", "rms", "steps", "alone", "tolerance"}
+    return [
+        "    " + "  ".join(
+            cell.rjust(width) if name in right else cell.ljust(width)
+            for cell, width, name in zip(row, widths, head, strict=True)
+        ).rstrip()
+        for row in cells
+    ]  # fmt: skip

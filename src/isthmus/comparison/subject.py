@@ -1,0 +1,203 @@
+"""A model file as the comparison sees it: its operations in order, and where a composed graph has each of its tensors.
+
+`open_model` recognizes the format. Every format has a graph to run here; ONNX and TFLite files also have a runtime of
+their own, which computes the reference.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from isthmus import frontends
+from isthmus.errors import Code, QnnError
+from isthmus.frontends import ModelSource
+from isthmus.graph import Graph
+from isthmus.qnn.models import load
+
+Arrays = Mapping[str, np.ndarray]
+"""Arrays by the name of a tensor of the model."""
+
+
+@dataclass(frozen=True)
+class ModelOperation:
+    """An operation of the model file.
+
+    Parameters
+    ----------
+    index
+        Its number in the file's order.
+    name, kind
+        The file's name for it (that of its first result if it has none), and its operator.
+    inputs, outputs
+        The names of its tensors; absent ones are left out.
+    """
+
+    index: int
+    name: str
+    kind: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.kind})"
+
+
+@dataclass(frozen=True)
+class StoredTensor:
+    """Where a graph has a tensor of the model: the graph's tensor, and the stored axis of each of the model's axes."""
+
+    tensor: str
+    perm: tuple[int, ...]
+
+    def to_model(self, stored: np.ndarray) -> np.ndarray:
+        """Return stored elements in the model's axis order."""
+        return stored.transpose(self.perm)
+
+    def to_stored(self, array: np.ndarray) -> np.ndarray:
+        """Return the model's array in the stored axis order."""
+        return np.ascontiguousarray(array.transpose(np.argsort(self.perm)))
+
+
+@dataclass(frozen=True)
+class Composition:
+    """A graph that was composed from a model.
+
+    Parameters
+    ----------
+    graph
+        The finalized graph.
+    stored
+        Where it has the model's tensors that are computed when it runs.
+    folded
+        The model's tensors that became constants, in the model's axis order.
+    """
+
+    graph: Graph
+    stored: Mapping[str, StoredTensor]
+    folded: Arrays = field(default_factory=dict)
+
+
+class Subject(ABC):
+    """A model file.
+
+    Parameters
+    ----------
+    source
+        The file, and what to load from it.
+
+    Attributes
+    ----------
+    operations
+        Its operations in order.
+    """
+
+    runtime: str = ""
+    """The name of the format's own runtime; empty if there is none."""
+
+    def __init__(self, source: ModelSource, operations: Sequence[ModelOperation]) -> None:
+        self.source = source
+        self.operations = tuple(operations)
+
+    @abstractmethod
+    def compose(self) -> Composition:
+        """Compose a new graph of the model."""
+
+    def reference(self, feeds: Arrays) -> dict[str, np.ndarray]:
+        """Run the model in the format's own runtime and return all its tensors.
+
+        Raises
+        ------
+        QnnError
+            COMMON_RESOURCE_UNAVAILABLE if the runtime is not installed, COMMON_NOT_SUPPORTED if the format has none or
+            the runtime cannot run the model.
+        """
+        raise QnnError(
+            Code.COMMON_NOT_SUPPORTED, f"model '{self.source.path.name}'", "its format has no runtime to compare with",
+            "Compare with another backend or data type, for example --against fp16.",
+        )  # fmt: skip
+
+    def extract(self, operations: Sequence[ModelOperation], given: Arrays, results: Sequence[str]) -> bytes:
+        """Return the bytes of a file of the same format that has only these operations.
+
+        Parameters
+        ----------
+        given
+            The tensors that become inputs, with arrays that show their shapes and types.
+        results
+            The tensors that become outputs.
+        """
+        raise QnnError(
+            Code.COMMON_NOT_SUPPORTED, f"model '{self.source.path.name}'", "only .onnx and .tflite files can be reduced"
+        )
+
+
+class GraphSubject(Subject):
+    """A DLC or a model library: its operations are those of the graph itself."""
+
+    def __init__(self, source: ModelSource) -> None:
+        nodes = load(source).nodes
+        super().__init__(source, [
+            ModelOperation(index, node.name, node.op, tuple(t.name for t in node.inputs if t is not None),
+                           tuple(t.name for t in node.outputs))
+            for index, node in enumerate(nodes)
+        ])  # fmt: skip
+
+    def compose(self) -> Composition:
+        graph = load(self.source)
+        return Composition(graph, stored_as_named(graph))
+
+
+def stored_as_named(graph: Graph) -> dict[str, StoredTensor]:
+    """Return where a graph has tensors that keep the model's names and axis order."""
+    tensors = [*graph.inputs, *(t for node in graph.nodes for t in node.outputs if graph.tensors.get(t.name) is t)]
+    return {tensor.name: StoredTensor(tensor.name, tuple(range(tensor.rank))) for tensor in tensors}
+
+
+def open_model(source: ModelSource) -> Subject:
+    """Read the operations of a model file of any format."""
+    from isthmus.comparison.onnx_subject import OnnxSubject
+    from isthmus.comparison.tflite_subject import TfliteSubject
+
+    path = Path(source.path)
+    with path.open("rb") if path.is_file() else _missing(path) as stream:
+        head = stream.read(8)
+    if head.startswith((frontends.DLC_MAGIC, frontends.LIBRARY_MAGIC)):
+        return GraphSubject(source)
+    data = frontends.contents(path)
+    return TfliteSubject(source, data) if frontends.is_tflite(data) else OnnxSubject(source, data)
+
+
+def _missing(path: Path) -> Any:
+    """Refuse a path that is not a file, as reading a model does."""
+    frontends.contents(path)
+    raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"model file '{path}'", "it is not a regular file")
+
+
+def installed(module: str, package: str) -> Any:
+    """Import a runtime's module; if it is not installed, the error names the package to install."""
+    if find_spec(module.partition(".")[0]) is None:
+        raise QnnError(
+            Code.COMMON_RESOURCE_UNAVAILABLE, "reference", f"the package '{package}' is not installed",
+            f"Install it with: pip install {package}",
+        )  # fmt: skip
+    return import_module(module)
+
+
+@contextmanager
+def refused(what: str, rule: str) -> Iterator[None]:
+    """Convert an exception of a runtime to a one-line error; every runtime has its own exception classes."""
+    try:
+        yield
+    except QnnError:
+        raise
+    except Exception as error:
+        raise QnnError(Code.COMMON_NOT_SUPPORTED, what, f"{rule} ({' '.join(str(error).split())})") from error

@@ -1,0 +1,118 @@
+"""TFLite files: their operators, all their tensors from LiteRT, and files of some of their operators."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from isthmus.comparison.subject import (
+    Arrays,
+    Composition,
+    ModelOperation,
+    Subject,
+    installed,
+    refused,
+    stored_as_named,
+)
+from isthmus.frontends import ModelSource
+from isthmus.frontends import tflite as frontend
+from isthmus.frontends.tflite.model import ModelFile
+
+_IDENTIFIER = b"TFL3"
+
+
+class TfliteSubject(Subject):
+    """A TFLite file, of which the main subgraph is compared.
+
+    A tensor's name is the one that the graph has for it: the file's, with the tensor's number if several share it.
+
+    Parameters
+    ----------
+    source
+        The file, and shapes for its inputs.
+    data
+        The bytes of the file.
+    """
+
+    runtime = "LiteRT"
+
+    def __init__(self, source: ModelSource, data: bytes) -> None:
+        self.data = data
+        main = ModelFile(data, source.path.stem).subgraph(0)
+        names = frontend.tensor_names(main)
+        self._names = names
+
+        def named(indices: Sequence[int]) -> tuple[str, ...]:
+            return tuple(names[index] for index in indices if index != -1)
+
+        super().__init__(source, [
+            ModelOperation(entry.index, main.operator_name(entry), entry.code, named(entry.inputs),
+                           named(entry.outputs))
+            for entry in main.operators()
+        ])  # fmt: skip
+
+    def compose(self) -> Composition:
+        graph = frontend.load(self.data, self.source.path.stem, self.source.shapes)
+        folded = {tensor.name: tensor.data for tensor in graph.tensors.values() if tensor.is_static}
+        results = {name for operation in self.operations for name in operation.outputs}
+        return Composition(graph, stored_as_named(graph), {
+            name: data for name, data in folded.items() if data is not None and name in results
+        })  # fmt: skip
+
+    def reference(self, feeds: Arrays) -> dict[str, np.ndarray]:
+        module = installed("ai_edge_litert.interpreter", "ai-edge-litert")
+        what = f"model '{self.source.path.name}'"
+        with refused(what, "LiteRT cannot load it"):
+            interpreter = module.Interpreter(
+                model_content=self.data,
+                experimental_op_resolver_type=module.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
+                experimental_preserve_all_tensors=True,
+                num_threads=1,
+            )
+            inputs = {self._names[entry["index"]]: entry["index"] for entry in interpreter.get_input_details()}
+            for entry in interpreter.get_input_details():
+                name = self._names[entry["index"]]
+                if feeds[name].shape != tuple(entry["shape"]):
+                    interpreter.resize_tensor_input(entry["index"], feeds[name].shape)
+            interpreter.allocate_tensors()
+        with refused(what, "LiteRT cannot run it"):
+            for name, index in inputs.items():
+                interpreter.set_tensor(index, feeds[name])
+            interpreter.invoke()
+        results = {name for operation in self.operations for name in operation.outputs}
+        # Handles of variables have no elements; LiteRT may crash if it is asked for them.
+        numbers = {entry["index"] for entry in interpreter.get_tensor_details() if np.dtype(entry["dtype"]).kind in "fiub"}
+        found = {name: index for index, name in self._names.items() if index in numbers and name in {*results, *inputs}}
+        with refused(what, "LiteRT cannot return its tensors"):
+            return {name: interpreter.get_tensor(index) for name, index in found.items()}
+
+    def extract(self, operations: Sequence[ModelOperation], given: Arrays, results: Sequence[str]) -> bytes:
+        schema: Any = installed("ai_edge_litert.schema_py_generated", "ai-edge-litert")
+        flatbuffers: Any = installed("flatbuffers", "flatbuffers")
+        model = schema.ModelT.InitFromObj(schema.Model.GetRootAs(self.data, 0))
+        main = model.subgraphs[0]
+        indices = {name: index for index, name in self._names.items()}
+        main.operators = [main.operators[operation.index] for operation in operations]
+        main.inputs = [indices[name] for name in given]
+        main.outputs = [indices[name] for name in results]
+        for name, array in given.items():
+            tensor = main.tensors[indices[name]]
+            tensor.shape, tensor.shapeSignature, tensor.isVariable = list(array.shape), None, False
+        kept = {*main.inputs, *main.outputs}
+        for operator in main.operators:
+            kept |= {*operator.inputs, *operator.outputs}
+        # Numbers of tensors stay as they are; contents that nothing reads are dropped.
+        used = {tensor.buffer for index, tensor in enumerate(main.tensors) if index in kept}
+        used |= {tensor.buffer for subgraph in model.subgraphs[1:] for tensor in subgraph.tensors}
+        for index, buffer in enumerate(model.buffers):
+            if index not in used:
+                buffer.data = None
+        for index, tensor in enumerate(main.tensors):
+            if index not in kept:
+                tensor.buffer = 0
+        model.signatureDefs, model.metadata, model.metadataBuffer = [], [], None
+        builder = flatbuffers.Builder(1024)
+        builder.Finish(model.Pack(builder), _IDENTIFIER)
+        return bytes(builder.Output())
