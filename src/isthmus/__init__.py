@@ -4,6 +4,7 @@
 - `qnn` is QNN's API: backends, contexts, graphs, tensors, registered memory.
 - `memory` allocates the memory that graphs use: host, shared (rpcmem) and tightly coupled (TCM).
 - `audit` records what a program does with memory, and the mistakes it makes.
+- `compare` compares every operation of a model with its own runtime, another backend or another type.
 - `QnnError` is the error of every refusal, with one of the numbers in `Code`.
 
 Examples
@@ -19,18 +20,20 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from isthmus import memory, qnn
+    from isthmus.comparison import compare
     from isthmus.errors import Code, QnnError
     from isthmus.memory.auditing import audit
     from isthmus.session import Session
     from isthmus.version import __version__
 
-__all__ = ["Code", "QnnError", "Session", "__version__", "audit", "memory", "qnn"]
+__all__ = ["Code", "QnnError", "Session", "__version__", "audit", "compare", "memory", "qnn"]
 _MODULES = {
     "Code": "errors",
     "QnnError": "errors",
     "Session": "session",
     "__version__": "version",
     "audit": "memory.auditing",
+    "compare": "comparison",
 }
 """The module that defines each public name, other than the packages."""
 

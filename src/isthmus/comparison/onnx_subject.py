@@ -10,7 +10,7 @@ import numpy as np
 from isthmus.comparison.subject import Arrays, Composition, ModelOperation, StoredTensor, Subject, installed, refused
 from isthmus.errors import QnnError
 from isthmus.frontends import ModelSource
-from isthmus.frontends.onnx import load_with_values
+from isthmus.frontends.onnx import load_with_importer
 from isthmus.frontends.onnx.node_order import in_order
 from isthmus.frontends.onnx.schema import messages, parse_model
 from isthmus.frontends.onnx.tensors import NUMPY
@@ -49,16 +49,12 @@ class OnnxSubject(Subject):
 
     def compose(self) -> Composition:
         source = self.source
-        graph, values = load_with_values(
+        graph, importer = load_with_importer(
             self.data, source.path.stem, source.shapes, source.constants, source.path.parent
         )
-        stored, folded = {}, {}
-        for name, value in values.items():
-            if not value.is_static:
-                stored[name] = StoredTensor(value.tensor.name, value.perm)
-            elif value.tensor.data is not None:
-                folded[name] = value.tensor.dtype.decode(value.tensor.data).transpose(value.perm)
-        return Composition(graph, stored, folded)
+        values = importer.final_values(graph)
+        stored = {name: StoredTensor(value.tensor.name, value.perm) for name, value in values.items()}
+        return Composition(graph, stored, importer.computed_constants())
 
     def reference(self, feeds: Arrays) -> dict[str, np.ndarray]:
         runtime = installed("onnxruntime", "onnxruntime")

@@ -36,12 +36,15 @@ class Reference:
         The unit roundoff of the floats that it computes with; 0 for that of the model's own types.
     other
         The model that computes the reference, if it is another file.
+    name
+        The float type or backend that `find_reference` was called with; None otherwise.
     """
 
     title: str
     run: Callable[[Arrays, Iterable[str]], dict[str, np.ndarray]]
     unit: float = 0.0
     other: Subject | None = None
+    name: str | None = None
 
 
 def find_reference(subject: Subject, against: str | os.PathLike[str] | None, backend: str, threads: int) -> Reference:
@@ -73,6 +76,7 @@ def find_reference(subject: Subject, against: str | os.PathLike[str] | None, bac
         f"backend {entry.name}",
         lambda feeds, kept: _run_here(subject, feeds, kept, entry.name, None, threads),
         UNITS.get(entry.float_type, SINGLE),
+        name=name,
     )
 
 
@@ -83,6 +87,7 @@ def _other_type(subject: Subject, name: str, backend: str, threads: int) -> Refe
         f"{name} on {backend}",
         lambda feeds, kept: _run_here(subject, feeds, kept, backend, dtype, threads),
         UNITS.get(dtype, SINGLE),
+        name=name,
     )
 
 

@@ -13,9 +13,12 @@ from isthmus.comparison.subject import ModelOperation
 from isthmus.comparison.tolerance import fixed
 from isthmus.errors import counted, one_line
 from isthmus.graph import Tensor
+from isthmus.report.names import shorten
 
 LARGEST_ROWS = 10
 """How many rows a report prints if not all."""
+MAX_NAME = 32
+"""The most characters of a name in a table."""
 
 
 class Verdict(Enum):
@@ -65,7 +68,7 @@ def deviation(own: np.ndarray, reference: np.ndarray, tensor: Tensor | None = No
     if own.shape != reference.shape:
         return Deviation(math.inf, math.inf, math.inf, None if quantization is None else math.inf)
     with np.errstate(all="ignore"):
-        a, b = own.astype(np.float64), reference.astype(np.float64)
+        a, b = (np.atleast_1d(array).astype(np.float64) for array in (own, reference))
         apart = np.abs(a - b)
         apart[(a == b) | (np.isnan(a) & np.isnan(b))] = 0
         apart[np.isnan(apart)] = np.inf
@@ -228,14 +231,16 @@ def _table(rows: tuple[TensorRow, ...]) -> list[str]:
     head = ("operation", "tensor", "shape", "type", "max abs", "relative", "rms", "steps", "alone", "tolerance",
             "verdict")  # fmt: skip
     cells = [head]
-    for row in rows:
+    operations = shorten([row.operation.name for row in rows], MAX_NAME)
+    tensors = shorten([row.tensor for row in rows], MAX_NAME)
+    for row, operation, tensor in zip(rows, operations, tensors, strict=True):
         there, alone = row.in_model, row.alone
         numbers = ("", "", "", "") if there is None else (
             f"{there.max_abs:.3g}", f"{there.relative:.2g}", f"{there.rms:.3g}",
             "" if there.steps is None else f"{there.steps:.0f}",
         )  # fmt: skip
         cells.append((
-            str(row.operation), row.tensor, "x".join(map(str, row.shape)), row.dtype, *numbers,
+            f"{operation} ({row.operation.kind})", tensor, "x".join(map(str, row.shape)), row.dtype, *numbers,
             "" if alone is None else f"{alone.max_abs:.3g}", "" if alone is None else f"{row.tolerance:.3g}",
             row.verdict.value,
         ))  # fmt: skip

@@ -83,7 +83,8 @@ class TfliteSubject(Subject):
             interpreter.invoke()
         results = {name for operation in self.operations for name in operation.outputs}
         # Handles of variables have no elements; LiteRT may crash if it is asked for them.
-        numbers = {entry["index"] for entry in interpreter.get_tensor_details() if np.dtype(entry["dtype"]).kind in "fiub"}
+        details = interpreter.get_tensor_details()
+        numbers = {entry["index"] for entry in details if np.dtype(entry["dtype"]).kind in "fiub"}
         found = {name: index for index, name in self._names.items() if index in numbers and name in {*results, *inputs}}
         with refused(what, "LiteRT cannot return its tensors"):
             return {name: interpreter.get_tensor(index) for name, index in found.items()}

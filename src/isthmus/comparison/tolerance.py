@@ -6,7 +6,8 @@ The bound for the elements of a tensor, in real numbers, is::
 
 - *unit* is the unit roundoff of the coarsest float type that the operation reads or writes: 2^-24 for float32, 2^-11
   for float16, 2^-8 for bfloat16. It is 2^-24 for fixed point, which is multiplied and rescaled in float32 or better.
-- *largest* is the largest magnitude of the reference.
+- *largest* is the largest magnitude of the reference, at least 1 where a function with values up to 1 is computed
+  (Sigmoid, Softmax …), since runtimes approximate these with an absolute error.
 - *sensitivity* is measured: the largest change of the result when every float input changes by one unit in the last
   place, up or down at random. Rounding inside the operation has effects of that size, so an operation that amplifies
   errors (a difference of nearly equal numbers, say) gets the tolerance that its data need.
@@ -38,6 +39,8 @@ SUM_DEVIATIONS = 4.0
 """The number of standard deviations of the rounding error of a sum."""
 ACTIVATION_STEPS = 255
 """The steps to which float activations are rounded for fixed-point weights."""
+UP_TO_ONE = frozenset(("Sigmoid", "Tanh", "Erf", "Softmax", "LogSoftmax", "HardSigmoid", "Gelu", "Silu", "Lstm", "Gru"))
+"""Functions that are, or are computed from, approximations of functions with values up to 1."""
 UNITS = {DataType.FLOAT_16: 2.0**-11, DataType.BFLOAT_16: 2.0**-8, DataType.FLOAT_64: 2.0**-53}
 """The unit roundoff of float types other than FLOAT_32."""
 SINGLE = 2.0**-24
@@ -52,16 +55,19 @@ class Bound:
     ----------
     roundings, unit, steps
         As in the description of this module.
+    least
+        The magnitude that counts as the largest if the reference's is smaller.
     """
 
     roundings: float
     unit: float
     steps: int
+    least: float = 0.0
 
     def tolerance(self, target: Tensor, largest: float, sensitivity: float, activation: float = 0.0) -> float:
         """Return the largest difference of real numbers that is allowed."""
         scale = max(target.quantization.scales) if fixed(target) and target.quantization is not None else 0.0
-        return self.roundings * (sensitivity + self.unit * largest) + self.steps * scale + activation
+        return self.roundings * (sensitivity + self.unit * max(largest, self.least)) + self.steps * scale + activation
 
 
 def fixed(tensor: Tensor) -> bool:
@@ -79,7 +85,8 @@ def bound(nodes: Sequence[Node], coarsest: float = 0.0) -> Bound:
     """
     tensors = [t for node in nodes for t in (*node.inputs, *node.outputs) if t is not None]
     unit = max([SINGLE, coarsest, *(UNITS[t.dtype] for t in tensors if t.dtype.is_half)])
-    return Bound(sum(map(roundings, nodes)), unit, sum(map(_rounds_to_fixed_point, nodes)))
+    least = float(any(node.op in UP_TO_ONE for node in nodes))
+    return Bound(sum(map(roundings, nodes)), unit, sum(map(_rounds_to_fixed_point, nodes)), least)
 
 
 def roundings(node: Node) -> float:

@@ -18,6 +18,7 @@ COMMANDS = {
     "plan": "report and draw the memory that a model needs, without running it",
     "fit": "report how far a model's scratch can be reduced, and what that costs",
     "split": "rewrite a model file in tiles, so that any runtime needs less memory",
+    "compare": "compare every operation of a model with a reference and name the first that is wrong",
     "device": "report the memory of models on chips, by Qualcomm's own compiler",
     "pack": "solve a memory packing problem",
     "inspect": "describe a context binary, a DLC or a model library",

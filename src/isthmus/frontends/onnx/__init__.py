@@ -8,11 +8,10 @@ from typing import Any
 
 from isthmus.frontends import contents
 from isthmus.frontends.onnx.importer import Importer
-from isthmus.frontends.onnx.layout import OnnxValue
 from isthmus.frontends.onnx.schema import parse_model
 from isthmus.graph import Graph
 
-__all__ = ["load", "load_with_values"]
+__all__ = ["load", "load_with_importer"]
 
 
 def load(
@@ -49,17 +48,16 @@ def load(
         name, folder = name or path.stem, path.parent
     else:
         data = source
-    return load_with_values(data, name or "model", shapes, constants, folder)[0]
+    return load_with_importer(data, name or "model", shapes, constants, folder)[0]
 
 
-def load_with_values(
+def load_with_importer(
     data: bytes,
     name: str,
     shapes: Mapping[str, Sequence[int]] | None = None,
     constants: Mapping[str, Any] | None = None,
     folder: Path | None = None,
-) -> tuple[Graph, dict[str, OnnxValue]]:
-    """Convert an ONNX model as `load` does; also return where the graph has each value of the model, by its name."""
+) -> tuple[Graph, Importer]:
+    """Convert an ONNX model as `load` does; also return the importer, which knows what became of the model's values."""
     importer = Importer(parse_model(data, name), name, folder)
-    graph = importer.convert(shapes or {}, constants or {})
-    return graph, importer.final_values(graph)
+    return importer.convert(shapes or {}, constants or {}), importer

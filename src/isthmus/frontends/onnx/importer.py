@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.onnx.builder import RUNTIME_TYPES, OnnxBuilder
 from isthmus.frontends.onnx.definitions import converted, definition, is_defined
@@ -182,15 +184,26 @@ class Importer:
         return result
 
     def final_values(self, graph: Graph) -> dict[str, OnnxValue]:
-        """Return the values of the model's names in the graph that `convert` returned, without those that it lacks.
+        """Return where the graph that `convert` returned has the model's values, without constants and unused values.
 
-        Outputs are the graph's own, which have ONNX's axis order. A constant may be one of the working graph.
+        Outputs are the graph's own, which have ONNX's axis order.
         """
-        values = {}
-        for name, value in self.values.items():
-            if value is not None and (value.is_static or value.tensor.name in self._final):
-                values[name] = OnnxValue(self._final.get(value.tensor.name, value.tensor), value.perm)
+        values = {
+            name: OnnxValue(self._final[value.tensor.name], value.perm)
+            for name, value in self.values.items()
+            if value is not None and value.tensor.name in self._final and not self.builder.is_constant(value)
+        }
         return values | {tensor.name: OnnxValue(tensor, identity(tensor.rank)) for tensor in graph.outputs}
+
+    def computed_constants(self) -> dict[str, np.ndarray]:
+        """Return the results of the model's nodes that are known when it is loaded, in ONNX's axis order."""
+        found = {}
+        for name in (name for node in self.model.graph.node for name in node.output if name):
+            value = self.values.get(name)
+            array = None if value is None else self.builder.array(value)
+            if array is not None:
+                found[name] = array
+        return found
 
     def _check_opset(self) -> None:
         """Refuse a model without operator sets."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -84,10 +84,22 @@ def compare(
     fixed_shapes = None if shapes is None else {name: tuple(map(int, dims)) for name, dims in shapes.items()}
     source = ModelSource(Path(model), fixed_shapes, constants, graph)
     say = progress or (lambda stage: None)
-    say(STAGES[0])
+    return open_comparison(source, against, backend, config, threads, say).run(inputs or {}, seed)
+
+
+def open_comparison(
+    source: ModelSource,
+    against: str | os.PathLike[str] | None,
+    backend: str,
+    config: Any = None,
+    threads: int = 1,
+    progress: Progress = lambda stage: None,
+) -> Comparison:
+    """Read a model and find its reference, ready to run; the parameters are those of `compare`."""
+    progress(STAGES[0])
     subject = open_model(source)
-    reference = find_reference(subject, against, registry.entry(backend).name, threads)
-    return Comparison(subject, reference, backend, config, threads, say).run(inputs or {}, seed)
+    name = registry.entry(backend).name
+    return Comparison(subject, find_reference(subject, against, name, threads), name, config, threads, progress)
 
 
 @dataclass(frozen=True)
@@ -131,7 +143,13 @@ class Comparison:
     """
 
     def __init__(
-        self, subject: Subject, reference: Reference, backend: str, config: Any, threads: int, progress: Progress
+        self,
+        subject: Subject,
+        reference: Reference,
+        backend: str = registry.DEFAULT,
+        config: Any = None,
+        threads: int = 1,
+        progress: Progress = lambda stage: None,
     ) -> None:
         self.subject, self.reference = subject, reference
         self.backend, self.config, self.threads = backend, config, threads
@@ -360,9 +378,26 @@ class Comparison:
         for row in suspects:
             parts = [part for operation in (*row.fused, row.operation) for part in self._parts(operation, alone, row)]
             wrong = [part for part in parts if part.verdict is Verdict.WRONG]
-            for each in wrong or [row]:
+            for each in wrong or [self._smaller(row, targets)]:
                 found.setdefault(each.tensor, each)
         return sorted(found.values(), key=lambda row: row.operation.index)
+
+    def _smaller(self, row: TensorRow, inside: Iterable[str]) -> TensorRow:
+        """Leave operations out of a fused one that is wrong only as a whole, as long as the rest is wrong.
+
+        `inside` are tensors at which fused operations can be cut: one that is cut off gives its reference value.
+        """
+        if row.verdict is not Verdict.WRONG or not row.fused:
+            return row
+        target = self.stored[row.tensor].tensor
+        within = {self.stored[name].tensor for each in row.fused for name in each.outputs if name in self.stored}
+        cuts: list[str] = []
+        for name in inside:
+            if name in within and name != target:
+                found = self._run_alone([target], [*self.kept, *cuts, name])[target]
+                if found.from_reference.max_abs > found.tolerance:
+                    cuts.append(name)
+        return replace(row, fused=self._fused(row.operation, [*self.kept, *cuts]))
 
     def _parts(self, operation: ModelOperation, alone: Mapping[str, _Alone], row: TensorRow) -> Iterable[TensorRow]:
         """Return the rows of an operation inside a fused one, each run alone."""
@@ -392,7 +427,8 @@ class Comparison:
             results = self._run_whole(self.kept[:kept])
             for name in outputs:
                 row, wanted = by_tensor[name], self._reference(name)
-                assert wanted is not None and row.in_model is not None
+                assert wanted is not None
+                assert row.in_model is not None
                 found = self._deviation(self.graph.tensors[name], results[name], wanted)
                 if found.max_abs > 2 * row.in_model.max_abs + row.tolerance:
                     return False
@@ -405,10 +441,7 @@ class Comparison:
             middle = (low + high) // 2
             low, high = (low, middle) if is_right(middle) else (middle, high)
         row = by_tensor[self.kept[high - 1]]
-        return [
-            TensorRow(row.operation, row.tensor, row.shape, row.dtype, Verdict.IN_CONTEXT, row.in_model, row.alone,
-                      row.tolerance, row.fused)
-        ]  # fmt: skip
+        return [replace(row, verdict=Verdict.IN_CONTEXT)]
 
 
 def place_checked(array: np.ndarray, tensor: Tensor) -> np.ndarray:

@@ -1,0 +1,179 @@
+"""Reduction of a model that differs from its reference to one of a few operations that still does.
+
+Operations around a suspect are removed one after the other, with the reference's values as new inputs, as long as the
+rest still differs. The result is a file of the same format, with the inputs to run it on, and for a comparison with
+another file also the same operations of that file.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from isthmus.comparison.comparison import Comparison
+from isthmus.comparison.reference import find_reference
+from isthmus.comparison.report import ComparisonReport, TensorRow
+from isthmus.comparison.subject import Arrays, ModelOperation, Subject, open_model
+from isthmus.errors import Code, QnnError
+from isthmus.frontends import ModelSource
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """A smaller model that differs from its reference.
+
+    Parameters
+    ----------
+    operations
+        The operations that are left, in order.
+    model, other
+        The bytes of the smaller model, and of the smaller reference if that is another file.
+    inputs
+        The arrays to run it on.
+    report
+        The comparison of the smaller model.
+    """
+
+    operations: tuple[ModelOperation, ...]
+    model: bytes
+    other: bytes | None
+    inputs: dict[str, np.ndarray]
+    report: ComparisonReport
+
+
+def reduce_model(comparison: Comparison, report: ComparisonReport) -> Reduction:
+    """Reduce a model to the fewest operations around its first suspect that still differ from the reference.
+
+    Parameters
+    ----------
+    comparison, report
+        A comparison that has run, and its report, which has a suspect.
+
+    Raises
+    ------
+    QnnError
+        COMMON_NOT_SUPPORTED if the format cannot be written, or if no small part of the model differs by itself.
+    """
+    suspect = report.first
+    if suspect is None:
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"model '{report.model}'", "it agrees: there is nothing to reduce")
+    with tempfile.TemporaryDirectory(prefix="isthmus-compare-") as folder:
+        attempt = _Attempt(comparison, Path(folder))
+        start = next(filter(None, map(attempt.run, _starts(comparison, report, suspect))), None)
+        if start is None:
+            rule = f"operation {suspect.operation} is right in a model of its own; it is wrong only in the whole model"
+            raise QnnError(Code.COMMON_NOT_SUPPORTED, f"model '{report.model}'", rule)
+        return _shrunk(attempt.run, start)
+
+
+def _starts(
+    comparison: Comparison, report: ComparisonReport, suspect: TensorRow
+) -> list[tuple[ModelOperation, ...]]:
+    """Return sets of operations to start from: the suspect, what it is fused with, and what comes before and after."""
+    operations = comparison.subject.operations
+    fused = next((row for row in report.rows if row.fused and suspect.operation in (*row.fused, row.operation)), None)
+    whole = (suspect.operation,) if fused is None else (*fused.fused, fused.operation)
+    readers = tuple(o for o in operations if set(o.inputs) & {n for w in whole for n in w.outputs})
+    results = {name: operation for operation in operations for name in operation.outputs}
+    writers = tuple(results[name] for operation in whole for name in operation.inputs if name in results)
+    found = [(suspect.operation,), whole, (*whole, *readers), (*writers, *whole, *readers)]
+    return [tuple(sorted(set(each), key=lambda operation: operation.index)) for each in found]
+
+
+def _shrunk(run: Callable[[Sequence[ModelOperation]], Reduction | None], start: Reduction) -> Reduction:
+    """Remove operations one by one, as long as the rest still differs."""
+    best = start
+    removed = True
+    while removed and len(best.operations) > 1:
+        removed = False
+        for operation in best.operations:
+            smaller = run([each for each in best.operations if each is not operation])
+            if smaller is not None:
+                best, removed = smaller, True
+                break
+    return best
+
+
+class _Attempt:
+    """Trials of smaller models.
+
+    Parameters
+    ----------
+    comparison
+        The comparison of the whole model.
+    folder
+        Where to write the smaller models.
+    """
+
+    def __init__(self, comparison: Comparison, folder: Path) -> None:
+        self._comparison = comparison
+        self._folder = folder
+
+    def run(self, operations: Sequence[ModelOperation]) -> Reduction | None:
+        """Compare a model of these operations; return None if it agrees or cannot be run."""
+        subject, values = self._comparison.subject, self._comparison.values
+        written = {name for operation in operations for name in operation.outputs}
+        computed = {name for operation in subject.operations for name in operation.outputs}
+        inputs = set(self._comparison.feeds)
+        given = {
+            name: values[name]
+            for operation in operations
+            for name in operation.inputs
+            if name not in written and (name in inputs or (name in computed and name in values))
+        }
+        read = {name for operation in operations for name in operation.inputs}
+        kept = {tensor.name for tensor in self._comparison.graph.outputs}
+        results = [name for operation in operations for name in operation.outputs
+                   if (name not in read or name in kept) and name in values]  # fmt: skip
+        if not given or not results:
+            return None
+        try:
+            return self._compared(operations, given, results)
+        except QnnError:
+            return None
+
+    def _compared(
+        self, operations: Sequence[ModelOperation], given: Arrays, results: Sequence[str]
+    ) -> Reduction | None:
+        """Write a model of these operations and compare it; return None if it agrees."""
+        comparison = self._comparison
+        model = comparison.subject.extract(operations, given, results)
+        path = self._written(comparison.subject, "reduced", model)
+        other: bytes | None = None
+        against: str | Path | None
+        if comparison.reference.other is not None:
+            counterpart = comparison.reference.other
+            by_result = {name: each for each in counterpart.operations for name in each.outputs}
+            same = {by_result[name].index: by_result[name] for o in operations for name in o.outputs
+                    if name in by_result}  # fmt: skip
+            other = counterpart.extract([same[index] for index in sorted(same)], given, results)
+            against = self._written(counterpart, "reference", other)
+        else:
+            against = comparison.reference.name
+        subject = open_model(ModelSource(path))
+        reference = find_reference(subject, against, comparison.backend, comparison.threads)
+        smaller = Comparison(subject, reference, comparison.backend, comparison.config, comparison.threads)
+        known = {tensor.name for tensor in smaller.graph.inputs}
+        report = smaller.run({name: array for name, array in given.items() if name in known}, 0)
+        if report.agrees:
+            return None
+        return Reduction(tuple(operations), model, other, dict(given), report)
+
+    def _written(self, subject: Subject, name: str, data: bytes) -> Path:
+        """Write a model into the folder of trials, with the suffix of its format."""
+        path = self._folder / f"{name}{subject.source.path.suffix}"
+        path.write_bytes(data)
+        return path
+
+
+def files(path: Path, reduction: Reduction) -> dict[Path, bytes | dict[str, Any]]:
+    """Return the files of a reduction by path: the model, the arrays to run it on, the other model if there is one."""
+    found: dict[Path, bytes | dict[str, Any]] = {path: reduction.model, path.with_suffix(".npz"): reduction.inputs}
+    if reduction.other is not None:
+        found[path.with_suffix(f".reference{path.suffix}")] = reduction.other
+    return found

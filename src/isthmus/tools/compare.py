@@ -1,0 +1,136 @@
+"""``isthmus compare``: compare every operation of a model with a reference, and name the first that is wrong.
+
+The model runs as a whole, and each operation also runs alone on the reference's inputs. An operation that is wrong
+alone is at fault; others only pass on its error. The reference is the model's own runtime (ONNX Runtime for .onnx,
+LiteRT for .tflite), or with ``--against`` another backend (htp, gpu, lpai, or qnn-htp for Qualcomm's library), another
+float type (fp16, bf16, fp32), or another .onnx or .tflite file with the same tensor names.
+
+Examples: ``isthmus compare model.onnx``; ``isthmus compare model.onnx --against fp16``; ``isthmus compare model.tflite
+--backend gpu --all``; ``isthmus compare quantized.onnx --against original.onnx --reduce small.onnx``.
+
+The exit status is 0 if all operations agree, 1 if some differ, 2 for bad input.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from isthmus.backends.seam import registry
+from isthmus.comparison.comparison import STAGES, open_comparison
+from isthmus.comparison.reduction import Reduction, files, reduce_model
+from isthmus.comparison.reference import FLOAT_TYPES
+from isthmus.errors import Code, QnnError, counted
+from isthmus.frontends import ModelSource
+from isthmus.tools.files import file_name, written_whole
+from isthmus.tools.library import backend_config
+from isthmus.tools.messages import add_log_argument, print_line
+from isthmus.tools.run import read_arrays, write_arrays
+from isthmus.tools.shapes import add_shape_argument, parse_shape
+
+_BAR = 24
+"""The width of the progress bar in characters."""
+_REDUCING = "reduce the model"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's options to a parser."""
+    parser.add_argument("model", type=file_name, metavar="MODEL", help="a .onnx, .tflite or .dlc file, or a .so")
+    types = ", ".join(FLOAT_TYPES)
+    parser.add_argument(
+        "--against", metavar="REFERENCE", help=f"a backend, a float type ({types}) or a file (default: its runtime)"
+    )
+    parser.add_argument("--graph", metavar="NAME", help="which graph of a file that holds several")
+    known = ", ".join(registry.names())
+    parser.add_argument("--backend", default=registry.DEFAULT, help=f"where the model runs: {known}")
+    add_shape_argument(parser)
+    parser.add_argument("--inputs", type=file_name, metavar="IN.npz", help="input arrays by name; random if not given")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of random inputs (default 0)")
+    parser.add_argument("--config", type=file_name, metavar="FILE", help="the backend's configuration (JSON)")
+    parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads that a run uses (default 1)")
+    parser.add_argument("--all", action="store_true", help="list all tensors, not only the largest differences")
+    parser.add_argument(
+        "--reduce", type=file_name, metavar="OUT", help="write the smallest model that differs, and its inputs (.npz)"
+    )
+    add_log_argument(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run the command."""
+    if options.reduce is not None and options.reduce.suffix != options.model.suffix:
+        rule = f"must have the suffix of the model, '{options.model.suffix}'"
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--reduce {options.reduce}", rule)
+    if options.seed < 0:
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--seed {options.seed}", "must not be negative")
+    arrays = read_arrays(options.inputs) if options.inputs else {}
+    source = ModelSource(options.model, dict(map(parse_shape, options.shape)), None, options.graph)
+    config = backend_config(registry.entry(options.backend), options.config)
+    bar = _ProgressBar((*STAGES, _REDUCING) if options.reduce else STAGES)
+    try:
+        comparison = open_comparison(source, options.against, options.backend, config, options.threads, bar.show)
+        report = comparison.run(arrays, options.seed)
+        reduction = None
+        if options.reduce is not None and not report.agrees:
+            bar.show(_REDUCING)
+            reduction = reduce_model(comparison, report)
+    finally:
+        bar.end()
+    written = [] if reduction is None else _write(options.reduce, reduction)
+    if options.json:
+        print(json.dumps(report.as_data() | {"reduced": _described(reduction, written)}))
+    else:
+        print(report.text(options.all))
+        if reduction is not None:
+            names = ", ".join(map(str, reduction.operations))
+            print_line(f"  reduced to {counted(len(reduction.operations), 'operation')}: {names}")
+            print_line(f"  written: {', '.join(map(str, written))}")
+    return 0 if report.agrees else 1
+
+
+def _write(path: Path, reduction: Reduction) -> list[Path]:
+    """Write the files of a reduction and return their paths."""
+    found = files(path, reduction)
+    for file, content in found.items():
+        if isinstance(content, bytes):
+            with written_whole(file, f"--reduce {file}") as stream:
+                stream.write(content)
+        else:
+            write_arrays(file, content)
+    return list(found)
+
+
+def _described(reduction: Reduction | None, written: list[Path]) -> dict[str, list[str]] | None:
+    """Return a reduction as plain data; None if there is none."""
+    if reduction is None:
+        return None
+    return {"operations": [each.name for each in reduction.operations], "files": list(map(str, written))}
+
+
+class _ProgressBar:
+    """A bar on the terminal that shows the stage of a command; nothing elsewhere.
+
+    Parameters
+    ----------
+    stages
+        The stages in order.
+    """
+
+    def __init__(self, stages: tuple[str, ...]) -> None:
+        self._stages = stages
+        self._shown = sys.stderr is not None and sys.stderr.isatty()
+
+    def show(self, stage: str) -> None:
+        """Show that a stage begins."""
+        if self._shown:
+            done = self._stages.index(stage)
+            filled = _BAR * done // len(self._stages)
+            bar = "#" * filled + "-" * (_BAR - filled)
+            print(f"\r\x1b[K[{bar}] {done + 1}/{len(self._stages)} {stage}", end="", file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        """Erase the bar."""
+        if self._shown:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
