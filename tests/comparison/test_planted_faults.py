@@ -9,7 +9,9 @@ from support.suites import sampled
 
 from isthmus.comparison.comparison import open_comparison
 from isthmus.comparison.reduction import reduce_model
+from isthmus.comparison.report import Verdict
 from isthmus.frontends import ModelSource
+from isthmus.graph import TensorType
 
 MOST_NODES = 5
 
@@ -103,3 +105,22 @@ def test_a_wrong_kernel_is_found_by_comparing_with_the_runtime(models, model, ex
 def test_without_a_fault_the_same_models_agree(models, model):
     report = open_comparison(ModelSource(models[model]), None, "cpu").run({}, seed=1)
     assert report.agrees, report.text()
+
+
+def test_an_operation_that_is_wrong_only_in_the_model_is_named(models):
+    # Alone it reads inputs of the graph; in the model it reads a tensor that is kept, which is an output.
+    def wrong(step):
+        return faults.clamped(step) if step.inputs[0].type is TensorType.APP_READ else {}
+
+    with faults.wrong_kernel("ElementWiseSubtract", wrong):
+        report = open_comparison(ModelSource(models["network"]), None, "cpu").run({}, seed=1)
+    assert (report.first.operation.name, report.first.verdict) == ("sub", Verdict.IN_CONTEXT)
+
+
+def test_an_operation_that_is_wrong_only_if_its_result_is_not_kept_is_named(models):
+    def wrong(step):
+        return faults.clamped(step) if step.outputs[0].type is TensorType.NATIVE else {}
+
+    with faults.wrong_kernel("ElementWiseAdd", wrong):
+        report = open_comparison(ModelSource(models["network"]), None, "cpu").run({}, seed=1)
+    assert (report.first.operation.name, report.first.verdict) == ("add", Verdict.IN_CONTEXT)

@@ -16,7 +16,7 @@ from isthmus.comparison.execution import GraphRunner, keep, tensors_after_fusion
 from isthmus.comparison.isolation import Group, groups, isolate
 from isthmus.comparison.reference import Reference, find_reference
 from isthmus.comparison.report import ComparisonReport, Deviation, TensorRow, Verdict, deviation
-from isthmus.comparison.subject import Arrays, Composition, ModelOperation, Subject, open_model
+from isthmus.comparison.subject import Arrays, ModelComposition, ModelOperation, Subject, open_model
 from isthmus.errors import Code, QnnError, did_you_mean
 from isthmus.frontends import ModelSource
 from isthmus.graph import Graph, Tensor, TensorType
@@ -54,7 +54,7 @@ def compare(
     model
         A ``.onnx``, ``.tflite`` or ``.dlc`` file, or a model library.
     against
-        The reference. None: the model's own runtime (ONNX Runtime, LiteRT). A backend ("htp", "gpu", "qnn-htp"), a
+        The reference. None: the model's own runtime (ONNX Runtime, LiteRT). A backend ("htp", "lpai", "qnn-htp"), a
         float type ("fp16", "bf16", "fp32"), or another ``.onnx`` or ``.tflite`` file with the same tensor names.
     backend, config, threads
         The backend that runs the model, its configuration, and its threads.
@@ -154,7 +154,7 @@ class Comparison:
         self.subject, self.reference = subject, reference
         self.backend, self.config, self.threads = backend, config, threads
         self._say = progress
-        self.composition: Composition = subject.compose()
+        self.composition: ModelComposition = subject.compose()
         self.graph: Graph = self.composition.graph
         self.stored = self.composition.stored
         # The tensors of the model by the graph's tensor that holds them; the first one to be computed comes first.

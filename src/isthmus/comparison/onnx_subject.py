@@ -7,7 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.comparison.subject import Arrays, Composition, ModelOperation, StoredTensor, Subject, installed, refused
+from isthmus.comparison.subject import (
+    Arrays,
+    ModelComposition,
+    ModelOperation,
+    StoredTensor,
+    Subject,
+    installed,
+    refused,
+)
 from isthmus.errors import QnnError
 from isthmus.frontends import ModelSource
 from isthmus.frontends.onnx import load_with_importer
@@ -47,14 +55,14 @@ class OnnxSubject(Subject):
             for index, (number, node) in enumerate(ordered)
         ])  # fmt: skip
 
-    def compose(self) -> Composition:
+    def compose(self) -> ModelComposition:
         source = self.source
         graph, importer = load_with_importer(
             self.data, source.path.stem, source.shapes, source.constants, source.path.parent
         )
         values = importer.final_values(graph)
         stored = {name: StoredTensor(value.tensor.name, value.perm) for name, value in values.items()}
-        return Composition(graph, stored, importer.computed_constants())
+        return ModelComposition(graph, stored, importer.computed_constants())
 
     def reference(self, feeds: Arrays) -> dict[str, np.ndarray]:
         runtime = installed("onnxruntime", "onnxruntime")

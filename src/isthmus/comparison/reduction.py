@@ -24,7 +24,7 @@ from isthmus.frontends import ModelSource
 
 
 @dataclass(frozen=True)
-class Reduction:
+class ModelReduction:
     """A smaller model that differs from its reference.
 
     Parameters
@@ -46,7 +46,7 @@ class Reduction:
     report: ComparisonReport
 
 
-def reduce_model(comparison: Comparison, report: ComparisonReport) -> Reduction:
+def reduce_model(comparison: Comparison, report: ComparisonReport) -> ModelReduction:
     """Reduce a model to the fewest operations around its first suspect that still differ from the reference.
 
     Parameters
@@ -85,7 +85,7 @@ def _starts(
     return [tuple(sorted(set(each), key=lambda operation: operation.index)) for each in found]
 
 
-def _shrunk(run: Callable[[Sequence[ModelOperation]], Reduction | None], start: Reduction) -> Reduction:
+def _shrunk(run: Callable[[Sequence[ModelOperation]], ModelReduction | None], start: ModelReduction) -> ModelReduction:
     """Remove operations one by one, as long as the rest still differs."""
     best = start
     removed = True
@@ -114,7 +114,7 @@ class _Attempt:
         self._comparison = comparison
         self._folder = folder
 
-    def run(self, operations: Sequence[ModelOperation]) -> Reduction | None:
+    def run(self, operations: Sequence[ModelOperation]) -> ModelReduction | None:
         """Compare a model of these operations; return None if it agrees or cannot be run."""
         subject, values = self._comparison.subject, self._comparison.values
         written = {name for operation in operations for name in operation.outputs}
@@ -139,7 +139,7 @@ class _Attempt:
 
     def _compared(
         self, operations: Sequence[ModelOperation], given: Arrays, results: Sequence[str]
-    ) -> Reduction | None:
+    ) -> ModelReduction | None:
         """Write a model of these operations and compare it; return None if it agrees."""
         comparison = self._comparison
         model = comparison.subject.extract(operations, given, results)
@@ -162,7 +162,7 @@ class _Attempt:
         report = smaller.run({name: array for name, array in given.items() if name in known}, 0)
         if report.agrees:
             return None
-        return Reduction(tuple(operations), model, other, dict(given), report)
+        return ModelReduction(tuple(operations), model, other, dict(given), report)
 
     def _written(self, subject: Subject, name: str, data: bytes) -> Path:
         """Write a model into the folder of trials, with the suffix of its format."""
@@ -171,7 +171,7 @@ class _Attempt:
         return path
 
 
-def files(path: Path, reduction: Reduction) -> dict[Path, bytes | dict[str, Any]]:
+def files(path: Path, reduction: ModelReduction) -> dict[Path, bytes | dict[str, Any]]:
     """Return the files of a reduction by path: the model, the arrays to run it on, the other model if there is one."""
     found: dict[Path, bytes | dict[str, Any]] = {path: reduction.model, path.with_suffix(".npz"): reduction.inputs}
     if reduction.other is not None:

@@ -19,6 +19,8 @@ LARGEST_ROWS = 10
 """How many rows a report prints if not all."""
 MAX_NAME = 32
 """The most characters of a name in a table."""
+MAX_LONE_NAME = 80
+"""The most characters of a name in a sentence."""
 
 
 class Verdict(Enum):
@@ -191,7 +193,7 @@ class ComparisonReport:
         lines = [
             f"{self.model} on {self.backend}, compared with {self.reference}",
             f"  {counted(len(self.compared), 'tensor')} compared"
-            + (f"; {counted(inside, 'tensor')} exist only inside fused operations" if inside else ""),
+            + (f"; {inside} more {'is' if inside == 1 else 'are'} inside fused operations" if inside else ""),
         ]
         if self.agrees:
             lines.append("  agrees: every operation alone computes what the reference computes")
@@ -210,14 +212,19 @@ class ComparisonReport:
 
 def _suspect_lines(row: TensorRow, first: bool) -> list[str]:
     """Describe one wrong operation."""
-    lines = [f"  {'DIFFERS first' if first else 'differs also'} at {row.operation}: {row.verdict.value}"]
+    lines = [f"  {'DIFFERS first' if first else 'differs also'} at {_short(row.operation)}: {row.verdict.value}"]
     if row.verdict is Verdict.WRONG and row.alone is not None:
         lines.append(f"    alone, on the reference's inputs: {_apart(row.alone)}; tolerance {row.tolerance:.3g}")
     elif row.in_model is not None:
         lines.append(f"    in the model: {_apart(row.in_model)}; tolerance alone {row.tolerance:.3g}")
     if row.fused:
-        lines.append(f"    computed in one step with {', '.join(map(str, row.fused))}")
+        lines.append(f"    computed in one step with {', '.join(map(_short, row.fused))}")
     return lines
+
+
+def _short(operation: ModelOperation) -> str:
+    """Describe an operation; of names that a converter has joined, show the first."""
+    return f"{shorten([operation.name], MAX_LONE_NAME)[0]} ({operation.kind})"
 
 
 def _apart(found: Deviation) -> str:

@@ -68,7 +68,7 @@ class StoredTensor:
 
 
 @dataclass(frozen=True)
-class Composition:
+class ModelComposition:
     """A graph that was composed from a model.
 
     Parameters
@@ -108,7 +108,7 @@ class Subject(ABC):
         self.operations = tuple(operations)
 
     @abstractmethod
-    def compose(self) -> Composition:
+    def compose(self) -> ModelComposition:
         """Compose a new graph of the model."""
 
     def reference(self, feeds: Arrays) -> dict[str, np.ndarray]:
@@ -151,9 +151,9 @@ class GraphSubject(Subject):
             for index, node in enumerate(nodes)
         ])  # fmt: skip
 
-    def compose(self) -> Composition:
+    def compose(self) -> ModelComposition:
         graph = load(self.source)
-        return Composition(graph, stored_as_named(graph))
+        return ModelComposition(graph, stored_as_named(graph))
 
 
 def stored_as_named(graph: Graph) -> dict[str, StoredTensor]:

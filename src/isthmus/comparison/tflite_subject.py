@@ -9,7 +9,7 @@ import numpy as np
 
 from isthmus.comparison.subject import (
     Arrays,
-    Composition,
+    ModelComposition,
     ModelOperation,
     Subject,
     installed,
@@ -53,11 +53,11 @@ class TfliteSubject(Subject):
             for entry in main.operators()
         ])  # fmt: skip
 
-    def compose(self) -> Composition:
+    def compose(self) -> ModelComposition:
         graph = frontend.load(self.data, self.source.path.stem, self.source.shapes)
         folded = {tensor.name: tensor.data for tensor in graph.tensors.values() if tensor.is_static}
         results = {name for operation in self.operations for name in operation.outputs}
-        return Composition(graph, stored_as_named(graph), {
+        return ModelComposition(graph, stored_as_named(graph), {
             name: data for name, data in folded.items() if data is not None and name in results
         })  # fmt: skip
 

@@ -11,7 +11,7 @@ The bound for the elements of a tensor, in real numbers, is::
 - *sensitivity* is measured: the largest change of the result when every float input changes by one unit in the last
   place, up or down at random. Rounding inside the operation has effects of that size, so an operation that amplifies
   errors (a difference of nearly equal numbers, say) gets the tolerance that its data need.
-- *roundings* adds up over the operations in a fused group: 16 for each that computes, which is the most that OpenCL's
+- *roundings* adds up over the operations in a fused group: 16 for each that computes, which is the most that Khronos's
   table of accuracies allows a function of single precision; and 4 sqrt(n) for a sum of n terms, which is four standard
   deviations of n roundings. Operations that only move, select or limit elements add nothing: their results must be
   the same to the last bit.
@@ -34,7 +34,7 @@ from isthmus.graph.ops import OPERATIONS
 from isthmus.graph.traits import ProductKind
 
 FUNCTION_ROUNDINGS = 16.0
-"""The largest error that OpenCL allows a function of single precision, in units in the last place."""
+"""The largest error that Khronos's accuracy table allows a function of single precision, in units in the last place."""
 SUM_DEVIATIONS = 4.0
 """The number of standard deviations of the rounding error of a sum."""
 ACTIVATION_STEPS = 255

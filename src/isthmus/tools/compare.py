@@ -2,11 +2,11 @@
 
 The model runs as a whole, and each operation also runs alone on the reference's inputs. An operation that is wrong
 alone is at fault; others only pass on its error. The reference is the model's own runtime (ONNX Runtime for .onnx,
-LiteRT for .tflite), or with ``--against`` another backend (htp, gpu, lpai, or qnn-htp for Qualcomm's library), another
+LiteRT for .tflite), or with ``--against`` another backend (htp, lpai, or qnn-htp for Qualcomm's library), another
 float type (fp16, bf16, fp32), or another .onnx or .tflite file with the same tensor names.
 
 Examples: ``isthmus compare model.onnx``; ``isthmus compare model.onnx --against fp16``; ``isthmus compare model.tflite
---backend gpu --all``; ``isthmus compare quantized.onnx --against original.onnx --reduce small.onnx``.
+--backend htp --all``; ``isthmus compare quantized.onnx --against original.onnx --reduce small.onnx``.
 
 The exit status is 0 if all operations agree, 1 if some differ, 2 for bad input.
 """
@@ -20,7 +20,7 @@ from pathlib import Path
 
 from isthmus.backends.seam import registry
 from isthmus.comparison.comparison import STAGES, open_comparison
-from isthmus.comparison.reduction import Reduction, files, reduce_model
+from isthmus.comparison.reduction import ModelReduction, files, reduce_model
 from isthmus.comparison.reference import FLOAT_TYPES
 from isthmus.errors import Code, QnnError, counted
 from isthmus.frontends import ModelSource
@@ -90,7 +90,7 @@ def main(options: argparse.Namespace) -> int:
     return 0 if report.agrees else 1
 
 
-def _write(path: Path, reduction: Reduction) -> list[Path]:
+def _write(path: Path, reduction: ModelReduction) -> list[Path]:
     """Write the files of a reduction and return their paths."""
     found = files(path, reduction)
     for file, content in found.items():
@@ -102,7 +102,7 @@ def _write(path: Path, reduction: Reduction) -> list[Path]:
     return list(found)
 
 
-def _described(reduction: Reduction | None, written: list[Path]) -> dict[str, list[str]] | None:
+def _described(reduction: ModelReduction | None, written: list[Path]) -> dict[str, list[str]] | None:
     """Return a reduction as plain data; None if there is none."""
     if reduction is None:
         return None

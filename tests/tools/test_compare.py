@@ -1,0 +1,146 @@
+"""``isthmus compare`` names the operation that is wrong, writes a smaller model, and ends with 0, 1 or 2."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from support import dlc_graphs, dlc_write, tiny
+
+import isthmus
+from isthmus.tools.cli import main
+
+sys.path.append(str(Path(__file__).parents[1] / "comparison"))
+import fault_models as faults
+
+
+@pytest.fixture
+def model(tmp_path):
+    return tiny.convolution(tmp_path / "model.onnx")
+
+
+@pytest.fixture
+def broken(tmp_path, model):
+    return faults.damaged(tmp_path / "broken.onnx", model, faults.clipped("w"))
+
+
+def test_a_model_that_agrees_ends_with_0(model, capsys):
+    assert main(["compare", str(model)]) == 0
+    out = capsys.readouterr()
+    assert "model.onnx on cpu, compared with ONNX Runtime" in out.out
+    assert "agrees: every operation alone computes what the reference computes" in out.out
+    assert not out.err  # no progress bar outside a terminal
+
+
+def test_a_model_that_differs_ends_with_1_and_the_operation(broken, model, capsys):
+    assert main(["compare", str(broken), "--against", str(model)]) == 1
+    assert "DIFFERS first at conv_1 (Conv): wrong by itself" in capsys.readouterr().out
+
+
+def test_the_report_as_json_has_every_tensor(broken, model, capsys):
+    assert main(["compare", str(broken), "--against", str(model), "--json"]) == 1
+    report = json.loads(capsys.readouterr().out)
+    assert (report["agrees"], report["first"], report["reduced"]) == (False, "conv_1", None)
+    rows = {row["tensor"]: row for row in report["tensors"]}
+    assert set(rows) == {"c", "y"}
+    assert rows["c"]["verdict"] == "inside a fused operation"
+    assert rows["y"]["alone"]["max_abs"] > rows["y"]["tolerance"] > 0
+    assert rows["y"]["shape"] == [1, 4, 8, 8]
+
+
+def test_a_reduced_model_differs_again_when_it_is_compared(broken, model, tmp_path, capsys):
+    small = tmp_path / "small.onnx"
+    assert main(["compare", str(broken), "--against", str(model), "--reduce", str(small)]) == 1
+    assert "reduced to 1 operation: conv_1 (Conv)" in capsys.readouterr().out
+    assert [node.name for node in onnx.load(small).graph.node] == ["conv_1"]
+    onnx.checker.check_model(onnx.shape_inference.infer_shapes(onnx.load(small)))
+    again = ["compare", str(small), "--against", str(small.with_suffix(".reference.onnx"))]
+    assert main([*again, "--inputs", str(small.with_suffix(".npz"))]) == 1
+    assert main(["run", str(small)]) == 0
+
+
+def test_a_tflite_model_is_reduced_to_a_tflite_model(tmp_path, capsys):
+    from test_split import wake_word_like
+
+    source, small = wake_word_like(tmp_path / "two.tflite"), tmp_path / "small.tflite"
+    assert main(["compare", str(source)]) == 0
+    with faults.wrong_kernel("Conv2d", lambda step: faults.clamped(step) if step.name == "y" else {}):
+        assert main(["compare", str(source), "--reduce", str(small), "--json"]) == 1
+        report = json.loads(capsys.readouterr().out.splitlines()[-1])
+        assert report["first"] == "y"
+        assert report["reduced"]["operations"] == ["y"]
+        assert main(["compare", str(small), "--inputs", str(small.with_suffix(".npz"))]) == 1
+    assert main(["compare", str(small), "--inputs", str(small.with_suffix(".npz"))]) == 0
+
+
+def test_from_python_a_report_names_the_first_operation(broken, model):
+    report = isthmus.compare(broken, model)
+    assert repr(report) == (
+        "<ComparisonReport 'broken.onnx' on cpu and model.onnx in ONNX Runtime differ first at conv_1 (Conv)>"
+    )
+    assert report.first.operation.kind == "Conv"
+    assert isthmus.compare(model).first is None
+
+
+def test_inputs_can_be_given(model, tmp_path):
+    np.savez(tmp_path / "in.npz", x=np.full((1, 3, 8, 8), 2, np.float32))
+    assert main(["compare", str(model), "--inputs", str(tmp_path / "in.npz")]) == 0
+    report = isthmus.compare(model, inputs={"x": np.ones((1, 3, 8, 8), np.float32)})
+    assert (report.inputs["x"] == 1).all()
+
+
+def test_a_dlc_is_compared_with_another_backend_and_has_no_runtime(tmp_path, capsys):
+    path = tmp_path / "model.dlc"
+    path.write_bytes(dlc_write.dlc([dlc_graphs.convolution()]))
+    assert main(["compare", str(path), "--against", "htp"]) == 0
+    assert main(["compare", str(path)]) == 2
+    assert "its format has no runtime to compare with" in capsys.readouterr().err
+
+
+def test_every_option_that_cannot_be_used_is_refused_in_one_line(model, tmp_path, capsys):
+    np.savez(tmp_path / "wrong.npz", x=np.ones((1, 3, 8, 9), np.float32))
+    np.savez(tmp_path / "unknown.npz", xx=np.ones((1, 3, 8, 8), np.float32))
+    (tmp_path / "text.onnx").write_text("this is no model")
+    for arguments, message in {
+        (str(tmp_path / "none.onnx"),): "there is no such file",
+        (str(tmp_path),): "it cannot be read",
+        (str(tmp_path / "text.onnx"),): "the file is not an ONNX model or is damaged",
+        (str(model), "--against", "htpp"): "Did you mean 'htp'?",
+        (str(model), "--against", "none.onnx"): "there is no such file",
+        (str(model), "--backend", "gpuu"): "Did you mean 'gpu'?",
+        (str(model), "--inputs", str(tmp_path / "wrong.npz")): "must be float32[1, 3, 8, 8], is float32[1, 3, 8, 9]",
+        (str(model), "--inputs", str(tmp_path / "unknown.npz")): "Did you mean 'x'?",
+        (str(model), "--reduce", "small.tflite"): "must have the suffix of the model, '.onnx'",
+        (str(model), "--seed", "-1"): "must not be negative",
+        (str(model), "--threads", "0"): "threads",
+    }.items():
+        assert main(["compare", *arguments]) == 2, arguments
+        error = capsys.readouterr().err
+        assert message in error
+        assert error.count("\n") == 1
+
+
+def test_a_folder_that_cannot_be_written_leaves_nothing(broken, model, tmp_path, capsys):
+    out = tmp_path / "none" / "small.onnx"
+    assert main(["compare", str(broken), "--against", str(model), "--reduce", str(out)]) == 2
+    assert "cannot be written" in capsys.readouterr().err
+    assert not out.parent.exists()
+
+
+def test_a_terminal_shows_the_stage_and_erases_it(model, capsys, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    assert main(["compare", str(model)]) == 0
+    shown = capsys.readouterr().err
+    assert "4/5 run each operation alone" in shown
+    assert shown.endswith("\r\x1b[K")
+
+
+def test_help_has_examples(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["compare", "--help"])
+    assert ended.value.code == 0
+    assert "isthmus compare model.onnx --against fp16" in " ".join(capsys.readouterr().out.split())
