@@ -22,6 +22,7 @@ from isthmus.log import Log
 from isthmus.prepare.schedule import Plan
 from isthmus.prepare.tiling import ScratchLimit
 from isthmus.qnn.model_library import is_library
+from isthmus.qnn.models import binary_info, prepared_graph
 from isthmus.system.lock import Lock
 from isthmus.system.shield import shielded
 
@@ -53,9 +54,11 @@ class Session:
     Parameters
     ----------
     path
-        A ``.tflite``, ``.onnx`` or ``.dlc`` file, or a model library (``libqnn_model.so``).
+        A ``.tflite``, ``.onnx`` or ``.dlc`` file, a model library (``libqnn_model.so``), or a context binary. A context
+        binary is prepared: shapes, threads and scratch are those that it was made with.
     backend
-        The backend: "cpu", "htp", "lpai", "gpu", or another registered name.
+        The backend: "cpu", "htp", "lpai", "gpu", or another registered name. If omitted, "cpu", or the backend that a
+        context binary is for.
     shapes
         Dimensions for inputs that the file leaves dynamic, by input name; dimensions that are not given become 1.
     threads
@@ -116,7 +119,7 @@ class Session:
     def __init__(
         self,
         path: str | os.PathLike[str],
-        backend: str = registry.DEFAULT,
+        backend: str | None = None,
         shapes: Mapping[str, Iterable[int]] | None = None,
         threads: int = 1,
         constants: Mapping[str, np.ndarray] | None = None,
@@ -129,11 +132,16 @@ class Session:
         slower: float | None = None,
     ) -> None:
         limit = ScratchLimit.if_any(scratch_limit, slower)
-        entry = registry.entry(backend)
-        self.backend = entry.name
         if not isinstance(path, (str, os.PathLike)):
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"model {path!r}", "must be a path")
         self.path = Path(path)
+        binary = binary_info(self.path)
+        if backend is None:
+            backend = registry.DEFAULT if binary is None else binary.backend
+        entry = registry.entry(backend)
+        self.backend = entry.name
+        if binary is not None:
+            graph = prepared_graph(binary, self.path, graph, bool(shapes or constants), threads, limit).name
         self.stats = Stats()
         self._lock = Lock()
         # A model library's own memory types apply unless the caller asks for others.
@@ -143,11 +151,14 @@ class Session:
         self._backend = qnn.Backend(backend, config, log)
         try:
             self._signal = time_limit(self._backend, timeout)
-            context = self._backend.create_context()
-            self._graph = context.compose(self.path, None, _checked_shapes(shapes), constants, mem_type, graph)
-            self._graph.set_config(qnn.GraphConfig.THREADS, threads)
-            if limit is not None:
-                self._graph.set_config(qnn.GraphConfig.SCRATCH_LIMIT, limit)
+            if binary is not None and graph is not None:
+                self._graph = self._backend.create_context_from_binary(self.path).retrieve(graph)
+            else:
+                context = self._backend.create_context()
+                self._graph = context.compose(self.path, None, _checked_shapes(shapes), constants, mem_type, graph)
+                self._graph.set_config(qnn.GraphConfig.THREADS, threads)
+                if limit is not None:
+                    self._graph.set_config(qnn.GraphConfig.SCRATCH_LIMIT, limit)
             self._open = memory = self._graph.allocate(io)
         except Exception:
             self._backend.free()

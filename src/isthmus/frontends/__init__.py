@@ -16,7 +16,17 @@ from isthmus.system import reading
 if TYPE_CHECKING:
     from isthmus.graph import Graph
 
-__all__ = ["DLC_MAGIC", "LIBRARY_MAGIC", "ModelSource", "contents", "is_tflite", "load", "load_all", "load_data"]
+__all__ = [
+    "DLC_MAGIC",
+    "LIBRARY_MAGIC",
+    "ModelSource",
+    "contents",
+    "is_model",
+    "is_tflite",
+    "load",
+    "load_all",
+    "load_data",
+]
 
 LIBRARY_MAGIC = b"\x7fELF"
 """The first bytes of a compiled model library. Such a file is not read but run, by `isthmus.qnn.model_library`."""
@@ -95,6 +105,11 @@ def _refuse_constants(source: ModelSource, kind: str) -> None:
 def is_tflite(data: bytes) -> bool:
     """Return whether these are the bytes of a TFLite file; if not, they may be an ONNX file's."""
     return data[4:8] == _TFLITE_IDENTIFIER
+
+
+def is_model(head: bytes) -> bool:
+    """Return whether these first eight bytes are those of a model file or a model library."""
+    return head.startswith((DLC_MAGIC, LIBRARY_MAGIC)) or is_tflite(head) or (head != b"" and head[0] in _ONNX_TAGS)
 
 
 def contents(path: Path) -> bytes:

@@ -11,9 +11,9 @@ from isthmus.errors import Code, QnnError
 
 if TYPE_CHECKING:
     from isthmus.frontends.composed.entries import GraphEntry
-    from isthmus.graph import Graph
+    from isthmus.graph import Graph, GraphInfo
 
-_Named = TypeVar("_Named", "Graph", "GraphEntry")
+_Named = TypeVar("_Named", "Graph", "GraphEntry", "GraphInfo")
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class ModelSource:
             raise QnnError(Code.GRAPH_DOES_NOT_EXIST, f"graph '{self.graph}'", f"'{self.path.name}' has {known}")
         return selected
 
-    def only(self, graphs: Sequence[Graph]) -> Graph:
+    def only(self, graphs: Sequence[_Named]) -> _Named:
         """Return the single graph; refuse a file that holds several if none of them was requested."""
         if len(graphs) > 1:
             names = ", ".join(f"'{graph.name}'" for graph in graphs)

@@ -21,7 +21,7 @@ COMMANDS = {
     "compare": "compare every operation of a model with a reference and name the first that is wrong",
     "device": "report the memory of models on chips, by Qualcomm's own compiler",
     "pack": "solve a memory packing problem",
-    "inspect": "describe a context binary, a DLC or a model library",
+    "inspect": "describe a model or a context binary",
     "context-binary-generator": "compile models for a backend into a context binary",
     "net-run": "run a model or a context binary on raw files",
     "throughput-net-run": "run models on several threads and count inferences",
@@ -32,7 +32,7 @@ COMMANDS = {
     "doctor": "report what this machine has, what works and what to install",
     "tflite-benchmark": "run a TFLite model in LiteRT with and without the delegate, and compare",
 }
-_AUDITED = ("run", "plan", "fit", "context-binary-generator", "net-run", "tflite-benchmark")
+_AUDITED = ("run", "plan", "fit", "inspect", "context-binary-generator", "net-run", "tflite-benchmark")
 """The commands that run or plan graphs, which can be audited."""
 _STANDARD_ERROR = 2
 _MAX_NAME = 120

@@ -18,11 +18,11 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from isthmus.backends.seam import registry
 from isthmus.backends.vendor.judge import JUDGE
 from isthmus.errors import Code, QnnError, counted
 from isthmus.prepare.tiling import SLOWER, ScratchLimit
@@ -31,7 +31,7 @@ from isthmus.session import Session
 from isthmus.tools import fit_judged
 from isthmus.tools.device import add_target_arguments
 from isthmus.tools.files import file_name
-from isthmus.tools.shapes import add_shape_argument, parse_shape
+from isthmus.tools.model_options import ModelRequest, add_model_options, requested
 
 LIMITS = ("75%", "50%", "35%", "25%", "20%", "16%", "13%", "10%")
 """The limits to try, from the mildest."""
@@ -42,19 +42,11 @@ MAX_COLUMNS = 120
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options to a parser."""
-    parser.add_argument("model", type=file_name, metavar="MODEL", help="a .tflite, .onnx or .dlc file")
-    parser.add_argument("--graph", metavar="NAME", help="which graph of a file that holds several")
-    parser.add_argument("--backend", default=registry.DEFAULT, help="one that can limit scratch: cpu, htp or lpai")
-    add_shape_argument(parser)
-    parser.add_argument("--config", type=file_name, metavar="FILE", help="the backend's configuration (JSON)")
-    parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads that a run uses (default 1)")
+    add_model_options(parser)
+    # A limit is the most scratch to advise: by default any, within what --slower permits.
+    parser.set_defaults(scratch_limit="least")
     parser.add_argument("--budget", metavar="BYTES", help="memory for scratch, state, inputs and outputs together")
-    parser.add_argument(
-        "--slower", type=float, default=SLOWER, metavar="FRACTION",
-        help=f"without a budget: maximum estimated slowdown, 0.05 = 5 %% (default {SLOWER})",
-    )  # fmt: skip
     parser.add_argument("--rounds", type=int, default=9, metavar="N", help="rounds of measurement (default 9)")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
     judged = parser.add_argument_group("with a judge")
     judged.add_argument("--judge", choices=(JUDGE,), help="advise only what Qualcomm's compiler confirms for a chip")
     judged.add_argument("--out", type=file_name, metavar="FILE", help="write the variant that is advised")
@@ -68,13 +60,17 @@ def main(options: argparse.Namespace) -> int:
         return fit_judged.main(options)
     if options.rounds < 1:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--rounds {options.rounds}", "must be at least 1")
-    # This refuses an invalid slowdown.
-    ScratchLimit.of("least", options.slower)
     budget = _budget(options)
+    request = requested(options)
+    if request.binary is not None:
+        rule, hint = "it is a context binary: its plan is fixed", "Fit the model that it was made from."
+        raise QnnError(Code.COMMON_NOT_SUPPORTED, f"'{options.model}'", rule, hint)
+    most = request.limit or ScratchLimit()
+    slower = SLOWER if most.slower is None else most.slower
+    request = replace(request, limit=None)
     with ExitStack() as stack:
-        sessions = [stack.enter_context(_session(options, None))]
-        # What a budget leaves for scratch.
-        room = None if budget is None else budget - _beside_scratch(sessions[0])
+        sessions = [stack.enter_context(_session(request, None))]
+        room = _room(sessions[0], budget, most)
         # The limit of each session; those with equal scratch are the same plan and are measured once.
         limits = [""]
         refusal, bounded = "", False
@@ -83,7 +79,8 @@ def main(options: argparse.Namespace) -> int:
                 # Smaller limits would be refused too.
                 continue
             try:
-                session = stack.enter_context(_session(options, limit))
+                tried = ScratchLimit.of(limit, slower if limit == "least" else None)
+                session = stack.enter_context(_session(request, tried))
             except QnnError as problem:
                 if problem.code is not Code.COMMON_MEM_ALLOC:
                     raise
@@ -94,8 +91,8 @@ def main(options: argparse.Namespace) -> int:
                 sessions.append(session)
                 limits.append(limit)
         points = _points(limits, sessions, options.rounds)
-    chosen = choose(points, options.slower, room)
-    report = _described(options, points, chosen, room, refusal) | {"search_bounded": bounded}
+    chosen = choose(points, slower, room)
+    report = _described(request, points, chosen, room, refusal) | {"search_bounded": bounded}
     if options.json:
         print(json.dumps(report))
     else:
@@ -123,18 +120,16 @@ def _beside_scratch(session: Session) -> int:
     return session.info.memory.state_bytes + (0 if io_inside else session.info.io_bytes)
 
 
-def _session(options: argparse.Namespace, limit: str | None) -> Session:
+def _room(whole: Session, budget: int | None, limit: ScratchLimit) -> int | None:
+    """Return the most scratch that may be advised: what a budget leaves for it, and not above a limit."""
+    left = None if budget is None else budget - _beside_scratch(whole)
+    most = limit.bytes_of(whole.info.memory.scratch_bytes)
+    return min((room for room in (left, most) if room is not None), default=None)
+
+
+def _session(request: ModelRequest, limit: ScratchLimit | None) -> Session:
     """Prepare the model with a limit of scratch, and fill its inputs with random values."""
-    session = Session(
-        options.model,
-        options.backend,
-        dict(parse_shape(text) for text in options.shape),
-        options.threads,
-        config=options.config,
-        graph=options.graph,
-        scratch_limit=limit,
-        slower=options.slower if limit == "least" else None,
-    )
+    session = request.session(limit=limit)
     rng = np.random.default_rng(0)
     for view in session.inputs.values():
         view[...] = rng.uniform(-1, 1, view.shape) if view.dtype.kind == "f" else rng.integers(0, 2, view.shape)
@@ -167,13 +162,13 @@ def _points(limits: Sequence[str], sessions: Sequence[Session], rounds: int) -> 
 
 
 def _described(
-    options: argparse.Namespace, points: Sequence[Point], chosen: Point | None, room: int | None, refusal: str
+    request: ModelRequest, points: Sequence[Point], chosen: Point | None, room: int | None, refusal: str
 ) -> dict[str, Any]:
     """Return the result as plain data; `refusal` is why smaller limits are not possible."""
     return {
-        "model": str(options.model),
-        "backend": options.backend,
-        "threads": options.threads,
+        "model": str(request.source.path),
+        "backend": request.entry.name,
+        "threads": request.threads,
         "room_bytes": room,
         "points": [vars(point) for point in points],
         "advised": None if chosen is None else chosen.limit or "none",

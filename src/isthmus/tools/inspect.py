@@ -1,36 +1,39 @@
-"""``isthmus inspect``: describe a context binary, a DLC or a model library, without creating a context from it."""
+"""``isthmus inspect``: describe a model or a context binary: its graphs with inputs, outputs and operations.
+
+With ``--backend``, the memory of each graph of a model is described too, as that backend would prepare it.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
-from pathlib import Path
+from dataclasses import asdict, replace
 from typing import Any
 
-from isthmus import frontends, qnn
+from isthmus import frontends
 from isthmus.backends.vendor.library import is_installed
 from isthmus.errors import Code, QnnError, counted
 from isthmus.graph import BinaryInfo, GraphInfo, TensorInfo
-from isthmus.qnn.system import UNKNOWN_FORMAT
 from isthmus.system import reading
 from isthmus.tools import inspect_composed, inspect_vendor
-from isthmus.tools.files import file_name
 from isthmus.tools.messages import print_line
+from isthmus.tools.model_options import ModelRequest, add_model_options, requested
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options to a parser."""
-    what = "a context binary, ours or Qualcomm's, a DLC, or a model library"
-    parser.add_argument("binary", type=file_name, metavar="FILE", help=what)
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    add_model_options(parser)
 
 
 def main(options: argparse.Namespace) -> int:
     """Run the command."""
-    description, show = _described(options.binary)
-    report = {"file": str(options.binary), **description}
+    request = requested(options)
+    description, show = _described(request)
+    if request.binary is None and options.backend is not None:
+        for graph in description["graphs"]:
+            graph |= _memory(replace(request, source=replace(request.source, graph=graph["name"])))
+    report = {"file": str(options.model), **description}
     if options.json:
         print(json.dumps(report))
     else:
@@ -38,29 +41,43 @@ def main(options: argparse.Namespace) -> int:
     return 0
 
 
-def _described(path: Path) -> tuple[dict[str, Any], Callable[[Mapping[str, Any]], None]]:
+def _described(request: ModelRequest) -> tuple[dict[str, Any], Callable[[Mapping[str, Any]], None]]:
     """Describe a file as plain data, and return how that is printed.
 
     For a file that nothing here reads, raise an error that says what it looks like.
     """
-    composed = inspect_composed.inspect(path)
+    source, path = request.source, request.source.path
+    if request.binary is not None:
+        graphs = request.binary.graphs if source.graph is None else source.select(request.binary.graphs)
+        for graph in graphs:
+            # This refuses options that would need another preparation.
+            replace(request, source=replace(source, graph=graph.name)).prepared()
+        return describe(replace(request.binary, graphs=tuple(graphs))), print_report
+    composed = inspect_composed.inspect(source)
     if composed is not None:
         return composed, inspect_composed.print_report
-    try:
-        return describe(qnn.SystemContext().get_binary_info(path)), print_report
-    except QnnError as problem:
-        if problem.rule != UNKNOWN_FORMAT:
-            raise
-    head = reading.beginning(path, 16)
-    what, code = f"file '{path}'", Code.COMMON_INVALID_ARGUMENT
-    if frontends.is_tflite(head) or path.suffix == ".onnx":
-        kind = "a TFLite model" if frontends.is_tflite(head) else "an ONNX model"
-        raise QnnError(code, what, f"it is {kind}, which is not prepared yet", "`isthmus plan` shows its memory.")
+    if path.suffix in (".onnx", ".tflite") or not path.exists():
+        return inspect_composed.inspect_file(source), inspect_composed.print_report
     found = inspect_vendor.inspect(path)
     if found is not None:
         return found, inspect_vendor.print_report
-    rule = f"it is neither a context binary nor a DLC nor a model library: it begins with {head!r}"
+    head = reading.beginning(path, 16)
+    if frontends.is_model(head):
+        return inspect_composed.inspect_file(source), inspect_composed.print_report
+    what, code = f"file '{path}'", Code.COMMON_INVALID_ARGUMENT
+    rule = f"it is neither a context binary nor a model: it begins with {head!r}"
     raise QnnError(code, what, rule, "" if is_installed() else inspect_vendor.HINT)
+
+
+def _memory(request: ModelRequest) -> dict[str, int]:
+    """Return the memory of a model's graph as the backend prepares it."""
+    info = request.plan(request.load()).info
+    return {
+        "scratch_bytes": info.memory.scratch_bytes,
+        "state_bytes": info.memory.state_bytes,
+        "prepared_constant_bytes": info.memory.constant_bytes,
+        "io_bytes": info.io_bytes,
+    }
 
 
 def describe(info: BinaryInfo) -> dict[str, Any]:

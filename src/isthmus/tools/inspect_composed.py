@@ -1,34 +1,78 @@
-"""The part of ``isthmus inspect`` for DLCs and model libraries: their graphs as stored, even if they cannot be run."""
+"""The part of ``isthmus inspect`` for models. Graphs of DLCs and model libraries are described as they are stored, even
+if they cannot be run.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
+from isthmus import frontends
 from isthmus.errors import counted
-from isthmus.frontends import dlc
+from isthmus.frontends import ModelSource, dlc
 from isthmus.frontends.composed.entries import ComposedTensor, EncodingEntry, GraphEntry
 from isthmus.frontends.dlc.contents import DlcContents
 from isthmus.frontends.dlc.operations import operation
-from isthmus.graph import DataType, TensorType
+from isthmus.graph import DataType, Tensor, TensorType
 from isthmus.graph.ops import OPERATIONS
 from isthmus.qnn import model_library
 from isthmus.system import reading
 from isthmus.tools.messages import print_line
 
 
-def inspect(path: Path) -> dict[str, Any] | None:
+def inspect(source: ModelSource) -> dict[str, Any] | None:
     """Return a file's description as plain data, or None if it is neither a DLC nor a model library."""
+    path = source.path
     if reading.begins(path, dlc.MAGIC):
-        return describe(dlc.read(path))
+        contents = dlc.read(path)
+        return describe(replace(contents, graphs=tuple(_chosen(source, contents.graphs))))
     if not model_library.is_library(path):
         return None
     return {
         "format": "model library",
         "bytes": path.stat().st_size,
-        "graphs": [_graph(graph) for graph in model_library.compose(path)],
+        "graphs": [_graph(graph) for graph in _chosen(source, model_library.compose(path))],
+    }
+
+
+def _chosen(source: ModelSource, graphs: Sequence[GraphEntry]) -> Sequence[GraphEntry]:
+    """Return the graph that is asked for, or all, which may be none."""
+    return graphs if source.graph is None else source.select(graphs)
+
+
+def inspect_file(source: ModelSource) -> dict[str, Any]:
+    """Return the description of a TFLite or ONNX file as plain data."""
+    graph = source.only(frontends.load_all(source))
+
+    def tensors(listed: Iterable[Tensor]) -> list[dict[str, Any]]:
+        return [
+            {
+                "name": tensor.name,
+                "datatype": tensor.dtype.name,
+                "shape": list(tensor.dims),
+                "quantization": None if tensor.quantization is None else asdict(tensor.quantization),
+            }
+            for tensor in listed
+        ]
+
+    constants = [tensor.data for tensor in graph.tensors.values() if tensor.type is TensorType.STATIC]
+    return {
+        "format": "TFLite model" if frontends.is_tflite(reading.beginning(source.path, 8)) else "ONNX model",
+        "bytes": source.path.stat().st_size,
+        "graphs": [
+            {
+                "name": graph.name,
+                "inputs": tensors(graph.inputs),
+                "outputs": tensors(graph.outputs),
+                "nodes": len(graph.nodes),
+                "operations": dict(Counter(node.op for node in graph.nodes).most_common()),
+                "unknown_operations": [],
+                "constants": len(constants),
+                "constant_bytes": sum(0 if data is None else data.nbytes for data in constants),
+            }
+        ],
     }
 
 
@@ -103,6 +147,11 @@ def print_report(report: Mapping[str, Any]) -> None:
         if graph["unknown_operations"]:
             print_line(f"  not supported: {', '.join(graph['unknown_operations'])}")
         print_line(f"  {graph['constants']} constants, {graph['constant_bytes']:,} bytes")
+        if "scratch_bytes" in graph:
+            print(
+                f"  memory  scratch {graph['scratch_bytes']:,}  state {graph['state_bytes']:,}  "
+                f"constants {graph['prepared_constant_bytes']:,}  io {graph['io_bytes']:,} bytes"
+            )
 
 
 def _scale(tensor: Mapping[str, Any]) -> str:

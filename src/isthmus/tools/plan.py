@@ -15,19 +15,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from isthmus.backends.seam import registry
-from isthmus.backends.seam.entry import PlanReport, PlanRequest
+from isthmus.backends.seam.entry import PlanReport
 from isthmus.errors import Code, QnnError, counted
-from isthmus.frontends import LIBRARY_MAGIC, ModelSource, contents, load_all
-from isthmus.graph import Graph
-from isthmus.log import Log
+from isthmus.frontends import contents
+from isthmus.graph import GraphInfo
 from isthmus.prepare.schedule import Plan
 from isthmus.report import draw, shorten, tabulate
 from isthmus.report.tradeoff import BOUNDED
 from isthmus.system import reading
-from isthmus.tools.files import file_name, written_whole
-from isthmus.tools.limits import add_limit_arguments, parse_limit
-from isthmus.tools.shapes import add_shape_argument, parse_shape
+from isthmus.tools.files import written_whole
+from isthmus.tools.messages import print_line
+from isthmus.tools.model_options import add_model_options, requested
 
 MAX_COLUMNS = 160
 FLOATS_SHOWN = 5
@@ -36,17 +34,9 @@ FLOATS_SHOWN = 5
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options to a parser."""
-    parser.add_argument("model", type=file_name, metavar="MODEL", help="a .tflite, .onnx or .dlc file")
-    parser.add_argument("--graph", metavar="NAME", help="which graph of a file that holds several")
-    known = ", ".join(registry.names())
-    parser.add_argument("--backend", default=registry.DEFAULT, help=f"{known}, or the name of a library")
-    add_shape_argument(parser)
-    parser.add_argument("--config", type=file_name, metavar="FILE", help="the backend's configuration (JSON)")
+    add_model_options(parser)
     what = "instruction set to plan for, of any machine; plans for simulated devices do not depend on it"
     parser.add_argument("--target", metavar="NAME", help=what)
-    parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads to plan for: each has work space")
-    add_limit_arguments(parser)
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--table", action="store_true", help="print every block of scratch")
     parser.add_argument(
         "--embed",
@@ -60,15 +50,13 @@ def main(options: argparse.Namespace) -> int:
     """Run the command."""
     if options.embed is not None:
         _check_embed(options.model, options.embed)
-    entry = registry.entry(options.backend)
-    if entry.prepare is None:
-        what = f"--backend {options.backend}"
-        raise QnnError(Code.COMMON_NOT_SUPPORTED, what, "this backend does not report how it plans memory")
+    request = requested(options)
+    entry = request.entry
+    stored = request.prepared()
+    if stored is not None:
+        return _print_stored(options, entry.name, stored)
     began = time.perf_counter()
-    config = entry.read_config(options.config, Log())
-    shapes = dict(parse_shape(text) for text in options.shape)
-    graph = _load(ModelSource(options.model, shapes, graph=options.graph))
-    prepared = entry.prepare(graph, config, PlanRequest(options.threads, parse_limit(options), options.target))
+    prepared = request.plan(request.load(), options.target)
     report = describe(options.model, entry.name, prepared, time.perf_counter() - began)
     plan, section = prepared.plan, prepared.section
     if section is not None:
@@ -88,13 +76,22 @@ def main(options: argparse.Namespace) -> int:
     return status
 
 
-def _load(source: ModelSource) -> Graph:
-    """Return the graph to plan. The API is loaded only for a model library, which it has to run."""
-    if reading.begins(source.path, LIBRARY_MAGIC):
-        from isthmus.qnn import models
-
-        return models.load(source)
-    return source.only(load_all(source))
+def _print_stored(options: argparse.Namespace, backend: str, info: GraphInfo) -> int:
+    """Print the memory of a graph in a context binary, whose plan is fixed; return the exit status."""
+    sizes = {
+        "scratch_bytes": info.memory.scratch_bytes,
+        "state_bytes": info.memory.state_bytes,
+        "io_bytes": info.io_bytes,
+        "constant_bytes": info.memory.constant_bytes,
+    }
+    if options.json:
+        report = {"model": str(options.model), "backend": backend, "target": info.target, "graph": info.name}
+        print(json.dumps({**report, **sizes, "status": "fixed"}))
+        return 0
+    print_line(f"{options.model} on {backend}, graph '{info.name}' of a context binary: its plan is fixed")
+    for name, size in sizes.items():
+        print(f"  {name.removesuffix('_bytes'):<10}{size:>13,}")
+    return 0
 
 
 def describe(model: Path, backend: str, prepared: PlanReport, seconds: float) -> dict[str, Any]:

@@ -14,17 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.backends.seam import registry
 from isthmus.errors import Code, QnnError, counted, one_line
 from isthmus.qnn import GraphConfig
 from isthmus.session import Session
 from isthmus.system import reading
 from isthmus.tools.files import file_name, written_whole
-from isthmus.tools.library import add_mode_argument, add_timeout_argument, backend_config
-from isthmus.tools.limits import add_limit_arguments, parse_limit
-from isthmus.tools.messages import add_log_argument, print_line
+from isthmus.tools.library import add_timeout_argument
+from isthmus.tools.messages import print_line
+from isthmus.tools.model_options import add_model_options, requested
 from isthmus.tools.progress import progress
-from isthmus.tools.shapes import add_shape_argument, parse_shape
 
 MAX_INPUT_BYTES = 1 << 32
 """Maximum size of the arrays of one file, in bytes."""
@@ -32,26 +30,17 @@ MAX_INPUT_BYTES = 1 << 32
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options to a parser."""
-    parser.add_argument("model", type=file_name, metavar="MODEL", help="a .tflite, .onnx or .dlc file")
-    parser.add_argument("--graph", metavar="NAME", help="which graph of a file that holds several")
-    known = ", ".join(registry.names())
-    parser.add_argument("--backend", default=registry.DEFAULT, help=f"{known}, or the name of a library")
-    add_shape_argument(parser)
+    add_model_options(parser)
     parser.add_argument("--inputs", type=file_name, metavar="IN.npz", help="input arrays by name; random if not given")
     parser.add_argument("--outputs", type=file_name, metavar="OUT.npz", help="write the outputs of the last run here")
-    parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads that a run uses (default 1)")
     parser.add_argument("--repeat", type=int, default=1, metavar="N", help="how many times to run (default 1)")
     parser.add_argument("--io", metavar="KIND", help="memhandle: shared with the accelerator; raw: not")
-    parser.add_argument("--config", type=file_name, metavar="FILE", help="the backend's configuration (JSON)")
-    add_limit_arguments(parser)
-    add_mode_argument(parser)
     add_timeout_argument(parser)
-    add_log_argument(parser)
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def main(options: argparse.Namespace) -> int:
     """Run the command."""
+    request = requested(options)
     if options.repeat < 1:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--repeat {options.repeat}", "must be at least 1")
     if options.outputs and options.outputs.exists():
@@ -59,20 +48,9 @@ def main(options: argparse.Namespace) -> int:
             if source and source.exists() and options.outputs.samefile(source):
                 rule = f"would overwrite '{source}'"
                 raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"outputs '{options.outputs}'", rule)
-    shapes = dict(parse_shape(text) for text in options.shape)
     arrays = read_arrays(options.inputs) if options.inputs else {}
     begin = time.perf_counter()
-    with Session(
-        options.model,
-        backend=options.backend,
-        shapes=shapes,
-        threads=options.threads,
-        config=backend_config(registry.entry(options.backend), options.config, options.direct_mode),
-        io=options.io,
-        timeout=options.timeout,
-        graph=options.graph,
-        scratch_limit=parse_limit(options),
-    ) as session:
+    with request.session(options.io, options.timeout) as session:
         load_seconds = time.perf_counter() - begin
         feeds = {**generated_inputs(session.inputs, skip=arrays), **arrays}
         latencies: list[float] = []
@@ -177,7 +155,8 @@ def describe(session: Session, latencies: list[float], load_seconds: float) -> d
 def print_report(report: Mapping[str, Any], results: Mapping[str, np.ndarray]) -> None:
     """Print the description as text."""
     threads, runs = counted(report["threads"], "thread"), counted(report["runs"], "run")
-    print(f"{report['model']} on {report['backend']} ({report['target']}, {threads})")
+    made_for = ", ".join(filter(None, (report["target"], threads)))
+    print(f"{report['model']} on {report['backend']} ({made_for})")
     for kind in ("inputs", "outputs"):
         for name, tensor in report[kind].items():
             print_line(f"  {kind[:-1]:7} {name}: {tensor['dtype']}{tensor['shape']}")

@@ -1,0 +1,205 @@
+"""The options that all commands on a model share, and the model that they describe.
+
+A model is an .onnx, .tflite or .dlc file, a model library (.so) or a context binary (.bin); the contents decide. A
+context binary is prepared: what would need another preparation, such as a smaller limit on scratch, is refused.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from isthmus import frontends
+from isthmus.backends.seam import registry
+from isthmus.backends.seam.entry import BackendEntry, PlanReport, PlanRequest
+from isthmus.errors import Code, QnnError, did_you_mean
+from isthmus.frontends import LIBRARY_MAGIC, ModelSource
+from isthmus.graph import BinaryInfo, Graph, GraphInfo
+from isthmus.log import Log
+from isthmus.prepare.tiling import ScratchLimit
+from isthmus.system import reading
+from isthmus.tools.files import file_name
+from isthmus.tools.library import add_mode_argument, backend_config
+from isthmus.tools.limits import add_limit_arguments
+from isthmus.tools.messages import add_log_argument
+from isthmus.tools.shapes import add_shape_argument, parse_shape
+
+if TYPE_CHECKING:
+    from isthmus.session import Session
+
+KINDS = "a .onnx, .tflite or .dlc file, a model library (.so) or a context binary (.bin)"
+SETTABLE: Mapping[str, Callable[[str], Any]] = {
+    "threads": int, "scratch-limit": str, "slower": float, "direct_mode": str, "io": str, "timeout": float,
+    "target": str, "repeat": int, "soc": str, "vtcm": str, "level": str, "precision": str, "hvx": int,
+}  # fmt: skip
+"""The options that ``--set`` can set, where a command has them, and how their values are converted."""
+
+
+def add_model_options(parser: argparse.ArgumentParser, many: bool = False) -> None:
+    """Add the options of a model to a parser: of one model, or of any number of them."""
+    if many:
+        parser.add_argument("models", nargs="*", type=file_name, metavar="MODEL", help=f"each {KINDS}")
+    else:
+        parser.add_argument("model", type=file_name, metavar="MODEL", help=KINDS)
+    parser.add_argument("--graph", metavar="NAME", help="which graph of a file that holds several")
+    known = ", ".join(registry.names())
+    text = f"{known}, or the name of a library (default: {registry.DEFAULT}, or that of a context binary)"
+    parser.add_argument("--backend", help=text)
+    add_shape_argument(parser)
+    parser.add_argument("--config", type=file_name, metavar="FILE", help="the backend's configuration (JSON)")
+    what = "an option of this command, or a key of the backend's configuration such as htp.precision; may be repeated"
+    value = "KEY=VALUE,..." if many else "KEY=VALUE"
+    parser.add_argument("--set", action="append", default=[], metavar=value, help=what)
+    parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads of an execution (default 1)")
+    add_limit_arguments(parser)
+    add_mode_argument(parser)
+    add_log_argument(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+@dataclass(frozen=True)
+class ModelRequest:
+    """A model, and how it is to be prepared.
+
+    Parameters
+    ----------
+    source
+        The file, the dimensions of its inputs and the name of the graph.
+    entry
+        The backend.
+    config
+        The backend's configuration, as `Session` takes it.
+    limit
+        The limit on scratch.
+    binary
+        The description of a context binary; None for a model that is yet to be prepared.
+    """
+
+    source: ModelSource
+    entry: BackendEntry
+    config: Any = None
+    threads: int = 1
+    limit: ScratchLimit | None = None
+    binary: BinaryInfo | None = None
+
+    def session(
+        self, io: str | None = None, timeout: float | None = None, limit: ScratchLimit | None = None
+    ) -> Session:
+        """Prepare the model to run, with its own limit on scratch or another one."""
+        from isthmus.session import Session  # not needed, and not loaded, where a model is only planned
+
+        return Session(
+            self.source.path, self.entry.name, self.source.shapes, self.threads, config=self.config, io=io,
+            timeout=timeout, graph=self.source.graph, scratch_limit=limit or self.limit,
+        )  # fmt: skip
+
+    def load(self) -> Graph:
+        """Create the graph of a model that is not prepared. The API is loaded only for a model library."""
+        if reading.begins(self.source.path, LIBRARY_MAGIC):
+            from isthmus.qnn import models
+
+            return models.load(self.source)
+        return self.source.only(frontends.load_all(self.source))
+
+    def plan(self, graph: Graph, target: str | None = None) -> PlanReport:
+        """Plan a graph's memory as the backend would, for an instruction set."""
+        if self.entry.prepare is None:
+            what, rule = f"--backend {self.entry.name}", "this backend does not report how it plans memory"
+            raise QnnError(Code.COMMON_NOT_SUPPORTED, what, rule)
+        config = self.entry.read_config(self.config, Log())
+        return self.entry.prepare(graph, config, PlanRequest(self.threads, self.limit, target))
+
+    def prepared(self) -> GraphInfo | None:
+        """Return the description of the graph in a context binary; None for a model that is not prepared."""
+        if self.binary is None:
+            return None
+        from isthmus.qnn import models
+
+        source = self.source
+        return models.prepared_graph(
+            self.binary, source.path, source.graph, bool(source.shapes), self.threads, self.limit
+        )
+
+
+def requested(options: argparse.Namespace) -> ModelRequest:
+    """Return the model that the options of a command line describe."""
+    settings = apply_settings(options)
+    shapes = dict(parse_shape(text) for text in options.shape)
+    source = ModelSource(options.model, shapes or None, graph=options.graph)
+    binary = _binary(options.model)
+    backend = options.backend or (registry.DEFAULT if binary is None else binary.backend)
+    entry = registry.entry(backend)
+    if binary is not None and binary.backend != entry.name:
+        rule = f"it is for backend '{binary.backend}', not '{entry.name}'"
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"context binary '{options.model}'", rule)
+    config = backend_config(entry, options.config, options.direct_mode)
+    if settings:
+        given = config if isinstance(config, list) else [config] if config is not None else []
+        config = [*given, *settings]
+    limit = ScratchLimit.if_any(options.scratch_limit, options.slower)
+    return ModelRequest(source, entry, config, options.threads, limit, binary)
+
+
+def _binary(path: Path) -> BinaryInfo | None:
+    """Describe a context binary; None for another file. The API is loaded only for files that may be one."""
+    head = reading.beginning(path, 8)
+    if not head or frontends.is_model(head):
+        return None
+    from isthmus.qnn import models
+
+    return models.binary_info(path)
+
+
+def apply_settings(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Apply the values of ``--set``: options are changed in place, keys of a configuration are returned.
+
+    Examples
+    --------
+    >>> options = argparse.Namespace(set=["threads=2", "htp.precision=float16"], threads=1)
+    >>> apply_settings(options), options.threads
+    ([{'htp': {'precision': 'float16'}}], 2)
+    """
+    configs = []
+    for text in options.set:
+        key, value = split_setting(text)
+        name = key.replace("-", "_")
+        convert = next((found for known, found in SETTABLE.items() if known.replace("-", "_") == name), None)
+        if convert is not None and hasattr(options, name):
+            try:
+                setattr(options, name, convert(value))
+            except ValueError:
+                rule = f"'{value}' is not a number"
+                raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--set {text}", rule) from None
+        elif "." in key:
+            configs.append(_nested(key.split("."), _value(value)))
+        else:
+            known = [each for each in SETTABLE if hasattr(options, each.replace("-", "_"))]
+            rule = f"must be one of {', '.join(known)}, or a key of the backend's configuration such as htp.precision"
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--set {text}", rule, did_you_mean(key, known))
+    return configs
+
+
+def split_setting(text: str) -> tuple[str, str]:
+    """Split ``KEY=VALUE``."""
+    key, equals, value = text.partition("=")
+    if not (key and equals and value):
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--set {text}", "must look like threads=2")
+    return key.strip(), value.strip()
+
+
+def _nested(keys: Sequence[str], value: Any) -> dict[str, Any]:
+    """Return a value under a path of keys, as a configuration has it."""
+    first, *rest = keys
+    return {first: _nested(rest, value) if rest else value}
+
+
+def _value(text: str) -> Any:
+    """Read a value of a configuration: JSON, or else text."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
