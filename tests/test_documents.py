@@ -1,6 +1,6 @@
 """Every block of code in the documents is true: it is run, or it is what the source says, or its text says why not.
 
-The blocks of a document run in order, in one namespace and in a folder that holds the files they name:
+The blocks of a document run in order, in one namespace and in a folder that holds what `isthmus samples` writes:
 
 - ``python`` blocks are executed, as doctests where they have prompts. After a line that ends in "From `PATH`:" a block
   is a quotation, and the file must hold its lines; ``...`` stands for what is left out.
@@ -25,16 +25,17 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterator
+import shutil
+from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import pytest
-from support import dlc_graphs, dlc_write, model_libraries, tiny, zoo
+from support import model_libraries
 
 from isthmus.engine.native import target
+from isthmus.tools import cli
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -92,60 +93,17 @@ def blocks(text: str) -> Iterator[Block]:
 # -- what the documents name -------------------------------------------------------------------------------------------
 
 
-def _model(name: str) -> Callable[[Path], object]:
-    def put(path: Path) -> None:
-        try:
-            os.symlink(zoo.path(name), path)
-        except zoo.Unavailable as reason:
-            pytest.skip(str(reason))
-
-    return put
-
-
-def _arrays(path: Path) -> None:
-    np.savez(path, x=np.random.default_rng(3).random((1, 3, 48, 320), np.float32))
+@pytest.fixture(scope="session")
+def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with what `isthmus samples` writes: the files that documents may name."""
+    folder = tmp_path_factory.mktemp("samples")
+    with redirect_stdout(io.StringIO()):
+        assert cli.main(["samples", str(folder)]) == 0
+    return folder
 
 
-def _input_list(path: Path) -> None:
-    np.ones((1, 3, 8, 8), np.float32).tofile(path.with_name("x.raw"))
-    path.write_text("x:=x.raw\n")
-
-
-def _dlc(path: Path) -> None:
-    path.write_bytes(dlc_write.dlc([dlc_graphs.convolution("first"), dlc_graphs.convolution("second")]))
-
-
-def _dlc_list(path: Path) -> None:
-    np.ones((1, 6, 6, 2), np.float32).tofile(path.with_name("x.raw"))
-    path.write_text("in_x_0:=x.raw\n")
-
-
-def _model_library(path: Path) -> None:
-    model_libraries.build(path.parent)
-
-
-def _json(content: dict[str, object]) -> Callable[[Path], object]:
-    return lambda path: path.write_text(json.dumps(content))
-
-
-FILES: dict[str, Callable[[Path], object]] = {
-    "model.tflite": _model("okay_nabu"),
-    "hand_recrop.tflite": _model("hand_recrop"),
-    "okay_nabu.tflite": _model("okay_nabu"),
-    "kws_qdq.onnx": _model("kws_qdq"),
-    "minilm_l3.onnx": _model("minilm_l3"),
-    "model.onnx": tiny.convolution,
-    "text.onnx": lambda path: tiny.convolution(path, "height", "width"),
-    "in.npz": _arrays,
-    "input_list.txt": _input_list,
-    "net.dlc": _dlc,
-    "dlc_list.txt": _dlc_list,
-    "libqnn_model.so": _model_library,
-    "problem.csv": lambda path: path.write_text("id,lower,upper,size\na,1,3,2\nb,0,2,4\nc,2,7,4\nd,4,9,5\n"),
-    "eaiParams.conf": _json({"lpai_backend": {"enable_hw_ver": "v6"}}),
-    "eaiParams_direct.conf": _json({"lpai_graph": {"execute": {"mem_type": "tcm"}}}),
-}
-"""The files that documents may name, by what makes them."""
+COMPILED = "libqnn_model.so"
+"""A model library, which only a compiler can make: QNN's converters write its source."""
 
 
 # -- how a block is tried ----------------------------------------------------------------------------------------------
@@ -273,16 +231,18 @@ def _try(block: Block, path: Path, namespace: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
-def test_every_block_of_a_document_is_true(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_block_of_a_document_is_true(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, samples: Path
+) -> None:
     text = path.read_text()
     if path.name in NEEDS:
         pytest.importorskip(NEEDS[path.name], reason=f"needs the package {NEEDS[path.name]}")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     found = list(blocks(text))
-    for name, put in FILES.items():
-        if any(re.search(rf"\b{re.escape(name)}\b", block.text) for block in found):
-            put(tmp_path / name)
+    shutil.copytree(samples, tmp_path, dirs_exist_ok=True)
+    if any(COMPILED in block.text for block in found):
+        model_libraries.build(tmp_path)
     namespace: dict[str, object] = {"__name__": "__document__"}
     for block in found:
         try:

@@ -29,6 +29,7 @@ COMMANDS = {
     "profile-viewer": "show a profile log of net-run or the generator",
     "capi": "install the libraries that C clients of QNN load",
     "warm": "compile ahead what models need, so that their first run starts at once",
+    "samples": "write the small models that README and the documents use",
     "doctor": "report what this machine has, what works and what to install",
     "tflite-benchmark": "run a TFLite model in LiteRT with and without the delegate, and compare",
 }

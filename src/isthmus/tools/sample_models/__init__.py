@@ -1,0 +1,1 @@
+"""The small models that README and the documents use, each written from its description here."""
