@@ -49,8 +49,8 @@ delegate:                     errors version system log memory graph prepare eng
 report:                       errors prepare
 split:                        errors graph frontends prepare
 comparison:                   errors graph frontends prepare report qnn backends.seam
-tools:                        errors system log memory graph planning prepare frontends qnn capi delegate session \
-                              report split comparison compiled backends.seam backends.vendor
+tools:                        errors version system log memory graph planning prepare frontends qnn capi delegate \
+                              session report split comparison compiled backends.seam backends.vendor
 """
 MAY_IMPORT = {
     room: set(others.split()) for room, _, others in (line.partition(":") for line in _ROOMS.strip().splitlines())

@@ -86,7 +86,7 @@ def test_every_command_can_be_audited(capsys, command):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--scratch-limit", "1000"], "its plan is fixed and has 655,360 bytes of scratch. Use --scratch-limit of qnn-"),
+        (["--scratch-limit", "1000"], "is fixed and has 655,360 bytes of scratch. Use --scratch-limit of qnn-"),
         (["--scratch-limit", "50%"], "its plan is fixed and has 655,360 bytes of scratch"),
         (["--threads", "2"], "2 threads for context binary 'camera.bin': its graphs are prepared: the number of"),
         (["--shape", "image=1,32,32,3"], "its graphs are prepared: their inputs are fixed"),

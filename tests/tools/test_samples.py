@@ -25,7 +25,8 @@ def filled(session, seed=5):
     """Fill the inputs of a session with random numbers; return them by name."""
     generator = np.random.default_rng(seed)
     for view in session.inputs.values():
-        view[...] = generator.random(view.shape) if view.dtype.kind == "f" else generator.integers(-128, 128, view.shape)
+        is_float = view.dtype.kind == "f"
+        view[...] = generator.random(view.shape) if is_float else generator.integers(-128, 128, view.shape)
     return {name: view.copy() for name, view in session.inputs.items()}
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import html
-import io
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from isthmus.report import rows as table_rows
 
 Row = Mapping[str, Any]
 
@@ -77,11 +77,7 @@ def _cell(value: Any) -> str:
 
 def to_csv(rows: Sequence[Row]) -> str:
     """Return the rows as CSV with a line of column names."""
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, list(COLUMNS), extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({name: row.get(name) for name in COLUMNS} for row in rows)
-    return stream.getvalue()
+    return table_rows.to_csv(rows, COLUMNS)
 
 
 _STYLE = (

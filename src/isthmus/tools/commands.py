@@ -20,6 +20,7 @@ COMMANDS = {
     "split": "rewrite a model file in tiles, so that any runtime needs less memory",
     "compare": "compare every operation of a model with a reference and name the first that is wrong",
     "device": "report the memory of models on chips, by Qualcomm's own compiler",
+    "sweep": "plan, run or compile many models with many settings, as one table",
     "pack": "solve a memory packing problem",
     "inspect": "describe a model or a context binary",
     "context-binary-generator": "compile models for a backend into a context binary",

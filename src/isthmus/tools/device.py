@@ -15,8 +15,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -43,6 +42,7 @@ from isthmus.log import Log
 from isthmus.qnn import models
 from isthmus.report.device_table import to_csv, to_html, to_text
 from isthmus.system import reading
+from isthmus.tools.farm import add_farm_options, check_jobs, merged, numbers_of, parse_shard, part_report, with_bar
 from isthmus.tools.files import file_name, written_whole
 from isthmus.tools.messages import print_line
 from isthmus.tools.shapes import add_shape_argument, parse_shape
@@ -51,8 +51,6 @@ DEFAULT_CHIP = "SM8750"
 DEFAULT_LEVELS = (2, 3)
 """Both are shown unless levels are given: the higher one does not always need less memory."""
 MAX_BINARY = 1 << 34
-_BAR = 24
-"""Columns of the progress bar."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,14 +60,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_target_arguments(parser)
     add_shape_argument(parser)
     parser.add_argument("--graph", metavar="NAME", help="which graph of a file that holds several (default: all)")
-    parser.add_argument("--jobs", type=int, default=0, metavar="N", help="processes at a time (default: processors)")
-    parser.add_argument("--no-cache", action="store_true", help="compile again what was compiled before")
-    parser.add_argument("--shard", metavar="I/N", help="only part I of N of the sweep; --merge joins the parts")
-    parser.add_argument("--merge", action="store_true", help="join parts: the arguments are files made by --shard")
-    parser.add_argument("--scheduler", metavar="ADDRESS", help="compile on the workers of a dask.distributed cluster")
+    add_farm_options(parser)
     parser.add_argument("--chips", action="store_true", help="list the chips and their VTCM")
-    parser.add_argument("--csv", type=file_name, metavar="FILE", help="also write the rows as CSV")
-    parser.add_argument("--html", type=file_name, metavar="FILE", help="also write the rows as a page")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -92,7 +84,7 @@ def main(options: argparse.Namespace) -> int:
         return 0
     if not options.models:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, "isthmus device", "names no model", "--chips lists the chips.")
-    report = merged(options.models) if options.merge else measured(options)
+    report = merged(options.models, "device", "library") if options.merge else measured(options)
     rows = report["rows"]
     if options.csv is not None:
         with written_whole(options.csv, f"'{options.csv}'") as stream:
@@ -153,9 +145,8 @@ def _numbers(text: str | None, option: str) -> list[int]:
 
 def measured(options: argparse.Namespace) -> dict[str, Any]:
     """Measure the models of a command line for its targets; return the report as plain data."""
-    wanted, shard = targets(options), _shard(options.shard)
-    if options.jobs < 0:
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--jobs {options.jobs}", "must not be negative")
+    wanted, shard = targets(options), parse_shard(options.shard)
+    check_jobs(options)
     library = find(options.library)
     runner: Runner = LocalRunner(library, options.jobs)
     if options.scheduler is not None:
@@ -176,18 +167,13 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
             rows[number] = {"model": str(path), **plan, **_row(target, Measurement(build, problem=problem))}
             if not problem:
                 jobs.append(Job(number, path.name, prepared(compositions), target))
-    part, count = shard or (1, 1)
     sweep_id = hashlib.sha256("".join(job.key(build) for job in jobs).encode()).hexdigest()[:16]
-    # A part has every n-th row, so that each part has some of every model.
-    mine = {number for number in rows if number % count == part - 1}
+    mine = numbers_of(shard, rows)
     jobs = [job for job in jobs if job.number in mine]
     cache = _NoCache() if options.no_cache else MeasurementCache()
-    for job, measurement in _shown(sweep(jobs, build, cache, runner), len(jobs)):
+    for job, measurement in with_bar(sweep(jobs, build, cache, runner), len(jobs)):
         rows[job.number].update(_row(job.target, measurement))
-    report: dict[str, Any] = {"library": build, "rows": [rows[number] for number in sorted(mine)]}
-    if shard is not None:
-        report |= {"shard": [part, count], "sweep": sweep_id, "numbers": sorted(mine)}
-    return report
+    return part_report(shard, sweep_id, {"library": build}, {number: rows[number] for number in mine})
 
 
 class _NoCache(MeasurementCache):
@@ -266,67 +252,3 @@ def _row(target: ChipTarget, measurement: Measurement) -> dict[str, Any]:
         "finalize_seconds": measurement.finalize_seconds,
         "graphs": [{"name": graph.name, **graph.figures.to_json()} for graph in measurement.graphs],
     }
-
-
-def _shown(
-    results: Iterator[tuple[Job, Measurement]], total: int, stream: Any = None, is_terminal: bool | None = None
-) -> Iterator[tuple[Job, Measurement]]:
-    """Pass results on, with a progress bar if standard error is a terminal."""
-    stream = sys.stderr if stream is None else stream
-    write: Callable[[str], Any] = stream.write if (is_terminal or stream.isatty()) else lambda text: None
-    try:
-        for done, (job, measurement) in enumerate(results, 1):
-            filled = _BAR * done // total
-            title = f"{job.model}, {job.target.title}"
-            write(f"\r\x1b[K[{'#' * filled}{'.' * (_BAR - filled)}] {done}/{total} {title}")
-            stream.flush()
-            yield job, measurement
-    finally:
-        write("\r\x1b[K")
-        stream.flush()
-
-
-# -- parts -------------------------------------------------------------------------------------------------------------
-
-
-def _shard(text: str | None) -> tuple[int, int] | None:
-    """Return which part of how many an option's value means; None without the option."""
-    if text is None:
-        return None
-    first, slash, second = text.partition("/")
-    if slash and first.isdecimal() and second.isdecimal() and 1 <= int(first) <= int(second):
-        return int(first), int(second)
-    raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--shard {text}", "must look like 1/4, with 1 to 4 before the slash")
-
-
-def merged(paths: Sequence[Path]) -> dict[str, Any]:
-    """Join the parts of a sweep; refuse parts that are missing, given twice, or of another sweep."""
-    parts = [(path, _part(path)) for path in paths]
-    first = parts[0][1]
-    seen: dict[int, Path] = {}
-    rows: dict[int, dict[str, Any]] = {}
-    for path, part in parts:
-        number, count = part["shard"]
-        if (part["sweep"], part["library"], count) != (first["sweep"], first["library"], first["shard"][1]):
-            rule = f"it is part of another sweep than '{paths[0]}'"
-            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"'{path}'", rule)
-        if number in seen:
-            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"'{path}'", f"it is part {number}, as '{seen[number]}' is")
-        seen[number] = path
-        rows |= dict(zip(part["numbers"], part["rows"], strict=True))
-    missing = [str(number) for number in range(1, first["shard"][1] + 1) if number not in seen]
-    if missing:
-        rule = f"{'part' if len(missing) == 1 else 'parts'} {', '.join(missing)} of {first['shard'][1]} missing"
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, "--merge", rule)
-    return {"library": first["library"], "rows": [rows[number] for number in sorted(rows)]}
-
-
-def _part(path: Path) -> dict[str, Any]:
-    try:
-        part: dict[str, Any] = json.loads(reading.contents(path, MAX_BINARY))
-        if len(part["numbers"]) == len(part["rows"]) and part["sweep"] and len(part["shard"]) == 2:
-            return part
-    except (ValueError, LookupError, TypeError):
-        pass
-    rule = "it is not what `isthmus device --shard I/N --json` prints"
-    raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"'{path}'", rule)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 KINDS = "a .onnx, .tflite or .dlc file, a model library (.so) or a context binary (.bin)"
 SETTABLE: Mapping[str, Callable[[str], Any]] = {
     "threads": int, "scratch-limit": str, "slower": float, "direct_mode": str, "io": str, "timeout": float,
-    "target": str, "repeat": int, "soc": str, "vtcm": str, "level": str, "precision": str, "hvx": int,
+    "target": str, "repeat": int,
 }  # fmt: skip
 """The options that ``--set`` can set, where a command has them, and how their values are converted."""
 

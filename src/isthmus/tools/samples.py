@@ -36,7 +36,7 @@ class Sample:
 
 def _binary(files: Mapping[str, bytes]) -> bytes:
     """Return a context binary of the camera network for HTP."""
-    with qnn.Backend("htp") as backend:
+    with qnn.Backend("libQnnHtp.so") as backend:
         context = backend.create_context()
         context.add_graph(load_data(files["camera.tflite"], ModelSource(Path("camera.tflite"))))
         return context.prepare_offline()

@@ -21,13 +21,11 @@ from isthmus.backends.vendor.process import VendorProcess
 from isthmus.backends.vendor.target import ChipTarget
 from isthmus.compiled.folder import Folder
 from isthmus.errors import Code, QnnError
-from isthmus.system import reading
 from isthmus.system.container import as_size, as_text
-from isthmus.system.writing import write_whole
+from isthmus.system.jobs import ResultFolder
 
 _VERSION = 1
 """Part of the key: results of other versions of this module are not read."""
-_MAX_BYTES = 1 << 24
 _PASSING = (Code.COMMON_SYSTEM_COMMUNICATION, Code.GRAPH_TIMED_OUT, Code.COMMON_SYSTEM)
 """Codes of problems that another attempt may not have; they are not kept."""
 
@@ -171,20 +169,18 @@ class MeasurementCache:
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        self._folder = Folder.of_user().path / "device" if folder is None else folder
+        self._results = ResultFolder(Folder.of_user().path / "device" if folder is None else folder)
 
     def get(self, key: str) -> Measurement | None:
         """Return a measurement; None if there is none, or none that can be read."""
-        with suppress(OSError, LookupError, TypeError, ValueError, AttributeError):
-            return Measurement.from_json(json.loads(reading.contents(self._folder / f"{key}.json", _MAX_BYTES)))
+        with suppress(LookupError, TypeError, ValueError, AttributeError):
+            return Measurement.from_json(self._results.get(key))
         return None
 
     def put(self, key: str, measurement: Measurement) -> None:
         """Keep a measurement that another attempt would repeat. A folder that cannot be written is no error."""
         if measurement.is_lasting:
-            with suppress(OSError):
-                self._folder.mkdir(parents=True, exist_ok=True)
-                write_whole(self._folder / f"{key}.json", json.dumps(measurement.to_json()).encode())
+            self._results.put(key, measurement.to_json())
 
 
 def prepared(compositions: Sequence[Composition]) -> list[tuple[str, bytes]]:

@@ -70,7 +70,7 @@ def _tensor(tensor: ComposedTensor) -> Table:
     return {
         form.TensorField.NAME: ("text", tensor.name),
         form.TensorField.TYPE: ("u32", tensor.type),
-        form.TensorField.DIMS: ("array", np.uint32(tensor.dims)),
+        form.TensorField.DIMS: ("array", np.array(tensor.dims, np.uint32)),
         form.TensorField.QUANTIZATION: ("table", encoding),
         form.TensorField.DATA_TYPE: ("u32", tensor.dtype),
     }

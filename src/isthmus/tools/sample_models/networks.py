@@ -13,7 +13,7 @@ from functools import cache
 
 import numpy as np
 
-from isthmus.frontends.composed.entries import ComposedTensor, GraphEntry, NodeEntry
+from isthmus.frontends.composed.entries import ComposedTensor, GraphEntry, NodeEntry, Scalar
 from isthmus.frontends.tflite.schema import Activation, ElementType, Padding
 from isthmus.graph import DataType, TensorType
 from isthmus.tools.sample_models.dlc import dlc_file
@@ -187,7 +187,7 @@ def camera_tflite() -> bytes:
             net.add("ADD", [value, before[-2]], [made])
         elif layer.kind == "mean":
             net.tensors[made] = net.tensors[made].with_shape(1, layer.channels)
-            net.add("MEAN", [value, net.constant("axes", np.int32([1, 2]))], [made], keep_dims=False)
+            net.add("MEAN", [value, net.constant("axes", np.array([1, 2], np.int32))], [made], keep_dims=False)
         else:
             net.tensors[made] = net.tensors[made].with_shape(1, layer.channels)
             net.add("FULLY_CONNECTED", [value, *_tflite_weights(net, layer, channels)], [made])
@@ -239,9 +239,9 @@ class _Stream:
         self.main.add("CONCATENATION", [earlier, value], [joined], axis=1, activation=Activation.NONE)
         last = self.activations(f"{name}_last", kept)
         bounds = [
-            self.main.constant(f"{name}_begin", np.int32([0, fresh, 0, 0])),
-            self.main.constant(f"{name}_end", np.int32([1, rows + fresh, width, channels])),
-            self.main.constant(f"{name}_step", np.int32([1, 1, 1, 1])),
+            self.main.constant(f"{name}_begin", np.array([0, fresh, 0, 0], np.int32)),
+            self.main.constant(f"{name}_end", np.array([1, rows + fresh, width, channels], np.int32)),
+            self.main.constant(f"{name}_step", np.array([1, 1, 1, 1], np.int32)),
         ]
         self.main.add("STRIDED_SLICE", [joined, *bounds], [last], begin_mask=0)
         self.main.add("ASSIGN_VARIABLE", [handles[0], last], [])
@@ -272,13 +272,13 @@ def wake_word_tflite() -> bytes:
     net.inputs = [features]
     net.add("CALL_ONCE", [], [], init_subgraph=1)
     rows = stream.activations("rows", (1, FRAMES, 1, FEATURES))
-    net.add("RESHAPE", [features, net.constant("rows_shape", np.int32([1, FRAMES, 1, FEATURES]))], [rows])
+    net.add("RESHAPE", [features, net.constant("rows_shape", np.array([1, FRAMES, 1, FEATURES], np.int32))], [rows])
     value = stream.convolution(stream.with_earlier(rows, 2, "audio"), 5, 32, 1, "sounds")
     value = stream.convolution(stream.with_earlier(value, 4, "sounds"), 5, 48, 1, "syllables")
     value = stream.convolution(value, 1, 48, 1, "mixed")
     joined = stream.with_earlier(value, 9, "words")
     flat = stream.activations("flat", (1, 10 * 48))
-    net.add("RESHAPE", [joined, net.constant("flat_shape", np.int32([1, 10 * 48]))], [flat])
+    net.add("RESHAPE", [joined, net.constant("flat_shape", np.array([1, 10 * 48], np.int32))], [flat])
     evidence = stream.activations("evidence", (1, 1), zero=0)
     net.add("FULLY_CONNECTED", [flat, *stream.weights("evidence_w", (1, 10 * 48))], [evidence])
     signed = stream.activations("probability_signed", (1, 1), scale=1 / 256)
@@ -311,13 +311,13 @@ def _filter_entry(name: str) -> GraphEntry:
     tensors = (
         tensor("in/x:0", TensorType.APP_WRITE, (1, 6, 6, 2)),
         static("conv/w:0", weights),
-        static("conv/b:0", np.float32([0.5, -0.25, 0.125, 0])),
+        static("conv/b:0", np.array([0.5, -0.25, 0.125, 0], np.float32)),
         tensor("c", TensorType.NATIVE, (1, 6, 6, 4)),
         tensor("y", TensorType.APP_READ, (1, 6, 6, 4)),
     )
-    params = {
-        "stride": static("conv_stride", np.uint32([1, 1])),
-        "pad_amount": static("conv_pad_amount", np.uint32([[1, 1], [1, 1]])),
+    params: dict[str, Scalar | ComposedTensor] = {
+        "stride": static("conv_stride", np.array([1, 1], np.uint32)),
+        "pad_amount": static("conv_pad_amount", np.array([[1, 1], [1, 1]], np.uint32)),
         "group": 1,
     }
     nodes = (

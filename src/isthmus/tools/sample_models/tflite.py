@@ -115,8 +115,8 @@ def _subgraph(subgraph: TfliteSubgraph, codes: Sequence[str], buffers: list[Tabl
     """Describe a subgraph, and add the contents of its constants to the buffers."""
     return {
         SubgraphField.TENSORS: ("tables", [_tensor(tensor, buffers) for tensor in subgraph.tensors]),
-        SubgraphField.INPUTS: ("array", np.int32(subgraph.inputs)),
-        SubgraphField.OUTPUTS: ("array", np.int32(subgraph.outputs)),
+        SubgraphField.INPUTS: ("array", np.array(subgraph.inputs, np.int32)),
+        SubgraphField.OUTPUTS: ("array", np.array(subgraph.outputs, np.int32)),
         SubgraphField.OPERATORS: ("tables", [_operator(each, codes) for each in subgraph.operators]),
         SubgraphField.NAME: ("text", subgraph.name),
     }
@@ -129,7 +129,7 @@ def _tensor(tensor: SampleTensor, buffers: list[Table]) -> Table:
         buffers.append({BufferField.DATA: ("array", np.frombuffer(tensor.data.tobytes(), np.uint8))})
     element = _TYPES[np.dtype(tensor.dtype)] if tensor.element is None else tensor.element
     fields: dict[int, Field] = {
-        TensorField.SHAPE: ("array", np.int32(tensor.shape)),
+        TensorField.SHAPE: ("array", np.array(tensor.shape, np.int32)),
         TensorField.TYPE: ("i8", int(element)),
         TensorField.BUFFER: ("u32", number),
         TensorField.NAME: ("text", tensor.name),
@@ -139,7 +139,7 @@ def _tensor(tensor: SampleTensor, buffers: list[Table]) -> Table:
         fields[TensorField.QUANTIZATION] = (
             "table",
             {
-                QuantizationField.SCALE: ("array", np.float32(tensor.scale)),
+                QuantizationField.SCALE: ("array", np.array(tensor.scale, np.float32)),
                 QuantizationField.ZERO_POINT: ("array", zeros),
                 QuantizationField.QUANTIZED_DIMENSION: ("i32", 0),
             },
@@ -151,8 +151,8 @@ def _operator(operator: tuple[str, list[int], list[int], Mapping[str, Any]], cod
     code, inputs, outputs, options = operator
     fields: dict[int, Field] = {
         OperatorField.OPCODE_INDEX: ("u32", codes.index(code)),
-        OperatorField.INPUTS: ("array", np.int32(inputs)),
-        OperatorField.OUTPUTS: ("array", np.int32(outputs)),
+        OperatorField.INPUTS: ("array", np.array(inputs, np.int32)),
+        OperatorField.OUTPUTS: ("array", np.array(outputs, np.int32)),
     }
     if options:
         known = OPTIONS[code]

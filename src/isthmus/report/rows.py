@@ -1,0 +1,74 @@
+"""Rows of plain data as a table of text and as CSV, by a list of columns with their titles."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Columns = Mapping[str, str]
+"""The title of each column, by the key of its values in a row."""
+_GAP = "  "
+
+
+def to_csv(rows: Sequence[Mapping[str, Any]], columns: Columns) -> str:
+    """Return the rows as CSV with a line of the columns' keys."""
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, list(columns), extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: row.get(name) for name in columns} for row in rows)
+    return stream.getvalue()
+
+
+def to_table(rows: Sequence[Mapping[str, Any]], columns: Columns, problem: str = "problem") -> list[str]:
+    """Return the rows as aligned lines below a line of titles; columns that no row uses are left out.
+
+    In a row with a problem, the problem follows the columns that have a value.
+
+    Examples
+    --------
+    >>> rows = [{"model": "a.onnx", "bytes": 1024}, {"model": "b.onnx", "problem": "it is empty"}]
+    >>> for line in to_table(rows, {"model": "model", "bytes": "bytes"}):
+    ...     print(line)
+    model   bytes
+    a.onnx  1,024
+    b.onnx  it is empty
+    """
+    used = [name for name in columns if name != problem and any(row.get(name) is not None for row in rows)]
+    numeric = {name for name in used if all(isinstance(row.get(name), (int, float, type(None))) for row in rows)}
+    widths = {name: max(len(columns[name]), *(len(shown(row.get(name))) for row in rows)) for name in used}
+
+    def line(cells: Mapping[str, str]) -> str:
+        aligned = (
+            f"{cells[name]:>{widths[name]}}" if name in numeric else f"{cells[name]:<{widths[name]}}"
+            for name in used
+            if name in cells
+        )
+        return _GAP.join(aligned).rstrip()
+
+    lines = [line({name: columns[name] for name in used})]
+    for row in rows:
+        if row.get(problem):
+            known = line({name: shown(row.get(name)) for name in used if row.get(name) is not None})
+            lines.append(f"{known}{_GAP}{row[problem]}")
+        else:
+            lines.append(line({name: shown(row.get(name)) for name in used}))
+    return lines
+
+
+def shown(value: Any) -> str:
+    """Return a value as a cell of a table shows it.
+
+    Examples
+    --------
+    >>> shown(1234567), shown(0.51234), shown(None), shown(True)
+    ('1,234,567', '0.512', '', 'yes')
+    """
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:.3f}" if isinstance(value, float) else str(value)

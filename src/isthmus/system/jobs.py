@@ -1,0 +1,191 @@
+"""Many jobs with results that are kept: in parallel processes of this machine, or on a cluster of dask.distributed.
+
+What is finished is kept at once, so a sequence of jobs that was interrupted continues where it ended.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+from isthmus.errors import Code, QnnError
+from isthmus.system import reading
+from isthmus.system.writing import write_whole
+
+FARM_PACKAGE = "distributed"
+INTERRUPTED = "the sweep was interrupted"
+_MAX_BYTES = 1 << 24
+"""The most bytes of a result that is read."""
+
+Job = TypeVar("Job")
+Result = TypeVar("Result")
+Runner = Callable[[Sequence[Job]], Iterator[tuple[Job, Result]]]
+"""Does jobs, and yields each with its result as soon as it is there, in any order."""
+
+
+class Killable(Protocol):
+    """A process that another thread can end."""
+
+    def kill(self, reason: str) -> object:
+        """End the process, if it has not ended by itself; `reason` is for its messages."""
+
+
+Started = Callable[[Killable], None]
+"""Is called with each process that a job starts, so that an interrupt can end it."""
+
+
+class ResultFolder:
+    """Results on disk as plain data, each in a file of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def get(self, key: str) -> Any:
+        """Return a result; None if there is none, or none that can be read."""
+        with suppress(OSError, ValueError):
+            return json.loads(reading.contents(self._folder / f"{key}.json", _MAX_BYTES))
+        return None
+
+    def put(self, key: str, result: Any) -> None:
+        """Keep a result. A folder that cannot be written is no error."""
+        with suppress(OSError):
+            self._folder.mkdir(parents=True, exist_ok=True)
+            write_whole(self._folder / f"{key}.json", json.dumps(result).encode())
+
+
+class Results(Protocol[Result]):
+    """Results that are kept by their keys."""
+
+    def get(self, key: str) -> Result | None:
+        """Return a result; None if there is none."""
+
+    def put(self, key: str, result: Result) -> None:
+        """Keep a result."""
+
+
+def resumed(
+    jobs: Sequence[Job], key: Callable[[Job], str], kept: Results[Result], runner: Runner[Job, Result]
+) -> Iterator[tuple[Job, Result]]:
+    """Yield every job with its result, those that are kept first; keep the others when they come.
+
+    Parameters
+    ----------
+    key
+        Returns a job's key: a hash of all that its result depends on.
+    runner
+        Does the jobs that have no result yet.
+    """
+    missing = []
+    for job in jobs:
+        known = kept.get(key(job))
+        if known is None:
+            missing.append(job)
+        else:
+            yield job, known
+    for job, result in runner(missing):
+        kept.put(key(job), result)
+        yield job, result
+
+
+class LocalJobs(Generic[Job, Result]):
+    """Jobs in child processes of this one; each thread of a pool waits for one of them.
+
+    Parameters
+    ----------
+    work
+        Does a job; passes the processes that it starts to its second argument.
+    workers
+        How many jobs run at a time; 0 for one per processor.
+    """
+
+    def __init__(self, work: Callable[[Job, Started], Result], workers: int = 0) -> None:
+        self._work = work
+        self._workers = workers or len(os.sched_getaffinity(0))
+        self._lock = threading.Lock()
+        self._running: set[Killable] = set()
+        self._over = False
+
+    def __call__(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Result]]:
+        if not jobs:
+            return
+        self._over = False
+        pool = ThreadPoolExecutor(min(self._workers, len(jobs)), thread_name_prefix="isthmus-jobs")
+        try:
+            futures: dict[Future[Result], Job] = {pool.submit(self._do, job): job for job in jobs}
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+        finally:
+            # After an interrupt the processes that still run are killed; their results would be dropped.
+            with self._lock:
+                self._over = True
+                for process in self._running:
+                    process.kill(INTERRUPTED)
+            pool.shutdown(cancel_futures=True)
+
+    def _do(self, job: Job) -> Result:
+        """Do a job, and remember its processes while it lasts."""
+        mine: list[Killable] = []
+
+        def started(process: Killable) -> None:
+            mine.append(process)
+            with self._lock:
+                self._running.add(process)
+                if self._over:
+                    process.kill(INTERRUPTED)
+
+        try:
+            return self._work(job, started)
+        finally:
+            with self._lock:
+                self._running.difference_update(mine)
+
+
+class FarmJobs(Generic[Job, Result]):
+    """Jobs on the workers of a dask.distributed cluster, which need this package.
+
+    Parameters
+    ----------
+    address
+        The address of the scheduler.
+    function, arguments
+        What the workers call, and its arguments for a job; the result is plain data.
+    read
+        Turns that data into a result.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        function: Callable[..., Any],
+        arguments: Callable[[Job], tuple[Any, ...]],
+        read: Callable[[Any], Result],
+    ) -> None:
+        self._address, self._function, self._arguments, self._read = address, function, arguments, read
+        if importlib.util.find_spec(FARM_PACKAGE) is None:
+            rule, hint = "the package 'distributed' is not installed", "Install it with: pip install 'isthmus[farm]'"
+            raise QnnError(Code.COMMON_RESOURCE_UNAVAILABLE, f"--scheduler {address}", rule, hint)
+
+    def __call__(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Result]]:
+        if not jobs:
+            return
+        farm: Any = import_module(FARM_PACKAGE)
+        with self._connected(farm) as client:
+            futures = {client.submit(self._function, *self._arguments(job), pure=False): job for job in jobs}
+            for future in farm.as_completed(list(futures)):
+                yield futures[future], self._read(future.result())
+
+    def _connected(self, farm: Any) -> Any:
+        """Connect to the scheduler."""
+        try:
+            return farm.Client(self._address)
+        except OSError as problem:
+            rule = f"it does not answer: {' '.join(str(problem).split())}"
+            raise QnnError(Code.COMMON_RESOURCE_UNAVAILABLE, f"--scheduler {self._address}", rule) from None

@@ -1,0 +1,154 @@
+"""What ``isthmus device`` and ``isthmus sweep`` share: options for many jobs, a progress bar, shards and their merging.
+
+A shard is one of several parts of a sweep, each computed by itself and printed as JSON; ``--merge`` joins them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from isthmus.errors import Code, QnnError
+from isthmus.system import reading
+from isthmus.tools.files import file_name
+
+MAX_PART = 1 << 30
+"""The largest file that is accepted as a part of a sweep."""
+_BAR = 24
+"""Columns of the progress bar."""
+
+
+class Titled(Protocol):
+    """A job that a progress bar can name."""
+
+    @property
+    def title(self) -> str:
+        """What the bar shows."""
+
+
+AnyJob = TypeVar("AnyJob", bound=Titled)
+AnyResult = TypeVar("AnyResult")
+
+
+def add_farm_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options for many jobs to a parser."""
+    parser.add_argument("--jobs", type=int, default=0, metavar="N", help="processes at a time (default: processors)")
+    parser.add_argument("--no-cache", action="store_true", help="compute again what was computed before")
+    parser.add_argument("--shard", metavar="I/N", help="only part I of N of the sweep; --merge joins the parts")
+    parser.add_argument("--merge", action="store_true", help="join parts: the arguments are files made by --shard")
+    parser.add_argument("--scheduler", metavar="ADDRESS", help="use the workers of a dask.distributed cluster")
+    parser.add_argument("--csv", type=file_name, metavar="FILE", help="also write the rows as CSV")
+    parser.add_argument("--html", type=file_name, metavar="FILE", help="also write the rows as a page")
+
+
+def check_jobs(options: argparse.Namespace) -> None:
+    """Refuse a negative number of processes."""
+    if options.jobs < 0:
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--jobs {options.jobs}", "must not be negative")
+
+
+def with_bar(
+    results: Iterator[tuple[AnyJob, AnyResult]], total: int, stream: Any = None
+) -> Iterator[tuple[AnyJob, AnyResult]]:
+    """Pass results on, with a progress bar if standard error is a terminal."""
+    stream = sys.stderr if stream is None else stream
+    write: Callable[[str], Any] = stream.write if stream.isatty() else lambda text: None
+    try:
+        for done, (job, result) in enumerate(results, 1):
+            filled = _BAR * done // total
+            write(f"\r\x1b[K[{'#' * filled}{'.' * (_BAR - filled)}] {done}/{total} {job.title}")
+            stream.flush()
+            yield job, result
+    finally:
+        write("\r\x1b[K")
+        stream.flush()
+
+
+# -- parts -------------------------------------------------------------------------------------------------------------
+
+
+def parse_shard(text: str | None) -> tuple[int, int] | None:
+    """Return which part of how many the value of ``--shard`` means; None without the option."""
+    if text is None:
+        return None
+    first, slash, second = text.partition("/")
+    if slash and first.isdecimal() and second.isdecimal() and 1 <= int(first) <= int(second):
+        return int(first), int(second)
+    raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--shard {text}", "must look like 1/4, with 1 to 4 before the slash")
+
+
+def numbers_of(shard: tuple[int, int] | None, numbers: Collection[int]) -> list[int]:
+    """Return the rows of a shard, or all: every n-th, so that each part has some of every model.
+
+    Examples
+    --------
+    >>> numbers_of((2, 3), range(7))
+    [1, 4]
+    """
+    part, count = shard or (1, 1)
+    return [number for number in sorted(numbers) if number % count == part - 1]
+
+
+def part_report(
+    shard: tuple[int, int] | None, sweep: str, made_by: Mapping[str, str], rows: Mapping[int, Any]
+) -> dict[str, Any]:
+    """Return rows as the report of a sweep, or of one of its shards, which `merged` can join.
+
+    Parameters
+    ----------
+    sweep
+        The sweep's identity: a hash of all its jobs.
+    made_by
+        What made the rows, such as the build of a library; equal in all parts of a sweep.
+    rows
+        The rows by number.
+    """
+    numbers = sorted(rows)
+    report: dict[str, Any] = {**made_by, "rows": [rows[number] for number in numbers]}
+    return report if shard is None else report | {"shard": list(shard), "sweep": sweep, "numbers": numbers}
+
+
+def merged(paths: Sequence[Path], command: str, made_by: str) -> dict[str, Any]:
+    """Join the parts of a sweep; refuse parts that are missing, given twice, or of another sweep.
+
+    Parameters
+    ----------
+    command
+        The subcommand that prints the parts, for messages.
+    made_by
+        The key of what made the rows.
+    """
+    parts = [(path, _part(path, command, made_by)) for path in paths]
+    first = parts[0][1]
+    seen: dict[int, Path] = {}
+    rows: dict[int, dict[str, Any]] = {}
+    for path, part in parts:
+        number, count = part["shard"]
+        if (part["sweep"], part[made_by], count) != (first["sweep"], first[made_by], first["shard"][1]):
+            rule = f"it is part of another sweep than '{paths[0]}'"
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"'{path}'", rule)
+        if number in seen:
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"'{path}'", f"it is part {number}, as '{seen[number]}' is")
+        seen[number] = path
+        rows |= dict(zip(part["numbers"], part["rows"], strict=True))
+    missing = [str(number) for number in range(1, first["shard"][1] + 1) if number not in seen]
+    if missing:
+        rule = f"{'part' if len(missing) == 1 else 'parts'} {', '.join(missing)} of {first['shard'][1]} missing"
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, "--merge", rule)
+    return {made_by: first[made_by], "rows": [rows[number] for number in sorted(rows)]}
+
+
+def _part(path: Path, command: str, made_by: str) -> dict[str, Any]:
+    """Read a part; refuse a file that is none."""
+    try:
+        part: dict[str, Any] = json.loads(reading.contents(path, MAX_PART))
+        if len(part["numbers"]) == len(part["rows"]) and part["sweep"] and len(part["shard"]) == 2 and made_by in part:
+            return part
+    except (ValueError, LookupError, TypeError, RecursionError):
+        pass
+    rule = f"it is not what `isthmus {command} --shard I/N --json` prints"
+    raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"'{path}'", rule)

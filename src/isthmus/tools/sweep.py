@@ -1,0 +1,423 @@
+"""``isthmus sweep``: plan, run or compile many models with many settings, in parallel processes, as one table.
+
+Every combination of model, backend and values of ``--set`` is a row. Each is computed by a process of its own, so that
+a crash costs one row. Results are kept by a hash of the model, the settings and the version: an interrupted or repeated
+sweep computes only what is missing.
+
+A CI farm divides a sweep by ``--shard 1/4 --json`` and joins the parts by ``--merge``.
+
+The exit status is 1 if a row has a problem, or a model does not fit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import import_module
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from isthmus.backends.seam import registry
+from isthmus.compiled.folder import Folder
+from isthmus.errors import Code, QnnError, did_you_mean, one_line
+from isthmus.report import device_table
+from isthmus.report.rows import Columns, to_csv, to_table
+from isthmus.system import isolated, reading
+from isthmus.system.jobs import FarmJobs, LocalJobs, ResultFolder, Runner, Started, resumed
+from isthmus.tools.farm import add_farm_options, check_jobs, merged, numbers_of, parse_shard, part_report, with_bar
+from isthmus.tools.files import file_name, written_whole
+from isthmus.tools.messages import print_line
+from isthmus.tools.model_options import add_model_options, apply_settings, split_setting
+from isthmus.version import build_id
+
+PLAN, RUN, DEVICE = "plan", "run", "device"
+MEMORY: Columns = {"scratch_bytes": "scratch", "state_bytes": "state", "io_bytes": "io", "constant_bytes": "constants"}
+FIGURES: Mapping[str, Columns] = {
+    PLAN: {**MEMORY, "lower_bound": "lower bound", "greedy_bytes": "greedy", "status": "status", "fits": "fits"},
+    RUN: {
+        **MEMORY, "p50_ms": "p50 ms", "min_ms": "min ms", "load_seconds": "load s", "copied_bytes": "copied",
+        "backend_copied_bytes": "copied by backend",
+    },
+    DEVICE: {key: title for key, title in device_table.COLUMNS.items() if key not in ("model", "problem")},
+}  # fmt: skip
+"""The columns of figures of each mode: keys of a row, and titles."""
+DEVICE_SETTINGS = ("soc", "vtcm", "level", "precision", "hvx")
+"""The options of ``isthmus device`` that can be set."""
+MAX_MODEL = 1 << 34
+MAX_ROWS = 1 << 16
+"""More rows than one job has."""
+_STOPPED = 2
+"""The exit status of a command that refuses its input; its message is the row's problem."""
+
+
+@dataclass(frozen=True)
+class SweepJob:
+    """A row of a sweep, or the rows of a model on several chips.
+
+    Parameters
+    ----------
+    backend
+        The backend; None for the default.
+    settings
+        The values of ``--set`` by key.
+    mode, arguments
+        The command that computes it, and its options.
+    config
+        The backend's configuration file.
+    digest
+        A hash of the contents of the model and the configuration.
+    """
+
+    number: int
+    model: Path
+    backend: str | None
+    settings: Mapping[str, str]
+    mode: str
+    arguments: tuple[str, ...]
+    config: Path | None
+    digest: str
+
+    @property
+    def title(self) -> str:
+        """What a progress bar shows of it."""
+        settings = (f"{key}={value}" for key, value in self.settings.items())
+        return ", ".join(filter(None, (self.model.name, self.backend, *settings)))
+
+    @property
+    def key(self) -> str:
+        """The hash of all that its result depends on."""
+        machine = [build_id(), os.environ.get("ISTHMUS_TARGET", "")]
+        facts = [*machine, self.mode, self.digest, self.model.suffix, *self.arguments]
+        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class JobOutcome:
+    """What a job's process printed: rows of figures, or why there are none.
+
+    Parameters
+    ----------
+    is_lasting
+        Whether another attempt would have the same result.
+    """
+
+    rows: Sequence[Mapping[str, Any]] = ()
+    problem: str = ""
+    is_lasting: bool = True
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> JobOutcome:
+        """Read an outcome from plain data."""
+        return cls(content["rows"], content["problem"], content["is_lasting"])
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's options to a parser."""
+    parser.add_argument("--mode", choices=tuple(FIGURES), default=PLAN, help="what to do with each (default: plan)")
+    add_model_options(parser, many=True)
+    parser.add_argument("--repeat", type=int, default=10, metavar="N", help="runs of a row of --mode run (default 10)")
+    parser.add_argument("--limit", type=float, metavar="SECONDS", help="how long a row may take (default: any time)")
+    parser.add_argument("--state", type=file_name, metavar="DIR", help="where results are kept (default: user's cache)")
+    add_farm_options(parser)
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run the command."""
+    if not options.models:
+        rule, hint = "names no model", "`isthmus samples .` writes some."
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, "isthmus sweep", rule, hint)
+    report = merged(options.models, "sweep", "version") if options.merge else _swept(options)
+    rows = report["rows"]
+    columns = _columns(rows)
+    if options.csv is not None:
+        with written_whole(options.csv, f"'{options.csv}'") as stream:
+            stream.write(to_csv(rows, columns).encode())
+    if options.json:
+        print(json.dumps(report))
+    else:
+        for line in to_table(rows, columns):
+            print_line(line)
+    return 1 if any(row["problem"] or row.get("fits") is False for row in rows) else 0
+
+
+def _columns(rows: Sequence[Mapping[str, Any]]) -> Columns:
+    """Return the columns of some rows: the model, the settings, the figures of their mode, and problems."""
+    modes = dict.fromkeys(row["mode"] for row in rows)
+    settings = dict.fromkeys(key for row in rows for key in row["settings"])
+    figures = {key: title for mode in modes for key, title in FIGURES[mode].items()}
+    names = {"model": "model", "backend": "backend", **{key: key for key in settings}}
+    return {**names, **figures, "problem": "problem"}
+
+
+# -- jobs --------------------------------------------------------------------------------------------------------------
+
+
+def _swept(options: argparse.Namespace) -> dict[str, Any]:
+    """Do the jobs of a command line; return the report as plain data."""
+    shard = parse_shard(options.shard)
+    check_jobs(options)
+    jobs = list(_jobs(options))
+    sweep = hashlib.sha256("".join(job.key for job in jobs).encode()).hexdigest()[:16]
+    mine = set(numbers_of(shard, range(len(jobs))))
+    chosen = [job for job in jobs if job.number in mine]
+    runner: Runner[SweepJob, JobOutcome] = LocalJobs(_Work(options.limit), options.jobs)
+    if options.scheduler is not None:
+        arguments = _RemoteArguments(options.limit)
+        runner = FarmJobs(options.scheduler, run_remotely, arguments, JobOutcome.from_json)
+    kept = _KeptOutcomes(options.state or Folder.of_user().path / "sweep", options.no_cache)
+    rows: dict[int, list[dict[str, Any]]] = {}
+    try:
+        for job, outcome in with_bar(resumed(chosen, lambda job: job.key, kept, runner), len(chosen)):
+            rows[job.number] = _rows(job, outcome)
+    except KeyboardInterrupt:
+        print(f"{len(rows)} of {len(chosen)} are finished; the same command continues", file=sys.stderr)
+        raise
+    # A job for several chips has several rows; all rows of a sweep have numbers of their own, in all its shards.
+    numbered = {number * MAX_ROWS + index: row for number, each in rows.items() for index, row in enumerate(each)}
+    return part_report(shard, sweep, {"version": build_id()}, numbered)
+
+
+def _rows(job: SweepJob, outcome: JobOutcome) -> list[dict[str, Any]]:
+    """Return the rows of a job: what it is, and its figures or its problem."""
+    what = {
+        "model": str(job.model), "backend": job.backend, **job.settings, "settings": dict(job.settings),
+        "mode": job.mode, "problem": outcome.problem,
+    }  # fmt: skip
+    return [{**what, **row} for row in outcome.rows] or [what]
+
+
+def _jobs(options: argparse.Namespace) -> Iterator[SweepJob]:
+    """Yield a job for every combination of model, backend and settings; refuse what no job could be."""
+    backends = _backends(options)
+    choices = [_choices(text, options.mode) for text in options.set]
+    keys = [key for key, _ in choices]
+    for key in keys:
+        if keys.count(key) > 1:
+            hint = "Join its values by commas."
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--set {key}", "it is given twice", hint)
+    common = _common(options)
+    config = b"" if options.config is None else _contents(options.config)
+    number = 0
+    for path in options.models:
+        digest = hashlib.sha256(_contents(path)).hexdigest() + hashlib.sha256(config).hexdigest()
+        for backend, *values in product(backends, *(values for _, values in choices)):
+            settings = dict(zip(keys, values, strict=True))
+            arguments = [*common, *([] if backend is None else ["--backend", backend]), *_given(settings, options.mode)]
+            if number == 0:
+                _check(options.mode, [str(path), *arguments])
+            yield SweepJob(
+                number, path, backend, settings, options.mode, tuple(arguments), options.config, digest
+            )
+            number += 1
+
+
+def _backends(options: argparse.Namespace) -> list[str | None]:
+    """Return the backends that the options name."""
+    if options.backend is None:
+        return [None]
+    if options.mode == DEVICE:
+        rule, hint = "the device is a chip, not a backend", "--set soc=SM8750,SM8650 names chips."
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--backend {options.backend}", rule, hint)
+    return [registry.entry(name).name for name in options.backend.split(",")]
+
+
+def _choices(text: str, mode: str) -> tuple[str, list[str]]:
+    """Return the key and the values of one ``--set``.
+
+    Examples
+    --------
+    >>> _choices("threads=1,2", "run")
+    ('threads', ['1', '2'])
+    """
+    key, values = split_setting(text)
+    if mode == DEVICE and key not in DEVICE_SETTINGS:
+        rule = f"must be one of {', '.join(DEVICE_SETTINGS)}"
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--set {text}", rule, did_you_mean(key, DEVICE_SETTINGS))
+    return key, [value for value in values.split(",") if value]
+
+
+def _common(options: argparse.Namespace) -> list[str]:
+    """Return the options that all jobs have, as a command line."""
+    arguments = [part for text in options.shape for part in ("--shape", text)]
+    if options.graph is not None:
+        arguments += ["--graph", options.graph]
+    if options.mode == DEVICE:
+        return arguments
+    for name in ("scratch_limit", "slower", "direct_mode"):
+        value = getattr(options, name)
+        if value is not None:
+            arguments += [f"--{name.replace('scratch_limit', 'scratch-limit')}", str(value)]
+    if options.threads != 1:
+        arguments += ["--threads", str(options.threads)]
+    return [*arguments, "--repeat", str(options.repeat)] if options.mode == RUN else arguments
+
+
+def _given(settings: Mapping[str, str], mode: str) -> list[str]:
+    """Return settings as a command line."""
+    if mode == DEVICE:
+        return [part for key, value in settings.items() for part in (f"--{key}", value)]
+    return [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
+
+
+def _check(mode: str, arguments: Sequence[str]) -> None:
+    """Refuse options that the command does not have, before any process starts."""
+    parser = argparse.ArgumentParser(prog=f"isthmus sweep --mode {mode}")
+    import_module(f"isthmus.tools.{mode}").add_arguments(parser)
+    options = parser.parse_args(arguments)
+    if mode != DEVICE:
+        apply_settings(options)
+
+
+def _contents(path: Path) -> bytes:
+    """Read a file that all jobs depend on."""
+    try:
+        return reading.contents(path, MAX_MODEL)
+    except OSError as problem:
+        rule = f"cannot be read: {problem.strerror}"
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"'{path}'", rule) from None
+
+
+class _KeptOutcomes:
+    """Outcomes in a folder; only those that another attempt would repeat are kept.
+
+    Parameters
+    ----------
+    fresh
+        Whether to compute everything again, and keep the new outcomes.
+    """
+
+    def __init__(self, folder: Path, fresh: bool) -> None:
+        self._results, self._fresh = ResultFolder(folder), fresh
+
+    def get(self, key: str) -> JobOutcome | None:
+        """Return an outcome; None if there is none."""
+        if not self._fresh:
+            with suppress(LookupError, TypeError):
+                return JobOutcome.from_json(self._results.get(key))
+        return None
+
+    def put(self, key: str, outcome: JobOutcome) -> None:
+        """Keep an outcome."""
+        if outcome.is_lasting:
+            self._results.put(key, vars(outcome))
+
+
+# -- processes ---------------------------------------------------------------------------------------------------------
+
+
+class CommandProcess:
+    """A command of ours in a process of its own, which writes one JSON object.
+
+    Parameters
+    ----------
+    arguments
+        The command line, without ``isthmus``.
+    """
+
+    def __init__(self, arguments: Sequence[str]) -> None:
+        self._reason = ""
+        command = isolated.command("isthmus.tools.cli", *arguments)
+        self._child = subprocess.Popen(
+            command, env=isolated.environment() | {"OPENBLAS_NUM_THREADS": "1"}, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+        )  # fmt: skip
+
+    def kill(self, reason: str) -> None:
+        """End the process and those that it started, also while another thread waits for it."""
+        self._reason = self._reason or reason
+        with suppress(ProcessLookupError):
+            os.killpg(self._child.pid, signal.SIGKILL)
+
+    def outcome(self, mode: str, seconds: float | None) -> JobOutcome:
+        """Wait for the end of the process, at most so many seconds; return what it printed."""
+        try:
+            printed, messages = self._child.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            self.kill(f"it took longer than {seconds:g} s")
+            printed, messages = self._child.communicate()
+        status = self._child.returncode
+        if self._reason:
+            return JobOutcome(problem=self._reason, is_lasting=False)
+        if status < 0:
+            return JobOutcome(problem=f"its process was ended by {_signal(-status)}", is_lasting=False)
+        try:
+            return JobOutcome(_figures(mode, json.loads(printed), status))
+        except (ValueError, LookupError, TypeError):
+            lines = messages.decode("utf-8", "replace").strip().splitlines() or ["without a message"]
+            said = one_line(lines[-1]).removeprefix(f"isthmus {mode}: ")
+            return JobOutcome(problem=said, is_lasting=status == _STOPPED)
+
+
+def _signal(number: int) -> str:
+    """Return a signal's name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _figures(mode: str, report: Mapping[str, Any], status: int) -> list[dict[str, Any]]:
+    """Return the figures of a command's report as rows."""
+    if mode == DEVICE:
+        return [{key: row.get(key) for key in (*FIGURES[DEVICE], "problem")} for row in report["rows"]]
+    figures = dict(report)
+    if mode == RUN:
+        figures |= {"p50_ms": report["latency_ms"]["p50"], "min_ms": report["latency_ms"]["min"]}
+    else:
+        figures["fits"] = status == 0
+    return [{"backend": report["backend"], **{key: figures.get(key) for key in FIGURES[mode]}}]
+
+
+class _Work:
+    """Does a job in a process of this machine, within some seconds."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self._seconds = seconds
+
+    def __call__(self, job: SweepJob, started: Started) -> JobOutcome:
+        config = [] if job.config is None else ["--config", str(job.config)]
+        return _done(job.mode, job.model, [*config, *job.arguments], self._seconds, started)
+
+
+def _done(
+    mode: str, model: Path, arguments: Sequence[str], seconds: float | None, started: Started
+) -> JobOutcome:
+    """Run a command on a model in a process of its own."""
+    process = CommandProcess([mode, str(model), *arguments, "--json"])
+    started(process)
+    return process.outcome(mode, seconds)
+
+
+class _RemoteArguments:
+    """Makes the arguments of `run_remotely` for a job: workers of a cluster may not see our files."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self._seconds = seconds
+
+    def __call__(self, job: SweepJob) -> tuple[Any, ...]:
+        config = None if job.config is None else _contents(job.config)
+        return job.mode, job.model.name, _contents(job.model), config, job.arguments, self._seconds
+
+
+def run_remotely(
+    mode: str, name: str, model: bytes, config: bytes | None, arguments: Sequence[str], seconds: float | None
+) -> dict[str, Any]:
+    """Do a job on another machine, in a folder with copies of its files; return plain data."""
+    with tempfile.TemporaryDirectory(prefix="isthmus-sweep-") as folder:
+        path = Path(folder, name)
+        path.write_bytes(model)
+        options = list(arguments)
+        if config is not None:
+            Path(folder, "config.json").write_bytes(config)
+            options += ["--config", str(Path(folder, "config.json"))]
+        return vars(_done(mode, path, options, seconds, lambda process: None))

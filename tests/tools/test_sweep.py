@@ -1,0 +1,258 @@
+"""``isthmus sweep`` does every combination of models and settings once, whatever becomes of single processes."""
+
+import csv
+import json
+import os
+import pty
+import shutil
+import signal
+import subprocess
+import sys
+from types import ModuleType
+
+import pytest
+from support.suites import LONG
+from support.waiting import eventually
+
+from isthmus.backends.vendor.library import is_installed
+from isthmus.tools import sweep
+from isthmus.tools.cli import main
+
+PLAN = ("camera.tflite", "model.tflite", "--backend", "cpu,lpai", "--set", "scratch-limit=60%,90%")
+"""Eight rows: the camera model can be planned within both limits, the wake word model within neither."""
+
+
+@pytest.fixture(scope="module")
+def samples(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("samples")
+    assert main(["samples", str(folder)]) == 0
+    return folder
+
+
+@pytest.fixture
+def folder(samples, tmp_path, monkeypatch, capsys):
+    """A working folder with the sample models; results are kept beside it."""
+    for file in samples.iterdir():
+        (tmp_path / file.name).symlink_to(file)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    capsys.readouterr()
+    return tmp_path
+
+
+@pytest.fixture
+def no_process(monkeypatch):
+    """Let every process that a sweep starts fail."""
+    monkeypatch.setattr(sweep.isolated, "command", lambda module, *arguments: ["false"])
+
+
+def swept(capsys, *arguments, status=0):
+    assert main(["sweep", *arguments, "--state", "state", "--json"]) == status
+    return json.loads(capsys.readouterr().out)
+
+
+def test_every_combination_is_a_row_with_what_the_command_reports(folder, capsys):
+    rows = swept(capsys, *PLAN, status=1)["rows"]
+    assert [(row["model"], row["backend"], row["scratch-limit"]) for row in rows] == [
+        (model, backend, limit)
+        for model in ("camera.tflite", "model.tflite")
+        for backend in ("cpu", "lpai")
+        for limit in ("60%", "90%")
+    ]
+    for row in rows[:4]:
+        arguments = ["--backend", row["backend"], "--scratch-limit", row["scratch-limit"], "--json"]
+        assert main(["plan", row["model"], *arguments]) == 0
+        report = json.loads(capsys.readouterr().out)
+        assert {key: row[key] for key in sweep.MEMORY} == {key: report[key] for key in sweep.MEMORY}
+        assert row["fits"] is True
+    assert all("its scratch cannot be brought to" in row["problem"] for row in rows[4:])
+
+
+def test_the_table_and_the_csv_have_the_same_rows(folder, capsys):
+    assert main(["sweep", "camera.tflite", "--set", "threads=1,2", "--csv", "rows.csv", "--state", "state"]) == 0
+    titles, *lines = capsys.readouterr().out.splitlines()
+    assert titles.split()[:4] == ["model", "backend", "threads", "scratch"]
+    rows = list(csv.DictReader((folder / "rows.csv").read_text().splitlines()))
+    assert [row["threads"] for row in rows] == ["1", "2"]
+    for line, row in zip(lines, rows, strict=True):
+        assert line.split()[:4] == ["camera.tflite", "cpu", row["threads"], f"{int(row['scratch_bytes']):,}"]
+
+
+def test_models_are_run(folder, capsys):
+    rows = swept(capsys, "camera.tflite", "camera.bin", "--mode", "run", "--repeat", "3")["rows"]
+    assert [(row["backend"], row["problem"]) for row in rows] == [("cpu", ""), ("htp", "")]
+    assert all(0 < row["min_ms"] <= row["p50_ms"] for row in rows)
+
+
+# -- single processes --------------------------------------------------------------------------------------------------
+
+
+def test_a_process_that_crashes_is_one_row_with_its_reason(folder, capsys, monkeypatch):
+    command = sweep.isolated.command
+
+    def crashing(module, *arguments):
+        code = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
+        return [sys.executable, "-c", code] if "model.tflite" in arguments else command(module, *arguments)
+
+    monkeypatch.setattr(sweep.isolated, "command", crashing)
+    rows = swept(capsys, "camera.tflite", "model.tflite", "camera.bin", status=1)["rows"]
+    assert [row["problem"] for row in rows] == ["", "its process was ended by SIGSEGV", ""]
+    # Another attempt may not crash, so the crash is not kept; the others are.
+    monkeypatch.setattr(sweep.isolated, "command", command)
+    rows = swept(capsys, "model.tflite", "camera.tflite")["rows"]
+    assert not any(row["problem"] for row in rows)
+
+
+def test_a_row_that_takes_too_long_is_ended(folder, capsys, monkeypatch):
+    monkeypatch.setattr(sweep.isolated, "command", lambda module, *arguments: ["sleep", "1000"])
+    [row] = swept(capsys, "camera.tflite", "--limit", "0.2", status=1)["rows"]
+    assert row["problem"] == "it took longer than 0.2 s"
+
+
+def test_what_is_finished_is_not_computed_again(folder, capsys, monkeypatch):
+    first = swept(capsys, *PLAN, status=1)
+    monkeypatch.setattr(sweep.isolated, "command", lambda module, *arguments: ["false"])
+    assert swept(capsys, *PLAN, status=1) == first
+    # Other contents, another setting or a fresh start need a process.
+    (folder / "camera.tflite").unlink()
+    shutil.copy(folder / "camera_qdq.onnx", folder / "camera.tflite")
+    for arguments in (PLAN, ("model.tflite", "--set", "threads=3"), (*PLAN, "--no-cache")):
+        assert swept(capsys, *arguments, status=1)["rows"][0]["problem"] == "without a message"
+
+
+@pytest.mark.parametrize("state", ["{}", "nonsense", "[1]"])
+def test_a_damaged_result_is_computed_again(folder, capsys, state):
+    first = swept(capsys, "camera.tflite")
+    [kept] = (folder / "state").iterdir()
+    kept.write_text(state)
+    assert swept(capsys, "camera.tflite") == first
+
+
+def command() -> str:
+    found = shutil.which("isthmus", path=os.path.dirname(sys.executable))
+    assert found is not None
+    return found
+
+
+def test_an_interrupted_sweep_continues_where_it_ended(folder):
+    arguments = [command(), "sweep", *PLAN, "--state", "state", "--jobs", "1"]
+    running = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    assert eventually(lambda: (folder / "state").is_dir() and len(list((folder / "state").glob("*.json"))) >= 2)
+    running.send_signal(signal.SIGINT)
+    first, second = running.communicate()[1].splitlines()
+    assert first.endswith("of 8 are finished; the same command continues")
+    assert second == "isthmus: interrupted"
+    assert running.returncode == 130
+    assert not [file for file in (folder / "state").iterdir() if file.suffix != ".json"]
+    finished = {file: file.stat().st_mtime_ns for file in (folder / "state").iterdir()}
+    assert subprocess.run(arguments, stdout=subprocess.DEVNULL).returncode == 1
+    assert len(list((folder / "state").iterdir())) == 8
+    assert finished == {file: file.stat().st_mtime_ns for file in finished}
+
+
+@LONG
+def test_a_progress_bar_is_for_terminals_only(folder):
+    master, slave = pty.openpty()
+    arguments = [command(), "sweep", "camera.tflite", "--set", "threads=1,2", "--state", "state"]
+    subprocess.run(arguments, stderr=slave, stdout=subprocess.DEVNULL, check=True)
+    os.close(slave)
+    assert b"2/2 camera.tflite, threads=" in os.read(master, 1 << 16)
+    os.close(master)
+    assert subprocess.run(arguments, capture_output=True, check=True).stderr == b""
+
+
+# -- farms -------------------------------------------------------------------------------------------------------------
+
+
+def test_shards_are_joined_to_the_whole(folder, capsys):
+    whole = swept(capsys, *PLAN, status=1)
+    for part in (1, 2, 3):
+        report = swept(capsys, *PLAN, "--shard", f"{part}/3", status=1)
+        (folder / f"part{part}.json").write_text(json.dumps(report))
+    parts = [f"part{part}.json" for part in (3, 1, 2)]
+    assert swept(capsys, *parts, "--merge", status=1) == whole
+    assert main(["sweep", *parts[:2], "--merge"]) == 2
+    assert "part 2 of 3 missing" in capsys.readouterr().err
+    (folder / "other.json").write_text(json.dumps(swept(capsys, "net.dlc", "--graph", "first", "--shard", "2/3")))
+    assert main(["sweep", *parts[:2], "other.json", "--merge"]) == 2
+    assert "'other.json': it is part of another sweep than 'part3.json'" in capsys.readouterr().err
+    assert main(["sweep", "camera.tflite", "--merge"]) == 2
+    assert "it is not what `isthmus sweep --shard I/N --json` prints" in capsys.readouterr().err
+
+
+def test_a_farm_computes_rows_on_its_workers(folder, capsys, monkeypatch):
+    """The package distributed, as far as it is used; its workers are this process, without our files."""
+
+    class Client:
+        def __init__(self, address):
+            assert address == "tcp://farm:8786"
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *exception):
+            pass
+
+        def submit(self, function, *arguments, pure):
+            assert not pure
+            with monkeypatch.context() as elsewhere:
+                elsewhere.chdir("/")
+                value = function(*arguments)
+            return type("Done", (), {"result": lambda self: value})()
+
+    farm = ModuleType("distributed")
+    farm.Client, farm.as_completed = Client, list
+    models = ("camera.tflite", "camera.bin", "--config", "eaiParams.conf", "--backend", "lpai")
+    here = swept(capsys, *models, status=1)
+    monkeypatch.setitem(sys.modules, "distributed", farm)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: farm)
+    there = swept(capsys, *models, "--no-cache", "--scheduler", "tcp://farm:8786", status=1)
+    assert [row["problem"] for row in there["rows"]][0] == ""
+    assert there["rows"][0] == here["rows"][0]
+    assert "it is for backend 'htp', not 'lpai'" in there["rows"][1]["problem"]
+
+
+@pytest.mark.skipif(not is_installed(), reason="needs Qualcomm's library, of the package onnxruntime-qnn")
+def test_models_are_compiled_for_chips(folder, capsys):
+    arguments = ("--mode", "device", "--set", "soc=SM8750,SM8650", "--set", "level=2,3")
+    rows = swept(capsys, "model.onnx", *arguments)["rows"]
+    assert [(row["soc"], row["level"]) for row in rows] == [
+        ("SM8750", 2), ("SM8750", 3), ("SM8650", 2), ("SM8650", 3)
+    ]  # fmt: skip
+    assert all(row["total_ram"] > 0 and not row["problem"] for row in rows)
+
+
+# -- bad input ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "names no model. `isthmus samples .` writes some."),
+        (["missing.onnx"], "'missing.onnx': cannot be read: No such file or directory"),
+        (["camera.tflite", "missing.onnx"], "'missing.onnx': cannot be read"),
+        (["."], "cannot be read: a directory, not a file"),
+        (["camera.tflite", "--backend", "cpu,lpia"], "Did you mean 'lpai'?"),
+        (["camera.tflite", "--set", "thread=1,2"], "Did you mean 'threads'?"),
+        (["camera.tflite", "--set", "threads=one,two"], "'one' is not a number"),
+        (["camera.tflite", "--set", "threads"], "must look like threads=2"),
+        (["camera.tflite", "--set", "threads=1", "--set", "threads=2"], "it is given twice. Join its values"),
+        (["camera.tflite", "--mode", "device", "--backend", "htp"], "the device is a chip, not a backend"),
+        (["camera.tflite", "--mode", "device", "--set", "socs=SM8750"], "Did you mean 'soc'?"),
+        (["camera.tflite", "--jobs", "-1"], "--jobs -1: must not be negative"),
+        (["camera.tflite", "--shard", "3/2"], "must look like 1/4"),
+        (["camera.tflite", "--config", "missing.json"], "'missing.json': cannot be read"),
+    ],
+)
+def test_bad_input_is_refused_in_one_line_before_a_process_starts(folder, capsys, no_process, arguments, words):
+    assert main(["sweep", *arguments, "--state", "state"]) == 2
+    captured = capsys.readouterr()
+    (line,) = captured.err.splitlines()
+    assert words in line
+    assert captured.out == ""
+    assert not (folder / "state").exists()
+
+
+def test_a_csv_that_cannot_be_written_is_one_line(folder, capsys):
+    assert main(["sweep", "camera.tflite", "--state", "state", "--csv", "missing/rows.csv"]) == 2
+    assert "'missing/rows.csv': cannot be written" in capsys.readouterr().err
