@@ -207,7 +207,7 @@ def test_a_farm_computes_rows_on_its_workers(folder, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", farm)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: farm)
     there = swept(capsys, *models, "--no-cache", "--scheduler", "tcp://farm:8786", status=1)
-    assert [row["problem"] for row in there["rows"]][0] == ""
+    assert there["rows"][0]["problem"] == ""
     assert there["rows"][0] == here["rows"][0]
     assert "it is for backend 'htp', not 'lpai'" in there["rows"][1]["problem"]
 

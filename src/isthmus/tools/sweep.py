@@ -174,7 +174,7 @@ def _swept(options: argparse.Namespace) -> dict[str, Any]:
     if options.scheduler is not None:
         arguments = _RemoteArguments(options.limit)
         runner = FarmJobs(options.scheduler, run_remotely, arguments, JobOutcome.from_json)
-    kept = _KeptOutcomes(options.state or Folder.of_user().path / "sweep", options.no_cache)
+    kept = _KeptOutcomes(options.state or state_folder(), options.no_cache)
     rows: dict[int, list[dict[str, Any]]] = {}
     try:
         for job, outcome in with_bar(resumed(chosen, lambda job: job.key, kept, runner), len(chosen)):
@@ -185,6 +185,11 @@ def _swept(options: argparse.Namespace) -> dict[str, Any]:
     # A job for several chips has several rows; all rows of a sweep have numbers of their own, in all its shards.
     numbered = {number * MAX_ROWS + index: row for number, each in rows.items() for index, row in enumerate(each)}
     return part_report(shard, sweep, {"version": build_id()}, numbered)
+
+
+def state_folder() -> Path:
+    """Return where results are kept by default."""
+    return Folder.of_user().path / "sweep"
 
 
 def _rows(job: SweepJob, outcome: JobOutcome) -> list[dict[str, Any]]:
@@ -210,7 +215,7 @@ def _jobs(options: argparse.Namespace) -> Iterator[SweepJob]:
     number = 0
     for path in options.models:
         digest = hashlib.sha256(_contents(path)).hexdigest() + hashlib.sha256(config).hexdigest()
-        for backend, *values in product(backends, *(values for _, values in choices)):
+        for backend, values in product(backends, product(*(values for _, values in choices))):
             settings = dict(zip(keys, values, strict=True))
             arguments = [*common, *([] if backend is None else ["--backend", backend]), *_given(settings, options.mode)]
             if number == 0:
