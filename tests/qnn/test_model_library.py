@@ -144,7 +144,7 @@ def test_a_library_that_refuses_tells_where(tmp_path):
 def test_each_answer_of_a_library_is_told_by_what_is_wrong(monkeypatch, answer, where):
     library = SimpleNamespace(QnnModel_composeGraphs=lambda *arguments: answer)
     monkeypatch.setattr(model_process.ctypes, "CDLL", lambda path: library)
-    said = model_process.compose("model.so", Recorder())
+    said = model_process.compose("model.so", "QnnModel", Recorder())
     assert said == f"QnnModel_composeGraphs answers {answer}, an error in {where}"
 
 
@@ -172,6 +172,14 @@ def processes_of(path):
 
 def test_what_is_no_model_library_is_refused():
     assert "it does not export QnnModel_composeGraphs" in refused(_ctypes.__file__).rule
+
+
+def test_functions_of_a_library_may_have_another_prefix(library, tmp_path):
+    other = build(tmp_path, QnnModel_composeGraphs="Mine_composeGraphs")
+    assert [graph.name for graph in model_library.compose(other, "Mine")] == [
+        graph.name for graph in model_library.compose(library)
+    ]
+    assert "it does not export QnnModel_composeGraphs" in refused(other).rule
 
 
 def test_a_damaged_library_is_refused(library, tmp_path):

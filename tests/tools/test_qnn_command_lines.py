@@ -6,7 +6,7 @@ import shlex
 import numpy as np
 import pytest
 from onnx import helper
-from support import tiny
+from support import model_libraries, tiny
 
 from isthmus import qnn
 from isthmus.tools import cli
@@ -29,8 +29,8 @@ TOOLS = {
 
 
 def model(path, added):
-    """Save y = 2 (x + added), with the sum as an intermediate tensor."""
-    nodes = [helper.make_node("Add", ["x", "k"], ["s"], name="sum"), helper.make_node("Mul", ["s", "two"], ["y"])]
+    """Save y = 2 (x + added), with the sum as an intermediate tensor, which is not called like its node."""
+    nodes = [helper.make_node("Add", ["x", "k"], ["sum"], name="add_1"), helper.make_node("Mul", ["sum", "two"], ["y"])]
     constants = {"k": np.float32([added]), "two": np.float32([2])}
     return tiny.save(path, nodes, {"x": [1, 4]}, {"y": [1, 4]}, constants)
 
@@ -196,6 +196,21 @@ def test_intermediate_tensors_are_written_too(folder, arguments):
     np.testing.assert_array_equal(np.fromfile("output/Result_2/sum.raw", np.float32), np.full(4, 3, np.float32))
 
 
+@pytest.mark.parametrize("tool", ["qnn-net-run --input_list list.txt,list.txt", "qnn-context-binary-generator"])
+def test_a_library_whose_functions_have_another_prefix_is_composed(folder, capsys, tool):
+    library = model_libraries.build(folder / "mine", QnnModel_composeGraphs="Mine_composeGraphs")
+    model_libraries.IMAGE.tofile(folder / "image.raw")
+    np.zeros((1, 16), np.float32).tofile(folder / "bytes.raw")
+    (folder / "image.txt").write_text("image.raw\n")
+    (folder / "bytes.txt").write_text("bytes.raw\n")
+    line = tool.replace("list.txt,list.txt", "image.txt,bytes.txt") + f" --model {library} {CPU}"
+    assert execute(f"{line} --model_prefix Mine") == 0
+    assert (folder / "output").exists()
+    capsys.readouterr()
+    assert execute(line) == 2
+    assert "it does not export QnnModel_composeGraphs" in capsys.readouterr().err
+
+
 MAKE = f"--model libqnn_model.so {HTP_LIBRARY}"
 
 
@@ -266,7 +281,8 @@ def test_an_option_without_effect_is_logged_once_by_name(folder, capsys, option,
     [
         (f"{RUN} --op_packages libOps.so:Provider", "--op_packages libOps.so:Provider: all operations are built in"),
         (f"{RUN} --binary_updates u.txt", "no sections"),
-        (f"{RUN} --model_prefix Mine", "must export QnnModel_composeGraphs"),
+        (f"{RUN} --model_prefix 3-4", "--model_prefix 3-4: must be the beginning of a function's name"),
+        (f"{RUN} --set_output_tensors add_1", "graph 'libqnn_model' has no such tensor"),
         (f"{RUN} --debug --set_output_tensors sum", "--debug and --set_output_tensors: exclude each other"),
         (f"--retrieve_context one.cpu.bin {CPU} --input_list one.txt --debug", "exclude each other"),
         (f"{RUN} --use_native_input_files --native_input_tensor_names x", "exclude each other"),

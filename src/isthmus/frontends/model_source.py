@@ -33,6 +33,8 @@ class ModelSource:
     clean_names
         Whether the tensors of a DLC get the names that QNN's own reader gives them, with every character except
         letters, digits and ``_`` replaced. Other formats keep their names.
+    prefix
+        What the functions of a model library begin with.
     """
 
     path: Path
@@ -40,6 +42,7 @@ class ModelSource:
     constants: Mapping[str, Any] | None = None
     graph: str | None = None
     clean_names: bool = False
+    prefix: str = "QnnModel"
 
     def select(self, graphs: Sequence[_Named]) -> list[_Named]:
         """Return the requested graph, or all graphs; refuse a name that none of them has."""

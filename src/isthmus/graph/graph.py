@@ -8,7 +8,7 @@ after an execution. That value is what a node writes to the state, or what `upda
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -79,6 +79,8 @@ class Graph:
         self.tensors: dict[str, Tensor] = {}
         self.nodes: list[Node] = []
         self.state_updates: dict[str, Tensor] = {}
+        self.source_names: dict[str, str] = {}
+        """The names in the model file of intermediate tensors that are called otherwise here."""
         self.finalized = False
         # The names of the tensors that nodes write.
         self._written: set[str] = set()
@@ -306,6 +308,26 @@ class Graph:
             )
         self._check_readable(f"state '{state.name}'", 0, value)
         self.state_updates[state.name] = self._value(value)
+
+    def rename(self, names: Mapping[str, str]) -> None:
+        """Give tensors other names, all of them or none: `names` has the new name of each by its old one.
+
+        Examples
+        --------
+        >>> from isthmus.graph import DataType, Graph, TensorType
+        >>> g = Graph("one")
+        >>> _ = g.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (1, 4))
+        >>> g.rename({"x": "image"})
+        >>> list(g.tensors)
+        ['image']
+        """
+        renamed = {names.get(old, old): tensor for old, tensor in self.tensors.items()}
+        if len(renamed) < len(self.tensors):
+            raise QnnError(Code.GRAPH_INVALID_NAME, f"graph '{self.name}'", "two of its tensors would have one name")
+        for name, tensor in renamed.items():
+            tensor.name = name
+        self.tensors = renamed
+        self._written = {names.get(name, name) for name in self._written}
 
     def finalize(self) -> None:
         """Close the graph; refuse an empty graph and one with outputs that no node writes."""

@@ -159,6 +159,7 @@ class Context(Handle):
         mem_type: ir.TensorMemType | None = None,
         shapes: Mapping[str, Sequence[int]] | None = None,
         clean_names: bool = False,
+        prefix: str = ModelSource.prefix,
     ) -> list[QnnGraph]:
         """Compose all graphs of a model file, or none if one is refused (QnnSystemDlc_composeGraphs).
 
@@ -170,11 +171,14 @@ class Context(Handle):
             Whether the tensors of a DLC get the names that QNN's own reader gives them: every character but letters,
             digits and ``_`` is replaced by ``_``, and ``_`` is put before a leading digit. Otherwise they keep the
             file's names.
+        prefix
+            What the functions of a model library begin with.
         """
         self._check()
         from isthmus.qnn.models import load_all
 
-        return self._compose(load_all(ModelSource(_path(path), shapes, clean_names=clean_names)), None, mem_type)
+        source = ModelSource(_path(path), shapes, clean_names=clean_names, prefix=prefix)
+        return self._compose(load_all(source), None, mem_type)
 
     def _compose(self, graphs: list[ir.Graph], name: str | None, mem_type: ir.TensorMemType | None) -> list[QnnGraph]:
         """Add the graphs of a file: check all names first, and set the memory type of inputs and outputs if given."""

@@ -58,16 +58,16 @@ def load_all(source: ModelSource) -> list[Graph]:
     if source.shapes or source.constants:
         rule = "shapes and inputs of a model library are what it was compiled for"
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, rule)
-    entries = compose(source.path)
+    entries = compose(source.path, source.prefix)
     if not entries:
         raise QnnError(Code.COMMON_LOADING_BINARIES, what, "it composes no graph")
     return [ComposedBuilder(entry, entry.name).build() for entry in source.select(entries)]
 
 
 @shielded
-def compose(path: str | os.PathLike[str]) -> list[GraphEntry]:
-    """Return the graphs that a model library composes, as data."""
-    content = _Composition(_what(path), Path(path).absolute(), _time_limit()).result()
+def compose(path: str | os.PathLike[str], prefix: str = ModelSource.prefix) -> list[GraphEntry]:
+    """Return the graphs that a model library composes, as data; its functions begin with `prefix`."""
+    content = _Composition(_what(path), Path(path).absolute(), prefix, _time_limit()).result()
     return read(memoryview(content), _what(path))
 
 
@@ -78,14 +78,14 @@ class _Composition:
     ----------
     what
         The library, for messages.
-    path
-        The library's file.
+    path, prefix
+        The library's file, and what its functions begin with.
     seconds
         The time limit.
     """
 
-    def __init__(self, what: str, path: Path, seconds: float) -> None:
-        self._what, self._path, self._seconds = what, path, seconds
+    def __init__(self, what: str, path: Path, prefix: str, seconds: float) -> None:
+        self._what, self._path, self._prefix, self._seconds = what, path, prefix, seconds
 
     def result(self) -> mmap.mmap:
         """Return the composed graphs, in a form that the process can no longer change."""
@@ -115,7 +115,7 @@ class _Composition:
         passed: list[int] = []
         try:
             passed += [isolated.passable(fd), isolated.passable(write_end)]
-            command = isolated.command(CHILD, str(self._path), *map(str, passed), str(os.getpid()))
+            command = isolated.command(CHILD, str(self._path), self._prefix, *map(str, passed), str(os.getpid()))
             child = subprocess.Popen(
                 command, env=isolated.environment() | {"OPENBLAS_NUM_THREADS": "1"}, pass_fds=passed,
                 start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,

@@ -1,6 +1,8 @@
-"""The process that a model library composes in: ``isthmus.qnn.model_process LIBRARY RESULT MESSAGES PARENT``, isolated.
+"""The process that a model library composes in, isolated.
 
-RESULT and MESSAGES are file descriptors: the first takes the composed graphs, the second an error message.
+Its command line is ``isthmus.qnn.model_process LIBRARY PREFIX RESULT MESSAGES PARENT``. PREFIX_composeGraphs is the
+function to call. RESULT and MESSAGES are file descriptors: the first takes the composed graphs, the second an error
+message.
 """
 
 from __future__ import annotations
@@ -32,12 +34,13 @@ ANSWERS = {
 
 def main(arguments: list[str]) -> int:
     """Compose the graphs, write them or an error message to a descriptor, and end the process."""
-    path, result, messages, parent = arguments[0], *(int(number) for number in arguments[1:4])
+    path, prefix = arguments[:2]
+    result, messages, parent = (int(number) for number in arguments[2:5])
     isolated.end_with(parent)
     limit()
     recorder = Recorder()
     try:
-        problem = compose(path, recorder)
+        problem = compose(path, prefix, recorder)
         if not problem:
             with open(result, "wb", closefd=False) as stream:
                 serialization.write(recorder.graphs, stream)
@@ -67,16 +70,16 @@ def limit() -> None:
         resource.setrlimit(kind, (value, value))
 
 
-def compose(path: str, recorder: Recorder) -> str:
+def compose(path: str, prefix: str, recorder: Recorder) -> str:
     """Load a library and let it compose; return an error message, or an empty string."""
     try:
         library = ctypes.CDLL(path)
     except OSError as error:
         return f"it cannot be loaded: {error}"
     try:
-        function = library.QnnModel_composeGraphs
+        function = getattr(library, f"{prefix}_composeGraphs")
     except AttributeError:
-        return "it does not export QnnModel_composeGraphs, so it is not a model library"
+        return f"it does not export {prefix}_composeGraphs, so it is not a model library, or has another prefix"
     # The table is passed by value and is longer here than in any version of QNN. The last three arguments are the debug
     # flag, the log callback and the log level.
     function.argtypes = [
@@ -90,7 +93,7 @@ def compose(path: str, recorder: Recorder) -> str:
     answer = function(0x10, table, 0x20, None, 0, byref(graphs), byref(count), False, None, 0)
     if answer:
         reason = f": {recorder.problem}" if recorder.problem else ""
-        return f"QnnModel_composeGraphs answers {answer}, an error in {ANSWERS.get(answer, 'something')}{reason}"
+        return f"{prefix}_composeGraphs answers {answer}, an error in {ANSWERS.get(answer, 'something')}{reason}"
     return ""
 
 

@@ -13,7 +13,7 @@ from isthmus.qnn.profile import ProfilingEvent
 from isthmus.tools import qnn_options
 from isthmus.tools.library import backend_config
 from isthmus.tools.limits import add_limit_arguments, parse_limit
-from isthmus.tools.models import check_prefix, compose, intermediate, make_outputs, named
+from isthmus.tools.models import compose, intermediate, make_outputs, named
 from isthmus.tools.profile_log import ProfileRecorder
 from isthmus.tools.raw_files import write
 from isthmus.tools.shapes import add_shape_argument, parse_shape
@@ -30,7 +30,6 @@ def main(options: argparse.Namespace) -> int:
     """Run the command."""
     qnn_options.check_given(options, qnn_options.GENERATOR)
     qnn_options.exclusive(options, "enable_intermediate_outputs", "set_output_tensors")
-    check_prefix(options.model_prefix)
     files, dlcs = named(options.model, options.dlc_path)
     models = [*files, *dlcs]
     if not models:
@@ -51,12 +50,14 @@ def main(options: argparse.Namespace) -> int:
         # Without the option, the memory types that a model library embeds apply.
         embedded = options.input_output_tensor_mem_type is None
         mem_type = entry.io_kind(kind)
-        compose(context, files, dlcs, mem_type, shapes, embedded)
+        compose(context, files, dlcs, mem_type, shapes, embedded, prefix=options.model_prefix)
         _choose(context, options.enable_graphs)
         tensors = {graph.name: intermediate(graph) for graph in context.graphs.values()}
         chosen = qnn_options.by_graph(options.set_output_tensors, "set_output_tensors", tensors)
         for name, graph in context.graphs.items():
-            make_outputs(graph, tensors[name] if options.enable_intermediate_outputs else chosen[name], mem_type)
+            every = options.enable_intermediate_outputs
+            wanted = tensors[name] if every else {each: tensors[name][each] for each in chosen[name]}
+            make_outputs(graph, wanted, mem_type)
             if limit is not None:
                 graph.set_config(qnn.GraphConfig.SCRATCH_LIMIT, limit)
         recorder = ProfileRecorder(backend, options.profiling_level)

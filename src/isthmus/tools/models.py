@@ -6,18 +6,17 @@ library that only reads it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from isthmus import qnn
 from isthmus.errors import Code, QnnError
-from isthmus.graph import TensorMemType, TensorType
+from isthmus.frontends import ModelSource
+from isthmus.graph import Tensor, TensorMemType, TensorType
 from isthmus.qnn.model_library import is_library
 
 DLC_READER = "libQnnModelDlc.so"
 """QNN's library that reads a DLC: it is no model itself."""
-PREFIX = "QnnModel"
-"""The prefix of the functions of a model library."""
 
 
 def named(models: str | None, dlcs: str | None) -> tuple[list[Path], list[Path]]:
@@ -46,6 +45,7 @@ def compose(
     mem_type: TensorMemType,
     shapes: Mapping[str, Sequence[int]] | None = None,
     embedded: bool = True,
+    prefix: str | None = None,
 ) -> None:
     """Compose all the models in a context; tensors of DLCs get the names that QNN's tools use.
 
@@ -55,30 +55,39 @@ def compose(
         The memory type that inputs and outputs are prepared for.
     embedded
         Whether memory types that a model library embeds take precedence over `mem_type`.
+    prefix
+        What the functions of model libraries begin with, if not with ``QnnModel``.
     """
+    if prefix is not None and (not prefix.isidentifier() or not prefix.isascii()):
+        rule = "must be the beginning of a function's name: letters, digits and _"
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--model_prefix {prefix}", rule)
     for file in files:
         if is_library(file):
-            context.compose_all(file, None if embedded else mem_type, shapes)
+            kind = None if embedded else mem_type
+            context.compose_all(file, kind, shapes, prefix=prefix or ModelSource.prefix)
         else:
             context.compose(file, None, shapes, mem_type=mem_type)
     for file in dlcs:
         context.compose_all(file, mem_type, shapes, clean_names=True)
 
 
-def check_prefix(prefix: str | None) -> None:
-    """Refuse a prefix of a model library's functions other than that of QNN's own generator."""
-    if prefix not in (None, PREFIX):
-        rule = f"model libraries must export {PREFIX}_composeGraphs"
-        raise QnnError(Code.COMMON_NOT_SUPPORTED, f"--model_prefix {prefix}", rule)
+def intermediate(graph: qnn.Graph) -> dict[str, Tensor]:
+    """Return the tensors of a composed graph that are neither inputs, outputs, states nor constants.
+
+    They are listed by the names that they have in the model file, as far as it names them.
+    """
+    composed = graph.driver.graph
+    found: dict[str, Tensor] = {}
+    for tensor in composed.tensors.values():
+        if tensor.type is TensorType.NATIVE:
+            name = composed.source_names.get(tensor.name, tensor.name)
+            # A name of the file may be that of another tensor here.
+            found[tensor.name if name in composed.tensors or name in found else name] = tensor
+    return found
 
 
-def intermediate(graph: qnn.Graph) -> list[str]:
-    """List the tensors of a composed graph that are neither inputs, outputs, states nor constants."""
-    return [tensor.name for tensor in graph.driver.graph.tensors.values() if tensor.type is TensorType.NATIVE]
-
-
-def make_outputs(graph: qnn.Graph, names: Iterable[str], mem_type: TensorMemType) -> None:
-    """Turn intermediate tensors of a composed graph into outputs, prepared for a memory type."""
-    for name in names:
-        tensor = graph.driver.graph.tensors[name]
+def make_outputs(graph: qnn.Graph, tensors: Mapping[str, Tensor], mem_type: TensorMemType) -> None:
+    """Turn intermediate tensors of a composed graph into outputs with these names, prepared for a memory type."""
+    for tensor in tensors.values():
         tensor.type, tensor.mem_type = TensorType.APP_READ, mem_type
+    graph.driver.graph.rename({tensor.name: name for name, tensor in tensors.items()})

@@ -26,7 +26,7 @@ from isthmus.session import time_limit
 from isthmus.tools import qnn_options, raw_files
 from isthmus.tools.input_lists import SKIP, Inference, InputList, read_list
 from isthmus.tools.library import backend_config
-from isthmus.tools.models import check_prefix, compose, intermediate, make_outputs, named
+from isthmus.tools.models import compose, intermediate, make_outputs, named
 from isthmus.tools.profile_log import ProfileRecorder
 from isthmus.tools.progress import progress
 
@@ -63,7 +63,6 @@ def main(options: argparse.Namespace) -> int:
     qnn_options.exclusive(options, "use_native_input_files", "native_input_tensor_names", "input_data_type")
     qnn_options.exclusive(options, "use_native_output_files", "output_data_type")
     qnn_options.exclusive(options, "debug", "set_output_tensors", "retrieve_context")
-    check_prefix(options.model_prefix)
     entry = registry.entry(options.backend)
     config = backend_config(entry, options.config_file, options.direct_mode)
     files, dlcs = named(options.model, options.dlc_path)
@@ -81,11 +80,12 @@ def main(options: argparse.Namespace) -> int:
                 context = backend.create_context_from_binary(options.retrieve_context)
             else:
                 context = backend.create_context()
-                compose(context, files, dlcs, mem_type)
+                compose(context, files, dlcs, mem_type, prefix=options.model_prefix)
                 tensors = {graph.name: intermediate(graph) for graph in context.graphs.values()}
                 chosen = qnn_options.by_graph(options.set_output_tensors, "set_output_tensors", tensors)
                 for name, graph in context.graphs.items():
-                    make_outputs(graph, tensors[name] if options.debug else chosen[name], mem_type)
+                    wanted = tensors[name] if options.debug else {each: tensors[name][each] for each in chosen[name]}
+                    make_outputs(graph, wanted, mem_type)
             recorder = ProfileRecorder(backend, options.profiling_level)
             for job in _jobs(context, options):
                 began = time.perf_counter()

@@ -7,7 +7,7 @@ results and cannot be honoured is refused with the reason.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -222,13 +222,13 @@ def exclusive(options: argparse.Namespace, *names: str) -> None:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, " and ".join(given), "exclude each other")
 
 
-def _listed(names: list[str]) -> str:
+def _listed(names: Collection[str]) -> str:
     """List the first of some names."""
     more = ", ..." if len(names) > _MAX_LISTED else ""
-    return f"{', '.join(map(repr, names[:_MAX_LISTED]))}{more}" if names else "none"
+    return f"{', '.join(map(repr, list(names)[:_MAX_LISTED]))}{more}" if names else "none"
 
 
-def by_graph(text: str | None, option: str, tensors: Mapping[str, list[str]]) -> dict[str, set[str]]:
+def by_graph(text: str | None, option: str, tensors: Mapping[str, Collection[str]]) -> dict[str, set[str]]:
     """Return the tensors that an option names, by graph.
 
     Parameters

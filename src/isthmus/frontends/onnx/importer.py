@@ -181,6 +181,11 @@ class Importer:
             )
         stored = [(name, self._stored(name, value)) for name, value in outputs]
         result, self._final = finished(self.builder.graph, stored)
+        # A tensor with several names, because nodes only view it, has that of the first.
+        for name, value in reversed(scope.values.items()):
+            tensor = None if value is None else self._final.get(value.tensor.name)
+            if tensor is not None and tensor.type is TensorType.NATIVE:
+                result.source_names[tensor.name] = name
         return result
 
     def final_values(self, graph: Graph) -> dict[str, OnnxValue]:
