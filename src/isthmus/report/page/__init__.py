@@ -1,0 +1,20 @@
+"""Pages of HTML that need no network: facts as JSON, and a style and a script that draw them."""
+
+from isthmus.report.page.builder import page, saved_reports
+from isthmus.report.page.sections import (
+    Bar,
+    Bars,
+    Column,
+    Figure,
+    Figures,
+    MemoryMap,
+    Note,
+    Notes,
+    SideBySide,
+    SortableTable,
+)
+
+__all__ = [
+    "Bar", "Bars", "Column", "Figure", "Figures", "MemoryMap", "Note", "Notes", "SideBySide", "SortableTable",
+    "page", "saved_reports",
+]  # fmt: skip

@@ -1,0 +1,113 @@
+"""The page itself: one file with its facts, style and script inside."""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from isthmus.errors import Code, QnnError
+from isthmus.report.page.sections import Section, to_data
+
+FORMAT = "isthmus report 1"
+_FOLDER = Path(__file__).parent
+_SCRIPTS = ("elements.js", "memory_map.js", "sections.js", "start.js")
+"""The parts of the script, in order."""
+_BEGIN, _END = '<script type="application/json" id="facts">', "</script>"
+_ESCAPES = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
+"""Characters that could end a script or begin markup; in JSON they occur in texts only, where an escape means them."""
+
+
+def page(
+    title: str, sections: Sequence[Section], *, subtitle: str = "", reports: Sequence[Mapping[str, Any]] = ()
+) -> str:
+    """Return a page as HTML in one piece: it loads nothing, and works without a network.
+
+    Parameters
+    ----------
+    title, subtitle
+        The heading, and the line below it.
+    sections
+        What to show, in order.
+    reports
+        The data that maps of memory draw, and that `saved_reports` reads from the page later.
+
+    Examples
+    --------
+    >>> from isthmus.report.page import Column, SortableTable
+    >>> table = SortableTable("Models", [Column("model"), Column("scratch", "bytes", bar=True)], [("a.onnx", 1024)])
+    >>> text = page("A sweep", [table])
+    >>> text.startswith("<!doctype html>"), "http" in text
+    (True, False)
+    """
+    facts = {
+        "format": FORMAT,
+        "title": title,
+        "subtitle": subtitle,
+        "sections": [to_data(section) for section in sections],
+        "reports": list(reports),
+    }
+    filled = {
+        "title": html.escape(_printable(title)),
+        "style": (_FOLDER / "page.css").read_text(),
+        "facts": embedded(facts),
+        "script": "\n".join((_FOLDER / name).read_text() for name in _SCRIPTS),
+    }
+    # Split, not replaced: what is filled in may itself contain the name of a field.
+    parts = (_FOLDER / "page.html").read_text().split("@@")
+    return "".join(filled[part] if index % 2 else part for index, part in enumerate(parts))
+
+
+def embedded(facts: Any) -> str:
+    """Return data as JSON that may be inside an element of HTML, whatever texts it has.
+
+    JSON has no infinite numbers; they become null.
+
+    Examples
+    --------
+    >>> embedded({"name": "</script>"})
+    '{"name":"\\\\u003c/script\\\\u003e"}'
+    """
+    return json.dumps(_finite(facts), separators=(",", ":"), allow_nan=False).translate(_ESCAPES)
+
+
+def _finite(value: Any) -> Any:
+    """Return data without numbers that JSON lacks."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(each) for each in value]
+    return value
+
+
+def _printable(text: str) -> str:
+    """Return a text without control characters and halves of pairs, which a file in UTF-8 cannot have."""
+    return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def saved_reports(text: str, what: str) -> list[dict[str, Any]]:
+    """Return the reports of a page that was written before, or of the JSON that a command printed.
+
+    `what` names the file in the error that is raised if it is neither.
+    """
+    begin = text.find(_BEGIN)
+    if begin >= 0:
+        begin += len(_BEGIN)
+        text = text[begin : text.find(_END, begin)]
+    try:
+        facts = json.loads(text)
+    except (ValueError, RecursionError):
+        facts = None
+    if begin >= 0 and isinstance(facts, dict) and facts.get("format") == FORMAT:
+        reports = facts.get("reports")
+        if isinstance(reports, list) and reports and all(isinstance(each, dict) for each in reports):
+            return reports
+    elif isinstance(facts, dict) and "model" in facts:
+        return [facts]
+    rule = "it is neither a page of --html with a plan, nor the output of --json"
+    raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, rule)

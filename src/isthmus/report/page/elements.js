@@ -1,0 +1,105 @@
+/* Elements and texts. Names come from models: they become text nodes only, never markup. */
+
+/** Make an element with a class and children, which are elements or texts. */
+function element(tag, className, ...children) {
+  const made = document.createElement(tag);
+  if (className) made.className = className;
+  made.append(...children.filter((child) => child !== null && child !== ""));
+  return made;
+}
+
+const GROUPED = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
+
+/** Write a whole number with separators. */
+function grouped(value) {
+  return GROUPED.format(value);
+}
+
+/** Split bytes into an amount and its unit, with three digits. */
+function sizeParts(bytes) {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let power = 0;
+  while (Math.abs(bytes) >= 1024 && power < units.length - 1) {
+    bytes /= 1024;
+    power += 1;
+  }
+  return [power === 0 ? String(bytes) : bytes.toPrecision(Math.abs(bytes) >= 1000 ? 4 : 3), units[power]];
+}
+
+/** Write bytes in a short form. */
+function size(bytes) {
+  return sizeParts(bytes).join(" ");
+}
+
+/** Split a value in a unit into what is written large and what small. */
+function valueParts(value, unit) {
+  if (value === null || value === undefined) return ["–", ""];
+  if (typeof value !== "number") return [String(value), ""];
+  switch (unit) {
+    case "bytes": return sizeParts(value);
+    case "us": return value >= 1000 ? [(value / 1000).toPrecision(3), "ms"] : [value.toPrecision(3), "µs"];
+    case "ms": return value >= 1000 ? [(value / 1000).toPrecision(3), "s"] : [value.toPrecision(3), "ms"];
+    case "s": return [value.toFixed(2), "s"];
+    case "times": return [value.toFixed(3), "×"];
+    default: return [Number.isInteger(value) ? grouped(value) : value.toPrecision(4), ""];
+  }
+}
+
+/** Write a value exactly enough for a table: bytes in full, times with fixed digits so that they line up. */
+function cellText(value, unit) {
+  if (value === null || value === undefined) return "";
+  if (typeof value !== "number") return String(value);
+  switch (unit) {
+    case "us": return value.toFixed(2);
+    case "ms": return value.toFixed(3);
+    case "s": return value.toFixed(2);
+    case "percent": return `${value.toFixed(1)} %`;
+    case "times": return value.toFixed(3);
+    default: return Number.isInteger(value) ? grouped(value) : value.toFixed(2);
+  }
+}
+
+/** Shorten a name to a number of characters and keep its end, which tells names apart. Converters join names by ";". */
+function shortened(name, length) {
+  const first = name.split(";")[0] || name;
+  return first.length <= length ? first : "…" + first.slice(first.length - length + 1);
+}
+
+/** Return the current value of a colour of the style sheet, for a canvas. */
+function color(name) {
+  const probe = color.probe || (color.probe = document.body.appendChild(element("i")));
+  probe.hidden = true;
+  probe.style.color = `var(--${name})`;
+  return getComputedStyle(probe).color;
+}
+
+/** Call functions after the colours have changed. */
+const themeListeners = [];
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => themeListeners.forEach((call) => call()));
+
+/** Return the button that switches between the system's colours, light and dark. */
+function themeButton() {
+  const themes = { "": "Auto", light: "Light", dark: "Dark" };
+  const button = element("button", "theme");
+  const apply = (theme) => {
+    if (theme) document.documentElement.dataset.theme = theme;
+    else delete document.documentElement.dataset.theme;
+    button.textContent = themes[theme];
+    button.setAttribute("aria-label", `Colours: ${themes[theme]}. Change`);
+    themeListeners.forEach((call) => call());
+  };
+  let theme = "";
+  try {
+    theme = localStorage.getItem("isthmus-theme") || "";
+  } catch { /* Storage may be forbidden; the choice is then not kept. */ }
+  apply(theme in themes ? theme : "");
+  button.addEventListener("click", () => {
+    const order = Object.keys(themes);
+    const next = order[(order.indexOf(document.documentElement.dataset.theme || "") + 1) % order.length];
+    apply(next);
+    try {
+      localStorage.setItem("isthmus-theme", next);
+    } catch { /* As above. */ }
+  });
+  return button;
+}

@@ -1,0 +1,511 @@
+/* The memory map: steps from left to right, addresses from bottom to top, each block at its address and lifetime. */
+
+const MAP_LEFT = 68, MAP_RIGHT = 8, MAP_TOP = 22, MAP_BOTTOM = 24;
+const MAX_ZOOM_STEPS = 2; // The fewest steps that fill the map.
+const COOL = ["cool-1", "cool-2", "cool-3", "cool-4"], WARM = ["warm-1", "warm-2", "warm-3"];
+const KEYS = "Arrow keys choose blocks, plus and minus zoom, 0 shows all, P goes to the peak.";
+
+/** Return round numbers from 0 to `most`, about `count` of them. With `binary`, multiples of powers of two. */
+function ticks(low, high, count, binary) {
+  const rough = Math.max((high - low) / count, 1e-9);
+  let unit;
+  if (binary) {
+    unit = 2 ** Math.ceil(Math.log2(rough));
+  } else {
+    const power = 10 ** Math.floor(Math.log10(rough));
+    unit = [1, 2, 5, 10].map((n) => n * power).find((n) => n >= rough);
+  }
+  unit = Math.max(unit, 1);
+  const found = [];
+  for (let value = Math.ceil(low / unit) * unit; value <= high; value += unit) found.push(value);
+  return found;
+}
+
+/** The facts of a plan as the map uses them. */
+function planFacts(report) {
+  const peak = report.peak ? report.peak.step : -1;
+  const order = report.order || [];
+  const blocks = report.tensors.filter((tensor) => tensor.bytes > 0).map((tensor, index) => ({
+    ...tensor,
+    index,
+    end: tensor.offset + tensor.bytes,
+    atPeak: tensor.first <= peak && peak <= tensor.last,
+    isWork: tensor.name.endsWith(" (work)"),
+  }));
+  let cool = 0, warm = 0;
+  for (const block of blocks) {
+    block.color = block.atPeak ? WARM[warm++ % WARM.length] : block.isWork ? "work" : COOL[cool++ % COOL.length];
+  }
+  const begin = blocks.reduce((least, block) => Math.min(least, block.first), 0);
+  const end = blocks.reduce((most, block) => Math.max(most, block.last + 1), Math.max(report.steps, 1));
+  // The live bytes of each step, from what begins and ends there.
+  const live = new Float64Array(end - begin + 1);
+  for (const block of blocks) {
+    live[block.first - begin] += block.bytes;
+    live[block.last + 1 - begin] -= block.bytes;
+  }
+  for (let k = 1; k < live.length; k++) live[k] += live[k - 1];
+  const stepName = (step) => {
+    if (step < 0) return "before the first step";
+    if (step >= report.steps) return "after the last step";
+    return order[step] ? `step ${step}, ${order[step].op} ${shortened(order[step].name, 60)}` : `step ${step}`;
+  };
+  return { blocks, begin, end, peak, live, stepName, regions: report.regions || [], times: stepTimes(report) };
+}
+
+/** Return the microseconds of each step by its label, if the report has them. */
+function stepTimes(report) {
+  return new Map((report.operations || []).map((each) => [each.name, each.us]));
+}
+
+/** Describe a block in lines; the first is its name. */
+function blockLines(block, facts) {
+  const lives = block.first === block.last
+    ? `lives in ${facts.stepName(block.first)}`
+    : `lives from ${facts.stepName(block.first)} to ${facts.stepName(block.last)}`;
+  const lines = [block.name, `${size(block.bytes)} (${grouped(block.bytes)} bytes) at ${grouped(block.offset)}`, lives];
+  if (block.atPeak) lines.push("live at the peak");
+  return lines;
+}
+
+/** Draw the section of a map: search, zoom, blocks, an overview of live bytes, and the tensors at the peak. */
+function drawMap(data, facts) {
+  const report = facts.reports[data.report];
+  const plan = planFacts(report);
+  const section = framed(data, "map");
+  if (!plan.blocks.length) {
+    section.append(element("p", "muted", "No scratch memory is in use."));
+    return section;
+  }
+  const height = Math.max(data.bytes, report.scratch_bytes, ...plan.blocks.map((block) => block.end), 1);
+  const whole = { left: plan.begin, right: plan.end, low: 0, high: height };
+  const view = { ...whole };
+  const state = { hover: null, chosen: null, text: "", matches: new Set() };
+
+  const blocks = element("canvas", "blocks");
+  blocks.tabIndex = 0;
+  blocks.setAttribute("role", "application");
+  blocks.setAttribute("aria-label", `Map of ${plan.blocks.length} blocks of memory over ${report.steps} steps. ${KEYS}`);
+  const overview = element("canvas", "overview");
+  overview.setAttribute("role", "img");
+  overview.setAttribute("aria-label", `Live bytes at each step, at most ${grouped(report.peak ? report.peak.live_bytes : 0)}`);
+  const tip = element("div", "tip");
+  tip.hidden = true;
+  const chosen = element("div", "chosen-block muted");
+  chosen.setAttribute("aria-live", "polite");
+  const count = element("span", "muted");
+  count.setAttribute("aria-live", "polite");
+
+  // -- geometry -------------------------------------------------------------------------------------------------------
+
+  const box = () => ({ width: blocks.clientWidth - MAP_LEFT - MAP_RIGHT, height: blocks.clientHeight - MAP_TOP - MAP_BOTTOM });
+  const x = (step) => MAP_LEFT + ((step - view.left) / (view.right - view.left)) * box().width;
+  const y = (bytes) => MAP_TOP + (1 - (bytes - view.low) / (view.high - view.low)) * box().height;
+  const stepAt = (px) => view.left + ((px - MAP_LEFT) / box().width) * (view.right - view.left);
+  const byteAt = (py) => view.low + (1 - (py - MAP_TOP) / box().height) * (view.high - view.low);
+
+  /** Show a range of steps and bytes, moved so that it is inside the whole. */
+  function show(left, right, low, high) {
+    const fit = (from, to, least, most, smallest) => {
+      const span = Math.min(Math.max(to - from, smallest), most - least);
+      const start = Math.min(Math.max(from + (to - from - span) / 2, least), most - span);
+      return [start, start + span];
+    };
+    [view.left, view.right] = fit(left, right, whole.left, whole.right, Math.min(MAX_ZOOM_STEPS, whole.right - whole.left));
+    [view.low, view.high] = fit(low, high, 0, height, Math.min(64, height));
+    redraw();
+  }
+
+  /** Zoom by a factor about a point of the canvas; below 1 shows less. */
+  function zoom(factor, px = MAP_LEFT + box().width / 2, py = MAP_TOP + box().height / 2) {
+    const step = stepAt(px), byte = byteAt(py);
+    show(step - (step - view.left) * factor, step + (view.right - step) * factor,
+      byte - (byte - view.low) * factor, byte + (view.high - byte) * factor);
+  }
+
+  function pan(dx, dy) {
+    const steps = (dx / box().width) * (view.right - view.left), bytes = (dy / box().height) * (view.high - view.low);
+    show(view.left - steps, view.right - steps, view.low + bytes, view.high + bytes);
+  }
+
+  /** Bring a block into view, with its surroundings, if it is not there or too small to see. */
+  function reveal(block) {
+    const wide = (block.last + 1 - block.first) * 6, high = block.bytes * 6;
+    const visible = block.last + 1 > view.left && block.first < view.right && block.end > view.low && block.offset < view.high;
+    const seen = x(block.last + 1) - x(block.first) >= 3 && y(block.offset) - y(block.end) >= 3;
+    if (visible && seen) return;
+    const middle = (block.first + block.last + 1) / 2, level = (block.offset + block.end) / 2;
+    const steps = Math.min(view.right - view.left, Math.max(wide, MAX_ZOOM_STEPS));
+    const bytes = Math.min(view.high - view.low, Math.max(high, 64));
+    show(middle - steps / 2, middle + steps / 2, level - bytes / 2, level + bytes / 2);
+  }
+
+  /** Return the block at a point; of blocks thinner than the pointer, the nearest. */
+  function blockAt(px, py) {
+    if (px < MAP_LEFT || py < MAP_TOP || py > MAP_TOP + box().height) return null;
+    const step = stepAt(px), byte = byteAt(py), slack = (view.high - view.low) * (3 / box().height);
+    let best = null, nearest = slack;
+    for (const block of plan.blocks) {
+      if (step < block.first || step >= block.last + 1) continue;
+      const distance = Math.max(block.offset - byte, byte - block.end, 0);
+      if (distance === 0) return block;
+      if (distance < nearest) [best, nearest] = [block, distance];
+    }
+    return best;
+  }
+
+  // -- drawing --------------------------------------------------------------------------------------------------------
+
+  let pending = false, palette = {};
+
+  function redraw() {
+    if (pending) return;
+    pending = true;
+    requestAnimationFrame(() => {
+      pending = false;
+      paintBlocks();
+      paintOverview();
+    });
+  }
+
+  /** Return the drawing context of a canvas, cleared, in units of CSS pixels. */
+  function prepared(canvas) {
+    const ratio = window.devicePixelRatio || 1, width = canvas.clientWidth, tall = canvas.clientHeight;
+    if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(tall * ratio)) {
+      canvas.width = Math.round(width * ratio);
+      canvas.height = Math.round(tall * ratio);
+    }
+    const context = canvas.getContext("2d");
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    context.clearRect(0, 0, width, tall);
+    context.font = `12px ${getComputedStyle(document.body).fontFamily}`;
+    return context;
+  }
+
+  function paintBlocks() {
+    const context = prepared(blocks), { width, height: tall } = box();
+    const bottom = MAP_TOP + tall, right = MAP_LEFT + width;
+    context.textBaseline = "middle";
+    context.textAlign = "right";
+    context.strokeStyle = palette.line;
+    context.lineWidth = 1;
+    for (const bytes of ticks(view.low, view.high, Math.max(tall / 70, 2), true)) {
+      const level = Math.round(y(bytes)) + 0.5;
+      context.beginPath();
+      context.moveTo(MAP_LEFT, level);
+      context.lineTo(right, level);
+      context.stroke();
+      context.fillStyle = palette.muted;
+      context.fillText(size(bytes), MAP_LEFT - 8, Math.min(Math.max(level, MAP_TOP + 4), bottom));
+    }
+    context.textAlign = "center";
+    for (const step of ticks(Math.max(view.left, 0), view.right, Math.max(width / 80, 2), false)) {
+      if (step >= report.steps || x(step + 0.5) > right) continue;
+      context.fillStyle = palette.muted;
+      context.fillText(String(step), x(step + 0.5), bottom + 14);
+    }
+    context.textAlign = "right";
+    context.fillStyle = palette.muted;
+    context.fillText("step", MAP_LEFT - 8, bottom + 14);
+
+    context.save();
+    context.beginPath();
+    context.rect(MAP_LEFT, MAP_TOP, width, tall);
+    context.clip();
+    for (const block of plan.blocks) paintBlock(context, block);
+    for (const block of [state.hover, state.chosen]) {
+      if (block) outline(context, block, block === state.chosen ? 2.5 : 1.5);
+    }
+    paintRegions(context, bottom);
+    context.restore();
+    paintPeak(context, bottom, right);
+  }
+
+  function paintBlock(context, block) {
+    const left = x(block.first), wide = x(block.last + 1) - left, top = y(block.end), tall = y(block.offset) - top;
+    if (left + wide < MAP_LEFT || left > blocks.clientWidth || top > blocks.clientHeight || top + tall < 0) return;
+    context.globalAlpha = state.text && !state.matches.has(block) ? 0.18 : 1;
+    context.fillStyle = palette[block.color];
+    // A gap of one pixel between neighbours, unless nothing would be left.
+    context.fillRect(left, top, Math.max(wide - (wide > 3 ? 1 : 0), 0.5), Math.max(tall - (tall > 3 ? 1 : 0), 0.5));
+    if (wide > 46 && tall > 15) {
+      // The part of the block that is in view has its name.
+      const from = Math.max(left, MAP_LEFT), room = Math.min(left + wide, MAP_LEFT + box().width) - from;
+      const letters = Math.floor((room - 12) / 6.6);
+      if (letters > 4) {
+        context.fillStyle = palette["on-block"];
+        context.textAlign = "left";
+        const middle = (Math.max(top, MAP_TOP) + Math.min(top + tall, blocks.clientHeight - MAP_BOTTOM)) / 2;
+        const several = letters > 14 && Math.min(top + tall, blocks.clientHeight - MAP_BOTTOM) - Math.max(top, MAP_TOP) > 36;
+        context.fillText(shortened(block.name, letters), from + 6, several ? middle - 8 : middle);
+        if (several) context.fillText(size(block.bytes), from + 6, middle + 9);
+      }
+    }
+    context.globalAlpha = 1;
+  }
+
+  function outline(context, block, thickness) {
+    context.strokeStyle = palette.text;
+    context.lineWidth = thickness;
+    const left = x(block.first), top = y(block.end);
+    context.strokeRect(left, top, Math.max(x(block.last + 1) - left - 1, 1), Math.max(y(block.offset) - top - 1, 1));
+  }
+
+  /** Mark the steps that are computed in tiles: equal tiles are drawn once. */
+  function paintRegions(context, bottom) {
+    context.fillStyle = palette.accent;
+    context.textAlign = "left";
+    for (const region of plan.regions) {
+      const left = x(region.first), wide = x(region.last + 1) - left - 2;
+      context.fillRect(left, bottom - 4, wide, 4);
+      if (wide > 60) context.fillText(`${region.tiles} tiles`, left + 2, bottom - 12);
+    }
+  }
+
+  function paintPeak(context, bottom, right) {
+    if (plan.peak < 0) return;
+    const from = x(plan.peak), to = x(plan.peak + 1);
+    if (to < MAP_LEFT || from > right) return;
+    const middle = Math.min(Math.max((from + to) / 2, MAP_LEFT), right);
+    context.strokeStyle = context.fillStyle = palette.peak;
+    context.lineWidth = 1.5;
+    context.setLineDash([4, 3]);
+    context.beginPath();
+    context.moveTo(middle, MAP_TOP - 4);
+    context.lineTo(middle, bottom);
+    context.stroke();
+    context.setLineDash([]);
+    const text = `peak: step ${plan.peak}`, wide = context.measureText(text).width;
+    context.textAlign = "left";
+    context.font = `600 ${context.font}`;
+    context.fillText(text, Math.min(Math.max(middle - wide / 2, MAP_LEFT), right - wide - 8), 9);
+  }
+
+  function paintOverview() {
+    const context = prepared(overview), wide = overview.clientWidth - MAP_LEFT - MAP_RIGHT, tall = overview.clientHeight;
+    const most = plan.live.reduce((a, b) => Math.max(a, b), 1), steps = plan.end - plan.begin;
+    context.textAlign = "right";
+    context.textBaseline = "middle";
+    context.fillStyle = palette.muted;
+    context.fillText("live", MAP_LEFT - 8, tall / 2);
+    context.fillStyle = palette.track;
+    context.fillRect(MAP_LEFT, 0, wide, tall);
+    for (let k = 0; k < steps; k++) {
+      const left = MAP_LEFT + (k / steps) * wide, high = (plan.live[k] / most) * (tall - 4);
+      context.fillStyle = k + plan.begin === plan.peak ? palette.peak : palette["cool-3"];
+      const thin = Math.max(wide / steps - (wide / steps > 4 ? 1 : 0), k + plan.begin === plan.peak ? 2 : 0.6);
+      context.fillRect(left, tall - high, thin, high);
+    }
+    if (view.left > whole.left || view.right < whole.right) {
+      const left = MAP_LEFT + ((view.left - plan.begin) / steps) * wide;
+      context.strokeStyle = palette.text;
+      context.lineWidth = 1.5;
+      context.strokeRect(left + 1, 1, ((view.right - view.left) / steps) * wide - 2, tall - 2);
+    }
+  }
+
+  // -- choosing -------------------------------------------------------------------------------------------------------
+
+  function choose(block, bring = true) {
+    state.chosen = block;
+    if (block) {
+      const [name, ...rest] = blockLines(block, plan);
+      chosen.replaceChildren(element("strong", "mono", name), element("div", "", rest.join(" · ")));
+      if (bring) reveal(block);
+    } else {
+      chosen.textContent = "Point at a block, or choose one, to see what it is.";
+    }
+    redraw();
+  }
+
+  function search(text) {
+    state.text = text.trim().toLowerCase();
+    state.matches = new Set(plan.blocks.filter((block) => state.text && block.name.toLowerCase().includes(state.text)));
+    count.textContent = state.text ? `${grouped(state.matches.size)} of ${grouped(plan.blocks.length)}` : "";
+    redraw();
+  }
+
+  /** Choose the block that follows the chosen one in a list, around its end. */
+  function next(list, sign) {
+    if (!list.length) return;
+    const at = list.indexOf(state.chosen);
+    choose(list[at < 0 ? (sign > 0 ? 0 : list.length - 1) : (at + sign + list.length) % list.length]);
+  }
+
+  function toPeak() {
+    const steps = Math.min(whole.right - whole.left, Math.max(12, (whole.right - whole.left) / 8));
+    show(plan.peak + 0.5 - steps / 2, plan.peak + 0.5 + steps / 2, 0, height);
+  }
+
+  const reset = () => show(whole.left, whole.right, 0, height);
+  const above = (sign) => {
+    const step = state.chosen ? state.chosen.first : Math.max(plan.peak, 0);
+    const column = plan.blocks.filter((block) => block.first <= step && step <= block.last);
+    next(column.sort((a, b) => a.offset - b.offset), sign);
+  };
+  const actions = {
+    ArrowRight: () => next(plan.blocks, 1), ArrowLeft: () => next(plan.blocks, -1),
+    ArrowUp: () => above(1), ArrowDown: () => above(-1),
+    "+": () => zoom(0.7), "=": () => zoom(0.7), "-": () => zoom(1 / 0.7), 0: reset, p: toPeak, P: toPeak,
+    Escape: () => choose(null),
+  };
+  blocks.addEventListener("keydown", (event) => {
+    const action = actions[event.key];
+    if (action && !event.ctrlKey && !event.metaKey && !event.altKey) {
+      event.preventDefault();
+      action();
+    }
+  });
+
+  // -- pointers: one drags, two zoom -----------------------------------------------------------------------------------
+
+  const pointers = new Map();
+  let moved = 0;
+  const at = (event) => {
+    const frame = blocks.getBoundingClientRect();
+    return { x: event.clientX - frame.left, y: event.clientY - frame.top };
+  };
+  function hover(point) {
+    state.hover = point && blockAt(point.x, point.y);
+    tip.hidden = !state.hover;
+    if (state.hover) {
+      const [name, ...rest] = blockLines(state.hover, plan);
+      tip.replaceChildren(element("strong", "mono", shortened(name, 160)), ...rest.map((line) => element("div", "", line)));
+      const right = blocks.clientWidth - tip.offsetWidth - 4;
+      tip.style.left = `${Math.max(Math.min(point.x + 14, right), 0)}px`;
+      const below = point.y + 16 + tip.offsetHeight < blocks.clientHeight;
+      tip.style.top = `${below ? point.y + 16 : Math.max(point.y - tip.offsetHeight - 12, 0)}px`;
+    }
+    redraw();
+  }
+  blocks.addEventListener("pointerdown", (event) => {
+    blocks.setPointerCapture(event.pointerId);
+    pointers.set(event.pointerId, at(event));
+    moved = 0;
+  });
+  blocks.addEventListener("pointermove", (event) => {
+    const point = at(event), before = pointers.get(event.pointerId);
+    if (!before) {
+      hover(point);
+      return;
+    }
+    if (pointers.size === 1) {
+      moved += Math.abs(point.x - before.x) + Math.abs(point.y - before.y);
+      if (moved > 4) {
+        blocks.classList.add("dragging");
+        tip.hidden = true;
+        pan(point.x - before.x, event.pointerType === "touch" ? 0 : point.y - before.y);
+      }
+    } else {
+      const other = [...pointers].find(([id]) => id !== event.pointerId)[1];
+      const distance = (a, b) => Math.max(Math.hypot(a.x - b.x, a.y - b.y), 1);
+      moved = 100;
+      zoom(distance(before, other) / distance(point, other), (point.x + other.x) / 2, (point.y + other.y) / 2);
+    }
+    pointers.set(event.pointerId, point);
+  });
+  for (const kind of ["pointerup", "pointercancel"]) {
+    blocks.addEventListener(kind, (event) => {
+      if (kind === "pointerup" && pointers.size === 1 && moved <= 4) {
+        const point = at(event), block = blockAt(point.x, point.y);
+        choose(block, false);
+        if (event.pointerType === "touch") hover(block ? point : null);
+      }
+      pointers.delete(event.pointerId);
+      blocks.classList.remove("dragging");
+    });
+  }
+  blocks.addEventListener("pointerleave", () => hover(null));
+  blocks.addEventListener("dblclick", (event) => zoom(0.5, at(event).x, at(event).y));
+  blocks.addEventListener("wheel", (event) => {
+    // A plain wheel scrolls the page; with a key, or as a pinch, it zooms, and sideways it pans.
+    if (event.ctrlKey || event.metaKey || event.shiftKey) {
+      event.preventDefault();
+      const amount = event.deltaY || event.deltaX;
+      zoom(Math.exp(Math.min(Math.max(amount, -60), 60) * 0.008), at(event).x, at(event).y);
+    } else if (Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
+      event.preventDefault();
+      pan(-event.deltaX, 0);
+    }
+  }, { passive: false });
+  const slide = (event) => {
+    if (!event.buttons) return;
+    const frame = overview.getBoundingClientRect(), wide = frame.width - MAP_LEFT - MAP_RIGHT;
+    const step = plan.begin + ((event.clientX - frame.left - MAP_LEFT) / wide) * (plan.end - plan.begin);
+    const half = (view.right - view.left) / 2;
+    show(step - half, step + half, view.low, view.high);
+  };
+  overview.addEventListener("pointerdown", (event) => {
+    overview.setPointerCapture(event.pointerId);
+    slide(event);
+  });
+  overview.addEventListener("pointermove", slide);
+
+  // -- parts ----------------------------------------------------------------------------------------------------------
+
+  const button = (text, label, action) => {
+    const made = element("button", text.length === 1 ? "icon" : "", text);
+    made.setAttribute("aria-label", label);
+    made.title = label;
+    made.addEventListener("click", action);
+    return made;
+  };
+  const field = element("input");
+  field.type = "search";
+  field.placeholder = "Search tensors";
+  field.setAttribute("aria-label", "Search tensors of the map; Enter goes to the next one");
+  field.addEventListener("input", () => search(field.value));
+  field.addEventListener("keydown", (event) => {
+    if (event.key === "Enter") next([...state.matches], event.shiftKey ? -1 : 1);
+  });
+  const key = (name, text) => {
+    const swatch = element("i");
+    swatch.style.background = `var(--${name})`;
+    return element("span", "", swatch, text);
+  };
+  const hasOther = plan.blocks.some((block) => block.isWork && !block.atPeak);
+  section.append(
+    element("div", "tools", field, count, element("span", "space"),
+      button("+", "Zoom in", () => zoom(0.6)), button("−", "Zoom out", () => zoom(1 / 0.6)),
+      button("Peak", "Go to the peak", toPeak), button("All", "Show all", reset)),
+    element("div", "canvas", blocks, overview, tip),
+    element("div", "legend", key("warm-1", "live at the peak"), key("cool-1", "other tensors"),
+      hasOther ? key("work", "work space of kernels") : "",
+      plan.regions.length ? key("accent", "computed in tiles") : "",
+      element("span", "", "Drag to move, pinch or Ctrl + wheel to zoom.")),
+    chosen,
+    peakTable(report, plan, choose),
+  );
+  choose(null);
+
+  const recolor = () => {
+    const names = [...COOL, ...WARM, "work", "on-block", "line", "track", "muted", "text", "peak", "accent"];
+    palette = Object.fromEntries(names.map((name) => [name, color(name)]));
+    redraw();
+  };
+  themeListeners.push(recolor);
+  new ResizeObserver(redraw).observe(blocks);
+  // For tests and for a reader's console: what is shown, and where a block is on the canvas.
+  section.memoryMap = { view, state, plan, place: (block) => [(x(block.first) + x(block.last + 1)) / 2, (y(block.offset) + y(block.end)) / 2] };
+  return section;
+}
+
+/** Return the table of what is live at the peak; a chosen row is shown in the map. */
+function peakTable(report, plan, choose) {
+  if (!report.peak) return "";
+  const live = plan.blocks.filter((block) => block.atPeak).sort((a, b) => b.bytes - a.bytes);
+  const table = drawTable({
+    title: `Live at the peak: ${grouped(live.length)} blocks, ${grouped(report.peak.live_bytes)} bytes`,
+    note: `${plan.stepName(report.peak.step)}`.replace(/^s/, "S"),
+    columns: [
+      { title: "tensor", unit: "text" }, { title: "bytes", unit: "bytes", bar: true },
+      { title: "part", unit: "percent" }, { title: "steps", unit: "text" },
+    ],
+    rows: live.map((block) => [
+      block.name, block.bytes, (block.bytes / report.peak.live_bytes) * 100,
+      `${block.first < 0 ? "start" : block.first}–${block.last >= report.steps ? "end" : block.last}`,
+    ]),
+  }, (row) => choose(live[row]));
+  table.className = "at-peak";
+  return table;
+}

@@ -1,0 +1,91 @@
+"""A page is one file that loads nothing, and texts of a model are never markup in it."""
+
+import json
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from isthmus.errors import QnnError
+from isthmus.report.page import (
+    Bar,
+    Bars,
+    Column,
+    Figure,
+    Figures,
+    Note,
+    Notes,
+    SideBySide,
+    SortableTable,
+    page,
+    saved_reports,
+)
+
+HOSTILE = ["</script><script>alert(1)</script>", "<!--<script>", "]]>", "&lt;", "\u2028", "@@facts@@", "\x00\ud800"]
+
+
+class Elements(HTMLParser):
+    """The elements of a page, and the content of its facts."""
+
+    def __init__(self):
+        super().__init__()
+        self.tags, self.attributes, self.inside, self.content = [], [], None, {}
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += attrs
+        self.inside = dict(attrs).get("id") or tag
+
+    def handle_endtag(self, tag):
+        self.inside = None
+
+    def handle_data(self, data):
+        self.content[self.inside] = self.content.get(self.inside, "") + data
+
+
+def parsed(text):
+    elements = Elements()
+    elements.feed(text)
+    elements.close()
+    return elements
+
+
+def sections(text):
+    table = SortableTable(text, [Column(text), Column("n", "bytes", bar=True)], [(text, 1), (None, float("inf"))], text)
+    figures, bars = Figures([Figure(text, text, note=text)]), Bars(text, [Bar(text, 2.0, 1.0, text)])
+    notes = Notes(text, [Note(text, text)])
+    return [figures, bars, table, notes, SideBySide(text, (text, text), [notes], [table])]
+
+
+PLAIN = parsed(page("plain", sections("plain")))
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.one_of(st.text(), st.sampled_from(HOSTILE), st.lists(st.sampled_from(HOSTILE)).map("".join)))
+def test_no_text_adds_an_element_or_changes_the_facts(text):
+    written = page(text, sections(text), subtitle=text, reports=[{"model": text}]).encode().decode()
+    found = parsed(written)
+    assert (found.tags, found.attributes) == (PLAIN.tags, PLAIN.attributes)
+    facts = json.loads(found.content["facts"])
+    assert facts["subtitle"] == text
+    assert facts["sections"][2]["rows"] == [[text, 1], [None, None]]
+    assert saved_reports(written, "it") == [{"model": text}]
+
+
+def test_a_page_names_no_other_file():
+    allowed = {"charset", "name", "content", "http-equiv", "type", "id", "lang"}
+    assert {name for name, _ in PLAIN.attributes} <= allowed
+    policy = dict(PLAIN.attributes)["http-equiv"], next(v for k, v in PLAIN.attributes if "default-src" in (v or ""))
+    assert policy[0] == "Content-Security-Policy"
+    assert policy[1].startswith("default-src 'none';")
+
+
+def test_the_output_of_json_is_a_saved_report():
+    assert saved_reports('{"model": "a.onnx", "steps": 3}', "it") == [{"model": "a.onnx", "steps": 3}]
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", "<p>", "[" * 10_000, page("a", []), '<script id="facts">'])
+def test_what_is_no_report_is_refused(text):
+    with pytest.raises(QnnError, match="it is neither a page of --html"):
+        saved_reports(text, "file 'x'")
