@@ -9,7 +9,7 @@ The blocks of a document run in order, in one namespace and in a folder that hol
 - ``text`` blocks begin with ``$ isthmus …`` and hold what it prints, up to times; ``...`` stands for any lines. What
   was printed for another instruction set than this machine's is not compared: kernels differ in work space.
 - ``json`` blocks can be read.
-- ``c`` and ``cpp`` blocks are quotations.
+- ``c``, ``cpp`` and ``yaml`` blocks are quotations.
 
 A block behind a line "Not run by the tests: REASON." is left alone. Blocks of any other language are refused. Indented
 blocks are pictures: only a command line at their beginning is run, and the lines after it must be among what it prints.
@@ -29,6 +29,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -39,9 +40,10 @@ from isthmus.tools import cli
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-QUOTED = re.compile(r"From `([\w./]+)`:$")
+QUOTED = re.compile(r"From `([\w./-]+)`:$")
 NOT_RUN = re.compile(r"Not run by the tests: .+\.$")
 EXIT = re.compile(r"exits with (\d+)")
+ASSIGNMENT = re.compile(r"[A-Z_]+=.*")
 FORM = re.compile(r"\b[A-Z]{4,}\b")
 TIME = re.compile(r"\d+(\.\d+)? (ms|µs|s)\b")
 TARGET = re.compile(r"on cpu \(([\w-]+),")
@@ -141,12 +143,16 @@ def _check_quotation(block: Block, source: Path) -> None:
 def _run_command(command: str) -> str:
     """What one of our own commands prints; it must end as its comment says."""
     expected = EXIT.search(command)
-    name, *arguments = shlex.split(command, comments=True)
+    words = shlex.split(command, comments=True)
+    variables = dict(word.split("=", 1) for word in takewhile(ASSIGNMENT.fullmatch, words))
+    name, *arguments = words[len(variables) :]
     module, function = COMMANDS[name]
     main = getattr(importlib.import_module(module), function)
     # The map is drawn with what the terminal's encoding can show.
     printed = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
-    with redirect_stdout(printed), redirect_stderr(printed):
+    with redirect_stdout(printed), redirect_stderr(printed), pytest.MonkeyPatch.context() as environment:
+        for variable, value in variables.items():
+            environment.setenv(variable, value)
         try:
             status = main(arguments)
         except SystemExit as ended:
@@ -158,7 +164,7 @@ def _run_command(command: str) -> str:
 
 def _try_shell(block: Block) -> None:
     for line in block.text.replace("\\\n", " ").splitlines():
-        words = [word for word in shlex.split(line, comments=True) if not re.fullmatch(r"[A-Z_]+=.*", word)]
+        words = [word for word in shlex.split(line, comments=True) if not ASSIGNMENT.fullmatch(word)]
         if not words:
             continue
         command = words[0].rpartition("/")[2]
@@ -218,9 +224,9 @@ def _try(block: Block, path: Path, namespace: dict[str, object]) -> None:
         _try_text(block)
     elif block.language == "json":
         json.loads(block.text)
-    elif block.language in ("c", "cpp"):
+    elif block.language in ("c", "cpp", "yaml"):
         quoted = QUOTED.search(block.lead)
-        assert quoted, "a block of C says which file it is from"
+        assert quoted, "the text says which file a block of C or YAML is from"
         _check_quotation(block, ROOT / quoted[1])
     else:
         assert block.language is None, f"nobody can tell whether a block of '{block.language}' is true"

@@ -22,12 +22,13 @@ planning:                     errors system compiled
 graph:                        errors
 cabi:                         errors
 memory:                       errors system log audit_log
+faults:                       errors memory
 frontends:                    errors system graph
 prepare:                      errors system graph planning
 engine:                       errors system compiled graph prepare memory
 backends:
 backends.seam:                errors version system log audit_log memory graph prepare engine backends
-backends.accelerator:         errors system log memory graph engine backends.seam
+backends.accelerator:         errors system log faults memory graph engine backends.seam
 backends.cpu:                 errors system log memory graph prepare engine backends.seam
 backends.htp:                 errors system log memory graph prepare engine cabi backends.seam backends.accelerator \
                               backends.htp.delegate
@@ -40,8 +41,8 @@ backends.gpu.delegate:        backends.seam
 backends.gpu.runtime:         errors system compiled
 backends.gpu.mixed_precision: errors graph prepare
 backends.gpu.compile:         errors system memory graph prepare backends.gpu.mixed_precision
-qnn:                          errors version system log audit_log memory graph prepare frontends cabi backends.seam \
-                              backends.htp backends.lpai backends.gpu backends.vendor
+qnn:                          errors version system log audit_log faults memory graph prepare frontends cabi \
+                              backends.seam backends.htp backends.lpai backends.gpu backends.vendor
 capi:                         errors version system log audit_log memory graph frontends cabi qnn delegate backends.seam
 session:                      errors system log audit_log graph prepare qnn backends.seam
 delegate:                     errors version system log memory graph prepare engine frontends qnn backends.seam \

@@ -37,6 +37,7 @@ class Action(str, Enum):
     CREATE = "create"
     COPY = "copy"
     EXECUTE = "execute"
+    FAULT = "fault"
 
 
 _OPPOSITES = {Action.ALLOCATE: Action.FREE, Action.REGISTER: Action.DEREGISTER, Action.CREATE: Action.FREE}
@@ -47,6 +48,8 @@ _UNFREED = {
     Action.CREATE: ("never freed", "Free it, or create it in a with block."),
 }
 """The name of the mistake if what an action began has no end, and its remedy."""
+LEAKS = frozenset(kind for kind, _ in _UNFREED.values())
+"""The names of mistakes that are leaks."""
 
 
 @dataclass(frozen=True)
@@ -162,6 +165,23 @@ class AuditLog:
                 count, nbytes = sums.get(key, (0, 0))
                 sums[key] = count + 1, nbytes + event.nbytes
         return [CopySum(*key, count, nbytes) for key, (count, nbytes) in sums.items()]
+
+    @property
+    def leaks(self) -> list[Mistake]:
+        """The mistakes that are leaks: what was never freed or deregistered. Complete when the audit has ended."""
+        return [mistake for mistake in self.mistakes if mistake.kind in LEAKS]
+
+    @property
+    def faults(self) -> list[str]:
+        """The injected faults that have occurred (`isthmus.faults`), in order."""
+        return [event.what for event in self.events if event.action is Action.FAULT]
+
+    def include(self, data: dict[str, Any]) -> None:
+        """Add the record of another process, as its `as_data` returned it."""
+        events = [AuditEvent(**{**event, "action": Action(event["action"])}) for event in data["events"]]
+        with self._lock:
+            self.events += events
+            self.mistakes += [Mistake(**mistake) for mistake in data["mistakes"]]
 
     def add(self, event: AuditEvent, key: object = None, window: Any = None) -> None:
         """Record an event; with a key, the beginning of something that `end` ends."""

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
+from isthmus import audit_log
 from isthmus.errors import Code, QnnError
 from isthmus.memory.buffer import Buffer
 from isthmus.memory.integers import as_int
@@ -273,12 +274,23 @@ class Audit(Adaptor):
         return buffer
 
 
+def report_fault(what: str) -> None:
+    """Report to the audits in progress that a fault has been injected."""
+    if audit_log.active:
+        audit_log.note(audit_log.Action.FAULT, what)
+
+
 class FaultSchedule:
     """A schedule of failures: `times` calls fail, starting with the `nth`. Resources that share it are counted
     together.
+
+    Parameters
+    ----------
+    what
+        The name of the fault in messages. By default the number of the call.
     """
 
-    def __init__(self, nth: int, times: int = 1) -> None:
+    def __init__(self, nth: int, times: int = 1, what: str = "") -> None:
         first, count = as_int(nth, "allocation to fail"), as_int(times, "allocations to fail")
         if first < 1 or count < 1:
             rule = f"allocation {first} and {count} in all: both count from 1"
@@ -286,13 +298,22 @@ class FaultSchedule:
         self.calls = 0
         """Number of allocations requested so far."""
         self._failing = range(first, first + count)
+        self._what = what
         self._lock = Lock()
 
     def fails(self) -> bool:
         """Count a call and return whether it should fail."""
         with self._lock:
             self.calls += 1
-            return self.calls in self._failing
+            if self.calls not in self._failing:
+                return False
+        report_fault(self.what)
+        return True
+
+    @property
+    def what(self) -> str:
+        """The name of the fault."""
+        return self._what or f"allocation {self.calls}"
 
 
 class Fault(Adaptor):
@@ -305,7 +326,7 @@ class Fault(Adaptor):
     def fulfil(self, request: AllocationRequest) -> Buffer:
         if self.schedule.fails():
             what = f"{self.kind} buffer of {request.nbytes} bytes"
-            raise QnnError(Code.COMMON_MEM_ALLOC, what, f"allocation {self.schedule.calls} was made to fail")
+            raise QnnError(Code.COMMON_MEM_ALLOC, what, f"{self.schedule.what} was made to fail")
         return self.upstream.fulfil(request)
 
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from isthmus import faults
 from isthmus.backends.seam import registry
 from isthmus.backends.seam.driver import Source
 from isthmus.errors import Code, QnnError, did_you_mean
@@ -58,6 +59,7 @@ class Backend(Handle):
         log: Log | Callable[[LogLevel, str], object] | None = None,
         library: str | os.PathLike[str] | None = None,
     ) -> None:
+        faults.read_environment()
         self.entry = registry.entry(name)
         """The backend's registry entry: its description of itself."""
         self.name = self.entry.name

@@ -4,8 +4,9 @@
 """
 
 from isthmus.backends.accelerator.device import AcceleratorDevice
+from isthmus.backends.accelerator.faulty import start_accelerator
 from isthmus.backends.accelerator.process import Accelerator, Slots
 from isthmus.backends.accelerator.queue import Queue
 from isthmus.backends.seam.deadlines import Deadlines
 
-__all__ = ["Accelerator", "AcceleratorDevice", "Deadlines", "Queue", "Slots"]
+__all__ = ["Accelerator", "AcceleratorDevice", "Deadlines", "Queue", "Slots", "start_accelerator"]

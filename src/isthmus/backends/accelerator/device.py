@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from isthmus.backends.accelerator.faulty import open_queue, start_accelerator
 from isthmus.backends.accelerator.process import Accelerator
 from isthmus.backends.accelerator.queue import Queue
 from isthmus.backends.seam.driver import DeviceDriver
@@ -25,7 +26,7 @@ class AcceleratorDevice(DeviceDriver):
         Starts a process.
     """
 
-    def __init__(self, what: str, freed: Code, log: Log, start: Callable[[], Accelerator] = Accelerator) -> None:
+    def __init__(self, what: str, freed: Code, log: Log, start: Callable[[], Accelerator] = start_accelerator) -> None:
         self._what, self._freed, self._log, self._start = what, freed, log, start
         self._lock = threading.Lock()
         self._accelerator: Accelerator | None = None
@@ -53,12 +54,12 @@ class AcceleratorDevice(DeviceDriver):
     def open_queue(self) -> Queue:
         """Open a queue to the running accelerator, or to a new one if that has died unnoticed."""
         try:
-            return Queue(self.accelerator())
+            return open_queue(self.accelerator())
         except QnnError as problem:
             if problem.code is not Code.COMMON_SYSTEM_COMMUNICATION:
                 raise
             # The caller has lost nothing: it had no queue yet.
-            return Queue(self.accelerator())
+            return open_queue(self.accelerator())
 
     def close(self) -> None:
         """End the process, and start none any more; safe to call again."""

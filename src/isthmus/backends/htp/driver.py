@@ -15,7 +15,7 @@ from enum import IntEnum
 from functools import partial
 from typing import Any
 
-from isthmus.backends.accelerator import Accelerator, AcceleratorDevice, Queue
+from isthmus.backends.accelerator import AcceleratorDevice, Queue, start_accelerator
 from isthmus.backends.accelerator.remote import MAKER
 from isthmus.backends.htp import delegate
 from isthmus.backends.htp.accepted import ACCEPTED, refusal
@@ -56,7 +56,7 @@ class HtpBackend(BackendDriver):
 
     def _new_device(self) -> AcceleratorDevice:
         """Return a device whose accelerator is not started yet."""
-        start = partial(Accelerator, self.config.units, self.config.deadlines)
+        start = partial(start_accelerator, self.config.units, self.config.deadlines)
         return AcceleratorDevice("HTP device", Code.DEVICE_INVALID_HANDLE, self.log, start)
 
     def get_property(self, option: IntEnum) -> Any:

@@ -1,0 +1,208 @@
+"""Faults for tests: the device or the system fails at a call that the test chooses.
+
+``ISTHMUS_FAULTS`` puts them into any program, in Python or C, when it creates its first backend; `inject` puts them
+into a block of Python. Calls are counted in the whole process, from 1, over all backends. So a program that recovers by
+creating everything again does not meet the same fault again.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import resource as limits
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import count, islice
+
+from isthmus.errors import Code, QnnError, did_you_mean
+from isthmus.memory.adaptors import Fault, FaultSchedule, report_fault
+from isthmus.memory.resource import around
+
+VARIABLE = "ISTHMUS_FAULTS"
+"""The environment variable: a list of faults, separated by commas."""
+_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
+_MAX_DIGITS = 9
+
+
+@dataclass(frozen=True)
+class FaultKind:
+    """A kind of fault: how it is written, and what it does.
+
+    Parameters
+    ----------
+    form
+        The form: ``name@N`` makes the Nth call fail, ``name=TIME`` makes every call take longer.
+    meaning
+        What happens.
+    """
+
+    form: str
+    meaning: str
+
+
+KINDS = {
+    "ssr": FaultKind("ssr@N", "the accelerator dies at the Nth execution"),
+    "map": FaultKind("map@N", "the accelerator cannot map the Nth memory that is registered with it"),
+    "alloc": FaultKind("alloc@N", "the Nth allocation of shared memory (rpcmem) fails"),
+    "fds": FaultKind("fds@N", "the process has no more file descriptors when it opens N more"),
+    "slow-unmap": FaultKind("slow-unmap=TIME", "each deregistration of memory takes this much longer"),
+}
+"""All kinds of faults by name."""
+_COUNTED = re.compile(rf"@(\d{{1,{_MAX_DIGITS}}})")
+_TIMED = re.compile(rf"=(\d{{1,{_MAX_DIGITS}}}(?:\.\d{{1,{_MAX_DIGITS}}})?)({'|'.join(_UNITS)})")
+
+
+@dataclass(frozen=True)
+class InjectedFault:
+    """One fault of a list.
+
+    Parameters
+    ----------
+    name, text
+        Its kind's name, and all of it as it was written: ``ssr``, ``ssr@3``.
+    nth
+        Which call fails; 0 for a fault that takes time.
+    seconds
+        The time that each call takes longer.
+    """
+
+    name: str
+    text: str
+    nth: int = 0
+    seconds: float = 0.0
+
+
+def parse(text: str, what: str = "faults") -> tuple[InjectedFault, ...]:
+    """Return the faults of a list such as ``ssr@3,slow-unmap=200ms``; `what` names the list in errors.
+
+    Examples
+    --------
+    >>> [fault] = parse("slow-unmap=200ms")
+    >>> fault.name, fault.seconds
+    ('slow-unmap', 0.2)
+    >>> parse("srs@3")
+    Traceback (most recent call last):
+    isthmus.errors.QnnError: [1004 COMMON_INVALID_ARGUMENT] faults: fault 'srs@3' is unknown; known are ssr@N, map@N,
+    alloc@N, fds@N, slow-unmap=TIME. Did you mean 'ssr@N'?
+    """
+    return tuple(_parse_one(part.strip(), what) for part in text.split(",") if part.strip())
+
+
+def _parse_one(text: str, what: str) -> InjectedFault:
+    """Return one fault, or refuse it with the nearest kind."""
+    name, ending = re.fullmatch(r"([^@=]*)(.*)", text, re.DOTALL).groups()  # type: ignore[union-attr]
+    kind = KINDS.get(name)
+    if kind is None:
+        forms = ", ".join(each.form for each in KINDS.values())
+        near = did_you_mean(name, KINDS)
+        for known, each in KINDS.items():
+            near = near.replace(f"'{known}'", f"'{each.form}'")
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"fault '{text}' is unknown; known are {forms}", near)
+    counted, timed = _COUNTED.fullmatch(ending), _TIMED.fullmatch(ending)
+    if "@" in kind.form and counted and int(counted[1]) > 0:
+        return InjectedFault(name, text, nth=int(counted[1]))
+    if "=" in kind.form and timed:
+        return InjectedFault(name, text, seconds=float(timed[1]) * _UNITS[timed[2]])
+    needs = "N counts from 1" if "@" in kind.form else f"TIME is a number with {', '.join(_UNITS)}"
+    raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"fault '{text}' is not of the form {kind.form}", f"{needs}.")
+
+
+class FaultList:
+    """The faults in force, with the calls counted so far."""
+
+    def __init__(self, faults: tuple[InjectedFault, ...]) -> None:
+        self.faults = faults
+        self._schedules = [(each, FaultSchedule(each.nth, what=each.text)) for each in faults if each.nth]
+        self._block = ExitStack()
+
+    def strikes(self, name: str) -> str:
+        """Count a call that faults of this name may concern; return the fault that occurs at it, or an empty text."""
+        struck = [fault.text for fault, schedule in self._schedules if fault.name == name and schedule.fails()]
+        return struck[0] if struck else ""
+
+    def delay(self, name: str) -> float:
+        """Return the seconds that a call takes longer, and report that if it does."""
+        late = [fault for fault in self.faults if fault.name == name]
+        for fault in late:
+            report_fault(fault.text)
+        return sum(fault.seconds for fault in late)
+
+    def begin(self) -> None:
+        """Put those faults in force that need no call of the backends: of memory and descriptors."""
+        # The largest number is the outermost: a resource within others does not see the calls that those fail.
+        for fault, schedule in sorted(self._schedules, key=lambda each: each[0].nth):
+            if fault.name == "alloc":
+                self._block.enter_context(around(partial(Fault, schedule=schedule), "rpcmem"))
+            if fault.name == "fds":
+                self._block.enter_context(_few_descriptors(fault))
+
+    def end(self) -> None:
+        """Remove the faults again; safe to repeat."""
+        self._block.close()
+
+
+@contextmanager
+def _few_descriptors(fault: InjectedFault) -> Iterator[None]:
+    """Limit the descriptors of this process inside the block: the system refuses the nth new one."""
+    # The list itself takes a descriptor, which is closed by the time it is looked up.
+    taken = {int(name) for name in os.listdir("/proc/self/fd") if os.path.lexists(f"/proc/self/fd/{name}")}
+    [refused] = islice((number for number in count() if number not in taken), fault.nth - 1, fault.nth)
+    soft, hard = limits.getrlimit(limits.RLIMIT_NOFILE)
+    limits.setrlimit(limits.RLIMIT_NOFILE, (refused if soft < 0 else min(refused, soft), hard))
+    report_fault(fault.text)
+    try:
+        yield
+    finally:
+        limits.setrlimit(limits.RLIMIT_NOFILE, (soft, hard))
+
+
+active: FaultList | None = None
+"""The faults in force."""
+_written = ""
+"""The list that `active` comes from."""
+
+
+def read_environment() -> None:
+    """Put the faults of the environment in force, unless they are already; called when a backend is created."""
+    global active, _written
+    text = os.environ.get(VARIABLE, "")
+    if text == _written:
+        return
+    faults = parse(text, VARIABLE)
+    if active is not None:
+        active.end()
+    active, _written = (FaultList(faults) if faults else None), text
+    if active is not None:
+        active.begin()
+
+
+@contextmanager
+def inject(text: str) -> Iterator[None]:
+    """Put faults in force inside the block, for contexts that are created there, and for child processes.
+
+    Examples
+    --------
+    >>> from isthmus import memory, qnn
+    >>> with inject("alloc@2"), qnn.Backend("htp"):
+    ...     with memory.rpcmem.alloc(25, 1, 64):
+    ...         memory.rpcmem.alloc(25, 1, 64)
+    Traceback (most recent call last):
+    isthmus.errors.QnnError: [1002 COMMON_MEM_ALLOC] rpcmem buffer of 64 bytes: alloc@2 was made to fail
+    """
+    global active, _written
+    outer, variable = (active, _written), os.environ.get(VARIABLE)
+    injected = FaultList(parse(text))
+    try:
+        os.environ[VARIABLE] = text
+        active, _written = injected, text
+        injected.begin()
+        yield
+    finally:
+        injected.end()
+        active, _written = outer
+        if variable is None:
+            os.environ.pop(VARIABLE, None)
+        else:
+            os.environ[VARIABLE] = variable

@@ -1,0 +1,174 @@
+"""Injected faults: the accelerator dies, cannot map, memory or descriptors run out, at the call that the test chose."""
+
+from __future__ import annotations
+
+import os
+import resource as limits
+import subprocess
+import sys
+import time
+
+import pytest
+
+import isthmus
+from isthmus import QnnError, faults, memory, qnn
+from isthmus.backends.accelerator import Accelerator, Queue
+from isthmus.memory import rpcmem
+from isthmus.qnn import DescriptorType, MemDescriptor
+
+DIMS = (1, 16)
+NBYTES = 64
+
+
+def composed(context):
+    """Return a graph that doubles its input 'x' into 'y'."""
+    graph = context.create_graph("double")
+    x = graph.create_tensor("x", qnn.TensorType.APP_WRITE, qnn.DataType.FLOAT_32, DIMS)
+    y = graph.create_tensor("y", qnn.TensorType.APP_READ, qnn.DataType.FLOAT_32, DIMS)
+    graph.add_node("add", "ElementWiseAdd", [x, x], [y])
+    return graph
+
+
+def described(buffer):
+    """Describe a buffer that belongs to one tensor."""
+    return MemDescriptor(DIMS, qnn.DataType.FLOAT_32, DescriptorType.ION, fd=buffer.fd)
+
+
+def executions(backend, count):
+    """Execute a graph of a new context several times and return the code of each: 0, or an error's."""
+    memory = composed(backend.create_context()).allocate()
+    memory.inputs["x"][...] = 1
+    codes = []
+    for _ in range(count):
+        memory.outputs["y"][...] = 0
+        try:
+            memory.binding.execute()
+            codes.append(0)
+        except QnnError as error:
+            codes.append(int(error.code))
+        assert (memory.outputs["y"] == (0 if codes[-1] else 2)).all()
+    return codes
+
+
+@pytest.mark.parametrize("name", ["htp", "lpai"])
+def test_the_accelerator_dies_once_at_the_chosen_execution(name):
+    config = {"lpai_backend": {"target_env": "arm"}} if name == "lpai" else None
+    with isthmus.audit() as log, faults.inject("ssr@3, ssr@6"), qnn.Backend(name, config) as backend:
+        assert executions(backend, 4) == [0, 0, 1007, 1007]
+        # The fourth execution counts too, though it failed.
+        assert executions(backend, 3) == [0, 1007, 1007], "a new context starts a new accelerator"
+        assert executions(backend, 5) == 5 * [0]
+    assert log.faults == ["ssr@3", "ssr@6"]
+
+
+def test_memory_that_cannot_be_mapped_is_refused_and_nothing_is_registered():
+    with faults.inject("map@2"), qnn.Backend("htp") as backend:
+        context = backend.create_context()
+        with rpcmem.alloc(25, 1, NBYTES) as first, rpcmem.alloc(25, 1, NBYTES) as second:
+            with pytest.raises(QnnError, match=r"8003 MEM_MAPPING.*fault 'map@2' was injected"):
+                context.mem_register([described(first), described(second)])
+            handles = context.mem_register([described(first), described(second)])
+            context.mem_deregister(handles)
+
+
+def test_a_chosen_allocation_of_shared_memory_fails():
+    with faults.inject("alloc@2,alloc@4"), qnn.Backend("cpu"):
+        for number in range(1, 6):
+            if number in (2, 4):
+                with pytest.raises(QnnError, match=f"COMMON_MEM_ALLOC.*alloc@{number} was made to fail"):
+                    rpcmem.alloc(25, 1, NBYTES)
+            else:
+                rpcmem.alloc(25, 1, NBYTES).close()
+            memory.host(NBYTES).close()
+
+
+def test_the_process_runs_out_of_descriptors_and_has_them_again_after_the_block():
+    before = limits.getrlimit(limits.RLIMIT_NOFILE)
+    with faults.inject("fds@3"):
+        taken = [os.dup(0), os.dup(0)]
+        with pytest.raises(OSError, match="Too many open files"):
+            os.dup(0)
+        with pytest.raises(QnnError, match="Too many open files"):
+            rpcmem.alloc(25, 1, NBYTES)
+    assert limits.getrlimit(limits.RLIMIT_NOFILE) == before
+    for fd in taken:
+        os.close(fd)
+
+
+def test_a_slow_unmap_delays_each_deregistration():
+    with faults.inject("slow-unmap=100ms"), qnn.Backend("htp") as backend, rpcmem.alloc(25, 1, NBYTES) as buffer:
+        context = backend.create_context()
+        for _ in range(2):
+            handles = context.mem_register([described(buffer)])
+            begin = time.monotonic()
+            context.mem_deregister(handles)
+            assert time.monotonic() - begin >= 0.1
+
+
+def test_without_faults_nothing_differs():
+    with faults.inject("ssr@1"):
+        pass
+    assert faults.active is None
+    with qnn.Backend("htp") as backend:
+        queue = backend.create_context().driver.queue
+        assert (type(queue), type(queue.accelerator)) == (Queue, Accelerator)
+
+
+def test_blocks_inside_each_other_count_by_themselves():
+    with faults.inject("ssr@2"), qnn.Backend("htp") as backend:
+        assert executions(backend, 1) == [0]
+        with faults.inject("ssr@1"):
+            assert os.environ[faults.VARIABLE] == "ssr@1"
+            assert executions(backend, 1) == [1007]
+        assert executions(backend, 1) == [1007]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("srs@3", "fault 'srs@3' is unknown; known are ssr@N, map@N, alloc@N, fds@N, slow-unmap=TIME. "
+                  "Did you mean 'ssr@N'?"),
+        ("slow_unmap=1s", "Did you mean 'slow-unmap=TIME'?"),
+        ("ssr", "fault 'ssr' is not of the form ssr@N. N counts from 1."),
+        ("ssr@0", "fault 'ssr@0' is not of the form ssr@N. N counts from 1."),
+        ("map@1.5", "fault 'map@1.5' is not of the form map@N"),
+        ("ssr@1,ssr=2", "fault 'ssr=2' is not of the form ssr@N"),
+        ("slow-unmap=200", "fault 'slow-unmap=200' is not of the form slow-unmap=TIME. "
+                           "TIME is a number with us, ms, s."),
+        ("ssr@9999999999", "is not of the form"),
+        ("x\ny@3", r"fault 'x\ny@3' is unknown"),
+    ],
+)  # fmt: skip
+def test_a_fault_that_is_wrong_is_refused_in_one_line(text, message, monkeypatch):
+    monkeypatch.setenv(faults.VARIABLE, text)
+    with pytest.raises(QnnError) as refused:
+        qnn.Backend("cpu")
+    assert message in str(refused.value)
+    assert "ISTHMUS_FAULTS" in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert faults.active is None
+
+
+def test_the_environment_injects_faults_into_a_program_that_is_not_changed():
+    program = """
+import numpy as np, sys
+from isthmus import QnnError, qnn
+x = np.zeros((1, 4), np.float32)
+with qnn.Backend("htp") as backend:
+    graph = backend.create_context().create_graph("g")
+    a = graph.create_tensor("a", qnn.TensorType.APP_WRITE, qnn.DataType.FLOAT_32, (1, 4))
+    b = graph.create_tensor("b", qnn.TensorType.APP_READ, qnn.DataType.FLOAT_32, (1, 4))
+    graph.add_node("n", "Relu", [a], [b])
+    graph.finalize()
+    for _ in range(3):
+        try:
+            graph.execute([qnn.ClientTensor("a", x)], [qnn.ClientTensor("b", x.copy())])
+            print("ran")
+        except QnnError as error:
+            print(error)
+"""
+    environment = {**os.environ, faults.VARIABLE: "ssr@2"}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    lines = done.stdout.splitlines()
+    assert lines[0] == "ran"
+    assert all("1007" in line and "fault 'ssr@2' was injected" in line for line in lines[1:])
