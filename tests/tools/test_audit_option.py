@@ -6,6 +6,7 @@ import pytest
 from support import tiny
 
 from isthmus.tools.cli import main
+from isthmus.tools.commands import COMMANDS
 
 
 @pytest.fixture(scope="module")
@@ -43,3 +44,18 @@ def test_a_limit_that_is_no_number_is_one_line(model, capsys):
         main(["run", model, "--max-copied", "few"])
     assert ended.value.code == 2
     assert "'few' is not a number of bytes" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_the_options(command, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main([command, "--help"])
+    assert ended.value.code == 0
+    text = capsys.readouterr().out
+    assert "--audit" in text
+    assert "--max-copied BYTES" in text
+
+
+def test_a_command_that_splits_a_model_can_be_audited(model, tmp_path, capsys):
+    assert main(["split", model, str(tmp_path / "out.onnx"), "--scratch-limit", "least", "--audit"]) in (0, 1)
+    assert "copied: 0 bytes" in capsys.readouterr().err

@@ -34,8 +34,6 @@ COMMANDS = {
     "doctor": "report what this machine has, what works and what to install",
     "tflite-benchmark": "run a TFLite model in LiteRT with and without the delegate, and compare",
 }
-_AUDITED = ("run", "plan", "fit", "inspect", "context-binary-generator", "net-run", "tflite-benchmark")
-"""The commands that run or plan graphs, which can be audited."""
 _STANDARD_ERROR = 2
 _MAX_NAME = 120
 """Maximum number of characters of a file name in a message."""
@@ -111,11 +109,15 @@ def _describe(parser: argparse.ArgumentParser, command: str) -> None:
     parser.epilog = (module.__doc__ or "").partition("\n\n")[2].replace("``", "'") or None
     parser.formatter_class = _Paragraphs
     module.add_arguments(parser)
-    if command in _AUDITED:
-        text = "print what was allocated, registered, copied and why, and mistakes, to standard error"
-        parser.add_argument("--audit", action="store_true", help=text)
-        text = "audit; the exit status is 1 if executions copied more bytes than this"
-        parser.add_argument("--max-copied", type=_bytes, metavar="BYTES", help=text)
+    _add_audit_options(parser)
+
+
+def _add_audit_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that every command has, for audits."""
+    text = "print what was allocated, registered, copied and why, and mistakes, to standard error"
+    parser.add_argument("--audit", action="store_true", help=text)
+    text = "audit; the exit status is 1 if executions copied more bytes than this"
+    parser.add_argument("--max-copied", type=_bytes, metavar="BYTES", help=text)
 
 
 def _bytes(text: str) -> int:
@@ -145,7 +147,7 @@ def _carry_out(prog: str, command: str, options: argparse.Namespace) -> int:
     try:
         with shown(getattr(options, "log_level", None)):
             main = _module(command).main
-            if getattr(options, "audit", False) or getattr(options, "max_copied", None) is not None:
+            if options.audit or options.max_copied is not None:
                 return _audited(main, options)
             return main(options)
     except QnnError as error:
