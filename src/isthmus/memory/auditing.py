@@ -18,7 +18,10 @@ from isthmus.memory.resource import Adaptor, AllocationRequest, around
 from isthmus.system.writing import write_whole
 
 VARIABLE = "ISTHMUS_AUDIT"
-"""The environment variable with the file that a process writes its audit to: JSON if it ends in ``.json``."""
+"""The environment variable with the file that a process writes its audit to: JSON if it ends in ``.json``.
+
+``%p`` in it stands for the process id, for programs that start others.
+"""
 
 
 class Reporting(Adaptor):
@@ -73,7 +76,7 @@ def audit_process() -> None:
     name = os.environ.get(VARIABLE)
     if name and not _process:
         block = ExitStack()
-        _process.append((Path(name), block.enter_context(audit()), block))
+        _process.append((Path(name.replace("%p", str(os.getpid()))), block.enter_context(audit()), block))
         atexit.register(conclude)
 
 

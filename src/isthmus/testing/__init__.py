@@ -1,0 +1,1 @@
+"""For the tests of programs that use QNN: a plugin for pytest (`isthmus.testing.plugin`)."""
