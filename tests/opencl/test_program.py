@@ -1,6 +1,7 @@
 """Programs are built once, kept on disk and checked; one that does not build shows the compiler's own words."""
 
 import os
+import uuid
 
 import pytest
 from support.opencl_device import DEVICE
@@ -117,3 +118,10 @@ def test_a_program_that_does_not_build_shows_the_log(context, repository):
     assert "undeclared_name" in refused.value.rule
     assert context.device.name in refused.value.rule
     assert built(context, repository) == (0, 1)
+
+
+def test_warnings_of_the_compiler_do_not_reach_standard_error(context, repository, capfd):
+    # PoCL prints "1 warning generated." for this conversion, unless warnings are off. A new name misses PoCL's cache.
+    source = f"kernel void k{uuid.uuid4().hex}(global char *x) {{ char c = 300; x[0] = c; }}"
+    build(context, source, (), repository, "test").close()
+    assert capfd.readouterr().err == ""

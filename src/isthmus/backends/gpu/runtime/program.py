@@ -184,8 +184,11 @@ def kernel(program: Owned, name: str, what: str) -> Owned:
 
 
 def _options(options: Sequence[str]) -> bytes:
-    """Return the options of OpenCL's compiler as it takes them."""
-    return " ".join(options).encode()
+    """Return the options of OpenCL's compiler as it takes them, and one that turns warnings off.
+
+    PoCL prints the number of warnings to the program's standard error.
+    """
+    return " ".join(("-w", *options)).encode()
 
 
 def _from_source(context: ClContext, source: str, options: Sequence[str], what: str) -> Owned:
