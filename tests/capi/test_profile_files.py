@@ -103,3 +103,14 @@ def test_a_file_that_is_gone_is_an_answer(client: Client, tmp_path: Path) -> Non
     (tmp_path / "folder").rmdir()
     assert client.systemProfileSerializeEventData(handle, call(system.ProfileEvent()), 1) == Code.COMMON_SYSTEM
     client.do("systemProfileFreeSerializationTarget", handle)
+
+
+def test_a_target_that_is_freed_twice_gives_a_code_and_no_error_line(
+    client: Client, tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    # ONNX Runtime's provider does so with every target.
+    handle = target(client, tmp_path)
+    client.do("systemProfileFreeSerializationTarget", handle)
+    assert client.systemProfileFreeSerializationTarget(handle) == Code.COMMON_INVALID_ARGUMENT
+    assert not [record for record in caplog.records if record.levelname in ("ERROR", "WARNING")]
+    assert capfd.readouterr().err == ""

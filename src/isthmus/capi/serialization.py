@@ -136,7 +136,8 @@ def _named(kind: Any, number: int) -> str | int:
     return next((str(member.name) for member in kind if member == number), number)
 
 
-@serves("systemProfileFreeSerializationTarget")
+# ONNX Runtime's provider frees each target twice, so a target that was freed before is no mistake to report.
+@serves("systemProfileFreeSerializationTarget", expected=True)
 def free_serialization_target(server: LibraryServer, handle: int) -> None:
     """Free the handle of a file; the file is open only while lines are written."""
     server.handles.get(handle, ProfileFile, Code.COMMON_INVALID_ARGUMENT, "profile target")
