@@ -21,10 +21,10 @@ SDK = [
     "QnnOpDef", "QnnOpPackage", "QnnProfile", "QnnProperty", "QnnSdkBuildId", "QnnSignal", "QnnTensor", "QnnTypes",
     "CPU/QnnCpuCommon", "GPU/QnnGpuCommon", "GPU/QnnGpuGraph", "GPU/QnnGpuMem", "HTP/QnnHtpCommon", "HTP/QnnHtpContext",
     "HTP/QnnHtpDevice", "HTP/QnnHtpGraph", "HTP/QnnHtpMem", "HTP/QnnHtpPerfInfrastructure", "HTP/QnnHtpProfile",
-    "HTP/QnnHtpSystemContext", "LPAI/QnnLpaiBackend", "LPAI/QnnLpaiCommon", "LPAI/QnnLpaiContext", "LPAI/QnnLpaiGraph",
-    "LPAI/QnnLpaiMem", "Saver/QnnSaver", "Saver/QnnSaverCommon", "System/QnnSystemCommon", "System/QnnSystemContext",
-    "System/QnnSystemDlc", "System/QnnSystemInterface", "System/QnnSystemLog", "System/QnnSystemProfile",
-    "System/QnnSystemTensor", "TFLiteDelegate/QnnTFLiteDelegate",
+    "HTP/QnnHtpProperty", "HTP/QnnHtpSystemContext", "LPAI/QnnLpaiBackend", "LPAI/QnnLpaiCommon", "LPAI/QnnLpaiContext",
+    "LPAI/QnnLpaiGraph", "LPAI/QnnLpaiMem", "Saver/QnnSaver", "Saver/QnnSaverCommon", "System/QnnSystemCommon",
+    "System/QnnSystemContext", "System/QnnSystemDlc", "System/QnnSystemInterface", "System/QnnSystemLog",
+    "System/QnnSystemProfile", "System/QnnSystemTensor", "TFLiteDelegate/QnnTFLiteDelegate",
 ]  # fmt: skip
 STANDARDS = {"gcc": "-std=c11", "g++": "-std=c++17"}
 
