@@ -32,6 +32,7 @@ from isthmus.tools import fit_judged
 from isthmus.tools.device import add_target_arguments
 from isthmus.tools.files import file_name
 from isthmus.tools.model_options import ModelRequest, add_model_options, requested
+from isthmus.tools.progress import progress
 
 LIMITS = ("75%", "50%", "35%", "25%", "20%", "16%", "13%", "10%")
 """The limits to try, from the mildest."""
@@ -74,22 +75,25 @@ def main(options: argparse.Namespace) -> int:
         # The limit of each session; those with equal scratch are the same plan and are measured once.
         limits = [""]
         refusal, bounded = "", False
-        for limit in (*LIMITS, "least", *([] if room is None else [str(max(room, 0))])):
-            if refusal and limit in LIMITS:
-                # Smaller limits would be refused too.
-                continue
-            try:
-                tried = ScratchLimit.of(limit, slower if limit == "least" else None)
-                session = stack.enter_context(_session(request, tried))
-            except QnnError as problem:
-                if problem.code is not Code.COMMON_MEM_ALLOC:
-                    raise
-                refusal = problem.rule
-                continue
-            bounded |= session.plan is not None and session.plan.bounded
-            if all(session.info.memory.scratch_bytes != other.info.memory.scratch_bytes for other in sessions):
-                sessions.append(session)
-                limits.append(limit)
+        wanted = (*LIMITS, "least", *([] if room is None else [str(max(room, 0))]))
+        with progress("limits", len(wanted)) as state:
+            for limit in wanted:
+                state.step()
+                if refusal and limit in LIMITS:
+                    # Smaller limits would be refused too.
+                    continue
+                try:
+                    tried = ScratchLimit.of(limit, slower if limit == "least" else None)
+                    session = stack.enter_context(_session(request, tried))
+                except QnnError as problem:
+                    if problem.code is not Code.COMMON_MEM_ALLOC:
+                        raise
+                    refusal = problem.rule
+                    continue
+                bounded |= session.plan is not None and session.plan.bounded
+                if all(session.info.memory.scratch_bytes != other.info.memory.scratch_bytes for other in sessions):
+                    sessions.append(session)
+                    limits.append(limit)
         points = _points(limits, sessions, options.rounds)
     chosen = choose(points, slower, room)
     report = _described(request, points, chosen, room, refusal) | {"search_bounded": bounded}
@@ -145,14 +149,16 @@ def _points(limits: Sequence[str], sessions: Sequence[Session], rounds: int) -> 
     seconds: list[list[float]] = [[] for _ in sessions]
     for session in sessions:
         session.engine_run()
-    for number in range(rounds):
-        # Each round begins with another session, so that none always runs first.
-        for which in [(number + k) % len(sessions) for k in range(len(sessions))]:
-            run, count, begin = sessions[which].engine_run, 0, time.perf_counter()
-            while count < 2 or time.perf_counter() - begin < ROUND_SECONDS:
-                run()
-                count += 1
-            seconds[which].append((time.perf_counter() - begin) / count)
+    with progress("rounds of measurement", rounds) as state:
+        for number in range(rounds):
+            # Each round begins with another session, so that none always runs first.
+            for which in [(number + k) % len(sessions) for k in range(len(sessions))]:
+                run, count, begin = sessions[which].engine_run, 0, time.perf_counter()
+                while count < 2 or time.perf_counter() - begin < ROUND_SECONDS:
+                    run()
+                    count += 1
+                seconds[which].append((time.perf_counter() - begin) / count)
+            state.step()
     points = []
     for limit, session, times in zip(limits, sessions, seconds, strict=True):
         ratio = statistics.median(limited / unlimited for limited, unlimited in zip(times, seconds[0], strict=True))
