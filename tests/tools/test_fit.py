@@ -100,5 +100,5 @@ def test_a_plan_within_a_limit_shows_its_tiles(model, capsys):
     assert "carried between" in out
     assert "\n     tiles " in out
     status, _, err = called(capsys, "plan", model, "--scratch-limit", "1")
-    assert status == 2
+    assert status == 1
     assert "holds it up" in err

@@ -185,5 +185,5 @@ def test_the_limit_that_fit_advises_is_an_option_of_run_and_the_generator(tmp_pa
                      "--output_dir", str(tmp_path)]  # fmt: skip
     assert main([*arguments, "--scratch-limit", "least"]) == 0
     capsys.readouterr()
-    assert main([*arguments, "--scratch-limit", "1"]) == 2
+    assert main([*arguments, "--scratch-limit", "1"]) == 1
     assert "1 bytes" in capsys.readouterr().err

@@ -21,7 +21,7 @@ from isthmus.delegate.custom_memory import CustomMemory
 from isthmus.delegate.delegate import QnnDelegate
 from isthmus.delegate.interpreter import set_custom_allocation
 from isthmus.delegate.options import BackendType, Options, checked
-from isthmus.errors import Code, QnnError
+from isthmus.errors import Code, QnnError, did_you_mean
 from isthmus.log import LogLevel, to_standard_error
 
 KERNELS, XNNPACK, ORDINARY, SHARED = (
@@ -173,7 +173,7 @@ class _Interpreters:
             if name not in inputs:
                 known = ", ".join(f"'{each}'" for each in inputs)
                 rule = f"the model has no such input; it has {known}"
-                raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"input '{name}'", rule)
+                raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"input '{name}'", rule, did_you_mean(name, inputs))
             interpreter.resize_tensor_input(inputs[name], shape)
         interpreter.allocate_tensors()
         return interpreter

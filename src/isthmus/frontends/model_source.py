@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from isthmus.errors import Code, QnnError
+from isthmus.errors import Code, QnnError, did_you_mean
 
 if TYPE_CHECKING:
     from isthmus.frontends.composed.entries import GraphEntry
@@ -48,8 +48,9 @@ class ModelSource:
         """Return the requested graph, or all graphs; refuse a name that none of them has."""
         selected = [graph for graph in graphs if self.graph in (None, graph.name)]
         if not selected:
-            known = ", ".join(f"'{graph.name}'" for graph in graphs)
-            raise QnnError(Code.GRAPH_DOES_NOT_EXIST, f"graph '{self.graph}'", f"'{self.path.name}' has {known}")
+            rule = f"'{self.path.name}' has {', '.join(repr(graph.name) for graph in graphs)}"
+            hint = did_you_mean(self.graph, [graph.name for graph in graphs])
+            raise QnnError(Code.GRAPH_DOES_NOT_EXIST, f"graph '{self.graph}'", rule, hint)
         return selected
 
     def only(self, graphs: Sequence[_Named]) -> _Named:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from isthmus.errors import Code, QnnError
+from isthmus.errors import Code, QnnError, counted
 from isthmus.prepare.tiling.region_path import cheapest_regions, least_limit
 from isthmus.split.network import Key, Network, depth_first
 from isthmus.split.regions import (
@@ -339,8 +339,8 @@ def split(network: Network, limit: int | None, what: str) -> Split:
         raise QnnError(
             Code.COMMON_MEM_ALLOC,
             what,
-            f"{limit} bytes are too few: the least found is {result.after}, {result.after - limit} more; "
-            f"'{result.holding}' holds it up",
+            f"{counted(limit, 'byte')} would be too little: the least found is {result.after}, "
+            f"{result.after - limit} more; '{result.holding}' holds it up",
             f"Allow {result.after} bytes, or ask for 'least'.",
         )
     return result

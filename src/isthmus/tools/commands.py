@@ -11,7 +11,8 @@ from importlib import import_module
 from typing import Any
 
 from isthmus import __version__
-from isthmus.errors import QnnError, did_you_mean
+from isthmus.errors import Code, QnnError, did_you_mean
+from isthmus.tools.examples import EXAMPLES
 
 COMMANDS = {
     "run": "run a model and report times, copies and memory",
@@ -33,24 +34,45 @@ COMMANDS = {
     "samples": "write the small models that README and the documents use",
     "doctor": "report what this machine has, what works and what to install",
     "tflite-benchmark": "run a TFLite model in LiteRT with and without the delegate, and compare",
+    "completion": "print a script that completes command lines in bash, zsh or fish",
 }
+_STATUSES = "The exit status is 0 for success, 1 if the answer is no (it does not fit, say), and 2 for bad input."
 _STANDARD_ERROR = 2
 _MAX_NAME = 120
 """Maximum number of characters of a file name in a message."""
 
 
 class _Paragraphs(argparse.HelpFormatter):
-    """A help formatter that wraps each paragraph separately."""
+    """A help formatter that wraps each paragraph separately, and leaves those that begin with spaces as they are."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        return "\n\n".join(super(_Paragraphs, self)._fill_text(part, width, indent) for part in text.split("\n\n"))
+        parts = (
+            part if part.startswith(" ") else super(_Paragraphs, self)._fill_text(part, width, indent)
+            for part in text.split("\n\n")
+        )
+        return "\n\n".join(parts)
+
+
+class CommandParser(argparse.ArgumentParser):
+    """A parser whose error about a wrong choice names the nearest one."""
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as problem:
+            problem.message += f". {hint}" if (hint := did_you_mean(value, map(str, action.choices or ()))) else ""
+            raise
 
 
 def run(command_line: Sequence[str]) -> int:
-    """Run the command line, which begins with the subcommand; the exit status is 2 for bad input."""
+    """Run the command line, which begins with the subcommand, and return the exit status (`_STATUSES`)."""
     arguments = list(command_line)
     _prepare_streams()
-    parser = argparse.ArgumentParser(prog="isthmus", description="The memory system of QNN, as open software.")
+    parser = CommandParser(
+        prog="isthmus",
+        description="Run, size and debug code for Qualcomm's NPUs on any Linux machine.",
+        epilog=f"{_STATUSES} `isthmus COMMAND --help` has examples.",
+    )
     parser.add_argument("--version", action="version", version=f"isthmus {__version__}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, summary in COMMANDS.items():
@@ -68,10 +90,17 @@ def run(command_line: Sequence[str]) -> int:
 def run_under_its_own_name(command: str, arguments: Sequence[str] | None) -> int:
     """Run a command under QNN's name for it."""
     _prepare_streams()
-    parser = argparse.ArgumentParser(prog=f"qnn-{command}")
-    parser.add_argument("--version", action="version", version=f"qnn-{command} of isthmus {__version__}")
-    _describe(parser, command)
+    parser = parser_of(command, f"qnn-{command}")
     return _carry_out(parser.prog, command, _parsed(parser, arguments, parser))
+
+
+def parser_of(command: str, prog: str) -> CommandParser:
+    """Return the parser of one command, with all its options; `prog` is the name that it runs under."""
+    parser = CommandParser(prog=prog)
+    if not prog.startswith("isthmus"):
+        parser.add_argument("--version", action="version", version=f"{prog} of isthmus {__version__}")
+    _describe(parser, command)
+    return parser
 
 
 def _parsed(
@@ -106,7 +135,9 @@ def _describe(parser: argparse.ArgumentParser, command: str) -> None:
     module = _module(command)
     summary = COMMANDS[command]
     parser.description = f"{summary[0].upper()}{summary[1:]}."
-    parser.epilog = (module.__doc__ or "").partition("\n\n")[2].replace("``", "'") or None
+    text = (module.__doc__ or "").partition("\n\n")[2].replace("``", "'").strip()
+    examples = "\n".join(f"  {line}" for line in EXAMPLES[command])
+    parser.epilog = "\n\n".join(filter(None, (text, "Examples:", examples, _STATUSES)))
     parser.formatter_class = _Paragraphs
     module.add_arguments(parser)
     _add_audit_options(parser)
@@ -152,7 +183,8 @@ def _carry_out(prog: str, command: str, options: argparse.Namespace) -> int:
             return main(options)
     except QnnError as error:
         print(f"{prog}: {error}", file=sys.stderr)
-        return 2
+        # A model that needs more memory than there is, or than an option allows, is no bad input.
+        return 1 if error.code is Code.COMMON_MEM_ALLOC else 2
     except BrokenPipeError:
         # The reader of the output has closed it; nothing more may be written, not even at exit.
         with open(os.devnull, "wb") as nothing:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Protocol
 
 from isthmus.backends.seam.driver import BackendDriver, GraphDriver, Source, TensorMemory
 from isthmus.backends.seam.facets import CFacet, DelegateFacet
-from isthmus.errors import Code, QnnError
+from isthmus.errors import Code, QnnError, did_you_mean
 from isthmus.graph import BinaryInfo, DataType, Graph, GraphInfo, TensorMemType
 from isthmus.graph.acceptance import Acceptance
 from isthmus.log import Log
@@ -170,5 +170,5 @@ class BackendEntry:
         """
         if kind is not None and (not isinstance(kind, str) or kind not in self.io.kinds):
             rule = f"backend '{self.name}' has {' and '.join(map(repr, self.io.kinds))}"
-            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"io {kind!r}", rule)
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"io {kind!r}", rule, did_you_mean(kind, self.io.kinds))
         return self.io.kinds[kind] if kind is not None else next(iter(self.io.kinds.values()))

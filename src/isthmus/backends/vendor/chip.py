@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from isthmus.errors import Code, QnnError
+from isthmus.errors import Code, QnnError, did_you_mean
 
 FILE = Path(__file__).with_name("chips.json")
 
@@ -75,6 +75,7 @@ def chip(name: str | int) -> Chip:
     # Several chips without HTP have one name; a name means the chip that can be compiled for.
     found = [each for each in chips() if text in (each.name.upper(), str(each.soc)) and text]
     if not found:
-        rule, hint = "the library knows no such chip", "`isthmus device --chips` lists the chips."
-        raise QnnError(Code.BACKEND_INVALID_CONFIG, f"chip {name!r}", rule, hint)
+        nearest = did_you_mean(name, [each.name for each in chips() if each.name])
+        hint = f"{nearest} `isthmus device --chips` lists the chips.".lstrip()
+        raise QnnError(Code.BACKEND_INVALID_CONFIG, f"chip {name!r}", "the library knows no such chip", hint)
     return max(found, key=lambda each: each.vtcm_mb)

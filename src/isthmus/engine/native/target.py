@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from isthmus.engine.native import processor
-from isthmus.errors import Code, QnnError
+from isthmus.errors import Code, QnnError, did_you_mean
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,9 @@ def by_name(name: str) -> Target:
     for target in TARGETS:
         if target.name == name:
             return target
-    known = ", ".join(t.name for t in TARGETS)
-    raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"target '{name}'", f"must be one of {known}")
+    known = [target.name for target in TARGETS]
+    rule, hint = f"must be one of {', '.join(known)}", did_you_mean(name, known)
+    raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"target '{name}'", rule, hint)
 
 
 def runnable(target: Target) -> bool:

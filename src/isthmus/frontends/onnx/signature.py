@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.errors import Code, QnnError
+from isthmus.errors import Code, QnnError, did_you_mean
 from isthmus.frontends.onnx.tensors import BFLOAT16_BITS, element_type
 from isthmus.frontends.unsupported import unsupported
 from isthmus.graph import DataType
@@ -81,7 +81,7 @@ def graph_inputs(graph: Any, shapes: Mapping[str, Sequence[int]], bound: Mapping
                 Code.GRAPH_INVALID_ARGUMENT,
                 f"shape for '{name}'",
                 "the model has no such input",
-                f"Its inputs are {', '.join(names) or 'none'}.",
+                f"{did_you_mean(name, names)} Its inputs are {', '.join(names) or 'none'}.".lstrip(),
             )
     symbols: dict[str, int] = {}
     for value in graph.input:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from isthmus.errors import Code, QnnError
+from isthmus.errors import Code, QnnError, did_you_mean
 from isthmus.frontends.tflite.entries import Subgraph, TfliteModel, TfliteTensor
 from isthmus.frontends.tflite.model import ModelFile
 from isthmus.frontends.tflite.operator_context import data_type, declared_quantization
@@ -89,12 +89,12 @@ def _inputs(
             name, TensorType.APP_WRITE, data_type(entry), dims, declared_quantization(entry)
         )
     if shapes:
-        known = ", ".join(f"'{tensor.name}'" for tensor in graph.inputs)
+        wrong, known = next(iter(shapes)), [tensor.name for tensor in graph.inputs]
         raise QnnError(
             Code.COMMON_INVALID_ARGUMENT,
             f"model '{graph.name}'",
-            f"a shape is given for '{next(iter(shapes))}', which is not an input",
-            f"Its inputs are {known}.",
+            f"a shape is given for '{wrong}', which is not an input",
+            f"{did_you_mean(wrong, known)} Its inputs are {', '.join(map(repr, known))}.".lstrip(),
         )
     return values
 

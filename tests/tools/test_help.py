@@ -1,0 +1,183 @@
+"""Help, exit statuses, nearest matches and completion are the same for every command, and the examples run."""
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from support import dlc_graphs, dlc_write, tiny, zoo
+
+from isthmus.backends.seam import registry
+from isthmus.backends.vendor.library import is_installed
+from isthmus.tools import cli, completion
+from isthmus.tools.commands import COMMANDS, parser_of
+from isthmus.tools.examples import EXAMPLES
+
+LINES = [(command, line) for command, lines in EXAMPLES.items() for line in lines]
+THREADS = {
+    "backends": [{"backendName": "cpu", "backendPath": "libQnnCpu.so"}],
+    "models": [{"modelName": "model", "modelPath": "model.onnx", "inputPath": "list.txt"}],
+    "contexts": [{"contextName": "context"}],
+    "testCase": {
+        "iteration": 1,
+        "threads": [
+            {"threadName": "one", "backend": "cpu", "context": "context", "model": "model", "loopUnit": "count",
+             "loop": 2}
+        ],
+    },
+}  # fmt: skip
+
+
+def run(line):
+    """Return the exit status of a command line."""
+    name, *arguments = shlex.split(line)
+    main = cli.main if name == "isthmus" else getattr(cli, name.removeprefix("qnn-").replace("-", "_"))
+    try:
+        return main(arguments)
+    except SystemExit as ended:
+        return ended.code
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    """A folder with all files that examples name."""
+    folder = tmp_path_factory.mktemp("examples")
+    before = os.getcwd()
+    os.chdir(folder)
+    try:
+        tiny.convolution(folder / "model.onnx")
+        x = np.ones((1, 3, 8, 8), np.float32)
+        np.savez(folder / "in.npz", x=x)
+        x.tofile(folder / "x.raw")
+        (folder / "list.txt").write_text("x:=x.raw\n")
+        (folder / "problem.csv").write_text("id,lower,upper,size\na,1,3,2\nb,0,2,4\nc,2,7,4\nd,4,9,5\n")
+        (folder / "net.dlc").write_bytes(dlc_write.dlc([dlc_graphs.convolution("first")]))
+        (folder / "threads.json").write_text(json.dumps(THREADS))
+        assert run("qnn-context-binary-generator --model model.onnx --backend libQnnHtp.so --output_dir .") == 0
+        run_line = "qnn-net-run --model model.onnx --backend libQnnCpu.so --input_list list.txt --profiling_level basic"
+        assert run(run_line) == 0
+        shutil.copy(next((folder / "output").glob("*.log")), folder / "profile.log")
+    finally:
+        os.chdir(before)
+    return folder
+
+
+@pytest.mark.parametrize(("command", "line"), LINES, ids=[line for _, line in LINES])
+def test_an_example_of_the_help_runs(prepared, monkeypatch, capsys, command, line):
+    monkeypatch.chdir(prepared)
+    if command == "device" and "--chips" not in line and not is_installed():
+        pytest.skip("needs Qualcomm's library")
+    if "model.tflite" in line:
+        pytest.importorskip("ai_edge_litert", reason="needs LiteRT")
+        try:
+            shutil.copy(zoo.path("okay_nabu"), "model.tflite")
+        except zoo.Unavailable as reason:
+            pytest.skip(str(reason))
+    assert run(line) == 0, capsys.readouterr().err
+
+
+def test_every_command_shows_its_examples_and_the_statuses(capsys):
+    assert EXAMPLES.keys() == COMMANDS.keys()
+    for command, lines in EXAMPLES.items():
+        assert run(f"isthmus {command} --help") == 0
+        shown = capsys.readouterr().out
+        for line in lines:
+            assert f"\n  {line}\n" in shown
+        assert "exit status is 0 for success" in shown
+
+
+@pytest.mark.parametrize("command", ["plan", "run", "split"])
+def test_what_does_not_fit_ends_with_status_1_and_bad_input_with_2(prepared, monkeypatch, capsys, command):
+    monkeypatch.chdir(prepared)
+    out = " out.onnx" if command == "split" else ""
+    assert run(f"isthmus {command} model.onnx{out} --scratch-limit 1") == 1
+    assert len(capsys.readouterr().err.splitlines()) == 1
+    assert run(f"isthmus {command} absent.onnx{out}") == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "nearest"),
+    [
+        ("isthmus run model.onnx --graph modl", "model"),
+        ("isthmus plan model.onnx --target avx3", "avx2"),
+        ("isthmus plan model.onnx --shape xx=1,3,8,8", "x"),
+        ("isthmus run model.onnx --log_level debg", "debug"),
+        ("isthmus run model.onnx --backend htp --io memhandel", "memhandle"),
+        ("isthmus tflite-benchmark model.tflite --backend hpt", "htp"),
+        ("isthmus capi instal", "install"),
+        ("isthmus completion bsh", "bash"),
+    ],
+)
+def test_a_misspelt_value_gets_the_nearest(prepared, monkeypatch, capsys, line, nearest):
+    monkeypatch.chdir(prepared)
+    assert run(line) == 2
+    assert f"Did you mean '{nearest}'?" in capsys.readouterr().err.splitlines()[-1]
+
+
+# -- completion --------------------------------------------------------------------------------------------------------
+
+
+def completed(words, folder):
+    """Return what bash offers for the last of some words."""
+    script = f"""{completion.bash()}
+        compopt() {{ :; }}
+        COMP_WORDS=({" ".join(map(shlex.quote, words))}); COMP_CWORD={len(words) - 1}; _isthmus
+        printf '%s\\n' "${{COMPREPLY[@]}}\""""
+    done = subprocess.run(["bash", "-c", script], cwd=folder, capture_output=True, text=True, check=True)
+    return done.stdout.split()
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        (["isthmus", "pl"], ["plan"]),
+        (["isthmus", "run", "m.onnx", "--backend", "h"], ["htp"]),
+        (["/usr/bin/isthmus", "run", "--scr"], ["--scratch-limit"]),
+        (["isthmus", "run", "--log_level", "deb"], ["debug"]),
+        (["isthmus", "completion", "z"], ["zsh"]),
+        (["qnn-net-run", "--input_l"], ["--input_list"]),
+        (["qnn-net-run", "--backend", "libQnnL"], ["libQnnLpai.so"]),
+        (["isthmus", "run", "--inputs", "zzz"], []),
+    ],
+)
+def test_bash_completes_commands_options_and_values(tmp_path, words, offered):
+    assert completed(words, tmp_path) == offered
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+def test_bash_asks_for_file_names_where_a_command_takes_them(tmp_path):
+    script = f'{completion.bash()}\ncompopt() {{ echo "$@"; }}\n'
+    for words in ("(isthmus run m)", "(isthmus run --inputs i)", "(qnn-net-run --input_list l)"):
+        count = len(words.split()) - 1
+        line = f"{script}COMP_WORDS={words}; COMP_CWORD={count}; _isthmus"
+        done = subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, check=True)
+        assert done.stdout.split() == ["-o", "default"]
+
+
+def test_every_option_of_every_command_is_completed_in_every_shell():
+    scripts = {"bash": completion.bash(), "zsh": completion.zsh(), "fish": completion.fish()}
+    for command in COMMANDS:
+        for action in parser_of(command, f"isthmus {command}")._actions:
+            for option in action.option_strings:
+                assert option in scripts["bash"]
+                assert option in scripts["zsh"]
+                assert f"-l {option[2:]} " in scripts["fish"] or option == "-h"
+    for name in registry.names():
+        assert name in scripts["fish"]
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_a_shell_accepts_its_script(tmp_path, shell):
+    if shutil.which(shell) is None:
+        pytest.skip(f"needs {shell}")
+    script = tmp_path / "script"
+    script.write_text(subprocess.run(
+        [sys.executable, "-m", "isthmus", "completion", shell], capture_output=True, text=True, check=True
+    ).stdout)  # fmt: skip
+    subprocess.run([shell, "-n", str(script)], check=True)
