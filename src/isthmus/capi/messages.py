@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _UNKNOWN_KEY = "QNN_PROPERTY_ERROR_UNKNOWN_KEY: there is no capability with this key"
 """The message of a result that only propertyHasCapability returns, so that it is none of `Code`."""
-_SENTENCES = {
+SENTENCES = {
     Code.SUCCESS: "the call succeeded",
     Code.COMMON_NOT_SUPPORTED: "this library does not support the function or the request",
     Code.COMMON_MEM_ALLOC: "memory could not be allocated",
@@ -93,6 +93,7 @@ _SENTENCES = {
     Code.DEVICE_HARDWARE_UNAVAILABLE: "the hardware is not available",
     Code.DEVICE_ASSOCIATED_TO_CONTEXT: "a context uses the device",
 }
+"""What each code means."""
 _GRAPH_TWICE = (Code.GRAPH_DOES_NOT_EXIST, Code.GRAPH_FINALIZED, Code.GRAPH_NOT_FINALIZED)
 """Codes whose C names repeat the word: QNN_GRAPH_ERROR_GRAPH_FINALIZED."""
 
@@ -117,7 +118,7 @@ def message_of(error: int) -> str:
         code = Code(number)
     except ValueError:
         raise QnnError(Code.ERROR_INVALID_ERROR_HANDLE, f"error {error}", "no function returns it") from None
-    return f"{name_of(code)}: {_SENTENCES[code]}"
+    return f"{name_of(code)}: {SENTENCES[code]}"
 
 
 @serves("errorGetMessage", Code.ERROR_INVALID_ARGUMENT)

@@ -99,14 +99,14 @@ def _object(value: Any) -> Any:
 _PRECISIONS = choice({mode.name.lower(): mode for mode in PrecisionMode})
 # Keys in a configuration file, with the graph option that each sets and the function that checks its value.
 _GRAPH_KEYS = {rule.key: (option, truth if rule.is_flag else _PRECISIONS) for option, rule in GRAPH_OPTIONS.items()}
-_KEYS: Table = {
+KEYS: Table = {
     "graph_names": Key("graph_names", list_of(text, "names")),
     "perf_hint": unused(choice({name: name for name in ("low", "normal", "high")})),
     **{name: Key(name, check) for name, (_, check) in _GRAPH_KEYS.items()},
     "kernel_repo_path": Key("kernel_repo_path", file_name),
     "invalidate_kernel_repo": Key("invalidate_kernel_repo", truth),
     "gpu": {
-        "platform": Key("platform", file_name),
+        "platform": Key("platform", text),
         "device": Key("device", _name_or_number),
         "context": Key("context", _object),
         "queue": Key("queue", _object),
@@ -129,7 +129,7 @@ def read_config(config: Any, log: Log) -> GpuConfig:
     >>> read_config({"precision_mode": "fp16", "gpu": {"timeout": 5}}, Log()).patience
     5.0
     """
-    merged = settings(config, _KEYS)
+    merged = settings(config, KEYS)
     merged.log_unused(log)
     graphs = {option: merged.values[name] for name, (option, _) in _GRAPH_KEYS.items() if name in merged.values}
     return GpuConfig(graphs, **merged.only(*_OWN))

@@ -26,7 +26,7 @@ from isthmus.backends.gpu import delegate
 from isthmus.backends.gpu.accepted import ACCEPTED
 from isthmus.backends.gpu.buffers import OpenClBuffer, adopt_pyopencl
 from isthmus.backends.gpu.compile import lower
-from isthmus.backends.gpu.config import GpuConfig, read_config
+from isthmus.backends.gpu.config import KEYS, GpuConfig, read_config
 from isthmus.backends.gpu.graph import DeviceSide, GpuGraphDriver
 from isthmus.backends.gpu.io import GpuIo
 from isthmus.backends.gpu.memory import GpuMemory, GpuRegistration
@@ -314,4 +314,5 @@ ENTRY = BackendEntry(
     c="isthmus.backends.gpu.c:FACET",
     delegate=delegate.FACET,
     accepted=ACCEPTED,
+    keys=KEYS,
 )

@@ -137,7 +137,7 @@ _CONTEXT_KEYS: Table = {
     "reused_io_limit_mb": unused(number(0, _MAX_MB)),
     "concurrent_deserialization_patch": unused(text),
 }  # fmt: skip
-_KEYS: Table = {
+KEYS: Table = {
     "graphs": Objects("graphs", _GRAPH_KEYS),
     "devices": Objects("devices", _DEVICE_KEYS),
     "context": Objects("context", _CONTEXT_KEYS),
@@ -162,6 +162,6 @@ def read_config(config: Any, log: Log) -> HtpConfig:
     >>> read_config({"htp": {"threads": 2, "precision": "float16"}}, Log()).precision
     <HtpFloatPrecision.FLOAT16: 1>
     """
-    merged = settings(config, _KEYS)
+    merged = settings(config, KEYS)
     merged.log_unused(log)
     return HtpConfig(**merged.only("reregistration", "units", "threads", "timeout", "precision", "numerics"))

@@ -19,7 +19,7 @@ from isthmus.backends.accelerator import AcceleratorDevice, Queue, start_acceler
 from isthmus.backends.accelerator.remote import MAKER
 from isthmus.backends.htp import delegate
 from isthmus.backends.htp.accepted import ACCEPTED, refusal
-from isthmus.backends.htp.config import HtpConfig, read_config
+from isthmus.backends.htp.config import KEYS, HtpConfig, read_config
 from isthmus.backends.htp.graph import HtpGraphDriver, plan
 from isthmus.backends.htp.io import HtpIo
 from isthmus.backends.htp.memory import HtpMemory
@@ -179,4 +179,5 @@ ENTRY = BackendEntry(
     c="isthmus.backends.htp.c:FACET",
     delegate=delegate.FACET,
     accepted=ACCEPTED,
+    keys=KEYS,
 )

@@ -52,6 +52,7 @@ class HtpContextConfigOption(IntEnum):
     """Custom configs of a context; numbers from 20001 on are this project's own."""
 
     REREGISTRATION = 20001
+    """A `Reregistration`: whether a location may be registered again."""
 
 
 class HtpFloatPrecision(IntEnum):

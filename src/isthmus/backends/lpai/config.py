@@ -89,7 +89,7 @@ def read(config: Any, log: Log) -> LpaiConfig:
     >>> read({"lpai_graph": {"execute": {"fps": 30}}}, Log()).performance.fps
     30
     """
-    merged = settings(config, _keys(log))
+    merged = settings(config, config_keys(log))
     merged.log_unused(log)
     extensions = merged.values.get("shared_library_path")
     if extensions is not None and not os.path.exists(extensions):
@@ -106,7 +106,7 @@ def read(config: Any, log: Log) -> LpaiConfig:
     )
 
 
-def _keys(log: Log) -> Table:
+def config_keys(log: Log) -> Table:
     """Return the table of configuration keys; `log` is for what is accepted but invalid."""
 
     def mem_type(value: Any) -> LpaiMemType:
@@ -139,7 +139,7 @@ def _keys(log: Log) -> Table:
                 "client_type": Key("client_type", choice(client_types)),
                 "affinity": Key("affinity", choice({"soft": Affinity.SOFT, "hard": Affinity.HARD})),
                 "core_selection": Key("core_selection", _core),
-                "mem_type": Key("mem_type", mem_type),
+                "mem_type": Key("mem_type", mem_type, allowed=f"one of {', '.join(map(repr, MEM_TYPES))}"),
             },
         },
     }

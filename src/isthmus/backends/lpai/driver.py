@@ -17,7 +17,7 @@ from typing import Any
 
 from isthmus.backends.accelerator import AcceleratorDevice, Queue
 from isthmus.backends.accelerator.remote import RemoteExecutor
-from isthmus.backends.lpai.config import LpaiConfig, read
+from isthmus.backends.lpai.config import LpaiConfig, config_keys, read
 from isthmus.backends.lpai.graph import LpaiGraphDriver
 from isthmus.backends.lpai.io import LpaiIo
 from isthmus.backends.lpai.model import Allocator, ModelBinary
@@ -278,4 +278,5 @@ ENTRY = BackendEntry(
     delegate=DelegateFacet(number=100, takes_client_memory=False),
     modes={"adsp": {"lpai_backend": {"target_env": "adsp"}}},
     accepted=native.ACCEPTED,
+    keys=config_keys(Log()),
 )

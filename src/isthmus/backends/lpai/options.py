@@ -17,7 +17,9 @@ class LpaiBackendProperty(IntEnum):
     """QNN_LPAI_BACKEND_GET_PROP_*; numbers from 20001 on are this project's own."""
 
     ALIGNMENT_REQ = 0
+    """The alignments that pools must have: of their start, and of their size."""
     REQUIRE_PERSISTENT_BINARY = 1
+    """Whether the client must keep the memory of a context binary until its context is freed."""
     SHARED_POOLS = 20001
     """Whether scratch and persistent memory must be shared memory, because the core sees nothing else."""
 
@@ -26,14 +28,18 @@ class LpaiContextOption(IntEnum):
     """QNN_LPAI_CONTEXT_SET_CFG_*."""
 
     MODEL_BUFFER_MEM_TYPE = 1
+    """The kind of memory that holds the model, an `LpaiMemType`."""
     ENABLE_ISLAND = 11
+    """Whether graphs run in an island, a low-power mode. It has no effect here."""
 
 
 class GraphProperty(IntEnum):
     """QNN_LPAI_GRAPH_GET_PROP_*; numbers from 20001 on are this project's own."""
 
     SCRATCH_MEM_SIZE = 1
+    """Bytes of scratch memory that the graph needs."""
     PERSISTENT_MEM_SIZE = 101
+    """Bytes of persistent memory that the graph needs."""
     IO_OFFSETS = 20001
     """The offset of each input, then each output in scratch; empty if IO is planned outside it."""
 
@@ -42,10 +48,15 @@ class LpaiGraphOption(IntEnum):
     """QNN_LPAI_GRAPH_SET_CFG_*; numbers from 20001 on are this project's own."""
 
     SCRATCH_MEM = 1
+    """The client's scratch memory, a `Mem`."""
     PERSISTENT_MEM = 101
+    """The client's persistent memory, a `Mem`."""
     PERF_CFG = 201
+    """Frames per second and the like, a `PerfCfg`."""
     CORE_AFFINITY = 301
+    """Which core the graph runs on, a `CoreAffinity`."""
     PREPARE = 10001
+    """Options of preparation, a `Prepare`; set it before the graph is finalized."""
     RESET_STATE = 20001
     """Write the initial state into persistent memory; takes None."""
 

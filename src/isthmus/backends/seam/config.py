@@ -44,11 +44,14 @@ class Key:
         Checks and converts the value.
     effective
         Whether the value has an effect here. If not, it is checked, and its key is added to `Settings.unused`.
+    allowed
+        The allowed values in words, for a check that accepts others too. Any other check states them in its refusal.
     """
 
     setting: str
     check: Check
     effective: bool = True
+    allowed: str = ""
 
 
 def unused(check: Check) -> Key:
@@ -158,7 +161,7 @@ def settings(config: Source | Sequence[Source] | None, table: Table, what: str =
     else:
         sources = (config,)
     values: dict[str, Any] = {}
-    complete = {**table, **_TOOLS}
+    complete = {**table, **TOOL_KEYS}
     names = []
     # A dictionary for its order and because a key may occur in several objects of a list.
     without_effect: dict[str, None] = {}
@@ -384,7 +387,7 @@ _FOLLOW = Key("config_file_path", file_name)
 """The key whose value is not a setting but the path of another file, which is read when it occurs."""
 _MAX_WORD = (1 << 64) - 1
 _PRIORITY = choice({name: name for name in ("low", "normal", "normal_high", "high")})
-_TOOLS: Table = {
+TOOL_KEYS: Table = {
     "backend_extensions": {"shared_library_path": Key("shared_library_path", file_name), "config_file_path": _FOLLOW},
     "context_configs": {
         "is_persistent_binary": Key("is_persistent_binary", truth),

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
+from isthmus.backends.seam.config import Table
 from isthmus.backends.seam.driver import BackendDriver, GraphDriver, Source, TensorMemory
 from isthmus.backends.seam.facets import CFacet, DelegateFacet
 from isthmus.errors import Code, QnnError, did_you_mean
@@ -149,6 +150,8 @@ class BackendEntry:
         Modes that QNN's command lines name (``--direct_mode``), each with the configuration that it means.
     float_type
         The type in which it computes with FLOAT_32 tensors by default, which limits the accuracy of its results.
+    keys
+        The keys of its configuration files, for the document that lists them.
     """
 
     name: str
@@ -163,6 +166,7 @@ class BackendEntry:
     modes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     accepted: Acceptance | None = None
     float_type: DataType = DataType.FLOAT_32
+    keys: Table = field(default_factory=dict)
 
     def io_kind(self, kind: str | None) -> TensorMemType:
         """Return the memory type that graphs are prepared for if inputs and outputs are of a kind, by default the

@@ -55,7 +55,7 @@ _TARGET = {
     "hvx_threads": Key("hvx_threads", number(1, MAX_HVX)),
     "dlbc": Key("dlbc", truth),
 }
-_KEYS: Table = {
+KEYS: Table = {
     NAME: {**_TARGET, "library": Key("library", file_name), "timeout": Key("timeout", number(1, _MAX_SECONDS))}
 }
 
@@ -68,7 +68,7 @@ def read_config(config: Any, log: Log) -> VendorConfig:
     >>> read_config({"qnn-htp": {"soc": "SM8650", "vtcm_mb": 4}}, Log()).target
     ChipTarget(soc=57, vtcm_mb=4, level=None, precision=None, hvx_threads=None, dlbc=False)
     """
-    given = settings(config, _KEYS)
+    given = settings(config, KEYS)
     given.log_unused(log)
     target = ChipTarget(**given.only(*(key.setting for key in _TARGET.values())))
     target.check()

@@ -23,7 +23,7 @@ from isthmus.backends.seam.driver import (
 from isthmus.backends.seam.entry import BackendEntry
 from isthmus.backends.vendor import NAME
 from isthmus.backends.vendor.composition import is_lacking, node_alone
-from isthmus.backends.vendor.config import VendorConfig, read_config
+from isthmus.backends.vendor.config import KEYS, VendorConfig, read_config
 from isthmus.backends.vendor.figures import VendorFigures
 from isthmus.backends.vendor.graph import VendorGraphDriver
 from isthmus.backends.vendor.library import VendorLibrary, find
@@ -182,5 +182,5 @@ def outline(description: dict[str, Any]) -> Graph:
 
 
 ENTRY = BackendEntry(
-    name=NAME, library="", driver=VendorBackend, read_config=read_config, float_type=DataType.FLOAT_16
+    name=NAME, library="", driver=VendorBackend, read_config=read_config, float_type=DataType.FLOAT_16, keys=KEYS
 )

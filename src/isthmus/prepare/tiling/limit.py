@@ -112,6 +112,6 @@ def _checked_slower(slower: Any) -> float | None:
     except (TypeError, ValueError, OverflowError):
         cost = math.nan
     if isinstance(slower, (bool, str)) or not 0 <= cost <= MAX_SLOWER:
-        rule = f"must be a part of the model's time from 0 to {MAX_SLOWER:g}"
+        rule = f"must be a fraction of the model's time from 0 to {MAX_SLOWER:g}"
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"slower {slower!r}"[:200], rule)
     return cost
