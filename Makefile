@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-long test-targets test-gpu test-arm64 random soak reach mutants bench models lint clean
+.PHONY: demo docs test test-long test-targets test-gpu test-arm64 random soak reach mutants bench models lint clean
 .PHONY: differential wheel
 .PHONY: say-test say-test-long say-test-targets
 
@@ -89,6 +89,12 @@ wheel: $(VENV)/test.stamp
 			$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist . || exit 1; \
 	done
 	ls -l dist
+
+# The documents as a site, with the API reference from docstrings, in build/site.
+docs: $(VENV)/docs.stamp
+	$(BIN)/python -m isthmus.tools.reference docs
+	$(BIN)/mkdocs build --quiet
+	@echo 'build/site/index.html'
 
 # The models that tests and benchmarks run, from public packages.
 models: $(VENV)/test.stamp

@@ -31,7 +31,7 @@ from isthmus.memory import rpcmem
 
 MARKS = {"works": "ok", "missing": "--", "broken": "!!"}
 """How each state is shown."""
-_WORK_EXTRAS = ("bench", "test")
+_WORK_EXTRAS = ("bench", "docs", "test")
 """Extras for developing this project, which a user does not need."""
 _CACHE = "cache of compiled code"
 _REQUIREMENT = re.compile(r"^(?P<package>[\w.-]+)(?:\[[\w,-]+\])?(?P<range>[^;]*)(?:;(?P<marker>.*))?$")
