@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import itertools
 import json
 import os
@@ -158,11 +159,16 @@ def browser() -> Iterator[Page]:
             "--hide-scrollbars", "--disable-background-networking", f"--user-data-dir={profile}",
             "--remote-debugging-pipe", "--force-color-profile=srgb",
         ]  # fmt: skip
-        # The shell puts its own copies at 3 and 4: the numbers here may be any.
-        script = f'exec "$@" 3<&{its_in} 4>&{its_out}'
+
+        def connect() -> None:
+            # First to numbers above both, which may be 3 and 4 in another order.
+            high = [fcntl.fcntl(fd, fcntl.F_DUPFD, 10) for fd in (its_in, its_out)]
+            os.dup2(high[0], 3)
+            os.dup2(high[1], 4)
+
         process = subprocess.Popen(
-            ["sh", "-c", script, "sh", program, *options],
-            pass_fds=(its_in, its_out), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+            [program, *options], preexec_fn=connect, close_fds=False,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
         try:
             for fd in (its_in, its_out):

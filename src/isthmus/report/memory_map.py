@@ -326,7 +326,7 @@ def _axis(scale: _Scale, marks: _Marks) -> list[str]:
     """Return the line under the map, with a tick at regular steps, and the numbers of those steps."""
     # Both are lists of characters, one per column.
     rail, numbers = [marks.floor] * scale.columns, [" "] * scale.columns
-    every = next(n for n in _round_numbers() if n * scale.columns >= _TICKS_APART * scale.steps)
+    every = next(n for n in round_numbers() if n * scale.columns >= _TICKS_APART * scale.steps)
     for step in range(0, scale.begin + scale.steps, every):
         column, text = scale.column(step), str(step)
         rail[column] = marks.tick
@@ -349,7 +349,7 @@ def _tiles(plan: Plan, scale: _Scale, marks: _Marks) -> list[str]:
     return [f"{'tiles':>{_GUTTER}}  {''.join(line)}"]
 
 
-def _round_numbers() -> Iterator[int]:
+def round_numbers() -> Iterator[int]:
     """Yield 1, 2, 5, 10, 20, 50 and so on."""
     for power in itertools.count():
         yield from (10**power, 2 * 10**power, 5 * 10**power)

@@ -7,6 +7,7 @@ from isthmus.report.page.sections import (
     Column,
     Figure,
     Figures,
+    Heading,
     MemoryMap,
     Note,
     Notes,
@@ -15,6 +16,6 @@ from isthmus.report.page.sections import (
 )
 
 __all__ = [
-    "Bar", "Bars", "Column", "Figure", "Figures", "MemoryMap", "Note", "Notes", "SideBySide", "SortableTable",
-    "page", "saved_reports",
+    "Bar", "Bars", "Column", "Figure", "Figures", "Heading", "MemoryMap", "Note", "Notes", "SideBySide",
+    "SortableTable", "page", "saved_reports",
 ]  # fmt: skip

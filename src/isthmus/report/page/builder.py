@@ -40,7 +40,7 @@ def page(
     >>> from isthmus.report.page import Column, SortableTable
     >>> table = SortableTable("Models", [Column("model"), Column("scratch", "bytes", bar=True)], [("a.onnx", 1024)])
     >>> text = page("A sweep", [table])
-    >>> text.startswith("<!doctype html>"), "http" in text
+    >>> text.startswith("<!doctype html>"), "://" in text
     (True, False)
     """
     facts = {

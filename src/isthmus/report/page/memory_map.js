@@ -50,12 +50,7 @@ function planFacts(report) {
     if (step >= report.steps) return "after the last step";
     return order[step] ? `step ${step}, ${order[step].op} ${shortened(order[step].name, 60)}` : `step ${step}`;
   };
-  return { blocks, begin, end, peak, live, stepName, regions: report.regions || [], times: stepTimes(report) };
-}
-
-/** Return the microseconds of each step by its label, if the report has them. */
-function stepTimes(report) {
-  return new Map((report.operations || []).map((each) => [each.name, each.us]));
+  return { blocks, begin, end, peak, live, stepName, regions: report.regions || [] };
 }
 
 /** Describe a block in lines; the first is its name. */
@@ -233,7 +228,7 @@ function drawMap(data, facts) {
       const from = Math.max(left, MAP_LEFT), room = Math.min(left + wide, MAP_LEFT + box().width) - from;
       const letters = Math.floor((room - 12) / 6.6);
       if (letters > 4) {
-        context.fillStyle = palette["on-block"];
+        context.fillStyle = palette[block.atPeak ? "on-warm" : "on-cool"];
         context.textAlign = "left";
         const middle = (Math.max(top, MAP_TOP) + Math.min(top + tall, blocks.clientHeight - MAP_BOTTOM)) / 2;
         const several = letters > 14 && Math.min(top + tall, blocks.clientHeight - MAP_BOTTOM) - Math.max(top, MAP_TOP) > 36;
@@ -479,14 +474,14 @@ function drawMap(data, facts) {
   choose(null);
 
   const recolor = () => {
-    const names = [...COOL, ...WARM, "work", "on-block", "line", "track", "muted", "text", "peak", "accent"];
+    const names = [...COOL, ...WARM, "work", "on-cool", "on-warm", "line", "track", "muted", "text", "peak", "accent"];
     palette = Object.fromEntries(names.map((name) => [name, color(name)]));
     redraw();
   };
   themeListeners.push(recolor);
   new ResizeObserver(redraw).observe(blocks);
   // For tests and for a reader's console: what is shown, and where a block is on the canvas.
-  section.memoryMap = { view, state, plan, place: (block) => [(x(block.first) + x(block.last + 1)) / 2, (y(block.offset) + y(block.end)) / 2] };
+  section.memoryMap = { view, state, plan, choose, paint: paintBlocks, place: (block) => [(x(block.first) + x(block.last + 1)) / 2, (y(block.offset) + y(block.end)) / 2] };
   return section;
 }
 
@@ -499,7 +494,7 @@ function peakTable(report, plan, choose) {
     note: `${plan.stepName(report.peak.step)}`.replace(/^s/, "S"),
     columns: [
       { title: "tensor", unit: "text" }, { title: "bytes", unit: "bytes", bar: true },
-      { title: "part", unit: "percent" }, { title: "steps", unit: "text" },
+      { title: "share", unit: "percent" }, { title: "steps", unit: "text" },
     ],
     rows: live.map((block) => [
       block.name, block.bytes, (block.bytes / report.peak.live_bytes) * 100,

@@ -1,6 +1,7 @@
 /* Sections: each kind has a function that returns its element. */
 
-const ROWS_AT_FIRST = 50;
+const ROWS_AT_FIRST = 20; // Of a table; a button shows the others.
+const BRIEF = 14; // Texts of a column that has no longer one stay in one line.
 
 /** Return an empty section with its title and note. */
 function framed(data, className) {
@@ -12,6 +13,7 @@ function framed(data, className) {
 
 function drawFigures(data) {
   const section = framed(data, "figures");
+  const grid = element("div");
   for (const figure of data.figures) {
     const [value, unit] = valueParts(figure.value, figure.unit);
     const large = element("div", "value", value, unit ? element("span", "unit", unit) : "");
@@ -24,9 +26,9 @@ function drawFigures(data) {
       body.append(element("div", "meter", fill));
     }
     if (figure.note) body.append(element("div", "note", figure.note));
-    section.append(element("dl", `figure ${figure.tone}`, element("dt", "", figure.title), body));
-    section.lastChild.style.margin = 0;
+    grid.append(element("dl", `figure ${figure.tone}`, element("dt", "", figure.title), body));
   }
+  section.append(grid);
   return section;
 }
 
@@ -46,8 +48,9 @@ function drawBars(data) {
       track.append(mark);
       amount += ` of ${cellText(bar.limit, data.unit)}`;
     }
-    grid.append(element("div", "label", bar.label), track, element("div", `amount ${over ? "bad" : ""}`, amount));
-    if (bar.note) grid.append(element("div", "note", bar.note));
+    grid.append(element("div", "bar",
+      element("div", "label", bar.label), track, element("div", `amount ${over ? "bad" : ""}`, amount),
+      bar.note ? element("div", "note", bar.note) : ""));
   }
   section.append(grid);
   return section;
@@ -69,10 +72,12 @@ function drawTable(data, picked) {
   const peaks = data.columns.map((column, k) =>
     Math.max(...data.rows.map((row) => (typeof row[k] === "number" ? row[k] : 0)), 1e-12));
   const isNumber = (column) => column.unit !== "text";
+  const classes = data.columns.map((column, k) => isNumber(column) ? "number"
+    : data.rows.every((row) => String(row[k] ?? "").length <= BRIEF) ? "text brief" : "text");
   const more = element("button", "more");
 
   function cell(value, column, k) {
-    const made = element("td", isNumber(column) ? "number" : "text", cellText(value, column.unit));
+    const made = element("td", classes[k], cellText(value, column.unit));
     if (column.bar && typeof value === "number") {
       const bar = element("i", "inline");
       bar.style.width = `${(Math.max(value, 0) / peaks[k]) * 100}%`;
@@ -149,11 +154,7 @@ function drawNotes(data) {
 
 function drawSides(data, facts) {
   const holder = element("div", "");
-  if (data.title) {
-    const title = element("h2", "", data.title);
-    title.style.marginTop = "28px";
-    holder.append(title);
-  }
+  if (data.title) holder.append(element("h2", "between", data.title));
   const sides = ["left", "right"].map((side, k) =>
     element("div", "", element("h3", "", data.headings[k]), ...data[side].map((section) => drawn(section, facts))));
   holder.append(element("div", "sides", ...sides));
@@ -166,6 +167,7 @@ const KINDS = {
   table: (data) => drawTable(data, null),
   notes: drawNotes,
   map: drawMap,
+  heading: (data) => element("h2", "between", data.title),
   sides: drawSides,
 };
 

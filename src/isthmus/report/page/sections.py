@@ -120,6 +120,14 @@ class MemoryMap:
 
 
 @dataclass(frozen=True)
+class Heading:
+    """A heading above the sections that follow it."""
+
+    kind: ClassVar[str] = "heading"
+    title: str
+
+
+@dataclass(frozen=True)
 class SideBySide:
     """Two lists of sections beside each other, each below its heading."""
 
@@ -130,7 +138,7 @@ class SideBySide:
     right: Sequence[Section]
 
 
-Section = Figures | Bars | SortableTable | Notes | MemoryMap | SideBySide
+Section = Figures | Bars | SortableTable | Notes | MemoryMap | Heading | SideBySide
 
 
 def to_data(section: Section) -> dict[str, Any]:

@@ -1,0 +1,233 @@
+"""Pages in headless Chromium: they open without a complaint, and their map can be pointed at, zoomed and searched."""
+
+from dataclasses import dataclass
+
+import pytest
+from support import chromium, tiny
+
+from isthmus.prepare.schedule import Plan, PlanRow
+from isthmus.report.page import MemoryMap, page
+from isthmus.tools.cli import main
+
+MAP = "document.querySelector('section.map').memoryMap"
+NAMES = ["<img src=x onerror=alert(1)>", "</script><b>bold", "stage/block_7/Relu", "a;b"]
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with chromium.browser() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("pages")
+
+
+@pytest.fixture(scope="module")
+def planned(folder):
+    """Return the page of a plan."""
+    model = tiny.convolution(folder / "conv.onnx", 64, 64)
+    assert main(["plan", str(model), "--html", str(folder / "plan.html")]) == 0
+    return folder / "plan.html"
+
+
+def tensors(count):
+    """Return many tensors of a plan; some have names that are markup."""
+    names = [NAMES[k] if k < len(NAMES) else f"stage/block_{k}/conv" for k in range(count)]
+    return [
+        {"name": name, "bytes": 4096 + 64 * (k % 7), "first": k, "last": k + 3, "offset": (k % 8) * 8192}
+        for k, name in enumerate(names)
+    ]
+
+
+@pytest.fixture(scope="module")
+def large(folder):
+    """Return a page of a plan with thousands of tensors."""
+    rows = tensors(6000)
+    live = [row for row in rows if row["first"] <= 3000 <= row["last"]]
+    peak = {"step": 3000, "op": "Conv2d", "name": NAMES[0], "live_bytes": sum(row["bytes"] for row in live)}
+    report = {"model": "large", "steps": 6003, "scratch_bytes": 65536, "peak": peak, "tensors": rows}
+    path = folder / "large.html"
+    path.write_text(page("large", [MemoryMap("Map")], reports=[report]))
+    return path
+
+
+@dataclass
+class View:
+    """What a map shows: steps from left to right, bytes from low to high."""
+
+    left: float
+    right: float
+    low: float
+    high: float
+
+
+def view(browser):
+    browser.settle()
+    return View(**browser.evaluate(f"(({{left, right, low, high}}) => ({{left, right, low, high}}))({MAP}.view)"))
+
+
+def place(browser, number):
+    """Return where a block is in the window."""
+    return browser.evaluate(
+        f"(() => {{ const [x, y] = {MAP}.place({MAP}.plan.blocks[{number}]);"
+        "const canvas = document.querySelector('canvas.blocks'); canvas.scrollIntoView({block: 'center'});"
+        "const frame = canvas.getBoundingClientRect(); return [frame.left + x, frame.top + y]; })()"
+    )
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("size", [chromium.LAPTOP, chromium.PHONE], ids=["laptop", "phone"])
+def test_a_page_fits_its_window_and_complains_of_nothing(browser, planned, size, dark):
+    browser.problems.clear()
+    browser.open(planned, size, dark, touch=size == chromium.PHONE)
+    assert browser.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert browser.evaluate("document.querySelectorAll('section').length") >= 5
+    ground = browser.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (max(int(part) for part in ground[4:-1].split(",")) < 60) == dark
+    assert browser.problems == []
+
+
+def test_pointing_at_a_block_shows_its_tensor(browser, planned):
+    browser.open(planned)
+    for number in range(2):
+        name = browser.evaluate(f"{MAP}.plan.blocks[{number}].name")
+        browser.mouse("mouseMoved", *place(browser, number))
+        browser.settle()
+        assert browser.evaluate("!document.querySelector('.tip').hidden")
+        assert name in browser.evaluate("document.querySelector('.tip').textContent")
+    browser.mouse("mouseMoved", 2, 2)
+    browser.settle()
+    assert browser.evaluate("document.querySelector('.tip').hidden")
+
+
+def test_a_map_can_be_zoomed_moved_and_shown_whole_again(browser, large):
+    browser.open(large)
+    x, y = place(browser, 3000)
+    whole = view(browser)
+    browser.mouse("mouseWheel", x, y, deltaX=0, deltaY=-240, modifiers=2)
+    zoomed = view(browser)
+    assert zoomed.right - zoomed.left < whole.right - whole.left
+    # What was under the pointer is still there.
+    assert zoomed.left < 3000 < zoomed.right
+    browser.mouse("mousePressed", x, y, button="left", clickCount=1)
+    browser.mouse("mouseMoved", x - 80, y, button="left", buttons=1)
+    browser.mouse("mouseReleased", x - 80, y, button="left", clickCount=1)
+    assert view(browser).left > zoomed.left
+    browser.evaluate("document.querySelector('[aria-label=\"Show all\"]').click()")
+    assert view(browser) == whole
+
+
+def test_a_plain_wheel_scrolls_the_page(browser, planned):
+    browser.open(planned)
+    before = view(browser)
+    browser.mouse("mouseWheel", *place(browser, 0), deltaX=0, deltaY=240)
+    assert view(browser) == before
+
+
+def test_two_fingers_zoom(browser, large):
+    browser.open(large, chromium.PHONE, touch=True)
+    x, y = place(browser, 3000)
+    whole = view(browser)
+    browser.touch("touchStart", (x - 20, y), (x + 20, y))
+    for spread in (30, 50, 70):
+        browser.touch("touchMove", (x - spread, y), (x + spread, y))
+    browser.touch("touchEnd")
+    browser.wait(f"{MAP}.view.right - {MAP}.view.left < {whole.right - whole.left} / 2")
+
+
+def test_a_search_counts_and_goes_to_each_match(browser, large):
+    browser.open(large)
+    browser.evaluate("document.querySelector('.map input').focus()")
+    browser.type("Block_599")
+    browser.settle()
+    # block_599 and block_5990 to block_5999.
+    assert browser.evaluate(f"{MAP}.state.matches.size") == 11
+    assert "11 of 6,000" in browser.evaluate("document.querySelector('.map .tools').textContent")
+    for name in ("block_599/", "block_5990/"):
+        browser.key("Enter")
+        browser.settle()
+        assert name in browser.evaluate("document.querySelector('.chosen-block').textContent")
+        chosen = browser.evaluate(f"{MAP}.state.chosen.first")
+        assert view(browser).left <= chosen <= view(browser).right
+
+
+def test_keys_choose_blocks_and_zoom(browser, planned):
+    browser.open(planned)
+    browser.evaluate("document.querySelector('canvas.blocks').focus()")
+    browser.key("ArrowRight")
+    browser.settle()
+    first = browser.evaluate(f"{MAP}.plan.blocks[0].name")
+    assert first in browser.evaluate("document.querySelector('.chosen-block').textContent")
+    whole = view(browser)
+    browser.key("+")
+    assert view(browser).high - view(browser).low < whole.high - whole.low
+    browser.key("0")
+    assert view(browser) == whole
+
+
+def test_every_control_is_reached_by_the_tab_key(browser, planned):
+    browser.open(planned)
+    count = browser.evaluate("document.querySelectorAll('button, input, canvas.blocks, tr.pick').length")
+    seen = set()
+    for _ in range(count + 2):
+        browser.key("Tab")
+        seen.add(browser.evaluate("document.activeElement.tagName + '.' + document.activeElement.className"))
+    assert {"BUTTON.theme", "INPUT.", "CANVAS.blocks", "TR.pick"} <= seen
+
+
+def test_the_colours_can_be_chosen(browser, planned):
+    browser.open(planned)
+    ground = "getComputedStyle(document.body).backgroundColor"
+    light = browser.evaluate(ground)
+    browser.evaluate("localStorage.clear()")
+    for _ in range(2):
+        browser.evaluate("document.querySelector('button.theme').click()")
+    assert browser.evaluate("document.querySelector('button.theme').textContent") == "Dark"
+    assert browser.evaluate(ground) != light
+    browser.evaluate("document.querySelector('button.theme').click()")
+    assert browser.evaluate(ground) == light
+
+
+def test_names_of_a_model_stay_text(browser, large):
+    browser.problems.clear()
+    browser.open(large)
+    for number, name in enumerate(NAMES):
+        browser.evaluate(f"{MAP}.choose({MAP}.plan.blocks[{number}])")
+        browser.settle()
+        assert name in browser.evaluate("document.querySelector('.chosen-block').textContent")
+    assert browser.evaluate("document.querySelectorAll('img, b').length") == 0
+    assert browser.problems == []
+
+
+def test_a_table_sorts_by_a_column(browser, planned):
+    browser.open(planned)
+    browser.evaluate("document.querySelectorAll('.at-peak th button')[1].click()")
+    cells = "[...document.querySelectorAll('.at-peak td:nth-child(2)')]"
+    bytes_ = f"{cells}.map(each => +each.textContent.replace(/,/g, ''))"
+    descending = browser.evaluate(bytes_)
+    assert descending == sorted(descending, reverse=True)
+    browser.evaluate("document.querySelectorAll('.at-peak th button')[1].click()")
+    assert browser.evaluate(bytes_) == sorted(descending)
+
+
+def test_a_map_of_thousands_of_tensors_is_drawn_quickly(browser, large):
+    browser.open(large)
+    # The median of several frames: the machine may be busy.
+    frames = browser.evaluate(
+        "(async () => { const found = []; for (let k = 0; k < 9; k++) { const begin = performance.now();"
+        f"{MAP}.paint(); found.push(performance.now() - begin); }} return found.sort((a, b) => a - b); }})()"
+    )
+    assert frames[4] < 500
+
+
+def test_a_plan_without_scratch_has_a_page(browser, folder):
+    plan = Plan(0, 0, "optimal", 0, 0, -1, (), (PlanRow("empty", 0, 0, 0, 0),), (("Relu", "r"),))
+    report = {"model": "m", "steps": len(plan.steps), "scratch_bytes": 0, "peak": None, "tensors": []}
+    path = folder / "empty.html"
+    path.write_text(page("empty", [MemoryMap("Map")], reports=[report]))
+    browser.problems.clear()
+    browser.open(path)
+    assert "No scratch memory" in browser.evaluate("document.body.textContent")
+    assert browser.problems == []
