@@ -115,8 +115,9 @@ def _enumerations(driver: type) -> Iterator[tuple[str, type[IntEnum]]]:
 
 
 def _subclasses(kind: type) -> Iterator[Any]:
-    """Yield all subclasses of a class, each once."""
-    for each in dict.fromkeys(kind.__subclasses__()):
+    """Yield all subclasses of a class."""
+    direct: list[type] = kind.__subclasses__()
+    for each in direct:
         yield each
         yield from _subclasses(each)
 
