@@ -188,7 +188,11 @@ class Session:
         return self._memory().binding.execute
 
     def run(
-        self, feeds: Mapping[str, Any] | None = None, *more: object, allow_nan: bool = False
+        self,
+        feeds: Mapping[str, Any] | None = None,
+        *more: object,
+        allow_nan: bool = False,
+        profile: qnn.Profile | None = None,
     ) -> dict[str, np.ndarray]:
         """Execute once.
 
@@ -199,6 +203,8 @@ class Session:
             first, and copies of all outputs are returned.
         allow_nan
             Accept NaN in `feeds`; it is refused otherwise, since it is nearly always a mistake.
+        profile
+            Records the times of this run.
 
         Returns
         -------
@@ -218,7 +224,7 @@ class Session:
                     np.copyto(self.inputs[name], array)
                     self.stats.copied_in_bytes += self.inputs[name].nbytes
             begin = time.perf_counter()
-            execute(signal=self._signal)
+            execute(profile, self._signal)
             self.stats.last_ms = (time.perf_counter() - begin) * 1e3
             self.stats.runs += 1
             if arrays is None:

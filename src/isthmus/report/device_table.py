@@ -1,8 +1,7 @@
-"""Rows of figures for chips, as text, CSV and a page of HTML. A row is plain data, one for a model and a target."""
+"""Rows of figures for chips, as text and CSV. A row is plain data, one for a model and a target."""
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -78,34 +77,3 @@ def _cell(value: Any) -> str:
 def to_csv(rows: Sequence[Row]) -> str:
     """Return the rows as CSV with a line of column names."""
     return table_rows.to_csv(rows, COLUMNS)
-
-
-_STYLE = (
-    "body{font:14px/1.4 system-ui,sans-serif;margin:2em}table{border-collapse:collapse}"
-    "th,td{padding:.3em .7em;border-bottom:1px solid #ddd;text-align:right;white-space:nowrap}"
-    "th{position:sticky;top:0;background:#fff}td:nth-child(-n+2),th:nth-child(-n+2),td:last-child{text-align:left}"
-)
-
-
-def to_html(rows: Sequence[Row], title: str, note: str) -> str:
-    """Return the rows as a page without scripts, images or links to other files.
-
-    Parameters
-    ----------
-    title, note
-        The heading, and a sentence below it.
-    """
-
-    def cell(value: Any) -> str:
-        text = "" if value is None else f"{value:.2f}" if isinstance(value, float) else value
-        return html.escape(f"{text:,}" if isinstance(text, int) else str(text))
-
-    head = "".join(f"<th>{html.escape(column)}</th>" for column in COLUMNS.values())
-    body = "\n".join(
-        "<tr>" + "".join(f"<td>{cell(row.get(name))}</td>" for name in COLUMNS) + "</tr>" for row in rows
-    )
-    return (
-        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>'
-        f"<style>{_STYLE}</style></head><body><h1>{html.escape(title)}</h1><p>{html.escape(note)}</p>\n"
-        f"<table><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table></body></html>\n"
-    )

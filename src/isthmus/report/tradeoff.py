@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from isthmus.errors import counted
+
 BOUNDED = "left out long regions because there are many steps: more tiles might need less"
 """The message for a tiling search that has reached its bound of work."""
 
@@ -48,6 +50,19 @@ def choose(points: Sequence[Point], slower: float, room: int | None) -> Point | 
         return max(fitting, key=lambda point: point.scratch_bytes, default=None)
     cheap = [point for point in points if point.times <= 1 + slower] or list(points[:1])
     return min(cheap, key=lambda point: point.scratch_bytes, default=None)
+
+
+def too_little(room: int) -> str:
+    """Explain why nothing fits into the memory that a budget leaves.
+
+    Examples
+    --------
+    >>> too_little(1)
+    'the budget leaves 1 byte for scratch'
+    """
+    if room < 0:
+        return f"what is beside scratch (state, inputs, outputs) takes {-room:,} bytes more than the budget"
+    return f"the budget leaves {counted(room, 'byte')} for scratch"
 
 
 def draw_tradeoff(points: Sequence[Point], chosen: Point | None, columns: int = 80, unicode: bool = True) -> str:

@@ -40,11 +40,13 @@ from isthmus.frontends import ModelSource
 from isthmus.graph import Graph
 from isthmus.log import Log
 from isthmus.qnn import models
-from isthmus.report.device_table import to_csv, to_html, to_text
+from isthmus.report.device_table import to_csv, to_text
+from isthmus.report.page.tradeoffs import device_sections
 from isthmus.system import reading
 from isthmus.tools.farm import add_farm_options, check_jobs, merged, numbers_of, parse_shard, part_report, with_bar
 from isthmus.tools.files import file_name, written_whole
 from isthmus.tools.messages import print_line
+from isthmus.tools.report_options import write_page
 from isthmus.tools.shapes import add_shape_argument, parse_shape
 
 DEFAULT_CHIP = "SM8750"
@@ -90,9 +92,8 @@ def main(options: argparse.Namespace) -> int:
         with written_whole(options.csv, f"'{options.csv}'") as stream:
             stream.write(to_csv(rows).encode())
     if options.html is not None:
-        note = f"Compiled by Qualcomm's library, build {report['library']}. Memory in bytes."
-        with written_whole(options.html, f"'{options.html}'") as stream:
-            stream.write(to_html(rows, "Memory on the chip", note).encode())
+        note = f"Compiled by Qualcomm's library, build {report['library']}"
+        write_page(options.html, "Memory on the chip", device_sections(rows), note, [{"rows": rows}])
     if options.json:
         print(json.dumps(report))
     else:

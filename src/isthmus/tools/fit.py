@@ -26,13 +26,15 @@ import numpy as np
 from isthmus.backends.vendor.judge import JUDGE
 from isthmus.errors import Code, QnnError, counted
 from isthmus.prepare.tiling import SLOWER, ScratchLimit
-from isthmus.report.tradeoff import BOUNDED, Point, choose, draw_tradeoff
+from isthmus.report.page.tradeoffs import tradeoff_sections
+from isthmus.report.tradeoff import BOUNDED, Point, choose, draw_tradeoff, too_little
 from isthmus.session import Session
 from isthmus.tools import fit_judged
 from isthmus.tools.device import add_target_arguments
 from isthmus.tools.files import file_name
 from isthmus.tools.model_options import ModelRequest, add_model_options, requested
 from isthmus.tools.progress import progress
+from isthmus.tools.report_options import add_html_argument, check_given, describe_plan, write_page
 
 LIMITS = ("75%", "50%", "35%", "25%", "20%", "16%", "13%", "10%")
 """The limits to try, from the mildest."""
@@ -48,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(scratch_limit="least")
     parser.add_argument("--budget", metavar="BYTES", help="memory for scratch, state, inputs and outputs together")
     parser.add_argument("--rounds", type=int, default=9, metavar="N", help="rounds of measurement (default 9)")
+    add_html_argument(parser, compare=False)
     judged = parser.add_argument_group("with a judge")
     judged.add_argument("--judge", choices=(JUDGE,), help="advise only what Qualcomm's compiler confirms for a chip")
     judged.add_argument("--out", type=file_name, metavar="FILE", help="write the variant that is advised")
@@ -57,6 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Run the command."""
+    check_given(options, options.model)
     if options.judge is not None:
         return fit_judged.main(options)
     if options.rounds < 1:
@@ -95,8 +99,16 @@ def main(options: argparse.Namespace) -> int:
                     sessions.append(session)
                     limits.append(limit)
         points = _points(limits, sessions, options.rounds)
+        plans = {session.info.memory.scratch_bytes: (session.plan, session.info) for session in sessions}
     chosen = choose(points, slower, room)
     report = _described(request, points, chosen, room, refusal) | {"search_bounded": bounded}
+    if options.html is not None:
+        shown = [plans[point.scratch_bytes] for point in dict.fromkeys((points[0], chosen or points[-1]))]
+        described = [describe_plan(plan, info) for plan, info in shown if plan is not None]
+        reports = [{"model": report["model"], "backend": report["backend"], **each} for each in described]
+        title = f"{options.model.name}: scratch against time"
+        text = f"{report['backend']} · {counted(report['threads'], 'thread')}"
+        write_page(options.html, title, tradeoff_sections(report, reports), text, reports)
     if options.json:
         print(json.dumps(report))
     else:
@@ -182,13 +194,6 @@ def _described(
     }
 
 
-def _too_little(room: int) -> str:
-    """Explain why nothing fits into the memory that a budget leaves."""
-    if room < 0:
-        return f"what is beside scratch (state, inputs, outputs) takes {-room:,} bytes more than the budget"
-    return f"the budget leaves {counted(room, 'byte')} for scratch"
-
-
 def _print(report: dict[str, Any], points: Sequence[Point], chosen: Point | None) -> None:
     """Print the result as text."""
     columns = min(shutil.get_terminal_size((80, 24)).columns, MAX_COLUMNS)
@@ -200,7 +205,7 @@ def _print(report: dict[str, Any], points: Sequence[Point], chosen: Point | None
     if report["search_bounded"]:
         print(f"the search {BOUNDED}")
     if chosen is None:
-        print(f"nothing fits: {_too_little(report['room_bytes'])}")
+        print(f"nothing fits: {too_little(report['room_bytes'])}")
     elif not chosen.limit:
         print("advised: no limit")
     else:

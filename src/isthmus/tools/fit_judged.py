@@ -16,12 +16,14 @@ from isthmus.backends.vendor.measurement import MeasurementCache, prepared
 from isthmus.backends.vendor.sweep import Job, LocalRunner, build_of, sweep
 from isthmus.errors import Code, QnnError
 from isthmus.frontends import DLC_MAGIC, LIBRARY_MAGIC, ModelSource, contents, is_tflite, load_data
+from isthmus.report.page.tradeoffs import judged_sections
 from isthmus.split.onnx import OnnxFile
 from isthmus.split.search import Split, SplitChoice, neighbours, splits
 from isthmus.split.tflite import TfliteFile
 from isthmus.tools.device import targets
 from isthmus.tools.files import written_whole
 from isthmus.tools.messages import print_line
+from isthmus.tools.report_options import write_page
 from isthmus.tools.shapes import parse_shape
 
 LIMITS = (95, 90, 85, 80, 75, 70, 65, 60, 55, 50, 45, 40, 35, 30, 25, 20, 16, 13, 10)
@@ -111,6 +113,9 @@ def main(options: argparse.Namespace) -> int:
     if options.out is not None and chosen is not None and chosen.title:
         with written_whole(options.out, f"'{options.out}'") as stream:
             stream.write(judging.files[chosen.title].content)
+    if options.html is not None:
+        text = f"for {report['chip']}, judged by Qualcomm's library, build {report['library']}"
+        write_page(options.html, options.model.name, judged_sections(report), text, [report])
     if options.json:
         print(json.dumps(report))
     else:

@@ -125,17 +125,18 @@ class ModelRequest:
         )
 
 
-def requested(options: argparse.Namespace) -> ModelRequest:
-    """Return the model that the options of a command line describe."""
+def requested(options: argparse.Namespace, model: Path | None = None) -> ModelRequest:
+    """Return the model that the options of a command line describe, or another model with the same options."""
+    path = options.model if model is None else model
     settings = apply_settings(options)
     shapes = dict(parse_shape(text) for text in options.shape)
-    source = ModelSource(options.model, shapes or None, graph=options.graph)
-    binary = _binary(options.model)
+    source = ModelSource(path, shapes or None, graph=options.graph)
+    binary = _binary(path)
     backend = options.backend or (registry.DEFAULT if binary is None else binary.backend)
     entry = registry.entry(backend)
     if binary is not None and binary.backend != entry.name:
         rule = f"it is for backend '{binary.backend}', not '{entry.name}'"
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"context binary '{options.model}'", rule)
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"context binary '{path}'", rule)
     config = backend_config(entry, options.config, options.direct_mode)
     if settings:
         given = config if isinstance(config, list) else [config] if config is not None else []

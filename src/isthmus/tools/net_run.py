@@ -14,21 +14,28 @@ from __future__ import annotations
 import argparse
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from isthmus import qnn
 from isthmus.backends.seam import registry
+from isthmus.backends.seam.entry import BackendEntry
 from isthmus.errors import Code, QnnError, counted
-from isthmus.qnn.profile import ProfilingEvent
+from isthmus.qnn.profile import OPERATION, ProfilingEvent
 from isthmus.session import time_limit
 from isthmus.tools import qnn_options, raw_files
 from isthmus.tools.input_lists import SKIP, Inference, InputList, read_list
 from isthmus.tools.library import backend_config
 from isthmus.tools.models import compose, intermediate, make_outputs, named
-from isthmus.tools.profile_log import ProfileRecorder
+from isthmus.tools.profile_log import ProfileRecorder, statistics
 from isthmus.tools.progress import progress
+from isthmus.tools.report_options import add_html_argument, check_given, describe_audit, describe_plan, write_page
+
+if TYPE_CHECKING:
+    from isthmus.memory.auditing import AuditLog
 
 SHARED, RAW = "memhandle", "raw"
 """The kinds of memory for inputs and outputs."""
@@ -37,6 +44,7 @@ SHARED, RAW = "memhandle", "raw"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options to a parser."""
     qnn_options.add_options(parser, qnn_options.NET_RUN)
+    add_html_argument(parser, compare=False)
 
 
 @dataclass(frozen=True)
@@ -69,10 +77,28 @@ def main(options: argparse.Namespace) -> int:
     if bool(files) + bool(dlcs) + (options.retrieve_context is not None) != 1:
         rule = "name one of --model, --dlc_path and --retrieve_context"
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, "what to run", rule)
+    check_given(options, *files, *dlcs, *filter(None, [options.retrieve_context]))
+    with ExitStack() as stack:
+        log = None
+        if options.html is not None:
+            from isthmus.memory.auditing import audit
+
+            log = stack.enter_context(audit())
+        reports = _run_all(options, entry, config, files, dlcs)
+    if log is not None:
+        _write_page(options.html, entry.name, reports, log)
+    return 0
+
+
+def _run_all(
+    options: argparse.Namespace, entry: BackendEntry, config: Any, files: Sequence[Path], dlcs: Sequence[Path]
+) -> list[dict[str, Any]]:
+    """Run all graphs, and return a description of each for a page; none without ``--html``."""
     # As on a device, memory is shared only on request. With None a backend whose default is raw chooses the memory.
     io = SHARED if options.shared_buffer else None if next(iter(entry.io.kinds)) == RAW else RAW
     mem_type = entry.io_kind(io)
     memories: list[qnn.GraphMemory] = []
+    reports: list[dict[str, Any]] = []
     try:
         with qnn.Backend(entry.name, config) as backend:
             signal = time_limit(backend, None if options.timeout is None else options.timeout * 1e-6)
@@ -86,18 +112,61 @@ def main(options: argparse.Namespace) -> int:
                 for name, graph in context.graphs.items():
                     wanted = tensors[name] if options.debug else {each: tensors[name][each] for each in chosen[name]}
                     make_outputs(graph, wanted, mem_type)
-            recorder = ProfileRecorder(backend, options.profiling_level)
+            # A page shows the times of operations.
+            level = options.profiling_level or (None if options.html is None else "detailed")
+            recorder = ProfileRecorder(backend, level)
             for job in _jobs(context, options):
                 began = time.perf_counter()
                 memories.append(job.graph.allocate(io))
                 prepared = ProfilingEvent("prepare", (time.perf_counter() - began) * 1e6, "us")
                 recorder.end("prepare", job.graph.name, prepared)
                 _run(job, memories[-1], options, signal, recorder)
-            recorder.write(options.output_dir, qnn_options.NET_RUN, entry.name)
+                if options.html is not None:
+                    reports.append(_described(job.graph, entry.name, recorder))
+            if options.profiling_level is not None:
+                recorder.write(options.output_dir, qnn_options.NET_RUN, entry.name)
     finally:
         for memory in memories:
             memory.close()
-    return 0
+    return reports
+
+
+def _described(graph: qnn.Graph, backend: str, recorder: ProfileRecorder) -> dict[str, Any]:
+    """Return the description of a graph's plan and inferences as plain data."""
+    info, stats = graph.info, graph.stats
+    events = [each for each in statistics(recorder.calls) if (each.call, each.graph) == ("execute", graph.name)]
+    times = next((each for each in events if each.event == "execute"), None)
+    operations = [each for each in events if each.event.startswith(OPERATION)]
+    return {
+        "model": graph.name,
+        "backend": backend,
+        "target": info.target,
+        "scratch_bytes": info.memory.scratch_bytes,
+        "state_bytes": info.memory.state_bytes,
+        "constant_bytes": info.memory.constant_bytes,
+        "io_bytes": info.io_bytes,
+        **({} if graph.plan is None else describe_plan(graph.plan, info)),
+        "runs": stats.executions,
+        "copied_bytes": 0,
+        "backend_copied_bytes": stats.copied_bytes,
+        **({} if times is None else {"latency_ms": {"p50": times.average / 1e3, "p99": times.most / 1e3}}),
+        "operations": [{"name": e.event.removeprefix(OPERATION), "us": e.average} for e in operations],
+    }
+
+
+def _write_page(path: Path, backend: str, reports: Sequence[dict[str, Any]], log: AuditLog) -> None:
+    """Write the page of all graphs, with an audit of the whole run at the end."""
+    from isthmus.report.page.reports import audit_sections, sections_of
+    from isthmus.report.page.sections import Heading
+
+    audit = describe_audit(log)
+    sections: list[Any] = []
+    for number, report in enumerate(reports):
+        if len(reports) > 1:
+            sections.append(Heading(report["model"]))
+        sections += sections_of(report, number)
+    title = reports[0]["model"] if len(reports) == 1 else counted(len(reports), "graph")
+    write_page(path, title, [*sections, *audit_sections(audit)], f"net-run on {backend}", [*reports])
 
 
 def _jobs(context: qnn.Context, options: argparse.Namespace) -> list[GraphJob]:

@@ -21,11 +21,20 @@ from isthmus.frontends import contents
 from isthmus.graph import GraphInfo
 from isthmus.prepare.schedule import Plan
 from isthmus.report import draw, shorten, tabulate
+from isthmus.report.picture import draw_svg
 from isthmus.report.tradeoff import BOUNDED
 from isthmus.system import reading
-from isthmus.tools.files import written_whole
+from isthmus.tools.files import file_name, written_whole
 from isthmus.tools.messages import print_line
-from isthmus.tools.model_options import add_model_options, requested
+from isthmus.tools.model_options import ModelRequest, add_model_options, requested
+from isthmus.tools.report_options import (
+    add_html_argument,
+    check_given,
+    describe_plan,
+    is_saved,
+    read_saved,
+    write_report,
+)
 
 MAX_COLUMNS = 160
 FLOATS_SHOWN = 5
@@ -37,6 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_options(parser)
     what = "instruction set to plan for, of any machine; plans for simulated devices do not depend on it"
     parser.add_argument("--target", metavar="NAME", help=what)
+    add_html_argument(parser)
+    parser.add_argument("--svg", type=file_name, metavar="FILE", help="write the memory map as a picture")
     parser.add_argument("--table", action="store_true", help="print every block of scratch")
     parser.add_argument(
         "--embed",
@@ -50,17 +61,18 @@ def main(options: argparse.Namespace) -> int:
     """Run the command."""
     if options.embed is not None:
         _check_embed(options.model, options.embed)
+    check_given(options, options.model)
     request = requested(options)
-    entry = request.entry
     stored = request.prepared()
     if stored is not None:
-        return _print_stored(options, entry.name, stored)
-    began = time.perf_counter()
-    prepared = request.plan(request.load(), options.target)
-    report = describe(options.model, entry.name, prepared, time.perf_counter() - began)
+        return _print_stored(options, request.entry.name, stored)
+    report, prepared = _planned(options, request)
     plan, section = prepared.plan, prepared.section
-    if section is not None:
-        report[entry.name] = section.to_json()
+    if options.html is not None:
+        write_report(options.html, report, _other(options))
+    if options.svg is not None:
+        with written_whole(options.svg, f"--svg {options.svg}") as stream:
+            stream.write(draw_svg(plan, options.model.name).encode())
     if options.embed is not None:
         report["embedded"] = write_embedded(options.model, options.embed)
     status = 0 if section is None or section.fits else 1
@@ -78,6 +90,10 @@ def main(options: argparse.Namespace) -> int:
 
 def _print_stored(options: argparse.Namespace, backend: str, info: GraphInfo) -> int:
     """Print the memory of a graph in a context binary, whose plan is fixed; return the exit status."""
+    drawn = "--html" if options.html is not None else "--svg" if options.svg is not None else ""
+    if drawn:
+        rule, hint = "a context binary has sizes, but no map of its memory", "Draw the model that it was made from."
+        raise QnnError(Code.COMMON_NOT_SUPPORTED, f"{drawn} of '{options.model}'", rule, hint)
     sizes = {
         "scratch_bytes": info.memory.scratch_bytes,
         "state_bytes": info.memory.state_bytes,
@@ -94,58 +110,36 @@ def _print_stored(options: argparse.Namespace, backend: str, info: GraphInfo) ->
     return 0
 
 
+def _planned(options: argparse.Namespace, request: ModelRequest) -> tuple[dict[str, Any], PlanReport]:
+    """Plan a model as the options say; return the description of the plan, and the plan."""
+    began = time.perf_counter()
+    prepared = request.plan(request.load(), options.target)
+    report = describe(request.source.path, request.entry.name, prepared, time.perf_counter() - began)
+    if request.limit is not None and request.limit.bytes is not None:
+        report["scratch_limit_bytes"] = request.limit.bytes
+    if prepared.section is not None:
+        report[request.entry.name] = prepared.section.to_json()
+    return report, prepared
+
+
+def _other(options: argparse.Namespace) -> dict[str, Any] | None:
+    """Return the report that ``--compare`` names, or plan the model that it names; None without the option."""
+    if options.compare is None:
+        return None
+    if is_saved(options.compare):
+        return read_saved(options.compare)
+    return _planned(options, requested(options, options.compare))[0]
+
+
 def describe(model: Path, backend: str, prepared: PlanReport, seconds: float) -> dict[str, Any]:
     """Return the description of a plan as plain data."""
-    plan, info = prepared.plan, prepared.info
-    peak = None
-    if 0 <= plan.peak_step < len(plan.steps):
-        live = [row for row in plan.rows if row.first <= plan.peak_step <= row.last]
-        op, name = plan.steps[plan.peak_step]
-        peak = {
-            "step": plan.peak_step,
-            "op": op,
-            "name": name,
-            "live_bytes": sum(row.bytes for row in live),
-            "live": [{"name": row.name, "bytes": row.bytes, "offset": row.offset} for row in live],
-        }
     return {
         "model": str(model),
         "backend": backend,
-        "target": info.target,
+        "target": prepared.info.target,
         "threads": prepared.threads,
-        "steps": len(plan.steps),
-        "scratch_bytes": plan.bytes,
-        "state_bytes": info.memory.state_bytes,
-        "io_bytes": info.io_bytes,
-        "constant_bytes": info.memory.constant_bytes,
-        "status": plan.status,
-        "lower_bound": plan.lower_bound,
-        "greedy_bytes": plan.greedy_bytes,
-        "unshared_bytes": plan.unshared_bytes,
-        "order_saved_bytes": plan.order_saved_bytes,
-        "aliased_bytes": plan.aliased_bytes,
-        "fp16_bytes": plan.fp16_bytes,
-        "float_bytes": plan.float_bytes,
-        "in_float": [{"op": op, "name": name} for op, name in plan.in_float],
-        "peak": peak,
-        "regions": [
-            {
-                "steps": [name for _, name in region.steps],
-                "tiles": len(region.tiles),
-                "repeated": region.repeated[1],
-                "carried_bytes": region.carried_bytes,
-                "first": region.first,
-                "last": region.last,
-            }
-            for region in plan.regions
-        ],
-        "rematerialized": list(plan.rematerialized),
-        "search_bounded": plan.bounded,
-        "plan_seconds": plan.seconds,
+        **describe_plan(prepared.plan, prepared.info),
         "seconds": seconds,
-        "tensors": [
-            {"name": r.name, "bytes": r.bytes, "first": r.first, "last": r.last, "offset": r.offset} for r in plan.rows
-        ],
     }
 
 

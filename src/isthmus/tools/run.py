@@ -10,22 +10,37 @@ import zipfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from isthmus.errors import Code, QnnError, counted, one_line
-from isthmus.qnn import GraphConfig
+from isthmus.qnn import GraphConfig, Profile, ProfileLevel
+from isthmus.qnn.profile import OPERATION
 from isthmus.session import Session
 from isthmus.system import reading
 from isthmus.tools.files import file_name, written_whole
 from isthmus.tools.library import add_timeout_argument
 from isthmus.tools.messages import print_line
-from isthmus.tools.model_options import add_model_options, requested
+from isthmus.tools.model_options import ModelRequest, add_model_options, requested
 from isthmus.tools.progress import progress
+from isthmus.tools.report_options import (
+    add_html_argument,
+    check_given,
+    describe_audit,
+    describe_plan,
+    is_saved,
+    read_saved,
+    write_report,
+)
+
+if TYPE_CHECKING:
+    from isthmus.memory.auditing import AuditLog
 
 MAX_INPUT_BYTES = 1 << 32
 """Maximum size of the arrays of one file, in bytes."""
+TIMED_RUNS = 5
+"""How many runs more a page takes for the times of operations; each time is the median."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,6 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--repeat", type=int, default=1, metavar="N", help="how many times to run (default 1)")
     parser.add_argument("--io", metavar="KIND", help="memhandle: shared with the accelerator; raw: not")
     add_timeout_argument(parser)
+    add_html_argument(parser)
 
 
 def main(options: argparse.Namespace) -> int:
@@ -48,7 +64,35 @@ def main(options: argparse.Namespace) -> int:
             if source and source.exists() and options.outputs.samefile(source):
                 rule = f"would overwrite '{source}'"
                 raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"outputs '{options.outputs}'", rule)
+    check_given(options, options.model)
     arrays = read_arrays(options.inputs) if options.inputs else {}
+    if options.html is None:
+        report, results = _run(options, request, arrays)
+    else:
+        report, results = _run_for_page(options, request, arrays)
+        other = None
+        if options.compare is not None:
+            if is_saved(options.compare):
+                other = read_saved(options.compare)
+            else:
+                other = _run_for_page(options, requested(options, options.compare), arrays)[0]
+        write_report(options.html, report, other)
+    if options.outputs:
+        write_arrays(options.outputs, results)
+    if options.json:
+        print(json.dumps(report))
+    else:
+        print_report(report, results)
+    return 0
+
+
+def _run(
+    options: argparse.Namespace, request: ModelRequest, arrays: Mapping[str, np.ndarray], log: AuditLog | None = None
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Run a model as the options say; return the description of the runs and the outputs of the last one.
+
+    With the `log` of an audit in progress, the description has the plan and the time of each operation too.
+    """
     begin = time.perf_counter()
     with request.session(options.io, options.timeout) as session:
         load_seconds = time.perf_counter() - begin
@@ -63,14 +107,39 @@ def main(options: argparse.Namespace) -> int:
                 latencies.append(session.stats.last_ms)
                 state.step()
         results = {name: view.copy() for name, view in session.outputs.items()}
-        if options.outputs:
-            write_arrays(options.outputs, results)
         report = describe(session, latencies, load_seconds)
-    if options.json:
-        print(json.dumps(report))
-    else:
-        print_report(report, results)
-    return 0
+        if log is not None:
+            if session.plan is not None:
+                report = {**describe_plan(session.plan, session.info), **report}
+            count = len(log.events)
+            report["operations"] = operation_times(session, feeds)
+            # The audit is of the runs that were asked for.
+            del log.events[count:]
+    return report, results
+
+
+def _run_for_page(
+    options: argparse.Namespace, request: ModelRequest, arrays: Mapping[str, np.ndarray]
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Run a model with an audit; the description has the audit, the plan and the time of each operation."""
+    from isthmus.memory.auditing import audit
+
+    with audit() as log:
+        report, results = _run(options, request, arrays, log)
+    return {**report, "audit": describe_audit(log)}, results
+
+
+def operation_times(session: Session, feeds: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
+    """Run a session a few times more, and return the median time of each operation; empty if it measures none."""
+    times: dict[str, list[float]] = {}
+    with Profile(session.graph.context.backend, ProfileLevel.DETAILED) as profile:
+        for _ in range(TIMED_RUNS):
+            session.fill(feeds)
+            session.run(profile=profile)
+        for event in profile.get_events():
+            if event.name.startswith(OPERATION):
+                times.setdefault(event.name.removeprefix(OPERATION), []).append(event.value)
+    return [{"name": name, "us": float(np.median(values))} for name, values in times.items()]
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:

@@ -88,21 +88,31 @@ class PoolReport:
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as plain data."""
-        return {**asdict(self), "tcm": {**asdict(self.tcm), "fits": self.tcm.fits, "pool_bytes": POOL_BYTES}}
+        tcm = self.tcm
+        limit = {
+            "name": "TCM: binary and IO", "bytes": tcm.bytes, "limit": 0 if tcm.hw_ver else POOL_BYTES,
+            "note": self._verdict, "remedies": list(tcm.remedies),
+        }  # fmt: skip
+        pools = {**asdict(self), "tcm": {**asdict(tcm), "fits": tcm.fits, "pool_bytes": POOL_BYTES}}
+        return {**pools, "limits": [limit]}
+
+    @property
+    def _verdict(self) -> str:
+        """Whether binary and IO fit TCM, in words."""
+        return f"fits, {self.tcm.spare:,} bytes to spare" if self.tcm.fits else f"does not fit: {_excess(self.tcm)}"
 
     def lines(self) -> list[str]:
         """Return the report as lines of text."""
         start, size = self.alignment.start_addr_alignment, self.alignment.size_alignment
         place = "inside scratch" if self.io_in_scratch else "provided by the client"
         tcm = self.tcm
-        verdict = f"fits, {tcm.spare:,} bytes to spare" if tcm.fits else f"does not fit: {_excess(tcm)}"
         return [
             f"LPAI {self.hw_ver}: addresses a multiple of {start}, sizes of {size}",
             f"  scratch     {self.scratch.bytes:>11,} bytes, {self.scratch.padding:,} of them for alignment",
             f"  persistent  {self.persistent.bytes:>11,} bytes, {self.persistent.padding:,} of them for alignment",
             f"  io          {self.io.bytes:>11,} bytes, {self.io.padding:,} of them for alignment; {place}",
             f"  tcm         {tcm.bytes:>11,} bytes for binary {tcm.binary_bytes:,} and io {tcm.io_bytes:,} "
-            f"of {POOL_BYTES:,}: {verdict}",
+            f"of {POOL_BYTES:,}: {self._verdict}",
             *(f"              {remedy}" for remedy in tcm.remedies),
         ]
 

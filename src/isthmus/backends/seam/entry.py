@@ -31,7 +31,11 @@ class Section(Protocol):
         """Whether the model fits the memory that the section compares it with."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the section as plain data."""
+        """Return the section as plain data.
+
+        Pages draw the list "limits", if there is one: each has a "name", "bytes", the "limit" that they must not exceed
+        (or None), a "note" and "remedies".
+        """
 
     def lines(self) -> list[str]:
         """Return the section as lines of text."""

@@ -1,0 +1,147 @@
+"""The options ``--html``, ``--compare`` and ``--svg``, and the pages that commands write for them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from isthmus.errors import Code, QnnError
+from isthmus.tools.files import file_name, written_whole
+
+if TYPE_CHECKING:
+    from isthmus.graph import GraphInfo
+    from isthmus.memory.auditing import AuditLog
+    from isthmus.prepare.schedule import Plan
+    from isthmus.report.page.sections import Section
+
+MAX_REPORT = 1 << 28
+"""Maximum size of a saved report in bytes."""
+SAVED = (".html", ".htm", ".json")
+"""The endings of saved reports; any other file that ``--compare`` names is a model."""
+
+
+def add_html_argument(parser: argparse.ArgumentParser, compare: bool = True) -> None:
+    """Add ``--html``, and ``--compare`` if the command has it, to a parser."""
+    parser.add_argument("--html", type=file_name, metavar="FILE", help="write a page with figures and the memory map")
+    if compare:
+        text = "with --html: show another model, or a saved page or --json output (.html, .json), side by side"
+        parser.add_argument("--compare", type=file_name, metavar="OTHER", help=text)
+
+
+def check_given(options: argparse.Namespace, *models: Path) -> None:
+    """Refuse ``--compare`` without ``--html``, and a page that would replace one of the models."""
+    compare = getattr(options, "compare", None)
+    if compare is not None and options.html is None:
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--compare {compare}", "needs --html FILE")
+    for source in (*models, compare):
+        both = options.html is not None and source is not None and options.html.exists() and source.exists()
+        if both and options.html.samefile(source):
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--html {options.html}", f"would overwrite '{source}'")
+
+
+def is_saved(path: Path) -> bool:
+    """Return whether a file that ``--compare`` names is a saved report, by its ending."""
+    return path.suffix.lower() in SAVED
+
+
+def read_saved(path: Path) -> dict[str, Any]:
+    """Return the first report of a saved page or of a command's JSON."""
+    from isthmus.report.page import saved_reports
+    from isthmus.system import reading
+
+    what = f"--compare {path}"
+    try:
+        text = reading.contents(path, MAX_REPORT).decode(errors="replace")
+    except OSError as problem:
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"cannot be read: {problem.strerror}") from None
+    report = saved_reports(text, what)[0]
+    needed = ("scratch_bytes", "state_bytes", "io_bytes", "constant_bytes")
+    if not all(isinstance(report.get(key), int) for key in needed):
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, "it has no plan of memory")
+    return report
+
+
+def write_page(
+    path: Path, title: str, sections: Sequence[Section], subtitle: str = "", reports: Sequence[Mapping[str, Any]] = ()
+) -> None:
+    """Write a page of sections."""
+    from isthmus.report.page import page
+
+    with written_whole(path, f"--html {path}") as stream:
+        stream.write(page(title, sections, subtitle=subtitle, reports=reports).encode())
+
+
+def write_report(path: Path, report: Mapping[str, Any], other: Mapping[str, Any] | None = None) -> None:
+    """Write the page of a report, or of a report and another one beside it."""
+    from isthmus.report.page.reports import compared, names_of, sections_of, subtitle
+
+    if other is None:
+        write_page(path, Path(report["model"]).name, sections_of(report), subtitle(report), [report])
+        return
+    # The maps are side by side already.
+    is_drawn = bool(report.get("tensors") and other.get("tensors"))
+    sections = [*compared(report, other), *sections_of(report, None if is_drawn else 0)]
+    write_page(path, " and ".join(names_of(report, other)), sections, subtitle(report), [report, other])
+
+
+def describe_plan(plan: Plan, info: GraphInfo) -> dict[str, Any]:
+    """Return the description of a plan as plain data."""
+    peak = None
+    if 0 <= plan.peak_step < len(plan.steps):
+        live = [row for row in plan.rows if row.first <= plan.peak_step <= row.last]
+        op, name = plan.steps[plan.peak_step]
+        peak = {
+            "step": plan.peak_step,
+            "op": op,
+            "name": name,
+            "live_bytes": sum(row.bytes for row in live),
+            "live": [{"name": row.name, "bytes": row.bytes, "offset": row.offset} for row in live],
+        }
+    return {
+        "steps": len(plan.steps),
+        "scratch_bytes": plan.bytes,
+        "state_bytes": info.memory.state_bytes,
+        "io_bytes": info.io_bytes,
+        "constant_bytes": info.memory.constant_bytes,
+        "status": plan.status,
+        "lower_bound": plan.lower_bound,
+        "greedy_bytes": plan.greedy_bytes,
+        "unshared_bytes": plan.unshared_bytes,
+        "order_saved_bytes": plan.order_saved_bytes,
+        "aliased_bytes": plan.aliased_bytes,
+        "fp16_bytes": plan.fp16_bytes,
+        "float_bytes": plan.float_bytes,
+        "in_float": [{"op": op, "name": name} for op, name in plan.in_float],
+        "peak": peak,
+        "regions": [
+            {
+                "steps": [name for _, name in region.steps],
+                "tiles": len(region.tiles),
+                "repeated": region.repeated[1],
+                "carried_bytes": region.carried_bytes,
+                "first": region.first,
+                "last": region.last,
+            }
+            for region in plan.regions
+        ],
+        "rematerialized": list(plan.rematerialized),
+        "search_bounded": plan.bounded,
+        "plan_seconds": plan.seconds,
+        "order": [{"op": op, "name": name} for op, name in plan.steps],
+        "tensors": [
+            {"name": r.name, "bytes": r.bytes, "first": r.first, "last": r.last, "offset": r.offset} for r in plan.rows
+        ],
+    }
+
+
+def describe_audit(log: AuditLog) -> dict[str, Any]:
+    """Return an audit as plain data, with sums instead of single events."""
+    totals: dict[str, tuple[int, int]] = {}
+    for event in log.events:
+        count, nbytes = totals.get(event.action.value, (0, 0))
+        totals[event.action.value] = count + 1, nbytes + event.nbytes
+    data = log.as_data()
+    del data["events"]
+    return {**data, "totals": [{"action": name, "count": c, "bytes": b} for name, (c, b) in totals.items()]}

@@ -1,0 +1,165 @@
+"""``--html``, ``--compare`` and ``--svg``: pages with what a command found, each written whole or not at all."""
+
+import json
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from support import tiny
+
+from isthmus.tools.cli import main
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A working folder with two models, an input and a list of it."""
+    monkeypatch.chdir(tmp_path)
+    tiny.convolution(tmp_path / "small.onnx", 8, 8)
+    tiny.convolution(tmp_path / "large.onnx", 32, 32)
+    np.ones((1, 3, 8, 8), np.float32).tofile("x.raw")
+    (tmp_path / "list.txt").write_text("x.raw\nx.raw\n")
+    return tmp_path
+
+
+def facts(path):
+    """Return the facts of a page."""
+    text = path.read_text().partition('id="facts">')[2].partition("</script>")[0]
+    return json.loads(text)
+
+
+def section(found, kind, title=""):
+    return next(each for each in found["sections"] if each["kind"] == kind and each.get("title", "").startswith(title))
+
+
+def bars(found, title):
+    return {each["label"]: each for each in section(found, "bars", title)["bars"]}
+
+
+def test_the_page_of_a_plan_has_what_json_prints(folder, capsys):
+    assert main(["plan", "large.onnx", "--html", "plan.html", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    found = facts(folder / "plan.html")
+    assert found["reports"] == [printed]
+    assert len(printed["order"]) == printed["steps"]
+    assert section(found, "map")["report"] == 0
+    plan = bars(found, "This plan")
+    assert plan["This plan"]["value"] == printed["scratch_bytes"]
+    assert plan["Lower bound"]["value"] == printed["lower_bound"]
+    assert plan["Greedy by size"]["value"] == printed["greedy_bytes"]
+    assert printed["peak"]["name"] in section(found, "figures")["note"]
+
+
+def test_limits_are_marked_and_what_does_not_fit_has_its_remedies(folder, capsys):
+    assert main(["plan", "large.onnx", "--html", "plan.html", "--scratch-limit", "90%", "--backend", "lpai"]) == 0
+    assert main(["plan", "large.onnx", "--html", "limited.html", "--scratch-limit", "1MiB"]) == 0
+    capsys.readouterr()
+    tcm = bars(facts(folder / "plan.html"), "Pools")["TCM: binary and IO"]
+    assert 0 < tcm["value"] < tcm["limit"]
+    assert bars(facts(folder / "limited.html"), "Pools")["Scratch"]["limit"] == 1 << 20
+    tiny.convolution(folder / "huge.onnx", 512, 512)
+    assert main(["plan", "huge.onnx", "--backend", "lpai", "--html", "huge.html"]) == 1
+    found = facts(folder / "huge.html")
+    tcm = bars(found, "Pools")["TCM: binary and IO"]
+    assert tcm["value"] > tcm["limit"]
+    advice = [note["text"] for note in section(found, "notes", "What would help")["notes"]]
+    assert advice[0].startswith("TCM: binary and IO does not fit")
+    assert any('mem_type at "ddr"' in text for text in advice)
+
+
+@pytest.mark.parametrize("other", ["small.onnx", "saved.html", "saved.json"])
+def test_two_models_are_shown_side_by_side(folder, capsys, other):
+    assert main(["plan", "small.onnx", "--html", "saved.html", "--json"]) == 0
+    small = capsys.readouterr().out
+    (folder / "saved.json").write_text(small)
+    assert main(["plan", "large.onnx", "--html", "both.html", "--compare", other, "--json"]) == 0
+    large, small = json.loads(capsys.readouterr().out), json.loads(small)
+    found = facts(folder / "both.html")
+    assert [each["scratch_bytes"] for each in found["reports"]] == [large["scratch_bytes"], small["scratch_bytes"]]
+    rows = {row[0]: row[1:4] for row in section(found, "table", "Figures")["rows"]}
+    sizes = large["scratch_bytes"], small["scratch_bytes"]
+    assert rows["Scratch"] == [*sizes, sizes[1] - sizes[0]]
+    sides = section(found, "sides")
+    # Both maps have one scale.
+    assert [sides[side][0]["bytes"] for side in ("left", "right")] == [max(sizes)] * 2
+
+
+@pytest.mark.parametrize(("io", "copied"), [("memhandle", False), ("raw", True)])
+def test_the_page_of_a_run_has_times_copies_and_the_audit(folder, capsys, io, copied):
+    command = ["run", "large.onnx", "--backend", "htp", "--io", io, "--repeat", "3", "--html", "run.html", "--json"]
+    assert main(command) == 0
+    printed = json.loads(capsys.readouterr().out)
+    found = facts(folder / "run.html")
+    report = found["reports"][0]
+    assert report == printed
+    assert report["runs"] == 3
+    labels = [f"{each['op']} {each['name']}" for each in report["order"]]
+    times = section(found, "table", "Time per operation")["rows"]
+    assert {row[0] for row in times} <= set(labels)
+    assert times == sorted(times, key=lambda row: -row[1])
+    # The runs for the times are not in the audit.
+    totals = {row[0]: row[1:] for row in section(found, "table", "Audit")["rows"]}
+    assert totals["execute"][0] == 3
+    assert (report["audit"]["copied_bytes"] > 0) == copied
+    assert report["audit"]["copied_bytes"] == report["backend_copied_bytes"]
+    assert [note["text"] for note in section(found, "notes", "Mistakes")["notes"]] == ["None."]
+
+
+def test_runs_of_two_models_are_compared(folder, capsys):
+    assert main(["run", "large.onnx", "--html", "run.html", "--compare", "small.onnx"]) == 0
+    titles = [each.get("title") for each in facts(folder / "run.html")["sections"]]
+    assert titles.count("Time per operation") == 2
+    assert "Scratch over time, on one scale" in titles
+
+
+def test_the_page_of_net_run_has_every_graph(folder, capsys):
+    lists = ["--input_list", "list.txt", "--backend", "libQnnHtp.so"]
+    assert main(["net-run", "--model", "small.onnx", *lists, "--html", "net.html"]) == 0
+    found = facts(folder / "net.html")
+    assert [report["runs"] for report in found["reports"]] == [2]
+    assert found["reports"][0]["operations"]
+    assert section(found, "map")["report"] == 0
+    assert section(found, "table", "Audit")["rows"]
+    # The log for the viewer is written only on request.
+    assert not list((folder / "output").glob("*.log"))
+
+
+def test_the_page_of_fit_has_the_plans_without_a_limit_and_as_advised(folder, capsys):
+    assert main(["fit", "large.onnx", "--rounds", "1", "--html", "fit.html", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    found = facts(folder / "fit.html")
+    points = section(found, "table", "Limits")["rows"]
+    assert [row[1] for row in points] == [point["scratch_bytes"] for point in printed["points"]]
+    assert found["reports"][0]["scratch_bytes"] == max(row[1] for row in points)
+
+
+def test_a_picture_is_xml_with_every_block(folder, capsys):
+    assert main(["plan", "large.onnx", "--svg", "plan.svg", "--json"]) == 0
+    tensors = json.loads(capsys.readouterr().out)["tensors"]
+    tree = ElementTree.fromstring((folder / "plan.svg").read_text())
+    rectangles = tree.findall("{*}rect")[1:]
+    assert len(rectangles) == len(tensors)
+    tips = [rectangle.find("{*}title").text for rectangle in rectangles]
+    assert all(tip.startswith(each["name"]) for tip, each in zip(tips, tensors, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["--compare", "small.onnx"], "needs --html FILE"),
+        (["--html", "none/plan.html"], "cannot be written"),
+        (["--html", "large.onnx"], "would overwrite 'large.onnx'"),
+        (["--html", "plan.html", "--compare", "none.json"], "cannot be read"),
+        (["--html", "plan.html", "--compare", "wrong.json"], "neither a page of --html"),
+        (["--html", "plan.html", "--compare", "other.json"], "it has no plan of memory"),
+        (["--html", "plan.html", "--compare", "none.onnx"], "none.onnx"),
+        (["--svg", "none/plan.svg"], "cannot be written"),
+    ],
+)
+def test_bad_input_is_one_line_and_writes_nothing(folder, capsys, more, words):
+    (folder / "wrong.json").write_text("[1, 2")
+    (folder / "other.json").write_text('{"model": "x"}')
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert main(["plan", "large.onnx", *more]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert words in line
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
