@@ -11,12 +11,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from isthmus import audit_log
-from isthmus.backends.seam.driver import DriverBinding, GraphStats, Memories, TensorMemory, Timings
+from isthmus.backends.seam.driver import DriverBinding, GraphDriver, GraphStats, Memories, TensorMemory, Timings
 from isthmus.backends.seam.execution_deadline import ExecutionDeadline
 from isthmus.errors import Code, QnnError
 from isthmus.memory.buffer import ClientBuffer
 from isthmus.qnn.asynchronous import Execution
-from isthmus.qnn.profile import OPERATION, Profile, ProfileLevel, ProfilingEvent
+from isthmus.qnn.profile import OPERATION, ExecutionSpans, Profile, ProfileLevel, ProfilingEvent
 from isthmus.qnn.signal import Reservation, Signal
 from isthmus.qnn.tensor import ClientTensor
 from isthmus.system.interrupts import Finalizer
@@ -95,7 +95,7 @@ class Binding:
             elif wait_for is not None:
                 return enqueued(self._driver.enqueue, wait_for, profile, signal)
             else:
-                watched(partial(run, self._driver), self.graph.driver.stats, profile, signal)
+                watched(partial(run, self._driver), self.graph.driver, profile, signal)
             return None
         except QnnError as error:
             audit_log.refuse(error)
@@ -167,7 +167,7 @@ def check_kinds(profile: Any, signal: Any) -> None:
 
 def watched(
     execute: Callable[[ExecutionDeadline | None, bool], Timings],
-    stats: Callable[[], GraphStats],
+    graph: GraphDriver,
     profile: Profile | None,
     signal: Signal | Reservation | None,
 ) -> None:
@@ -177,25 +177,31 @@ def watched(
     ----------
     execute
         Runs once. It takes the deadline and whether to time each operation, and returns the times, as `run` does.
-    stats
-        Returns the graph's totals; a detailed profile records how much they grew.
+    graph
+        The graph, whose totals a detailed profile compares.
     """
     check_kinds(profile, signal)
     if signal is not None:
         with signal.in_use() as limit:
-            watched(lambda _, timed: execute(limit, timed), stats, profile, None)
+            watched(lambda _, timed: execute(limit, timed), graph, profile, None)
         return
     if profile is None:
         execute(None, False)
         return
-    before = stats()
+    before = graph.stats()
     begin = time.perf_counter()
     timings = execute(None, profile.level is ProfileLevel.DETAILED)
-    microseconds = (time.perf_counter() - begin) * 1e6 - timings.preparation_us
-    profile.add(*_events(profile.level, microseconds, before, stats()))
+    end = time.perf_counter()
+    microseconds = (end - begin) * 1e6 - timings.preparation_us
+    profile.add(*_events(profile.level, microseconds, before, graph.stats()))
     profile.add(
         *(ProfilingEvent(OPERATION + each.name, each.microseconds, "us") for each in timings.operations)
     )
+    if profile.level is ProfileLevel.DETAILED:
+        # The clocks of this module and of the spans are the same one on Linux.
+        known = [time for span in (*timings.phases, *timings.spans) for time in (span.begin, span.end)] or [begin, end]
+        thread = threading.current_thread().name
+        profile.add_spans(ExecutionSpans(graph.graph.name, min(known), max(known), thread, timings))
 
 
 def _events(level: ProfileLevel, microseconds: float, before: GraphStats, after: GraphStats) -> list[ProfilingEvent]:

@@ -260,7 +260,7 @@ class QnnGraph(Handle):
             else:
                 watched(
                     lambda limit, timed: self._execute(inputs, outputs, lambda binding: run(binding, limit, timed)),
-                    self.driver.stats, profile, signal,
+                    self.driver, profile, signal,
                 )  # fmt: skip
             return None
         except QnnError as error:

@@ -6,6 +6,7 @@ import threading
 from dataclasses import dataclass
 from enum import IntEnum
 
+from isthmus.backends.seam.driver import Timings
 from isthmus.errors import Code, QnnError
 from isthmus.qnn.backend import Backend
 from isthmus.qnn.handle import Handle
@@ -28,6 +29,29 @@ class ProfilingEvent:
     name: str
     value: float
     unit: str
+
+
+@dataclass(frozen=True)
+class ExecutionSpans:
+    """When an execution and its parts ran, in seconds on the system's monotonic clock.
+
+    Parameters
+    ----------
+    graph
+        The name of the graph.
+    begin, end
+        The execution, without the preparation of its measurement as far as that is known.
+    thread
+        The name of the thread that called it.
+    timings
+        The times of operations, when they ran if the backend measures that, and the caller's copies and waiting.
+    """
+
+    graph: str
+    begin: float
+    end: float
+    thread: str
+    timings: Timings
 
 
 class Profile(Handle):
@@ -58,6 +82,7 @@ class Profile(Handle):
             ) from None
         super().__init__("profile", backend)
         self._events: list[ProfilingEvent] = []
+        self._spans: list[ExecutionSpans] = []
         # Guards `_events`: several executions may use one profile.
         self._writing = threading.Lock()
 
@@ -66,6 +91,17 @@ class Profile(Handle):
         self._check()
         with self._writing:
             self._events.extend(events)
+
+    def add_spans(self, spans: ExecutionSpans) -> None:
+        """Record when an execution ran."""
+        self._check()
+        with self._writing:
+            self._spans.append(spans)
+
+    def get_spans(self) -> tuple[ExecutionSpans, ...]:
+        """Return when each execution so far ran, if the profile is DETAILED."""
+        self._check()
+        return tuple(self._spans)
 
     def get_events(self) -> tuple[ProfilingEvent, ...]:
         """Return all events so far (QnnProfile_getEvents)."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
@@ -18,7 +18,7 @@ from isthmus.backends.accelerator.page import Page
 from isthmus.backends.accelerator.process import SERVING, Accelerator, request
 from isthmus.backends.seam.binary import ContextBinary
 from isthmus.backends.seam.deadlines import Patience
-from isthmus.backends.seam.driver import OperationTime, Timings
+from isthmus.backends.seam.driver import OperationTime, TimeSpan, Timings
 from isthmus.backends.seam.staging import Copy
 from isthmus.engine.native import doorbell
 from isthmus.engine.native.target import by_name, runnable
@@ -132,8 +132,8 @@ class Queue:
         graph: int,
         slots: Sequence[int],
         seconds: float | None = None,
-        copies_in: Sequence[Copy] = (),
-        copies_out: Sequence[Copy] = (),
+        copies_in: Iterable[Copy] = (),
+        copies_out: Iterable[Copy] = (),
     ) -> None:
         """Run a graph once on registered memory; the caller holds this queue's lock.
 
@@ -296,8 +296,15 @@ class Queue:
         """Write the initial state into a graph's state memory; the caller holds this queue's lock."""
         self._control("reset", graph=graph)
 
-    def timed(self, graph: int, run: Callable[[], object]) -> Timings:
-        """Call a function that executes a graph once, and return the times of its steps.
+    def timed(
+        self,
+        graph: int,
+        slots: Sequence[int],
+        seconds: float | None = None,
+        copies_in: Sequence[Copy] = (),
+        copies_out: Sequence[Copy] = (),
+    ) -> Timings:
+        """Run a graph once as `execute` does, and return the times of its steps, and of copies and waiting.
 
         The caller holds this queue's lock.
         """
@@ -305,16 +312,22 @@ class Queue:
         self.accelerator.provide((CLOCK,), by_name(self._targets[graph]))
         self._control("time", undo=lambda _: ("times", {"graph": graph}), graph=graph)
         before = time.perf_counter()
+        timed_in, timed_out = _TimedCopies(copies_in), _TimedCopies(copies_out)
         try:
-            run()
+            self.execute(graph, slots, seconds, timed_in, timed_out)
         except BaseException:
             # The error of the execution is the one to report, also if the accelerator has ended.
             with suppress(QnnError):
                 self._control("times", graph=graph)
             raise
         after = time.perf_counter()
-        operations = [OperationTime(*each) for each in self._control("times", graph=graph)["times"]]
-        return Timings(operations, (time.perf_counter() - after + before - begin) * 1e6)
+        answer = self._control("times", graph=graph)
+        operations = [OperationTime(*each) for each in answer["times"]]
+        spans = [TimeSpan(operations[number].name, start * 1e-9, end * 1e-9) for number, start, end in answer["spans"]]
+        microseconds = (time.perf_counter() - after + before - begin) * 1e6
+        phases = [TimeSpan("copy", copies.begin, copies.end) for copies in (timed_in, timed_out) if copies.copies]
+        phases.append(TimeSpan("wait", timed_in.end, timed_out.begin))
+        return Timings(operations, microseconds, spans, self.accelerator.pid, phases)
 
     def _control(
         self, name: str, fds: Sequence[int] = (), undo: Undo | None = None, **arguments: Any
@@ -421,3 +434,16 @@ def _reclaim(connection: Connection, queue: int) -> None:
     if connection.alive and not connection.forked:
         connection.submit("close", queue=queue)
         warn_forgotten("a context's queue was dropped without being closed")
+
+
+class _TimedCopies:
+    """Copies that note when an execution begins to make them and when it has made all."""
+
+    def __init__(self, copies: Sequence[Copy]) -> None:
+        self.copies = copies
+        self.begin = self.end = 0.0
+
+    def __iter__(self) -> Iterator[Copy]:
+        self.begin = time.monotonic()
+        yield from self.copies
+        self.end = time.monotonic()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 
 from isthmus.backends.accelerator.memory import NOTHING
 from isthmus.backends.accelerator.process import Slots
@@ -175,11 +174,10 @@ class RemoteExecutor:
         """Run once, within a time limit, and return the time of each step."""
         io = self._io
         assert io is not None
-        execute = partial(self._queue.execute, self._number, io.slots, seconds, io.copies_in, io.copies_out)
         try:
             try:
                 self._queue.enter(_NORMAL)
-                return self._queue.timed(self._number, execute)
+                return self._queue.timed(self._number, io.slots, seconds, io.copies_in, io.copies_out)
             finally:
                 self._queue.leave()
         except BaseException:

@@ -358,12 +358,18 @@ class AcceleratorServer:
         return {}
 
     def _times(self, fds: list[int], graph: int) -> dict[str, Any]:
-        """Stop timing a graph's executions, and return the label of each step and its microseconds."""
+        """Stop timing a graph's executions.
+
+        Returns the label of each step and its microseconds ("times"), and for each turn of a step its number there with
+        begin and end in nanoseconds ("spans").
+        """
         timed = self._graph(graph)
         times = [] if timed.timed is None else timed.timed.times()
+        numbers = {label: number for number, (label, _) in enumerate(times)}
+        spans = [] if timed.timed is None else timed.timed.spans()
         self._service.rows[graph, doorbell.GRAPH_CONTROL // 8] = timed.executor.control
         self._stop_timing(timed)
-        return {"times": times}
+        return {"times": times, "spans": [(numbers[label], begin, end) for label, begin, end in spans]}
 
     def _stop_timing(self, graph: _Graph) -> None:
         """Release what times a graph's executions; safe to call again."""

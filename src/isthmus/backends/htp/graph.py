@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from enum import IntEnum
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from isthmus.backends.accelerator import Queue
@@ -198,19 +197,30 @@ class HtpBinding(BindingBase):
             self._run(limit.left)
 
     def execute_timed(self, limit: ExecutionDeadline | None = None) -> Timings:
-        run = self._run if limit is None else partial(self._run_within, limit)
-
         def timed() -> Timings:
-            if limit is not None:
-                limit.check(self._what)
-            return self._queue.timed(self._graph.number, run)
+            if limit is None:
+                return self._timed()
+            limit.check(self._what)
+            with limit.watched(self._queue.abort):
+                return self._timed(limit.left)
 
         return self._run_under_lock(timed)
+
+    def _timed(self, seconds: float | None = None) -> Timings:
+        """Execute as `_run` does, and return the times."""
+        io = self._io
+        timings = self._queue.timed(self._graph.number, io.slots, seconds, io.copies_in, io.copies_out)
+        self._end_first()
+        return timings
 
     def _run(self, seconds: float | None = None) -> None:
         """Execute in the accelerator, within a time limit, and measure the first execution."""
         io = self._io
         self._queue.execute(self._graph.number, io.slots, seconds, io.copies_in, io.copies_out)
+        self._end_first()
+
+    def _end_first(self) -> None:
+        """Record the duration of the first execution, once."""
         if self._begun:
             self._count_first((time.perf_counter() - self._begun) * 1e6)
             self._begun = 0.0

@@ -204,6 +204,14 @@ class OperationTime(NamedTuple):
     microseconds: float
 
 
+class TimeSpan(NamedTuple):
+    """A part of an execution: what it is, and its begin and end in seconds on the system's monotonic clock."""
+
+    name: str
+    begin: float
+    end: float
+
+
 class Timings(NamedTuple):
     """The times of one execution.
 
@@ -213,10 +221,19 @@ class Timings(NamedTuple):
         The time of each operation; empty if the backend does not measure it.
     preparation_us
         How long the call took to prepare the measurement and to read it, which is no part of the execution.
+    spans
+        When each operation ran; empty if the backend does not measure it. All processes of a system share the clock.
+    pid
+        The process that ran the operations; 0 for that of the caller.
+    phases
+        What the caller's process did: copy, wait.
     """
 
     operations: Sequence[OperationTime] = ()
     preparation_us: float = 0.0
+    spans: Sequence[TimeSpan] = ()
+    pid: int = 0
+    phases: Sequence[TimeSpan] = ()
 
 
 def _nothing() -> None:

@@ -13,7 +13,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 
 from isthmus.backends.seam import binary, planned
-from isthmus.backends.seam.driver import Change, GraphDriver, OperationTime, Timings
+from isthmus.backends.seam.driver import Change, GraphDriver, OperationTime, TimeSpan, Timings
 from isthmus.backends.seam.entry import PlanReport, Section
 from isthmus.backends.seam.execution_deadline import ExecutionDeadline, aborted
 from isthmus.backends.seam.planned import PlannedGraph
@@ -206,7 +206,8 @@ def run_timed(executor: Executor, limit: ExecutionDeadline | None, what: str) ->
             run_within(timed, limit, what)
         elif timed.run():
             timed.check(what)
-        return Timings([OperationTime(*each) for each in timed.times()], preparation * 1e6)
+        spans = [TimeSpan(name, begin * 1e-9, end * 1e-9) for name, begin, end in timed.spans()]
+        return Timings([OperationTime(*each) for each in timed.times()], preparation * 1e6, spans)
     finally:
         timed.close()
 

@@ -15,6 +15,8 @@ from isthmus.prepare.schedule import Pool
 
 CLOCK = "clock:read"
 """The kernel that reads the clock."""
+MAX_READINGS = 1 << 16
+"""Maximum number of readings that are logged one by one; later ones only count in the sums."""
 
 
 class TimedExecutor(Executor):
@@ -41,6 +43,24 @@ class TimedExecutor(Executor):
                 sums[label] = sums.get(label, 0.0) + nanoseconds / 1e3
         return list(sums.items())
 
+    def spans(self) -> list[tuple[str, int, int]]:
+        """Return the label of each step with its begin and end in nanoseconds, in order.
+
+        A step of several instructions is one span; a step in tiles has a span for each of its turns.
+        """
+        log = self._log[2 : 2 + (int(self._log[0]) - self._log.ctypes.data - 16) // 8].reshape(-1, 2)
+        numbers = ((log[:, 0] - self._slots.ctypes.data) // 8).tolist()
+        times = log[:, 1].tolist()
+        found: list[tuple[str, int, int]] = []
+        for number, begin, end in zip(numbers[1:], times, times[1:], strict=False):
+            if number >= len(self.program.labels) or begin == end:
+                continue
+            label = self.program.labels[number]
+            if found and found[-1][0] == label and found[-1][2] == begin:
+                begin = found.pop()[1]
+            found.append((label, begin, end))
+        return found
+
     def _native_table(self) -> np.ndarray:
         """Return the program's table with a row after each instruction, or pipelined region, that reads the clock."""
         plain = super()._native_table()
@@ -50,9 +70,12 @@ class TimedExecutor(Executor):
         # The time at which the clock was last read, and a timespec.
         self._now = np.array([time.monotonic_ns(), 0, 0], np.int64)
         function = ctypes.cast(ctypes.CDLL(None).clock_gettime, ctypes.c_void_p).value or 0
-        self._clock_words = np.empty((count + 1, 4), np.int64)
+        # The addresses of the next entry and of the end, then the entries; pages that are not reached cost nothing.
+        self._log = np.empty(2 + 2 * MAX_READINGS, np.int64)
+        self._log[:2] = self._log.ctypes.data + 16, self._log.ctypes.data + self._log.nbytes
+        self._clock_words = np.empty((count + 1, 5), np.int64)
         self._clock_words[:, 0] = self._slots.ctypes.data + 8 * np.arange(count + 1)
-        self._clock_words[:, 1:] = self._now.ctypes.data, self._now.ctypes.data + 8, function
+        self._clock_words[:, 1:] = self._now.ctypes.data, self._now.ctypes.data + 8, function, self._log.ctypes.data
         clock = loader.addresses((CLOCK,), by_name(self.program.target))[CLOCK]
 
         def reading(slot: int) -> np.ndarray:

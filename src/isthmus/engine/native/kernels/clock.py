@@ -1,4 +1,4 @@
-"""The clock of timed runs: an instruction that adds the time since it last ran to a slot, between others."""
+"""The clock of timed runs: an instruction that adds the time since it last ran to a slot, and logs it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ _SECOND = 1_000_000_000
 def read(target: Target, variant: str) -> Any:
     """Read the clock and add the nanoseconds since it was last read to a slot.
 
-    Its words: the addresses of the slot, of the time at which the clock was last read, of a C ``timespec``, and of
-    ``clock_gettime``.
+    Its words: the addresses of the slot, of the time at which the clock was last read, of a C ``timespec``, of
+    ``clock_gettime``, and of the log: the address of its next entry and of its end, then entries of the slot's address
+    and the time. A full log takes no more.
     """
 
     @device
@@ -29,5 +30,11 @@ def read(target: Target, variant: str) -> Any:
         nanoseconds = load_i64(now, 0) * _SECOND + load_i64(now, 1)
         store_i64(slot, 0, load_i64(slot, 0) + nanoseconds - load_i64(last, 0))
         store_i64(last, 0, nanoseconds)
+        log = load_i64(words, 4)
+        entry = load_i64(log, 0)
+        if entry < load_i64(log, 1):
+            store_i64(entry, 0, slot)
+            store_i64(entry, 1, nanoseconds)
+            store_i64(log, 0, entry + 16)
 
     return read_clock
