@@ -70,6 +70,8 @@ class AuditEvent:
         Why it was necessary, and how to avoid it; of copies.
     where
         The line of the client's program; empty if it is not known.
+    duration
+        How long it took, in seconds, if that was measured; it ended then.
     """
 
     seconds: float
@@ -81,6 +83,7 @@ class AuditEvent:
     reason: str = ""
     remedy: str = ""
     where: str = ""
+    duration: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -272,14 +275,18 @@ def unfreed(begun: AuditEvent, rule: str) -> Mistake:
 _keys = itertools.count(1)
 
 
-def begin(action: Action, what: str, nbytes: int = 0, tensor: str = "", window: Any = None) -> int:
-    """Report that something begins that must end; return the key for `end`.
+def begin(
+    action: Action, what: str, nbytes: int = 0, tensor: str = "", window: Any = None, since: float | None = None
+) -> int:
+    """Report that something begins that must end; return the key for `end`. `since` is when the action was started.
 
     Memory that a backend allocates is the backend's own, which ends it with the objects that it belongs to.
     """
     key = next(_keys)
     owner = "backend" if is_below("backends") else "client"
-    event = AuditEvent(time.monotonic(), action, what, nbytes, tensor, owner, where=calling_line())
+    now = time.monotonic()
+    duration = 0.0 if since is None else now - since
+    event = AuditEvent(now, action, what, nbytes, tensor, owner, where=calling_line(), duration=duration)
     for log in active:
         log.add(event, key, window)
     return key
@@ -293,9 +300,20 @@ def end(key: int, missed: str = "") -> None:
             log.add_mistake(unfreed(begun, missed))
 
 
-def note(action: Action, what: str, nbytes: int = 0, tensor: str = "", reason: str = "", remedy: str = "") -> None:
-    """Report an event without duration."""
-    event = AuditEvent(time.monotonic(), action, what, nbytes, tensor, "client", reason, remedy, calling_line())
+def note(
+    action: Action,
+    what: str,
+    nbytes: int = 0,
+    tensor: str = "",
+    reason: str = "",
+    remedy: str = "",
+    since: float | None = None,
+    owner: str = "client",
+) -> None:
+    """Report an event that the client need not end. `since` is when the action was started."""
+    now = time.monotonic()
+    duration = 0.0 if since is None else now - since
+    event = AuditEvent(now, action, what, nbytes, tensor, owner, reason, remedy, calling_line(), duration)
     for log in active:
         log.add(event)
 

@@ -6,6 +6,7 @@ import atexit
 import json
 import logging
 import os
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -28,8 +29,10 @@ class Reporting(Adaptor):
     """An adaptor that reports allocations to the audits in progress."""
 
     def fulfil(self, request: AllocationRequest) -> Buffer:
+        since = time.monotonic()
         buffer = self.upstream.fulfil(request)
-        buffer.when_gone(audit_log.end, audit_log.begin(Action.ALLOCATE, buffer.what, buffer.nbytes))
+        key = audit_log.begin(Action.ALLOCATE, buffer.what, buffer.nbytes, since=since)
+        buffer.when_gone(audit_log.end, key)
         return buffer
 
 

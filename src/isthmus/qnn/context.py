@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -244,6 +245,7 @@ class Context(Handle):
         if not items:
             raise QnnError(Code.MEM_INVALID_ARGUMENT, "memory registration", "no descriptors are given")
         checked = [mem.checked(f"memory descriptor {index}", descriptor) for index, descriptor in enumerate(items)]
+        since = time.monotonic()
         try:
             registrations = self.driver.register(checked)
         except QnnError as error:
@@ -258,7 +260,7 @@ class Context(Handle):
                 if audit_log.active:
                     names, window = self._tensors_like([handle.descriptor]), registration.window
                     handle.audit_key = audit_log.begin(
-                        audit_log.Action.REGISTER, handle.what, window.nbytes, names, window
+                        audit_log.Action.REGISTER, handle.what, window.nbytes, names, window, since
                     )
         except QnnError:
             # The context has been freed meanwhile.

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from isthmus import audit_log
+from isthmus.backends.seam.driver import Memories
 from isthmus.memory import Buffer
 from isthmus.qnn.binding import Binding
 from isthmus.system.shield import shielded
@@ -33,7 +36,10 @@ class GraphMemory:
             if not graph.finalized:
                 self._buffers += entry.io.pools(driver)
                 graph.finalize()
+            since = time.monotonic()
             provision = entry.io.io(driver, io)
+            if audit_log.active:
+                _report(graph.what, provision.memories, since)
             self._buffers += provision.buffers
             self.binding = Binding(graph, driver.bind(provision.memories))
             """The graph bound to this memory."""
@@ -66,3 +72,11 @@ class GraphMemory:
         for buffer in self._buffers:
             buffer.close()
         self._buffers.clear()
+
+
+def _report(graph: str, memories: Memories, since: float) -> None:
+    """Report the registrations of a backend's own memory to the audits in progress; they end with the graph."""
+    registered = [memory for memory in memories if memory is not None and memory.registration is not None]
+    if registered:
+        nbytes = sum(memory.window.nbytes for memory in registered)
+        audit_log.note(audit_log.Action.REGISTER, f"memory of {graph}", nbytes, since=since, owner="backend")
