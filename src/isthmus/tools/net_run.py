@@ -15,7 +15,6 @@ import argparse
 import itertools
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,6 +32,7 @@ from isthmus.tools.models import compose, intermediate, make_outputs, named
 from isthmus.tools.profile_log import ProfileRecorder, statistics
 from isthmus.tools.progress import progress
 from isthmus.tools.report_options import add_html_argument, check_given, describe_audit, describe_plan, write_page
+from isthmus.tools.trace import TraceRecord, add_trace_argument, write_trace
 
 if TYPE_CHECKING:
     from isthmus.memory.auditing import AuditLog
@@ -45,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options to a parser."""
     qnn_options.add_options(parser, qnn_options.NET_RUN)
     add_html_argument(parser, compare=False)
+    add_trace_argument(parser)
 
 
 @dataclass(frozen=True)
@@ -78,22 +79,30 @@ def main(options: argparse.Namespace) -> int:
         rule = "name one of --model, --dlc_path and --retrieve_context"
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, "what to run", rule)
     check_given(options, *files, *dlcs, *filter(None, [options.retrieve_context]))
-    with ExitStack() as stack:
-        log = None
-        if options.html is not None:
-            from isthmus.memory.auditing import audit
+    if options.html is None and options.trace is None:
+        _run_all(options, entry, config, files, dlcs)
+        return 0
+    from isthmus.memory.auditing import audit
 
-            log = stack.enter_context(audit())
-        reports = _run_all(options, entry, config, files, dlcs)
-    if log is not None:
+    with audit() as log:
+        record = TraceRecord(log)
+        reports = _run_all(options, entry, config, files, dlcs, record)
+    if options.html is not None:
         _write_page(options.html, entry.name, reports, log)
+    if options.trace is not None:
+        write_trace(options.trace, record)
     return 0
 
 
 def _run_all(
-    options: argparse.Namespace, entry: BackendEntry, config: Any, files: Sequence[Path], dlcs: Sequence[Path]
+    options: argparse.Namespace,
+    entry: BackendEntry,
+    config: Any,
+    files: Sequence[Path],
+    dlcs: Sequence[Path],
+    record: TraceRecord | None = None,
 ) -> list[dict[str, Any]]:
-    """Run all graphs, and return a description of each for a page; none without ``--html``."""
+    """Run all graphs, and return a description of each for a page; with a record, the executions are added to it."""
     # As on a device, memory is shared only on request. With None a backend whose default is raw chooses the memory.
     io = SHARED if options.shared_buffer else None if next(iter(entry.io.kinds)) == RAW else RAW
     mem_type = entry.io_kind(io)
@@ -112,8 +121,8 @@ def _run_all(
                 for name, graph in context.graphs.items():
                     wanted = tensors[name] if options.debug else {each: tensors[name][each] for each in chosen[name]}
                     make_outputs(graph, wanted, mem_type)
-            # A page shows the times of operations.
-            level = options.profiling_level or (None if options.html is None else "detailed")
+            # Pages and traces show the times of operations.
+            level = options.profiling_level if record is None else "detailed"
             recorder = ProfileRecorder(backend, level)
             for job in _jobs(context, options):
                 began = time.perf_counter()
@@ -121,8 +130,11 @@ def _run_all(
                 prepared = ProfilingEvent("prepare", (time.perf_counter() - began) * 1e6, "us")
                 recorder.end("prepare", job.graph.name, prepared)
                 _run(job, memories[-1], options, signal, recorder)
-                if options.html is not None:
+                if record is not None:
                     reports.append(_described(job.graph, entry.name, recorder))
+                    record.add_plan(job.graph)
+            if record is not None and recorder.profile is not None:
+                record.executions += recorder.profile.get_spans()
             if options.profiling_level is not None:
                 recorder.write(options.output_dir, qnn_options.NET_RUN, entry.name)
     finally:

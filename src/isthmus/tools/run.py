@@ -10,7 +10,7 @@ import zipfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -33,9 +33,7 @@ from isthmus.tools.report_options import (
     read_saved,
     write_report,
 )
-
-if TYPE_CHECKING:
-    from isthmus.memory.auditing import AuditLog
+from isthmus.tools.trace import TraceRecord, add_trace_argument, write_trace
 
 MAX_INPUT_BYTES = 1 << 32
 """Maximum size of the arrays of one file, in bytes."""
@@ -52,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--io", metavar="KIND", help="memhandle: shared with the accelerator; raw: not")
     add_timeout_argument(parser)
     add_html_argument(parser)
+    add_trace_argument(parser)
 
 
 def main(options: argparse.Namespace) -> int:
@@ -66,16 +65,19 @@ def main(options: argparse.Namespace) -> int:
                 raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"outputs '{options.outputs}'", rule)
     check_given(options, options.model)
     arrays = read_arrays(options.inputs) if options.inputs else {}
-    if options.html is None:
+    if options.html is None and options.trace is None:
         report, results = _run(options, request, arrays)
     else:
-        report, results = _run_for_page(options, request, arrays)
+        report, results, record = _run_recorded(options, request, arrays)
+        if options.trace is not None:
+            write_trace(options.trace, record)
+    if options.html is not None:
         other = None
         if options.compare is not None:
             if is_saved(options.compare):
                 other = read_saved(options.compare)
             else:
-                other = _run_for_page(options, requested(options, options.compare), arrays)[0]
+                other = _run_recorded(options, requested(options, options.compare), arrays)[0]
         write_report(options.html, report, other)
     if options.outputs:
         write_arrays(options.outputs, results)
@@ -87,46 +89,58 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _run(
-    options: argparse.Namespace, request: ModelRequest, arrays: Mapping[str, np.ndarray], log: AuditLog | None = None
+    options: argparse.Namespace,
+    request: ModelRequest,
+    arrays: Mapping[str, np.ndarray],
+    record: TraceRecord | None = None,
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Run a model as the options say; return the description of the runs and the outputs of the last one.
 
-    With the `log` of an audit in progress, the description has the plan and the time of each operation too.
+    With a record of an audit in progress, the runs are recorded there if a trace is wanted, and the description has
+    the plan and the time of each operation if a page is wanted.
     """
     begin = time.perf_counter()
     with request.session(options.io, options.timeout) as session:
         load_seconds = time.perf_counter() - begin
         feeds = {**generated_inputs(session.inputs, skip=arrays), **arrays}
         latencies: list[float] = []
+        backend = session.graph.context.backend
+        tracing = record is not None and options.trace is not None
+        profile = Profile(backend, ProfileLevel.DETAILED) if tracing else None
         with progress("runs", options.repeat) as state:
             while len(latencies) < options.repeat:
                 # Inputs that a run leaves as they were are filled in once: later runs work in place, without copies.
                 if not latencies or not session.inputs_survive:
                     session.fill(feeds)
-                session.run()
+                session.run(profile=profile)
                 latencies.append(session.stats.last_ms)
                 state.step()
         results = {name: view.copy() for name, view in session.outputs.items()}
         report = describe(session, latencies, load_seconds)
-        if log is not None:
+        if record is not None and profile is not None:
+            record.add(session.graph, profile)
+        if record is not None and options.html is not None:
             if session.plan is not None:
                 report = {**describe_plan(session.plan, session.info), **report}
-            count = len(log.events)
+            count = len(record.log.events)
             report["operations"] = operation_times(session, feeds)
             # The audit is of the runs that were asked for.
-            del log.events[count:]
+            del record.log.events[count:]
     return report, results
 
 
-def _run_for_page(
+def _run_recorded(
     options: argparse.Namespace, request: ModelRequest, arrays: Mapping[str, np.ndarray]
-) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Run a model with an audit; the description has the audit, the plan and the time of each operation."""
+) -> tuple[dict[str, Any], dict[str, np.ndarray], TraceRecord]:
+    """Run a model with an audit; the description has it if a page is wanted. Return what was recorded too."""
     from isthmus.memory.auditing import audit
 
     with audit() as log:
-        report, results = _run(options, request, arrays, log)
-    return {**report, "audit": describe_audit(log)}, results
+        record = TraceRecord(log)
+        report, results = _run(options, request, arrays, record)
+    if options.html is not None:
+        report["audit"] = describe_audit(log)
+    return report, results, record
 
 
 def operation_times(session: Session, feeds: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:

@@ -29,6 +29,7 @@ from isthmus.tools.files import file_name
 from isthmus.tools.input_lists import InputList, read_list
 from isthmus.tools.models import compose
 from isthmus.tools.qnn_options import LOG_LEVELS, PERF_PROFILES
+from isthmus.tools.trace import TraceRecord, add_trace_argument, write_trace
 
 NONE, LAST, ALL = "NONE", "NATIVE_LAST", "NATIVE_ALL"
 """Which results are written: the values of ``saveOutput``."""
@@ -94,6 +95,8 @@ class ModelThread:
         How many inferences have ended.
     stop
         Ends all threads that share it, after their current inference.
+    profile
+        Where executions are recorded, if a trace is wanted.
     problem
         What ended it early.
     """
@@ -106,6 +109,7 @@ class ModelThread:
     unit: str
     loop: int
     stop: threading.Event
+    profile: qnn.Profile | None = None
     executed: int = 0
     seconds: float = 0.0
     problem: BaseException | None = None
@@ -129,7 +133,7 @@ class ModelThread:
                 self.memory.inputs[info.name][...] = raw_files.read_tensor(
                     inference.files[info.name], info, native, inference.what
                 )
-            self.memory.binding.execute()
+            self.memory.binding.execute(self.profile)
             self.executed += 1
             ended = done >= self.loop if self.unit == "count" else time.perf_counter() - began >= self.loop
             if save == ALL or (save == LAST and ended):
@@ -150,10 +154,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options to a parser."""
     parser.add_argument("--config", type=file_name, required=True, metavar="FILE", help="what to run (JSON)")
     parser.add_argument("--output", type=file_name, metavar="FILE", help="write the figures as JSON too")
+    add_trace_argument(parser)
 
 
 def main(options: argparse.Namespace) -> int:
     """Run the command."""
+    if options.trace is None:
+        _run(options, None)
+        return 0
+    from isthmus.memory.auditing import audit
+
+    with audit() as log:
+        record = TraceRecord(log)
+        _run(options, record)
+    write_trace(options.trace, record)
+    return 0
+
+
+def _run(options: argparse.Namespace, record: TraceRecord | None) -> None:
+    """Run the threads and report them; with a record, executions are added to it."""
     given = settings(options.config, _TABLE)
     given.log_unused(Log())
     where = given.source
@@ -175,13 +194,16 @@ def main(options: argparse.Namespace) -> int:
             memory, inputs = _prepared(backend, model, f"{where}, model '{model['name']}'")
             memories.callback(memory.close)
             times = (thread.get("interval", 0), thread.get("unit", "count"), thread.get("loop", 1))
-            running.append(ModelThread(name, model, memory, inputs, *times, stop))
+            profile = None if record is None else qnn.Profile(backend, qnn.ProfileLevel.DETAILED)
+            running.append(ModelThread(name, model, memory, inputs, *times, stop, profile))
         began = time.perf_counter()
         for _ in range(given.values.get("iteration", 1)):
             _run_together(running, stop)
         total = time.perf_counter() - began
+        for each in running:
+            if record is not None and each.profile is not None:
+                record.add(each.memory.binding.graph, each.profile)
     _report(running, total, options.output)
-    return 0
 
 
 def _backend(name: str, given: Mapping[str, Any], where: str) -> qnn.Backend:
