@@ -90,6 +90,27 @@ def test_every_command_shows_its_examples_and_the_statuses(capsys):
         assert "exit status is 0 for success" in shown
 
 
+def test_every_command_that_reports_figures_has_json():
+    others = {"capi", "completion", "context-binary-utility"}  # paths, a script, and JSON anyway
+    for command in COMMANDS.keys() - others:
+        assert "--json" in parser_of(command, "isthmus")._option_string_actions, command
+
+
+@pytest.mark.parametrize(
+    ("line", "keys"),
+    [
+        (EXAMPLES["net-run"][0], {"graph", "inferences", "seconds", "copied_bytes", "folder", "results"}),
+        (EXAMPLES["context-binary-generator"][0], {"file", "bytes", "backend", "graphs"}),
+        (EXAMPLES["throughput-net-run"][0], {"total_us", "threads"}),
+        (EXAMPLES["profile-viewer"][0], {"logs"}),
+    ],
+)
+def test_qnns_tools_print_json_alone(prepared, monkeypatch, capsys, line, keys):
+    monkeypatch.chdir(prepared)
+    assert run(f"{line} --json") == 0
+    assert json.loads(capsys.readouterr().out).keys() == keys
+
+
 @pytest.mark.parametrize("command", ["plan", "run", "split"])
 def test_what_does_not_fit_ends_with_status_1_and_bad_input_with_2(prepared, monkeypatch, capsys, command):
     monkeypatch.chdir(prepared)

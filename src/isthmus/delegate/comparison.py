@@ -7,7 +7,7 @@ inputs are the same and stay in place.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -76,6 +76,7 @@ def compare(
     rounds: int = 50,
     threads: int = 1,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    step: Callable[[], object] = lambda: None,
 ) -> list[ComparedRun]:
     """Run a model in all variants, alternating.
 
@@ -91,6 +92,8 @@ def compare(
         Threads of the interpreter.
     shapes
         Shapes of inputs by name, if they differ from the file's.
+    step
+        Called after each measured round.
 
     Raises
     ------
@@ -103,7 +106,7 @@ def compare(
     with ExitStack() as ends:
         interpreters = _Interpreters(model, backend, threads, dict(shapes or {}), ends)
         variants = [interpreters.add(name) for name in (KERNELS, XNNPACK, ORDINARY, SHARED)]
-        interpreters.run(rounds)
+        interpreters.run(rounds, step)
         interpreters.finish()
         return variants
 
@@ -189,8 +192,8 @@ class _Interpreters:
             set_custom_allocation(interpreter, detail["index"], memory)
         interpreter.allocate_tensors()
 
-    def run(self, rounds: int) -> None:
-        """Invoke all variants, alternating; the first round is not measured."""
+    def run(self, rounds: int, step: Callable[[], object]) -> None:
+        """Invoke all variants, alternating; the first round is not measured. Call `step` after each other round."""
         for number in range(rounds + 1):
             for variant, interpreter, _ in self._variants:
                 if variant.refusal is not None:
@@ -202,6 +205,8 @@ class _Interpreters:
                     variant.refusal = _reason(refusal)
                 if number:
                     variant.seconds.append(time.perf_counter() - begin)
+            if number:
+                step()
 
     def finish(self) -> None:
         """Record outputs and counters."""

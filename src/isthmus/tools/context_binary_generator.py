@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from pathlib import Path
 
@@ -24,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     qnn_options.add_options(parser, qnn_options.GENERATOR)
     add_shape_argument(parser)
     add_limit_arguments(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON object for each file")
 
 
 def main(options: argparse.Namespace) -> int:
@@ -69,6 +71,10 @@ def main(options: argparse.Namespace) -> int:
         recorder.write(options.output_dir, qnn_options.GENERATOR, entry.name)
     for path in paths:
         write(path, content)
+        if options.json:
+            names = [graph.name for graph in graphs]
+            print(json.dumps({"file": str(path), "bytes": len(content), "backend": entry.name, "graphs": names}))
+            continue
         print(
             f"{path}: {len(content):,} bytes, {counted(len(graphs), 'graph')} for {entry.name}, {' and '.join(kinds)}"
         )

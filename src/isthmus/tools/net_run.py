@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -44,6 +45,7 @@ SHARED, RAW = "memhandle", "raw"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options to a parser."""
     qnn_options.add_options(parser, qnn_options.NET_RUN)
+    parser.add_argument("--json", action="store_true", help="print one JSON object for each graph")
     add_html_argument(parser, compare=False)
     add_trace_argument(parser)
 
@@ -240,6 +242,10 @@ def _run(
                 raw_files.write_results(job.folder / f"Result_{kept}", arrays, content)
                 kept += 1
             state.step()
+    if options.json:
+        figures = {"inferences": state.done, "seconds": seconds, "copied_bytes": graph.stats.copied_bytes}
+        print(json.dumps({"graph": graph.name, **figures, "folder": str(job.folder), "results": kept}))
+        return
     written = f"results in {job.folder}/Result_0" + (f" to Result_{kept - 1}" if kept > 1 else "")
     print(
         f"graph '{graph.name}': {counted(state.done, 'inference')}, {seconds / state.done * 1e3:.3f} ms each, "

@@ -8,6 +8,8 @@ from __future__ import annotations
 import argparse
 import csv
 import io
+import json
+from dataclasses import asdict
 from pathlib import Path
 
 from isthmus.log import Log, LogLevel
@@ -22,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--input_log", required=True, metavar="LOG[,LOG...]", help="logs that --profiling_level has written"
     )
     parser.add_argument("--output", type=Path, metavar="FILE", help="write every event of every call as CSV")
+    parser.add_argument("--json", action="store_true", help="print the statistics as one JSON object")
     parser.add_argument("--extract_opaque_objects", action="store_true", help="without effect here: there are none")
     parser.add_argument("--reader", metavar="LIBRARY", help="without effect here: the log has one format")
     parser.add_argument("--schematic", metavar="FILE", help="without effect here: there are no traces of units")
@@ -37,6 +40,10 @@ def main(options: argparse.Namespace) -> int:
     calls = [call for _, found in logs.values() for call in found]
     if options.output is not None:
         write(options.output, _table(calls).encode())
+    if options.json:
+        content = {path: [asdict(each) for each in statistics(found)] for path, (_, found) in logs.items()}
+        print(json.dumps({"logs": content}))
+        return 0
     for path, (backend, found) in logs.items():
         print_line(f"{path}: {len(found):,} calls on {backend}")
         group = None

@@ -25,8 +25,12 @@ class Progress:
     _shown: float = 0.0
 
     def step(self) -> None:
-        """Count a step, and rewrite the line on a terminal now and then."""
-        self.done += 1
+        """Count a step."""
+        self.reach(self.done + 1)
+
+    def reach(self, done: int) -> None:
+        """Set the number of steps done, and rewrite the line on a terminal now and then."""
+        self.done = done
         now = time.monotonic()
         if now - self._began < _DELAY or now - self._shown < _INTERVAL or not sys.stderr.isatty():
             return

@@ -106,7 +106,8 @@ def _rule(key: Key) -> str:
 def _enumerations(driver: type) -> Iterator[tuple[str, type[IntEnum]]]:
     """Yield the properties and configs that the classes of a backend's package declare, each with a title."""
     package = driver.__module__.rpartition(".")[0]
-    found = [kind for kind in _subclasses(Configurable) if kind.__module__.startswith(f"{package}.")]
+    # A class with several bases is found several times.
+    found = {kind for kind in _subclasses(Configurable) if kind.__module__.startswith(f"{package}.")}
     for kind in sorted(found, key=lambda kind: kind.__qualname__):
         for noun, members in (("Properties", kind.properties), ("Configs", kind.configs)):
             inherited = [getattr(base, noun.lower(), None) for base in kind.__bases__]
@@ -116,8 +117,8 @@ def _enumerations(driver: type) -> Iterator[tuple[str, type[IntEnum]]]:
 
 def _subclasses(kind: type) -> Iterator[Any]:
     """Yield all subclasses of a class."""
-    direct: list[type] = kind.__subclasses__()
-    for each in direct:
+    subclasses: list[type] = kind.__subclasses__()
+    for each in subclasses:
         yield each
         yield from _subclasses(each)
 

@@ -16,6 +16,7 @@ from isthmus.backends.seam import registry
 from isthmus.errors import Code, QnnError
 from isthmus.tools.files import file_name
 from isthmus.tools.messages import add_log_argument
+from isthmus.tools.progress import progress
 from isthmus.tools.shapes import add_shape_argument, parse_shape
 
 MAX_THREADS = 64
@@ -48,7 +49,8 @@ def main(options: argparse.Namespace) -> int:
     number = registry.entry(backend).delegate.number
     if number is None:
         raise QnnError(Code.BACKEND_NOT_SUPPORTED, f"--backend {backend}", "no delegate runs on it")
-    ways = compare(options.model, number, options.rounds, options.threads, shapes)
+    with progress("rounds", options.rounds) as state:
+        ways = compare(options.model, number, options.rounds, options.threads, shapes, state.step)
     rows = [
         {
             "way": way.name,

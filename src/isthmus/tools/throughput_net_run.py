@@ -28,12 +28,15 @@ from isthmus.tools import raw_files
 from isthmus.tools.files import file_name
 from isthmus.tools.input_lists import InputList, read_list
 from isthmus.tools.models import compose
+from isthmus.tools.progress import progress
 from isthmus.tools.qnn_options import LOG_LEVELS, PERF_PROFILES
 from isthmus.tools.trace import TraceRecord, add_trace_argument, write_trace
 
 NONE, LAST, ALL = "NONE", "NATIVE_LAST", "NATIVE_ALL"
 """Which results are written: the values of ``saveOutput``."""
 _COUNT = number(0, 1 << 40)
+_INTERVAL = 0.1
+"""Seconds between two looks at how far the threads have come."""
 
 
 def _words(*words: str) -> Any:
@@ -154,6 +157,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options to a parser."""
     parser.add_argument("--config", type=file_name, required=True, metavar="FILE", help="what to run (JSON)")
     parser.add_argument("--output", type=file_name, metavar="FILE", help="write the figures as JSON too")
+    parser.add_argument("--json", action="store_true", help="print the figures as one JSON object")
     add_trace_argument(parser)
 
 
@@ -203,7 +207,7 @@ def _run(options: argparse.Namespace, record: TraceRecord | None) -> None:
         for each in running:
             if record is not None and each.profile is not None:
                 record.add(each.memory.binding.graph, each.profile)
-    _report(running, total, options.output)
+    _report(running, total, options)
 
 
 def _backend(name: str, given: Mapping[str, Any], where: str) -> qnn.Backend:
@@ -237,8 +241,14 @@ def _run_together(running: list[ModelThread], stop: threading.Event) -> None:
     try:
         for thread in threads:
             thread.start()
-        for thread in threads:
-            thread.join()
+        counts = [each.loop for each in running if each.unit == "count"]
+        total = sum(counts) if len(counts) == len(running) else None
+        before = sum(each.executed for each in running)
+        with progress("inferences", total) as state:
+            for thread in threads:
+                while thread.is_alive():
+                    thread.join(_INTERVAL)
+                    state.reach(sum(each.executed for each in running) - before)
     finally:
         # All have ended by now, unless this thread was interrupted.
         stop.set()
@@ -251,19 +261,22 @@ def _run_together(running: list[ModelThread], stop: threading.Event) -> None:
             raise each.problem
 
 
-def _report(running: list[ModelThread], total: float, output: Path | None) -> None:
+def _report(running: list[ModelThread], total: float, options: argparse.Namespace) -> None:
     """Print the figures of each thread, and write them if a file is named."""
     figures = {
         each.name: {"inferences": each.executed, "inferences_per_second": each.executed / each.seconds}
         for each in running
     }
+    text = json.dumps({"total_us": total * 1e6, "threads": figures})
+    if options.output is not None:
+        raw_files.write(options.output, text.encode())
+    if options.json:
+        print(text)
+        return
     for name, figure in figures.items():
         rate = figure["inferences_per_second"]
         print(f"{name}:graphExecute: {figure['inferences']} inferences, {rate:.1f} per second")
     print(f"TotalTime (us): {total * 1e6:.0f}")
-    if output is not None:
-        content = {"total_us": total * 1e6, "threads": figures}
-        raw_files.write(output, json.dumps(content).encode())
 
 
 def _named(objects: Any, kind: str, where: str) -> dict[str, Mapping[str, Any]]:

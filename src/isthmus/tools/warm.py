@@ -17,6 +17,7 @@ from isthmus.errors import one_line
 from isthmus.session import Session
 from isthmus.tools.files import file_name
 from isthmus.tools.messages import add_log_argument
+from isthmus.tools.progress import progress
 from isthmus.tools.shapes import add_shape_argument, parse_shape
 
 
@@ -39,14 +40,17 @@ def main(options: argparse.Namespace) -> int:
     for backend in backends:
         registry.entry(backend)  # a wrong name is refused before anything is compiled
     opened = []
-    for model in options.models:
-        for backend in backends:
-            began = time.perf_counter()
-            with Session(model, backend=backend, shapes=shapes):
-                seconds = time.perf_counter() - began
-            opened.append({"model": str(model), "backend": backend, "seconds": seconds})
-            if not options.json:
-                print(f"{one_line(str(model))} on {backend}: ready after {seconds:.1f} s", flush=True)
+    with progress("models", len(options.models) * len(backends)) as state:
+        for model in options.models:
+            for backend in backends:
+                began = time.perf_counter()
+                with Session(model, backend=backend, shapes=shapes):
+                    seconds = time.perf_counter() - began
+                opened.append({"model": str(model), "backend": backend, "seconds": seconds})
+                state.erase()
+                if not options.json:
+                    print(f"{one_line(str(model))} on {backend}: ready after {seconds:.1f} s", flush=True)
+                state.step()
     if options.json:
         print(json.dumps({"models": opened}))
     return 0
