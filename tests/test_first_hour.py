@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from support import tiny
 
 import isthmus
-from isthmus import QnnError, Session, qnn
+from isthmus import QnnError, Session, memory, qnn
 from isthmus.capi.installation import INCLUDE
 from isthmus.tools import cli
 
@@ -57,6 +57,9 @@ def test_completion_offers_the_public_names_before_they_are_imported():
     ).stdout.splitlines()
     assert {"Session", "qnn", "memory", "QnnError", "Code"} <= set(names.split())
     assert not {"annotations", "TYPE_CHECKING"} & set(names.split())
+    code = "import isthmus; isthmus.Session; print(*dir(isthmus))"
+    after = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert [name for name in after.split() if name[0] != "_"] == [name for name in names.split() if name[0] != "_"]
     assert imported == "False"
 
 
@@ -72,8 +75,16 @@ def test_objects_say_what_they_are(tmp_path):
         assert repr(session) == "<Session 'small.onnx' on cpu: 'x' float32[1, 2] -> 'y' float32[1, 2]>"
         assert repr(session.graph) == "<QnnGraph: graph 'small'>"
     assert repr(session).endswith(", closed>")
+    assert repr(memory.current("host")) == "<Host: memory of kind 'host'>"
     backend = qnn.Backend("cpu")
     assert repr(backend) == "<Backend: backend 'cpu'>"
+    graph = backend.create_context().compose(small(tmp_path))
+    graph.finalize()
+    x = np.ones((1, 2), np.float32)
+    binding = graph.bind([qnn.ClientTensor("x", x)], [qnn.ClientTensor("y", x.copy())])
+    assert repr(binding) == "<Binding: graph 'small'>"
+    binding.close()
+    assert repr(binding) == "<Binding: graph 'small', closed>"
     backend.free()
     assert repr(backend) == "<Backend: backend 'cpu', freed>"
 

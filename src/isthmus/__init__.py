@@ -39,8 +39,8 @@ _MODULES = {
 
 
 def __dir__() -> list[str]:
-    """List the public names, which are imported when they are first used."""
-    return sorted({*globals(), *__all__} - {"TYPE_CHECKING", "annotations"})
+    """List the public names, which are imported when they are first used; modules that those import are left out."""
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
 
 
 def __getattr__(name: str) -> object:

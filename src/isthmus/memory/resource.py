@@ -32,6 +32,9 @@ class MemoryResource(ABC):
     kind: str
     """Its name: "host", "rpcmem", "tcm", or a device's name for its memory."""
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: memory of kind '{self.kind}'>"
+
     def allocate(self, nbytes: int, alignment: int = DEFAULT_ALIGNMENT) -> Buffer:
         """Allocate memory by size and alignment alone; raises the errors of `fulfil`."""
         return self.fulfil(AllocationRequest(nbytes, alignment))

@@ -72,7 +72,7 @@ class Binding:
         self._forgotten = Finalizer(self, driver.abandon)
 
     def __repr__(self) -> str:
-        return f"<Binding: {self.graph.what}>"
+        return f"<Binding: {self.graph.what}{', closed' * self._driver.closed}>"
 
     def execute(
         self, profile: Profile | None = None, signal: Signal | Reservation | None = None, wait_for: Any = None
