@@ -12,6 +12,7 @@ from support import tiny
 
 import isthmus
 from isthmus import QnnError, audit_log, memory, qnn
+from isthmus.backends.seam.binding import BindingBase
 from isthmus.graph import DataType, TensorMemType, TensorType
 from isthmus.memory import rpcmem
 from isthmus.qnn import ClientTensor, DescriptorType, MemDescriptor, htp
@@ -138,6 +139,18 @@ def test_an_audit_sees_nothing_before_and_after_its_block():
         before.close()
     memory.host(64).close()
     assert (log.events, log.mistakes, audit_log.active) == ([], [], ())
+
+
+def test_executions_of_bindings_that_are_older_than_the_audit_are_seen_and_pay_nothing_after_it():
+    plain = BindingBase.execute
+    with qnn.Backend("htp") as backend:
+        memory = composed(backend.create_context()).allocate()
+        with isthmus.audit() as log:
+            memory.binding.execute()
+            assert BindingBase.execute is not plain
+        memory.binding.execute()
+    assert [event.action for event in log.events].count(audit_log.Action.EXECUTE) == 1
+    assert BindingBase.execute is plain
 
 
 def test_audits_inside_each_other_see_the_same():

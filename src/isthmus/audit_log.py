@@ -1,7 +1,7 @@
 """The audit: what a program does with memory, where in its source, and which mistakes it makes.
 
-Rooms that allocate, register, copy, execute and free report here, if `active` is not empty; that test is all an
-execution pays when no audit is in progress. `isthmus.audit` starts one.
+Rooms that allocate, register, copy and free report here, if `active` is not empty. Executions report by a function that
+is exchanged when an audit begins (`when_switched`), so that they pay nothing without one. `isthmus.audit` starts one.
 """
 
 from __future__ import annotations
@@ -345,14 +345,29 @@ def reported(function: Callable[_P, _R]) -> Callable[_P, _R]:
     return call
 
 
+_switches: list[Callable[[bool], None]] = []
+"""Functions to call when the first audit begins and when the last one ends."""
+
+
+def when_switched(switch: Callable[[bool], None]) -> Callable[[bool], None]:
+    """Make a function be called with whether an audit is in progress: now, and whenever that changes."""
+    _switches.append(switch)
+    switch(bool(active))
+    return switch
+
+
 def start(log: AuditLog) -> None:
     """Make an audit active, besides those in progress."""
     global active
     active = (*active, log)
+    for switch in _switches:
+        switch(True)
 
 
 def stop(log: AuditLog) -> None:
     """End an audit: it gets no more reports. Safe to call again."""
     global active
     active = tuple(other for other in active if other is not log)
+    for switch in _switches:
+        switch(bool(active))
     log.finish()

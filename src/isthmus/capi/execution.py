@@ -126,14 +126,14 @@ def graph_execute(
 def _repeated(server: LibraryServer, graph: ClientGraph, binding: DriverBinding) -> Callable[[], int]:
     """Return a function that repeats an execution on its binding; it returns a QNN code, or `_AGAIN`."""
     # Call the driver directly: this is the fast path of an execution.
-    handle, execute, answer = graph.handle, binding.execute, server.answer
+    handle, answer = graph.handle, server.answer
 
     def again() -> int:
         """Run once. A profile that the graph was given since needs the full path."""
         if graph.profile or not handle.usable:
             return _AGAIN
         try:
-            execute()
+            binding.execute()
         except BaseException as problem:
             if isinstance(problem, QnnError) and (binding.closed or not handle.usable):
                 return _AGAIN

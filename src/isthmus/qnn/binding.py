@@ -65,8 +65,6 @@ class Binding:
     def __init__(self, graph: QnnGraph, driver: DriverBinding) -> None:
         self.graph = graph
         self._driver = driver
-        # Looked up once: `execute` is the fast path.
-        self._execute = driver.execute
         # Closes the driver's binding if this object is collected without `close`. Not needed at exit: the backend has
         # already ended it by then, or the end of the process will.
         self._forgotten = Finalizer(self, driver.abandon)
@@ -91,7 +89,8 @@ class Binding:
             self.graph._check()
         try:
             if profile is None and signal is None and wait_for is None:
-                self._execute()
+                # Looked up each time: an audit exchanges it.
+                self._driver.execute()
             elif wait_for is not None:
                 return enqueued(self._driver.enqueue, wait_for, profile, signal)
             else:
