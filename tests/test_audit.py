@@ -78,9 +78,9 @@ def test_each_mistake_of_a_wrong_program_is_named_with_its_tensor_and_line():
     assert sorted(found(log)) == sorted(
         [
             ("registered twice", "twice"),
-            ("MEM_INVALID_SHAPE", "misaligned"),
-            ("MEM_INVALID_HANDLE", "wrong context"),
-            ("COMMON_INVALID_ARGUMENT", "unmapped"),
+            ("misaligned", "misaligned"),
+            ("wrong context", "wrong context"),
+            ("not mapped", "unmapped"),
             ("prepared for memhandle, run raw", "raw"),
             ("freed too early", "too early"),
             ("never deregistered", "leaked"),
@@ -89,7 +89,7 @@ def test_each_mistake_of_a_wrong_program_is_named_with_its_tensor_and_line():
     )
     named = [f"{mistake.what} {mistake.tensor}" for mistake in log.mistakes if mistake.kind != "never freed"]
     assert all("'x'" in text or "'y'" in text for text in named), named
-    assert all(mistake.remedy or mistake.rule for mistake in log.mistakes)
+    assert all(mistake.remedy for mistake in log.mistakes)
     assert str(kept.nbytes) in str(log)
     kept.close()
 

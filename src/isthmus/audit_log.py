@@ -221,7 +221,8 @@ class AuditLog:
         """Return the tensors of registered memory for whose window `overlaps` is true."""
         with self._lock:
             begun = list(self._begun.values())
-        return ", ".join(each.event.tensor for each in begun if each.window is not None and overlaps(each.window))
+        found = (each.event.tensor for each in begun if each.window is not None and overlaps(each.window))
+        return ", ".join(dict.fromkeys(found))
 
     def finish(self) -> None:
         """End the audit: what the client has begun and not ended is a mistake. Safe to call again."""
@@ -325,9 +326,10 @@ def mistake(kind: str, what: str, rule: str, remedy: str, tensor: str = "") -> N
 
 
 def refuse(error: QnnError, tensor: str = "", kind: str = "") -> None:
-    """Report an error that a client gets, once; `kind` is the name of the mistake, the name of the code if empty."""
+    """Report an error that a client gets, once; `kind` is the name of the mistake, by default the error's own."""
     for log in active:
-        name = kind or ("registered twice" if error.code is Code.MEM_ALREADY_REGISTERED else error.name)
+        code_name = "registered twice" if error.code is Code.MEM_ALREADY_REGISTERED else error.name
+        name = kind or error.mistake or code_name
         log.add_mistake(Mistake(name, error.what, error.rule, error.hint, tensor, calling_line()), error)
 
 

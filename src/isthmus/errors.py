@@ -159,6 +159,8 @@ class QnnError(Exception):
         The rule it broke, as a sentence part: ``"in[0] must have rank 4, has rank 3"``.
     hint
         What to do about it; may be empty.
+    mistake
+        The name of the mistake in an audit, where it says more than the code's name.
 
     Examples
     --------
@@ -169,11 +171,12 @@ class QnnError(Exception):
     [6023 GRAPH_NOT_FINALIZED] graph 'g': only a finalized graph can be executed
     """
 
-    def __init__(self, code: Code, what: str, rule: str, hint: str = "") -> None:
+    def __init__(self, code: Code, what: str, rule: str, hint: str = "", *, mistake: str = "") -> None:
         self.code = Code(code)
         self.what = what
         self.rule = rule
         self.hint = hint
+        self.mistake = mistake
         super().__init__(str(self))
 
     @property
@@ -187,5 +190,5 @@ class QnnError(Exception):
         return one_line(f"{text}. {self.hint}" if self.hint else text)
 
     # Without this, pickle and copy would pass only the message to the constructor.
-    def __reduce__(self) -> tuple[type[QnnError], tuple[Code, str, str, str]]:
-        return type(self), (self.code, self.what, self.rule, self.hint)
+    def __reduce__(self) -> tuple[type[QnnError], tuple[Code, str, str, str], dict[str, str]]:
+        return type(self), (self.code, self.what, self.rule, self.hint), {"mistake": self.mistake}

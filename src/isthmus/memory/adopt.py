@@ -97,8 +97,8 @@ def window(
     isthmus.errors.QnnError: [1004 COMMON_INVALID_ARGUMENT] scratch memory: its address is null
     """
 
-    def refuse(rule: str, hint: str = "") -> QnnError:
-        return QnnError(code, what, rule, hint)
+    def refuse(rule: str, hint: str = "", mistake: str = "") -> QnnError:
+        return QnnError(code, what, rule, hint, mistake=mistake)
 
     if nbytes is not None:
         nbytes = as_int(nbytes, f"size of {what}", code)
@@ -113,7 +113,7 @@ def window(
 
 
 _Refuse = Callable[..., QnnError]
-"""Returns the error to raise for a rule and an optional hint."""
+"""Returns the error to raise for a rule, an optional hint, and an optional name of the mistake."""
 
 
 def _recognize(memory: Any, what: str, nbytes: int | None, writable: bool, refuse: _Refuse) -> Window:
@@ -166,7 +166,8 @@ def _spans_at(address: int, nbytes: int, writable: bool, refuse: _Refuse) -> tup
         what, rule = f"{nbytes} bytes at {address:#x}", f"the memory there is unknown: {problem.strerror}"
         raise QnnError(Code.COMMON_SYSTEM, what, rule) from None
     if not mappings:
-        raise refuse(f"{nbytes} bytes at {address:#x} are not memory of this process")
+        hint = "Pass memory that is allocated and not yet freed."
+        raise refuse(f"{nbytes} bytes at {address:#x} are not memory of this process", hint, "not mapped")
     for mapping in mappings:
         if not mapping.readable or (writable and not mapping.writable):
             lacks = "written" if mapping.readable else "read"

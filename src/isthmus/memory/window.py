@@ -73,4 +73,5 @@ class Window:
                 what,
                 f"starts at {self.address:#x}, which is not a multiple of {alignment}",
                 f"isthmus.memory.host(nbytes, alignment={alignment}) allocates aligned memory.",
+                mistake="misaligned",
             )

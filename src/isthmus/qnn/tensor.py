@@ -111,7 +111,8 @@ class ClientTensor(NamedTuple):
             raise QnnError(Code.GRAPH_INVALID_TENSOR, what, "has both RAW memory and a memory handle")
         handle._check()
         if handle.context is not context:
-            raise QnnError(Code.MEM_INVALID_HANDLE, what, "its memory handle belongs to another context")
+            rule, hint = "its memory handle belongs to another context", "Register the memory in the graph's context."
+            raise QnnError(Code.MEM_INVALID_HANDLE, what, rule, hint, mistake="wrong context")
         descriptor = handle.descriptor
         if tuple(descriptor.dims) != tuple(info.dims) or descriptor.dtype is not info.dtype:
             raise QnnError(

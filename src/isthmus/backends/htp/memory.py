@@ -174,5 +174,6 @@ def _shared_part(what: str, descriptor: MemDescriptor) -> SharedPart:
         raise QnnError(Code.MEM_INVALID_SHAPE, what, rule)
     if offset % descriptor.dtype.itemsize:
         rule = f"offset {offset} is not a multiple of {descriptor.dtype.itemsize}, the size of an element"
-        raise QnnError(Code.MEM_INVALID_SHAPE, what, rule)
+        hint = "Place the tensor at a multiple of that."
+        raise QnnError(Code.MEM_INVALID_SHAPE, what, rule, hint, mistake="misaligned")
     return SharedPart(mapped_window(SharedFd(custom.fd, offset, nbytes), what, untouched=True, file=file), False)

@@ -25,8 +25,8 @@ def pool_window(what: str, memory: Mem, required: int, alignment: BufferAlignmen
         The size that the graph needs.
     """
 
-    def refuse(rule: str, hint: str = "") -> QnnError:
-        return QnnError(Code.GRAPH_INVALID_ARGUMENT, what, rule, hint)
+    def refuse(rule: str, hint: str = "", mistake: str = "") -> QnnError:
+        return QnnError(Code.GRAPH_INVALID_ARGUMENT, what, rule, hint, mistake=mistake)
 
     if not is_int(memory.mem_type) or memory.mem_type != LpaiMemType.DDR:
         name = memory.mem_type.name if isinstance(memory.mem_type, LpaiMemType) else repr(memory.mem_type)
@@ -68,8 +68,8 @@ def io_window(what: str, source: Window, nbytes: int, alignment: BufferAlignment
         Whether the buffer must be in TCM; otherwise it must not.
     """
 
-    def refuse(rule: str, hint: str = "") -> QnnError:
-        return QnnError(Code.GRAPH_INVALID_TENSOR, what, rule, hint)
+    def refuse(rule: str, hint: str = "", mistake: str = "") -> QnnError:
+        return QnnError(Code.GRAPH_INVALID_TENSOR, what, rule, hint, mistake=mistake)
 
     if source.nbytes < nbytes:
         raise refuse(f"its buffer has {source.nbytes} bytes, {nbytes} are needed")
@@ -94,10 +94,11 @@ def io_window(what: str, source: Window, nbytes: int, alignment: BufferAlignment
     return source.part(0, nbytes)
 
 
-def _check_start(refuse: Callable[[str, str], QnnError], subject: str, address: int, alignment: int) -> None:
+def _check_start(refuse: Callable[[str, str, str], QnnError], subject: str, address: int, alignment: int) -> None:
     """Refuse a misaligned address; `subject` is the beginning of the message."""
     if address % alignment:
         raise refuse(
             f"{subject} at {address:#x}, which is not a multiple of {alignment}",
             f"isthmus.memory.host(nbytes, alignment={alignment}) allocates aligned memory.",
+            "misaligned",
         )
