@@ -11,6 +11,7 @@ import sys
 from types import ModuleType
 
 import pytest
+from support import chromium
 from support.suites import LONG
 from support.waiting import eventually
 
@@ -76,6 +77,16 @@ def test_the_table_and_the_csv_have_the_same_rows(folder, capsys):
     assert [row["threads"] for row in rows] == ["1", "2"]
     for line, row in zip(lines, rows, strict=True):
         assert line.split()[:4] == ["camera.tflite", "cpu", row["threads"], f"{int(row['scratch_bytes']):,}"]
+
+
+def test_a_page_shows_the_rows_and_the_problems(folder, capsys):
+    assert main(["sweep", *PLAN, "--html", "sweep.html", "--state", "state"]) == 1
+    with chromium.browser() as page:
+        page.open(folder / "sweep.html")
+        text = page.evaluate("document.body.innerText")
+        assert page.problems == []
+    for words in ("8", "camera.tflite", "60%", "its scratch cannot be brought to"):
+        assert words in text
 
 
 def test_models_are_run(folder, capsys):

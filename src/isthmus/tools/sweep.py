@@ -32,6 +32,7 @@ from isthmus.compiled.folder import Folder
 from isthmus.errors import Code, QnnError, did_you_mean, one_line
 from isthmus.report import device_table
 from isthmus.report.rows import Columns, to_csv, to_table
+from isthmus.report.sweep_page import to_page
 from isthmus.system import isolated, reading
 from isthmus.system.jobs import FarmJobs, LocalJobs, ResultFolder, Runner, Started, resumed
 from isthmus.tools.farm import add_farm_options, check_jobs, merged, numbers_of, parse_shard, part_report, with_bar
@@ -142,6 +143,9 @@ def main(options: argparse.Namespace) -> int:
     if options.csv is not None:
         with written_whole(options.csv, f"'{options.csv}'") as stream:
             stream.write(to_csv(rows, columns).encode())
+    if options.html is not None:
+        with written_whole(options.html, f"'{options.html}'") as stream:
+            stream.write(to_page(rows, columns, report["version"]).encode())
     if options.json:
         print(json.dumps(report))
     else:
