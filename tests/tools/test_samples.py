@@ -12,6 +12,7 @@ from support import oracles
 import isthmus
 from isthmus.tools import samples
 from isthmus.tools.cli import main
+from isthmus.tools.sample_models import library
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +103,23 @@ def test_litert_agrees_on_the_camera_model(folder):
         prepared.fill({"image": image})
         prepared.run()
         np.testing.assert_array_equal(prepared.outputs["scores"], session.outputs["scores"])
+
+
+def test_the_model_library_gives_the_mean_colour_as_probabilities(folder):
+    if not (folder / "libqnn_model.so").exists():
+        pytest.skip("needs a compiler")
+    with isthmus.Session(folder / "libqnn_model.so") as session:
+        picture = filled(session)["x"]
+        session.run()
+        e = np.exp(picture.mean((1, 2)))
+        np.testing.assert_allclose(session.outputs["probabilities"], e / e.sum(), rtol=1e-5)
+
+
+def test_without_a_compiler_the_model_library_is_left_out(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(library, "compilers", lambda: ("no-such-compiler",))
+    assert main(["samples", str(tmp_path)]) == 0
+    assert "left out: libqnn_model.so." in capsys.readouterr().out
+    assert (tmp_path / "qnn_model.c").exists()
 
 
 def test_files_that_differ_are_not_replaced_unless_asked(tmp_path, capsys):

@@ -1,7 +1,7 @@
 """``isthmus samples``: write the small models that README and the documents use, with inputs for them.
 
-All of them are made here, the same every time; none is trained. ONNX files need the package onnx, which reads them too:
-without it they are left out.
+All of them are made here, the same every time; none is trained. ONNX files need the package onnx, which reads them too,
+and a model library needs a C compiler: without these they are left out.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from isthmus.frontends import ModelSource, load_data
 from isthmus.tools.files import file_name
 from isthmus.tools.messages import print_line
 from isthmus.tools.raw_files import write
-from isthmus.tools.sample_models import networks
+from isthmus.tools.sample_models import library, networks
 
 
 @dataclass(frozen=True)
 class Sample:
-    """A file: what it is, and what makes its bytes from those of the files before it."""
+    """A file: what it is, and what makes its bytes from those of the files before it; None if that is not possible."""
 
     text: str
-    make: Callable[[Mapping[str, bytes]], bytes]
+    make: Callable[[Mapping[str, bytes]], bytes | None]
 
 
 def _binary(files: Mapping[str, bytes]) -> bytes:
@@ -74,6 +74,8 @@ SAMPLES: Mapping[str, Sample] = {
     ),
     "net.dlc": Sample("a DLC with two graphs, first and second", lambda files: networks.filter_dlc("first", "second")),
     "camera.bin": Sample("a context binary of camera.tflite for htp", _binary),
+    "qnn_model.c": Sample("the source of a model library", lambda files: library.SOURCE.encode()),
+    "libqnn_model.so": Sample("the library for this machine, with a graph image", lambda files: library.compiled()),
     "in.npz": Sample("an input for text.onnx: x [1, 3, 48, 320]", lambda files: _arrays(x=_random(1, 3, 48, 320))),
     "x.raw": Sample("an input for model.onnx, in floats", lambda files: _random(1, 3, 8, 8).tobytes()),
     "input_list.txt": Sample("an input list for model.onnx", lambda files: b"x:=x.raw\n"),
@@ -117,19 +119,19 @@ def main(options: argparse.Namespace) -> int:
     for name, content in files.items():
         print_line(f"{folder / name!s:<32} {len(content):>9,} bytes  {SAMPLES[name].text}")
     if left_out:
-        print(f"left out: {', '.join(left_out)}. Install the package with: pip install 'isthmus[onnx]'")
+        print(f"left out: {', '.join(left_out)}. ONNX files need pip install 'isthmus[onnx]', a library needs gcc.")
     return 0
 
 
 def made() -> tuple[dict[str, bytes], list[str]]:
-    """Make all samples; return their bytes by name, and the names of those that need a package that is missing."""
+    """Make all samples; return their bytes by name, and the names of those that need what is missing here."""
     has_onnx = importlib.util.find_spec("onnx") is not None
-    left_out = [] if has_onnx else [name for name in SAMPLES if name.endswith(".onnx")]
     files: dict[str, bytes] = {}
     for name, sample in SAMPLES.items():
-        if name not in left_out:
-            files[name] = sample.make(files)
-    return files, left_out
+        content = sample.make(files) if has_onnx or not name.endswith(".onnx") else None
+        if content is not None:
+            files[name] = content
+    return files, [name for name in SAMPLES if name not in files]
 
 
 def _same(path: Path, content: bytes) -> bool:

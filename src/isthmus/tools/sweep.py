@@ -57,8 +57,6 @@ DEVICE_SETTINGS = ("soc", "vtcm", "level", "precision", "hvx")
 MAX_MODEL = 1 << 34
 MAX_ROWS = 1 << 16
 """More rows than one job has."""
-_STOPPED = 2
-"""The exit status of a command that refuses its input; its message is the row's problem."""
 
 
 @dataclass(frozen=True)
@@ -363,8 +361,10 @@ class CommandProcess:
             return JobOutcome(_figures(mode, json.loads(printed), status))
         except (ValueError, LookupError, TypeError):
             lines = messages.decode("utf-8", "replace").strip().splitlines() or ["without a message"]
-            said = one_line(lines[-1]).removeprefix(f"isthmus {mode}: ")
-            return JobOutcome(problem=said, is_lasting=status == _STOPPED)
+            # Another attempt would be refused for the same reason; anything else may have been an accident.
+            is_refused = lines[-1].startswith(f"isthmus {mode}: [")
+            problem = one_line(lines[-1]).removeprefix(f"isthmus {mode}: ")
+            return JobOutcome(problem=problem, is_lasting=is_refused)
 
 
 def _signal(number: int) -> str:
