@@ -49,7 +49,7 @@ delegate:                     errors version system log memory graph prepare eng
                               backends.htp.delegate backends.gpu.delegate
 report:                       errors prepare
 split:                        errors graph frontends prepare
-comparison:                   errors graph frontends prepare report qnn backends.seam
+comparison:                   errors system graph frontends prepare report qnn backends.seam
 tools:                        errors version system log memory graph planning prepare frontends qnn capi delegate \
                               session report split comparison compiled backends.seam backends.vendor
 testing:                      errors audit_log faults memory qnn capi session backends.seam

@@ -7,6 +7,7 @@ import onnx
 import pytest
 from support.suites import sampled
 
+import isthmus
 from isthmus.comparison.comparison import open_comparison
 from isthmus.comparison.reduction import reduce_model
 from isthmus.comparison.report import Verdict
@@ -40,6 +41,15 @@ FILE_FAULTS = [
     ("quantized", "dw.y/quantize", faults.shifted("dw.y", 20)),
 ]
 """Faults in a file, which is compared with the file that it was made from."""
+
+FLOAT_FAULTS = [
+    ("relu1.y/quantize", faults.scaled("relu1.y", 0.25)),
+    ("mm.y/quantize", faults.scaled("mm.y", 0.4)),
+    ("conv1", faults.scaled("conv1.w", 1.5)),
+    ("dw.y/quantize", faults.shifted("dw.y", 60)),
+    ("conv2", faults.clipped("conv2.w/stored")),
+]
+"""Faults in a quantized file, which is compared with the float model."""
 
 KERNEL_FAULTS = [
     ("network", "soft", "Softmax", faults.parameter(beta=0.5), False),
@@ -90,6 +100,19 @@ def check(path, against, expected):
 def test_a_fault_in_a_file_is_found_by_comparing_with_the_original(models, tmp_path, model, expected, damage):
     broken = faults.damaged(tmp_path / "broken.onnx", models[model], damage)
     check(broken, models[model], expected)
+
+
+@pytest.mark.parametrize(("expected", "damage"), FLOAT_FAULTS, ids=[fault[0] for fault in FLOAT_FAULTS])
+def test_a_fault_in_a_quantized_file_is_found_by_comparing_with_the_float_model(models, tmp_path, expected, damage):
+    broken = faults.damaged(tmp_path / "broken.onnx", models["quantized"], damage)
+    report = isthmus.compare(broken, models["network"], seed=5)
+    assert expected in {report.first.operation.name, *(each.name for each in report.first.fused)}, report.text()
+
+
+def test_a_quantized_model_agrees_with_the_float_model(models):
+    report = isthmus.compare(models["quantized"], models["network"], seed=5)
+    assert report.agrees, report.text()
+    assert len(report.compared) >= 20
 
 
 @pytest.mark.parametrize(

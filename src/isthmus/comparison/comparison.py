@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from isthmus.comparison.isolation import Group, groups, isolate
 from isthmus.comparison.reference import Reference, find_reference
 from isthmus.comparison.report import ComparisonReport, Deviation, TensorRow, Verdict, deviation
 from isthmus.comparison.subject import Arrays, ModelComposition, ModelOperation, Subject, open_model
+from isthmus.comparison.values import ReferenceValues, distance, holders, numbers, reals, with_conversions
 from isthmus.errors import Code, QnnError, did_you_mean
 from isthmus.frontends import ModelSource
 from isthmus.graph import Graph, Tensor, TensorType
@@ -25,7 +27,7 @@ from isthmus.graph.ops import OPERATIONS
 Progress = Callable[[str], None]
 """Called with the name of each stage as it begins."""
 STAGES = ("load the model", "compute the reference", "run the model", "run each operation alone", "isolate")
-"""The stages of a comparison, in order; the last one only if something differs."""
+"""The stages of a comparison, in order."""
 NUDGES = 2
 """How often inputs are changed by one unit in the last place to measure how sensitive an operation is."""
 
@@ -157,12 +159,7 @@ class Comparison:
         self.composition: ModelComposition = subject.compose()
         self.graph: Graph = self.composition.graph
         self.stored = self.composition.stored
-        # The tensors of the model by the graph's tensor that holds them; the first one to be computed comes first.
-        names = [*(t.name for t in self.graph.inputs), *(n for o in subject.operations for n in o.outputs)]
-        self._held: dict[str, list[str]] = {}
-        for name in dict.fromkeys(names):
-            if name in self.stored:
-                self._held.setdefault(self.stored[name].tensor, []).append(name)
+        self._held = holders(self.composition, subject.operations)
 
     def run(self, inputs: Mapping[str, Any], seed: int) -> ComparisonReport:
         """Compare, on these inputs and random ones where they are missing."""
@@ -170,34 +167,37 @@ class Comparison:
         after_fusion = tensors_after_fusion(self.graph)
         written = [name for name in self._held if name in after_fusion]
         self._say(STAGES[1])
-        self.values: Arrays = self.reference.run(self.feeds, written)
-        self.kept = [name for name in written if self._reference(name) is not None]
+        arrays = self.reference.run(self.feeds, written)
+        if self.reference.other is not None:
+            arrays = with_conversions(arrays, self.subject.operations)
+        self.arrays: Arrays = arrays
+        self.values = ReferenceValues(self.composition, self._held, arrays)
+        # Where the reference has floats, every rounding to fixed point is looked at by itself.
+        rounded = {name for name in self._held if self.values.is_rounded(self.graph.tensors[name])}
+        self.is_rounded = bool(rounded)
+        self.kept = [
+            name for name in self._held
+            if (name in after_fusion or name in rounded) and self.values.stored(name) is not None
+            and self.graph.tensors[name].type in (TensorType.NATIVE, TensorType.APP_READ)
+        ]  # fmt: skip
         self._say(STAGES[2])
         self.whole = self._run_whole(self.kept)
         self._say(STAGES[3])
         alone = self._run_alone(self.kept)
         rows = [row for operation in self.subject.operations for row in self._rows(operation, alone)]
         suspects = [row for row in rows if row.is_wrong]
-        if suspects:
-            self._say(STAGES[4])
-            suspects = self._narrowed(suspects)
-        else:
+        self._say(STAGES[4])
+        if not suspects:
             suspects = self._unobserved(rows)
+        elif not self.is_rounded:
+            # Quantizers leave out activations, so inside an operation equal names need not mean equal values.
+            suspects = self._narrowed(suspects)
         return ComparisonReport(
             self.subject.source.path.name, self.backend, self.reference.title, tuple(rows), tuple(suspects),
             dict(self.feeds),
         )  # fmt: skip
 
     # -- values --------------------------------------------------------------------------------------------------------
-
-    def _reference(self, tensor: str) -> np.ndarray | None:
-        """Return the reference's value of a graph's tensor, as stored elements; None if it has none of that shape."""
-        name = self._held[tensor][0]
-        array = self.values.get(name)
-        if array is None or array.ndim != len(self.stored[name].perm) or array.dtype.kind not in "fiub":
-            return None
-        stored = to_stored(self.stored[name].to_stored(array), self.graph.tensors[tensor])
-        return stored if stored.shape == self.graph.tensors[tensor].dims else None
 
     def _given(self, tensor: Tensor, own: bool) -> np.ndarray:
         """Return the value that an operation alone reads: the reference's, or this side's own."""
@@ -207,17 +207,9 @@ class Comparison:
             return to_stored(self.feeds[tensor.name], tensor)
         if own:
             return self.whole[tensor.name]
-        value = self._reference(tensor.name)
+        value = self.values.stored(tensor.name)
         assert value is not None
         return value
-
-    def _real(self, tensor: Tensor, stored: np.ndarray) -> np.ndarray:
-        """Return stored floats as numbers; elements of other types as they are."""
-        return tensor.dtype.decode(stored) if tensor.dtype.is_float else stored
-
-    def _deviation(self, tensor: Tensor, own: np.ndarray, other: np.ndarray) -> Deviation:
-        """Measure the difference of two values of a graph's tensor, given as stored elements."""
-        return deviation(self._real(tensor, own), self._real(tensor, other), tensor)
 
     # -- executions ----------------------------------------------------------------------------------------------------
 
@@ -241,52 +233,62 @@ class Comparison:
         isolated = isolate(self.graph, found)
         sources = {tensor.name: tensor for each in found for tensor in each.sources}
         reference = {isolated.inputs[name]: self._given(tensor, own=False) for name, tensor in sources.items()}
-        generator = np.random.default_rng(0)
         tensors = isolated.graph.tensors
         with GraphRunner(isolated.graph, self.backend, self.config, self.threads) as runner:
+
+            def changed(change: tolerance.Change, times: int) -> list[dict[str, np.ndarray]]:
+                generator = np.random.default_rng(0)
+                return [
+                    runner.run({name: change(array, tensors[name], generator) for name, array in reference.items()})
+                    for _ in range(times)
+                ]
+
             alone = runner.run(reference)
-            nudges = [
-                runner.run({name: tolerance.nudged(array, tensors[name], generator)
-                            for name, array in reference.items()})
-                for _ in range(NUDGES)
-            ]  # fmt: skip
+            nudges = changed(tolerance.nudged, NUDGES)
+            steps = changed(tolerance.stepped, NUDGES) if self.is_rounded else []
             own = {isolated.inputs[name]: self._given(tensor, own=True) for name, tensor in sources.items()
                    if name in self.whole or tensor.type is not TensorType.NATIVE}  # fmt: skip
             in_context = runner.run(own) if len(own) == len(sources) else alone
         results = {}
         for each in found:
-            name, made = each.target.name, isolated.outputs[each.target.name]
-            sensitivity = max(self._deviation(each.target, nudge[made], alone[made]).max_abs for nudge in nudges)
-            wanted = self._reference(name)
-            assert wanted is not None
-            results[name] = _Alone(
-                self._deviation(each.target, alone[made], wanted),
-                self._deviation(each.target, self.whole.get(name, in_context[made]), in_context[made]),
-                self._tolerance(each, wanted, sensitivity),
+            target, made = each.target, isolated.outputs[each.target.name]
+            nudge, step = (
+                max((distance(target, run[made], alone[made]).max_abs for run in runs), default=0.0)
+                for runs in (nudges, steps)
+            )
+            results[target.name] = _Alone(
+                self.values.deviation(target, alone[made]),
+                distance(target, self.whole.get(target.name, in_context[made]), in_context[made]),
+                self._tolerance(each, nudge, step),
             )
         return results
 
-    def _tolerance(self, each: Group, wanted: np.ndarray, sensitivity: float) -> float:
-        """Return how far the result of an operation alone may be from the reference."""
+    def _tolerance(self, each: Group, nudge: float, step: float) -> float:
+        """Return how far the result of an operation alone may be from the reference.
+
+        `nudge` and `step` are the changes of its result for inputs that change by one unit in the last place, and by
+        one step of fixed point.
+        """
         if any(OPERATIONS[node.op].traits.varies for node in each.nodes):
-            return float("inf")
+            return math.inf
         target = each.target
-        if tolerance.fixed(target) and target.quantization is not None:
-            numbers = target.quantization.dequantize(wanted)
-        else:
-            numbers = self._real(target, wanted).astype(np.float64)
-        largest = float(np.abs(numbers[np.isfinite(numbers)]).max(initial=0))
-        sources = {tensor.name: self._real(tensor, self._given(tensor, own=False)) for tensor in each.sources}
-        activation = tolerance.activation_step(each.nodes, sources)
-        bound = tolerance.bound(each.nodes, self.reference.unit)
-        return bound.tolerance(target, largest, sensitivity, activation)
+        wanted = self.values.stored(target.name)
+        assert wanted is not None
+        sources = {tensor.name: reals(tensor, self._given(tensor, own=False)) for tensor in each.sources}
+        bound, largest = tolerance.bound(each.nodes, self.reference.unit), _reach([reals(target, wanted)])
+        limit = bound.tolerance(target, largest, nudge)
+        limit += tolerance.activation_step(each.nodes, sources)
+        if self.is_rounded:
+            limit += step + tolerance.step_size(target) / 2
+            limit += tolerance.weight_rounding(each.nodes, _reach(sources.values()))
+        return limit
 
     # -- rows ----------------------------------------------------------------------------------------------------------
 
     def _rows(self, operation: ModelOperation, alone: Mapping[str, _Alone]) -> Iterable[TensorRow]:
         """Compare the results of an operation."""
         for name in operation.outputs:
-            wanted = self.values.get(name)
+            wanted = self.arrays.get(name)
             if wanted is None or wanted.dtype.kind not in "fiub":
                 continue
             if name in self.composition.folded:
@@ -317,9 +319,7 @@ class Comparison:
         if place.tensor not in alone or stored is None:
             same_shape = wanted.shape == tuple(tensor.dims[axis] for axis in place.perm)
             return TensorRow(operation, name, wanted.shape, dtype, Verdict.FUSED if same_shape else Verdict.WRONG)
-        reference = self._reference(place.tensor)
-        assert reference is not None
-        in_model = self._deviation(tensor, stored, reference)
+        in_model = self.values.deviation(tensor, stored)
         found = alone[place.tensor]
         return TensorRow(
             operation, name, wanted.shape, dtype, found.verdict(in_model), in_model, found.from_reference,
@@ -332,12 +332,12 @@ class Comparison:
         tensor = self.graph.tensors[place.tensor]
         dtype = tensor.dtype.name.lower()
         stored = self.whole.get(place.tensor)
-        reference = self._reference(place.tensor) if carrier in self.values else None
+        reference = self.values.stored(place.tensor) if carrier in self.arrays else None
         if reference is None:
             return TensorRow(operation, name, wanted.shape, dtype, Verdict.FUSED)
-        expected = place_checked(wanted, tensor)
-        alone = deviation(place.to_model(self._real(tensor, reference)), expected, tensor)
-        in_model = alone if stored is None else deviation(place.to_model(self._real(tensor, stored)), expected, tensor)
+        expected = wanted if tensor.dtype.is_float else to_stored(wanted, tensor)
+        alone = deviation(place.to_model(numbers(tensor, reference)), expected, tensor)
+        in_model = alone if stored is None else deviation(place.to_model(numbers(tensor, stored)), expected, tensor)
         verdict = Verdict.WRONG if alone.max_abs > 0 else Verdict.AGREES
         return TensorRow(operation, name, wanted.shape, dtype, verdict, in_model, alone)
 
@@ -366,19 +366,19 @@ class Comparison:
             if row.fused
             for operation in (*row.fused, row.operation)
             for name in operation.outputs
-            if name in self.stored and name in self.values
+            if name in self.stored and name in self.arrays
         }
         targets = [
             name for name in inside
             if self.graph.tensors[name].type in (TensorType.NATIVE, TensorType.APP_READ)
-            and self._reference(name) is not None
+            and self.values.stored(name) is not None
         ]  # fmt: skip
         alone = self._run_alone(targets, [*self.kept, *targets]) if targets else {}
         found: dict[str, TensorRow] = {}
         for row in suspects:
             parts = [part for operation in (*row.fused, row.operation) for part in self._parts(operation, alone, row)]
             wrong = [part for part in parts if part.verdict is Verdict.WRONG]
-            for each in wrong or [self._smaller(row, targets)]:
+            for each in wrong or [self._smaller(row, targets) if row is suspects[0] else row]:
                 found.setdefault(each.tensor, each)
         return sorted(found.values(), key=lambda row: row.operation.index)
 
@@ -408,7 +408,7 @@ class Comparison:
             found, tensor = alone[place.tensor], self.graph.tensors[place.tensor]
             verdict = Verdict.WRONG if found.from_reference.max_abs > found.tolerance else Verdict.AGREES
             yield TensorRow(
-                operation, name, self.values[name].shape, tensor.dtype.name.lower(), verdict, None,
+                operation, name, self.arrays[name].shape, tensor.dtype.name.lower(), verdict, None,
                 found.from_reference, found.tolerance,
             )  # fmt: skip
 
@@ -426,10 +426,9 @@ class Comparison:
         def is_right(kept: int) -> bool:
             results = self._run_whole(self.kept[:kept])
             for name in outputs:
-                row, wanted = by_tensor[name], self._reference(name)
-                assert wanted is not None
+                row = by_tensor[name]
                 assert row.in_model is not None
-                found = self._deviation(self.graph.tensors[name], results[name], wanted)
+                found = self.values.deviation(self.graph.tensors[name], results[name])
                 if found.max_abs > 2 * row.in_model.max_abs + row.tolerance:
                     return False
             return True
@@ -444,9 +443,10 @@ class Comparison:
         return [replace(row, verdict=Verdict.IN_CONTEXT)]
 
 
-def place_checked(array: np.ndarray, tensor: Tensor) -> np.ndarray:
-    """Return the model's array with the elements that a graph's tensor stores, in the model's axis order."""
-    return array if array.dtype == tensor.dtype.numpy or tensor.dtype.is_float else to_stored(array, tensor)
+def _reach(arrays: Iterable[np.ndarray]) -> float:
+    """Return the largest finite magnitude in some arrays."""
+    found = (np.abs(array[np.isfinite(array)].astype(np.float64)).max(initial=0) for array in arrays)
+    return float(max(found, default=0.0))
 
 
 def checked_inputs(graph: Graph, inputs: Mapping[str, Any], seed: int) -> dict[str, np.ndarray]:

@@ -10,6 +10,7 @@ import numpy as np
 from isthmus import qnn
 from isthmus.graph import Graph, Tensor, TensorType
 from isthmus.prepare.planner import rewritten
+from isthmus.system.shield import shielded
 
 
 class GraphRunner:
@@ -25,13 +26,14 @@ class GraphRunner:
         Number of threads of an execution.
     """
 
+    @shielded(release=lambda runner: runner.close())
     def __init__(self, graph: Graph, backend: str, config: Any = None, threads: int = 1) -> None:
         self._backend = qnn.Backend(backend, config)
         try:
             handle = self._backend.create_context().add_graph(graph)
             handle.set_config(qnn.GraphConfig.THREADS, threads)
             self._memory = handle.allocate()
-        except BaseException:
+        except Exception:
             self._backend.free()
             raise
 
@@ -46,6 +48,11 @@ class GraphRunner:
         return self
 
     def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    @shielded
+    def close(self) -> None:
+        """Free the graph and its memory."""
         self._backend.free()
         self._memory.close()
 

@@ -116,7 +116,7 @@ class _Attempt:
 
     def run(self, operations: Sequence[ModelOperation]) -> ModelReduction | None:
         """Compare a model of these operations; return None if it agrees or cannot be run."""
-        subject, values = self._comparison.subject, self._comparison.values
+        subject, values = self._comparison.subject, self._comparison.arrays
         written = {name for operation in operations for name in operation.outputs}
         computed = {name for operation in subject.operations for name in operation.outputs}
         inputs = set(self._comparison.feeds)

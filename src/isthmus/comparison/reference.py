@@ -13,6 +13,7 @@ from isthmus.backends.seam import registry
 from isthmus.comparison.execution import GraphRunner, keep, to_stored
 from isthmus.comparison.subject import Arrays, Subject, open_model
 from isthmus.comparison.tolerance import SINGLE, UNITS
+from isthmus.comparison.values import reals
 from isthmus.errors import Code, QnnError, did_you_mean
 from isthmus.graph import DataType, Graph
 
@@ -65,8 +66,8 @@ def find_reference(subject: Subject, against: str | os.PathLike[str] | None, bac
     if Path(name).suffix in _SUFFIXES or Path(name).is_file():
         source = subject.source
         other = open_model(replace(source, path=Path(name)))
-        return Reference(f"{Path(name).name} in {other.runtime}", lambda feeds, kept: other.reference(feeds),
-                         other=other)  # fmt: skip
+        title = f"{Path(name).name} in {other.runtime}"
+        return Reference(title, lambda feeds, kept: other.reference(_converted(subject, other, feeds)), other=other)
     known = (*registry.names(), *FLOAT_TYPES)
     if name not in known:
         rule = f"must be a model file, a float type or a backend: {', '.join(known)}"
@@ -78,6 +79,17 @@ def find_reference(subject: Subject, against: str | os.PathLike[str] | None, bac
         UNITS.get(entry.float_type, SINGLE),
         name=name,
     )
+
+
+def _converted(subject: Subject, other: Subject, feeds: Arrays) -> dict[str, np.ndarray]:
+    """Return a model's inputs for another one: as real numbers where the other has floats and the model fixed point."""
+    types = {tensor.name: tensor.dtype for tensor in other.compose().graph.inputs}
+    return {
+        tensor.name: reals(tensor, feeds[tensor.name])
+        if types.get(tensor.name, tensor.dtype).is_float
+        else feeds[tensor.name]
+        for tensor in subject.compose().graph.inputs
+    }
 
 
 def _other_type(subject: Subject, name: str, backend: str, threads: int) -> Reference:

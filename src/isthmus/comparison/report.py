@@ -129,7 +129,8 @@ class TensorRow:
         return {
             "operation": self.operation.name, "kind": self.operation.kind, "tensor": self.tensor,
             "shape": list(self.shape), "dtype": self.dtype, "verdict": self.verdict.value, **numbers,
-            "tolerance": self.tolerance, "fused": [operation.name for operation in self.fused],
+            "tolerance": self.tolerance if math.isfinite(self.tolerance) else None,
+            "fused": [operation.name for operation in self.fused],
         }  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 The bound for the elements of a tensor, in real numbers, is::
 
-    roundings * (sensitivity + unit * largest) + steps * scale + activation
+    roundings * (sensitivity + unit * largest) + steps * scale + activation + rounding
 
 - *unit* is the unit roundoff of the coarsest float type that the operation reads or writes: 2^-24 for float32, 2^-11
   for float16, 2^-8 for bfloat16. It is 2^-24 for fixed point, which is multiplied and rescaled in float32 or better.
@@ -17,6 +17,9 @@ The bound for the elements of a tensor, in real numbers, is::
   the same to the last bit.
 - *steps* is 1 for each operation that rounds to fixed point, since two roundings of nearly the same number may choose
   neighbouring steps; *scale* is one step of the result.
+- *rounding* is for fixed-point tensors whose reference has floats: the change of the result when every fixed-point
+  input changes by one step, half a step of the result, and for a sum of n products with fixed-point weights four
+  standard deviations of their rounding, 4 sqrt(n / 12) steps of the weights, times the largest input.
 - *activation* is for float activations with fixed-point weights, which are rounded to 255 steps while the operation
   runs: one of these steps times the largest weight.
 """
@@ -24,7 +27,7 @@ The bound for the elements of a tensor, in real numbers, is::
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,6 +36,8 @@ from isthmus.graph import DataType, Node, Tensor
 from isthmus.graph.ops import OPERATIONS
 from isthmus.graph.traits import ProductKind
 
+Change = Callable[[np.ndarray, Tensor, np.random.Generator], np.ndarray]
+"""Changes the stored elements of a tensor a little, at random."""
 FUNCTION_ROUNDINGS = 16.0
 """The largest error that Khronos's accuracy table allows a function of single precision, in units in the last place."""
 SUM_DEVIATIONS = 4.0
@@ -64,15 +69,19 @@ class Bound:
     steps: int
     least: float = 0.0
 
-    def tolerance(self, target: Tensor, largest: float, sensitivity: float, activation: float = 0.0) -> float:
-        """Return the largest difference of real numbers that is allowed."""
-        scale = max(target.quantization.scales) if fixed(target) and target.quantization is not None else 0.0
-        return self.roundings * (sensitivity + self.unit * max(largest, self.least)) + self.steps * scale + activation
+    def tolerance(self, target: Tensor, largest: float, sensitivity: float) -> float:
+        """Return the largest difference of real numbers that is allowed, without *activation* and *rounding*."""
+        return self.roundings * (sensitivity + self.unit * max(largest, self.least)) + self.steps * step_size(target)
 
 
 def fixed(tensor: Tensor) -> bool:
     """Return whether a tensor has fixed-point elements of 8 or 16 bits; those of 32 bits are sums."""
     return tensor.dtype.is_fixed_point and tensor.itemsize < 4
+
+
+def step_size(tensor: Tensor) -> float:
+    """Return one step of a fixed-point tensor, as a real number; 0 for other tensors."""
+    return max(tensor.quantization.scales) if fixed(tensor) and tensor.quantization is not None else 0.0
 
 
 def bound(nodes: Sequence[Node], coarsest: float = 0.0) -> Bound:
@@ -151,6 +160,27 @@ def activation_step(nodes: Iterable[Node], values: Mapping[str, np.ndarray]) -> 
         largest = np.abs(weights.quantization.dequantize(weights.data)).max(initial=0)
         step += 2 * float(reach) / ACTIVATION_STEPS * float(largest)
     return step
+
+
+def weight_rounding(nodes: Iterable[Node], reach: float) -> float:
+    """Return how far rounding weights to fixed point may change a group's products, for inputs up to `reach`."""
+    sources = {node.outputs[0]: node.inputs[0] for node in nodes if node.op == "Dequantize"}
+    total = 0.0
+    for node in nodes:
+        if OPERATIONS[node.op].traits.product is not None and len(node.inputs) > 1 and node.inputs[1] is not None:
+            weights = sources.get(node.inputs[1], node.inputs[1])
+            if weights is not None and weights.is_static and fixed(weights) and weights.quantization is not None:
+                total += SUM_DEVIATIONS * math.sqrt(_terms(node) / 12) * max(weights.quantization.scales) * reach
+    return total
+
+
+def stepped(array: np.ndarray, tensor: Tensor, generator: np.random.Generator) -> np.ndarray:
+    """Return stored fixed-point elements with each changed by one step, up or down at random; others as they are."""
+    if not fixed(tensor):
+        return array
+    limits = np.iinfo(array.dtype)
+    changed = array.astype(np.int32) + generator.integers(0, 2, array.shape) * 2 - 1
+    return np.clip(changed, limits.min, limits.max).astype(array.dtype)
 
 
 def nudged(array: np.ndarray, tensor: Tensor, generator: np.random.Generator) -> np.ndarray:
