@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -28,13 +28,18 @@ class Side:
 
     Parameters
     ----------
+    name
+        "vendor", "ours", or "ours as a chip", which is ours with the numerics of chips.
     build
         What answers depend on besides the cases: the library's version, or our sources.
+    config
+        The configuration file of our library, if it has one.
     """
 
     name: str
     library: Path
     build: str
+    config: Path | None = None
 
 
 def vendor() -> Side | None:
@@ -55,6 +60,14 @@ def ours(folder: Path) -> Side:
     return Side("ours", folder / "libQnnHtp.so", "")
 
 
+def as_chip(side: Side) -> Side:
+    """Return our library with numerics as on a chip; the configuration is written beside it."""
+    config = side.library.with_name("numerics.json")
+    config.parent.mkdir(exist_ok=True)
+    config.write_text(json.dumps({"htp": {"numerics": "htp"}}))
+    return replace(side, name="ours as a chip", config=config)
+
+
 def _digest(files: Iterator[Path] | list[Path]) -> str:
     """Return a short digest of the contents of files."""
     total = hashlib.sha256()
@@ -66,12 +79,12 @@ def _digest(files: Iterator[Path] | list[Path]) -> str:
 def record(layer: str, side: Side, chip: int | None) -> Path:
     """Return the file that keeps the answers of a layer; its name changes with everything that answers depend on."""
     build = side.build
-    if side.name == "ours":
+    if side.name != "vendor":
         build = _digest(file for room in QUESTIONS[layer].rooms for file in SOURCE.glob(room) if file.is_file())
     cases = _digest([HERE / name for name in ("client.py", f"{QUESTIONS[layer].module}.py", *QUESTIONS[layer].sources)])
     folder = Path(os.environ.get("DIFFERENTIAL_CACHE", ROOT / ".cache" / "differential"))
     folder.mkdir(parents=True, exist_ok=True)
-    return folder / f"{layer}-{side.name}-{chip or 'any'}-{build}-{cases}.jsonl"
+    return folder / f"{layer}-{side.name.replace(' ', '_')}-{chip or 'any'}-{build}-{cases}.jsonl"
 
 
 def kept(layer: str, side: Side, chip: int | None) -> dict[str, Any]:
@@ -112,6 +125,7 @@ def _ask(layer: str, side: Side, chip: int | None, cases: list[str]) -> Iterator
     environment = {
         "ISTHMUS_CACHE_DIR": str(ROOT / ".cache" / "kernels"), **os.environ,
         "PYTHONPATH": os.pathsep.join([str(HERE.parent), str(HERE.parent / "capi")]),
+        **({"ISTHMUS_HTP_CONFIG": str(side.config)} if side.config else {}),
     }  # fmt: skip
     # A file, not a pipe: the child writes answers while it reads names, and neither side may wait for the other.
     with tempfile.TemporaryFile("w+") as names:

@@ -9,7 +9,7 @@ import numpy as np
 
 from differential import decisions
 from differential.execution import TIES, node_named, unpacked
-from differential.operations import USES, kinds_of
+from differential.operations import KINDS, USES, kinds_of
 from isthmus.graph.datatypes import DataType
 from isthmus.graph.ops import OPERATIONS
 
@@ -116,9 +116,22 @@ def _error(op: str, kind: str, value: Any, vendor: np.ndarray, ours: np.ndarray)
     return float(off.max(initial=0)), float(most)
 
 
-def execution(vendor: Answers, ours: Answers) -> dict[str, Any]:
-    """Compare what finalizes, and what is computed."""
+_MODES = ("default", "as a chip")
+"""The numerics in which ours is compared bit for bit."""
+
+
+def _same(vendor: np.ndarray, ours: np.ndarray) -> bool:
+    """Return whether two results are equal; floats of 32 bits by what they are in fp16, which is what HTP computes."""
+    if vendor.dtype == np.float32:
+        with np.errstate(over="ignore"):
+            vendor, ours = vendor.astype(np.float16), ours.astype(np.float16)
+    return np.array_equal(vendor, ours, equal_nan=vendor.dtype.kind == "f")
+
+
+def execution(vendor: Answers, ours: Answers, as_chip: Answers) -> dict[str, Any]:
+    """Compare what finalizes, and what is computed; `as_chip` are ours with the numerics of chips."""
     counts: Counter[str] = Counter()
+    equal: dict[str, Counter[str]] = {kind: Counter() for kind in KINDS}
     unfinalized: dict[str, list[str]] = {"vendor": [], "ours": []}
     beyond: dict[str, dict[str, float]] = {}
     rounding: dict[str, dict[str, Any]] = {}
@@ -133,17 +146,20 @@ def execution(vendor: Answers, ours: Answers) -> dict[str, Any]:
         node = node_named(name)
         results = [
             [unpacked(text, value) for text, value in zip(answer["outputs"], node.outputs, strict=True)]
-            for answer in (found, ours[name])
+            for answer in (found, ours[name], as_chip[name])
         ]
         if name in TIES:
-            tie = TIES[name]()
-            rounding[name] = {"vendor": _rule(results[0][0], tie), "ours": _rule(results[1][0], tie)}
+            tie, sides = TIES[name](), ("vendor", "ours", "ours as a chip")
+            rounding[name] = {side: _rule(each[0], tie) for side, each in zip(sides, results, strict=True)}
             continue
         op, kind = name.split(" ")
         if op in NO_RESULT:
             continue
         counts["compared"] += 1
-        errors = [_error(op, kind, *each) for each in zip(node.outputs, *results, strict=True)]
+        equal[kind]["compared"] += 1
+        for mode, each in zip(_MODES, results[1:], strict=True):
+            equal[kind][mode] += all(map(_same, results[0], each))
+        errors = [_error(op, kind, *each) for each in zip(node.outputs, *results[:2], strict=True)]
         if all(error <= most for error, most in errors):
             counts["within tolerance"] += 1
             counts["equal"] += all(not error for error, _ in errors)
@@ -155,6 +171,7 @@ def execution(vendor: Answers, ours: Answers) -> dict[str, Any]:
             }  # fmt: skip
     return {
         "cases": len(vendor), **counts, "not finalized": unfinalized, "beyond tolerance": beyond, "halves": rounding,
+        "equal as a chip": sum(each[_MODES[1]] for each in equal.values()), "equal by kind": equal,
     }  # fmt: skip
 
 

@@ -23,8 +23,8 @@ from isthmus.graph.tensor import TensorType
 D = DataType
 _REALS = (0.1, 6.0)
 """The range of inputs."""
-_DOMAINS = {"ElementWiseAsin": (0.1, 0.95), "Logit": (0.1, 0.9)}
-"""The ranges of functions that are not defined for all of those."""
+_DOMAINS = {"ElementWiseAsin": (0.1, 0.95), "ExtractGlimpse": (0.0, 0.4), "Logit": (0.1, 0.9)}
+"""The ranges of operations that are not defined for all of those; a glimpse is taken inside the image."""
 
 
 @dataclass(frozen=True)

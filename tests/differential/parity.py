@@ -77,6 +77,10 @@ logarithm, 20 for Softmax and 32 for products of 16 by 16 bits, whose low bits H
 or of the root mean square of all values, since HTP computes them in fp16, and by 1/64 for Gelu, HardSwish, sine, cosine
 and Softmax. Beyond that:
 """
+_BITS = """\
+With the setting `"numerics": "htp"` ([htp.md](htp.md#rounding-as-on-a-chip)), EQUAL of COMPARED results have the bits
+of the vendor's library. Floats of 32 bits are compared as fp16, in which HTP computes them.
+"""
 _LEGEND = """\
 One use of each operation, as validated for CHIP: `=` both accept it, `·` both refuse it, `V` only the vendor's library
 accepts it, `O` only ours, `†` the vendor's library ends the process. Kinds such as a16w8 have activations of 16 bits
@@ -258,7 +262,11 @@ def _execution(record: dict[str, Any]) -> Iterator[str]:
         yield _TOLERANCES
         rows = [[name, *each.values()] for name, each in found["beyond tolerance"].items()]
         yield from _table(["use", "largest difference", "tolerance", "reason"], rows)
-        rows = ([name.removeprefix("ties: "), each["vendor"], each["ours"]] for name, each in found["halves"].items())
+        yield _BITS.replace("EQUAL", str(found["equal as a chip"])).replace("COMPARED", str(found["compared"]))
+        rows = [[kind, *(each.get(name, 0) for name in ("compared", "default", "as a chip"))]
+                for kind, each in found["equal by kind"].items()]  # fmt: skip
+        yield from _table(["kind of data", "compared", "equal by default", 'equal with "htp"'], rows)
+        rows = [[name.removeprefix("ties: "), *each.values()] for name, each in found["halves"].items()]
         yield "Where an exact result lies halfway between two steps, it is rounded:"
         yield ""
-        yield from _table(["use", "by the vendor's library", "by ours"], rows)
+        yield from _table(["use", "by the vendor's library", "by ours", 'by ours with "htp"'], rows)

@@ -20,7 +20,7 @@ from typing import Any
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent / "capi")]
 
-from differential.children import PACKAGE, ROOT, Side, answers, kept, ours, vendor  # noqa: E402
+from differential.children import PACKAGE, ROOT, Side, answers, as_chip, kept, ours, vendor  # noqa: E402
 from differential.layers import LAYERS  # noqa: E402
 
 RECORD = HERE / "agreement.json"
@@ -40,12 +40,12 @@ def compared(layer: str, theirs: Side, mine: Side, only_kept: bool) -> tuple[dic
     results: dict[str, Any] = {}
     ended: list[str] = []
     cases = LAYERS[layer].load().cases()
+    sides = [theirs, mine, *([as_chip(mine)] if layer == "execution" else [])]
     for chip, number in LAYER_CHIPS.get(layer, {"any": None}).items():
-        both = [(kept(layer, side, number) if only_kept else answers(layer, side, number, cases))
-                for side in (theirs, mine)]  # fmt: skip
-        both = [{name: side[name] for name in cases if all(name in each for each in both)} for side in both]
-        results[chip] = getattr(compare, layer)(*both)
-        ended += compare.ended(both[1])
+        found = [(kept(layer, side, number) if only_kept else answers(layer, side, number, cases)) for side in sides]
+        found = [{name: side[name] for name in cases if all(name in each for each in found)} for side in found]
+        results[chip] = getattr(compare, layer)(*found)
+        ended += [name for side in found[1:] for name in compare.ended(side)]
         figures = [f"{name} {value}" for name, value in results[chip].items() if isinstance(value, (int, float))]
         print(f"{layer} ({chip}): {', '.join(figures)}", flush=True)
     return results, ended
