@@ -96,6 +96,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "averages of 2x4": lambda: _pool(2, 4),
     "ResizeBilinear": _resize,
     "ReduceMean": _mean,
+    "ElementWiseCeil": lambda: graph_of("ElementWiseCeil", [(_bytes(1, 8, 8, 32), SCALE)], (1, 8, 8, 32), SCALE),
 }
 
 

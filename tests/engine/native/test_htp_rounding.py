@@ -196,3 +196,22 @@ def test_tables_have_the_nearest_steps(op: str) -> None:
     wanted = np.clip(np.floor(exact * 32 + np.longdouble(0.5)) + 128, 0, 255).astype(np.uint8)
     [computed] = harness.run(step, arrays, numerics="hexagon")
     np.testing.assert_array_equal(computed, wanted)
+
+
+@pytest.mark.parametrize("op", ["ElementWiseCeil", "ElementWiseFloor", "ElementWiseRound"])
+def test_a_function_jumps_where_single_precision_has_the_jump(op: str) -> None:
+    """In double precision, twenty steps of 0.05 are a little more than 1."""
+    steps = np.arange(128, 256, 20, dtype=np.uint8)[:6]
+    case = Case(op, [_of(steps, 0.05)], _to(np.uint8, 0.05), np.zeros(1))
+    step, arrays = harness.make_step(op, case.inputs, {}, [case.result])
+    [computed] = harness.run(step, arrays, numerics="hexagon")
+    np.testing.assert_array_equal(computed, steps)
+
+
+def test_a_quantize_multiplies_by_the_reciprocal_of_the_scale() -> None:
+    """The reciprocal of 0.05 is 20 in single precision, so that there are exact halves although 0.05 is not exact."""
+    steps = np.float32([-2.5, -0.5, 0.5, 2.5, 7.5])
+    case = Case("Quantize", [steps / 20], _to(np.uint16, 0.05), steps.astype(np.float64), "away")
+    step, arrays = harness.make_step("Quantize", case.inputs, {}, [case.result])
+    [computed] = harness.run(step, arrays, numerics="hexagon")
+    np.testing.assert_array_equal(computed, _expected(case, case.rule))

@@ -10,7 +10,7 @@ import numpy as np
 from isthmus.engine.native.lowering.emitter import Emitter
 from isthmus.engine.native.program import Operand
 from isthmus.graph import DataType, Tensor
-from isthmus.graph.rounding import Ties, ties_of
+from isthmus.graph.rounding import HEXAGON, Ties, ties_of
 from isthmus.prepare.geometry.fixed_point import centred_weights, quantization_of, stored_limits
 from isthmus.prepare.schedule import Step
 
@@ -217,8 +217,9 @@ def emit_quantize(e: Emitter, source: Operand, output: Tensor, op: str) -> None:
     """Emit the conversion of reals to stored values; `op` is the operation whose results they are."""
     outer, axis, inner, scales, zeros = _scales(output)
     ones = np.ones_like(scales)
-    # LiteRT multiplies by the reciprocal of the scale.
-    divisors, factors = (ones, ones / scales) if e.numerics == "litert" else (scales, ones)
+    # LiteRT multiplies by the reciprocal of the scale, as chips do in a Quantize.
+    by_reciprocal = e.numerics == "litert" or (e.numerics == HEXAGON and op == "Quantize")
+    divisors, factors = (ones, ones / scales) if by_reciprocal else (scales, ones)
     e.emit(
         rounding_kernel(e, op, "quantized_elementwise:quantize", STORED[output.dtype]), x=source, y=e.at(output),
         outer_count=outer, axis=axis, inner=inner, divisors=e.constant(divisors), factors=e.constant(factors),

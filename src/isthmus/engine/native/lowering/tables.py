@@ -48,13 +48,17 @@ def converted_codes(x: Tensor, output: Tensor, numerics: str) -> np.ndarray:
     return _rescaled_coarsely(x, output) if x.dtype is DataType.SFIXED_POINT_8 else _rescaled_in_float(x, output)
 
 
+_JUMPS = ("ElementWiseCeil", "ElementWiseFloor", "ElementWiseRound", "ElementWiseSign")
+"""Functions with jumps. Chips compute the real of a stored value in single precision, where twenty times 0.05 is 1."""
+
+
 def function_codes(step: Step, numerics: str) -> np.ndarray:
     """Return a function's results for all stored values of in[0], as stored values not yet limited to the type."""
     x, output = step.inputs[0], step.outputs[0]
     assert x is not None
     if step.op == "Convert":
         return converted_codes(x, output, numerics)
-    if numerics == HEXAGON:
+    if numerics == HEXAGON and step.op not in _JUMPS:
         return _in_double_precision(step, x, output)
     limits = OPERATIONS[step.op].traits.limits
     if numerics == "litert" and limits is not None:
