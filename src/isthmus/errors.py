@@ -126,13 +126,18 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
     "Did you mean 'ElementWiseAdd'?"
     >>> did_you_mean("relu", ["Relu", "Sigmoid"]), did_you_mean("x", ["Relu"])
     ("Did you mean 'Relu'?", '')
+    >>> did_you_mean("SM8751", ["SM8975", "SM8750"])
+    "Did you mean 'SM8750'?"
     """
     # Imported on demand: few processes make a mistake.
-    from difflib import get_close_matches
+    from difflib import SequenceMatcher, get_close_matches
 
-    by_lower = {each.lower(): each for each in known}
-    near = get_close_matches(str(name).lower(), by_lower, 1)
-    return f"Did you mean '{by_lower[near[0]]}'?" if near else ""
+    wrong, by_lower = str(name).lower(), {each.lower(): each for each in known}
+    near = get_close_matches(wrong, by_lower, 5)
+    matchers = {each: SequenceMatcher(None, each, wrong) for each in near}
+    # Of names that are equally near, the one that begins alike.
+    alike = {each: (by.ratio(), by.get_matching_blocks()[0].size) for each, by in matchers.items()}
+    return f"Did you mean '{by_lower[max(near, key=alike.__getitem__)]}'?" if near else ""
 
 
 def one_line(text: str) -> str:

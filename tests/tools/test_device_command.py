@@ -68,6 +68,7 @@ def test_without_the_library_one_line_says_what_to_install(capsys, monkeypatch, 
     [
         (["--soc", "SM8250"], "it has no HTP"),
         (["--soc", "nothing"], "no such chip"),
+        (["--soc", "SM8751"], "no such chip. Did you mean 'SM8750'?"),
         (["--soc", "SM8750,SM7350", "--vtcm", "8"], "chip SM7350 has 2 MB"),
         (["--vtcm", "two"], "must be numbers"),
         (["--level", "4"], "optimization level 4"),

@@ -61,8 +61,8 @@ class FaultyQueue(Queue):
         graph: int,
         slots: Sequence[int],
         seconds: float | None = None,
-        copies_in: Sequence[Copy] = (),
-        copies_out: Sequence[Copy] = (),
+        copies_in: Iterable[Copy] = (),
+        copies_out: Iterable[Copy] = (),
     ) -> None:
         struck = self._faults.strikes("ssr")
         if struck:

@@ -75,7 +75,7 @@ def chip(name: str | int) -> Chip:
     # Several chips without HTP have one name; a name means the chip that can be compiled for.
     found = [each for each in chips() if text in (each.name.upper(), str(each.soc)) and text]
     if not found:
-        nearest = did_you_mean(name, [each.name for each in chips() if each.name])
-        hint = f"{nearest} `isthmus device --chips` lists the chips.".lstrip()
+        near = did_you_mean(text, [each.name for each in chips() if each.vtcm_mb and each.name])
+        hint = f"{near} `isthmus device --chips` lists the chips.".lstrip()
         raise QnnError(Code.BACKEND_INVALID_CONFIG, f"chip {name!r}", "the library knows no such chip", hint)
     return max(found, key=lambda each: each.vtcm_mb)
