@@ -8,7 +8,8 @@ import pytest
 from support.waiting import PATIENCE
 
 from isthmus import Code, QnnError
-from isthmus.backends.accelerator.channel import MAX_BYTES, Channel, ChannelClosed, encoded, refused_by_the_system
+from isthmus.backends.accelerator.channel import MAX_BYTES, Channel, encoded, refused_by_the_system
+from isthmus.system.descriptors import ChannelClosed
 
 
 @pytest.fixture

@@ -11,15 +11,14 @@ import json
 import os
 import socket
 import struct
-from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from isthmus.errors import Code, QnnError
+from isthmus.system import descriptors
+from isthmus.system.descriptors import ChannelClosed
 
-MAX_FDS = 64
-"""Maximum number of descriptors in one message; the system's own limit is 253."""
 MAX_BYTES = 64 << 20
 """Maximum size of a message in bytes."""
 _MAX_TEXT = 4096
@@ -36,10 +35,6 @@ _CODES = {
     errno.ENOBUFS: Code.COMMON_MEM_ALLOC,
 }
 """Errors of the system that do not mean that the other side is gone, with the code that a caller gets."""
-
-
-class ChannelClosed(Exception):
-    """The error when the other side is gone."""
 
 
 @dataclass
@@ -105,64 +100,27 @@ class Channel:
 
     def send(self, number: int, content: bytes, fds: Sequence[int] = ()) -> None:
         """Send a whole message; if it is refused with a `QnnError`, nothing was sent."""
-        frame = memoryview(_HEADER.pack(_MAGIC, len(content), len(fds), number) + content)
-        # The kernel duplicates these descriptors into the process that receives the message.
-        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", fds))] if fds else []
+        header = _HEADER.pack(_MAGIC, len(content), len(fds), number)
         try:
-            sent = self._socket.sendmsg([frame], rights, socket.MSG_NOSIGNAL)
+            descriptors.send(self._socket, [header + content], fds)
         except OSError as problem:
             if problem.errno not in _CODES:
                 raise ChannelClosed from problem
             raise refused_by_the_system(problem, "control message", "it cannot be sent") from None
-        if sent < len(frame):
-            # The descriptors went with the first bytes.
-            try:
-                self._socket.sendall(frame[sent:], socket.MSG_NOSIGNAL)
-            except OSError as problem:
-                raise ChannelClosed from problem
 
     def receive(self) -> Frame:
         """Receive the next message. `ChannelClosed` if the other side is gone or sends something else."""
         frame = Frame(0)
         try:
-            header = self._header(frame)
+            header = descriptors.receive(self._socket, _HEADER.size, frame.fds)
             magic, length, frame.promised, frame.number = _HEADER.unpack(header)
             if magic != _MAGIC or length > MAX_BYTES:
                 raise ChannelClosed
-            frame.content = self._exactly(length)
+            frame.content = bytes(descriptors.receive(self._socket, length))
         except Exception:
             frame.close()
             raise
         return frame
-
-    def _header(self, frame: Frame) -> bytes:
-        """Receive the header of a frame, and store the descriptors, which come with its first byte, in `frame`."""
-        room = socket.CMSG_SPACE(MAX_FDS * 4)
-        try:
-            content, extra, _, _ = self._socket.recvmsg(_HEADER.size, room, socket.MSG_CMSG_CLOEXEC)
-        except OSError as problem:
-            raise ChannelClosed from problem
-        for level, kind, data in extra:
-            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-                received = array("i")
-                received.frombytes(data[: len(data) - len(data) % received.itemsize])
-                frame.fds += received
-        if not content:
-            raise ChannelClosed
-        return content + self._exactly(_HEADER.size - len(content))
-
-    def _exactly(self, nbytes: int) -> bytes:
-        """Receive this number of bytes, in as many pieces as they come in."""
-        content, position = bytearray(nbytes), 0
-        try:
-            while position < nbytes:
-                received = self._socket.recv_into(memoryview(content)[position:])
-                if received == 0:
-                    raise ChannelClosed
-                position += received
-        except OSError as problem:
-            raise ChannelClosed from problem
-        return bytes(content)
 
     def shut(self) -> None:
         """Shut the socket down for both sides, even if others have a descriptor of it; safe to call again."""

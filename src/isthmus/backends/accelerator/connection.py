@@ -24,16 +24,11 @@ from collections.abc import Callable, Mapping
 from queue import SimpleQueue
 from typing import Any, Protocol
 
-from isthmus.backends.accelerator.channel import (
-    Channel,
-    ChannelClosed,
-    encoded,
-    refusal_from_json,
-    refused_by_the_system,
-)
+from isthmus.backends.accelerator.channel import Channel, encoded, refusal_from_json, refused_by_the_system
 from isthmus.backends.seam.deadlines import CHUNK, Deadlines, Patience
 from isthmus.errors import Code, QnnError
 from isthmus.system import isolated
+from isthmus.system.descriptors import ChannelClosed
 from isthmus.system.interrupts import FileDescriptor, start
 from isthmus.system.shield import check
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from isthmus.backends.accelerator.channel import MAX_FDS, encoded, refused_by_the_system
+from isthmus.backends.accelerator.channel import encoded, refused_by_the_system
 from isthmus.backends.accelerator.connection import Connection, Request, Undo
 from isthmus.backends.accelerator.gate import Gate
 from isthmus.backends.seam.deadlines import Deadlines
@@ -19,6 +19,7 @@ from isthmus.engine.native.target import host as host_target
 from isthmus.errors import Code, QnnError
 from isthmus.log import log_message
 from isthmus.memory.shareable import shared_file
+from isthmus.system.descriptors import MAX_DESCRIPTORS
 from isthmus.system.interrupts import FileDescriptor, Finalizer, own_fd, warn_forgotten
 from isthmus.system.shield import shielded
 
@@ -156,7 +157,7 @@ class Accelerator:
             # Only this side can check: the other cannot read the names of files.
             shared_file(fd, "shared buffer")
         # A message has a limited number of descriptors.
-        parts = [windows[first : first + MAX_FDS] for first in range(0, len(windows), MAX_FDS)]
+        parts = [windows[first : first + MAX_DESCRIPTORS] for first in range(0, len(windows), MAX_DESCRIPTORS)]
         requests: list[Request] = []
         try:
             for part in parts:

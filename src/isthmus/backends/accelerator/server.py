@@ -12,14 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.backends.accelerator.channel import (
-    Channel,
-    ChannelClosed,
-    Frame,
-    encoded,
-    refusal_to_json,
-    refused_by_the_system,
-)
+from isthmus.backends.accelerator.channel import Channel, Frame, encoded, refusal_to_json, refused_by_the_system
 from isthmus.backends.accelerator.memory import Quiet, SharedMemory
 from isthmus.backends.seam import binary
 from isthmus.engine.native import doorbell, loader
@@ -29,6 +22,7 @@ from isthmus.engine.native.target import Target, by_name
 from isthmus.engine.native.timed import TimedExecutor
 from isthmus.errors import Code, QnnError
 from isthmus.memory import Buffer, Window, host
+from isthmus.system.descriptors import ChannelClosed
 
 MAX_GRAPHS = 1 << 14
 """Number of rows of the table of graphs."""

@@ -24,7 +24,7 @@ import numpy as np
 from isthmus.backends.htp.c import HtpMemDescriptor
 from isthmus.backends.vendor.calls import BackendLibrary, CallError, SystemLibrary
 from isthmus.backends.vendor.description import described
-from isthmus.backends.vendor.messages import Closed, Message, MessageChannel
+from isthmus.backends.vendor.messages import Message, MessageChannel
 from isthmus.backends.vendor.process import STAGE_BYTES
 from isthmus.backends.vendor.structures import (
     Keeps,
@@ -41,6 +41,7 @@ from isthmus.errors import Code, QnnError
 from isthmus.frontends.composed.entries import ComposedTensor, GraphEntry
 from isthmus.frontends.composed.serialization import read as read_graphs
 from isthmus.graph.datatypes import TensorType
+from isthmus.system.descriptors import ChannelClosed
 
 _IO = (TensorType.APP_WRITE, TensorType.APP_READ)
 _CUSTOM_MEMORY = 2
@@ -321,7 +322,7 @@ def main(arguments: list[str]) -> None:
     try:
         while True:
             channel.send(server.answer(channel.receive()))
-    except Closed:
+    except ChannelClosed:
         # The library's exit handlers are of no use here, and may fail.
         os._exit(0)
 

@@ -19,9 +19,10 @@ from contextlib import suppress
 from typing import Any
 
 from isthmus.backends.vendor.library import VendorLibrary
-from isthmus.backends.vendor.messages import Closed, Message, MessageChannel
+from isthmus.backends.vendor.messages import Message, MessageChannel
 from isthmus.errors import Code, QnnError
 from isthmus.system import isolated
+from isthmus.system.descriptors import ChannelClosed
 from isthmus.system.interrupts import Finalizer, own_fd
 from isthmus.system.lock import Lock
 from isthmus.system.shield import PIECE, check, shielded
@@ -154,7 +155,7 @@ class VendorProcess:
                 answer = self._channel.receive(self._wait)
                 for descriptor in answer.descriptors:
                     os.close(descriptor)
-            except Closed:
+            except ChannelClosed:
                 raise self._ended() from None
             except Exception as problem:
                 self._kill(getattr(problem, "rule", str(problem)))

@@ -1,0 +1,63 @@
+"""Bytes and file descriptors over a socket pair: what processes that share memory are told.
+
+The kernel duplicates descriptors into the process that receives the first byte that they were sent with.
+"""
+
+from __future__ import annotations
+
+import array
+import socket
+from collections.abc import Callable, Sequence
+
+MAX_DESCRIPTORS = 64
+"""Maximum number of descriptors that come with one byte; the system's own limit is 253."""
+_RIGHTS = (socket.SOL_SOCKET, socket.SCM_RIGHTS)
+
+
+class ChannelClosed(Exception):
+    """The error when the other side is gone."""
+
+
+def send(end: socket.socket, pieces: Sequence[bytes | memoryview], descriptors: Sequence[int] = ()) -> None:
+    """Send pieces of bytes one after the other, and descriptors with the first.
+
+    With an `OSError`, nothing was sent. With `ChannelClosed`, the other side ended in between.
+    """
+    first, *others = pieces
+    rights = [(*_RIGHTS, array.array("i", descriptors))] if descriptors else []
+    sent = end.sendmsg([first], rights, socket.MSG_NOSIGNAL)
+    try:
+        for piece in filter(len, (memoryview(first)[sent:], *others)):
+            end.sendall(piece, socket.MSG_NOSIGNAL)
+    except OSError as problem:
+        raise ChannelClosed from problem
+
+
+def receive(
+    end: socket.socket, nbytes: int, descriptors: list[int] | None = None, wait: Callable[[], None] = lambda: None
+) -> bytearray:
+    """Receive exactly this many bytes; raise `ChannelClosed` if the other side ends before.
+
+    Parameters
+    ----------
+    descriptors
+        The list to which descriptors that come with the bytes are added; the caller owns them, also after an error.
+        Without it, the system closes them.
+    wait
+        Waits until the socket can be read, before each read; it raises what ends the wait.
+    """
+    content = bytearray(nbytes)
+    view, room = memoryview(content), 0 if descriptors is None else socket.CMSG_SPACE(MAX_DESCRIPTORS * 4)
+    while view:
+        wait()
+        try:
+            count, extra, _, _ = end.recvmsg_into([view], room, socket.MSG_CMSG_CLOEXEC)
+        except OSError as problem:
+            raise ChannelClosed from problem
+        for level, kind, data in extra:
+            if descriptors is not None and (level, kind) == _RIGHTS:
+                descriptors += array.array("i", data[: len(data) - len(data) % 4])
+        if not count:
+            raise ChannelClosed
+        view = view[count:]
+    return content
