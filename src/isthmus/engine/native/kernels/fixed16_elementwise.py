@@ -21,15 +21,10 @@ from isthmus.engine.native.kernels.base import (
     write_u8,
     write_u16,
 )
-from isthmus.engine.native.kernels.elementwise import (
-    BINARY_TO_BOOL,
-    BOTH_ADVANCE,
-    RIGHT_FIXED,
-    UNARY_F32,
-    outer_offset,
-    span,
-)
+from isthmus.engine.native.kernels.elementwise import BOTH_ADVANCE, RIGHT_FIXED, outer_offset, span
+from isthmus.engine.native.kernels.integer_functions import BINARY_TO_BOOL
 from isthmus.engine.native.kernels.mathematics import f32
+from isthmus.engine.native.kernels.real_functions import UNARY_F32
 from isthmus.engine.native.kernels.rounding import NEAREST
 from isthmus.engine.native.signatures.fixed16_elementwise import BINARY, CONVERT, UNARY
 from isthmus.engine.native.signatures.rounding import without_ties

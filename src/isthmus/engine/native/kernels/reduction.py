@@ -23,8 +23,9 @@ from isthmus.engine.native.kernels.base import (
     share,
     word,
 )
-from isthmus.engine.native.kernels.elementwise import BINARY_F64, SIZES, outer_offset, reader, writer
+from isthmus.engine.native.kernels.elementwise import SIZES, outer_offset, reader, writer
 from isthmus.engine.native.kernels.mathematics import f32
+from isthmus.engine.native.kernels.real_functions import BINARY_F64
 from isthmus.engine.native.signatures.elementwise import FLOATS
 from isthmus.engine.native.signatures.reduction import COLUMNS, ROWS, RUNNING_SUM, sums_in_float32
 from isthmus.engine.native.target import Target
