@@ -8,9 +8,10 @@ import harness
 import numpy as np
 import pytest
 from harness import Operand, Result
+from support.suites import long
 
 from isthmus.engine.native.lower import is_in_float, lowering_of
-from isthmus.engine.native.lowering import via_float
+from isthmus.engine.native.lowering import float_pieces
 from isthmus.engine.native.target import portable
 from isthmus.graph import DataType, Quantization
 from isthmus.graph.ops.sampling import LINEAR
@@ -48,10 +49,50 @@ def test_rows_have_the_bits_of_the_whole(case: str, monkeypatch: pytest.MonkeyPa
     assert is_in_float(step)
     for target in harness.targets():
         results = []
-        for pieces in (via_float.MAX_PIECES, 1):
-            monkeypatch.setattr(via_float, "MAX_PIECES", pieces)
+        for pieces in (32, 1):
+            monkeypatch.setattr(float_pieces, "MAX_PIECES", pieces)
             results.append(harness.run(step, arrays, target, 2, "after", None, lowering))
         np.testing.assert_array_equal(*(result[0] for result in results), err_msg=target.name)
+
+
+def recurrent(op: str, dtype: DataType, steps: int, **params: Any) -> tuple[Any, list[np.ndarray | None]]:
+    """A recurrent layer with all its outputs, and its arrays."""
+    rng = np.random.default_rng(9)
+    features, units, quantization = 9, 20, Quantization.per_tensor(0.0003) if dtype.is_fixed_point else None
+
+    def stored(*dims: int, is_constant: bool = True) -> Operand:
+        reals = rng.standard_normal(dims).astype(np.float32)
+        if quantization is None:
+            return Operand(dtype.encode(reals), is_constant, None, dtype)
+        return Operand(quantization.quantize(reals, dtype.numpy), is_constant, quantization)
+
+    inputs: list[Operand | None] = [stored(steps, 1, features, is_constant=False)]
+    inputs += [stored(units, features) for _ in range(3)] + [stored(units, units) for _ in range(3)]
+    inputs += [stored(units) for _ in range(3 if op == "Lstm" else 6)]
+    if op == "Lstm":
+        inputs += [stored(1, units, is_constant=False) for _ in range(2)]
+    result = Result(None, dtype, quantization)
+    return harness.make_step(op, inputs, params, [result] * (3 if op == "Lstm" else 2))
+
+
+@pytest.mark.parametrize("dtype", [DataType.FLOAT_16, long(DataType.BFLOAT_16), DataType.SFIXED_POINT_16])
+@pytest.mark.parametrize(
+    ("op", "params"), [("Lstm", {}), ("Lstm", {"direction": 1}), ("Gru", {}), ("Gru", {"direction": 1})], ids=str
+)
+def test_parts_of_a_sequence_have_the_bits_of_the_whole(
+    op: str, params: dict[str, Any], dtype: DataType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step, arrays = recurrent(op, dtype, 55, **params)
+    lowering = lowering_of(step)
+    for target in harness.targets():
+        results, sizes = [], []
+        for pieces in (32, 1):
+            monkeypatch.setattr(float_pieces, "MAX_PIECES", pieces)
+            results.append(harness.run(step, arrays, target, 2, "after", None, lowering))
+            sizes.append(lowering.work(step, target, 2))
+        for divided, whole in zip(*results, strict=True):
+            np.testing.assert_array_equal(divided, whole, err_msg=target.name)
+        assert sizes[0] < sizes[1] / 2
 
 
 @pytest.mark.parametrize("case", CASES)

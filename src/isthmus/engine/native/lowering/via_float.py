@@ -1,12 +1,10 @@
 """Steps that no kernel covers in the type of their tensors: computed in float32, or moved after requantization.
 
 Both place temporaries in the step's work space and pass an ordinary step to the plain lowering. A step that can be
-computed by rows is computed in float32 piece by piece, so that its work space holds some rows and no whole tensors.
+divided is computed in float32 piece by piece (see `float_pieces`).
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,30 +17,14 @@ from isthmus.engine.native.lowering.fixed_point import (
     no_reals_of,
     not_from_reals,
 )
+from isthmus.engine.native.lowering.float_pieces import FloatPiece, divided, padded
 from isthmus.engine.native.lowering.tables import converted_codes
 from isthmus.engine.native.program import Operand
 from isthmus.engine.native.signatures.elementwise import KINDS
 from isthmus.engine.native.target import Target
 from isthmus.graph import DataType, Tensor, TensorType
-from isthmus.graph.operation import Call
-from isthmus.graph.rows import RowMap, row_map
 from isthmus.prepare.geometry.fixed_point import is_eight_bit, quantization_of
-from isthmus.prepare.geometry.layout import operand
 from isthmus.prepare.schedule import Step
-from isthmus.prepare.tiling.step_table import cut, in_one_run, row_bytes, shape_of_tile
-
-_ALIGNMENT = 64
-_MIN_PIECE = 32 << 10
-"""The least bytes of float tensors in a piece, so that its instructions take longer than their start."""
-MAX_PIECES = 32
-
-_Pairs = list[tuple[Tensor, Tensor]]
-"""Pairs of a stored tensor and the float tensor that replaces it."""
-
-
-def _padded(nbytes: int) -> int:
-    """Return the bytes of work space that a temporary of this size takes."""
-    return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
 
 
 def _needs_twin(tensor: Tensor) -> bool:
@@ -85,83 +67,10 @@ def _emit_narrow(e: Emitter, source: Operand, stored: Tensor, op: str) -> None:
         e.emit(f"elementwise:cast.{variant}", output=e.at(stored), x=source, elements=stored.elements)
 
 
-@dataclass(frozen=True)
-class _Piece:
-    """Some rows of a step that is computed in float32, or all of them.
-
-    Parameters
-    ----------
-    step
-        The step on float tensors.
-    before, after
-        The tensors to convert before and after the step.
-    views
-        Tensors of some rows, each with the tensor that contains it and the offset in bytes.
-    """
-
-    step: Step
-    before: _Pairs
-    after: _Pairs
-    views: tuple[tuple[Tensor, Tensor, int], ...] = ()
-
-    @property
-    def work_bytes(self) -> int:
-        """The size of the float tensors in work space."""
-        return sum(_padded(t.nbytes) for _, t in self.before + self.after)
-
-
-def _row_ranges(step: Step, axis: int, rows: RowMap) -> list[tuple[int, int]]:
-    """Divide the rows of a step on float tensors: each range is the first row, and the one after the last.
-
-    The list is empty if the step is too small.
-    """
-    height = step.outputs[0].dims[axis]
-    total = sum(t.nbytes for t in (*step.inputs, *step.outputs) if t is not None and not t.is_static)
-    pieces = min(MAX_PIECES, total // _MIN_PIECE)
-    if pieces < 2:
-        return []
-    length = -(-height // (pieces * rows.grain)) * rows.grain
-    ranges = [(first, min(first + length, height)) for first in range(0, height, length)]
-    # A range that needs no rows of the operands is only padding.
-    return ranges if all(low < high for low, high in (rows.need(*piece) for piece in ranges)) else []
-
-
-def _by_rows(whole: _Piece) -> list[_Piece]:
-    """Divide a step into pieces of contiguous rows; return the step itself if it cannot be divided."""
-    step, stored = whole.step, {id(real): tensor for tensor, real in whole.before + whole.after}
-    output = step.outputs[0]
-    axis = next((a for a, size in enumerate(output.dims) if size > 1), None)
-    if axis is None or step.part is not None:
-        return [whole]
-    rows = row_map(Call(step.name, step.op, step.inputs, step.params, step.outputs), axis)
-    # Rows may not have scales of their own.
-    if rows is None or any(t.quantization is not None and t.quantization.axis is not None for t in stored.values()):
-        return [whole]
-    sliced = [(operand(step, index), own) for index, own in rows.sliced]
-    if {id(real) for _, real in whole.before} - {id(t) for t, _ in sliced}:
-        return [whole]
-    if not all(in_one_run(tensor, own) for tensor, own in sliced):
-        return [whole]
-    pieces = []
-    for first, last in _row_ranges(step, axis, rows):
-        tile, low = shape_of_tile(step, rows, axis, (first, last)), rows.need(first, last)[0]
-        parts = [(operand(tile, index), operand(step, index), own, low) for index, own in rows.sliced]
-        parts.append((tile.outputs[0], output, axis, first))
-        views, pairs = [], []
-        for part, tensor, own, row in parts:
-            source = stored.get(id(tensor), tensor)
-            view = part if source is tensor else cut(source, own, part.dims[own])
-            views.append((view, source, row * row_bytes(source, own)))
-            pairs.append((view, part))
-        inputs, outputs = ([(v, t) for v, t in some if v is not t] for some in (pairs[:-1], pairs[-1:]))
-        pieces.append(_Piece(tile, inputs, outputs, tuple(views)))
-    return pieces or [whole]
-
-
 def through_float(plain: Lowering) -> Lowering:
     """Return a lowering that converts inputs to FLOAT_32, runs the float lowering and converts outputs back."""
 
-    def twins(step: Step, contents: bool = True) -> _Piece:
+    def twins(step: Step, contents: bool = True) -> FloatPiece:
         """Return the step on float tensors.
 
         Without `contents`, constants are not converted; this is enough to ask what the step needs.
@@ -186,11 +95,11 @@ def through_float(plain: Lowering) -> Lowering:
             if t is not None and id(t) in float_tensors and not t.is_static
         }
         after = [(t, o) for t, o in zip(step.outputs, outputs, strict=True) if t is not o]
-        return _Piece(inner, list(before.values()), after)
+        return FloatPiece(inner, list(before.values()), after)
 
-    def pieces(whole: _Piece) -> list[_Piece]:
+    def pieces(whole: FloatPiece) -> list[FloatPiece]:
         """Return the pieces of a step that the float lowering takes, or the step itself."""
-        parts = _by_rows(whole)
+        parts = divided(whole)
         return parts if all(plain.refuses(part.step) is None for part in parts) else [whole]
 
     def work(step: Step, target: Target, threads: int) -> int:
@@ -202,9 +111,9 @@ def through_float(plain: Lowering) -> Lowering:
             for view, tensor, start in part.views:
                 e.place_within(view, tensor, start)
             offset = 0
-            for _, temporary in part.before + part.after:
+            for temporary in part.temporaries:
                 e.place_in_work(temporary, offset)
-                offset += _padded(temporary.nbytes)
+                offset += padded(temporary.nbytes)
             for stored, temporary in part.before:
                 _emit_widen(e, stored, e.at(temporary))
             with e.nested(part.step, offset):
@@ -267,7 +176,7 @@ def moved(plain: Lowering) -> Lowering:
             return plain.work(step, target, threads)
         if not converts(step):
             return detour.work(step, target, threads)
-        return sum(_padded(t.nbytes) for _, t in converted(step)[1]) + plain.work(step, target, threads)
+        return sum(padded(t.nbytes) for _, t in converted(step)[1]) + plain.work(step, target, threads)
 
     def emit(step: Step, e: Emitter) -> None:
         if direct(step):
@@ -284,7 +193,7 @@ def moved(plain: Lowering) -> Lowering:
                 emit_convert(e, step, tensor, output, e.at(temporary))
             else:
                 emit_lookup(e, tensor, e.at(temporary), converted_codes(tensor, output, e.numerics), step, output)
-            offset += _padded(temporary.nbytes)
+            offset += padded(temporary.nbytes)
         with e.nested(inner, offset):
             plain.emit(inner, e)
 
