@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import ort_provider
-from support import stimuli
+from support import quantized_models, stimuli
 
 
 def quantized(key: str, folder: Path, activations: str, weights: str, per_channel: bool = False) -> Path:
@@ -18,6 +18,7 @@ def quantized(key: str, folder: Path, activations: str, weights: str, per_channe
     import onnx
     from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize
     from onnxruntime.quantization.execution_providers.qnn import get_qnn_qdq_config, qnn_preprocess_model
+    from onnxruntime.quantization.shape_inference import quant_pre_process
 
     class Feeds(CalibrationDataReader):  # type: ignore[misc]
         """The stimuli, one after the other."""
@@ -30,13 +31,16 @@ def quantized(key: str, folder: Path, activations: str, weights: str, per_channe
 
     logging.getLogger().setLevel(logging.ERROR)
     source = ort_provider.fixed(key, folder)
-    proto = onnx.load(str(source))
-    # The tools fail on metadata.
+    onnx.save(quantized_models.with_initializers(source), source)
+    # The provider rounds the numbers of a BatchNormalization to the type of weights, unless it is folded before.
+    folded, ready = folder / f"{key}_folded.onnx", folder / f"{key}_ready.onnx"
+    quant_pre_process(source, folded, skip_symbolic_shape=True)
+    proto = onnx.load(folded)
+    # The next tool fails on metadata.
     del proto.metadata_props[:]
-    onnx.save(proto, str(source))
-    ready = folder / f"{key}_ready.onnx"
-    if not qnn_preprocess_model(source, ready):
-        ready = source
+    onnx.save(proto, folded)
+    if not qnn_preprocess_model(folded, ready):
+        ready = folded
     names = [value.name for value in onnx.load(str(ready)).graph.input]
     target = folder / f"{key}_{activations}_{weights}.onnx"
     config = get_qnn_qdq_config(

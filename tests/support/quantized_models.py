@@ -27,7 +27,7 @@ class _Reader:
         return next(self._feeds, None)
 
 
-def _with_initializers(path: Path) -> Any:
+def with_initializers(path: Path) -> Any:
     """The model in a file, with constants as initializers: only those count as weights for ONNX Runtime's tools."""
     onnx: Any = importlib.import_module("onnx")
     model = onnx.load(path)
@@ -48,7 +48,7 @@ def static_qdq(source: Path, feeds: Sequence[Feeds], bits: int, target: Path) ->
     tools: Any = importlib.import_module("onnxruntime.quantization")
     types = {8: tools.QuantType.QInt8, 4: tools.QuantType.QInt4}
     tools.quantize_static(
-        _with_initializers(source), str(target), _Reader(feeds), quant_format=tools.QuantFormat.QDQ, per_channel=True,
+        with_initializers(source), str(target), _Reader(feeds), quant_format=tools.QuantFormat.QDQ, per_channel=True,
         activation_type=tools.QuantType.QUInt8, weight_type=types[bits],
         op_types_to_quantize=["Conv", "MatMul", "Gemm", "ConvTranspose"],
     )  # fmt: skip
