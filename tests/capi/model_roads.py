@@ -103,6 +103,17 @@ def by_binary(model: TypedModel, backend: str, folder: Path) -> Feeds:
     }
 
 
+def assert_one_answer(model: TypedModel, folder: Path) -> Feeds:
+    """Check that ``isthmus run`` and net-run give the same bits on every backend; return them."""
+    wanted = by_run(model, "cpu", folder)
+    for backend in BACKENDS:
+        for road in (by_run, by_binary):
+            found = road(model, backend, folder)
+            for name, value in wanted.items():
+                np.testing.assert_array_equal(found[name], value, err_msg=f"{name}: {road.__name__} on {backend}")
+    return wanted
+
+
 def by_provider(model: TypedModel, library: Path) -> tuple[Feeds, float]:
     """The answer of ONNX Runtime's provider on a library, and the part of the nodes that it took."""
     session = ort_provider.session(model.path, library)

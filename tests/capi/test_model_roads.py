@@ -1,0 +1,58 @@
+"""Real models in the types of NPUs, made by ONNX Runtime's tools, have one answer on every road to every backend."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import model_roads
+import numpy as np
+import pytest
+from model_roads import FORMS, KEYS, QUANTIZED, TypedModel
+from support import zoo
+from support.suites import long
+
+pytest.importorskip("onnx")
+SHORT = ("kws_fp32", "a16w4")
+PROVIDER = {"float16": 5e-3, "a16w8": 1e-2, "a8w4": 5e-2, "a16w4": 1e-2}
+"""What an answer of the provider may be off from that of `isthmus run`, as a part of the largest number."""
+LAYER = 1.01
+"""What a layer may be off from the same layer in ONNX Runtime, in steps: float32 sums round either way near a tie."""
+
+
+def cases(forms: tuple[str, ...]) -> list[object]:
+    """All models in some forms; one of them belongs to the short tests."""
+    pairs = [(key, form) for key in KEYS for form in forms]
+    return [pair if pair == SHORT else long(*pair) for pair in pairs]
+
+
+def prepared(key: str, form: str, folder: Path) -> TypedModel:
+    try:
+        return model_roads.typed_model(key, form, folder)
+    except zoo.Unavailable as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.mark.parametrize(("key", "form"), cases(FORMS))
+def test_run_and_net_run_give_one_answer_on_every_backend(key: str, form: str, tmp_path: Path) -> None:
+    model_roads.assert_one_answer(prepared(key, form, tmp_path), tmp_path)
+
+
+@pytest.mark.parametrize(("key", "form"), cases(FORMS))
+def test_the_provider_answers_as_run_does(key: str, form: str, libraries: Path, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime_qnn", reason="needs the package onnxruntime-qnn")
+    model = prepared(key, form, tmp_path)
+    wanted = model_roads.by_run(model, "htp", tmp_path)
+    found, taken = model_roads.by_provider(model, libraries / "libQnnHtp.so")
+    assert taken >= 0.9
+    assert model_roads.off(found, wanted) <= PROVIDER[form]
+
+
+@pytest.mark.parametrize(("key", "form"), cases(tuple(QUANTIZED)))
+def test_each_layer_is_that_of_onnx_runtime(key: str, form: str, tmp_path: Path) -> None:
+    compared = 0
+    for name, (here, there, scale) in model_roads.layers(prepared(key, form, tmp_path), tmp_path).items():
+        # The mask of an attention is the lowest float32, which ONNX Runtime dequantizes to infinity.
+        if np.isfinite(there).all():
+            assert np.abs(here.astype(np.float64) - there).max() <= LAYER * scale, name
+            compared += 1
+    assert compared > 2
