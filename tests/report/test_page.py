@@ -1,13 +1,16 @@
 """A page is one file that loads nothing, and texts of a model are never markup in it."""
 
 import json
+import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isthmus.errors import QnnError
+from isthmus.report import page as pages
 from isthmus.report.page import (
     Bar,
     Bars,
@@ -22,6 +25,7 @@ from isthmus.report.page import (
     saved_reports,
 )
 
+STYLE = Path(pages.__file__).with_name("page.css")
 HOSTILE = ["</script><script>alert(1)</script>", "<!--<script>", "]]>", "&lt;", "\u2028", "@@facts@@", "\x00\ud800"]
 
 
@@ -79,6 +83,27 @@ def test_a_page_names_no_other_file():
     policy = dict(PLAIN.attributes)["http-equiv"], next(v for k, v in PLAIN.attributes if "default-src" in (v or ""))
     assert policy[0] == "Content-Security-Policy"
     assert policy[1].startswith("default-src 'none';")
+
+
+def luminance(color):
+    """Return the relative luminance of a colour like #a0b1c2, as WCAG defines it."""
+    parts = [int(color[k : k + 2], 16) / 255 for k in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+@pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
+def test_texts_have_enough_contrast(theme):
+    found = re.findall(r"--([\w-]+): light-dark\((#\w{6}), (#\w{6})\)", STYLE.read_text())
+    colors = {name: pair[theme] for name, *pair in found}
+    on = {name: ["ground", "surface", "raised"] for name in ("text", "muted", "accent", "peak", "good", "bad")}
+    on |= {f"on-{kind}": [name for name in colors if name.startswith(kind)] for kind in ("cool", "warm")}
+    on["on-cool"] += ["work"]
+    assert all(len(grounds) >= 3 for grounds in on.values())
+    for name, grounds in on.items():
+        for ground in grounds:
+            high, low = sorted((luminance(colors[name]), luminance(colors[ground])), reverse=True)
+            assert (high + 0.05) / (low + 0.05) >= 4.5, f"{name} on {ground}"
 
 
 def test_the_output_of_json_is_a_saved_report():

@@ -214,12 +214,12 @@ def test_a_table_sorts_by_a_column(browser, planned):
 
 def test_a_map_of_thousands_of_tensors_is_drawn_quickly(browser, large):
     browser.open(large)
-    # The median of several frames: the machine may be busy.
+    # The best of several frames: the machine may be busy. Two milliseconds are usual.
     frames = browser.evaluate(
         "(async () => { const found = []; for (let k = 0; k < 9; k++) { const begin = performance.now();"
-        f"{MAP}.paint(); found.push(performance.now() - begin); }} return found.sort((a, b) => a - b); }})()"
+        f"{MAP}.paint(); found.push(performance.now() - begin); }} return found; }})()"
     )
-    assert frames[4] < 500
+    assert min(frames) < 100
 
 
 def test_a_plan_without_scratch_has_a_page(browser, folder):

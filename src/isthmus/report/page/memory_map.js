@@ -21,6 +21,16 @@ function ticks(low, high, count, binary) {
   return found;
 }
 
+/** Return as much of a name as fits into a width, with at least five letters, or nothing. */
+function fitted(context, name, width) {
+  const most = Math.floor(width / 5);
+  for (let letters = Math.min(name.length, most); letters > 4; letters--) {
+    const text = shortened(name, letters);
+    if (context.measureText(text).width <= width) return text;
+  }
+  return name.length <= 4 && context.measureText(name).width <= width ? name : "";
+}
+
 /** The facts of a plan as the map uses them. */
 function planFacts(report) {
   const peak = report.peak ? report.peak.step : -1;
@@ -93,11 +103,16 @@ function drawMap(data, facts) {
 
   // -- geometry -------------------------------------------------------------------------------------------------------
 
-  const box = () => ({ width: blocks.clientWidth - MAP_LEFT - MAP_RIGHT, height: blocks.clientHeight - MAP_TOP - MAP_BOTTOM });
-  const x = (step) => MAP_LEFT + ((step - view.left) / (view.right - view.left)) * box().width;
-  const y = (bytes) => MAP_TOP + (1 - (bytes - view.low) / (view.high - view.low)) * box().height;
-  const stepAt = (px) => view.left + ((px - MAP_LEFT) / box().width) * (view.right - view.left);
-  const byteAt = (py) => view.low + (1 - (py - MAP_TOP) / box().height) * (view.high - view.low);
+  // The size of the map in pixels. Asking an element is slow, so it is measured once for each picture.
+  const box = { width: 1, height: 1 };
+  function measure() {
+    box.width = Math.max(blocks.clientWidth - MAP_LEFT - MAP_RIGHT, 1);
+    box.height = Math.max(blocks.clientHeight - MAP_TOP - MAP_BOTTOM, 1);
+  }
+  const x = (step) => MAP_LEFT + ((step - view.left) / (view.right - view.left)) * box.width;
+  const y = (bytes) => MAP_TOP + (1 - (bytes - view.low) / (view.high - view.low)) * box.height;
+  const stepAt = (px) => view.left + ((px - MAP_LEFT) / box.width) * (view.right - view.left);
+  const byteAt = (py) => view.low + (1 - (py - MAP_TOP) / box.height) * (view.high - view.low);
 
   /** Show a range of steps and bytes, moved so that it is inside the whole. */
   function show(left, right, low, high) {
@@ -112,14 +127,14 @@ function drawMap(data, facts) {
   }
 
   /** Zoom by a factor about a point of the canvas; below 1 shows less. */
-  function zoom(factor, px = MAP_LEFT + box().width / 2, py = MAP_TOP + box().height / 2) {
+  function zoom(factor, px = MAP_LEFT + box.width / 2, py = MAP_TOP + box.height / 2) {
     const step = stepAt(px), byte = byteAt(py);
     show(step - (step - view.left) * factor, step + (view.right - step) * factor,
       byte - (byte - view.low) * factor, byte + (view.high - byte) * factor);
   }
 
   function pan(dx, dy) {
-    const steps = (dx / box().width) * (view.right - view.left), bytes = (dy / box().height) * (view.high - view.low);
+    const steps = (dx / box.width) * (view.right - view.left), bytes = (dy / box.height) * (view.high - view.low);
     show(view.left - steps, view.right - steps, view.low + bytes, view.high + bytes);
   }
 
@@ -137,8 +152,8 @@ function drawMap(data, facts) {
 
   /** Return the block at a point; of blocks thinner than the pointer, the nearest. */
   function blockAt(px, py) {
-    if (px < MAP_LEFT || py < MAP_TOP || py > MAP_TOP + box().height) return null;
-    const step = stepAt(px), byte = byteAt(py), slack = (view.high - view.low) * (3 / box().height);
+    if (px < MAP_LEFT || py < MAP_TOP || py > MAP_TOP + box.height) return null;
+    const step = stepAt(px), byte = byteAt(py), slack = (view.high - view.low) * (3 / box.height);
     let best = null, nearest = slack;
     for (const block of plan.blocks) {
       if (step < block.first || step >= block.last + 1) continue;
@@ -178,7 +193,8 @@ function drawMap(data, facts) {
   }
 
   function paintBlocks() {
-    const context = prepared(blocks), { width, height: tall } = box();
+    measure();
+    const context = prepared(blocks), { width, height: tall } = box;
     const bottom = MAP_TOP + tall, right = MAP_LEFT + width;
     context.textBaseline = "middle";
     context.textAlign = "right";
@@ -217,22 +233,22 @@ function drawMap(data, facts) {
   }
 
   function paintBlock(context, block) {
+    if (block.last + 1 < view.left || block.first > view.right || block.end < view.low || block.offset > view.high) return;
     const left = x(block.first), wide = x(block.last + 1) - left, top = y(block.end), tall = y(block.offset) - top;
-    if (left + wide < MAP_LEFT || left > blocks.clientWidth || top > blocks.clientHeight || top + tall < 0) return;
     context.globalAlpha = state.text && !state.matches.has(block) ? 0.18 : 1;
     context.fillStyle = palette[block.color];
     // A gap of one pixel between neighbours, unless nothing would be left.
     context.fillRect(left, top, Math.max(wide - (wide > 3 ? 1 : 0), 0.5), Math.max(tall - (tall > 3 ? 1 : 0), 0.5));
     if (wide > 46 && tall > 15) {
       // The part of the block that is in view has its name.
-      const from = Math.max(left, MAP_LEFT), room = Math.min(left + wide, MAP_LEFT + box().width) - from;
-      const letters = Math.floor((room - 12) / 6.6);
-      if (letters > 4) {
+      const from = Math.max(left, MAP_LEFT), room = Math.min(left + wide, MAP_LEFT + box.width) - from;
+      const label = fitted(context, block.name, room - 12);
+      if (label) {
         context.fillStyle = palette[block.atPeak ? "on-warm" : "on-cool"];
         context.textAlign = "left";
-        const middle = (Math.max(top, MAP_TOP) + Math.min(top + tall, blocks.clientHeight - MAP_BOTTOM)) / 2;
-        const several = letters > 14 && Math.min(top + tall, blocks.clientHeight - MAP_BOTTOM) - Math.max(top, MAP_TOP) > 36;
-        context.fillText(shortened(block.name, letters), from + 6, several ? middle - 8 : middle);
+        const high = Math.max(top, MAP_TOP), low = Math.min(top + tall, MAP_TOP + box.height), middle = (high + low) / 2;
+        const several = room > 100 && low - high > 36;
+        context.fillText(label, from + 6, several ? middle - 8 : middle);
         if (several) context.fillText(size(block.bytes), from + 6, middle + 9);
       }
     }
@@ -467,7 +483,7 @@ function drawMap(data, facts) {
     element("div", "legend", key("warm-1", "live at the peak"), key("cool-1", "other tensors"),
       hasOther ? key("work", "work space of kernels") : "",
       plan.regions.length ? key("accent", "computed in tiles") : "",
-      element("span", "", "Drag to move, pinch or Ctrl + wheel to zoom.")),
+      element("span", "", "A block is a tensor: as high as its bytes, as long as its life. Drag to move, pinch or Ctrl + wheel to zoom.")),
     chosen,
     peakTable(report, plan, choose),
   );

@@ -45,8 +45,7 @@ def sections_of(report: Report, number: int | None = 0) -> list[Section]:
     """
     found: list[Section] = [_figures(report)]
     if number is not None and report.get("tensors"):
-        note = "Each block is a tensor: its address and bytes from bottom to top, its lifetime from left to right."
-        found.append(MemoryMap("Scratch over time", number, note=note))
+        found.append(MemoryMap("Scratch over time", number))
     advice = _advice(report)
     if advice:
         found.append(Notes("What would help", advice))
@@ -119,12 +118,12 @@ def _summary(report: Report) -> str:
         if part >= _MAIN_PART * peak["live_bytes"]:
             break
     step = shorten([peak["name"]], _NAME)[0]
-    text = f"The peak is step {peak['step']} of {report['steps']}, {peak['op']} {step}."
+    text = f"Peak: step {peak['step']} of {report['steps']}, {peak['op']} {step}."
     largest = " and ".join(shorten([name], _NAME)[0] for name in cause)
     share = f"{part / max(peak['live_bytes'], 1):.0%}"
     if len(cause) <= 2:
-        return f"{text} {largest} {'has' if len(cause) == 1 else 'have'} {share} of the bytes that are live there."
-    return f"{text} {counted(len(live), 'block')} are live there; the {len(cause)} largest have {share}."
+        return f"{text} {largest} {'holds' if len(cause) == 1 else 'hold'} {share} of it."
+    return f"{text} Of {counted(len(live), 'live block')}, the {len(cause)} largest hold {share}."
 
 
 def _advice(report: Report) -> list[Note]:
