@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isthmus.errors import QnnError
 from isthmus.report import page as pages
 from isthmus.report.page import (
     Bar,
@@ -22,7 +21,6 @@ from isthmus.report.page import (
     SideBySide,
     SortableTable,
     page,
-    saved_reports,
 )
 
 STYLE = Path(pages.__file__).with_name("page.css")
@@ -74,7 +72,7 @@ def test_no_text_adds_an_element_or_changes_the_facts(text):
     facts = json.loads(found.content["facts"])
     assert facts["subtitle"] == text
     assert facts["sections"][2]["rows"] == [[text, 1], [None, None]]
-    assert saved_reports(written, "it") == [{"model": text}]
+    assert facts["reports"] == [{"model": text}]
 
 
 def test_a_page_names_no_other_file():
@@ -104,13 +102,3 @@ def test_texts_have_enough_contrast(theme):
         for ground in grounds:
             high, low = sorted((luminance(colors[name]), luminance(colors[ground])), reverse=True)
             assert (high + 0.05) / (low + 0.05) >= 4.5, f"{name} on {ground}"
-
-
-def test_the_output_of_json_is_a_saved_report():
-    assert saved_reports('{"model": "a.onnx", "steps": 3}', "it") == [{"model": "a.onnx", "steps": 3}]
-
-
-@pytest.mark.parametrize("text", ["", "{}", "[]", "<p>", "[" * 10_000, page("a", []), '<script id="facts">'])
-def test_what_is_no_report_is_refused(text):
-    with pytest.raises(QnnError, match="it is neither a page of --html"):
-        saved_reports(text, "file 'x'")

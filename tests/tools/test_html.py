@@ -150,6 +150,7 @@ def test_a_picture_is_xml_with_every_block(folder, capsys):
         (["--html", "large.onnx"], "would overwrite 'large.onnx'"),
         (["--html", "plan.html", "--compare", "none.json"], "cannot be read"),
         (["--html", "plan.html", "--compare", "wrong.json"], "neither a page of --html"),
+        (["--html", "plan.html", "--compare", "broken.json"], "it is damaged"),
         (["--html", "plan.html", "--compare", "other.json"], "it has no plan of memory"),
         (["--html", "plan.html", "--compare", "none.onnx"], "none.onnx"),
         (["--svg", "none/plan.svg"], "cannot be written"),
@@ -158,6 +159,8 @@ def test_a_picture_is_xml_with_every_block(folder, capsys):
 def test_bad_input_is_one_line_and_writes_nothing(folder, capsys, more, words):
     (folder / "wrong.json").write_text("[1, 2")
     (folder / "other.json").write_text('{"model": "x"}')
+    sizes = {f"{name}_bytes": "few" for name in ("scratch", "state", "io", "constant")}
+    (folder / "broken.json").write_text(json.dumps({"model": "x", **sizes}))
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     assert main(["plan", "large.onnx", *more]) == 2
     (line,) = capsys.readouterr().err.strip().splitlines()

@@ -47,8 +47,8 @@ def is_saved(path: Path) -> bool:
 
 
 def read_saved(path: Path) -> dict[str, Any]:
-    """Return the first report of a saved page or of a command's JSON."""
-    from isthmus.report.page import saved_reports
+    """Return the report of a saved page or of a command's JSON."""
+    from isthmus.report.page.saved import saved_report
     from isthmus.system import reading
 
     what = f"--compare {path}"
@@ -56,11 +56,7 @@ def read_saved(path: Path) -> dict[str, Any]:
         text = reading.contents(path, MAX_REPORT).decode(errors="replace")
     except OSError as problem:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"cannot be read: {problem.strerror}") from None
-    report = saved_reports(text, what)[0]
-    needed = ("scratch_bytes", "state_bytes", "io_bytes", "constant_bytes")
-    if not all(isinstance(report.get(key), int) for key in needed):
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, "it has no plan of memory")
-    return report
+    return saved_report(text, what)
 
 
 def write_page(

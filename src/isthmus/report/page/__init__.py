@@ -1,6 +1,6 @@
 """Pages of HTML that need no network: facts as JSON, and a style and a script that draw them."""
 
-from isthmus.report.page.builder import page, saved_reports
+from isthmus.report.page.builder import page
 from isthmus.report.page.sections import (
     Bar,
     Bars,
@@ -17,5 +17,5 @@ from isthmus.report.page.sections import (
 
 __all__ = [
     "Bar", "Bars", "Column", "Figure", "Figures", "Heading", "MemoryMap", "Note", "Notes", "SideBySide",
-    "SortableTable", "page", "saved_reports",
+    "SortableTable", "page",
 ]  # fmt: skip

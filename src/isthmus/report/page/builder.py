@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from isthmus.errors import Code, QnnError
 from isthmus.report.page.sections import Section, to_data
 
 FORMAT = "isthmus report 1"
 _FOLDER = Path(__file__).parent
-_SCRIPTS = ("elements.js", "memory_map.js", "sections.js", "start.js")
+_SCRIPTS = ("elements.js", "map_facts.js", "memory_map.js", "sections.js", "start.js")
 """The parts of the script, in order."""
-_BEGIN, _END = '<script type="application/json" id="facts">', "</script>"
+BEGIN, END = '<script type="application/json" id="facts">', "</script>"
+"""What is around the facts in a page."""
 _ESCAPES = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
 """Characters that could end a script or begin markup; in JSON they occur in texts only, where an escape means them."""
 
@@ -33,7 +33,7 @@ def page(
     sections
         What to show, in order.
     reports
-        The data that maps of memory draw, and that `saved_reports` reads from the page later.
+        The data that maps of memory draw, and that `saved_report` reads from the page later.
 
     Examples
     --------
@@ -88,26 +88,3 @@ def _finite(value: Any) -> Any:
 def _printable(text: str) -> str:
     """Return a text without control characters and halves of pairs, which a file in UTF-8 cannot have."""
     return "".join(char if char.isprintable() else "?" for char in text)
-
-
-def saved_reports(text: str, what: str) -> list[dict[str, Any]]:
-    """Return the reports of a page that was written before, or of the JSON that a command printed.
-
-    `what` names the file in the error that is raised if it is neither.
-    """
-    begin = text.find(_BEGIN)
-    if begin >= 0:
-        begin += len(_BEGIN)
-        text = text[begin : text.find(_END, begin)]
-    try:
-        facts = json.loads(text)
-    except (ValueError, RecursionError):
-        facts = None
-    if begin >= 0 and isinstance(facts, dict) and facts.get("format") == FORMAT:
-        reports = facts.get("reports")
-        if isinstance(reports, list) and reports and all(isinstance(each, dict) for each in reports):
-            return reports
-    elif isinstance(facts, dict) and "model" in facts:
-        return [facts]
-    rule = "it is neither a page of --html with a plan, nor the output of --json"
-    raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, rule)

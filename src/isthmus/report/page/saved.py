@@ -1,0 +1,119 @@
+"""Reports that were saved before, as a page or as a command's JSON: read and checked, since they may be edited."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from isthmus.errors import Code, QnnError
+from isthmus.report.page.builder import BEGIN, END, FORMAT
+
+_Check = Callable[[Any], Any]
+"""Returns a value if it is as it must be, and raises TypeError, ValueError or LookupError otherwise."""
+
+
+def _integer(value: Any) -> int:
+    if type(value) is not int or abs(value) >= 1 << 53:
+        raise TypeError
+    return value
+
+
+def _number(value: Any) -> float:
+    if type(value) not in (int, float) or not abs(value) < 1e18:
+        raise TypeError
+    return value
+
+
+def _text(value: Any) -> str:
+    if type(value) is not str:
+        raise TypeError
+    return value
+
+
+def _record(**checks: _Check) -> _Check:
+    """Make a check for an object that has all of these keys; others are dropped."""
+    return lambda value: {name: check(value[name]) for name, check in checks.items()}
+
+
+def _each(check: _Check) -> _Check:
+    """Make a check for a list."""
+
+    def listed(value: Any) -> list[Any]:
+        if type(value) is not list:
+            raise TypeError
+        return [check(each) for each in value]
+
+    return listed
+
+
+def _optional(check: _Check) -> _Check:
+    """Make a check for a value that may be null."""
+    return lambda value: None if value is None else check(value)
+
+
+_PLACE = {"name": _text, "bytes": _integer, "offset": _integer}
+_NEEDED: Mapping[str, _Check] = {
+    "model": _text,
+    "scratch_bytes": _integer,
+    "state_bytes": _integer,
+    "io_bytes": _integer,
+    "constant_bytes": _integer,
+}
+"""What a report must have to be compared."""
+_KNOWN: Mapping[str, _Check] = {
+    "backend": _text,
+    "target": _optional(_text),
+    "threads": _integer,
+    "steps": _integer,
+    "status": _text,
+    "lower_bound": _integer,
+    "greedy_bytes": _integer,
+    "backend_copied_bytes": _integer,
+    "latency_ms": _record(p50=_number, p99=_number),
+    "operations": _each(_record(name=_text, us=_number)),
+    "order": _each(_record(op=_text, name=_text)),
+    "regions": _each(_record(tiles=_integer, first=_integer, last=_integer)),
+    "peak": _optional(_record(step=_integer, op=_text, name=_text, live_bytes=_integer, live=_each(_record(**_PLACE)))),
+    "tensors": _each(_record(**_PLACE, first=_integer, last=_integer)),
+}
+"""What else a comparison uses, if a report has it."""
+
+
+def saved_report(text: str, what: str) -> dict[str, Any]:
+    """Return the report of a page that was written before, or of the JSON that a command printed.
+
+    Only what a comparison uses is returned. `what` names the file in the error that is raised if it is neither, or
+    damaged.
+    """
+
+    def refuse(rule: str) -> QnnError:
+        return QnnError(Code.COMMON_INVALID_ARGUMENT, what, rule)
+
+    begin = text.find(BEGIN)
+    if begin >= 0:
+        begin += len(BEGIN)
+        text = text[begin : text.find(END, begin)]
+    try:
+        report = json.loads(text)
+        if isinstance(report, dict) and report.get("format") == FORMAT:
+            report = report["reports"][0]
+    except (ValueError, RecursionError, LookupError, TypeError):
+        report = None
+    if not isinstance(report, dict):
+        raise refuse("it is neither a page of --html nor the output of --json")
+    if not _NEEDED.keys() <= report.keys():
+        raise refuse("it has no plan of memory")
+    try:
+        checks = {**_NEEDED, **{name: check for name, check in _KNOWN.items() if name in report}}
+        found: dict[str, Any] = _record(**checks)(report)
+        steps = max(found.get("steps", 0), 0)
+        for each in found.get("tensors", ()):
+            # Inputs and outputs may live one step before and after the others.
+            if not (-1 <= each["first"] <= each["last"] <= steps and each["bytes"] >= 0 and each["offset"] >= 0):
+                raise ValueError
+        if found.get("peak") is not None and not 0 <= found["peak"]["step"] < steps:
+            raise ValueError
+    except (TypeError, ValueError, LookupError):
+        raise refuse("it is damaged") from None
+    return found
