@@ -23,6 +23,7 @@ from isthmus.split.tflite import TfliteFile
 from isthmus.tools.device import targets
 from isthmus.tools.files import written_whole
 from isthmus.tools.messages import print_line
+from isthmus.tools.progress import progress
 from isthmus.tools.report_options import write_page
 from isthmus.tools.shapes import parse_shape
 
@@ -90,8 +91,11 @@ class Judging:
             self.files[title] = file
             graphs = prepared([compose(load_data(file.content, ModelSource(self._model, file.shapes)))])
             jobs += [Job(len(jobs) + index, title, graphs, target) for index, target in enumerate(self._targets)]
-        results = sweep(jobs, self.build, MeasurementCache(), self._runner)
-        found = {job.number: Variant(job.model, job.target.level, result) for job, result in results}
+        found: dict[int, Variant] = {}
+        with progress("compilations", len(jobs)) as state:
+            for job, result in sweep(jobs, self.build, MeasurementCache(), self._runner):
+                found[job.number] = Variant(job.model, job.target.level, result)
+                state.step()
         self.variants += [found[number] for number in sorted(found)]
 
 
