@@ -93,6 +93,8 @@ def test_the_process_runs_out_of_descriptors_and_has_them_again_after_the_block(
     assert limits.getrlimit(limits.RLIMIT_NOFILE) == before
     for fd in taken:
         os.close(fd)
+    with faults.inject("fds@999999999"):
+        os.close(os.dup(0))
 
 
 def test_a_slow_unmap_delays_each_deregistration():

@@ -22,7 +22,7 @@ planning:                     errors system compiled
 graph:                        errors
 cabi:                         errors
 memory:                       errors system log audit_log
-faults:                       errors memory
+faults:                       errors system memory
 frontends:                    errors system graph
 prepare:                      errors system graph planning
 engine:                       errors system compiled graph prepare memory

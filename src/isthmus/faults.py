@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from itertools import count, islice
 
 from isthmus.errors import Code, QnnError, did_you_mean
 from isthmus.memory.adaptors import Fault, FaultSchedule, report_fault
 from isthmus.memory.resource import around
+from isthmus.system.lock import Lock
 
 VARIABLE = "ISTHMUS_FAULTS"
 """The environment variable: a list of faults, separated by commas."""
@@ -26,30 +26,15 @@ _UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 _MAX_DIGITS = 9
 
 
-@dataclass(frozen=True)
-class FaultKind:
-    """A kind of fault: how it is written, and what it does.
+FORMS = {"ssr": "ssr@N", "map": "map@N", "alloc": "alloc@N", "fds": "fds@N", "slow-unmap": "slow-unmap=TIME"}
+"""How each fault is written, by name: with ``@N`` the Nth call fails, with ``=TIME`` every call takes longer.
 
-    Parameters
-    ----------
-    form
-        The form: ``name@N`` makes the Nth call fail, ``name=TIME`` makes every call take longer.
-    meaning
-        What happens.
-    """
-
-    form: str
-    meaning: str
-
-
-KINDS = {
-    "ssr": FaultKind("ssr@N", "the accelerator dies at the Nth execution"),
-    "map": FaultKind("map@N", "the accelerator cannot map the Nth memory that is registered with it"),
-    "alloc": FaultKind("alloc@N", "the Nth allocation of shared memory (rpcmem) fails"),
-    "fds": FaultKind("fds@N", "the process has no more file descriptors when it opens N more"),
-    "slow-unmap": FaultKind("slow-unmap=TIME", "each deregistration of memory takes this much longer"),
-}
-"""All kinds of faults by name."""
+- ``ssr``: the accelerator dies at an execution.
+- ``map``: the accelerator cannot map memory that is registered with it.
+- ``alloc``: an allocation of shared memory (rpcmem) fails.
+- ``fds``: the process has no file descriptors left, counted from when the fault is put in force.
+- ``slow-unmap``: deregistrations of memory take longer.
+"""
 _COUNTED = re.compile(rf"@(\d{{1,{_MAX_DIGITS}}})")
 _TIMED = re.compile(rf"=(\d{{1,{_MAX_DIGITS}}}(?:\.\d{{1,{_MAX_DIGITS}}})?)({'|'.join(_UNITS)})")
 
@@ -93,20 +78,20 @@ def parse(text: str, what: str = "faults") -> tuple[InjectedFault, ...]:
 def _parse_one(text: str, what: str) -> InjectedFault:
     """Return one fault, or refuse it with the nearest kind."""
     name, ending = re.fullmatch(r"([^@=]*)(.*)", text, re.DOTALL).groups()  # type: ignore[union-attr]
-    kind = KINDS.get(name)
-    if kind is None:
-        forms = ", ".join(each.form for each in KINDS.values())
-        near = did_you_mean(name, KINDS)
-        for known, each in KINDS.items():
-            near = near.replace(f"'{known}'", f"'{each.form}'")
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"fault '{text}' is unknown; known are {forms}", near)
+    form = FORMS.get(name, "")
+    if not form:
+        near = did_you_mean(name, FORMS)
+        for known, each in FORMS.items():
+            near = near.replace(f"'{known}'", f"'{each}'")
+        rule = f"fault '{text}' is unknown; known are {', '.join(FORMS.values())}"
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, rule, near)
     counted, timed = _COUNTED.fullmatch(ending), _TIMED.fullmatch(ending)
-    if "@" in kind.form and counted and int(counted[1]) > 0:
+    if "@" in form and counted and int(counted[1]) > 0:
         return InjectedFault(name, text, nth=int(counted[1]))
-    if "=" in kind.form and timed:
+    if "=" in form and timed:
         return InjectedFault(name, text, seconds=float(timed[1]) * _UNITS[timed[2]])
-    needs = "N counts from 1" if "@" in kind.form else f"TIME is a number with {', '.join(_UNITS)}"
-    raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"fault '{text}' is not of the form {kind.form}", f"{needs}.")
+    needs = "N counts from 1" if "@" in form else f"TIME is a number with {', '.join(_UNITS)}"
+    raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"fault '{text}' is not of the form {form}", f"{needs}.")
 
 
 class FaultList:
@@ -147,8 +132,11 @@ class FaultList:
 def _few_descriptors(fault: InjectedFault) -> Iterator[None]:
     """Limit the descriptors of this process inside the block: the system refuses the nth new one."""
     # The list itself takes a descriptor, which is closed by the time it is looked up.
-    taken = {int(name) for name in os.listdir("/proc/self/fd") if os.path.lexists(f"/proc/self/fd/{name}")}
-    [refused] = islice((number for number in count() if number not in taken), fault.nth - 1, fault.nth)
+    taken = (int(name) for name in os.listdir("/proc/self/fd") if os.path.lexists(f"/proc/self/fd/{name}"))
+    # A new descriptor gets the lowest free number. This one is the nth of those that are free.
+    refused = fault.nth - 1
+    for number in sorted(taken):
+        refused += number <= refused
     soft, hard = limits.getrlimit(limits.RLIMIT_NOFILE)
     limits.setrlimit(limits.RLIMIT_NOFILE, (refused if soft < 0 else min(refused, soft), hard))
     report_fault(fault.text)
@@ -162,20 +150,22 @@ active: FaultList | None = None
 """The faults in force."""
 _written = ""
 """The list that `active` comes from."""
+_lock = Lock()
 
 
 def read_environment() -> None:
     """Put the faults of the environment in force, unless they are already; called when a backend is created."""
     global active, _written
-    text = os.environ.get(VARIABLE, "")
-    if text == _written:
-        return
-    faults = parse(text, VARIABLE)
-    if active is not None:
-        active.end()
-    active, _written = (FaultList(faults) if faults else None), text
-    if active is not None:
-        active.begin()
+    with _lock:
+        text = os.environ.get(VARIABLE, "")
+        if text == _written:
+            return
+        faults = parse(text, VARIABLE)
+        if active is not None:
+            active.end()
+        active, _written = (FaultList(faults) if faults else None), text
+        if active is not None:
+            active.begin()
 
 
 @contextmanager
