@@ -13,6 +13,7 @@ import sys
 import numpy as np
 import pytest
 from support import tiny
+from support.suites import long
 from support.waiting import eventually
 
 from isthmus.tools import cli
@@ -162,7 +163,7 @@ WRITING = {
 """Command lines that write to a folder, and what they write there."""
 
 
-@pytest.mark.parametrize("where", ["file", "/sys"])
+@pytest.mark.parametrize("where", ["file", long("/sys")])
 @pytest.mark.parametrize("line", WRITING)
 def test_a_folder_that_cannot_be_written_is_one_line(folder, capsys, line, where):
     tool, *arguments = shlex.split(line.format(where))

@@ -98,6 +98,12 @@ def test_what_would_need_another_preparation_is_refused(capsys, command, argumen
     assert words in refused(capsys, command, "camera.bin", *arguments)
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_shapes_of_a_model_library_are_those_it_was_compiled_for(capsys, command):
+    words = "shapes and inputs of a model library are what it was compiled for"
+    assert words in refused(capsys, command, "libqnn_model.so", "--shape", "x=1,4,4,3")
+
+
 def test_a_limit_that_its_plan_keeps_is_accepted(capsys):
     assert main(["run", "camera.bin", "--scratch-limit", "655360"]) == 0
 

@@ -54,14 +54,18 @@ def load_all(source: ModelSource) -> list[Graph]:
         COMMON_LOADING_BINARIES if it cannot be loaded, crashes, takes too long or fails; COMMON_NOT_SUPPORTED with a
         list of everything it uses that is not supported.
     """
-    what = _what(source.path)
+    entries = compose_source(source)
+    if not entries:
+        raise QnnError(Code.COMMON_LOADING_BINARIES, _what(source.path), "it composes no graph")
+    return [ComposedBuilder(entry, entry.name).build() for entry in source.select(entries)]
+
+
+def compose_source(source: ModelSource) -> list[GraphEntry]:
+    """Return all graphs that the library of a source composes; refuse shapes and values of inputs, which are fixed."""
     if source.shapes or source.constants:
         rule = "shapes and inputs of a model library are what it was compiled for"
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, rule)
-    entries = compose(source.path, source.prefix)
-    if not entries:
-        raise QnnError(Code.COMMON_LOADING_BINARIES, what, "it composes no graph")
-    return [ComposedBuilder(entry, entry.name).build() for entry in source.select(entries)]
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, _what(source.path), rule)
+    return compose(source.path, source.prefix)
 
 
 @shielded

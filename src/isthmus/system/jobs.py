@@ -16,7 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-from isthmus.errors import Code, QnnError
+from isthmus.errors import Code, QnnError, one_line
 from isthmus.system import reading
 from isthmus.system.writing import write_whole
 
@@ -159,6 +159,8 @@ class FarmJobs(Generic[Job, Result]):
         What the workers call, and its arguments for a job; the result is plain data.
     read
         Turns that data into a result.
+    failed
+        Makes the result of a job whose worker has failed, from a sentence that says how.
     """
 
     def __init__(
@@ -167,8 +169,10 @@ class FarmJobs(Generic[Job, Result]):
         function: Callable[..., Any],
         arguments: Callable[[Job], tuple[Any, ...]],
         read: Callable[[Any], Result],
+        failed: Callable[[str], Result],
     ) -> None:
-        self._address, self._function, self._arguments, self._read = address, function, arguments, read
+        self._address, self._function, self._arguments = address, function, arguments
+        self._read, self._failed = read, failed
         if importlib.util.find_spec(FARM_PACKAGE) is None:
             rule, hint = "the package 'distributed' is not installed", "Install it with: pip install 'isthmus[farm]'"
             raise QnnError(Code.COMMON_RESOURCE_UNAVAILABLE, f"--scheduler {address}", rule, hint)
@@ -180,7 +184,16 @@ class FarmJobs(Generic[Job, Result]):
         with self._connected(farm) as client:
             futures = {client.submit(self._function, *self._arguments(job), pure=False): job for job in jobs}
             for future in farm.as_completed(list(futures)):
-                yield futures[future], self._read(future.result())
+                yield futures[future], self._result(future)
+
+    def _result(self, future: Any) -> Result:
+        """Return the result of a job; whatever ends a worker costs this job only."""
+        try:
+            return self._read(future.result())
+        except QnnError:
+            raise
+        except Exception as problem:
+            return self._failed(one_line(f"its worker has failed: {type(problem).__name__}: {problem}"))
 
     def _connected(self, farm: Any) -> Any:
         """Connect to the scheduler."""

@@ -33,7 +33,7 @@ def inspect(source: ModelSource) -> dict[str, Any] | None:
     return {
         "format": "model library",
         "bytes": path.stat().st_size,
-        "graphs": [_graph(graph) for graph in _chosen(source, model_library.compose(path))],
+        "graphs": [_graph(graph) for graph in _chosen(source, model_library.compose_source(source))],
     }
 
 

@@ -126,8 +126,8 @@ class ModelRequest:
 
 
 def requested(options: argparse.Namespace, model: Path | None = None) -> ModelRequest:
-    """Return the model that the options of a command line describe, or another model with the same options."""
-    path = options.model if model is None else model
+    """Return the model that the options of a command line describe, or another one with the same options."""
+    path: Path = options.model if model is None else model
     settings = apply_settings(options)
     shapes = dict(parse_shape(text) for text in options.shape)
     source = ModelSource(path, shapes or None, graph=options.graph)

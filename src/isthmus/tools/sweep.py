@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import product
@@ -55,6 +55,8 @@ FIGURES: Mapping[str, Columns] = {
 DEVICE_SETTINGS = ("soc", "vtcm", "level", "precision", "hvx")
 """The options of ``isthmus device`` that can be set."""
 MAX_MODEL = 1 << 34
+_PIECE = 1 << 20
+"""Bytes of a file that are read at a time."""
 MAX_ROWS = 1 << 16
 """More rows than one job has."""
 
@@ -135,7 +137,7 @@ def main(options: argparse.Namespace) -> int:
     if not options.models:
         rule, hint = "names no model", "`isthmus samples .` writes some."
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, "isthmus sweep", rule, hint)
-    report = merged(options.models, "sweep", "version") if options.merge else _swept(options)
+    report = _merged(options.models) if options.merge else _swept(options)
     rows = report["rows"]
     columns = _columns(rows)
     if options.csv is not None:
@@ -150,6 +152,16 @@ def main(options: argparse.Namespace) -> int:
         for line in to_table(rows, columns):
             print_line(line)
     return 1 if any(row["problem"] or row.get("fits") is False for row in rows) else 0
+
+
+def _merged(paths: Sequence[Path]) -> dict[str, Any]:
+    """Join the parts of a sweep; refuse rows that no sweep has."""
+    report = merged(paths, "sweep", "version")
+    for row in report["rows"]:
+        if not isinstance(row, dict) or row.get("mode") not in FIGURES or not isinstance(row.get("settings"), dict):
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, "--merge", "a part has rows that no sweep has")
+        row.setdefault("problem", "")
+    return report
 
 
 def _columns(rows: Sequence[Mapping[str, Any]]) -> Columns:
@@ -175,7 +187,7 @@ def _swept(options: argparse.Namespace) -> dict[str, Any]:
     runner: Runner[SweepJob, JobOutcome] = LocalJobs(_Work(options.limit), options.jobs)
     if options.scheduler is not None:
         arguments = _RemoteArguments(options.limit)
-        runner = FarmJobs(options.scheduler, run_remotely, arguments, JobOutcome.from_json)
+        runner = FarmJobs(options.scheduler, run_remotely, arguments, JobOutcome.from_json, _failed)
     kept = _KeptOutcomes(options.state or state_folder(), options.no_cache)
     rows: dict[int, list[dict[str, Any]]] = {}
     try:
@@ -187,6 +199,11 @@ def _swept(options: argparse.Namespace) -> dict[str, Any]:
     # A job for several chips has several rows; all rows of a sweep have numbers of their own, in all its shards.
     numbered = {number * MAX_ROWS + index: row for number, each in rows.items() for index, row in enumerate(each)}
     return part_report(shard, sweep, {"version": build_id()}, numbered)
+
+
+def _failed(problem: str) -> JobOutcome:
+    """Return the outcome of a job that another attempt may do."""
+    return JobOutcome(problem=problem, is_lasting=False)
 
 
 def state_folder() -> Path:
@@ -205,7 +222,10 @@ def _rows(job: SweepJob, outcome: JobOutcome) -> list[dict[str, Any]]:
 
 def _jobs(options: argparse.Namespace) -> Iterator[SweepJob]:
     """Yield a job for every combination of model, backend and settings; refuse what no job could be."""
-    backends = _backends(options)
+    _check_options(options)
+    backends: list[str | None] = [None]
+    if options.backend is not None:
+        backends = [registry.entry(name).name for name in options.backend.split(",")]
     choices = [_choices(text, options.mode) for text in options.set]
     keys = [key for key, _ in choices]
     for key in keys:
@@ -213,14 +233,14 @@ def _jobs(options: argparse.Namespace) -> Iterator[SweepJob]:
             hint = "Join its values by commas."
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--set {key}", "it is given twice", hint)
     common = _common(options)
-    config = b"" if options.config is None else _contents(options.config)
+    config = "" if options.config is None else _digest(options.config)
     number = 0
     for path in options.models:
-        digest = hashlib.sha256(_contents(path)).hexdigest() + hashlib.sha256(config).hexdigest()
+        digest = _digest(path) + config
         for backend, values in product(backends, product(*(values for _, values in choices))):
             settings = dict(zip(keys, values, strict=True))
             arguments = [*common, *([] if backend is None else ["--backend", backend]), *_given(settings, options.mode)]
-            if number == 0:
+            if path is options.models[0]:
                 _check(options.mode, [str(path), *arguments])
             yield SweepJob(
                 number, path, backend, settings, options.mode, tuple(arguments), options.config, digest
@@ -228,14 +248,14 @@ def _jobs(options: argparse.Namespace) -> Iterator[SweepJob]:
             number += 1
 
 
-def _backends(options: argparse.Namespace) -> list[str | None]:
-    """Return the backends that the options name."""
-    if options.backend is None:
-        return [None]
+def _check_options(options: argparse.Namespace) -> None:
+    """Refuse options that have no meaning for a chip."""
     if options.mode == DEVICE:
-        rule, hint = "the device is a chip, not a backend", "--set soc=SM8750,SM8650 names chips."
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--backend {options.backend}", rule, hint)
-    return [registry.entry(name).name for name in options.backend.split(",")]
+        for name in ("backend", "config", "scratch_limit", "slower", "direct_mode"):
+            if getattr(options, name) is not None:
+                what = f"--{name.replace('scratch_limit', 'scratch-limit')} {getattr(options, name)}"
+                rule, hint = "has no meaning for a chip", "--set soc=SM8750,SM8650 names chips."
+                raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, rule, hint)
 
 
 def _choices(text: str, mode: str) -> tuple[str, list[str]]:
@@ -286,9 +306,25 @@ def _check(mode: str, arguments: Sequence[str]) -> None:
 
 
 def _contents(path: Path) -> bytes:
-    """Read a file that all jobs depend on."""
-    try:
+    """Read a file that a job needs on another machine."""
+    with _named(path):
         return reading.contents(path, MAX_MODEL)
+
+
+def _digest(path: Path) -> str:
+    """Return the hash of a file's contents."""
+    digest = hashlib.sha256()
+    with _named(path), reading.opened(path) as stream:
+        while piece := stream.read(_PIECE):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Turn errors of the system inside the block into one that names a file."""
+    try:
+        yield
     except OSError as problem:
         rule = f"cannot be read: {problem.strerror}"
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"'{path}'", rule) from None
@@ -354,9 +390,9 @@ class CommandProcess:
             printed, messages = self._child.communicate()
         status = self._child.returncode
         if self._reason:
-            return JobOutcome(problem=self._reason, is_lasting=False)
+            return _failed(self._reason)
         if status < 0:
-            return JobOutcome(problem=f"its process was ended by {_signal(-status)}", is_lasting=False)
+            return _failed(f"its process was ended by {_signal(-status)}")
         try:
             return JobOutcome(_figures(mode, json.loads(printed), status))
         except (ValueError, LookupError, TypeError):
@@ -402,7 +438,10 @@ def _done(
     mode: str, model: Path, arguments: Sequence[str], seconds: float | None, started: Started
 ) -> JobOutcome:
     """Run a command on a model in a process of its own."""
-    process = CommandProcess([mode, str(model), *arguments, "--json"])
+    try:
+        process = CommandProcess([mode, str(model), *arguments, "--json"])
+    except OSError as problem:
+        return _failed(f"its process cannot be started: {problem.strerror}")
     started(process)
     return process.outcome(mode, seconds)
 

@@ -94,7 +94,11 @@ class FarmRunner(parallel.FarmJobs[Job, Measurement]):
     def __init__(self, address: str, library: Path | None = None) -> None:
         path = None if library is None else str(library)
         super().__init__(
-            address, measure_remotely, lambda job: (job.graphs, job.target, path), Measurement.from_json
+            address,
+            measure_remotely,
+            lambda job: (job.graphs, job.target, path),
+            Measurement.from_json,
+            lambda problem: Measurement("", problem=problem, is_lasting=False),
         )
 
 
