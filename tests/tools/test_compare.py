@@ -124,6 +124,16 @@ def test_every_option_that_cannot_be_used_is_refused_in_one_line(model, tmp_path
         assert error.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("arguments", "options"),
+    [((7,), {}), (("model.onnx", 7), {}), (("model.onnx",), {"inputs": [1]}), (("model.onnx",), {"shapes": {"x": 3}})],
+)
+def test_arguments_of_other_types_are_refused(model, monkeypatch, arguments, options):
+    monkeypatch.chdir(model.parent)
+    with pytest.raises(isthmus.QnnError, match="must"):
+        isthmus.compare(*arguments, **options)
+
+
 def test_a_folder_that_cannot_be_written_leaves_nothing(broken, model, tmp_path, capsys):
     out = tmp_path / "none" / "small.onnx"
     assert main(["compare", str(broken), "--against", str(model), "--reduce", str(out)]) == 2

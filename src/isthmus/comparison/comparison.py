@@ -83,8 +83,18 @@ def compare(
         if not report.agrees:
             print(report.first.operation)   # the first operation that is wrong by itself
     """
-    fixed_shapes = None if shapes is None else {name: tuple(map(int, dims)) for name, dims in shapes.items()}
-    source = ModelSource(Path(model), fixed_shapes, constants, graph)
+    for what, value in (("model", model), ("against", against)):
+        if not isinstance(value, (str, os.PathLike)) and (what == "model" or value is not None):
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"{what} {value!r}", "must be a path or a name")
+    for what, mapping in (("inputs", inputs), ("shapes", shapes)):
+        if not isinstance(mapping, (Mapping, type(None))):
+            rule = f"must map names of inputs, is {type(mapping).__name__}"
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, rule)
+    try:
+        dims = None if shapes is None else {name: tuple(map(int, given)) for name, given in shapes.items()}
+    except (TypeError, ValueError):
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"shapes {shapes!r}", "must be lists of dimensions") from None
+    source = ModelSource(Path(model), dims, constants, graph)
     say = progress or (lambda stage: None)
     return open_comparison(source, against, backend, config, threads, say).run(inputs or {}, seed)
 
