@@ -131,6 +131,38 @@ def vendor():
         yield made
 
 
+def _biased() -> Case:
+    """Return a convolution whose bias has five times as many digits as the sum of products."""
+    x, weights = _bytes(1, 8, 8, 32), _rng.integers(125, 132, (1, 1, 32, 32)).astype(np.uint8)
+    graph = Graph("biased")
+    image = graph.create_tensor("x0", TensorType.APP_WRITE, BYTE, x.shape, Quantization.per_tensor(SCALE, 128))
+    filters = graph.create_tensor(
+        "w", TensorType.STATIC, BYTE, weights.shape, Quantization.per_tensor(SCALE, 128), data=weights
+    )
+    bias = np.arange(-16, 16, dtype=np.int32)
+    added = graph.create_tensor(
+        "b", TensorType.STATIC, DataType.SFIXED_POINT_32, (32,), Quantization.per_tensor(SCALE * SCALE / 5), data=bias
+    )
+    y = graph.create_tensor("y", TensorType.APP_READ, BYTE, (1, 8, 8, 32), Quantization.per_tensor(SCALE, 128))
+    params = {"stride": np.uint32([1, 1]), "pad_amount": np.zeros((2, 2), np.uint32)}
+    graph.add_node("node", "Conv2d", [image, filters, added], [y], params)
+    graph.finalize()
+    return graph, [x]
+
+
+CASES["convolution with a fine bias"] = _biased
+
+
+def test_a_bias_is_cut_off_to_the_unit_of_the_sum(as_chip) -> None:
+    graph, (x,) = _biased()
+    weights = graph.tensors["w"].data
+    assert weights is not None
+    sums = (x.reshape(64, 32).astype(np.int64) - 128) @ (weights.reshape(32, 32).astype(np.int64) - 128)
+    sums += np.trunc(np.arange(-16, 16) / 5).astype(np.int64)
+    wanted = np.clip(np.floor(sums.astype(np.float32) * np.float32(SCALE) + np.float32(0.5)) + 128, 0, 255)
+    np.testing.assert_array_equal(computed(as_chip, (graph, [x])).reshape(64, 32), wanted)
+
+
 @needs_package
 @pytest.mark.parametrize("name", CASES)
 def test_bytes_have_the_bits_of_the_vendors_library(as_chip, vendor, name: str) -> None:

@@ -106,7 +106,7 @@ def evaluate(
             # Cast converts stored elements, also those of fixed-point tensors; their quantizations do not matter.
             return [_stored(outputs[0].dtype.encode(call.tensor(0).dtype.decode(np.asarray(arrays[0]))), outputs[0])]
         if op in PRODUCTS and all(t is not None and t.dtype.is_fixed_point for t in (*inputs[:2], outputs[0])):
-            exact = _fixed_point_product(call, arrays, ties)
+            exact = _fixed_point_product(call, arrays, ties, numerics == HEXAGON)
             if exact is not None:
                 return [exact]
         arrays = _rounded_activations(call, arrays)
@@ -198,8 +198,11 @@ def _channel_scales(call: Call, quantization: Quantization) -> np.ndarray | None
     return np.tile(scales, call.params["group"]) if call.op.startswith("TransposeConv") else scales
 
 
-def _fixed_point_product(call: Call, arrays: Sequence[Any], ties: Ties) -> np.ndarray | None:
-    """Compute a product summed in integers and rounded once; return None if the scales do not allow it."""
+def _fixed_point_product(call: Call, arrays: Sequence[Any], ties: Ties, as_chip: bool) -> np.ndarray | None:
+    """Compute a product summed in integers and rounded once; return None if the scales do not allow it.
+
+    A chip cuts a bias off to whole units of the sum, and has the ratio of the scales in full precision.
+    """
     x, weights = call.tensor(0), call.tensor(1)
     output = (call.declared or ())[0]
     if x.quantization is None or output.quantization is None or weights.quantization is None:
@@ -213,9 +216,13 @@ def _fixed_point_product(call: Call, arrays: Sequence[Any], ties: Ties) -> np.nd
     unit = np.float32(x.quantization.scale) * scales
     bias = call.given(2)
     if bias is not None:
-        total = total + (arrays[2] if bias.dtype is DataType.INT_32 else _bias_units(bias, arrays[2], unit))
+        units = arrays[2] if bias.dtype is DataType.INT_32 else _bias_units(bias, arrays[2], unit)
+        total = total + (np.trunc(np.float32(units)) if as_chip else units)
     info = np.iinfo(output.dtype.numpy)
-    scaled = total.astype(np.float32) * (unit / np.float32(output.quantization.scale))
+    factor = unit / np.float32(output.quantization.scale)
+    if as_chip:
+        factor = np.float32(float(x.quantization.scale) * scales.astype(np.float64) / output.quantization.scale)
+    scaled = total.astype(np.float32) * factor
     zero = output.quantization.zero_point
     return (rounded(np.clip(scaled, info.min - zero, info.max - zero), ties) + zero).astype(output.dtype.numpy)
 

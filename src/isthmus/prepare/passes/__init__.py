@@ -25,7 +25,7 @@ from isthmus.prepare.passes.identities import remove_identities
 from isthmus.prepare.passes.normalization import recognize_normalizations
 from isthmus.prepare.passes.padding import fuse_padding
 from isthmus.prepare.passes.quantized import resolve_quantization
-from isthmus.prepare.passes.stages import divide_stages
+from isthmus.prepare.passes.stages import cut_biases, divide_stages
 from isthmus.prepare.work import Work
 
 Pass = Callable[[Work], None]
@@ -34,6 +34,7 @@ PASSES: tuple[Pass, ...] = (
     remove_dead,
     compose,
     expand_blocks,
+    cut_biases,
     canonicalize,
     fold_constants,
     remove_identities,

@@ -12,6 +12,7 @@ from isthmus.engine.native.program import Operand
 from isthmus.graph import DataType, Tensor
 from isthmus.graph.rounding import HEXAGON, Ties, ties_of
 from isthmus.prepare.geometry.fixed_point import centred_weights, quantization_of, stored_limits
+from isthmus.prepare.geometry.layout import operand
 from isthmus.prepare.schedule import Step
 
 STORED = {
@@ -80,6 +81,17 @@ def byte_parts(numbers: np.ndarray) -> list[np.ndarray]:
         parts.append(np.clip(remainder, -128, 127).astype(np.int8))
         remainder = remainder - parts[-1]
     return parts
+
+
+def result_scales(e: Emitter, step: Step, columns: int) -> np.ndarray:
+    """Return how many steps of the result 1 in the sum of a product is, for each column.
+
+    It is computed in single precision; the numerics of chips compute it more precisely.
+    """
+    scales = weight_scales(operand(step, 1), columns)
+    first, last = quantization_of(operand(step, 0)).scale, quantization_of(step.outputs[0]).scale
+    kind = np.float64 if e.numerics == HEXAGON else np.float32
+    return (kind(first) * scales.astype(kind) / kind(last)).astype(np.float32)
 
 
 def weight_scales(weights: Tensor, columns: int) -> np.ndarray:

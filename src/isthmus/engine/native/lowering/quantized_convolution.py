@@ -15,10 +15,10 @@ from isthmus.engine.native.lowering.fixed_point import (
     bias_fits,
     bias_of,
     has_byte_weights,
+    result_scales,
     rounding_kernel,
     signed_result,
     sums_fit,
-    weight_scales,
     without_zero_points,
 )
 from isthmus.engine.native.lowering.nibbles import NibblePlan, fits_unit, nibble_plan
@@ -91,10 +91,10 @@ def emit(step: Step, e: Emitter) -> None:
     """Emit one instruction for each group of channels."""
     x, output = operand(step, 0), step.outputs[0]
     product, plan, nibbles = _plan(step, e.target, e.threads)
-    qx, qy = quantization_of(x), quantization_of(output)
+    qx = quantization_of(x)
     origin = _origin(x, e.target)
     total = product.columns * product.groups
-    scales = np.float32(qx.scale) * weight_scales(operand(step, 1), total) / np.float32(qy.scale)
+    scales = result_scales(e, step, total)
     matrix, bias = matrix_of(step, product, without_zero_points(operand(step, 1))), bias_of(step, total)
     bias = bias - origin * matrix.sum((0, 1), dtype=np.int64)
     if nibbles is not None and not fits_unit(nibbles.unit, bias, scales, matrix.shape[0] * matrix.shape[1]):

@@ -16,9 +16,9 @@ from isthmus.engine.native.lowering.fixed_point import (
     bias_of,
     byte_parts,
     pair,
+    result_scales,
     rounding_kernel,
     signed_result,
-    weight_scales,
     without_zero_points,
 )
 from isthmus.engine.native.lowering.nibbles import fits_unit, has_middle_zero
@@ -166,7 +166,7 @@ def _emit(step: Step, e: Emitter) -> None:
         quantized_convolution.emit(step, e)
         return
     x, weights, output = operand(step, 0), operand(step, 1), step.outputs[0]
-    qx, qy = quantization_of(x), quantization_of(output)
+    qx = quantization_of(x)
     batch, height, width, channels = x.dims
     kernel_h, kernel_w = weights.dims[:2]
     stride, dilation = pair(step, "stride"), pair(step, "dilation")
@@ -177,7 +177,7 @@ def _emit(step: Step, e: Emitter) -> None:
     origin = qx.zero_point + (0 if signed == wants_signed else 128 if signed else -128)
     centred = without_zero_points(weights).reshape(kernel_h, kernel_w, channels)
     bias = bias_of(step, channels) - origin * centred.sum((0, 1), dtype=np.int64)
-    scales = np.float32(qx.scale) * weight_scales(weights, channels) / np.float32(qy.scale)
+    scales = result_scales(e, step, channels)
     # Sums of unpacked bytes are multiples of 16 (see `kernels.nibbles`).
     unit = 16 if cut.group_rows == 4 else 1
     packs = weights.is_four_bit and has_middle_zero(weights) and fits_unit(unit, bias, scales, kernel_h * kernel_w)
