@@ -19,8 +19,9 @@ from isthmus.prepare.tiling.step_table import cut, in_one_run, row_bytes, shape_
 
 _ALIGNMENT = 64
 _MIN_PIECE = 32 << 10
-"""The least bytes of float tensors in a piece, so that its instructions take longer than their start."""
+"""The least bytes of float tensors in a piece for each thread, so that instructions take longer than their start."""
 MAX_PIECES = 32
+"""The most pieces with one thread; several threads wait for each other after every instruction."""
 _MIN_TIMES = 16
 """The least time steps of a piece: the product for their gates computes this many rows together."""
 
@@ -66,19 +67,22 @@ class FloatPiece:
         return sum(padded(t.nbytes) for t in self.temporaries)
 
 
-def divided(whole: FloatPiece) -> list[FloatPiece]:
-    """Divide a step into pieces; return the step itself if it cannot be divided."""
-    return _by_time(whole) if whole.step.op in INITIAL else _by_rows(whole)
+def divided(whole: FloatPiece, threads: int) -> list[FloatPiece]:
+    """Divide a step that this many threads share into pieces; return the step itself if it cannot be divided."""
+    if any(t.quantization is not None and t.quantization.axis is not None for t, _ in whole.before + whole.after):
+        # Some rows would need their own part of the scales.
+        return [whole]
+    return _by_time(whole, threads) if whole.step.op in INITIAL else _by_rows(whole, threads)
 
 
-def _row_ranges(step: Step, axis: int, rows: RowMap) -> list[tuple[int, int]]:
+def _row_ranges(step: Step, axis: int, rows: RowMap, threads: int) -> list[tuple[int, int]]:
     """Divide the rows of a step on float tensors: each range is the first row, and the one after the last.
 
     The list is empty if the step is too small.
     """
     height = step.outputs[0].dims[axis]
     total = sum(t.nbytes for t in (*step.inputs, *step.outputs) if t is not None and not t.is_static)
-    pieces = min(MAX_PIECES, total // _MIN_PIECE)
+    pieces = min(MAX_PIECES, total // _MIN_PIECE) // threads
     if pieces < 2:
         return []
     length = -(-height // (pieces * rows.grain)) * rows.grain
@@ -87,7 +91,7 @@ def _row_ranges(step: Step, axis: int, rows: RowMap) -> list[tuple[int, int]]:
     return ranges if all(low < high for low, high in (rows.need(*piece) for piece in ranges)) else []
 
 
-def _by_rows(whole: FloatPiece) -> list[FloatPiece]:
+def _by_rows(whole: FloatPiece, threads: int) -> list[FloatPiece]:
     """Divide a step into pieces of contiguous rows; return the step itself if it cannot be divided."""
     step, stored = whole.step, {id(real): tensor for tensor, real in whole.before + whole.after}
     output = step.outputs[0]
@@ -95,16 +99,16 @@ def _by_rows(whole: FloatPiece) -> list[FloatPiece]:
     if axis is None or step.part is not None:
         return [whole]
     rows = row_map(Call(step.name, step.op, step.inputs, step.params, step.outputs), axis)
-    # Rows may not have scales of their own.
-    if rows is None or any(t.quantization is not None and t.quantization.axis is not None for t in stored.values()):
+    if rows is None:
         return [whole]
     sliced = [(operand(step, index), own) for index, own in rows.sliced]
-    if {id(real) for _, real in whole.before} - {id(t) for t, _ in sliced}:
+    # Every converted operand must have rows, and they must be contiguous.
+    if {id(real) for _, real in whole.before} - {id(tensor) for tensor, _ in sliced}:
         return [whole]
     if not all(in_one_run(tensor, own) for tensor, own in sliced):
         return [whole]
     pieces = []
-    for first, last in _row_ranges(step, axis, rows):
+    for first, last in _row_ranges(step, axis, rows, threads):
         tile, low = shape_of_tile(step, rows, axis, (first, last)), rows.need(first, last)[0]
         parts = [(operand(tile, index), operand(step, index), own, low) for index, own in rows.sliced]
         parts.append((tile.outputs[0], output, axis, first))
@@ -119,7 +123,7 @@ def _by_rows(whole: FloatPiece) -> list[FloatPiece]:
     return pieces or [whole]
 
 
-def _by_time(whole: FloatPiece) -> list[FloatPiece]:
+def _by_time(whole: FloatPiece, threads: int) -> list[FloatPiece]:
     """Divide a recurrent layer into pieces of its sequence, each of which begins with the states after the one before.
 
     The states stay in float32. Two tensors for each are used in turn, because a step may write one while another thread
@@ -127,7 +131,7 @@ def _by_time(whole: FloatPiece) -> list[FloatPiece]:
     """
     step, stored = whole.step, {id(real): tensor for tensor, real in whole.before + whole.after}
     x, out, layer = operand(step), step.outputs[0], recurrent_layer(step)
-    count = min(MAX_PIECES, layer.steps // _MIN_TIMES)
+    count = min(MAX_PIECES // threads, layer.steps // _MIN_TIMES)
     if count < 2 or id(x) not in stored or id(out) not in stored:
         return [whole]
     bounds = [layer.steps * number // count for number in range(count + 1)]

@@ -97,17 +97,17 @@ def through_float(plain: Lowering) -> Lowering:
         after = [(t, o) for t, o in zip(step.outputs, outputs, strict=True) if t is not o]
         return FloatPiece(inner, list(before.values()), after)
 
-    def pieces(whole: FloatPiece) -> list[FloatPiece]:
+    def pieces(whole: FloatPiece, threads: int) -> list[FloatPiece]:
         """Return the pieces of a step that the float lowering takes, or the step itself."""
-        parts = divided(whole)
+        parts = divided(whole, threads)
         return parts if all(plain.refuses(part.step) is None for part in parts) else [whole]
 
     def work(step: Step, target: Target, threads: int) -> int:
-        parts = pieces(twins(step, contents=False))
+        parts = pieces(twins(step, contents=False), threads)
         return max(part.work_bytes + plain.work(part.step, target, threads) for part in parts)
 
     def emit(step: Step, e: Emitter) -> None:
-        for part in pieces(twins(step)):
+        for part in pieces(twins(step), e.threads):
             for view, tensor, start in part.views:
                 e.place_within(view, tensor, start)
             offset = 0
