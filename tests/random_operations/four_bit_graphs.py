@@ -1,8 +1,8 @@
 """Random QDQ graphs with 4-bit weights: two layers in a row, with the exact answer of each.
 
 A layer is a convolution, a transposed convolution or a matrix product. Its weights have one scale, a scale for each
-output channel, or one for each block of input channels. Activations are bytes or floats. Both layers' results are
-outputs, so that each layer is judged by the input that it really had.
+output channel, or one for each block of input channels. Activations have 8 or 16 bits, or are floats. Both layers'
+results are outputs, so that each layer is judged by the input that it really had.
 """
 
 from __future__ import annotations
@@ -162,7 +162,8 @@ class _Maker:
             # Wide enough for most results: the spread of a sum of products.
             deviation = float(np.sqrt((reals**2).sum() / reals.shape[1 if op == "MatMul" else 0])) + 1e-3
             info = np.iinfo(dtype)
-            scale, zero = float(np.float32(deviation / 40)), int(random.integers(info.min + 90, info.max - 90))
+            steps = 40 if info.bits == 8 else 10000
+            scale, zero = float(np.float32(deviation / steps)), int(random.integers(info.min + 90, info.max - 90))
             result = self.rounded(result, scale, zero, dtype)
         return result, Layer(op, attributes, reals, scale, zero, dtype or np.float32), shape
 
@@ -171,7 +172,7 @@ def random_graph(seed: int) -> FourBitGraph:
     """The graph of a number."""
     random = np.random.default_rng(seed)
     maker = _Maker(random)
-    dtype = [None, np.uint8, np.int8, np.uint8][int(random.integers(4))]
+    dtype = [None, np.uint8, np.int8, np.uint16, np.int16][int(random.integers(5))]
     images = bool(random.integers(2))
     channels = int(random.choice([3, 8, 16, 32, 36, 64]))
     dims: tuple[int, ...] = (int(random.integers(1, 12)), channels)
@@ -181,7 +182,8 @@ def random_graph(seed: int) -> FourBitGraph:
     name, first = "x", "x"
     if dtype is not None:
         info = np.iinfo(dtype)
-        name = maker.rounded("x", 0.03, int(random.integers(info.min + 90, info.max - 90)), dtype)
+        scale = 0.03 if info.bits == 8 else 1e-4
+        name = maker.rounded("x", scale, int(random.integers(info.min + 90, info.max - 90)), dtype)
         first = name
     layers, outputs = [], []
     for number in range(2):

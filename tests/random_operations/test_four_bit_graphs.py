@@ -1,4 +1,4 @@
-"""Random QDQ graphs with 4-bit weights agree with exact arithmetic: bytes are the nearest ones, floats are close."""
+"""Random QDQ graphs with 4-bit weights agree with exact arithmetic: steps are the nearest ones, floats are close."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ import isthmus
 
 GRAPHS, BATCH = 1000, 20
 NEAR_A_TIE = 2e-3
-"""How far from the nearest byte, in parts of a step beyond one half, float32 may round."""
+"""How far from the nearest step, in parts of one beyond a half, float32 may round bytes."""
+NEAR_A_TIE_OF_16_BITS = 0.1
+"""The same for 16 bits, of which float32 has few more; `test_random_fixed16` is exact, without blocks."""
 
 
 def answers(graph: FourBitGraph, folder: Path) -> dict[str, Array]:
@@ -34,8 +36,9 @@ def check(layer: Layer, x: Array, found: Array, what: str) -> None:
         return
     info = np.iinfo(layer.dtype)
     steps = np.clip(exact / np.float32(layer.scale) + layer.zero, info.min, info.max)
-    stored = found.astype(np.float64) / np.float32(layer.scale) + layer.zero
-    assert np.abs(stored - steps).max() <= 0.5 + NEAR_A_TIE, what
+    stored = np.rint(found.astype(np.float64) / np.float32(layer.scale)) + layer.zero
+    near = NEAR_A_TIE if info.bits == 8 else NEAR_A_TIE_OF_16_BITS
+    assert np.abs(stored - steps).max() <= 0.5 + near, what
 
 
 @pytest.mark.parametrize("batch", sampled(range(GRAPHS // BATCH), GRAPHS // BATCH))
