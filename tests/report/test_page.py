@@ -83,6 +83,15 @@ def test_a_page_names_no_other_file():
     assert policy[1].startswith("default-src 'none';")
 
 
+def test_the_parts_of_a_page_are_part_of_a_wheel():
+    package = STYLE.parents[2]
+    (patterns,) = re.findall(r"^isthmus = \[(.*)\]$", (package.parents[1] / "pyproject.toml").read_text(), re.MULTILINE)
+    packed = {path for pattern in re.findall(r'"([^"]+)"', patterns) for path in package.glob(pattern)}
+    parts = [path for path in STYLE.parent.iterdir() if path.suffix not in (".py", "")]
+    assert {path.suffix for path in parts} == {".css", ".html", ".js"}
+    assert packed.issuperset(parts)
+
+
 def luminance(color):
     """Return the relative luminance of a colour like #a0b1c2, as WCAG defines it."""
     parts = [int(color[k : k + 2], 16) / 255 for k in (1, 3, 5)]

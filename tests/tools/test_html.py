@@ -123,6 +123,16 @@ def test_the_page_of_net_run_has_every_graph(folder, capsys):
     assert not list((folder / "output").glob("*.log"))
 
 
+def test_a_net_run_is_compared_with_a_saved_page(folder, capsys):
+    command = ["net-run", "--model", "small.onnx", "--input_list", "list.txt", "--backend", "libQnnHtp.so"]
+    assert main(["run", "large.onnx", "--backend", "htp", "--html", "large.html"]) == 0
+    assert main([*command, "--html", "both.html", "--compare", "large.html"]) == 0
+    found = facts(folder / "both.html")
+    assert [report["model"] for report in found["reports"]] == ["small", "large.onnx"]
+    assert section(found, "sides")["left"][0]["report"] == 0
+    assert section(found, "table", "Audit")["rows"]
+
+
 def test_the_page_of_fit_has_the_plans_without_a_limit_and_as_advised(folder, capsys):
     assert main(["fit", "large.onnx", "--rounds", "1", "--html", "fit.html", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)

@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(scratch_limit="least")
     parser.add_argument("--budget", metavar="BYTES", help="memory for scratch, state, inputs and outputs together")
     parser.add_argument("--rounds", type=int, default=9, metavar="N", help="rounds of measurement (default 9)")
-    add_html_argument(parser, compare=False)
+    add_html_argument(parser, compare="")
     judged = parser.add_argument_group("with a judge")
     judged.add_argument("--judge", choices=(JUDGE,), help="advise only what Qualcomm's compiler confirms for a chip")
     judged.add_argument("--out", type=file_name, metavar="FILE", help="write the variant that is advised")

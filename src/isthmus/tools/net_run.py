@@ -32,7 +32,16 @@ from isthmus.tools.library import backend_config
 from isthmus.tools.models import compose, intermediate, make_outputs, named
 from isthmus.tools.profile_log import ProfileRecorder, statistics
 from isthmus.tools.progress import progress
-from isthmus.tools.report_options import add_html_argument, check_given, describe_audit, describe_plan, write_page
+from isthmus.tools.report_options import (
+    SAVED_ONLY,
+    add_html_argument,
+    check_given,
+    describe_audit,
+    describe_plan,
+    read_saved,
+    write_page,
+    write_report,
+)
 from isthmus.tools.trace import TraceRecord, add_trace_argument, write_trace
 
 if TYPE_CHECKING:
@@ -46,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options to a parser."""
     qnn_options.add_options(parser, qnn_options.NET_RUN)
     parser.add_argument("--json", action="store_true", help="print one JSON object for each graph")
-    add_html_argument(parser, compare=False)
+    add_html_argument(parser, compare=SAVED_ONLY)
     add_trace_argument(parser)
 
 
@@ -81,6 +90,7 @@ def main(options: argparse.Namespace) -> int:
         rule = "name one of --model, --dlc_path and --retrieve_context"
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, "what to run", rule)
     check_given(options, *files, *dlcs, *filter(None, [options.retrieve_context]))
+    other = None if options.compare is None else read_saved(options.compare)
     if options.html is None and options.trace is None:
         _run_all(options, entry, config, files, dlcs)
         return 0
@@ -90,7 +100,7 @@ def main(options: argparse.Namespace) -> int:
         record = TraceRecord(log)
         reports = _run_all(options, entry, config, files, dlcs, record)
     if options.html is not None:
-        _write_page(options.html, entry.name, reports, log)
+        _write_page(options.html, entry.name, reports, log, other)
     if options.trace is not None:
         write_trace(options.trace, record)
     return 0
@@ -168,12 +178,24 @@ def _described(graph: qnn.Graph, backend: str, recorder: ProfileRecorder) -> dic
     }
 
 
-def _write_page(path: Path, backend: str, reports: Sequence[dict[str, Any]], log: AuditLog) -> None:
-    """Write the page of all graphs, with an audit of the whole run at the end."""
+def _write_page(
+    path: Path,
+    backend: str,
+    reports: Sequence[dict[str, Any]],
+    log: AuditLog,
+    other: dict[str, Any] | None,
+) -> None:
+    """Write the page of all graphs, with an audit of the whole run at the end.
+
+    With `other`, a saved report, the first graph is shown beside it.
+    """
     from isthmus.report.page.reports import audit_sections, sections_of
     from isthmus.report.page.sections import Heading
 
     audit = describe_audit(log)
+    if other is not None:
+        write_report(path, {**reports[0], "audit": audit}, other)
+        return
     sections: list[Any] = []
     for number, report in enumerate(reports):
         if len(reports) > 1:

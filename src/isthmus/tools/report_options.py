@@ -18,15 +18,18 @@ if TYPE_CHECKING:
 
 MAX_REPORT = 1 << 28
 """Maximum size of a saved report in bytes."""
+SAVED_ONLY = "a saved page or the output of --json (.html, .json)"
+ANY = f"another model, or {SAVED_ONLY},"
+"""What ``--compare`` may name."""
 SAVED = (".html", ".htm", ".json")
 """The endings of saved reports; any other file that ``--compare`` names is a model."""
 
 
-def add_html_argument(parser: argparse.ArgumentParser, compare: bool = True) -> None:
-    """Add ``--html``, and ``--compare`` if the command has it, to a parser."""
+def add_html_argument(parser: argparse.ArgumentParser, compare: str = ANY) -> None:
+    """Add ``--html``, and ``--compare`` to a parser; `compare` says with what, empty if the command cannot compare."""
     parser.add_argument("--html", type=file_name, metavar="FILE", help="write a page with figures and the memory map")
     if compare:
-        text = "with --html: show another model, or a saved page or --json output (.html, .json), side by side"
+        text = f"with --html: show {compare} side by side"
         parser.add_argument("--compare", type=file_name, metavar="OTHER", help=text)
 
 
