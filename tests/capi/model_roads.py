@@ -31,7 +31,7 @@ from isthmus.capi import install
 from isthmus.errors import QnnError
 from isthmus.frontends import load
 from isthmus.tools.cli import main
-from isthmus.tools.net_run import file_name
+from isthmus.tools.raw_files import cleaned
 
 KEYS = (
     "kws_fp32", "mixed_ops", "silero_vad_16k", "silero_vad_op18_ifless", "nsnet2", "nsnet2_48k", "minilm_l3",
@@ -87,20 +87,19 @@ def by_run(model: TypedModel, backend: str, folder: Path) -> Feeds:
 def by_binary(model: TypedModel, backend: str, folder: Path) -> Feeds:
     """The answer of net-run on a binary of the generator."""
     for name, value in model.feeds.items():
-        value.tofile(folder / f"{file_name(name)}.raw")
+        value.tofile(folder / f"{cleaned(name)}.raw")
     listed = folder / "list.txt"
-    listed.write_text(" ".join(f"{name}:={folder / file_name(name)}.raw" for name in model.feeds) + "\n")
+    listed.write_text(" ".join(f"{name}:={folder / cleaned(name)}.raw" for name in model.feeds) + "\n")
     output = folder / f"output_{backend}"
     common = ["--backend", f"libQnn{backend.capitalize()}.so", "--output_dir", str(output)]
     assert main(["context-binary-generator", "--model", str(model.path), "--binary_file", "model", *common]) == 0
     binary = ["--retrieve_context", str(output / "model.bin"), "--input_list", str(listed)]
     assert main(["net-run", *binary, *common, "--use_native_input_files", "--use_native_output_files"]) == 0
-    return {
-        tensor.name: np.fromfile(output / "Result_0" / f"{file_name(tensor.name)}.raw", tensor.dtype.numpy).reshape(
-            tensor.dims
-        )
-        for tensor in load(model.path).outputs
-    }
+    found = {}
+    for tensor in load(model.path).outputs:
+        file = output / "Result_0" / f"{cleaned(tensor.name)}_native.raw"
+        found[tensor.name] = np.fromfile(file, tensor.dtype.numpy).reshape(tensor.dims)
+    return found
 
 
 def assert_one_answer(model: TypedModel, folder: Path) -> Feeds:

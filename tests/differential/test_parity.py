@@ -51,12 +51,12 @@ def test_answers_are_kept_and_a_child_that_ends_is_started_again(
     for name in ("__init__.py", "child.py", "layers.py"):
         (package / name).write_text((HERE / name).read_text())
     with (package / "layers.py").open("a") as file:
-        file.write("\nLAYERS['dying'] = Layer('dying', (), ())\n")
+        file.write("\nQUESTIONS['dying'] = Layer('dying', (), ())\n")
     (package / "client.py").write_text("")
     (package / "dying.py").write_text(DYING)
     monkeypatch.setenv("DIFFERENTIAL_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(children, "HERE", package)
-    monkeypatch.setitem(layers.LAYERS, "dying", layers.Layer("dying", (), ()))
+    monkeypatch.setitem(layers.QUESTIONS, "dying", layers.Layer("dying", (), ()))
     side = children.Side("ours", tmp_path / "log", "")
     expected = {"one": 3, "dies": "ended by SIGABRT", "three": 5}
     assert children.answers("dying", side, None, list(expected)) == expected

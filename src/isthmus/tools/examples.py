@@ -60,6 +60,15 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "isthmus warm model.onnx",
         "isthmus warm model.onnx --backend cpu --backend htp",
     ),
+    "samples": ("isthmus samples models",),
+    "sweep": (
+        "isthmus sweep model.onnx --backend cpu,lpai",
+        "isthmus sweep model.onnx --mode run --set threads=1,2 --csv sweep.csv",
+    ),
+    "compare": (
+        "isthmus compare model.onnx",
+        "isthmus compare model.onnx --backend htp --against cpu --json",
+    ),
     "doctor": (
         "isthmus doctor",
         "isthmus doctor --json",
