@@ -8,9 +8,9 @@ function element(tag, className, ...children) {
   return made;
 }
 
-const GROUPED = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
+const GROUPED = new Intl.NumberFormat("en-US", { maximumFractionDigits: 2 });
 
-/** Write a whole number with separators. */
+/** Write a number with separators. */
 function grouped(value) {
   return GROUPED.format(value);
 }
@@ -55,7 +55,7 @@ function cellText(value, unit) {
     case "s": return value.toFixed(2);
     case "percent": return `${value.toFixed(1)} %`;
     case "times": return value.toFixed(3);
-    default: return Number.isInteger(value) ? grouped(value) : value.toFixed(2);
+    default: return grouped(value);
   }
 }
 

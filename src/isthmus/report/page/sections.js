@@ -1,6 +1,7 @@
 /* Sections: each kind has a function that returns its element. */
 
 const ROWS_AT_FIRST = 20; // Of a table; a button shows the others.
+const LONG = 60; // Names that a converter joined are shortened in a cell if they are longer; the tooltip has all.
 const BRIEF = 14; // Texts of a column that has no longer one stay in one line.
 
 /** Return an empty section with its title and note. */
@@ -77,7 +78,9 @@ function drawTable(data, picked) {
   const more = element("button", "more");
 
   function cell(value, column, k) {
-    const made = element("td", classes[k], cellText(value, column.unit));
+    const text = cellText(value, column.unit), isJoined = text.length > LONG && text.includes(";");
+    const made = element("td", classes[k], isJoined ? shortened(text, LONG) : text);
+    if (isJoined) made.title = text;
     if (column.bar && typeof value === "number") {
       const bar = element("i", "inline");
       bar.style.width = `${(Math.max(value, 0) / peaks[k]) * 100}%`;
