@@ -197,3 +197,7 @@ class QnnError(Exception):
     # Without this, pickle and copy would pass only the message to the constructor.
     def __reduce__(self) -> tuple[type[QnnError], tuple[Code, str, str, str], dict[str, str]]:
         return type(self), (self.code, self.what, self.rule, self.hint), {"mistake": self.mistake}
+
+
+class DoesNotFit(QnnError):
+    """A refusal because memory, or a limit on it, is too small. Commands end with status 1 for it, not 2."""

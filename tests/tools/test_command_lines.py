@@ -149,8 +149,7 @@ def test_tcm_an_unknown_type_of_memory_is_an_error_that_is_seen_once(folder):
     (folder / "model" / "eaiParams_direct.json").write_text(EXTENSIONS % (folder / "eaiParams_direct.conf"))
     shell(folder, "./qnn-context-binary-generator --model libqnn_model.so --backend libQnnLpai.so --binary_file tmp "
                   "--output_dir model")  # fmt: skip
-    # QNN's code for it is that of memory that cannot be allocated, which ends with 1.
-    _, told = shell(folder, RUN_IN_TCM, status=1)
+    _, told = shell(folder, RUN_IN_TCM, status=2)
     assert told.count("Invalid memory type") == 1
     assert told.count("Memory type only supports DDR & TCM") == 1
 

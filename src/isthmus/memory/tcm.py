@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from isthmus.errors import Code, QnnError
+from isthmus.errors import Code, DoesNotFit, QnnError
 from isthmus.log import LogLevel, deferred
 from isthmus.memory import holds
 from isthmus.memory.buffer import Buffer, PartBuffer, part_of
@@ -107,7 +107,7 @@ class TcmPool(MemoryResource):
             offset = self._first_fit(nbytes, alignment)
             if offset is None:
                 log(LogLevel.ERROR, f"TCM memory allocation failure: required size: {nbytes}")
-                raise QnnError(
+                raise DoesNotFit(
                     Code.COMMON_MEM_ALLOC,
                     what,
                     f"{nbytes} bytes of TCM are needed in one piece, {self.free_bytes} of {POOL_BYTES} are left",

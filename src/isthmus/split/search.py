@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from isthmus.errors import Code, QnnError, counted
+from isthmus.errors import Code, DoesNotFit, counted
 from isthmus.prepare.tiling.region_path import cheapest_regions, least_limit
 from isthmus.split.network import Key, Network, depth_first
 from isthmus.split.regions import (
@@ -336,7 +336,7 @@ def split(network: Network, limit: int | None, what: str) -> Split:
     assert best is not None
     result = _finished(best[2], best[1], before)
     if limit is not None and result.after > limit:
-        raise QnnError(
+        raise DoesNotFit(
             Code.COMMON_MEM_ALLOC,
             what,
             f"{counted(limit, 'byte')} would be too little: the least found is {result.after}, "

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Any
 
 from isthmus import __version__
-from isthmus.errors import Code, QnnError, did_you_mean
+from isthmus.errors import DoesNotFit, QnnError, did_you_mean
 from isthmus.tools.examples import EXAMPLES
 
 COMMANDS = {
@@ -183,8 +183,7 @@ def _carry_out(prog: str, command: str, options: argparse.Namespace) -> int:
             return main(options)
     except QnnError as error:
         print(f"{prog}: {error}", file=sys.stderr)
-        # A model that needs more memory than there is, or than an option allows, is no bad input.
-        return 1 if error.code is Code.COMMON_MEM_ALLOC else 2
+        return 1 if isinstance(error, DoesNotFit) else 2
     except BrokenPipeError:
         # The reader of the output has closed it; nothing more may be written, not even at exit.
         with open(os.devnull, "wb") as nothing:

@@ -30,8 +30,8 @@ the object, the rule that it broke and, where there is one, the remedy:
 
     [6004 GRAPH_INVALID_TENSOR] input 'x': must have shape (1, 3, 8, 8), has (3, 8, 8)
 
-`isthmus.Code` has the codes by name, `QnnError_getMessage` describes a code in C. Commands print the message
-and end with status 1 for COMMON_MEM_ALLOC (it does not fit), and with status 2 for any other code.
+`isthmus.Code` has the codes by name, `QnnError_getMessage` describes a code in C. Commands print the message and end
+with status 2, or with status 1 if a model does not fit the memory, or a limit on it.
 
 This table is made by `python -m isthmus.tools.reference docs`.
 

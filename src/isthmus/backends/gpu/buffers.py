@@ -19,7 +19,7 @@ from isthmus.backends.gpu.runtime.handles import MemoryFacts, handle_of, map_cou
 from isthmus.backends.gpu.runtime.library import library
 from isthmus.backends.gpu.runtime.owned import Owned
 from isthmus.backends.gpu.runtime.waiting import hand_over, map_buffer
-from isthmus.errors import Code, QnnError
+from isthmus.errors import Code, DoesNotFit, QnnError
 from isthmus.memory import holds
 from isthmus.memory.buffer import Buffer
 from isthmus.memory.host import HostBuffer
@@ -176,7 +176,7 @@ class OpenCl(MemoryResource):
         context, flags = request.context, request.flags
         context.check(what)
         if nbytes > (most := context.device.largest_allocation):
-            raise QnnError(Code.COMMON_MEM_ALLOC, what, f"{context.device} allocates at most {most} bytes")
+            raise DoesNotFit(Code.COMMON_MEM_ALLOC, what, f"{context.device} allocates at most {most} bytes")
         if not request.shared:
             return OpenClBuffer(context, *_create(context, flags, nbytes, 0, what))
         # Drivers share whole pages only, and the memory must outlive the memory object.

@@ -177,7 +177,7 @@ class Allocator:
         try:
             return tcm.allocate(self.alignment.padded(nbytes), start, self.log)
         except QnnError as problem:
-            raise QnnError(problem.code, what, problem.rule, problem.hint) from None
+            raise type(problem)(problem.code, what, problem.rule, problem.hint) from None
 
     def _check_tcm(self, what: str) -> None:
         """Refuse an allocation in TCM if the configured environment or hardware has none."""

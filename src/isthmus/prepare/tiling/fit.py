@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import ceil
 
-from isthmus.errors import Code, QnnError
+from isthmus.errors import Code, DoesNotFit, QnnError
 from isthmus.prepare.planner import Planner
 from isthmus.prepare.schedule import Schedule
 from isthmus.prepare.tiling.candidate import Candidate, Fitted, again_at, candidate_of, is_bounded, written
@@ -119,7 +119,7 @@ def _affordable(fitted: Fitted, slower: float | None, time: float, wanted: int) 
     cost = fitted.share(time)
     if slower is not None and cost > slower:
         enough = ceil(cost * 1000) / 1000
-        raise QnnError(
+        raise DoesNotFit(
             Code.COMMON_MEM_ALLOC,
             f"graph '{fitted.schedule.name}'",
             f"{wanted:,} bytes of scratch take about {cost:.1%} more time, and the limit may cost {slower:.1%}",
@@ -205,7 +205,7 @@ def _refused(searches: Sequence[LimitSearch], wanted: int, fewest: int) -> QnnEr
         needed = limit_search.fewest(needed)
     op, name = _held_up(searches[-1], search, wanted)
     looked = ", as far as was looked" if is_bounded(candidates) else ""
-    return QnnError(
+    return DoesNotFit(
         Code.COMMON_MEM_ALLOC,
         f"graph '{candidates[0].planner.graph.name}'",
         f"its scratch cannot be brought to {wanted:,} bytes: step '{name}' ({op}) holds it up; {needed:,} bytes "

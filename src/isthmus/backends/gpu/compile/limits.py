@@ -7,7 +7,7 @@ host or on the device.
 from __future__ import annotations
 
 from isthmus.backends.gpu.compile.traits import DeviceTraits
-from isthmus.errors import Code, QnnError
+from isthmus.errors import Code, DoesNotFit
 from isthmus.prepare.schedule import Schedule, Step
 
 MAX_INDEX = 2**31 - 1
@@ -59,4 +59,4 @@ def _check(schedule: Schedule, what: str, nbytes: int, traits: DeviceTraits) -> 
     most = traits.largest_allocation
     if nbytes > most:
         rule = f"{what} needs {nbytes:,} bytes, the device allocates at most {most:,} at a time"
-        raise QnnError(Code.COMMON_MEM_ALLOC, f"graph '{schedule.name}'", rule)
+        raise DoesNotFit(Code.COMMON_MEM_ALLOC, f"graph '{schedule.name}'", rule)
