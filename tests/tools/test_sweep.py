@@ -177,18 +177,27 @@ def test_a_progress_bar_is_for_terminals_only(folder):
 
 def test_shards_are_joined_to_the_whole(folder, capsys):
     whole = swept(capsys, *PLAN, status=1)
-    for part in (1, 2, 3):
-        report = swept(capsys, *PLAN, "--shard", f"{part}/3", status=1)
+    for part in (1, 2):
+        report = swept(capsys, *PLAN, "--shard", f"{part}/2", status=1)
+        assert [row["scratch-limit"] for row in report["rows"]] == [PLAN[-1].partition("=")[2].split(",")[part - 1]] * 2
         (folder / f"part{part}.json").write_text(json.dumps(report))
-    parts = [f"part{part}.json" for part in (3, 1, 2)]
-    assert swept(capsys, *parts, "--merge", status=1) == whole
-    assert main(["sweep", *parts[:2], "--merge"]) == 2
-    assert "part 2 of 3 missing" in capsys.readouterr().err
-    (folder / "other.json").write_text(json.dumps(swept(capsys, "net.dlc", "--graph", "first", "--shard", "2/3")))
-    assert main(["sweep", *parts[:2], "other.json", "--merge"]) == 2
-    assert "'other.json': it is part of another sweep than 'part3.json'" in capsys.readouterr().err
+    assert swept(capsys, "part2.json", "part1.json", "--merge", status=1) == whole
+    assert main(["sweep", "part1.json", "--merge"]) == 2
+    assert "part 2 of 2 missing" in capsys.readouterr().err
+    (folder / "other.json").write_text(json.dumps(swept(capsys, "camera.tflite", "--shard", "2/2")))
+    assert main(["sweep", "part1.json", "other.json", "--merge"]) == 2
+    assert "'other.json': it is part of another sweep than 'part1.json'" in capsys.readouterr().err
     assert main(["sweep", "camera.tflite", "--merge"]) == 2
     assert "it is not what `isthmus sweep --shard I/N --json` prints" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("wrong", [3, {"mode": "walk"}, {"mode": []}, {"settings": 3}, {"problem": None}])
+def test_rows_that_no_sweep_has_are_refused(folder, capsys, wrong):
+    row = {"model": "m", "mode": "run", "settings": {}, "problem": "", **wrong} if isinstance(wrong, dict) else wrong
+    part = {"shard": [1, 1], "sweep": "x", "version": "1", "numbers": [0], "rows": [row]}
+    (folder / "part.json").write_text(json.dumps(part))
+    assert main(["sweep", "part.json", "--merge"]) == 2
+    assert "a part has rows that no sweep has" in capsys.readouterr().err
 
 
 def test_a_farm_computes_rows_on_its_workers(folder, capsys, monkeypatch):
@@ -235,7 +244,7 @@ def test_a_farm_computes_rows_on_its_workers(folder, capsys, monkeypatch):
 
     monkeypatch.setattr(sweep, "_done", ended)
     problems = {row["problem"] for row in swept(capsys, *farmed, status=1)["rows"]}
-    assert problems == {"its worker has failed: MemoryError: a worker was killed"}
+    assert problems == {r"its worker has failed: MemoryError: a worker\nwas killed"}
 
 
 @pytest.mark.skipif(not is_installed(), reason="needs Qualcomm's library, of the package onnxruntime-qnn")

@@ -157,10 +157,11 @@ def main(options: argparse.Namespace) -> int:
 def _merged(paths: Sequence[Path]) -> dict[str, Any]:
     """Join the parts of a sweep; refuse rows that no sweep has."""
     report = merged(paths, "sweep", "version")
+    expected = {"model": str, "mode": str, "settings": dict, "problem": str}
     for row in report["rows"]:
-        if not isinstance(row, dict) or row.get("mode") not in FIGURES or not isinstance(row.get("settings"), dict):
+        is_row = isinstance(row, dict) and all(isinstance(row.get(key), kind) for key, kind in expected.items())
+        if not is_row or row["mode"] not in FIGURES:
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, "--merge", "a part has rows that no sweep has")
-        row.setdefault("problem", "")
     return report
 
 
