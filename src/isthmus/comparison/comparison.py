@@ -18,7 +18,7 @@ from isthmus.comparison.isolation import Group, groups, isolate
 from isthmus.comparison.reference import Reference, find_reference
 from isthmus.comparison.report import ComparisonReport, Deviation, TensorRow, Verdict, deviation
 from isthmus.comparison.subject import Arrays, ModelComposition, ModelOperation, Subject, open_model
-from isthmus.comparison.values import ReferenceValues, distance, holders, numbers, reals, with_conversions
+from isthmus.comparison.values import CONVERSIONS, ReferenceValues, distance, holders, numbers, reals, with_conversions
 from isthmus.errors import Code, QnnError, did_you_mean
 from isthmus.frontends import ModelSource
 from isthmus.graph import Graph, Tensor, TensorType
@@ -407,7 +407,10 @@ class Comparison:
                 found = self._run_alone([target], [*self.kept, *cuts, name])[target]
                 if found.from_reference.max_abs > found.tolerance:
                     cuts.append(name)
-        return replace(row, fused=self._fused(row.operation, [*self.kept, *cuts]))
+        left = (*self._fused(row.operation, [*self.kept, *cuts]), row.operation)
+        # Conversions from and to fixed point are parts of the operation between them.
+        named = next((each for each in reversed(left) if each.kind not in CONVERSIONS), row.operation)
+        return replace(row, operation=named, fused=tuple(each for each in left if each is not named))
 
     def _parts(self, operation: ModelOperation, alone: Mapping[str, _Alone], row: TensorRow) -> Iterable[TensorRow]:
         """Return the rows of an operation inside a fused one, each run alone."""

@@ -12,7 +12,7 @@ from isthmus.comparison.subject import Arrays, ModelComposition, ModelOperation
 from isthmus.comparison.tolerance import fixed
 from isthmus.graph import Graph, Tensor
 
-_CONVERSIONS = frozenset(("QuantizeLinear", "DequantizeLinear", "QUANTIZE", "DEQUANTIZE"))
+CONVERSIONS = frozenset(("QuantizeLinear", "DequantizeLinear", "QUANTIZE", "DEQUANTIZE"))
 """Operators whose result stands for the same numbers as their first input."""
 
 
@@ -30,7 +30,7 @@ def with_conversions(values: Arrays, operations: Iterable[ModelOperation]) -> di
     """Add values of quantized and dequantized tensors that the reference lacks: those of the tensors they stand for."""
     found = dict(values)
     for operation in operations:
-        if operation.kind in _CONVERSIONS and operation.inputs[0] in found:
+        if operation.kind in CONVERSIONS and operation.inputs[0] in found:
             for name in operation.outputs:
                 found.setdefault(name, found[operation.inputs[0]])
     return found
