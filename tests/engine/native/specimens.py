@@ -208,6 +208,8 @@ _CASES: dict[str, tuple[Any, ...]] = {
                         _stored(1, 7, 9, 83)),
     "bytes depthwise of few": ("DepthWiseConv2d", [_bytes(1, 7, 9, 5), _byte_weights(3, 3, 1, 5)], _DEPTHWISE,
                                _stored(1, 7, 9, 5)),
+    "bytes depthwise of a column": ("DepthWiseConv2d", [_bytes(1, 7, 1, 20), _byte_weights(3, 3, 1, 20)], _DEPTHWISE,
+                                    _stored(1, 7, 1, 20)),
     "hybrid product": ("FullyConnected", [_floats(3, 20), _byte_weights(30, 20)], {},
                        [Result((3, 30), DataType.FLOAT_32)]),
     "hybrid conv": ("Conv2d", [_floats(1, 6, 6, 8), _byte_weights(3, 3, 8, 20)], _CONVOLUTION,
