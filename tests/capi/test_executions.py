@@ -25,7 +25,7 @@ from isthmus.capi import execution, serve
 from isthmus.capi.graph import ClientGraph
 from isthmus.capi.records import ClientProfile
 from isthmus.errors import Code, QnnError
-from isthmus.graph import DataType
+from isthmus.graph import DataType, TensorType
 from isthmus.memory import rpcmem
 from isthmus.qnn import binding as bindings
 from isthmus.qnn.binding import REMEMBERED
@@ -48,6 +48,25 @@ def test_the_same_memory_goes_straight_to_its_binding(client: Client, monkeypatc
     other = np.zeros((1, 8), np.float32)
     assert client.execute(graph, [at(x, given)], [at(y, other)]) == 0
     assert len(whole_ways) == 2, "other memory is another binding"
+    client.do("backendFree", backend)
+
+
+def test_an_execution_may_have_more_tensors_than_the_library_remembers(client: Client) -> None:
+    backend, context = opened(client)
+    graph = client.make("graphCreate", context, b"many", None)
+    x = client.tensor("x", TensorType.APP_WRITE, F32, (1, 8))
+    client.do("tensorCreateGraphTensor", graph, ctypes.byref(x))
+    results = []
+    for number in range(70):
+        y = client.tensor(f"y{number}", TensorType.APP_READ, F32, (1, 8))
+        client.do("tensorCreateGraphTensor", graph, ctypes.byref(y))
+        client.do("graphAddNode", graph, client.operation(f"n{number}", "ElementWiseAdd", [x, x], [y]))
+        results.append((y, np.zeros((1, 8), np.float32)))
+    client.do("graphFinalize", graph, None, None)
+    for value in range(1, 4):
+        given = np.full((1, 8), value, np.float32)
+        assert client.execute(graph, [at(x, given)], [at(y, found) for y, found in results]) == 0
+        assert all((found == 2 * value).all() for _, found in results)
     client.do("backendFree", backend)
 
 

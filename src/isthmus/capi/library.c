@@ -405,13 +405,16 @@ static E executed(Qnn_GraphHandle_t graph, const Qnn_Tensor_t *inputs, uint32_t 
   }
   if (error < 0) { /* none is cached, or its memory is no longer bound */
     PyObject *answer = call(&method, "graphExecute", 7, values);
-    if (answer && bytes && py.Callable(answer)) {
-      newest = (newest + 1) % REMEMBERED;
-      PyObject *before = executions[newest].run;
-      memcpy(executions[newest].words, words, bytes);
-      executions[newest].bytes = bytes;
-      executions[newest].run = answer;
-      if (before) py.DecRef(before);
+    if (answer && py.Callable(answer)) {
+      PyObject *dropped = answer; /* the tensors are more than the cache holds */
+      if (bytes) {
+        newest = (newest + 1) % REMEMBERED;
+        dropped = executions[newest].run;
+        memcpy(executions[newest].words, words, bytes);
+        executions[newest].bytes = bytes;
+        executions[newest].run = answer;
+      }
+      if (dropped) py.DecRef(dropped);
       error = QNN_SUCCESS;
     } else {
       error = number(answer, NULL);
