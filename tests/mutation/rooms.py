@@ -55,6 +55,7 @@ _TESTS: dict[str, tuple[str, ...]] = {
     "report/": ("report", "tools"),
     "session.py": ("test_session.py", "test_session_nan.py", "test_session_lpai.py", "tools"),
     "split/": ("split", "tools/test_split.py"),
+    "comparison/": ("comparison", "tools/test_compare.py"),
     "tools/": ("tools",),
     "": ("test_rooms.py", "test_session.py", "tools"),
 }
