@@ -237,8 +237,8 @@ def test_standard_output_without_space_is_one_line(folder):
     [
         (f"{NET_RUN} --input_list list.txt --num_inferences 1000000000 --output_dir out", "inferences"),
         ("isthmus run model.onnx --repeat 1000000000 --outputs out/out.npz", "runs"),
-        ("qnn-throughput-net-run --config endless.json", ""),
-        ("isthmus fit camera.tflite --rounds 1000000000", ""),
+        ("qnn-throughput-net-run --config endless.json", "inferences"),
+        ("isthmus fit camera.tflite --rounds 1000000000", "limits"),
     ],
 )
 def test_an_interrupt_ends_a_long_command_in_a_line_with_whole_files_only(folder, line, noun):
