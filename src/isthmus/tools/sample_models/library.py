@@ -77,5 +77,6 @@ def compiled() -> bytes | None:
     with tempfile.TemporaryDirectory(prefix="isthmus-samples-") as folder:
         Path(folder, "qnn_model.c").write_text(SOURCE)
         options = ["-shared", "-fPIC", "-O1", "-fvisibility=hidden", f"-I{INCLUDE}", "-o", "made"]
-        done = subprocess.run([compiler, *options, "qnn_model.c"], cwd=folder, capture_output=True)
+        command = [compiler, *options, "qnn_model.c"]
+        done = subprocess.run(command, cwd=folder, capture_output=True, start_new_session=True)
         return Path(folder, "made").read_bytes() if done.returncode == 0 else None
