@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -102,6 +102,8 @@ class ModelThread:
         Where executions are recorded, if a trace is wanted.
     problem
         What ended it early.
+    ended
+        Set when the thread has ended.
     """
 
     name: str
@@ -116,6 +118,7 @@ class ModelThread:
     executed: int = 0
     seconds: float = 0.0
     problem: BaseException | None = None
+    ended: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> None:
         """Run the inferences, and keep what ends them early, which ends all threads."""
@@ -126,6 +129,7 @@ class ModelThread:
             self.problem = problem
             self.stop.set()
         self.seconds += time.perf_counter() - began
+        self.ended.set()
 
     def _run(self, began: float) -> None:
         """Run the inferences and write the results that the model asks for."""
@@ -239,22 +243,23 @@ def _run_together(running: list[ModelThread], stop: threading.Event) -> None:
     """Run all threads until they end; an error of one ends the others and is raised, as is an interrupt."""
     threads = [threading.Thread(target=each.run, name=each.name, daemon=True) for each in running]
     try:
-        for thread in threads:
+        for each, thread in zip(running, threads, strict=True):
+            each.ended.clear()
             thread.start()
         counts = [each.loop for each in running if each.unit == "count"]
         total = sum(counts) if len(counts) == len(running) else None
         before = sum(each.executed for each in running)
         with progress("inferences", total) as state:
-            for thread in threads:
-                while thread.is_alive():
-                    thread.join(_INTERVAL)
+            for each in running:
+                # Not Thread.join: an interrupt there makes Python 3.11 take a thread for ended that is not.
+                while not each.ended.wait(_INTERVAL):
                     state.reach(sum(each.executed for each in running) - before)
     finally:
         # All have ended by now, unless this thread was interrupted.
         stop.set()
-        for thread in threads:
+        for each, thread in zip(running, threads, strict=True):
             if thread.ident is not None:
-                thread.join()
+                each.ended.wait()
     stop.clear()
     for each in running:
         if each.problem is not None:
