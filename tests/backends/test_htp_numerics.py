@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.suites import sampled
 from vendor_harness import NAME, needs_package
 
 from isthmus import Code, QnnError, qnn
@@ -164,7 +165,7 @@ def test_a_bias_is_cut_off_to_the_unit_of_the_sum(as_chip) -> None:
 
 
 @needs_package
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", sampled(CASES, 4))
 def test_bytes_have_the_bits_of_the_vendors_library(as_chip, vendor, name: str) -> None:
     case = CASES[name]()
     np.testing.assert_array_equal(computed(as_chip, case), computed(vendor, case))

@@ -13,7 +13,7 @@ import numpy as np
 import ort_provider
 import pytest
 from support.processes import answer
-from support.suites import long
+from support.suites import long, sampled
 from test_provider import convolution, image, reference
 
 pytest.importorskip("onnxruntime_qnn", reason="needs the package onnxruntime-qnn")
@@ -99,7 +99,7 @@ Where it cannot be created at all, ONNX Runtime tries again without it, and says
 
 
 def choices() -> Iterator[object]:
-    """Every option with its first value, and the others for `make test-long`."""
+    """Every option with its first value, and the others, marked for `make test-long`."""
     for name, choice in TAKEN.items():
         for index, value in enumerate(choice.values):
             identity = f"{name}={value}" if value else name
@@ -111,7 +111,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return convolution(tmp_path_factory.mktemp("model") / "tiny.onnx")
 
 
-@pytest.mark.parametrize(("name", "value"), list(choices()))
+@pytest.mark.parametrize(("name", "value"), sampled(choices(), 5))
 def test_an_option_runs_and_so_does_the_cache_that_is_made_with_it(
     libraries: Path, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.suites import LONG
 
 from isthmus.engine.native.target import TARGETS
 
@@ -35,6 +36,7 @@ def test_every_target_is_in_one_wheel(precompiled):
     assert sorted(target.name for target in shipped) == sorted(target.name for target in TARGETS)
 
 
+@LONG
 def test_functions_are_written_for_an_architecture_that_is_not_this_machine(precompiled, tmp_path, monkeypatch):
     nbytes = precompiled.write_functions("aarch64", tmp_path / "aarch64.zip")
     assert nbytes > 0

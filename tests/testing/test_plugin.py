@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from support import tiny
+from support.suites import LONG, long
 
 ROOT = Path(__file__).parents[2]
 PLUGIN = "isthmus.testing.plugin"
@@ -119,7 +120,7 @@ def test_an_audit_as_a_fixture(isthmus_audit, htp):
 """
 
 
-@pytest.mark.parametrize("options", [(), ("-n", "2")], ids=["one process", "xdist"])
+@pytest.mark.parametrize("options", [pytest.param((), id="one process"), long(("-n", "2"), id="xdist")])
 def test_limits_and_faults_decide_the_outcome_of_a_test(tmp_path: Path, options: tuple[str, ...]) -> None:
     if options:
         pytest.importorskip("xdist")
@@ -219,6 +220,7 @@ def test_the_libraries_are_found_by_name(qnn_libraries):
 """
 
 
+@LONG
 def test_clients_in_c_are_audited_and_get_the_faults(tmp_path: Path) -> None:
     if shutil.which("gcc") is None:
         pytest.skip("needs gcc")

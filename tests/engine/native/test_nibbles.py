@@ -9,7 +9,7 @@ import harness
 import numpy as np
 import pytest
 from harness import Operand, Result
-from support.suites import only
+from support.suites import only, sampled
 
 from isthmus.engine.native.lower import lowering_of
 from isthmus.engine.native.target import Target, by_name, runnable
@@ -89,7 +89,7 @@ def check_bytes(case: str, target: Target, kind: type, weight_kind: type, by_cha
 
 
 @pytest.mark.parametrize("target", only(SHORT, ALL), ids=lambda t: t.name)
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", sampled(CASES, 3))
 def test_packed_weights_give_the_results_of_whole_bytes(case: str, target: Target) -> None:
     check_bytes(case, target, np.uint8, np.int8, True)
 
@@ -106,7 +106,7 @@ def test_bytes_and_weights_may_be_signed_or_unsigned(
 
 
 @pytest.mark.parametrize("target", only(SHORT, ALL), ids=lambda t: t.name)
-@pytest.mark.parametrize("case", ["windows", "rows", "one row"])
+@pytest.mark.parametrize("case", sampled(["windows", "rows", "one row"], 3))
 def test_floats_are_multiplied_by_packed_weights_like_by_whole_bytes(case: str, target: Target) -> None:
     op, dims, weight_dims, params = CASES[case]
     weights = weights_of(op, weight_dims, params, np.int8, True)
@@ -204,7 +204,7 @@ def float_step(case: str, kind: type, encoding: str) -> tuple[Step, list[Any]]:
 
 @pytest.mark.parametrize("target", only(SHORT[:1], ALL), ids=lambda t: t.name)
 @pytest.mark.parametrize("encoding", ["channel", "block"])
-@pytest.mark.parametrize("case", FLOAT_CASES)
+@pytest.mark.parametrize("case", sampled(FLOAT_CASES, 4))
 def test_floats_times_packed_weights_have_the_bits_of_dequantized_ones(
     case: str, encoding: str, target: Target
 ) -> None:

@@ -9,6 +9,7 @@ import harness
 import numpy as np
 import pytest
 from harness import Operand, Result, quantized
+from support.suites import long
 
 from isthmus.engine.native.lowering.fixed_point import bias_fits, sums_fit
 from isthmus.engine.native.lowering.tables import function_codes
@@ -42,7 +43,7 @@ CASES: dict[str, tuple[str, list[Operand], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("scale", [1e-9, 1e-7, 1e-4])
+@pytest.mark.parametrize("scale", [long(1e-9), 1e-7, long(1e-4)])
 @pytest.mark.parametrize("case", CASES)
 def test_a_tiny_scale_of_the_result_saturates_it(case: str, scale: float) -> None:
     op, inputs, params = CASES[case]
