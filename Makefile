@@ -20,7 +20,7 @@ test: say-test $(VENV)/test.stamp
 	$(PYTEST) -m 'not long'
 
 say-test:
-	@echo 'make test: sets up .venv (1 minute), checks types, fetches models and runs about 11,400 short tests (about 15 minutes).'
+	@echo 'make test: sets up .venv (1 minute), checks types, fetches models and runs about 12,400 short tests (about 15 minutes).'
 	@echo 'Times are for two cores and a fresh clone; later runs find compiled kernels. The other tests: make test-long.'
 
 # All models on all targets, all node tests, more random cases, forged programs, interrupts everywhere, a short soak.
@@ -28,7 +28,7 @@ test-long: say-test-long $(VENV)/test.stamp models
 	$(PYTEST) -m long
 
 say-test-long:
-	@echo 'make test-long: runs the 4,000 tests that make test leaves out, in about 15 minutes on two cores.'
+	@echo 'make test-long: runs the 4,700 tests that make test leaves out, in about 15 minutes on two cores.'
 
 # What depends on the processor, on every target that this machine runs.
 test-targets: say-test-targets $(VENV)/test.stamp models
