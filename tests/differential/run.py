@@ -41,8 +41,14 @@ def compared(layer: str, theirs: Side, mine: Side, only_kept: bool) -> tuple[dic
     ended: list[str] = []
     cases = LAYERS[layer].load().cases()
     sides = [theirs, mine, *([as_chip(mine)] if layer == "execution" else [])]
-    for chip, number in LAYER_CHIPS.get(layer, {"any": None}).items():
-        found = [(kept(layer, side, number) if only_kept else answers(layer, side, number, cases)) for side in sides]
+    chips = LAYER_CHIPS.get(layer, {"any": None})
+    # Our answers depend on no chip: those for the first one serve all.
+    [first, *_] = chips.values()
+    for chip, number in chips.items():
+        found = []
+        for side in sides:
+            asked = number if side is theirs else first
+            found.append(kept(layer, side, asked) if only_kept else answers(layer, side, asked, cases))
         found = [{name: side[name] for name in cases if all(name in each for each in found)} for side in found]
         results[chip] = getattr(compare, layer)(*found)
         ended += [name for side in found[1:] for name in compare.ended(side)]
