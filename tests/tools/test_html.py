@@ -131,6 +131,9 @@ def test_a_net_run_is_compared_with_a_saved_page(folder, capsys):
     assert [report["model"] for report in found["reports"]] == ["small", "large.onnx"]
     assert section(found, "sides")["left"][0]["report"] == 0
     assert section(found, "table", "Audit")["rows"]
+    two = ["net-run", "--model", "small.onnx,large.onnx", "--input_list", "list.txt,list.txt", *command[5:]]
+    assert main([*two, "--html", "two.html", "--compare", "large.html"]) == 2
+    assert "a saved report has one graph, 2 are to run. __ in --input_list skips a graph." in capsys.readouterr().err
 
 
 def test_the_page_of_fit_has_the_plans_without_a_limit_and_as_advised(folder, capsys):

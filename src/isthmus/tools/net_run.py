@@ -216,6 +216,10 @@ def _jobs(context: qnn.Context, options: argparse.Namespace) -> list[GraphJob]:
             f"names {counted(len(lists), 'file')}, the context has {counted(len(graphs), 'graph')}",
             f"The graphs are {', '.join(repr(graph.name) for graph in graphs)}; {SKIP} skips one.",
         )
+    count = sum(text != SKIP for text in lists)
+    if options.compare is not None and count > 1:
+        rule, hint = f"a saved report has one graph, {count} are to run", f"{SKIP} in --input_list skips a graph."
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--compare {options.compare}", rule, hint)
     names = {graph.name: [info.name for info in graph.input_tensors] for graph in graphs}
     native = qnn_options.by_graph(options.native_input_tensor_names, "native_input_tensor_names", names)
     if options.use_native_input_files or options.input_data_type == "native":
