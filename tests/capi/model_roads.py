@@ -30,6 +30,7 @@ import isthmus
 from isthmus.capi import install
 from isthmus.errors import QnnError
 from isthmus.frontends import load
+from isthmus.graph import DataType
 from isthmus.tools.cli import main
 from isthmus.tools.raw_files import cleaned
 
@@ -97,7 +98,8 @@ def by_binary(model: TypedModel, backend: str, folder: Path) -> Feeds:
     assert main(["net-run", *binary, *common, "--use_native_input_files", "--use_native_output_files"]) == 0
     found = {}
     for tensor in load(model.path).outputs:
-        file = output / "Result_0" / f"{cleaned(tensor.name)}_native.raw"
+        ending = "" if tensor.dtype is DataType.FLOAT_32 else "_native"
+        file = output / "Result_0" / f"{cleaned(tensor.name)}{ending}.raw"
         found[tensor.name] = np.fromfile(file, tensor.dtype.numpy).reshape(tensor.dims)
     return found
 

@@ -179,19 +179,34 @@ def _carry_out(prog: str, command: str, options: argparse.Namespace) -> int:
         with shown(getattr(options, "log_level", None)):
             main = _module(command).main
             if options.audit or options.max_copied is not None:
-                return _audited(main, options)
-            return main(options)
+                status = _audited(main, options)
+            else:
+                status = main(options)
+        # A full disk shows itself now, not when Python ends.
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return status
     except QnnError as error:
         print(f"{prog}: {error}", file=sys.stderr)
         return 1 if isinstance(error, DoesNotFit) else 2
     except BrokenPipeError:
-        # The reader of the output has closed it; nothing more may be written, not even at exit.
-        with open(os.devnull, "wb") as nothing:
-            os.dup2(nothing.fileno(), sys.stdout.fileno())
+        # The reader of the output has closed it.
+        _discard_output()
         return 1
     except OSError as problem:
         print(f"{prog}: {_described(problem)}", file=sys.stderr)
+        try:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+        except OSError:
+            _discard_output()
         return 2
+
+
+def _discard_output() -> None:
+    """Let nothing more be written to standard output, which takes nothing, not even at exit."""
+    with open(os.devnull, "wb") as nothing:
+        os.dup2(nothing.fileno(), sys.stdout.fileno())
 
 
 def _described(problem: OSError) -> str:

@@ -63,6 +63,9 @@ def options() -> str:
     lines += [*_keys_table(TOOL_KEYS), "", "Configs of graphs:", "", *_members_table(GraphConfig), ""]
     for name in registry.names():
         entry = registry.entry(name)
+        if not entry.driver.__module__.startswith("isthmus."):
+            # A backend of another package.
+            continue
         lines += [f"## `{name}`", ""]
         if entry.keys:
             lines += ["Keys of configuration files:", "", *_keys_table(entry.keys), ""]
