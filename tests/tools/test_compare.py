@@ -105,6 +105,13 @@ def test_every_option_that_cannot_be_used_is_refused_in_one_line(model, tmp_path
     np.savez(tmp_path / "wrong.npz", x=np.ones((1, 3, 8, 9), np.float32))
     np.savez(tmp_path / "unknown.npz", xx=np.ones((1, 3, 8, 8), np.float32))
     (tmp_path / "text.onnx").write_text("this is no model")
+    renamed = onnx.load(model)
+    for node in renamed.graph.node:
+        node.output[:] = [f"{name}_renamed" for name in node.output]
+        node.input[:] = [name if name in ("x", "w", "b") else f"{name}_renamed" for name in node.input]
+    for output in renamed.graph.output:
+        output.name += "_renamed"
+    onnx.save(renamed, tmp_path / "renamed.onnx")
     for arguments, message in {
         (str(tmp_path / "none.onnx"),): "there is no such file",
         (str(tmp_path),): "it cannot be read",
@@ -116,6 +123,7 @@ def test_every_option_that_cannot_be_used_is_refused_in_one_line(model, tmp_path
         (str(model), "--inputs", str(tmp_path / "unknown.npz")): "Did you mean 'x'?",
         (str(model), "--reduce", "small.tflite"): "must have the suffix of the model, '.onnx'",
         (str(model), "--seed", "-1"): "must not be negative",
+        (str(model), "--against", str(tmp_path / "renamed.onnx")): "so nothing can be compared",
         (str(model), "--threads", "0"): "threads",
     }.items():
         assert main(["compare", *arguments]) == 2, arguments

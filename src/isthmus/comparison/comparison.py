@@ -190,6 +190,9 @@ class Comparison:
             if (name in after_fusion or name in rounded) and self.values.stored(name) is not None
             and self.graph.tensors[name].type in (TensorType.NATIVE, TensorType.APP_READ)
         ]  # fmt: skip
+        if not self.kept:
+            rule = "it has no tensor that the model has too, by name, so nothing can be compared"
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"reference {self.reference.title}", rule)
         self._say(STAGES[2])
         self.whole = self._run_whole(self.kept)
         self._say(STAGES[3])
