@@ -53,9 +53,9 @@ def test_alignment_for_all(pack):
     assert json.loads(out)["peak"] == 36
 
 
-def test_a_capacity_below_the_lower_bound_is_bad_input(pack):
+def test_a_capacity_below_the_lower_bound_does_not_fit(pack):
     status, out, err = pack("--capacity", 11, "--json")
-    assert status == 2
+    assert status == 1
     assert json.loads(out)["status"] == "infeasible"
     assert "capacity 11 is below the 12 bytes" in err
 

@@ -77,7 +77,7 @@ def main(options: argparse.Namespace) -> int:
     print(json.dumps(_facts(problem, solution)) if options.json else _report(problem, solution))
     if solution.nodes == 0 and solution.status is Status.INFEASIBLE:
         needed = solution.lower_bound
-        return _refuse(f"{options.problem}: capacity {problem.capacity} is below the {needed} bytes live at once")
+        _refuse(f"{options.problem}: capacity {problem.capacity} is below the {needed} bytes live at once")
     return 0 if solution.offsets is not None else 1
 
 
