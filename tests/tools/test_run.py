@@ -76,6 +76,17 @@ def test_an_output_may_have_any_name(tmp_path, capsys, name):
         assert written[name].shape == (2,)
 
 
+def test_raw_bytes_are_refused_as_inputs_without_advice_on_pickles(model, tmp_path, capsys):
+    (tmp_path / "x.raw").write_bytes(bytes(96))
+    status, _, err = run(capsys, model, "--inputs", tmp_path / "x.raw")
+    assert status == 2
+    assert "cannot be read as .npz: it is no archive of arrays" in err
+
+
+def test_outputs_may_go_to_a_device(model, capsys):
+    assert run(capsys, model, "--outputs", "/dev/null")[0] == 0
+
+
 def test_a_plain_npy_file_is_refused_as_inputs(model, tmp_path, capsys):
     np.save(tmp_path / "x.npy", np.zeros((1, 3, 1, 8), np.float32))
     status, _, err = run(capsys, model, "--inputs", tmp_path / "x.npy")

@@ -58,6 +58,6 @@ class ModelSource:
         if len(graphs) > 1:
             names = ", ".join(f"'{graph.name}'" for graph in graphs)
             rule = f"it holds {len(graphs)} graphs: {names}"
-            hint = "Specify which one."
+            hint = f"Choose one: --graph {graphs[0].name}, or graph={graphs[0].name!r} in Python."
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"model file '{self.path}'", rule, hint)
         return graphs[0]

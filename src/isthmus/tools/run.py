@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import sys
 import time
@@ -160,6 +161,10 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
     """Read the arrays of an ``.npz`` file."""
     try:
         with reading.opened(path) as stream:
+            head = stream.read(6)
+            stream.seek(0)
+            if not head.startswith((b"PK", b"\x93NUMPY")):
+                raise ValueError("it is no archive of arrays")
             archive = np.load(stream, allow_pickle=False)
             if not isinstance(archive, np.lib.npyio.NpzFile):
                 raise ValueError("it holds one array without a name")
@@ -179,10 +184,15 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
     `numpy.savez` takes names as keyword arguments. So it cannot take names of its own parameters, like ``file``.
     """
-    with written_whole(path, f"outputs '{path}'") as stream, zipfile.ZipFile(stream, "w") as archive:
-        for name, array in arrays.items():
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
-                np.lib.format.write_array(entry, np.asanyarray(array), allow_pickle=False)
+    # A device such as /dev/null has no positions, which the format needs.
+    collected = io.BytesIO() if path.exists() and not path.is_file() else None
+    with written_whole(path, f"outputs '{path}'") as stream:
+        with zipfile.ZipFile(collected or stream, "w") as archive:
+            for name, array in arrays.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                    np.lib.format.write_array(entry, np.asanyarray(array), allow_pickle=False)
+        if collected is not None:
+            stream.write(collected.getbuffer())
 
 
 def generated_inputs(inputs: Mapping[str, np.ndarray], skip: Mapping[str, Any]) -> dict[str, np.ndarray]:
