@@ -104,22 +104,20 @@ class SweepJob:
 
 @dataclass(frozen=True)
 class JobOutcome:
-    """What a job's process printed: rows of figures, or why there are none.
-
-    Parameters
-    ----------
-    is_lasting
-        Whether another attempt would have the same result.
-    """
+    """What a job's process printed: rows of figures, or why there are none."""
 
     rows: Sequence[Mapping[str, Any]] = ()
     problem: str = ""
-    is_lasting: bool = True
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every row has figures. Otherwise another attempt may end differently."""
+        return bool(self.rows) and not any(row.get("problem") for row in self.rows)
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> JobOutcome:
         """Read an outcome from plain data."""
-        return cls(content["rows"], content["problem"], content["is_lasting"])
+        return cls(content["rows"], content["problem"])
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -203,8 +201,8 @@ def _swept(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _failed(problem: str) -> JobOutcome:
-    """Return the outcome of a job that another attempt may do."""
-    return JobOutcome(problem=problem, is_lasting=False)
+    """Return the outcome of a job without figures."""
+    return JobOutcome(problem=problem)
 
 
 def state_folder() -> Path:
@@ -332,7 +330,7 @@ def _named(path: Path) -> Iterator[None]:
 
 
 class _KeptOutcomes:
-    """Outcomes in a folder; only those that another attempt would repeat are kept.
+    """Outcomes in a folder; only those with all figures are kept.
 
     Parameters
     ----------
@@ -351,8 +349,8 @@ class _KeptOutcomes:
         return None
 
     def put(self, key: str, outcome: JobOutcome) -> None:
-        """Keep an outcome."""
-        if outcome.is_lasting:
+        """Keep an outcome that has all figures."""
+        if outcome.is_complete:
             self._results.put(key, vars(outcome))
 
 
@@ -398,10 +396,7 @@ class CommandProcess:
             return JobOutcome(_figures(mode, json.loads(printed), status))
         except (ValueError, LookupError, TypeError):
             lines = messages.decode("utf-8", "replace").strip().splitlines() or ["without a message"]
-            # Another attempt would be refused for the same reason; anything else may have been an accident.
-            is_refused = lines[-1].startswith(f"isthmus {mode}: [")
-            problem = one_line(lines[-1]).removeprefix(f"isthmus {mode}: ")
-            return JobOutcome(problem=problem, is_lasting=is_refused)
+            return _failed(one_line(lines[-1]).removeprefix(f"isthmus {mode}: "))
 
 
 def _signal(number: int) -> str:
