@@ -15,6 +15,7 @@ from support.suites import LONG, long
 from support.waiting import eventually
 
 from isthmus.backends.vendor.library import is_installed
+from isthmus.engine.native import target
 from isthmus.tools import sweep
 from isthmus.tools.cli import main
 
@@ -137,6 +138,30 @@ def test_what_is_finished_is_not_computed_again(folder, capsys, monkeypatch):
     shutil.copy(folder / "camera_qdq.onnx", folder / "camera.tflite")
     for arguments in (FIGURES, ("model.tflite", "--set", "threads=3"), (*FIGURES, "--no-cache")):
         assert swept(capsys, *arguments, status=1)["rows"][0]["problem"] == "without a message"
+
+
+@pytest.mark.parametrize("changed", ["nothing", "processor", "sources", "library"])
+def test_a_result_is_kept_for_a_processor_the_sources_and_the_library(folder, capsys, monkeypatch, changed):
+    figures = json.dumps({"backend": "cpu", "rows": [{"problem": ""}]})
+    monkeypatch.setattr(sweep.isolated, "command", lambda module, *arguments: ["echo", figures])
+    monkeypatch.delenv("ISTHMUS_TARGET", raising=False)
+    monkeypatch.setattr(sweep, "find", lambda: None)
+    monkeypatch.setattr(sweep, "build_of", lambda library: "v2.1")
+    arguments = ("camera.tflite", "--mode", "device" if changed == "library" else "plan")
+    part = swept(capsys, *arguments, "--shard", "1/1")
+    monkeypatch.setattr(sweep.isolated, "command", lambda module, *arguments: ["false"])
+    if changed == "processor":
+        best = target.named(None)
+        monkeypatch.setattr(target, "runnable", lambda each: each != best)
+    elif changed == "sources":
+        (folder / "edited.py").touch()
+        monkeypatch.setattr(sweep, "_PACKAGE", folder)
+    elif changed == "library":
+        monkeypatch.setattr(sweep, "build_of", lambda library: "v2.2")
+    again = swept(capsys, *arguments, "--shard", "1/1", status=int(changed != "nothing"))
+    assert (again["rows"] == part["rows"]) == (changed == "nothing")
+    # Machines of a farm may have different processors, but not different compilers.
+    assert (again["sweep"] == part["sweep"]) == (changed != "library")
 
 
 def test_a_row_with_a_problem_is_computed_again(folder, capsys, monkeypatch):

@@ -1,8 +1,8 @@
 """``isthmus sweep``: plan, run or compile many models with many settings, in parallel processes, as one table.
 
 Every combination of model, backend and values of ``--set`` is a row. Each is computed by a process of its own, so that
-a crash costs one row. Results are kept by a hash of the model, the settings and the version: an interrupted or repeated
-sweep computes only what is missing.
+a crash costs one row. Results are kept by a hash of the model, the settings, the processor and this package: an
+interrupted or repeated sweep computes only what is missing.
 
 A CI farm divides a sweep by ``--shard 1/4 --json`` and joins the parts by ``--merge``.
 
@@ -28,6 +28,9 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.backends.seam import registry
+from isthmus.backends.seam.native import target_key
+from isthmus.backends.vendor.library import find
+from isthmus.backends.vendor.sweep import build_of
 from isthmus.compiled.folder import Folder
 from isthmus.errors import Code, QnnError, did_you_mean, one_line
 from isthmus.report import device_table
@@ -54,6 +57,7 @@ FIGURES: Mapping[str, Columns] = {
 """The columns of figures of each mode: keys of a row, and titles."""
 DEVICE_SETTINGS = ("soc", "vtcm", "level", "precision", "hvx")
 """The options of ``isthmus device`` that can be set."""
+_PACKAGE = Path(__file__).parents[1]
 MAX_MODEL = 1 << 34
 _PIECE = 1 << 20
 """Bytes of a file that are read at a time."""
@@ -76,7 +80,9 @@ class SweepJob:
     config
         The backend's configuration file.
     digest
-        A hash of the contents of the model and the configuration.
+        A hash of the contents of the model and the configuration; for chips, with the build of Qualcomm's library.
+    machine
+        What its result depends on besides: this package, and the instruction set of this machine.
     """
 
     number: int
@@ -87,6 +93,7 @@ class SweepJob:
     arguments: tuple[str, ...]
     config: Path | None
     digest: str
+    machine: tuple[str, ...]
 
     @property
     def title(self) -> str:
@@ -95,11 +102,19 @@ class SweepJob:
         return ", ".join(filter(None, (self.model.name, self.backend, *settings)))
 
     @property
+    def task(self) -> str:
+        """The hash of what it computes, the same on every machine."""
+        return _hashed(self.mode, self.digest, self.model.suffix, *self.arguments)
+
+    @property
     def key(self) -> str:
         """The hash of all that its result depends on."""
-        machine = [build_id(), os.environ.get("ISTHMUS_TARGET", "")]
-        facts = [*machine, self.mode, self.digest, self.model.suffix, *self.arguments]
-        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+        return _hashed(*self.machine, self.task)
+
+
+def _hashed(*facts: str) -> str:
+    """Return the hash of some texts."""
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -180,7 +195,7 @@ def _swept(options: argparse.Namespace) -> dict[str, Any]:
     shard = parse_shard(options.shard)
     check_jobs(options)
     jobs = list(_jobs(options))
-    sweep = hashlib.sha256("".join(job.key for job in jobs).encode()).hexdigest()[:16]
+    sweep = _hashed(*(job.task for job in jobs))[:16]
     mine = set(numbers_of(shard, range(len(jobs))))
     chosen = [job for job in jobs if job.number in mine]
     runner: Runner[SweepJob, JobOutcome] = LocalJobs(_Work(options.limit), options.jobs)
@@ -233,16 +248,18 @@ def _jobs(options: argparse.Namespace) -> Iterator[SweepJob]:
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--set {key}", "it is given twice", hint)
     common = _common(options)
     config = "" if options.config is None else _digest(options.config)
+    library = build_of(find()) if options.mode == DEVICE else ""
+    machine = build_id(), target_key(), _sources()
     number = 0
     for path in options.models:
-        digest = _digest(path) + config
+        digest = _digest(path) + config + library
         for backend, values in product(backends, product(*(values for _, values in choices))):
             settings = dict(zip(keys, values, strict=True))
             arguments = [*common, *([] if backend is None else ["--backend", backend]), *_given(settings, options.mode)]
             if path is options.models[0]:
                 _check(options.mode, [str(path), *arguments])
             yield SweepJob(
-                number, path, backend, settings, options.mode, tuple(arguments), options.config, digest
+                number, path, backend, settings, options.mode, tuple(arguments), options.config, digest, machine
             )
             number += 1
 
@@ -308,6 +325,14 @@ def _contents(path: Path) -> bytes:
     """Read a file that a job needs on another machine."""
     with _named(path):
         return reading.contents(path, MAX_MODEL)
+
+
+def _sources() -> str:
+    """Return the hash of the package's sources, which change more often than its version."""
+    digest = hashlib.sha256()
+    for path in sorted(_PACKAGE.rglob("*.py")):
+        digest.update(bytes.fromhex(_digest(path)))
+    return digest.hexdigest()
 
 
 def _digest(path: Path) -> str:

@@ -21,7 +21,7 @@ from isthmus.engine.native import lower
 from isthmus.engine.native.accepted import ACCEPTED
 from isthmus.engine.native.executor import Executor
 from isthmus.engine.native.program import Program
-from isthmus.engine.native.target import Target, by_name, runnable
+from isthmus.engine.native.target import Target, by_name, named, runnable
 from isthmus.engine.native.target import host as host_target
 from isthmus.engine.native.timed import TimedExecutor
 from isthmus.errors import Code, QnnError
@@ -358,3 +358,8 @@ class NativeGraphDriver(GraphDriver, Generic[Prepared]):
             self._scratch_limit = before
 
         return Change(undo=undo)
+
+
+def target_key() -> str:
+    """Return what plans and code depend on here: the best instruction set, or the one that ``ISTHMUS_TARGET`` names."""
+    return named(None).key
