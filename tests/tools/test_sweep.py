@@ -321,6 +321,8 @@ def test_models_are_compiled_for_chips(folder, capsys):
         (["camera.tflite", "--mode", "device", "--set", "socs=SM8750"], "Did you mean 'soc'?"),
         (["camera.tflite", "--jobs", "-1"], "--jobs -1: must not be negative"),
         (["camera.tflite", "--shard", "3/2"], "must look like 1/4"),
+        (["camera.tflite", "--mode", "run", "--max-copied", "0"], "--max-copied 0: rows are computed in processes"),
+        (["camera.tflite", "--audit"], "--audit: rows are computed in processes of their own"),
         (["camera.tflite", "--config", "missing.json"], "'missing.json': cannot be read"),
     ],
 )

@@ -150,6 +150,7 @@ def main(options: argparse.Namespace) -> int:
     if not options.models:
         rule, hint = "names no model", "`isthmus samples .` writes some."
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, "isthmus sweep", rule, hint)
+    _refuse_audits(options)
     report = _merged(options.models) if options.merge else _swept(options)
     rows = report["rows"]
     columns = _columns(rows)
@@ -165,6 +166,14 @@ def main(options: argparse.Namespace) -> int:
         for line in to_table(rows, columns):
             print_line(line)
     return 1 if any(row["problem"] or row.get("fits") is False for row in rows) else 0
+
+
+def _refuse_audits(options: argparse.Namespace) -> None:
+    """Refuse an audit: it covers this process, and models run in others."""
+    if options.audit or options.max_copied is not None:
+        what = "--audit" if options.max_copied is None else f"--max-copied {options.max_copied}"
+        rule, hint = "rows are computed in processes of their own", "`isthmus run` has it for one model."
+        raise QnnError(Code.COMMON_NOT_SUPPORTED, what, rule, hint)
 
 
 def _merged(paths: Sequence[Path]) -> dict[str, Any]:
