@@ -93,3 +93,9 @@ def answer(output: str) -> Any:
         with suppress(ValueError):
             return json.loads(line)
     raise AssertionError(f"no line of JSON in {output!r}")
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process has started."""
+    tables = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for table in tables for child in table.read_text().split()]

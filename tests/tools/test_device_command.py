@@ -14,6 +14,7 @@ import sys
 
 import pytest
 from support import dlc_graphs, dlc_write, model_libraries, tiny
+from support.processes import children
 from support.suites import LONG
 from support.waiting import eventually
 
@@ -219,25 +220,16 @@ def test_an_interrupted_sweep_keeps_what_is_finished_and_ends_its_processes(mode
     running = subprocess.Popen(arguments, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     kept = tmp_path / "isthmus" / "device"
     assert eventually(lambda: kept.is_dir() and len(list(kept.iterdir())) >= 2)
-    children = _children(running.pid)
+    started = children(running.pid)
     running.send_signal(signal.SIGINT)
     assert running.communicate()[1] == b"isthmus: interrupted\n"
     assert running.returncode == 130
-    assert eventually(lambda: not any(os.path.exists(f"/proc/{child}") for child in children))
+    assert eventually(lambda: not any(os.path.exists(f"/proc/{child}") for child in started))
     finished = {file.name: file.stat().st_mtime_ns for file in kept.glob("*.json")}
     subprocess.run(arguments, env=environment, stdout=subprocess.DEVNULL, check=True)
     assert len(list(kept.glob("*.json"))) == 24
     # What was finished was not compiled again.
     assert finished == {name: (kept / name).stat().st_mtime_ns for name in finished}
-
-
-def _children(pid: int) -> list[int]:
-    """The processes that a process has started."""
-    found = []
-    for task in os.listdir(f"/proc/{pid}/task"):
-        with open(f"/proc/{pid}/task/{task}/children") as stream:
-            found += [int(child) for child in stream.read().split()]
-    return found
 
 
 @needs_package

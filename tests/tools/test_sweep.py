@@ -4,15 +4,18 @@ import csv
 import json
 import os
 import pty
+import select
 import shutil
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from types import ModuleType
 
 import pytest
+from support.processes import children
 from support.suites import LONG, long
-from support.waiting import eventually
+from support.waiting import PATIENCE, eventually
 
 from isthmus.backends.vendor.library import is_installed
 from isthmus.engine.native import target
@@ -202,6 +205,22 @@ def test_an_interrupted_sweep_continues_where_it_ended(folder):
     assert subprocess.run(arguments, stdout=subprocess.DEVNULL).returncode == 0
     assert len(list((folder / "state").iterdir())) == 4
     assert finished == {file: file.stat().st_mtime_ns for file in finished}
+
+
+def test_the_processes_of_a_sweep_end_when_it_is_killed(folder):
+    arguments = [command(), "sweep", "camera.tflite", "--mode", "run", "--repeat", "100000000", "--state", "state"]
+    running = subprocess.Popen(arguments)
+    assert eventually(lambda: children(running.pid))
+    [child] = children(running.pid)
+    ended = os.pidfd_open(child)
+    try:
+        running.kill()
+        running.wait()
+        assert select.select([ended], [], [], PATIENCE)[0]
+    finally:
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(ended, signal.SIGKILL)
+        os.close(ended)
 
 
 @LONG

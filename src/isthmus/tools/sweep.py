@@ -392,7 +392,7 @@ class _KeptOutcomes:
 
 
 class CommandProcess:
-    """A command of ours in a process of its own, which writes one JSON object.
+    """A command of ours in a process of its own, which writes one JSON object and ends when this process does.
 
     Parameters
     ----------
@@ -402,7 +402,7 @@ class CommandProcess:
 
     def __init__(self, arguments: Sequence[str]) -> None:
         self._reason = ""
-        command = isolated.command("isthmus.tools.cli", *arguments)
+        command = isolated.command("isthmus.tools.sweep_process", str(os.getpid()), *arguments)
         self._child = subprocess.Popen(
             command, env=isolated.environment() | {"OPENBLAS_NUM_THREADS": "1"}, stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
