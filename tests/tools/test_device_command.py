@@ -85,6 +85,24 @@ def test_impossible_command_lines_are_refused_in_one_line(capsys, model, argumen
     assert error.count("\n") == 1
 
 
+ROW = {"model": "m.onnx", "chip": "SM8750", "vtcm_mb": 8, "level": 2, "problem": "it is too large"}
+
+
+@pytest.mark.parametrize(
+    ("row", "status"),
+    [
+        (ROW, 1), (3, 2), ({"model": "m.onnx", "chip": "SM8750", "level": 2, "problem": "it is too large"}, 2),
+        ({**ROW, "problem": ""}, 2), ({**ROW, "vtcm_mb": []}, 2), ({**ROW, "plan_scratch": 8}, 2),
+    ],
+)  # fmt: skip
+def test_only_rows_of_a_sweep_are_joined(capsys, tmp_path, row, status):
+    part = {"shard": [1, 1], "sweep": "x", "library": "1", "numbers": [0], "rows": [row]}
+    (tmp_path / "part.json").write_text(json.dumps(part))
+    error = device(capsys, tmp_path / "part.json", "--merge", "--html", tmp_path / "page.html", status=status).err
+    assert error.count("\n") == status - 1
+    assert ("it has rows that no sweep has" in error) == (status == 2)
+
+
 @needs_package
 def test_figures_come_as_text_json_csv_and_a_page(capsys, cache, model, tmp_path):
     files = tmp_path / "rows.csv", tmp_path / "rows.html"

@@ -253,13 +253,30 @@ def test_shards_are_joined_to_the_whole(folder, capsys):
     assert "it is not what `isthmus sweep --shard I/N --json` prints" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("wrong", [3, {"mode": "walk"}, {"mode": []}, {"settings": 3}, {"problem": None}])
+@pytest.mark.parametrize(
+    "wrong", [3, {"mode": "walk"}, {"mode": []}, {"settings": 3}, {"settings": {"a": 1}}, {"problem": None}]
+)
 def test_rows_that_no_sweep_has_are_refused(folder, capsys, wrong):
     row = {"model": "m", "mode": "run", "settings": {}, "problem": "", **wrong} if isinstance(wrong, dict) else wrong
     part = {"shard": [1, 1], "sweep": "x", "version": "1", "numbers": [0], "rows": [row]}
     (folder / "part.json").write_text(json.dumps(part))
     assert main(["sweep", "part.json", "--merge"]) == 2
-    assert "a part has rows that no sweep has" in capsys.readouterr().err
+    assert "'part.json': it has rows that no sweep has" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"shard": ["a", "b"]}, {"shard": [2, 1]}, {"shard": 3}, {"sweep": 3}, {"version": []}, {"numbers": ["x"]},
+     {"numbers": [[]]}, {"rows": []}],
+)  # fmt: skip
+@pytest.mark.parametrize("command", ["sweep", "device"])
+def test_files_that_are_no_parts_are_refused(folder, capsys, command, wrong):
+    part = {"shard": [1, 1], "sweep": "x", "version": "1", "library": "1", "numbers": [0], "rows": [{}]}
+    wrong = {"library" if command == "device" and key == "version" else key: value for key, value in wrong.items()}
+    (folder / "part.json").write_text(json.dumps(part | wrong))
+    assert main([command, "part.json", "--merge"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"'part.json': it is not what `isthmus {command} --shard I/N --json` prints" in line
 
 
 def test_a_farm_computes_rows_on_its_workers(folder, capsys, monkeypatch):

@@ -34,6 +34,20 @@ COLUMNS: Mapping[str, str] = {
 """The columns, each with its title. Memory is in bytes."""
 _SHOWN = ("spill_fill", "op_data", "constants", "ddr", "io", "total_ram", "file_bytes", "finalize_seconds")
 """The columns of figures in text."""
+_TEXTS = ("model", "chip", "problem")
+_PLAN = ("plan_scratch", "plan_state", "plan_constants", "plan_io")
+
+
+def is_row(row: Row) -> bool:
+    """Return whether plain data is a row: its columns have texts or numbers, and none that is shown is missing."""
+    figures = [] if row.get("problem") else [*_SHOWN]
+    figures += [] if row.get("plan_scratch") is None else _PLAN
+    return (
+        all(isinstance(row.get(name), str) for name in _TEXTS)
+        and {"vtcm_mb", "level"} <= row.keys()
+        and all(isinstance(row.get(name), (int, float, type(None))) for name in COLUMNS if name not in _TEXTS)
+        and all(row.get(name) is not None for name in figures)
+    )
 
 
 def to_text(rows: Sequence[Row]) -> list[str]:

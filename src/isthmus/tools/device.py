@@ -40,7 +40,7 @@ from isthmus.frontends import ModelSource
 from isthmus.graph import Graph
 from isthmus.log import Log
 from isthmus.qnn import models
-from isthmus.report.device_table import to_csv, to_text
+from isthmus.report.device_table import is_row, to_csv, to_text
 from isthmus.report.page.tradeoffs import device_sections
 from isthmus.system import reading
 from isthmus.tools.farm import add_farm_options, check_jobs, merged, numbers_of, parse_shard, part_report, with_bar
@@ -86,7 +86,7 @@ def main(options: argparse.Namespace) -> int:
         return 0
     if not options.models:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, "isthmus device", "names no model", "--chips lists the chips.")
-    report = merged(options.models, "device", "library") if options.merge else measured(options)
+    report = merged(options.models, "device", "library", is_row) if options.merge else measured(options)
     rows = report["rows"]
     if options.csv is not None:
         with written_whole(options.csv, f"'{options.csv}'") as stream:

@@ -112,7 +112,9 @@ def part_report(
     return report if shard is None else report | {"shard": list(shard), "sweep": sweep, "numbers": numbers}
 
 
-def merged(paths: Sequence[Path], command: str, made_by: str) -> dict[str, Any]:
+def merged(
+    paths: Sequence[Path], command: str, made_by: str, is_row: Callable[[Mapping[str, Any]], bool]
+) -> dict[str, Any]:
     """Join the parts of a sweep; refuse parts that are missing, given twice, or of another sweep.
 
     Parameters
@@ -121,6 +123,8 @@ def merged(paths: Sequence[Path], command: str, made_by: str) -> dict[str, Any]:
         The subcommand that prints the parts, for messages.
     made_by
         The key of what made the rows.
+    is_row
+        Returns whether an object of JSON is a row of that command.
     """
     parts = [(path, _part(path, command, made_by)) for path in paths]
     first = parts[0][1]
@@ -133,6 +137,8 @@ def merged(paths: Sequence[Path], command: str, made_by: str) -> dict[str, Any]:
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"'{path}'", rule)
         if number in seen:
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"'{path}'", f"it is part {number}, as '{seen[number]}' is")
+        if not all(isinstance(row, dict) and is_row(row) for row in part["rows"]):
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"'{path}'", "it has rows that no sweep has")
         seen[number] = path
         rows |= dict(zip(part["numbers"], part["rows"], strict=True))
     missing = [str(number) for number in range(1, first["shard"][1] + 1) if number not in seen]
@@ -146,7 +152,10 @@ def _part(path: Path, command: str, made_by: str) -> dict[str, Any]:
     """Read a part; refuse a file that is none."""
     try:
         part: dict[str, Any] = json.loads(reading.contents(path, MAX_PART))
-        if len(part["numbers"]) == len(part["rows"]) and part["sweep"] and len(part["shard"]) == 2 and made_by in part:
+        number, count = part["shard"]
+        texts, numbers = (part["sweep"], part[made_by]), (number, count, *part["numbers"])
+        is_typed = all(isinstance(text, str) for text in texts) and all(type(each) is int for each in numbers)
+        if is_typed and 1 <= number <= count and len(part["numbers"]) == len(part["rows"]):
             return part
     except (ValueError, LookupError, TypeError, RecursionError):
         pass

@@ -151,7 +151,7 @@ def main(options: argparse.Namespace) -> int:
         rule, hint = "names no model", "`isthmus samples .` writes some."
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, "isthmus sweep", rule, hint)
     _refuse_audits(options)
-    report = _merged(options.models) if options.merge else _swept(options)
+    report = merged(options.models, "sweep", "version", _is_row) if options.merge else _swept(options)
     rows = report["rows"]
     columns = _columns(rows)
     if options.csv is not None:
@@ -176,15 +176,11 @@ def _refuse_audits(options: argparse.Namespace) -> None:
         raise QnnError(Code.COMMON_NOT_SUPPORTED, what, rule, hint)
 
 
-def _merged(paths: Sequence[Path]) -> dict[str, Any]:
-    """Join the parts of a sweep; refuse rows that no sweep has."""
-    report = merged(paths, "sweep", "version")
-    expected = {"model": str, "mode": str, "settings": dict, "problem": str}
-    for row in report["rows"]:
-        is_row = isinstance(row, dict) and all(isinstance(row.get(key), kind) for key, kind in expected.items())
-        if not is_row or row["mode"] not in FIGURES:
-            raise QnnError(Code.COMMON_INVALID_ARGUMENT, "--merge", "a part has rows that no sweep has")
-    return report
+def _is_row(row: Mapping[str, Any]) -> bool:
+    """Return whether a row may be one of a sweep: names, a mode, and values for all settings."""
+    expected = {"model": str, "mode": str, "settings": dict, "problem": str, "backend": str | None}
+    is_typed = all(isinstance(row.get(key), kind) for key, kind in expected.items())
+    return is_typed and row["mode"] in FIGURES and row["settings"].keys() <= row.keys()
 
 
 def _columns(rows: Sequence[Mapping[str, Any]]) -> Columns:
