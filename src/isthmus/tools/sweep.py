@@ -272,8 +272,8 @@ def _jobs(options: argparse.Namespace) -> Iterator[SweepJob]:
 def _check_options(options: argparse.Namespace) -> None:
     """Refuse options that have no meaning for a chip."""
     if options.mode == DEVICE:
-        for name in ("backend", "config", "scratch_limit", "slower", "direct_mode"):
-            if getattr(options, name) is not None:
+        for name in ("backend", "config", "threads", "scratch_limit", "slower", "direct_mode"):
+            if getattr(options, name) != (1 if name == "threads" else None):
                 what = f"--{name.replace('scratch_limit', 'scratch-limit')} {getattr(options, name)}"
                 rule, hint = "has no meaning for a chip", "--set soc=SM8750,SM8650 names chips."
                 raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, rule, hint)
@@ -291,7 +291,10 @@ def _choices(text: str, mode: str) -> tuple[str, list[str]]:
     if mode == DEVICE and key not in DEVICE_SETTINGS:
         rule = f"must be one of {', '.join(DEVICE_SETTINGS)}"
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--set {text}", rule, did_you_mean(key, DEVICE_SETTINGS))
-    return key, [value for value in values.split(",") if value]
+    found = [value for value in values.split(",") if value]
+    if not found:
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--set {text}", "has no value")
+    return key, found
 
 
 def _common(options: argparse.Namespace) -> list[str]:
