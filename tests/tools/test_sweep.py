@@ -359,8 +359,6 @@ def test_models_are_compiled_for_chips(folder, capsys):
         (["camera.tflite", "--mode", "device", "--set", "socs=SM8750"], "Did you mean 'soc'?"),
         (["camera.tflite", "--jobs", "-1"], "--jobs -1: must not be negative"),
         (["camera.tflite", "--shard", "3/2"], "must look like 1/4"),
-        (["camera.tflite", "--mode", "run", "--max-copied", "0"], "--max-copied 0: rows are computed in processes"),
-        (["camera.tflite", "--audit"], "--audit: rows are computed in processes of their own"),
         (["camera.tflite", "--config", "missing.json"], "'missing.json': cannot be read"),
     ],
 )
@@ -370,6 +368,13 @@ def test_bad_input_is_refused_in_one_line_before_a_process_starts(folder, capsys
     (line,) = captured.err.splitlines()
     assert words in line
     assert captured.out == ""
+    assert not (folder / "state").exists()
+
+
+@pytest.mark.parametrize("audit", ["--audit", "--max-copied 0"])
+def test_audits_are_refused(folder, capsys, no_process, audit):
+    assert main(["sweep", "camera.tflite", "--mode", "run", "--state", "state", *audit.split()]) == 2
+    assert f"{audit}: rows are computed in processes of their own" in capsys.readouterr().err.splitlines()[-1]
     assert not (folder / "state").exists()
 
 
