@@ -1,14 +1,18 @@
 """The audit of a program: what it does with memory, what is copied and why, and every mistake with its line."""
 
+import gc
 import json
 import linecache
 import re
 import subprocess
 import sys
+import threading
+from contextlib import ExitStack
 
 import numpy as np
 import pytest
 from support import tiny
+from support.interruption import everywhere
 
 import isthmus
 from isthmus import QnnError, audit_log, memory, qnn
@@ -160,6 +164,63 @@ def test_audits_inside_each_other_see_the_same():
         memory.host(32).close()
     assert [event.nbytes for event in inner.events] == [64, 64]
     assert [event.nbytes for event in outer.events] == [64, 64, 32, 32]
+
+
+def test_an_audit_that_outlasts_the_one_before_it_still_sees_allocations():
+    with ExitStack() as first, ExitStack() as second:
+        first.enter_context(isthmus.audit())
+        log = second.enter_context(isthmus.audit())
+        first.close()
+        memory.host(64).close()
+    assert [event.action.value for event in log.events] == ["allocate", "free"]
+
+
+def test_a_block_does_not_end_the_audit_of_the_process(tmp_path):
+    report = tmp_path / "audit.json"
+    program = """
+import isthmus
+from isthmus import memory
+
+with isthmus.audit():
+    from isthmus import qnn
+memory.host(64).close()
+"""
+    environment = {"PATH": "", "ISTHMUS_AUDIT": str(report)}
+    subprocess.run([sys.executable, "-c", program], check=True, env=environment)
+    assert [each["action"] for each in json.loads(report.read_text())["events"]] == ["allocate", "free"]
+
+
+def test_audits_of_many_threads_each_see_their_allocations_and_all_end():
+    def work():
+        for _ in range(200):
+            with isthmus.audit() as log:
+                memory.host(64).close()
+            seen.append({event.action.value for event in log.events} >= {"allocate", "free"})
+
+    seen, interval = [], sys.getswitchinterval()
+    plain, threads = memory.current("host"), [threading.Thread(target=work) for _ in range(4)]
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert seen == 800 * [True]
+    assert audit_log.active == ()
+    assert memory.current("host") is plain
+
+
+def test_an_audit_that_is_interrupted_anywhere_has_ended():
+    def deed():
+        with isthmus.audit():
+            pass
+
+    plain = memory.current("host")
+    for where in everywhere(deed):
+        gc.collect()
+        assert (audit_log.active, memory.current("host")) == ((), plain), where
 
 
 def test_a_backend_that_is_never_freed_is_a_mistake():

@@ -347,29 +347,37 @@ def reported(function: Callable[_P, _R]) -> Callable[_P, _R]:
     return call
 
 
+_switching = Lock()
+"""Held while `active` and what depends on it change."""
 _switches: list[Callable[[bool], None]] = []
-"""Functions to call when the first audit begins and when the last one ends."""
+"""Functions to call when audits begin and end; safe to repeat."""
 
 
 def when_switched(switch: Callable[[bool], None]) -> Callable[[bool], None]:
-    """Make a function be called with whether an audit is in progress: now, and whenever that changes."""
-    _switches.append(switch)
-    switch(bool(active))
+    """Make a function be called with whether an audit is in progress: now, and whenever an audit begins or ends.
+
+    It must be safe to repeat. Only one thread calls it at a time.
+    """
+    with _switching:
+        _switches.append(switch)
+        switch(bool(active))
     return switch
 
 
 def start(log: AuditLog) -> None:
     """Make an audit active, besides those in progress."""
     global active
-    active = (*active, log)
-    for switch in _switches:
-        switch(True)
+    with _switching:
+        active = (*active, log)
+        for switch in _switches:
+            switch(True)
 
 
 def stop(log: AuditLog) -> None:
     """End an audit: it gets no more reports. Safe to call again."""
     global active
-    active = tuple(other for other in active if other is not log)
-    for switch in _switches:
-        switch(bool(active))
+    with _switching:
+        active = tuple(other for other in active if other is not log)
+        for switch in _switches:
+            switch(bool(active))
     log.finish()

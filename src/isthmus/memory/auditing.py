@@ -36,6 +36,22 @@ class Reporting(Adaptor):
         return buffer
 
 
+_reports: list[ExitStack] = []
+"""The block that has the adaptor around all memory while an audit is in progress; all audits share its reports."""
+
+
+@audit_log.when_switched
+def _switch(audited: bool) -> None:
+    """Put the adaptor around all memory when the first audit begins, and remove it when the last one has ended."""
+    if audited and not _reports:
+        with ExitStack() as block:
+            block.enter_context(around(Reporting))
+            _reports.append(block.pop_all())
+    while _reports and not audited:
+        _reports[-1].close()
+        _reports.pop()
+
+
 @contextmanager
 def audit() -> Iterator[AuditLog]:
     """Record what the program does with memory inside the block, for the whole process, and the mistakes it makes.
@@ -57,14 +73,16 @@ def audit() -> Iterator[AuditLog]:
     [('never freed', 'host buffer of 64 bytes')]
     """
     log = AuditLog()
-    # Audits inside each other share the reports of one adaptor.
-    adaptor = ExitStack() if audit_log.active else around(Reporting)
-    with adaptor:
+    try:
+        audit_log.start(log)
+        yield log
+    finally:
         try:
-            audit_log.start(log)
-            yield log
-        finally:
             audit_log.stop(log)
+        except BaseException:
+            # An interrupt: the first attempt may have ended early.
+            audit_log.stop(log)
+            raise
 
 
 _process: list[tuple[Path, AuditLog, ExitStack]] = []
