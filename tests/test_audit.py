@@ -223,6 +223,14 @@ def test_an_audit_that_is_interrupted_anywhere_has_ended():
         assert (audit_log.active, memory.current("host")) == ((), plain), where
 
 
+def test_allocations_that_are_interrupted_anywhere_are_no_mistakes():
+    with isthmus.audit() as log:
+        places = list(everywhere(lambda: memory.host(64).close()))
+        gc.collect()
+    assert len(places) > 20
+    assert not log.mistakes
+
+
 def test_a_backend_that_is_never_freed_is_a_mistake():
     with isthmus.audit() as log:
         backend = qnn.Backend("cpu")  # forgotten

@@ -276,21 +276,30 @@ def unfreed(begun: AuditEvent, rule: str) -> Mistake:
 _keys = itertools.count(1)
 
 
+def new_key() -> int:
+    """Return a new key for `begin` and `end`. Store it for `end` first: an interrupt may come right after `begin`."""
+    return next(_keys)
+
+
 def begin(
-    action: Action, what: str, nbytes: int = 0, tensor: str = "", window: Any = None, since: float | None = None
-) -> int:
-    """Report that something begins that must end; return the key for `end`. `since` is when the action was started.
+    key: int,
+    action: Action,
+    what: str,
+    nbytes: int = 0,
+    tensor: str = "",
+    window: Any = None,
+    since: float | None = None,
+) -> None:
+    """Report that something begins that must end, under a new key. `since` is when the action was started.
 
     Memory that a backend allocates is the backend's own, which ends it with the objects that it belongs to.
     """
-    key = next(_keys)
     owner = "backend" if is_below("backends") else "client"
     now = time.monotonic()
     duration = 0.0 if since is None else now - since
     event = AuditEvent(now, action, what, nbytes, tensor, owner, where=calling_line(), duration=duration)
     for log in active:
         log.add(event, key, window)
-    return key
 
 
 def end(key: int, missed: str = "") -> None:

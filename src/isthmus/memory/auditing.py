@@ -31,8 +31,10 @@ class Reporting(Adaptor):
     def fulfil(self, request: AllocationRequest) -> Buffer:
         since = time.monotonic()
         buffer = self.upstream.fulfil(request)
-        key = audit_log.begin(Action.ALLOCATE, buffer.what, buffer.nbytes, since=since)
+        key = audit_log.new_key()
+        # The finalizer comes first: after an interrupt a buffer must not stay on record forever.
         buffer.when_gone(audit_log.end, key)
+        audit_log.begin(key, Action.ALLOCATE, buffer.what, buffer.nbytes, since=since)
         return buffer
 
 

@@ -259,8 +259,9 @@ class Context(Handle):
                 handles.append(handle)
                 if audit_log.active:
                     names, window = self._tensors_like([handle.descriptor]), registration.window
-                    handle.audit_key = audit_log.begin(
-                        audit_log.Action.REGISTER, handle.what, window.nbytes, names, window, since
+                    handle.audit_key = audit_log.new_key()
+                    audit_log.begin(
+                        handle.audit_key, audit_log.Action.REGISTER, handle.what, window.nbytes, names, window, since
                     )
         except QnnError:
             # The context has been freed meanwhile.

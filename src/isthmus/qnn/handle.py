@@ -61,7 +61,8 @@ class Handle:
         self.usable, self._ended = True, False
         _handles.add(self)
         if owner is None and audit_log.active:
-            self.audit_key = audit_log.begin(audit_log.Action.CREATE, what)
+            self.audit_key = audit_log.new_key()
+            audit_log.begin(self.audit_key, audit_log.Action.CREATE, what)
         if owner is not None:
             try:
                 owner._adopt(self)
