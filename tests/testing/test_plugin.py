@@ -91,6 +91,17 @@ def test_enough_copies(htp):
     run(htp, 2)
 
 
+@pytest.fixture
+def copying_at_its_end(htp):
+    yield
+    run(htp)
+
+
+@pytest.mark.isthmus(max_copied=0)
+def test_copies_of_a_fixture(copying_at_its_end):
+    pass
+
+
 @pytest.mark.isthmus(no_leaks=True)
 def test_leak(htp):
     context, _ = composed(htp)
@@ -129,6 +140,7 @@ def test_limits_and_faults_decide_the_outcome_of_a_test(tmp_path: Path, options:
         "test_zero_copy": "PASSED",
         "test_too_many_copies": "FAILED",
         "test_enough_copies": "PASSED",
+        "test_copies_of_a_fixture": "ERROR",
         "test_leak": "ERROR",
         "test_death": "PASSED",
         "test_death_that_does_not_come": "FAILED",

@@ -116,6 +116,7 @@ class Watch:
         from isthmus.memory.auditing import VARIABLE, audit
 
         self.limits = limits
+        self._copied_too_much = False
         self._children = TemporaryDirectory(prefix="isthmus-audit-")
         self._block = ExitStack()
         variables = self._block.enter_context(pytest.MonkeyPatch.context())
@@ -127,9 +128,7 @@ class Watch:
     def check_call(self) -> None:
         """Fail a test that has copied too much, or to which an injected fault has not occurred."""
         self._include_children()
-        copied, allowed = self.log.copied_bytes, self.limits.max_copied
-        if allowed is not None and copied > allowed:
-            pytest.fail(f"{copied:,} bytes were copied, {allowed:,} are allowed\n{self.log}", pytrace=False)
+        self._check_copies()
         if self.limits.fault:
             from isthmus.faults import parse
 
@@ -138,6 +137,13 @@ class Watch:
                 text = f"fault '{missing[0]}' did not occur: the test made fewer calls, or on another backend"
                 pytest.fail(f"{text}\n{self.log}", pytrace=False)
 
+    def _check_copies(self) -> None:
+        """Fail a test that has copied too much, once."""
+        copied, allowed = self.log.copied_bytes, self.limits.max_copied
+        if allowed is not None and copied > allowed and not self._copied_too_much:
+            self._copied_too_much = True
+            pytest.fail(f"{copied:,} bytes were copied, {allowed:,} are allowed\n{self.log}", pytrace=False)
+
     def end(self) -> None:
         """End the audit and the faults."""
         self._block.close()
@@ -145,9 +151,10 @@ class Watch:
         self._children.cleanup()
 
     def check_end(self) -> None:
-        """Fail a test that leaves something behind, or that made a mistake if it must make none."""
+        """Fail a test whose fixtures copied too much, that leaves something behind, or that made a mistake."""
         from isthmus.errors import counted
 
+        self._check_copies()
         if self.limits.no_mistakes and self.log.mistakes:
             pytest.fail(f"{counted(len(self.log.mistakes), 'mistake')}\n{self.log}", pytrace=False)
         if self.limits.no_leaks and self.log.leaks:
