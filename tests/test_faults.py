@@ -97,6 +97,11 @@ def test_the_process_runs_out_of_descriptors_and_has_them_again_after_the_block(
         os.close(os.dup(0))
 
 
+def test_a_lack_of_descriptors_is_reported_when_it_is_in_force():
+    with isthmus.audit() as log, faults.inject("fds@500"):
+        assert log.faults == ["fds@500"]
+
+
 def test_a_slow_unmap_delays_each_deregistration():
     with faults.inject("slow-unmap=100ms"), qnn.Backend("htp") as backend, rpcmem.alloc(25, 1, NBYTES) as buffer:
         context = backend.create_context()

@@ -32,7 +32,8 @@ FORMS = {"ssr": "ssr@N", "map": "map@N", "alloc": "alloc@N", "fds": "fds@N", "sl
 - ``ssr``: the accelerator dies at an execution.
 - ``map``: the accelerator cannot map memory that is registered with it.
 - ``alloc``: an allocation of shared memory (rpcmem) fails.
-- ``fds``: the process has no file descriptors left, counted from when the fault is put in force.
+- ``fds``: the process has no file descriptors left, counted from when the fault is put in force. It is reported then:
+  a descriptor that the system refuses to other code than ours cannot be noticed.
 - ``slow-unmap``: deregistrations of memory take longer.
 """
 _COUNTED = re.compile(rf"@(\d{{1,{_MAX_DIGITS}}})")

@@ -44,7 +44,7 @@ class MarkerOptions:
     no_mistakes
         Whether the audit may list no mistake at all.
     fault
-        Faults to inject, as ``ISTHMUS_FAULTS`` lists them. Each must occur.
+        Faults to inject, as ``ISTHMUS_FAULTS`` lists them. Each must occur, except ``fds``, which cannot be checked.
     backend
         The backend of ``qnn_session``.
     """
