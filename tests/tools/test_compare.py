@@ -12,6 +12,8 @@ import pytest
 from support import dlc_graphs, dlc_write, tiny
 
 import isthmus
+from isthmus.comparison.onnx_subject import OnnxSubject
+from isthmus.errors import Code
 from isthmus.tools.cli import main
 
 sys.path.append(str(Path(__file__).parents[1] / "comparison"))
@@ -61,6 +63,31 @@ def test_a_reduced_model_differs_again_when_it_is_compared(broken, model, tmp_pa
     again = ["compare", str(small), "--against", str(small.with_suffix(".reference.onnx"))]
     assert main([*again, "--inputs", str(small.with_suffix(".npz"))]) == 1
     assert main(["run", str(small)]) == 0
+
+
+def test_a_model_with_external_data_is_reduced_to_one_without(broken, model, tmp_path, capsys):
+    small = tmp_path / "small" / "small.onnx"
+    small.parent.mkdir()
+    for path in (broken, model):
+        onnx.save(onnx.load(path), path, save_as_external_data=True, location=f"{path.stem}.data", size_threshold=0)
+        assert path.with_suffix(".data").stat().st_size
+    assert main(["compare", str(broken), "--against", str(model), "--reduce", str(small)]) == 1
+    assert "reduced to 1 operation: conv_1 (Conv)" in capsys.readouterr().out
+    again = ["compare", str(small), "--against", str(small.with_suffix(".reference.onnx"))]
+    assert main([*again, "--inputs", str(small.with_suffix(".npz"))]) == 1
+
+
+def test_parts_that_cannot_be_compared_are_no_parts_that_agree(broken, model, tmp_path, capsys, monkeypatch):
+    def extract(*arguments):
+        raise isthmus.QnnError(Code.GRAPH_CREATE_FAILED, "tensor 'w'", "its data is missing")
+
+    monkeypatch.setattr(OnnxSubject, "extract", extract)
+    small = tmp_path / "small.onnx"
+    assert main(["compare", str(broken), "--against", str(model), "--reduce", str(small)]) == 2
+    error = capsys.readouterr().err
+    assert "operation conv_1 (Conv) cannot be compared in a model of its own: tensor 'w': its data is missing" in error
+    assert error.count("\n") == 1
+    assert not small.exists()
 
 
 def test_a_tflite_model_is_reduced_to_a_tflite_model(tmp_path, capsys):

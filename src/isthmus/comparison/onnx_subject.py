@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from isthmus.frontends import ModelSource
 from isthmus.frontends.onnx import load_with_importer
 from isthmus.frontends.onnx.node_order import in_order
 from isthmus.frontends.onnx.schema import messages, parse_model
-from isthmus.frontends.onnx.tensors import NUMPY
+from isthmus.frontends.onnx.tensors import NUMPY, embed_data
 
 _BESIDE = "session.model_external_initializers_file_folder_path"
 """The ONNX Runtime option for the folder of weight files of a model given as bytes."""
@@ -116,6 +116,8 @@ class OnnxSubject(Subject):
         graph.node.extend(nodes)
         graph.initializer.extend(initializers)
         graph.sparse_initializer.extend(sparse)
+        for tensor in _stored_tensors(graph):
+            embed_data(tensor, self.source.path.parent)
         for name, array in given.items():
             entry = graph.input.add(name=name)
             tensor_type = entry.type.tensor_type
@@ -125,6 +127,17 @@ class OnnxSubject(Subject):
                 tensor_type.shape.dim.add(dim_value=size)
         graph.output.extend(messages().ValueInfoProto(name=name) for name in results)
         return bytes(model.SerializeToString())
+
+
+def _stored_tensors(graph: Any) -> Iterator[Any]:
+    """Yield the messages with the data of constants, including those in attributes and subgraphs."""
+    yield from graph.initializer
+    for sparse in graph.sparse_initializer:
+        yield from (sparse.values, sparse.indices)
+    for attribute in (attribute for node in graph.node for attribute in node.attribute):
+        yield from (attribute.t, *attribute.tensors)
+        for inner in (attribute.g, *attribute.graphs):
+            yield from _stored_tensors(inner)
 
 
 def _known(graph: Any) -> set[str]:

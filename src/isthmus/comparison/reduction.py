@@ -57,7 +57,8 @@ def reduce_model(comparison: Comparison, report: ComparisonReport) -> ModelReduc
     Raises
     ------
     QnnError
-        COMMON_NOT_SUPPORTED if the format cannot be written, or if no small part of the model differs by itself.
+        COMMON_NOT_SUPPORTED if the format cannot be written, or if no small part of the model differs by itself. The
+        first error of the parts if none of them can be compared.
     """
     suspect = report.first
     if suspect is None:
@@ -65,6 +66,11 @@ def reduce_model(comparison: Comparison, report: ComparisonReport) -> ModelReduc
     with tempfile.TemporaryDirectory(prefix="isthmus-compare-") as folder:
         attempt = _Attempt(comparison, Path(folder))
         start = next(filter(None, map(attempt.run, _starts(comparison, report, suspect))), None)
+        if start is None and attempt.problems and not attempt.agreed:
+            problem = attempt.problems[0]
+            rule = f"operation {suspect.operation} cannot be compared in a model of its own"
+            why = f"{rule}: {problem.what}: {problem.rule}"
+            raise QnnError(problem.code, f"model '{report.model}'", why, problem.hint) from problem
         if start is None:
             rule = f"operation {suspect.operation} is right in a model of its own; it is wrong only in the whole model"
             raise QnnError(Code.COMMON_NOT_SUPPORTED, f"model '{report.model}'", rule)
@@ -108,11 +114,20 @@ class _Attempt:
         The comparison of the whole model.
     folder
         Where to write the smaller models.
+
+    Attributes
+    ----------
+    agreed
+        Whether a smaller model was compared and agrees.
+    problems
+        The errors of those that could not be compared.
     """
 
     def __init__(self, comparison: Comparison, folder: Path) -> None:
         self._comparison = comparison
         self._folder = folder
+        self.agreed = False
+        self.problems: list[QnnError] = []
 
     def run(self, operations: Sequence[ModelOperation]) -> ModelReduction | None:
         """Compare a model of these operations; return None if it agrees or cannot be run."""
@@ -134,7 +149,8 @@ class _Attempt:
             return None
         try:
             return self._compared(operations, given, results)
-        except QnnError:
+        except QnnError as problem:
+            self.problems.append(problem)
             return None
 
     def _compared(
@@ -161,6 +177,7 @@ class _Attempt:
         known = {tensor.name for tensor in smaller.graph.inputs}
         report = smaller.run({name: array for name, array in given.items() if name in known}, 0)
         if report.agrees:
+            self.agreed = True
             return None
         return ModelReduction(tuple(operations), model, other, dict(given), report)
 

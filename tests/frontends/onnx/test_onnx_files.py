@@ -18,6 +18,7 @@ from onnx_graphs import convert, floats, interpret, model, node
 from isthmus import frontends
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.onnx import load, schema
+from isthmus.frontends.onnx.tensors import embed_data
 
 SMALL = model([node("Add", "x k", "y")], {"x": floats(2)}, "y", {"k": np.float32([1, 2])})
 
@@ -172,6 +173,23 @@ def test_external_data_beside_the_model_is_read(tmp_path: Path) -> None:
     (tmp_path / "data.bin").write_bytes(bytes(4) + np.float32([3, 4]).tobytes())
     graph = frontends.load(external(tmp_path, "data.bin", offset=4, length=8))
     np.testing.assert_array_equal(interpret(graph, {"x": np.float32([0, 0])})["y"], [3, 4])
+
+
+@pytest.mark.parametrize(
+    ("kind", "raw"),
+    [
+        (TensorProto.FLOAT, np.float32([1, 2, 3]).tobytes()),
+        (TensorProto.BFLOAT16, bytes(range(6))),
+        (TensorProto.BOOL, bytes([1, 0, 1])),
+        (TensorProto.INT4, b"\xe1\x07"),
+    ],
+)
+def test_external_data_can_be_stored_in_the_message(tmp_path: Path, kind: int, raw: bytes) -> None:
+    (tmp_path / "data.bin").write_bytes(raw)
+    message = TensorProto(name="k", data_type=kind, dims=[3], data_location=TensorProto.EXTERNAL)
+    message.external_data.add(key="location", value="data.bin")
+    embed_data(message, tmp_path)
+    assert message == TensorProto(name="k", data_type=kind, dims=[3], raw_data=raw)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import numpy as np
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.unsupported import unsupported
 from isthmus.graph import DataType
+from isthmus.graph.nibbles import packed as nibble_bytes
 from isthmus.graph.nibbles import unpacked
 from isthmus.system import reading
 
@@ -133,6 +134,16 @@ def _external(tensor: Any, folder: Path | None, what: str, nbytes: int) -> bytes
     except (OSError, ValueError, RuntimeError) as error:
         why = getattr(error, "strerror", None) or error
         raise refuse(f"external data '{location}' cannot be read: {why}") from error
+
+
+def embed_data(tensor: Any, folder: Path) -> None:
+    """Store the external data of a TensorProto, if it has any, in the message itself."""
+    if tensor.data_location == _EXTERNAL:
+        array = to_array(tensor, folder)
+        is_packed = tensor.data_type in FOUR_BITS
+        tensor.raw_data = (nibble_bytes(array) if is_packed else array.astype(NUMPY[tensor.data_type])).tobytes()
+        tensor.ClearField("external_data")
+        tensor.ClearField("data_location")
 
 
 def attribute_value(attribute: Any, folder: Path | None) -> Any:
