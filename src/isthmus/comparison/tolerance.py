@@ -1,4 +1,4 @@
-"""How far two correct computations of one operation may be apart, derived from types, sums and conditioning.
+"""Bounds for the difference of two correct computations of one operation, from types, sums and conditioning.
 
 The bound for the elements of a tensor, in real numbers, is::
 

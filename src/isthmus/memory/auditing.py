@@ -25,7 +25,7 @@ VARIABLE = "ISTHMUS_AUDIT"
 """
 
 
-class Reporting(Adaptor):
+class AllocationReporter(Adaptor):
     """An adaptor that reports allocations to the audits in progress."""
 
     def fulfil(self, request: AllocationRequest) -> Buffer:
@@ -47,7 +47,7 @@ def _switch(audited: bool) -> None:
     """Put the adaptor around all memory when the first audit begins, and remove it when the last one has ended."""
     if audited and not _reports:
         with ExitStack() as block:
-            block.enter_context(around(Reporting))
+            block.enter_context(around(AllocationReporter))
             _reports.append(block.pop_all())
     while _reports and not audited:
         _reports[-1].close()

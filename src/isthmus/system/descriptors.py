@@ -1,4 +1,4 @@
-"""Bytes and file descriptors over a socket pair: what processes that share memory are told.
+"""Messages of bytes and file descriptors over a socket pair, between processes that share memory.
 
 The kernel duplicates descriptors into the process that receives the first byte that they were sent with.
 """

@@ -37,7 +37,7 @@ class ProfiledCall:
 
 
 class ProfileRecorder:
-    """Collects the events of calls.
+    """The events of calls, collected one call after the other.
 
     Parameters
     ----------

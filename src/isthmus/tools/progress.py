@@ -1,4 +1,4 @@
-"""How far a long command has come: a line that is rewritten on a terminal, and a sentence if it is interrupted."""
+"""The progress of a long command: a line that is rewritten on a terminal, and a sentence if it is interrupted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the vendor's library validates: data types of operands together, ranks, and parameters.
+"""The validation rules of the vendor's library: data types of operands together, ranks, and parameters.
 
 The table is a text file of facts, as the library for x86 answered for a chip of version 79. A line that is not indented
 has operations with what they share: each is written with the highest rank of its first input and the parameters that

@@ -1,6 +1,7 @@
-"""What Hexagon chips round besides results, for graphs that round like them.
+"""The intermediate roundings of Hexagon chips, for graphs that round like them.
 
-They compute some operations in several rounded steps, and cut biases off to the unit of the sum that they are added to.
+The chips compute some operations in several rounded steps, and cut biases off to the unit of the sum that they are
+added to.
 """
 
 from __future__ import annotations

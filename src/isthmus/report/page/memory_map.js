@@ -1,7 +1,7 @@
 /* The memory map: steps from left to right, addresses from bottom to top, each block at its address and lifetime. */
 
 const MAP_LEFT = 68, MAP_RIGHT = 8, MAP_TOP = 22, MAP_BOTTOM = 24;
-const MAX_ZOOM_STEPS = 2; // The fewest steps that fill the map.
+const MIN_ZOOM_STEPS = 2; // The fewest steps that fill the map.
 const KEYS = "Arrow keys choose blocks, plus and minus zoom, 0 shows all, P goes to the peak.";
 
 /** Draw the section of a map: search, zoom, blocks, an overview of live bytes, and the tensors at the peak. */
@@ -52,7 +52,7 @@ function drawMap(data, facts) {
       const start = Math.min(Math.max(from + (to - from - span) / 2, least), most - span);
       return [start, start + span];
     };
-    [view.left, view.right] = fit(left, right, whole.left, whole.right, Math.min(MAX_ZOOM_STEPS, whole.right - whole.left));
+    [view.left, view.right] = fit(left, right, whole.left, whole.right, Math.min(MIN_ZOOM_STEPS, whole.right - whole.left));
     [view.low, view.high] = fit(low, high, 0, height, Math.min(64, height));
     redraw();
   }
@@ -76,7 +76,7 @@ function drawMap(data, facts) {
     const seen = x(block.last + 1) - x(block.first) >= 3 && y(block.offset) - y(block.end) >= 3;
     if (visible && seen) return;
     const middle = (block.first + block.last + 1) / 2, level = (block.offset + block.end) / 2;
-    const steps = Math.min(view.right - view.left, Math.max(wide, MAX_ZOOM_STEPS));
+    const steps = Math.min(view.right - view.left, Math.max(wide, MIN_ZOOM_STEPS));
     const bytes = Math.min(view.high - view.low, Math.max(high, 64));
     show(middle - steps / 2, middle + steps / 2, level - bytes / 2, level + bytes / 2);
   }
