@@ -453,7 +453,7 @@ def _figures(mode: str, report: Mapping[str, Any], status: int) -> list[dict[str
 
 
 class _Work:
-    """Does a job in a process of this machine, within some seconds."""
+    """A function that does a job in a process of this machine, within some seconds."""
 
     def __init__(self, seconds: float | None) -> None:
         self._seconds = seconds
@@ -476,7 +476,7 @@ def _done(
 
 
 class _RemoteArguments:
-    """Makes the arguments of `run_remotely` for a job: workers of a cluster may not see our files."""
+    """A function that makes the arguments of `run_remotely` for a job: workers of a cluster may not see our files."""
 
     def __init__(self, seconds: float | None) -> None:
         self._seconds = seconds
