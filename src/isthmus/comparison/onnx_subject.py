@@ -7,24 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.comparison.subject import (
-    Arrays,
-    ModelComposition,
-    ModelOperation,
-    StoredTensor,
-    Subject,
-    installed,
-    refused,
-)
+from isthmus.comparison.subject import Arrays, ModelComposition, ModelOperation, StoredTensor, Subject
 from isthmus.errors import QnnError
 from isthmus.frontends import ModelSource
 from isthmus.frontends.onnx import load_with_importer
 from isthmus.frontends.onnx.node_order import in_order
 from isthmus.frontends.onnx.schema import messages, parse_model
 from isthmus.frontends.onnx.tensors import NUMPY, embed_data
+from isthmus.frontends.runtimes import ONNX_DATA_FOLDER, converted_errors, import_runtime
 
-_BESIDE = "session.model_external_initializers_file_folder_path"
-"""The ONNX Runtime option for the folder of weight files of a model given as bytes."""
 _EXACT_PRODUCTS = "session.x64quantprecision"
 """The ONNX Runtime option that makes products of 8-bit integers exact on processors without VNNI."""
 _ELEMENT_TYPES = {dtype: number for number, dtype in NUMPY.items()}
@@ -65,7 +56,7 @@ class OnnxSubject(Subject):
         return ModelComposition(graph, stored, importer.computed_constants())
 
     def reference(self, feeds: Arrays) -> dict[str, np.ndarray]:
-        runtime = installed("onnxruntime", "onnxruntime")
+        runtime = import_runtime("onnxruntime", "onnxruntime", "reference")
         what = f"model '{self.source.path.name}'"
         model = messages().ModelProto()
         model.CopyFrom(self.proto)
@@ -86,7 +77,7 @@ class OnnxSubject(Subject):
         given = {name: np.asarray(value) for name, value in (self.source.constants or {}).items()}
         wanted = {entry.name for entry in session.get_inputs()}
         arrays = {name: array for name, array in {**given, **feeds}.items() if name in wanted}
-        with refused(what, "ONNX Runtime cannot run it"):
+        with converted_errors(what, "ONNX Runtime cannot run it"):
             results = session.run(names, arrays)
         found = {name: result for name, result in zip(names, results, strict=True) if isinstance(result, np.ndarray)}
         return {**{name: np.asarray(array) for name, array in arrays.items()}, **found}
@@ -98,8 +89,8 @@ class OnnxSubject(Subject):
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.add_session_config_entry("session.disable_quant_qdq", "1")
         options.add_session_config_entry(_EXACT_PRODUCTS, "1" if exact else "0")
-        options.add_session_config_entry(_BESIDE, str(self.source.path.parent))
-        with refused(what, "ONNX Runtime cannot load it"):
+        options.add_session_config_entry(ONNX_DATA_FOLDER, str(self.source.path.parent))
+        with converted_errors(what, "ONNX Runtime cannot load it"):
             return runtime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
 
     def extract(self, operations: Sequence[ModelOperation], given: Arrays, results: Sequence[str]) -> bytes:

@@ -7,11 +7,8 @@ their own, which computes the reference.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -180,24 +177,3 @@ def _missing(path: Path) -> Any:
     """Refuse a path that is not a file, as reading a model does."""
     frontends.contents(path)
     raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"model file '{path}'", "it is not a regular file")
-
-
-def installed(module: str, package: str) -> Any:
-    """Import a runtime's module; if it is not installed, the error names the package to install."""
-    if find_spec(module.partition(".")[0]) is None:
-        raise QnnError(
-            Code.COMMON_RESOURCE_UNAVAILABLE, "reference", f"the package '{package}' is not installed",
-            f"Install it with: pip install {package}",
-        )  # fmt: skip
-    return import_module(module)
-
-
-@contextmanager
-def refused(what: str, rule: str) -> Iterator[None]:
-    """Convert an exception of a runtime to a one-line error; every runtime has its own exception classes."""
-    try:
-        yield
-    except QnnError:
-        raise
-    except Exception as error:
-        raise QnnError(Code.COMMON_NOT_SUPPORTED, what, f"{rule} ({' '.join(str(error).split())})") from error

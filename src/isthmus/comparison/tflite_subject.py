@@ -7,17 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.comparison.subject import (
-    Arrays,
-    ModelComposition,
-    ModelOperation,
-    Subject,
-    installed,
-    refused,
-    stored_as_named,
-)
+from isthmus.comparison.subject import Arrays, ModelComposition, ModelOperation, Subject, stored_as_named
 from isthmus.frontends import ModelSource
 from isthmus.frontends import tflite as frontend
+from isthmus.frontends.runtimes import converted_errors, import_runtime
 from isthmus.frontends.tflite.model import ModelFile
 
 _IDENTIFIER = b"TFL3"
@@ -62,9 +55,9 @@ class TfliteSubject(Subject):
         })  # fmt: skip
 
     def reference(self, feeds: Arrays) -> dict[str, np.ndarray]:
-        module = installed("ai_edge_litert.interpreter", "ai-edge-litert")
+        module = import_runtime("ai_edge_litert.interpreter", "ai-edge-litert", "reference")
         what = f"model '{self.source.path.name}'"
-        with refused(what, "LiteRT cannot load it"):
+        with converted_errors(what, "LiteRT cannot load it"):
             interpreter = module.Interpreter(
                 model_content=self.data,
                 experimental_op_resolver_type=module.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
@@ -77,7 +70,7 @@ class TfliteSubject(Subject):
                 if feeds[name].shape != tuple(entry["shape"]):
                     interpreter.resize_tensor_input(entry["index"], feeds[name].shape)
             interpreter.allocate_tensors()
-        with refused(what, "LiteRT cannot run it"):
+        with converted_errors(what, "LiteRT cannot run it"):
             for name, index in inputs.items():
                 interpreter.set_tensor(index, feeds[name])
             interpreter.invoke()
@@ -86,12 +79,12 @@ class TfliteSubject(Subject):
         details = interpreter.get_tensor_details()
         numbers = {entry["index"] for entry in details if np.dtype(entry["dtype"]).kind in "fiub"}
         found = {name: index for index, name in self._names.items() if index in numbers and name in {*results, *inputs}}
-        with refused(what, "LiteRT cannot return its tensors"):
+        with converted_errors(what, "LiteRT cannot return its tensors"):
             return {name: interpreter.get_tensor(index) for name, index in found.items()}
 
     def extract(self, operations: Sequence[ModelOperation], given: Arrays, results: Sequence[str]) -> bytes:
-        schema: Any = installed("ai_edge_litert.schema_py_generated", "ai-edge-litert")
-        flatbuffers: Any = installed("flatbuffers", "flatbuffers")
+        schema: Any = import_runtime("ai_edge_litert.schema_py_generated", "ai-edge-litert", "reference")
+        flatbuffers: Any = import_runtime("flatbuffers", "flatbuffers", "reference")
         model = schema.ModelT.InitFromObj(schema.Model.GetRootAs(self.data, 0))
         main = model.subgraphs[0]
         indices = {name: index for index, name in self._names.items()}

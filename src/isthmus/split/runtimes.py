@@ -6,25 +6,20 @@ No other module of this package needs a runtime.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from isthmus.errors import Code, QnnError
+from isthmus.frontends.runtimes import ONNX_DATA_FOLDER, converted_errors, import_runtime
 from isthmus.split.tflite import TfliteFile
 
 ROUNDS = 2
 """The number of random inputs to try."""
 _FILES = ("the model", "the split file")
 """The files before and after the split, in messages."""
-_BESIDE = "session.model_external_initializers_file_folder_path"
-"""The ONNX Runtime option for the folder of weight files of a model given as bytes."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +65,7 @@ def compare_onnx(before: bytes, after: bytes, threads: int = 1, folder: Path | N
     QnnError
         COMMON_RESOURCE_UNAVAILABLE if it is not installed, COMMON_NOT_SUPPORTED if it cannot load or run a file.
     """
-    runtime = _installed("onnxruntime", "onnxruntime")
+    runtime = import_runtime("onnxruntime", "onnxruntime", "--check")
     levels = {"as written": "ORT_DISABLE_ALL", "optimized": "ORT_ENABLE_ALL"}
     differences = {}
     for title, level in levels.items():
@@ -81,8 +76,8 @@ def compare_onnx(before: bytes, after: bytes, threads: int = 1, folder: Path | N
             options.log_severity_level = 4  # only fatal errors
             options.intra_op_num_threads = threads
             if folder is not None:
-                options.add_session_config_entry(_BESIDE, str(folder))
-            with _refused(what, "ONNX Runtime cannot load it"):
+                options.add_session_config_entry(ONNX_DATA_FOLDER, str(folder))
+            with converted_errors(what, "ONNX Runtime cannot load it"):
                 sessions.append(runtime.InferenceSession(data, options, providers=["CPUExecutionProvider"]))
         differences[title] = Difference()
         for seed in range(ROUNDS):
@@ -93,7 +88,7 @@ def compare_onnx(before: bytes, after: bytes, threads: int = 1, folder: Path | N
             }
             results = []
             for what, session in zip(_FILES, sessions, strict=True):
-                with _refused(what, "ONNX Runtime cannot run it on random inputs"):
+                with converted_errors(what, "ONNX Runtime cannot run it on random inputs"):
                     results.append(session.run(None, feeds))
             differences[title] = _compared(differences[title], *results)
     return differences
@@ -112,7 +107,7 @@ def compare_tflite(before: bytes, after: bytes) -> dict[str, Difference]:
     for title, kind in kinds.items():
         interpreters = []
         for what, data in zip(_FILES, (before, after), strict=True):
-            with _refused(what, "LiteRT cannot load it"):
+            with converted_errors(what, "LiteRT cannot load it"):
                 interpreters.append(_interpreter(data, kind))
         differences[title] = Difference()
         for seed in range(ROUNDS):
@@ -121,7 +116,7 @@ def compare_tflite(before: bytes, after: bytes) -> dict[str, Difference]:
                 rng = np.random.default_rng(seed)
                 for entry in interpreter.get_input_details():
                     interpreter.set_tensor(entry["index"], _random(rng, entry["dtype"], entry["shape"]))
-                with _refused(what, "LiteRT cannot run it on random inputs"):
+                with converted_errors(what, "LiteRT cannot run it on random inputs"):
                     interpreter.invoke()
                 results.append([interpreter.get_tensor(e["index"]) for e in interpreter.get_output_details()])
             differences[title] = _compared(differences[title], *results)
@@ -154,23 +149,11 @@ _ONNX_TYPES: dict[str, Any] = {
 
 def _interpreter(data: bytes, kind: str) -> Any:
     """Return a LiteRT interpreter of a file; `kind` names the operator resolver, which selects the kernels."""
-    module = _installed("ai_edge_litert.interpreter", "ai-edge-litert")
+    module = import_runtime("ai_edge_litert.interpreter", "ai-edge-litert", "--check")
     resolver = getattr(module.OpResolverType, kind)
     interpreter = module.Interpreter(model_content=data, experimental_op_resolver_type=resolver, num_threads=1)
     interpreter.allocate_tensors()
     return interpreter
-
-
-def _installed(module: str, package: str) -> Any:
-    """Import a runtime's module; if it is not installed, the error names the package to install."""
-    if find_spec(module.partition(".")[0]) is None:
-        raise QnnError(
-            Code.COMMON_RESOURCE_UNAVAILABLE,
-            "--check",
-            f"the package '{package}' is not installed",
-            f"Install it with: pip install {package}",
-        )
-    return import_module(module)
 
 
 def _random(rng: np.random.Generator, dtype: Any, shape: Any) -> np.ndarray:
@@ -199,17 +182,3 @@ def _compared(known: Difference, one: Sequence[np.ndarray], other: Sequence[np.n
     reach = max([known.reach, *(float(np.abs(a.astype(np.float64)).max(initial=0)) for a in one)])
     comparable = known.largest is not None and bool(np.isfinite(largest))
     return Difference(known.same_bits and same, largest if comparable else None, reach)
-
-
-@contextmanager
-def _refused(what: str, rule: str) -> Iterator[None]:
-    """Convert an exception of a runtime to a one-line error of ours; every runtime has its own exception classes.
-
-    `what` names the file and `rule` what the runtime cannot do with it.
-    """
-    try:
-        yield
-    except QnnError:
-        raise
-    except Exception as error:
-        raise QnnError(Code.COMMON_NOT_SUPPORTED, what, f"{rule} ({' '.join(str(error).split())})") from error
