@@ -99,7 +99,7 @@ def test_a_model_is_not_overwritten_by_its_binary(folder, capsys, link):
     if link:
         os.symlink("model.bin", "linked.bin")
     assert generate("model.bin", name="linked" if link else "model", output=".") == 2
-    assert "would overwrite it" in capsys.readouterr().err
+    assert "would overwrite" in capsys.readouterr().err
     assert (folder / "model.bin").read_bytes() == content
 
 

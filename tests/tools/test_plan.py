@@ -149,7 +149,7 @@ def test_embed_writes_a_copy_and_reports_its_arena(wake_word, tmp_path, capsys):
         (["MODEL", "--threads", "2", "--backend", "lpai"], "one thread"),
         (["MODEL", "--embed", "out.tflite"], "only a TFLite file"),
         (["absent.tflite", "--embed", "out.tflite"], "no such file"),
-        (["WAKE", "--embed", "WAKE"], "the model itself"),
+        (["WAKE", "--embed", "WAKE"], "would overwrite"),
         (["WAKE", "--embed", "."], "directory"),
         (["WAKE", "--embed", "no/such/folder/out.tflite"], "cannot be written"),
     ],

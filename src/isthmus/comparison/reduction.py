@@ -188,9 +188,15 @@ class _Attempt:
         return path
 
 
+def possible_files(path: Path) -> tuple[Path, Path, Path]:
+    """Return the paths of a reduction's files: the model, the arrays to run it on, the other model if there is one."""
+    return path, path.with_suffix(".npz"), path.with_suffix(f".reference{path.suffix}")
+
+
 def files(path: Path, reduction: ModelReduction) -> dict[Path, bytes | dict[str, Any]]:
-    """Return the files of a reduction by path: the model, the arrays to run it on, the other model if there is one."""
-    found: dict[Path, bytes | dict[str, Any]] = {path: reduction.model, path.with_suffix(".npz"): reduction.inputs}
+    """Return the files of a reduction by path."""
+    model, inputs, other = possible_files(path)
+    found: dict[Path, bytes | dict[str, Any]] = {model: reduction.model, inputs: reduction.inputs}
     if reduction.other is not None:
-        found[path.with_suffix(f".reference{path.suffix}")] = reduction.other
+        found[other] = reduction.other
     return found

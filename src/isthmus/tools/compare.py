@@ -20,11 +20,11 @@ from pathlib import Path
 
 from isthmus.backends.seam import registry
 from isthmus.comparison.comparison import STAGES, open_comparison
-from isthmus.comparison.reduction import ModelReduction, files, reduce_model
+from isthmus.comparison.reduction import ModelReduction, files, possible_files, reduce_model
 from isthmus.comparison.reference import FLOAT_TYPES
 from isthmus.errors import Code, QnnError, counted
 from isthmus.frontends import ModelSource
-from isthmus.tools.files import file_name, written_whole
+from isthmus.tools.files import file_name, refuse_overwrite, written_whole
 from isthmus.tools.library import backend_config
 from isthmus.tools.messages import add_log_argument, print_line
 from isthmus.tools.run import read_arrays, write_arrays
@@ -63,6 +63,9 @@ def main(options: argparse.Namespace) -> int:
     if options.reduce is not None and options.reduce.suffix != options.model.suffix:
         rule = f"must have the suffix of the model, '{options.model.suffix}'"
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--reduce {options.reduce}", rule)
+    for path in () if options.reduce is None else possible_files(options.reduce):
+        against = None if options.against is None else Path(options.against)
+        refuse_overwrite(f"--reduce {path}", path, options.model, options.inputs, options.config, against)
     if options.seed < 0:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--seed {options.seed}", "must not be negative")
     arrays = read_arrays(options.inputs) if options.inputs else {}

@@ -12,6 +12,7 @@ from isthmus.backends.seam import registry
 from isthmus.errors import Code, QnnError, counted, did_you_mean
 from isthmus.qnn.profile import ProfilingEvent
 from isthmus.tools import qnn_options
+from isthmus.tools.files import refuse_overwrite
 from isthmus.tools.library import backend_config
 from isthmus.tools.limits import add_limit_arguments, parse_limit
 from isthmus.tools.models import compose, intermediate, make_outputs, named
@@ -86,9 +87,7 @@ def _path(folder: Path, name: str, models: list[Path], option: str = "binary_fil
     if not name or name.endswith("/"):
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--{option} '{name}'", "it names no file")
     path = folder / f"{name}.bin"
-    for model in models:
-        if path.exists() and model.exists() and path.samefile(model):
-            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"'{path}'", "it is a model; the binary would overwrite it")
+    refuse_overwrite(f"'{path}'", path, *models)
     return path
 
 

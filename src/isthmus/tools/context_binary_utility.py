@@ -12,7 +12,7 @@ from typing import Any
 
 from isthmus import qnn
 from isthmus.graph import BinaryInfo, Encoding, GraphInfo, Quantization, TensorInfo, TensorType
-from isthmus.tools.files import file_name
+from isthmus.tools.files import file_name, refuse_overwrite
 from isthmus.tools.raw_files import write
 
 
@@ -25,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Run the command."""
+    refuse_overwrite(f"--json_file {options.json_file}", options.json_file, options.context_binary)
     text = json.dumps(describe(qnn.SystemContext().get_binary_info(options.context_binary)), indent=2)
     if options.json_file is None:
         print(text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -18,6 +18,21 @@ def file_name(text: str) -> Path:
     if not text:
         raise argparse.ArgumentTypeError("the name of the file is empty")
     return Path(text)
+
+
+def refuse_overwrite(what: str, output: Path | None, *inputs: Path | None) -> None:
+    """Refuse an output that is the same file as one of the inputs, also by a link; None is what was not given.
+
+    `what` names the output in the error.
+    """
+    for source in inputs:
+        same = False
+        # Files that do not exist, or cannot be seen, are reported when they are read or written.
+        with suppress(OSError):
+            same = output is not None and source is not None and output.samefile(source)
+        if same:
+            hint = "Name another file."
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"would overwrite '{source}'", hint)
 
 
 @contextmanager

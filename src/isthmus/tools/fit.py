@@ -31,7 +31,7 @@ from isthmus.report.tradeoff import BOUNDED, Point, choose, draw_tradeoff, too_l
 from isthmus.session import Session
 from isthmus.tools import fit_judged
 from isthmus.tools.device import add_target_arguments
-from isthmus.tools.files import file_name
+from isthmus.tools.files import file_name, refuse_overwrite
 from isthmus.tools.model_options import ModelRequest, add_model_options, requested
 from isthmus.tools.progress import progress
 from isthmus.tools.report_options import add_html_argument, check_given, describe_plan, write_page
@@ -60,7 +60,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Run the command."""
-    check_given(options, options.model)
+    check_given(options, options.model, options.config)
+    refuse_overwrite(f"--out {options.out}", options.out, options.model, options.config)
     if options.judge is not None:
         return fit_judged.main(options)
     if options.rounds < 1:

@@ -89,7 +89,8 @@ def main(options: argparse.Namespace) -> int:
     if bool(files) + bool(dlcs) + (options.retrieve_context is not None) != 1:
         rule = "name one of --model, --dlc_path and --retrieve_context"
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, "what to run", rule)
-    check_given(options, *files, *dlcs, *filter(None, [options.retrieve_context]))
+    lists = map(Path, filter(None, options.input_list.split(",")))
+    check_given(options, *files, *dlcs, options.retrieve_context, options.config_file, *lists)
     other = None if options.compare is None else read_saved(options.compare)
     if options.html is None and options.trace is None:
         _run_all(options, entry, config, files, dlcs)

@@ -24,7 +24,7 @@ from isthmus.report import draw, shorten, tabulate
 from isthmus.report.picture import draw_svg
 from isthmus.report.tradeoff import BOUNDED
 from isthmus.system import reading
-from isthmus.tools.files import file_name, written_whole
+from isthmus.tools.files import file_name, refuse_overwrite, written_whole
 from isthmus.tools.messages import print_line
 from isthmus.tools.model_options import ModelRequest, add_model_options, requested
 from isthmus.tools.report_options import (
@@ -61,7 +61,7 @@ def main(options: argparse.Namespace) -> int:
     """Run the command."""
     if options.embed is not None:
         _check_embed(options.model, options.embed)
-    check_given(options, options.model)
+    check_given(options, options.model, options.config)
     request = requested(options)
     stored = request.prepared()
     if stored is not None:
@@ -224,10 +224,7 @@ def _check_embed(model: Path, out: Path) -> None:
         return  # loading the model reports what is wrong
     if head[4:] != b"TFL3":
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"only a TFLite file can hold a plan, '{model}' is none")
-    if out.exists() and out.samefile(model):
-        raise QnnError(
-            Code.COMMON_INVALID_ARGUMENT, what, "it is the model itself", "Name another file; the model stays as it is."
-        )
+    refuse_overwrite(what, out, model)
     if out.is_dir():
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, "it is a directory, not a file")
 

@@ -13,6 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from isthmus.log import Log, LogLevel
+from isthmus.tools.files import refuse_overwrite
 from isthmus.tools.messages import print_line
 from isthmus.tools.profile_log import ProfiledCall, read_log, statistics
 from isthmus.tools.raw_files import write
@@ -36,6 +37,8 @@ def main(options: argparse.Namespace) -> int:
     for name in ("extract_opaque_objects", "reader", "schematic", "config"):
         if getattr(options, name):
             Log()(LogLevel.INFO, f"--{name}: accepted, but without effect here")
+    inputs = map(Path, filter(None, options.input_log.split(",")))
+    refuse_overwrite(f"--output {options.output}", options.output, *inputs)
     logs = {path: read_log(Path(path)) for path in options.input_log.split(",") if path}
     calls = [call for _, found in logs.values() for call in found]
     if options.output is not None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from isthmus.errors import Code, QnnError
-from isthmus.tools.files import file_name, written_whole
+from isthmus.tools.files import file_name, refuse_overwrite, written_whole
 
 if TYPE_CHECKING:
     from isthmus.graph import GraphInfo
@@ -33,15 +33,18 @@ def add_html_argument(parser: argparse.ArgumentParser, compare: str = ANY) -> No
         parser.add_argument("--compare", type=file_name, metavar="OTHER", help=text)
 
 
-def check_given(options: argparse.Namespace, *models: Path) -> None:
-    """Refuse ``--compare`` without ``--html``, and a page that would replace one of the models."""
+_WRITTEN = ("html", "svg", "trace", "csv")
+"""The options of several commands that name a file to write."""
+
+
+def check_given(options: argparse.Namespace, *inputs: Path | None) -> None:
+    """Refuse ``--compare`` without ``--html``, and a page, picture, trace or table that would overwrite an input."""
     compare = getattr(options, "compare", None)
     if compare is not None and options.html is None:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--compare {compare}", "needs --html FILE")
-    for source in (*models, compare):
-        both = options.html is not None and source is not None and options.html.exists() and source.exists()
-        if both and options.html.samefile(source):
-            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--html {options.html}", f"would overwrite '{source}'")
+    for name in _WRITTEN:
+        path = getattr(options, name, None)
+        refuse_overwrite(f"--{name} {path}", path, *inputs, compare)
 
 
 def is_saved(path: Path) -> bool:

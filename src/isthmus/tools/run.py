@@ -20,7 +20,7 @@ from isthmus.qnn import GraphConfig, Profile, ProfileLevel
 from isthmus.qnn.profile import OPERATION
 from isthmus.session import Session
 from isthmus.system import reading
-from isthmus.tools.files import file_name, written_whole
+from isthmus.tools.files import file_name, refuse_overwrite, written_whole
 from isthmus.tools.library import add_timeout_argument
 from isthmus.tools.messages import print_line
 from isthmus.tools.model_options import ModelRequest, add_model_options, requested
@@ -59,12 +59,9 @@ def main(options: argparse.Namespace) -> int:
     request = requested(options)
     if options.repeat < 1:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--repeat {options.repeat}", "must be at least 1")
-    if options.outputs and options.outputs.exists():
-        for source in (options.model, options.inputs):
-            if source and source.exists() and options.outputs.samefile(source):
-                rule = f"would overwrite '{source}'"
-                raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"outputs '{options.outputs}'", rule)
-    check_given(options, options.model)
+    given = options.model, options.inputs, options.config
+    refuse_overwrite(f"outputs '{options.outputs}'", options.outputs, *given, options.compare)
+    check_given(options, *given)
     arrays = read_arrays(options.inputs) if options.inputs else {}
     if options.html is None and options.trace is None:
         report, results = _run(options, request, arrays)

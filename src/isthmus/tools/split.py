@@ -21,7 +21,7 @@ from isthmus.split.onnx import OnnxFile
 from isthmus.split.search import Split, split
 from isthmus.split.tflite import TfliteFile
 from isthmus.tools.embedding import embedded
-from isthmus.tools.files import file_name, written_whole
+from isthmus.tools.files import file_name, refuse_overwrite, written_whole
 from isthmus.tools.messages import print_line
 from isthmus.tools.shapes import add_shape_argument, parse_shape
 
@@ -150,8 +150,6 @@ def _refuse(options: argparse.Namespace, of_tflite: bool) -> None:
         format_ = "TFLite" if of_tflite else "ONNX"
         rule = f"what is split is a file of {format_}, and so is what is written"
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"'{options.out}'", rule, "Name it accordingly.")
-    if options.out.exists() and options.out.samefile(options.model):
-        hint = "Name another file; the model stays as it is."
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"'{options.out}'", "it is the model itself", hint)
+    refuse_overwrite(f"'{options.out}'", options.out, options.model)
     if options.out.is_dir():
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"'{options.out}'", "it is a directory, not a file")

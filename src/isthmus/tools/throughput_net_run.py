@@ -25,7 +25,7 @@ from isthmus.backends.seam.config import Key, Objects, Table, choice, number, se
 from isthmus.errors import Code, QnnError, did_you_mean
 from isthmus.log import Log
 from isthmus.tools import raw_files
-from isthmus.tools.files import file_name
+from isthmus.tools.files import file_name, refuse_overwrite
 from isthmus.tools.input_lists import InputList, read_list
 from isthmus.tools.models import compose
 from isthmus.tools.progress import progress
@@ -167,6 +167,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Run the command."""
+    for name in ("output", "trace"):
+        path = getattr(options, name)
+        refuse_overwrite(f"--{name} {path}", path, options.config)
     if options.trace is None:
         _run(options, None)
         return 0

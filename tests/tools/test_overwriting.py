@@ -1,0 +1,67 @@
+"""No output option of a command may name one of the command's inputs: the command is refused and changes nothing."""
+
+import os
+
+import pytest
+from support import tiny
+
+from isthmus.tools.cli import main
+
+QNN = "--model m.onnx --backend libQnnCpu.so"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A working folder with the inputs of all commands; link.onnx is the model by another name."""
+    monkeypatch.chdir(tmp_path)
+    tiny.convolution(tmp_path / "m.onnx", 8, 8)
+    os.symlink("m.onnx", "link.onnx")
+    os.link("m.onnx", "m.bin")
+    for name in ("m.npz", "m.reference.onnx", "list.txt", "log", "c.json", "other.json"):
+        (tmp_path / name).write_text("{}")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "source"),
+    [
+        ("plan m.onnx --svg m.onnx", "m.onnx"),
+        ("plan m.onnx --svg link.onnx", "m.onnx"),
+        ("plan m.onnx --html p.html --compare other.json --svg other.json", "other.json"),
+        ("run m.onnx --trace m.onnx", "m.onnx"),
+        ("run m.onnx --inputs m.npz --html m.npz", "m.npz"),
+        ("run m.onnx --inputs m.npz --outputs m.npz", "m.npz"),
+        ("run m.onnx --config c.json --outputs c.json", "c.json"),
+        ("fit m.onnx --html m.onnx", "m.onnx"),
+        ("fit m.onnx --judge htp --out m.onnx", "m.onnx"),
+        ("split m.onnx link.onnx", "m.onnx"),
+        ("compare m.onnx --reduce m.onnx", "m.onnx"),
+        ("compare link.onnx --reduce m.onnx", "link.onnx"),
+        ("compare m.reference.onnx --reduce m.onnx", "m.reference.onnx"),
+        ("compare m.reference.onnx --against m.onnx --reduce m.onnx", "m.onnx"),
+        ("sweep m.onnx --csv m.onnx", "m.onnx"),
+        ("sweep m.onnx --html m.onnx", "m.onnx"),
+        ("device m.onnx --csv m.onnx", "m.onnx"),
+        ("device m.onnx --html m.onnx", "m.onnx"),
+        (f"net-run {QNN} --input_list list.txt --html list.txt", "list.txt"),
+        (f"net-run {QNN} --input_list list.txt --trace m.onnx", "m.onnx"),
+        ("context-binary-generator --model m.bin --backend libQnnCpu.so --output_dir .", "m.bin"),
+        ("context-binary-utility --context_binary m.bin --json_file m.onnx", "m.bin"),
+        ("throughput-net-run --config c.json --output c.json", "c.json"),
+        ("throughput-net-run --config c.json --trace c.json", "c.json"),
+        ("profile-viewer --input_log log --output log", "log"),
+    ],
+)
+def test_an_output_that_is_an_input_is_refused_in_one_line(folder, capsys, arguments, source):
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert main(arguments.split()) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"would overwrite '{source}'. Name another file." in line
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_the_arrays_of_a_reduction_do_not_overwrite_the_inputs(folder, capsys):
+    tiny.convolution(folder / "model.onnx", 8, 8)
+    (folder / "small.npz").write_text("{}")
+    assert main(["compare", "model.onnx", "--inputs", "small.npz", "--reduce", "small.onnx"]) == 2
+    assert "--reduce small.npz: would overwrite 'small.npz'" in capsys.readouterr().err
