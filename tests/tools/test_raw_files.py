@@ -129,6 +129,18 @@ def test_a_full_disk_leaves_no_part_of_an_inference(folder, monkeypatch, capsys)
     assert [path.name for path in (folder / "output" / "bytes").iterdir()] == ["Result_0"]
 
 
+def test_a_failed_inference_leaves_the_results_of_the_one_before(folder, capsys):
+    assert execute("real.txt,__", "--output_data_type", "float_and_native") == 0
+    results = folder / "output" / "bytes" / "Result_0"
+    (results / "y_native.raw").write_bytes(b"old")
+    (results / "y.raw").unlink()
+    (results / "y.raw").mkdir()
+    assert execute("real.txt,__", "--output_data_type", "float_and_native") == 2
+    assert "y.raw': cannot be written: Is a directory" in capsys.readouterr().err
+    assert {path.name for path in results.iterdir()} == {"y.raw", "y_native.raw"}
+    assert (results / "y_native.raw").read_bytes() == b"old"
+
+
 def test_a_folder_that_cannot_be_written_is_refused_in_one_line(folder, capsys):
     (folder / "taken").write_text("")
     assert execute("real.txt,__", "--output_dir", "taken") == 2

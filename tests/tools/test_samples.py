@@ -138,6 +138,15 @@ def test_nothing_is_left_if_one_file_cannot_be_written(tmp_path, capsys, monkeyp
     assert [file.name for file in tmp_path.iterdir()] == ["problem.csv"]
 
 
+def test_a_failed_replacement_leaves_the_files_of_the_user(tmp_path, capsys):
+    (tmp_path / "model.onnx").write_bytes(b"mine")
+    (tmp_path / "net.dlc").mkdir()
+    assert main(["samples", str(tmp_path), "--replace"]) == 2
+    assert "net.dlc': cannot be written: Is a directory" in capsys.readouterr().err
+    assert (tmp_path / "model.onnx").read_bytes() == b"mine"
+    assert {file.name for file in tmp_path.iterdir()} == {"model.onnx", "net.dlc"}
+
+
 def test_without_the_package_onnx_its_files_are_left_out(tmp_path, capsys, monkeypatch):
     find_spec = samples.importlib.util.find_spec
     monkeypatch.setattr(samples.importlib.util, "find_spec", lambda name: None if name == "onnx" else find_spec(name))

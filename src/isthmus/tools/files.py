@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
 from isthmus.errors import Code, QnnError
-from isthmus.system.writing import written
+from isthmus.system.writing import written, written_together
 
 
 def file_name(text: str) -> Path:
@@ -62,3 +62,31 @@ def written_whole(path: Path, what: str) -> Iterator[BinaryIO]:
         raise QnnError(
             Code.COMMON_INVALID_ARGUMENT, what, f"cannot be written: {problem.strerror or problem}"
         ) from None
+
+
+def write_together(folder: Path, files: Iterable[tuple[str, bytes]]) -> None:
+    """Write files with these names and contents to a folder, which is created if it does not exist.
+
+    If one cannot be written, none is, and files that were there before stay as they were.
+    """
+    is_new = not folder.exists()
+    path = folder
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with written_together() as write:
+            for name, content in files:
+                path = folder / name
+                if path.exists() and not path.is_file():
+                    # As in `written_whole`; a folder is refused here, before any file is replaced.
+                    path.write_bytes(content)
+                else:
+                    write(Path(os.path.realpath(path)), content)
+    except BaseException as problem:
+        # A folder that cannot be removed must not hide the error.
+        if is_new:
+            with suppress(OSError):
+                folder.rmdir()
+        if isinstance(problem, OSError):
+            rule = f"cannot be written: {problem.strerror or problem}"
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"'{path}'", rule) from None
+        raise

@@ -9,8 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +18,7 @@ from isthmus.errors import Code, QnnError
 from isthmus.frontends.dlc.operations import cleaned
 from isthmus.graph import DataType, TensorInfo
 from isthmus.system import reading
-from isthmus.tools.files import written_whole
+from isthmus.tools.files import write_together, written_whole
 
 FLOAT, NATIVE, BOTH = "float_only", "native_only", "float_and_native"
 """What output files hold: the values of ``--output_data_type``."""
@@ -90,24 +89,16 @@ def write_results(folder: Path, arrays: Iterable[tuple[str, np.ndarray, TensorIn
     content
         FLOAT, NATIVE or BOTH.
     """
-    written: list[Path] = []
-    try:
+
+    def files() -> Iterator[tuple[str, bytes]]:
         for name, array, info in arrays:
             as_stored = content in (NATIVE, BOTH) and info.dtype is not DataType.FLOAT_32
             if as_stored:
-                written.append(folder / f"{name}_native.raw")
-                write(written[-1], array.tobytes())
+                yield f"{name}_native.raw", array.tobytes()
             if content in (FLOAT, BOTH) or not as_stored:
-                written.append(folder / f"{name}.raw")
-                write(written[-1], _as_floats(array, info).tobytes())
-    except BaseException:
-        # Whatever cannot be removed must not hide the error.
-        for path in written:
-            with suppress(OSError):
-                path.unlink()
-        with suppress(OSError):
-            folder.rmdir()
-        raise
+                yield f"{name}.raw", _as_floats(array, info).tobytes()
+
+    write_together(folder, files())
 
 
 def _as_floats(array: np.ndarray, info: TensorInfo) -> np.ndarray:

@@ -20,9 +20,8 @@ import numpy as np
 from isthmus import qnn
 from isthmus.errors import Code, QnnError
 from isthmus.frontends import ModelSource, load_data
-from isthmus.tools.files import file_name
+from isthmus.tools.files import file_name, write_together
 from isthmus.tools.messages import print_line
-from isthmus.tools.raw_files import write
 from isthmus.tools.sample_models import library, networks
 
 
@@ -111,7 +110,7 @@ def main(options: argparse.Namespace) -> int:
         if name not in known and (folder / name).exists() and not options.replace:
             rule, hint = "it exists already and differs", "Name another folder, or use --replace."
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"'{folder / name}'", rule, hint)
-    write_together(folder, {name: content for name, content in files.items() if name not in known})
+    write_together(folder, ((name, content) for name, content in files.items() if name not in known))
     if options.json:
         listed = [{"file": str(folder / name), "text": SAMPLES[name].text, "bytes": len(files[name])} for name in files]
         print(json.dumps({"files": listed, "left_out": left_out}))
@@ -139,22 +138,3 @@ def _same(path: Path, content: bytes) -> bool:
     with suppress(OSError):
         return path.stat().st_size == len(content) and path.read_bytes() == content
     return False
-
-
-def write_together(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write files to a folder: all of them, or none if one cannot be written."""
-    is_new = not folder.exists()
-    written: list[Path] = []
-    try:
-        for name, content in files.items():
-            written.append(folder / name)
-            write(folder / name, content)
-    except BaseException:
-        # Whatever cannot be removed must not hide the error.
-        for path in written:
-            with suppress(OSError):
-                path.unlink()
-        if is_new:
-            with suppress(OSError):
-                folder.rmdir()
-        raise
