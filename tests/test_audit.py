@@ -137,6 +137,23 @@ def test_a_session_reports_the_copies_of_its_feeds(tmp_path):
     assert not log.mistakes
 
 
+def test_a_suspended_audit_records_only_the_end_of_what_began_before():
+    with isthmus.audit() as log:
+        before = memory.host(32)
+        with audit_log.suspended():
+            before.close()
+            kept = memory.host(64)
+            with isthmus.audit() as inner:
+                memory.host(16).close()
+        kept.close()
+        memory.host(8).close()
+    assert [(event.action.value, event.nbytes) for event in log.events] == [
+        ("allocate", 32), ("free", 32), ("allocate", 8), ("free", 8),
+    ]  # fmt: skip
+    assert [(event.action.value, event.nbytes) for event in inner.events] == [("allocate", 16), ("free", 16)]
+    assert not log.mistakes
+
+
 def test_an_audit_sees_nothing_before_and_after_its_block():
     before = memory.host(64)
     with isthmus.audit() as log:

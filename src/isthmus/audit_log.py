@@ -9,7 +9,8 @@ from __future__ import annotations
 import itertools
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 from functools import wraps
@@ -152,6 +153,7 @@ class AuditLog:
     _errors: weakref.WeakSet[QnnError] = field(default_factory=weakref.WeakSet)
     _lock: Lock = field(default_factory=Lock)
     _is_over: bool = False
+    _is_suspended: bool = False
 
     @property
     def copied_bytes(self) -> int:
@@ -189,6 +191,8 @@ class AuditLog:
     def add(self, event: AuditEvent, key: object = None, window: Any = None) -> None:
         """Record an event; with a key, the beginning of something that `end` ends."""
         with self._lock:
+            if self._is_suspended:
+                return
             self.events.append(event)
             if key is not None:
                 self._begun[key] = _Begun(event, window)
@@ -211,6 +215,8 @@ class AuditLog:
     def add_mistake(self, mistake: Mistake, error: QnnError | None = None) -> None:
         """Record a mistake, unless it is that of an error that was recorded already."""
         with self._lock:
+            if self._is_suspended:
+                return
             if error is not None:
                 if error in self._errors:
                     return
@@ -390,3 +396,20 @@ def stop(log: AuditLog) -> None:
         for switch in _switches:
             switch(bool(active))
     log.finish()
+
+
+@contextmanager
+def suspended() -> Iterator[None]:
+    """Keep what begins inside the block, and mistakes there, out of the audits in progress, for the whole process.
+
+    What began before is recorded when it ends, so that it is not taken for a leak. An audit that begins inside the
+    block records everything.
+    """
+    logs = [log for log in active if not log._is_suspended]
+    try:
+        for log in logs:
+            log._is_suspended = True
+        yield
+    finally:
+        for log in logs:
+            log._is_suspended = False

@@ -34,6 +34,16 @@ def test_an_audit_names_each_copied_tensor_with_its_remedy(model, capsys):
     assert "mem_register" in report
 
 
+@pytest.mark.parametrize("compared", [False, True])
+def test_a_page_adds_nothing_to_the_audit(model, tmp_path, compared, capsys):
+    command = ["run", model, "--backend", "htp", "--io", "raw", "--audit"]
+    assert main(command) == 0
+    expected = capsys.readouterr().err
+    page = ["--html", str(tmp_path / "page.html"), *["--compare", model] * compared]
+    assert main([*command, *page]) == 0
+    assert capsys.readouterr().err == expected
+
+
 def test_a_plan_can_be_audited(model, capsys):
     assert main(["plan", model, "--audit"]) == 0
     assert "copied: 0 bytes" in capsys.readouterr().err

@@ -23,6 +23,8 @@ VARIABLE = "ISTHMUS_AUDIT"
 
 ``%p`` in it stands for the process id, for programs that start others.
 """
+suspended = audit_log.suspended
+"""The block whose events no audit in progress records, for runs that a command makes only to measure."""
 
 
 class AllocationReporter(Adaptor):

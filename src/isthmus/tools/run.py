@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from isthmus.errors import Code, QnnError, counted, one_line
+from isthmus.memory.auditing import suspended
 from isthmus.qnn import GraphConfig, Profile, ProfileLevel
 from isthmus.qnn.profile import OPERATION
 from isthmus.session import Session
@@ -75,7 +76,8 @@ def main(options: argparse.Namespace) -> int:
             if is_saved(options.compare):
                 other = read_saved(options.compare)
             else:
-                other = _run_recorded(options, requested(options, options.compare), arrays)[0]
+                with suspended():
+                    other = _run_recorded(options, requested(options, options.compare), arrays)[0]
         write_report(options.html, report, other)
     if options.outputs:
         write_arrays(options.outputs, results)
@@ -120,10 +122,9 @@ def _run(
         if record is not None and options.html is not None:
             if session.plan is not None:
                 report = {**describe_plan(session.plan, session.info), **report}
-            count = len(record.log.events)
-            report["operations"] = operation_times(session, feeds)
-            # The audit is of the runs that were asked for.
-            del record.log.events[count:]
+            # Audits are of the runs that were asked for.
+            with suspended():
+                report["operations"] = operation_times(session, feeds)
     return report, results
 
 
