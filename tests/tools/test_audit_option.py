@@ -49,6 +49,15 @@ def test_a_plan_can_be_audited(model, capsys):
     assert "copied: 0 bytes" in capsys.readouterr().err
 
 
+def test_a_command_that_fails_prints_its_audit_too(model, tmp_path, capsys):
+    command = ["run", model, "--backend", "htp", "--io", "raw", "--outputs", str(tmp_path / "none" / "out.npz")]
+    assert main([*command, "--audit"]) == 2
+    *report, error = capsys.readouterr().err.splitlines()
+    assert report[0] == "audit"
+    assert any("in 1 copy of 'x'" in line for line in report)
+    assert "cannot be written" in error
+
+
 def test_a_limit_that_is_no_number_is_one_line(model, capsys):
     with pytest.raises(SystemExit) as ended:
         main(["run", model, "--max-copied", "few"])

@@ -159,12 +159,15 @@ def _bytes(text: str) -> int:
 
 
 def _audited(main: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:
-    """Run a subcommand with an audit and print that; return the exit status, 1 if too many bytes were copied."""
-    from isthmus.memory.auditing import audit
+    """Run a subcommand and print its audit, also if it fails; return the exit status, 1 if it copied too many bytes."""
+    from isthmus.memory.auditing import AuditLog, audit
 
-    with audit() as log:
-        status = main(options)
-    print(log, file=sys.stderr)
+    log = AuditLog()
+    try:
+        with audit() as log:
+            status = main(options)
+    finally:
+        print(log, file=sys.stderr)
     if options.max_copied is not None and log.copied_bytes > options.max_copied:
         print(f"{log.copied_bytes:,} bytes were copied, {options.max_copied:,} are allowed", file=sys.stderr)
         return status or 1
