@@ -254,6 +254,21 @@ def test_a_profile_log_is_shown_as_text_and_csv(folder, capsys):
     assert sum(",execute," in row and row.endswith(",us") for row in rows) == INPUTS
 
 
+def test_a_profile_log_takes_each_event_from_the_profile_once(folder, monkeypatch):
+    taken = []
+    get_events = qnn.Profile.get_events
+
+    def counted(*arguments):
+        taken.extend(found := get_events(*arguments))
+        return found
+
+    monkeypatch.setattr(qnn.Profile, "get_events", counted)
+    assert execute(f"qnn-net-run {RUN} --num_inferences 9 --profiling_level basic") == 0
+    log = json.loads((folder / "output" / "qnn-profiling-data_0.log").read_text())
+    assert [bool(call["events"]) for call in log["calls"] if call["call"] == "execute"] == [True] * 9
+    assert len({id(event) for event in taken}) == len(taken)
+
+
 @pytest.mark.parametrize("content", ["", "{}", '{"format": "isthmus profile log 1"}', "[1]", "\x00", None])
 def test_what_is_no_profile_log_is_refused_in_one_line(folder, capsys, content):
     if content is not None:

@@ -103,7 +103,7 @@ class Profile(Handle):
         self._check()
         return tuple(self._spans)
 
-    def get_events(self) -> tuple[ProfilingEvent, ...]:
-        """Return all events so far (QnnProfile_getEvents)."""
+    def get_events(self, since: int = 0) -> tuple[ProfilingEvent, ...]:
+        """Return the events so far (QnnProfile_getEvents), without the first `since`, which the caller has already."""
         self._check()
-        return tuple(self._events)
+        return tuple(self._events[since:])

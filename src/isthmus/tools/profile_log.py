@@ -54,9 +54,9 @@ class ProfileRecorder:
     def end(self, call: str, graph: str, *more: ProfilingEvent) -> None:
         """Take the events since the last call; `more` are measured by the tool itself."""
         if self.profile is not None:
-            events = self.profile.get_events()
-            self.calls.append(ProfiledCall(call, graph, (*events[self._seen :], *more)))
-            self._seen = len(events)
+            events = self.profile.get_events(self._seen)
+            self.calls.append(ProfiledCall(call, graph, (*events, *more)))
+            self._seen += len(events)
 
     def write(self, folder: Path, tool: str, backend: str) -> None:
         """Write the log to a folder, if anything was recorded."""
