@@ -6,7 +6,7 @@ import pytest
 from support import chromium, tiny
 
 from isthmus.prepare.schedule import Plan, PlanRow
-from isthmus.report.page import MemoryMap, page
+from isthmus.report.page import Column, MemoryMap, SortableTable, page
 from isthmus.tools.cli import main
 
 MAP = "document.querySelector('section.map').memoryMap"
@@ -210,6 +210,23 @@ def test_a_table_sorts_by_a_column(browser, planned):
     assert descending == sorted(descending, reverse=True)
     browser.evaluate("document.querySelectorAll('.at-peak th button')[1].click()")
     assert browser.evaluate(bytes_) == sorted(descending)
+
+
+@pytest.mark.parametrize(
+    ("unit", "cells", "clicked_once", "clicked_twice"),
+    [
+        ("count", [2, None, 3, None, 1], ["3", "2", "1", "", ""], ["1", "2", "3", "", ""]),
+        ("text", ["b", None, "c", None, "a"], ["a", "b", "c", "", ""], ["c", "b", "a", "", ""]),
+    ],
+)
+def test_empty_cells_are_last_in_both_orders(browser, folder, unit, cells, clicked_once, clicked_twice):
+    path = folder / f"sorted-{unit}.html"
+    path.write_text(page("sorted", [SortableTable("Table", [Column("title", unit)], [[cell] for cell in cells])]))
+    browser.open(path)
+    for expected in (clicked_once, clicked_twice):
+        browser.evaluate("document.querySelector('th button').click()")
+        shown = browser.evaluate("[...document.querySelectorAll('td')].map(each => each.textContent)")
+        assert shown == expected
 
 
 def test_a_map_of_thousands_of_tensors_is_drawn_quickly(browser, large):

@@ -57,11 +57,11 @@ function drawBars(data) {
   return section;
 }
 
-/** Compare two cells for sorting: numbers by value, texts by their parts, empty ones last. */
-function compared(a, b) {
+/** Compare two cells for sorting: numbers by value, texts by their parts, empty ones last. `sign` is -1 to descend. */
+function compared(a, b, sign) {
   if (a === null || b === null) return (a === null) - (b === null);
-  if (typeof a === "number" && typeof b === "number") return a - b;
-  return String(a).localeCompare(String(b), "en", { numeric: true });
+  if (typeof a === "number" && typeof b === "number") return sign * (a - b);
+  return sign * String(a).localeCompare(String(b), "en", { numeric: true });
 }
 
 /** Draw a table. `picked` is called with the number of a row that a reader chooses, if given. */
@@ -95,7 +95,7 @@ function drawTable(data, picked) {
       order = order.filter((index) => data.rows[index].some((value) => String(value).toLowerCase().includes(state.text)));
     }
     if (state.column >= 0) {
-      order.sort((a, b) => state.sign * compared(data.rows[a][state.column], data.rows[b][state.column]) || a - b);
+      order.sort((a, b) => compared(data.rows[a][state.column], data.rows[b][state.column], state.sign) || a - b);
     }
     const shown = state.all ? order : order.slice(0, ROWS_AT_FIRST);
     body.replaceChildren(...shown.map((index) => {
