@@ -285,10 +285,21 @@ def test_what_is_no_profile_log_is_refused_in_one_line(folder, capsys, content):
      ("--max_input_cache_tensor_sets 1", "max_input_cache_tensor_sets")],
 )  # fmt: skip
 def test_an_option_without_effect_is_logged_once_by_name(folder, capsys, option, name):
-    assert execute(f"qnn-net-run {RUN} {option} --log_level info") == 0
-    lines = [line for line in capsys.readouterr().err.splitlines() if f"--{name}" in line]
-    assert len(lines) == 1
-    assert "accepted, but without effect here: " in lines[0]
+    assert execute(f"qnn-net-run {RUN} {option}") == 0
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"[WARN] --{name}: accepted, but without effect here: ")
+
+
+@pytest.mark.parametrize(
+    ("option", "name"),
+    [("--extract_opaque_objects", "extract_opaque_objects"), ("--reader r.so", "reader"),
+     ("--schematic s", "schematic"), ("--config c", "config")],
+)  # fmt: skip
+def test_an_option_of_the_viewer_without_effect_is_logged_once_by_name(folder, capsys, option, name):
+    assert execute(f"qnn-net-run {RUN} --profiling_level basic") == 0
+    capsys.readouterr()
+    assert execute(f"qnn-profile-viewer --input_log output/qnn-profiling-data_0.log {option}") == 0
+    assert capsys.readouterr().err == f"[WARN] --{name}: accepted, but without effect here\n"
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def main(options: argparse.Namespace) -> int:
     """Run the command."""
     for name in ("extract_opaque_objects", "reader", "schematic", "config"):
         if getattr(options, name):
-            Log()(LogLevel.INFO, f"--{name}: accepted, but without effect here")
+            Log()(LogLevel.WARN, f"--{name}: accepted, but without effect here")
     inputs = map(Path, filter(None, options.input_log.split(",")))
     refuse_overwrite(f"--output {options.output}", options.output, *inputs)
     logs = {path: read_log(Path(path)) for path in options.input_log.split(",") if path}

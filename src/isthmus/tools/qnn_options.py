@@ -204,7 +204,7 @@ def add_options(parser: argparse.ArgumentParser, tool: str) -> None:
 
 
 def check_given(options: argparse.Namespace, tool: str) -> None:
-    """Refuse given options that cannot be honoured, and log each given option that has no effect."""
+    """Refuse given options that cannot be honoured, and warn of each given option that has no effect."""
     given = [each for each in OPTIONS if tool in each.tools and getattr(options, each.name) not in (None, False)]
     for option in given:
         if option.refused:
@@ -212,7 +212,7 @@ def check_given(options: argparse.Namespace, tool: str) -> None:
             raise QnnError(Code.COMMON_NOT_SUPPORTED, f"--{option.name} {value}", option.refused)
     for option in given:
         if option.unused:
-            Log()(LogLevel.INFO, f"--{option.name}: accepted, but without effect here: {option.unused}")
+            Log()(LogLevel.WARN, f"--{option.name}: accepted, but without effect here: {option.unused}")
 
 
 def exclusive(options: argparse.Namespace, *names: str) -> None:
