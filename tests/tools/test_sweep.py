@@ -19,6 +19,7 @@ from support.waiting import PATIENCE, eventually
 
 from isthmus.backends.vendor.library import is_installed
 from isthmus.engine.native import target
+from isthmus.errors import Code, QnnError
 from isthmus.tools import sweep
 from isthmus.tools.cli import main
 
@@ -318,12 +319,16 @@ def test_a_farm_computes_rows_on_its_workers(folder, capsys, monkeypatch):
     assert there["rows"][0] == here["rows"][0]
     assert "it is for backend 'htp', not 'lpai'" in there["rows"][1]["problem"]
 
+    problems = iter([MemoryError("a worker\nwas killed"), QnnError(Code.COMMON_MEM_ALLOC, "a worker", "it is full")])
+
     def ended(*arguments):
-        raise MemoryError("a worker\nwas killed")
+        raise next(problems)
 
     monkeypatch.setattr(sweep, "_done", ended)
-    problems = {row["problem"] for row in swept(capsys, *farmed, status=1)["rows"]}
-    assert problems == {r"its worker has failed: MemoryError: a worker\nwas killed"}
+    assert [row["problem"] for row in swept(capsys, *farmed, status=1)["rows"]] == [
+        r"its worker has failed: MemoryError: a worker\nwas killed",
+        "its worker has failed: QnnError: [1002 COMMON_MEM_ALLOC] a worker: it is full",
+    ]
 
 
 @pytest.mark.skipif(not is_installed(), reason="needs Qualcomm's library, of the package onnxruntime-qnn")

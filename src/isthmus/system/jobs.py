@@ -187,11 +187,9 @@ class FarmJobs(Generic[Job, Result]):
                 yield futures[future], self._result(future)
 
     def _result(self, future: Any) -> Result:
-        """Return the result of a job; whatever ends a worker costs this job only."""
+        """Return the result of a job; whatever ends a worker, or is refused there, costs this job only."""
         try:
             return self._read(future.result())
-        except QnnError:
-            raise
         except Exception as problem:
             return self._failed(one_line(f"its worker has failed: {type(problem).__name__}: {problem}"))
 
