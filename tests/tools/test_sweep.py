@@ -12,6 +12,7 @@ import sys
 from contextlib import suppress
 from types import ModuleType
 
+import onnx
 import pytest
 from support.processes import children
 from support.suites import LONG, long
@@ -329,6 +330,15 @@ def test_a_farm_computes_rows_on_its_workers(folder, capsys, monkeypatch):
         r"its worker has failed: MemoryError: a worker\nwas killed",
         "its worker has failed: QnnError: [1002 COMMON_MEM_ALLOC] a worker: it is full",
     ]
+
+
+def test_a_farm_gets_no_model_with_weights_in_other_files(folder, capsys, monkeypatch):
+    model = onnx.load(folder / "camera.onnx")
+    onnx.save(model, folder / "beside.onnx", save_as_external_data=True, location="weights", size_threshold=0)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: True)
+    assert main(["sweep", "camera.onnx", "beside.onnx", "--scheduler", "tcp://farm:8786", "--state", "state"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "'beside.onnx': weights in other files are not sent to workers" in line
 
 
 @pytest.mark.skipif(not is_installed(), reason="needs Qualcomm's library, of the package onnxruntime-qnn")

@@ -22,6 +22,7 @@ __all__ = [
     "ModelSource",
     "contents",
     "is_model",
+    "is_self_contained",
     "is_tflite",
     "load",
     "load_all",
@@ -110,6 +111,22 @@ def is_tflite(data: bytes) -> bool:
 def is_model(head: bytes) -> bool:
     """Return whether these first eight bytes are those of a model file or a model library."""
     return head.startswith((DLC_MAGIC, LIBRARY_MAGIC)) or is_tflite(head) or (head != b"" and head[0] in _ONNX_TAGS)
+
+
+def is_self_contained(data: bytes) -> bool:
+    """Return whether a model's file is all that it needs: an ONNX model may keep weights in other files.
+
+    A damaged file counts as self-contained; loading it reports the damage.
+    """
+    if not data or is_tflite(data) or data[0] not in _ONNX_TAGS:
+        return True
+    from isthmus.frontends.onnx.schema import parse_model
+    from isthmus.frontends.onnx.tensors import has_external_data
+
+    try:
+        return not has_external_data(parse_model(data, ""))
+    except QnnError:
+        return True
 
 
 def contents(path: Path) -> bytes:

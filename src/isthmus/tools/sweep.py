@@ -27,6 +27,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from isthmus import frontends
 from isthmus.backends.seam import registry
 from isthmus.backends.seam.native import target_key
 from isthmus.backends.vendor.library import find
@@ -207,6 +208,7 @@ def _swept(options: argparse.Namespace) -> dict[str, Any]:
     chosen = [job for job in jobs if job.number in mine]
     runner: Runner[SweepJob, JobOutcome] = LocalJobs(_Work(options.limit), options.jobs)
     if options.scheduler is not None:
+        _refuse_other_files(options.models)
         arguments = _RemoteArguments(options.limit)
         runner = FarmJobs(options.scheduler, run_remotely, arguments, JobOutcome.from_json, _failed)
     kept = _KeptOutcomes(options.state or state_folder(), options.no_cache)
@@ -220,6 +222,14 @@ def _swept(options: argparse.Namespace) -> dict[str, Any]:
     # A job for several chips has several rows; all rows of a sweep have numbers of their own, in all its shards.
     numbered = {number * MAX_ROWS + index: row for number, each in rows.items() for index, row in enumerate(each)}
     return part_report(shard, sweep, {"version": build_id()}, numbered)
+
+
+def _refuse_other_files(paths: Sequence[Path]) -> None:
+    """Refuse models that workers would lack a part of: only the file of a model is sent to them."""
+    for path in paths:
+        if not frontends.is_self_contained(_contents(path)):
+            rule, hint = "weights in other files are not sent to workers", "Sweep it without --scheduler."
+            raise QnnError(Code.COMMON_NOT_SUPPORTED, f"'{path}'", rule, hint)
 
 
 def _failed(problem: str) -> JobOutcome:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import ModelProto, TensorProto, numpy_helper
+from onnx import GraphProto, ModelProto, TensorProto, helper, numpy_helper
 from onnx_graphs import convert, floats, interpret, model, node
 
 from isthmus import frontends
@@ -167,6 +167,18 @@ def external(folder: Path, location: str, value: tuple[float, ...] = (1, 2), **e
     path = folder / "model.onnx"
     path.write_bytes(made.SerializeToString())
     return path
+
+
+def test_a_model_with_external_data_at_any_depth_is_not_self_contained(tmp_path: Path) -> None:
+    proto = ModelProto.FromString(external(tmp_path, "weights").read_bytes())
+    assert not frontends.is_self_contained(proto.SerializeToString())
+    inner = GraphProto(initializer=proto.graph.initializer)
+    del proto.graph.initializer[:]
+    assert frontends.is_self_contained(proto.SerializeToString())
+    proto.graph.node.append(helper.make_node("If", ["c"], ["z"], then_branch=inner))
+    assert not frontends.is_self_contained(proto.SerializeToString())
+    assert frontends.is_self_contained(proto.SerializeToString()[:-3])
+    assert frontends.is_self_contained(b"")
 
 
 def test_external_data_beside_the_model_is_read(tmp_path: Path) -> None:

@@ -178,3 +178,13 @@ def _guess(attribute: Any) -> int:
         if len(getattr(attribute, field)):
             return number
     return 7
+
+
+def has_external_data(message: Any) -> bool:
+    """Return whether a message of ONNX has a tensor, at any depth, whose contents are in another file."""
+    if message.DESCRIPTOR.name == "TensorProto":
+        return bool(message.data_location == _EXTERNAL)
+    found = (value for field, value in message.ListFields() if field.message_type is not None)
+    # A field holds one message or several.
+    several = ([value] if hasattr(value, "ListFields") else value for value in found)
+    return any(has_external_data(inner) for inners in several for inner in inners)
