@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from isthmus import qnn
 from isthmus.backends.seam import registry
 from isthmus.backends.seam.entry import BackendEntry
@@ -160,7 +162,8 @@ def _described(graph: qnn.Graph, backend: str, recorder: ProfileRecorder) -> dic
     """Return the description of a graph's plan and inferences as plain data."""
     info, stats = graph.info, graph.stats
     events = [each for each in statistics(recorder.calls) if (each.call, each.graph) == ("execute", graph.name)]
-    times = next((each for each in events if each.event == "execute"), None)
+    calls = [call for call in recorder.calls if (call.call, call.graph) == ("execute", graph.name)]
+    times = [event.value / 1e3 for call in calls for event in call.events if event.name == "execute"]
     operations = [each for each in events if each.event.startswith(OPERATION)]
     return {
         "model": graph.name,
@@ -174,7 +177,7 @@ def _described(graph: qnn.Graph, backend: str, recorder: ProfileRecorder) -> dic
         "runs": stats.executions,
         "copied_bytes": 0,
         "backend_copied_bytes": stats.copied_bytes,
-        **({} if times is None else {"latency_ms": {"p50": times.average / 1e3, "p99": times.most / 1e3}}),
+        **({"latency_ms": {f"p{n}": float(np.percentile(times, n)) for n in (50, 99)}} if times else {}),
         "operations": [{"name": e.event.removeprefix(OPERATION), "us": e.average} for e in operations],
     }
 
