@@ -214,7 +214,7 @@ def _element_wise(call: Call, result: Tensor, axis: int) -> RowMap | None:
     sliced = []
     for index, tensor in enumerate(call.inputs):
         if tensor is None or (coefficients and index):
-            if tensor is not None and prod(tensor.dims) not in (1, tensor.dims[-1]):
+            if tensor is not None and prod(tensor.dims) not in (1, *tensor.dims[-1:]):
                 return None
             continue
         own_axis = axis - (result.rank - tensor.rank)

@@ -249,7 +249,8 @@ def _cast(node: OnnxNode) -> OnnxValue:
 
 def _cast_like(node: OnnxNode) -> OnnxValue:
     x, like = node.builder.plain(node.value(0)), node.value(1).tensor
-    dtype = DataType.of(like.dtype.numpy)
+    # The integers that fixed point is stored in; bfloat16 has no type of its own in numpy.
+    dtype = DataType.of(like.dtype.numpy) if like.dtype.is_fixed_point else like.dtype
     narrow = like.quantization is not None and like.quantization.bits > 0
     return node.cast_to_four_bits(x, dtype) if narrow else node.cast(x, dtype)
 
