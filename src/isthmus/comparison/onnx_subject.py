@@ -13,12 +13,12 @@ from isthmus.frontends import ModelSource
 from isthmus.frontends.onnx import load_with_importer
 from isthmus.frontends.onnx.node_order import in_order
 from isthmus.frontends.onnx.schema import messages, parse_model
-from isthmus.frontends.onnx.tensors import NUMPY, embed_data
+from isthmus.frontends.onnx.tensors import FOUR_BITS, NUMPY, embed_data
 from isthmus.frontends.runtimes import ONNX_DATA_FOLDER, converted_errors, import_runtime
 
 _EXACT_PRODUCTS = "session.x64quantprecision"
 """The ONNX Runtime option that makes products of 8-bit integers exact on processors without VNNI."""
-_ELEMENT_TYPES = {dtype: number for number, dtype in NUMPY.items()}
+_ELEMENT_TYPES = {dtype: number for number, dtype in NUMPY.items() if number not in FOUR_BITS}
 """ONNX's numbers of numpy types."""
 
 
