@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import time
+from functools import cache
 
 import numpy as np
 
@@ -17,6 +18,12 @@ CLOCK = "clock:read"
 """The kernel that reads the clock."""
 MAX_READINGS = 1 << 16
 """Maximum number of readings that are logged one by one; later ones only count in the sums."""
+
+
+@cache
+def _clock_gettime() -> int:
+    """Return the address of the C library's function; each `CDLL` leaves objects to the garbage collector."""
+    return ctypes.cast(ctypes.CDLL(None).clock_gettime, ctypes.c_void_p).value or 0
 
 
 class TimedExecutor(Executor):
@@ -69,7 +76,7 @@ class TimedExecutor(Executor):
         self._slots = np.zeros(count + 1, np.int64)
         # The time at which the clock was last read, and a timespec.
         self._now = np.array([time.monotonic_ns(), 0, 0], np.int64)
-        function = ctypes.cast(ctypes.CDLL(None).clock_gettime, ctypes.c_void_p).value or 0
+        function = _clock_gettime()
         # The addresses of the next entry and of the end, then the entries; pages that are not reached cost nothing.
         self._log = np.empty(2 + 2 * MAX_READINGS, np.int64)
         self._log[:2] = self._log.ctypes.data + 16, self._log.ctypes.data + self._log.nbytes
