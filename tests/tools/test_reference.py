@@ -23,7 +23,9 @@ def test_every_code_and_backend_is_there_and_no_cell_is_empty() -> None:
     for code in Code:
         assert f"| {int(code)} | `{code.name}` |" in errors
     for name in registry.names():
-        assert f"## `{name}`" in options
+        # Other tests of this process may have added backends of other packages.
+        own = registry.entry(name).driver.__module__.startswith("isthmus.")
+        assert (f"## `{name}`" in options) == own
     assert "|  |" not in errors + options
 
 
