@@ -47,7 +47,7 @@ class InjectedFault:
     Parameters
     ----------
     name, text
-        Its kind's name, and all of it as it was written: ``ssr``, ``ssr@3``.
+        Its kind, such as ``ssr``, and its text in the list, such as ``ssr@3``.
     nth
         Which call fails; 0 for a fault that takes time.
     seconds

@@ -141,7 +141,7 @@ def test_memory_and_graphs_that_come_and_go_leave_nothing_behind():
 
 def test_a_context_that_is_freed_gives_back_its_weights_without_the_collector() -> None:
     file = Path(__file__).parents[1] / "qnn" / "test_freed.py"
-    left = growth(str(file), "contexts", "gpu", str(WIDTH), rounds=6, collected=False)
-    # OpenCL may give back the memory of the last contexts late.
-    assert left.resident < 3 * 4 * WIDTH * WIDTH, "six would stay"
+    left = growth(str(file), "contexts", "gpu", str(WIDTH), rounds=12, collected=False)
+    # OpenCL may give back the memory of the last contexts late, however many there were before.
+    assert left.resident < 3 * 4 * WIDTH * WIDTH, "twelve would stay"
     assert (left.descriptors, left.threads, left.records) == (0, 0, {})

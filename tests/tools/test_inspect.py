@@ -67,8 +67,8 @@ def test_quantization_is_told(tmp_path, capsys):
     assert "x: SFIXED_POINT_8[4], 4 bytes, raw, scale 0.5, offset 3" in capsys.readouterr().out
     assert main(["inspect", str(tmp_path / "q.bin"), "--json"]) == 0
     [told] = json.loads(capsys.readouterr().out)["graphs"]
-    found = told["inputs"][0]["quantization"]
-    assert (found["scales"], found["offsets"], found["axis"], found["block"]) == ([0.5], [3], None, 0)
+    plain = {"bits": 0, "block": 0, "factors": []}
+    assert told["inputs"][0]["quantization"] == {"scales": [0.5], "offsets": [3], "axis": None, **plain}
 
 
 @pytest.mark.parametrize("content", [b"", b"no binary at all", b"ISTHMCTX" + bytes(64)])
