@@ -1,7 +1,8 @@
 """Compiles the libraries for C into a wheel, where there is a compiler; one without them compiles when it is asked to.
 
-Two variables, which `make wheel` sets, make a wheel that needs no compiler: ISTHMUS_SHIPPED is a folder of compiled
-code for it, and ISTHMUS_ARCHITECTURE is its architecture. Everything else is in pyproject.toml.
+Variables that `make wheel` sets make a wheel that needs no compiler: ISTHMUS_SHIPPED is a folder of compiled code for
+it, ISTHMUS_PLATFORM is the platform in its name, and CC compiles for that platform. Everything else is in
+pyproject.toml.
 """
 
 import importlib.util
@@ -14,7 +15,8 @@ from pathlib import Path
 from setuptools import Distribution, setup
 from setuptools.command.build_py import build_py
 
-ARCHITECTURE = os.environ.get("ISTHMUS_ARCHITECTURE") or platform.machine()
+PLATFORM = os.environ.get("ISTHMUS_PLATFORM") or f"linux_{platform.machine()}"
+SHIPPED = os.environ.get("ISTHMUS_SHIPPED")
 BUILDING = Path(__file__).parent / "src" / "isthmus" / "capi" / "building.py"
 
 
@@ -37,15 +39,16 @@ class BuildWithLibraries(build_py):
         super().run()
         if self.editable_mode:
             return
-        if os.environ.get("ISTHMUS_SHIPPED"):
-            shutil.copytree(os.environ["ISTHMUS_SHIPPED"], package / "compiled" / "archives")
+        if SHIPPED:
+            shutil.copytree(SHIPPED, package / "compiled" / "archives")
         module = building()
         target = package / "capi" / "libraries"
         target.mkdir(parents=True, exist_ok=True)
-        own = platform.machine() == ARCHITECTURE
         try:
-            module.compile_all(target, names=() if own else (f"{ARCHITECTURE}-linux-gnu-gcc",))
+            module.compile_all(target)
         except module.NoCompiler as problem:
+            if SHIPPED:
+                raise
             self.announce(f"the libraries for C are left out: {problem}", 3)
 
 
@@ -64,7 +67,7 @@ try:
         """The libraries know no version of Python."""
 
         def get_tag(self):
-            return "py3", "none", f"linux_{ARCHITECTURE}"
+            return "py3", "none", PLATFORM
 
     commands["bdist_wheel"] = AnyPython
 except ImportError:

@@ -22,6 +22,8 @@ NAMES = (
     "QnnCpu", "QnnGpu", "QnnHtp", "QnnLpai", "QnnLpaiNetRunExtensions", "QnnSystem", "QnnTFLiteDelegate", "cdsprpc",
 )  # fmt: skip
 FILES = {f"lib{name}.so" for name in NAMES}
+SMALL = [library for library in building.LIBRARIES if library.name == "cdsprpc"]
+"""The library that is compiled in the least time."""
 
 
 @pytest.fixture(autouse=True)
@@ -87,6 +89,22 @@ def test_without_a_compiler_the_user_is_told_what_to_install(tmp_path: Path, mon
         capi.install(tmp_path)
     assert refusal.value.code is Code.COMMON_PLATFORM_NOT_SUPPORTED
     assert refusal.value.hint == "Install gcc or clang, or set CC."
+
+
+def test_the_compiler_command_may_have_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "cc -Wl,--build-id=0x1234abcd")
+    (made,) = building.compile_all(tmp_path, SMALL)
+    assert bytes.fromhex("1234abcd") in made.read_bytes()
+
+
+def test_the_path_of_a_compiler_may_contain_a_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = tmp_path / "my compilers" / "cc"
+    compiler.parent.mkdir()
+    compiler.write_text('#!/bin/sh\nexec cc -Wl,--build-id=0x1234abcd "$@"\n')
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CC", str(compiler))
+    (made,) = building.compile_all(tmp_path, SMALL)
+    assert bytes.fromhex("1234abcd") in made.read_bytes()
 
 
 def test_libraries_that_a_wheel_carries_need_no_compiler(

@@ -15,10 +15,10 @@ SOURCE, INCLUDE = HERE / "library.c", HERE / "include"
 SUPPRESSIONS = HERE / "isthmus.supp"
 COMPILERS = ("cc", "gcc", "clang")
 # "nodelete": a library that runs Python cannot be unloaded. "now": a missing symbol is reported when it is loaded.
-# "Bsymbolic-functions": several of the libraries in one program each call their own functions.
+# "Bsymbolic": several of the libraries in one program each call their own functions.
 FLAGS = (
     "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-fvisibility=hidden", "-Wl,-z,nodelete",
-    "-Wl,-z,now", "-Wl,-Bsymbolic-functions",
+    "-Wl,-z,now", "-Wl,-Bsymbolic",
 )  # fmt: skip
 
 
@@ -78,25 +78,28 @@ LIBRARIES = (
 
 
 def compilers() -> tuple[str, ...]:
-    """Return the compilers to look for, in order."""
-    preferred = os.environ.get("CC")
+    """Return the commands of compilers to look for, in order. CC may contain arguments, as for make."""
+    preferred = os.environ.get("CC", "").strip()
     return (preferred, *COMPILERS) if preferred else COMPILERS
 
 
-def compile_all(
-    target: Path, libraries: Sequence[LibraryRecipe] = LIBRARIES, names: Sequence[str] = ()
-) -> list[Path]:
+def _compiler() -> list[str]:
+    """Return the words of the first command whose program exists."""
+    for command in compilers():
+        # A path with spaces is a program, too.
+        program, *arguments = [command] if shutil.which(command) else command.split()
+        if path := shutil.which(program):
+            return [path, *arguments]
+    raise NoCompiler(f"there is no C compiler ({', '.join(compilers())})")
+
+
+def compile_all(target: Path, libraries: Sequence[LibraryRecipe] = LIBRARIES) -> list[Path]:
     """Compile libraries into a folder, by the first compiler that is found. Programs that have loaded an old library
     keep using it.
-
-    `names` are the compilers to look for, by default `compilers`.
     """
     if not libraries:
         return []
-    names = names or compilers()
-    compiler = next((path for name in names if (path := shutil.which(name))), None)
-    if compiler is None:
-        raise NoCompiler(f"there is no C compiler ({', '.join(names)})")
+    compiler = _compiler()
     compiled = []
     for library in libraries:
         file = target / library.file
@@ -104,14 +107,14 @@ def compile_all(
         fresh = file.with_name(f".{file.name}.{os.getpid()}")
         defines = [f"-D{define}" for define in (f"LIBRARY_NAME={library.name}", *library.defines)]
         command = [
-            compiler, *FLAGS, f"-Wl,-soname,{library.file}", f"-I{INCLUDE}", f"-I{HERE}", *defines, str(SOURCE),
+            *compiler, *FLAGS, f"-Wl,-soname,{library.file}", f"-I{INCLUDE}", f"-I{HERE}", *defines, str(SOURCE),
             "-o", str(fresh), "-ldl", "-lpthread",
         ]  # fmt: skip
         # In a separate session: only this process handles an interrupt from the terminal.
         done = subprocess.run(command, capture_output=True, text=True, start_new_session=True)
         if done.returncode:
             fresh.unlink(missing_ok=True)
-            raise BuildError(f"{compiler} cannot compile {library.file}: {done.stderr.strip()[:2000]}")
+            raise BuildError(f"{' '.join(compiler)} cannot compile {library.file}: {done.stderr.strip()[:2000]}")
         fresh.replace(file)
         compiled.append(file)
     return compiled
