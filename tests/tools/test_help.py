@@ -2,10 +2,13 @@
 
 import json
 import os
+import pty
+import select
 import shlex
 import shutil
+import signal
 import subprocess
-import sys
+import time
 
 import numpy as np
 import pytest
@@ -147,7 +150,6 @@ def test_a_misspelt_value_gets_the_nearest(prepared, monkeypatch, capsys, line, 
 def completed(words, folder):
     """Return what bash offers for the last of some words."""
     script = f"""{completion.bash()}
-        compopt() {{ :; }}
         COMP_WORDS=({" ".join(map(shlex.quote, words))}); COMP_CWORD={len(words) - 1}; _isthmus
         printf '%s\\n' "${{COMPREPLY[@]}}\""""
     done = subprocess.run(["bash", "-c", script], cwd=folder, capture_output=True, text=True, check=True)
@@ -172,14 +174,56 @@ def test_bash_completes_commands_options_and_values(tmp_path, words, offered):
     assert completed(words, tmp_path) == offered
 
 
-@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
-def test_bash_asks_for_file_names_where_a_command_takes_them(tmp_path):
-    script = f'{completion.bash()}\ncompopt() {{ echo "$@"; }}\n'
-    for words in ("(isthmus run m)", "(isthmus run --inputs i)", "(qnn-net-run --input_list l)"):
-        count = len(words.split()) - 1
-        line = f"{script}COMP_WORDS={words}; COMP_CWORD={count}; _isthmus"
-        done = subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, check=True)
-        assert done.stdout.split() == ["-o", "default"]
+STARTS = {
+    "bash": (["bash", "--norc", "--noprofile", "-i"], "source ./script\n"),
+    "zsh": (["zsh", "-f", "-i"], "autoload -U compinit; compinit -u -D; source ./script\n"),
+    "fish": (["fish", "--no-config", "-i"], "source ./script\n"),
+}
+"""How each shell starts without a user's settings, and what it is told first."""
+
+
+@pytest.mark.parametrize("shell", STARTS)
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("isthmus pl\t", "isthmus plan"),
+        ("isthmus plan --backend lp\t", "--backend lpai"),
+        ("isthmus run my-m\t", "run my-model.onnx"),
+        ("isthmus run my-model.onnx --inputs my-a\t", "--inputs my-arrays.npz"),
+        ("qnn-net-run --profiling_level det\t", "--profiling_level detailed"),
+        ("qnn-net-run --input_list my-l\t", "--input_list my-list.txt"),
+    ],
+)
+def test_a_shell_completes_what_is_typed(tmp_path, shell, typed, offered):
+    if shutil.which(shell) is None:
+        pytest.skip(f"needs {shell}")
+    for name in ("my-model.onnx", "my-arrays.npz", "my-list.txt"):
+        (tmp_path / name).touch()
+    (tmp_path / "script").write_text(getattr(completion, shell)())
+    command, first = STARTS[shell]
+    settings = os.environ | {"TERM": "dumb", "PS1": "$ ", "HOME": str(tmp_path)}
+    process, terminal = pty.fork()
+    if process == 0:
+        os.chdir(tmp_path)
+        os.execvpe(command[0], command, settings)
+    try:
+        os.write(terminal, f"{first}echo rea''dy\n".encode())
+        wait_for_text(terminal, "ready")
+        os.write(terminal, typed.encode())
+        wait_for_text(terminal, offered)
+    finally:
+        os.kill(process, signal.SIGKILL)
+        os.waitpid(process, 0)
+        os.close(terminal)
+
+
+def wait_for_text(terminal, text):
+    """Read from a terminal until a text has appeared; fail after a minute."""
+    seen, end = "", time.monotonic() + 60
+    while text not in seen:
+        ready, _, _ = select.select([terminal], [], [], max(0, end - time.monotonic()))
+        assert ready, seen
+        seen += os.read(terminal, 65536).decode(errors="replace")
 
 
 def test_every_option_of_every_command_is_completed_in_every_shell():
@@ -192,14 +236,3 @@ def test_every_option_of_every_command_is_completed_in_every_shell():
                 assert f"-l {option[2:]} " in scripts["fish"] or option == "-h"
     for name in registry.names():
         assert name in scripts["fish"]
-
-
-@pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_a_shell_accepts_its_script(tmp_path, shell):
-    if shutil.which(shell) is None:
-        pytest.skip(f"needs {shell}")
-    script = tmp_path / "script"
-    script.write_text(subprocess.run(
-        [sys.executable, "-m", "isthmus", "completion", shell], capture_output=True, text=True, check=True
-    ).stdout)  # fmt: skip
-    subprocess.run([shell, "-n", str(script)], check=True)

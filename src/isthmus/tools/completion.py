@@ -17,11 +17,14 @@ from dataclasses import dataclass
 
 from isthmus.backends.seam import registry
 from isthmus.tools import commands
+from isthmus.tools.qnn_options import OPTIONS, OneOf
 
 QNN_TOOLS = (
     "context-binary-generator", "net-run", "throughput-net-run", "context-binary-utility", "profile-viewer",
 )  # fmt: skip
 """The commands that also have a name of their own, qnn-…."""
+_QNN_WORDS = {option.name: option.parse.words for option in OPTIONS if isinstance(option.parse, OneOf)}
+"""The words that may follow an option of QNN's tools, by the option's name."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +62,11 @@ def completion_of(parser: argparse.ArgumentParser) -> Completion:
     options: dict[str, str] = {}
     values: dict[str, tuple[str, ...] | None] = {}
     words: tuple[str, ...] = ()
+    name = parser.prog.removeprefix("isthmus ").removeprefix("qnn-")
     for action in parser._actions:
         fixed = None if action.choices is None else tuple(map(str, action.choices))
+        if name in QNN_TOOLS:
+            fixed = fixed or _QNN_WORDS.get(action.dest)
         if action.dest == "backend":
             qnn = (f"libQnn{name.capitalize()}.so" for name in registry.names() if name.isalnum())
             # QNN's tools select a backend by the name of its library.
@@ -89,17 +95,17 @@ def _cases() -> Iterator[str]:
     """Yield the branches of bash's script: for a command and the word before, what may follow."""
     for name, each in completions().items():
         for option, fixed in each.values.items():
-            yield f"        {name}:{option}) {f'words={_words(fixed)}' if fixed else 'files=1'} ;;"
-        yield f"        {name}:*) options={_words(each.options)} words={_words(each.words)} files=1 ;;"
+            yield f"        {name}:{option}) words={_words(fixed or ())} ;;"
+        yield f"        {name}:*) options={_words(each.options)} words={_words(each.words)} ;;"
 
 
 def bash() -> str:
-    """Return the script for bash."""
+    """Return the script for bash. Where no word fits, the shell completes names of files."""
     cases = "\n".join(_cases())
     return f"""# Completes isthmus and QNN's tools. Made by: isthmus completion bash
 _isthmus() {{
     local current="${{COMP_WORDS[COMP_CWORD]}}" previous="${{COMP_WORDS[COMP_CWORD-1]}}"
-    local command="${{COMP_WORDS[0]##*/}}" options="" words="" files=""
+    local command="${{COMP_WORDS[0]##*/}}" options="" words=""
     if [[ $command == isthmus ]]; then
         if (( COMP_CWORD == 1 )); then
             COMPREPLY=($(compgen -W {_words([*commands.COMMANDS, "--help", "--version"])} -- "$current"))
@@ -110,14 +116,10 @@ _isthmus() {{
     case "$command:$previous" in
 {cases}
     esac
-    if [[ $current == -* ]]; then
-        COMPREPLY=($(compgen -W "$options" -- "$current"))
-    else
-        COMPREPLY=($(compgen -W "$words" -- "$current"))
-        [[ -n $files ]] && compopt -o default 2>/dev/null
-    fi
+    [[ $current == -* ]] && words="$options"
+    COMPREPLY=($(compgen -W "$words" -- "$current"))
 }}
-complete -F _isthmus isthmus {" ".join(f"qnn-{name}" for name in QNN_TOOLS)}"""
+complete -o default -F _isthmus isthmus {" ".join(f"qnn-{name}" for name in QNN_TOOLS)}"""
 
 
 def zsh() -> str:

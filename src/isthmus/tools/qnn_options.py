@@ -88,15 +88,16 @@ class Option:
             raise argparse.ArgumentTypeError(f"'{text}': {problem}") from None
 
 
-def _choice(*words: str) -> Callable[[str], str]:
-    """Make a function that checks that a text is one of some words, in any case, and returns the word."""
+@dataclass(frozen=True)
+class OneOf:
+    """Checks that a text is one of some words, in any case, and returns the word."""
 
-    def parse(text: str) -> str:
-        if text.lower() not in words:
-            raise ValueError(f"must be one of {', '.join(words)}. {did_you_mean(text, words)}".rstrip())
+    words: tuple[str, ...]
+
+    def __call__(self, text: str) -> str:
+        if text.lower() not in self.words:
+            raise ValueError(f"must be one of {', '.join(self.words)}. {did_you_mean(text, self.words)}".rstrip())
         return text.lower()
-
-    return parse
 
 
 def _count(least: int) -> Callable[[str], int]:
@@ -144,12 +145,12 @@ OPTIONS = (
     Option("shared_buffer", (NET_RUN,), "inputs and outputs in shared memory: no copies"),
     Option("input_output_tensor_mem_type", (GENERATOR,), "memory that clients will pass at execution: raw or "
            "memhandle, which reserves nothing for copies (default: what a model library embeds, raw for other models)",
-           "TYPE", _choice("raw", "memhandle")),
+           "TYPE", OneOf(("raw", "memhandle"))),
     Option("input_data_type", (NET_RUN,), "float: input files hold floats (default); native: elements as stored",
-           "TYPE", _choice("float", "native")),
+           "TYPE", OneOf(("float", "native"))),
     Option("output_data_type", (NET_RUN,), "float_only (default): y.raw with floats; native_only: y_native.raw with "
            "elements as stored; float_and_native: both", "TYPE",
-           _choice("float_only", "native_only", "float_and_native")),
+           OneOf(("float_only", "native_only", "float_and_native"))),
     Option("use_native_input_files", (NET_RUN,), "the same as --input_data_type native"),
     Option("use_native_output_files", (NET_RUN,), "the same as --output_data_type native_only"),
     Option("native_input_tensor_names", (NET_RUN,), "inputs whose files hold elements as stored", _GRAPH_TENSORS),
@@ -164,9 +165,9 @@ OPTIONS = (
     Option("timeout", (NET_RUN,), "how long an execution may take (default: as long as the backend lets it)",
            "MICROSECONDS", _count(1)),
     Option("profiling_level", _BOTH, "write a log for qnn-profile-viewer to the output folder: basic (times of calls), "
-           "detailed (also what the backend reports), client, backend", "LEVEL", _choice(*PROFILING_LEVELS)),
+           "detailed (also what the backend reports), client, backend", "LEVEL", OneOf(PROFILING_LEVELS)),
     Option("log_level", _BOTH, f"show messages up to a level: {', '.join(LOG_LEVELS)} (default: warn)", "LEVEL",
-           _choice(*LOG_LEVELS)),
+           OneOf(LOG_LEVELS)),
     Option("model_prefix", _BOTH, "the prefix of a model library's functions (default: QnnModel)", "PREFIX"),
     Option("op_packages", _BOTH, "libraries with operations", "PATH:PROVIDER[,...]",
            refused="all operations are built in, and libraries for another processor cannot be loaded"),
@@ -176,9 +177,9 @@ OPTIONS = (
            refused="inputs and outputs are always dense"),
     Option("batch_multiplier", (NET_RUN,), "inferences that one execution computes", "N", _count(1),
            unused="each inference is executed by itself, with the same results"),
-    Option("perf_profile", (NET_RUN,), f"{', '.join(PERF_PROFILES)}", "PROFILE", _choice(*PERF_PROFILES),
+    Option("perf_profile", (NET_RUN,), f"{', '.join(PERF_PROFILES)}", "PROFILE", OneOf(PERF_PROFILES),
            unused=_ONE_CLOCK),
-    Option("profiling_option", _BOTH, "further measurements: optrace", "OPTION", _choice("optrace"),
+    Option("profiling_option", _BOTH, "further measurements: optrace", "OPTION", OneOf(("optrace",)),
            unused="there are no traces of the device's units"),
     Option("synchronous", (NET_RUN,), "wait for each execution", unused="executions are always waited for"),
     Option("use_mmap", (NET_RUN,), "map a context binary instead of reading it", "CHUNK", optional=True,
