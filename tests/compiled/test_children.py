@@ -1,6 +1,5 @@
 """Compilers share out the work, say what they did, and are neither waited for without end nor left behind."""
 
-import io
 import os
 import signal
 import subprocess
@@ -23,7 +22,7 @@ def compile_with(tmp_path, monkeypatch):
     def run(program, seen=lambda job: None):
         script = f"import os, signal, sys, time; jobs = sys.argv[2:]\n{program}"
         monkeypatch.setattr(isolated, "command", lambda module, *a: [sys.executable, "-I", "-c", script, *a])
-        monkeypatch.setattr(children._Progress, "show", lambda progress, job: seen(job))
+        monkeypatch.setattr(children.Progress, "step", lambda progress, job: seen(job))
         compile_into(Folder(tmp_path), "compiler", [], ["a", "b", "c"], "things")
 
     return run
@@ -95,30 +94,11 @@ def test_much_to_say_stops_nobody(compile_with):
     compile_with("sys.stderr.write('x' * (1 << 20)); print('y' * (1 << 20))")
 
 
-class Terminal(io.StringIO):
-    """A terminal that remembers everything that it was sent."""
-
-    def isatty(self):
-        return True
-
-
-def test_a_terminal_shows_a_bar_and_the_time_that_is_left(monkeypatch, clock):
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stderr", terminal)
-    progress = children._Progress(4, "things")
-    for job in "abcd":
-        clock.now += 5
-        progress.show(job)
-    progress.end()
-    lines = [line.removeprefix("\x1b[K") for line in terminal.getvalue().split("\r")[1:]]
-    assert lines == [
-        "isthmus: compiling things [....................] 0/4, once",
-        "isthmus: compiling things [#####...............] 1/4, about 15 s left, a",
-        "isthmus: compiling things [##########..........] 2/4, about 10 s left, b",
-        "isthmus: compiling things [###############.....] 3/4, about 5 s left, c",
-        "isthmus: compiling things [####################] 4/4, d",
-        "",
-    ]
+def test_jobs_are_announced_once_and_counted(compile_with, capsys):
+    counted = []
+    compile_with("[print(job, flush=True) for job in jobs]", counted.append)
+    assert sorted(counted) == ["a", "b", "c"]
+    assert capsys.readouterr().err == "isthmus: compiling things, once\n"
 
 
 def test_an_interrupt_ends_the_children_at_once(tmp_path):

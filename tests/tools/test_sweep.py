@@ -3,7 +3,6 @@
 import csv
 import json
 import os
-import pty
 import select
 import shutil
 import signal
@@ -15,7 +14,7 @@ from types import ModuleType
 import onnx
 import pytest
 from support.processes import children
-from support.suites import LONG, long
+from support.suites import long
 from support.waiting import PATIENCE, eventually
 
 from isthmus.backends.vendor.library import is_installed
@@ -223,17 +222,6 @@ def test_the_processes_of_a_sweep_end_when_it_is_killed(folder):
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(ended, signal.SIGKILL)
         os.close(ended)
-
-
-@LONG
-def test_a_progress_bar_is_for_terminals_only(folder):
-    master, slave = pty.openpty()
-    arguments = [command(), "sweep", "camera.tflite", "--set", "threads=1,2", "--state", "state"]
-    subprocess.run(arguments, stderr=slave, stdout=subprocess.DEVNULL, check=True)
-    os.close(slave)
-    assert b"2/2 camera.tflite, threads=" in os.read(master, 1 << 16)
-    os.close(master)
-    assert subprocess.run(arguments, capture_output=True, check=True).stderr == b""
 
 
 # -- farms -------------------------------------------------------------------------------------------------------------

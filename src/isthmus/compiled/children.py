@@ -12,19 +12,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import IO
 
 from isthmus.compiled.folder import Folder
 from isthmus.compiled.patience import seconds_of_patience
 from isthmus.errors import Code, QnnError
 from isthmus.system import isolated
+from isthmus.system.progress import Progress, is_terminal, shown
 from isthmus.system.shield import check, shielded
 
 _LOOK_EVERY = 0.1
 """Seconds between checks for an interrupt of the caller."""
-_BAR, _WIDTH = 20, 110
-"""Characters of the progress bar, and of its line at most."""
 
 
 @shielded
@@ -45,20 +44,28 @@ def compile_into(folder: Folder, module: str, arguments: Sequence[str], jobs: Se
     processors = len(os.sched_getaffinity(0))
     shares = [share for share in (jobs[first::processors] for first in range(processors)) if share]
     children: list[_Child] = []
-    progress = _Progress(len(jobs), what)
-    try:
-        for share in shares:
-            children.append(_Child(folder, module, arguments, share))
-        _follow(children, progress, what)
-    finally:
-        # Interrupted, or one child has failed: the work of the others is no longer needed.
-        for child in children:
-            child.end()
-        progress.end()
+    if sys.stderr is not None and not is_terminal():
+        print(f"isthmus: compiling {what}, once", file=sys.stderr, flush=True)
+    with shown(Progress("parts", len(jobs), f"isthmus: compiling {what}, once")) as work:
+        try:
+            for share in shares:
+                children.append(_Child(folder, module, arguments, share))
+            _follow(children, work.step, what)
+        finally:
+            # Interrupted, or one child has failed: the work of the others is no longer needed.
+            for child in children:
+                child.end()
 
 
-def _follow(children: Sequence[_Child], progress: _Progress, what: str) -> None:
+def _follow(children: Sequence[_Child], completed: Callable[[str], None], what: str) -> None:
     """Read the children's output until all have ended successfully.
+
+    Parameters
+    ----------
+    completed
+        Called with the name of each job that a child has completed.
+    what
+        What is compiled, for messages.
 
     Raises
     ------
@@ -89,7 +96,7 @@ def _follow(children: Sequence[_Child], progress: _Progress, what: str) -> None:
                 if not content:
                     selector.unregister(ready.fileobj)
                 for job in take(content):
-                    progress.show(job)
+                    completed(job)
     for child in children:
         problem = child.problem()
         if problem:
@@ -161,36 +168,3 @@ class _Child:
         self._process.wait()
         self.output.close()
         self.errors.close()
-
-
-class _Progress:
-    """A bar on the terminal that grows as jobs are done, with the time left; elsewhere one line at the beginning."""
-
-    def __init__(self, total: int, what: str) -> None:
-        self._total, self._what, self._done = total, what, 0
-        self._began = time.monotonic()
-        # A program may have been started without standard error.
-        self._shown = sys.stderr is not None and sys.stderr.isatty()
-        if self._shown:
-            self._draw("once")
-        elif sys.stderr is not None:
-            print(f"isthmus: compiling {what}, once", file=sys.stderr, flush=True)
-
-    def show(self, job: str) -> None:
-        """Count a job."""
-        self._done += 1
-        if self._shown:
-            left = (time.monotonic() - self._began) / self._done * (self._total - self._done)
-            self._draw(f"about {max(1, round(left))} s left, {job}" if left else job)
-
-    def _draw(self, text: str) -> None:
-        """Draw the bar and the text after it."""
-        full = _BAR * self._done // self._total
-        bar = "#" * full + "." * (_BAR - full)
-        line = f"isthmus: compiling {self._what} [{bar}] {self._done}/{self._total}, {text}"
-        print(f"\r\x1b[K{line[:_WIDTH]}", end="", file=sys.stderr, flush=True)
-
-    def end(self) -> None:
-        """Erase the line."""
-        if self._shown:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from pathlib import Path
 
 from isthmus.backends.seam import registry
@@ -24,14 +23,13 @@ from isthmus.comparison.reduction import ModelReduction, files, possible_files, 
 from isthmus.comparison.reference import FLOAT_TYPES
 from isthmus.errors import Code, QnnError, counted
 from isthmus.frontends import ModelSource
+from isthmus.system.progress import stages
 from isthmus.tools.files import file_name, refuse_overwrite, written_whole
 from isthmus.tools.library import backend_config
 from isthmus.tools.messages import add_log_argument, print_line
 from isthmus.tools.run import read_arrays, write_arrays
 from isthmus.tools.shapes import add_shape_argument, parse_shape
 
-_BAR = 24
-"""The width of the progress bar in characters."""
 _REDUCING = "reduce the model"
 
 
@@ -71,16 +69,13 @@ def main(options: argparse.Namespace) -> int:
     arrays = read_arrays(options.inputs) if options.inputs else {}
     source = ModelSource(options.model, dict(map(parse_shape, options.shape)), None, options.graph)
     config = backend_config(registry.entry(options.backend), options.config)
-    bar = _ProgressBar((*STAGES, _REDUCING) if options.reduce else STAGES)
-    try:
-        comparison = open_comparison(source, options.against, options.backend, config, options.threads, bar.show)
+    with stages((*STAGES, _REDUCING) if options.reduce else STAGES) as begin:
+        comparison = open_comparison(source, options.against, options.backend, config, options.threads, begin)
         report = comparison.run(arrays, options.seed)
         reduction = None
         if options.reduce is not None and not report.agrees:
-            bar.show(_REDUCING)
+            begin(_REDUCING)
             reduction = reduce_model(comparison, report)
-    finally:
-        bar.end()
     written = [] if reduction is None else _write(options.reduce, reduction)
     if options.json:
         print(json.dumps(report.as_data() | {"reduced": _described(reduction, written)}))
@@ -110,30 +105,3 @@ def _described(reduction: ModelReduction | None, written: list[Path]) -> dict[st
     if reduction is None:
         return None
     return {"operations": [each.name for each in reduction.operations], "files": list(map(str, written))}
-
-
-class _ProgressBar:
-    """A bar on the terminal that shows the stage of a command; nothing elsewhere.
-
-    Parameters
-    ----------
-    stages
-        The stages in order.
-    """
-
-    def __init__(self, stages: tuple[str, ...]) -> None:
-        self._stages = stages
-        self._shown = sys.stderr is not None and sys.stderr.isatty()
-
-    def show(self, stage: str) -> None:
-        """Show that a stage begins."""
-        if self._shown:
-            done = self._stages.index(stage)
-            filled = _BAR * done // len(self._stages)
-            bar = "#" * filled + "-" * (_BAR - filled)
-            print(f"\r\x1b[K[{bar}] {done + 1}/{len(self._stages)} {stage}", end="", file=sys.stderr, flush=True)
-
-    def end(self) -> None:
-        """Erase the bar."""
-        if self._shown:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)

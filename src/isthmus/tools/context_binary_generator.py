@@ -11,6 +11,7 @@ from isthmus import qnn
 from isthmus.backends.seam import registry
 from isthmus.errors import Code, QnnError, counted, did_you_mean
 from isthmus.qnn.profile import ProfilingEvent
+from isthmus.system.progress import stages
 from isthmus.tools import qnn_options
 from isthmus.tools.files import refuse_overwrite
 from isthmus.tools.library import backend_config
@@ -19,6 +20,9 @@ from isthmus.tools.models import compose, intermediate, make_outputs, named
 from isthmus.tools.profile_log import ProfileRecorder
 from isthmus.tools.raw_files import write
 from isthmus.tools.shapes import add_shape_argument, parse_shape
+
+_COMPOSING, _PREPARING = "compose the models", "prepare the graphs"
+"""The stages of the command, for its progress."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,7 +52,8 @@ def main(options: argparse.Namespace) -> int:
     if options.backend_binary is not None:
         paths.append(_path(options.output_dir, options.backend_binary, models, "backend_binary"))
     config = backend_config(entry, options.config_file)
-    with qnn.Backend(entry.name, config) as backend:
+    with qnn.Backend(entry.name, config) as backend, stages((_COMPOSING, _PREPARING)) as begin:
+        begin(_COMPOSING)
         context = backend.create_context()
         # Without the option, the memory types that a model library embeds apply.
         embedded = options.input_output_tensor_mem_type is None
@@ -63,6 +68,7 @@ def main(options: argparse.Namespace) -> int:
             make_outputs(graph, wanted, mem_type)
             if limit is not None:
                 graph.set_config(qnn.GraphConfig.SCRATCH_LIMIT, limit)
+        begin(_PREPARING)
         recorder = ProfileRecorder(backend, options.profiling_level)
         began = time.perf_counter()
         content = context.prepare_offline()

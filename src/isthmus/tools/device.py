@@ -43,7 +43,8 @@ from isthmus.qnn import models
 from isthmus.report.device_table import is_row, to_csv, to_text
 from isthmus.report.page.tradeoffs import device_sections
 from isthmus.system import reading
-from isthmus.tools.farm import add_farm_options, check_jobs, merged, numbers_of, parse_shard, part_report, with_bar
+from isthmus.system.progress import progress
+from isthmus.tools.farm import add_farm_options, check_jobs, merged, numbers_of, parse_shard, part_report
 from isthmus.tools.files import file_name, written_whole
 from isthmus.tools.messages import print_line
 from isthmus.tools.report_options import check_given, write_page
@@ -173,8 +174,10 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
     mine = numbers_of(shard, rows)
     jobs = [job for job in jobs if job.number in mine]
     cache = _NoCache() if options.no_cache else MeasurementCache()
-    for job, measurement in with_bar(sweep(jobs, build, cache, runner), len(jobs)):
-        rows[job.number].update(_row(job.target, measurement))
+    with progress("compilations", len(jobs)) as work:
+        for job, measurement in sweep(jobs, build, cache, runner):
+            rows[job.number].update(_row(job.target, measurement))
+            work.step(job.title)
     return part_report(shard, sweep_id, {"library": build}, {number: rows[number] for number in mine})
 
 

@@ -1,4 +1,4 @@
-"""What ``isthmus device`` and ``isthmus sweep`` share: options for many jobs, a progress bar, shards and their merging.
+"""Options for many jobs, shards and their merging, for ``isthmus device`` and ``isthmus sweep``.
 
 A shard is one of several parts of a sweep, each computed by itself and printed as JSON; ``--merge`` joins them.
 """
@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from isthmus.errors import Code, QnnError
 from isthmus.system import reading
@@ -18,20 +17,6 @@ from isthmus.tools.files import file_name
 
 MAX_PART = 1 << 30
 """The largest file that is accepted as a part of a sweep."""
-_BAR = 24
-"""Columns of the progress bar."""
-
-
-class Titled(Protocol):
-    """A job that a progress bar can name."""
-
-    @property
-    def title(self) -> str:
-        """What the bar shows."""
-
-
-AnyJob = TypeVar("AnyJob", bound=Titled)
-AnyResult = TypeVar("AnyResult")
 
 
 def add_farm_options(parser: argparse.ArgumentParser) -> None:
@@ -49,23 +34,6 @@ def check_jobs(options: argparse.Namespace) -> None:
     """Refuse a negative number of processes."""
     if options.jobs < 0:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--jobs {options.jobs}", "must not be negative")
-
-
-def with_bar(
-    results: Iterator[tuple[AnyJob, AnyResult]], total: int, stream: Any = None
-) -> Iterator[tuple[AnyJob, AnyResult]]:
-    """Pass results on, with a progress bar if standard error is a terminal."""
-    stream = sys.stderr if stream is None else stream
-    write: Callable[[str], Any] = stream.write if stream.isatty() else lambda text: None
-    try:
-        for done, (job, result) in enumerate(results, 1):
-            filled = _BAR * done // total
-            write(f"\r\x1b[K[{'#' * filled}{'.' * (_BAR - filled)}] {done}/{total} {job.title}")
-            stream.flush()
-            yield job, result
-    finally:
-        write("\r\x1b[K")
-        stream.flush()
 
 
 # -- parts -------------------------------------------------------------------------------------------------------------

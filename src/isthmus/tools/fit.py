@@ -29,11 +29,11 @@ from isthmus.prepare.tiling import SLOWER, ScratchLimit
 from isthmus.report.page.tradeoffs import tradeoff_sections
 from isthmus.report.tradeoff import BOUNDED, Point, choose, draw_tradeoff, too_little
 from isthmus.session import Session
+from isthmus.system.progress import progress
 from isthmus.tools import fit_judged
 from isthmus.tools.device import add_target_arguments
 from isthmus.tools.files import file_name, refuse_overwrite
 from isthmus.tools.model_options import ModelRequest, add_model_options, requested
-from isthmus.tools.progress import progress
 from isthmus.tools.report_options import add_html_argument, check_given, describe_plan, write_page
 
 LIMITS = ("75%", "50%", "35%", "25%", "20%", "16%", "13%", "10%")
@@ -82,8 +82,8 @@ def main(options: argparse.Namespace) -> int:
         refusal, bounded = "", False
         wanted = (*LIMITS, "least", *([] if room is None else [str(max(room, 0))]))
         with progress("limits", len(wanted)) as state:
-            for limit in wanted:
-                state.step()
+            for index, limit in enumerate(wanted):
+                state.reach(index, limit)
                 if refusal and limit in LIMITS:
                     # Smaller limits would be refused too.
                     continue

@@ -20,10 +20,10 @@ from isthmus.report.page.tradeoffs import judged_sections
 from isthmus.split.onnx import OnnxFile
 from isthmus.split.search import Split, SplitChoice, neighbours, splits
 from isthmus.split.tflite import TfliteFile
+from isthmus.system.progress import progress
 from isthmus.tools.device import targets
 from isthmus.tools.files import written_whole
 from isthmus.tools.messages import print_line
-from isthmus.tools.progress import progress
 from isthmus.tools.report_options import write_page
 from isthmus.tools.shapes import parse_shape
 
@@ -95,7 +95,7 @@ class Judging:
         with progress("compilations", len(jobs)) as state:
             for job, result in sweep(jobs, self.build, MeasurementCache(), self._runner):
                 found[job.number] = Variant(job.model, job.target.level, result)
-                state.step()
+                state.step(job.title)
         self.variants += [found[number] for number in sorted(found)]
 
 

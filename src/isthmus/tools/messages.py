@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 from isthmus.errors import one_line
 from isthmus.log import PYTHON_LEVELS, LogLevel
+from isthmus.system.progress import above
 
 _NAMES = {number: level.name for level, number in PYTHON_LEVELS.items()}
 
@@ -32,7 +33,8 @@ class _Printer(logging.Handler):
     """A logging handler that prints to the current standard error."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        print(f"[{_NAMES.get(record.levelno, record.levelname)}] {record.getMessage()}", file=sys.stderr)
+        with above():
+            print(f"[{_NAMES.get(record.levelno, record.levelname)}] {record.getMessage()}", file=sys.stderr)
 
 
 @contextmanager

@@ -28,12 +28,12 @@ from isthmus.backends.seam.entry import BackendEntry
 from isthmus.errors import Code, QnnError, counted
 from isthmus.qnn.profile import OPERATION, ProfilingEvent
 from isthmus.session import time_limit
+from isthmus.system.progress import progress
 from isthmus.tools import qnn_options, raw_files
 from isthmus.tools.input_lists import SKIP, Inference, InputList, read_list
 from isthmus.tools.library import backend_config
 from isthmus.tools.models import compose, intermediate, make_outputs, named
 from isthmus.tools.profile_log import ProfileRecorder, statistics
-from isthmus.tools.progress import progress
 from isthmus.tools.report_options import (
     SAVED_ONLY,
     add_html_argument,

@@ -23,6 +23,7 @@ from isthmus.planning import (
 )
 from isthmus.planning.conflicts import MAX_CONFLICTS, count_conflicts
 from isthmus.planning.table import csv_text
+from isthmus.system.progress import stages
 from isthmus.tools.files import written_whole
 
 # What a status says about the layout, for the report.
@@ -32,6 +33,9 @@ MEANING = {
     Status.INFEASIBLE: "no layout fits",
     Status.UNKNOWN: "neither a layout nor a proof that none exists",
 }
+
+_READING, _CHECKING = "read the problem", "check the layout"
+"""The first and the last stage of the command, for its progress; between them it searches."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,16 +61,21 @@ def main(options: argparse.Namespace) -> int:
     try:
         if not options.timeout >= 0:
             raise PlanningError(f"timeout {options.timeout} is negative")
-        problem = _problem(options)
-        # Checking and writing a layout take about as long as reading the problem did.
-        seconds_left = max(0.0, options.timeout - 2 * (time.perf_counter() - began))
-        solution = solve(problem, timeout=seconds_left, whole=True)
-        if solution.offsets is not None:
-            # No layout is reported without an independent check.
-            check(problem, solution.offsets)
-            if options.out:
-                with written_whole(options.out, f"solution '{options.out}'") as stream:
-                    stream.write(csv_text(problem, solution.offsets).encode())
+        searching = f"search for at most {options.timeout:g} s"
+        with stages((_READING, searching, _CHECKING)) as begin:
+            begin(_READING)
+            problem = _problem(options)
+            begin(searching)
+            # Checking and writing a layout take about as long as reading the problem did.
+            seconds_left = max(0.0, options.timeout - 2 * (time.perf_counter() - began))
+            solution = solve(problem, timeout=seconds_left, whole=True)
+            begin(_CHECKING)
+            if solution.offsets is not None:
+                # No layout is reported without an independent check.
+                check(problem, solution.offsets)
+        if solution.offsets is not None and options.out:
+            with written_whole(options.out, f"solution '{options.out}'") as stream:
+                stream.write(csv_text(problem, solution.offsets).encode())
     except PlanningError as error:
         return _refuse(str(error))
     except OSError as error:

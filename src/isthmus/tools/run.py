@@ -21,11 +21,11 @@ from isthmus.qnn import GraphConfig, Profile, ProfileLevel
 from isthmus.qnn.profile import OPERATION
 from isthmus.session import Session
 from isthmus.system import reading
+from isthmus.system.progress import progress
 from isthmus.tools.files import file_name, refuse_overwrite, written_whole
 from isthmus.tools.library import add_timeout_argument
 from isthmus.tools.messages import print_line
 from isthmus.tools.model_options import ModelRequest, add_model_options, requested
-from isthmus.tools.progress import progress
 from isthmus.tools.report_options import (
     add_html_argument,
     check_given,

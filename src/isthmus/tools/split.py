@@ -20,10 +20,15 @@ from isthmus.prepare.tiling import ScratchLimit
 from isthmus.split.onnx import OnnxFile
 from isthmus.split.search import Split, split
 from isthmus.split.tflite import TfliteFile
+from isthmus.system.progress import stages
 from isthmus.tools.embedding import embedded
 from isthmus.tools.files import file_name, refuse_overwrite, written_whole
 from isthmus.tools.messages import print_line
 from isthmus.tools.shapes import add_shape_argument, parse_shape
+
+_READING, _SEARCHING, _WRITING = "read the model", "search for regions", "write the model in tiles"
+_CHECKING = "compare both files"
+"""The stages of the command, for its progress."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,38 +53,43 @@ def main(options: argparse.Namespace) -> int:
     """Run the command."""
     model, out = options.model, options.out
     limit = ScratchLimit.of(options.scratch_limit)
-    data = contents(model)
-    of_tflite = is_tflite(data)
-    _refuse(options, of_tflite)
-    shapes = dict(parse_shape(text) for text in options.shape)
-    file: OnnxFile | TfliteFile
-    # The dimensions that inputs with open ones get, by name.
-    fixed = {}
-    if of_tflite:
-        file = TfliteFile(data, model.name)
-    else:
-        file = OnnxFile(data, model.name, model.parent, shapes)
-        fixed = {name: list(dims) for name, dims in file.fixed.items()}
-        if file.external and out.resolve().parent != model.resolve().parent:
-            rule = f"weights of '{model.name}' are in files beside it"
-            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"'{out}'", rule, "Write the split file beside them too.")
-    what = f"'{model.name}' under {options.scratch_limit}"
-    result = split(file.network, limit.bytes_of(file.network.peak), what)
-    written = file.written(result.network, result.instructions)
-    plan = None
-    if options.embed:
-        written, plan = embedded(written, out.name)
-    report = describe(options, result, len(file.network.steps), len(data), len(written))
-    report["fixed_shapes"] = fixed
-    if plan is not None:
-        report["embedded"] = plan
-    if options.check:
-        from isthmus.split.runtimes import compare_onnx, compare_tflite
+    with stages((_READING, _SEARCHING, _WRITING, *[_CHECKING] * options.check)) as begin:
+        begin(_READING)
+        data = contents(model)
+        of_tflite = is_tflite(data)
+        _refuse(options, of_tflite)
+        shapes = dict(parse_shape(text) for text in options.shape)
+        file: OnnxFile | TfliteFile
+        # The dimensions that inputs with open ones get, by name.
+        fixed = {}
+        if of_tflite:
+            file = TfliteFile(data, model.name)
+        else:
+            file = OnnxFile(data, model.name, model.parent, shapes)
+            fixed = {name: list(dims) for name, dims in file.fixed.items()}
+            if file.external and out.resolve().parent != model.resolve().parent:
+                rule = f"weights of '{model.name}' are in files beside it"
+                raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"'{out}'", rule, "Write the split file beside them too.")
+        begin(_SEARCHING)
+        what = f"'{model.name}' under {options.scratch_limit}"
+        result = split(file.network, limit.bytes_of(file.network.peak), what)
+        begin(_WRITING)
+        written = file.written(result.network, result.instructions)
+        plan = None
+        if options.embed:
+            written, plan = embedded(written, out.name)
+        report = describe(options, result, len(file.network.steps), len(data), len(written))
+        report["fixed_shapes"] = fixed
+        if plan is not None:
+            report["embedded"] = plan
+        if options.check:
+            from isthmus.split.runtimes import compare_onnx, compare_tflite
 
-        differences = compare_tflite(data, written) if of_tflite else compare_onnx(data, written, folder=model.parent)
-        report["same_bits"] = {title: one.same_bits for title, one in differences.items()}
-        report["largest_difference"] = {title: one.largest for title, one in differences.items()}
-        report["checked"] = "; ".join(f"{title}: {one}" for title, one in differences.items())
+            begin(_CHECKING)
+            compared = compare_tflite(data, written) if of_tflite else compare_onnx(data, written, folder=model.parent)
+            report["same_bits"] = {title: one.same_bits for title, one in compared.items()}
+            report["largest_difference"] = {title: one.largest for title, one in compared.items()}
+            report["checked"] = "; ".join(f"{title}: {one}" for title, one in compared.items())
     with written_whole(out, f"'{out}'") as stream:
         stream.write(written)
     print(json.dumps(report)) if options.json else print_report(report)

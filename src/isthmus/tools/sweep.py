@@ -39,7 +39,8 @@ from isthmus.report.rows import Columns, to_csv, to_table
 from isthmus.report.sweep_page import to_page
 from isthmus.system import isolated, reading
 from isthmus.system.jobs import FarmJobs, LocalJobs, ResultFolder, Runner, Started, resumed
-from isthmus.tools.farm import add_farm_options, check_jobs, merged, numbers_of, parse_shard, part_report, with_bar
+from isthmus.system.progress import Progress, shown
+from isthmus.tools.farm import add_farm_options, check_jobs, merged, numbers_of, parse_shard, part_report
 from isthmus.tools.files import file_name, written_whole
 from isthmus.tools.messages import print_line
 from isthmus.tools.model_options import add_model_options, apply_settings, split_setting
@@ -214,8 +215,10 @@ def _swept(options: argparse.Namespace) -> dict[str, Any]:
     kept = _KeptOutcomes(options.state or state_folder(), options.no_cache)
     rows: dict[int, list[dict[str, Any]]] = {}
     try:
-        for job, outcome in with_bar(resumed(chosen, lambda job: job.key, kept, runner), len(chosen)):
-            rows[job.number] = _rows(job, outcome)
+        with shown(Progress("jobs", len(chosen))) as work:
+            for job, outcome in resumed(chosen, lambda job: job.key, kept, runner):
+                rows[job.number] = _rows(job, outcome)
+                work.step(job.title)
     except KeyboardInterrupt:
         print(f"{len(rows)} of {len(chosen)} are finished; the same command continues", file=sys.stderr)
         raise

@@ -14,9 +14,9 @@ from typing import Any
 
 from isthmus.backends.seam import registry
 from isthmus.errors import Code, QnnError
+from isthmus.system.progress import progress
 from isthmus.tools.files import file_name
 from isthmus.tools.messages import add_log_argument
-from isthmus.tools.progress import progress
 from isthmus.tools.shapes import add_shape_argument, parse_shape
 
 MAX_THREADS = 64

@@ -24,11 +24,11 @@ from isthmus.backends.seam import registry
 from isthmus.backends.seam.config import Key, Objects, Table, choice, number, settings, text, truth, unused
 from isthmus.errors import Code, QnnError, did_you_mean
 from isthmus.log import Log
+from isthmus.system.progress import progress
 from isthmus.tools import raw_files
 from isthmus.tools.files import file_name, refuse_overwrite
 from isthmus.tools.input_lists import InputList, read_list
 from isthmus.tools.models import compose
-from isthmus.tools.progress import progress
 from isthmus.tools.qnn_options import LOG_LEVELS, PERF_PROFILES
 from isthmus.tools.trace import TraceRecord, add_trace_argument, write_trace
 

@@ -15,9 +15,9 @@ import time
 from isthmus.backends.seam import registry
 from isthmus.errors import one_line
 from isthmus.session import Session
+from isthmus.system.progress import above, progress
 from isthmus.tools.files import file_name
 from isthmus.tools.messages import add_log_argument
-from isthmus.tools.progress import progress
 from isthmus.tools.shapes import add_shape_argument, parse_shape
 
 
@@ -47,9 +47,9 @@ def main(options: argparse.Namespace) -> int:
                 with Session(model, backend=backend, shapes=shapes):
                     seconds = time.perf_counter() - began
                 opened.append({"model": str(model), "backend": backend, "seconds": seconds})
-                state.erase()
                 if not options.json:
-                    print(f"{one_line(str(model))} on {backend}: ready after {seconds:.1f} s", flush=True)
+                    with above():
+                        print(f"{one_line(str(model))} on {backend}: ready after {seconds:.1f} s", flush=True)
                 state.step()
     if options.json:
         print(json.dumps({"models": opened}))
