@@ -23,6 +23,7 @@ from isthmus.errors import Code, QnnError, did_you_mean
 from isthmus.frontends import ModelSource
 from isthmus.graph import Graph, Tensor, TensorType
 from isthmus.graph.ops import OPERATIONS
+from isthmus.graph.random_arrays import random_array
 
 Progress = Callable[[str], None]
 """Called with the name of each stage as it begins."""
@@ -466,10 +467,7 @@ def _reach(arrays: Iterable[np.ndarray]) -> float:
 
 
 def checked_inputs(graph: Graph, inputs: Mapping[str, Any], seed: int) -> dict[str, np.ndarray]:
-    """Return an array for every input of a graph: those given, checked, and random ones for the others.
-
-    Random floats are in [-1, 1), bytes take all values, larger integers may be indices and are 0 or 1.
-    """
+    """Return an array for every input of a graph: those given, checked, and random ones for the others."""
     known = {tensor.name: tensor for tensor in graph.inputs}
     for name in inputs:
         if name not in known:
@@ -485,10 +483,9 @@ def checked_inputs(graph: Graph, inputs: Mapping[str, Any], seed: int) -> dict[s
                 rule = f"must be {kind}{list(dims)}, is {array.dtype}{list(array.shape)}"
                 raise QnnError(Code.GRAPH_INVALID_TENSOR, f"input '{name}'", rule)
         elif tensor.dtype.is_float:
-            array = tensor.dtype.encode(generator.uniform(-1, 1, dims))
-        elif kind.itemsize == 1 and kind.kind in "iu":
-            array = generator.integers(np.iinfo(kind).min, np.iinfo(kind).max, dims, kind, endpoint=True)
+            # numpy has no type of its own for BFLOAT_16.
+            array = tensor.dtype.encode(random_array(generator, np.float64, dims))
         else:
-            array = generator.integers(0, 2, dims).astype(kind)
+            array = random_array(generator, kind, dims)
         arrays[name] = array
     return arrays

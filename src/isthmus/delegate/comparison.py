@@ -22,6 +22,7 @@ from isthmus.delegate.delegate import QnnDelegate
 from isthmus.delegate.interpreter import set_custom_allocation
 from isthmus.delegate.options import BackendType, Options, checked
 from isthmus.errors import Code, QnnError, did_you_mean
+from isthmus.graph.random_arrays import random_array
 from isthmus.log import LogLevel, to_standard_error
 
 KERNELS, XNNPACK, ORDINARY, SHARED = (
@@ -241,9 +242,7 @@ def _reason(refusal: Exception) -> str:
 
 
 def _feed(interpreter: Any) -> None:
-    """Set trial inputs: floats in [0, 1), small integers; the same every time."""
-    random = np.random.default_rng(0)
+    """Set random inputs, the same every time."""
+    generator = np.random.default_rng(0)
     for detail in interpreter.get_input_details():
-        dtype, shape = np.dtype(detail["dtype"]), tuple(detail["shape"])
-        value = random.random(shape, np.float32) if dtype.kind == "f" else random.integers(0, 2, shape)
-        interpreter.set_tensor(detail["index"], np.asarray(value).astype(dtype))
+        interpreter.set_tensor(detail["index"], random_array(generator, detail["dtype"], detail["shape"]))

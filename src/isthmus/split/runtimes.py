@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from isthmus.frontends.runtimes import ONNX_DATA_FOLDER, converted_errors, import_runtime
+from isthmus.graph.random_arrays import random_array
 from isthmus.split.tflite import TfliteFile
 
 ROUNDS = 2
@@ -81,9 +82,9 @@ def compare_onnx(before: bytes, after: bytes, threads: int = 1, folder: Path | N
                 sessions.append(runtime.InferenceSession(data, options, providers=["CPUExecutionProvider"]))
         differences[title] = Difference()
         for seed in range(ROUNDS):
-            rng = np.random.default_rng(seed)
+            generator = np.random.default_rng(seed)
             feeds = {
-                entry.name: _random(rng, _ONNX_TYPES.get(entry.type, np.float32), entry.shape)
+                entry.name: random_array(generator, _ONNX_TYPES.get(entry.type, np.float32), entry.shape)
                 for entry in sessions[1].get_inputs()
             }
             results = []
@@ -113,9 +114,9 @@ def compare_tflite(before: bytes, after: bytes) -> dict[str, Difference]:
         for seed in range(ROUNDS):
             results = []
             for what, interpreter in zip(_FILES, interpreters, strict=True):
-                rng = np.random.default_rng(seed)
+                generator = np.random.default_rng(seed)
                 for entry in interpreter.get_input_details():
-                    interpreter.set_tensor(entry["index"], _random(rng, entry["dtype"], entry["shape"]))
+                    interpreter.set_tensor(entry["index"], random_array(generator, entry["dtype"], entry["shape"]))
                 with converted_errors(what, "LiteRT cannot run it on random inputs"):
                     interpreter.invoke()
                 results.append([interpreter.get_tensor(e["index"]) for e in interpreter.get_output_details()])
@@ -154,18 +155,6 @@ def _interpreter(data: bytes, kind: str) -> Any:
     interpreter = module.Interpreter(model_content=data, experimental_op_resolver_type=resolver, num_threads=1)
     interpreter.allocate_tensors()
     return interpreter
-
-
-def _random(rng: np.random.Generator, dtype: Any, shape: Any) -> np.ndarray:
-    """Return a random input; integers of more than a byte may be indices, so they are only 0 or 1."""
-    kind = np.dtype(dtype)
-    dims = [int(d) for d in shape]
-    if kind.kind == "f":
-        return rng.uniform(-1, 1, dims).astype(kind)
-    if kind.kind == "b":
-        return rng.integers(0, 2, dims).astype(kind)
-    low, high = (0, 2) if kind.itemsize > 1 else (np.iinfo(kind).min, np.iinfo(kind).max + 1)
-    return rng.integers(low, high, dims).astype(kind)
 
 
 def _compared(known: Difference, one: Sequence[np.ndarray], other: Sequence[np.ndarray]) -> Difference:

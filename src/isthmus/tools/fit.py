@@ -25,6 +25,7 @@ import numpy as np
 
 from isthmus.backends.vendor.judge import JUDGE
 from isthmus.errors import Code, QnnError, counted
+from isthmus.graph.random_arrays import random_array
 from isthmus.prepare.tiling import SLOWER, ScratchLimit
 from isthmus.report.page.tradeoffs import tradeoff_sections
 from isthmus.report.tradeoff import BOUNDED, Point, choose, draw_tradeoff, too_little
@@ -147,9 +148,9 @@ def _room(whole: Session, budget: int | None, limit: ScratchLimit) -> int | None
 def _session(request: ModelRequest, limit: ScratchLimit | None) -> Session:
     """Prepare the model with a limit of scratch, and fill its inputs with random values."""
     session = request.session(limit=limit)
-    rng = np.random.default_rng(0)
+    generator = np.random.default_rng(0)
     for view in session.inputs.values():
-        view[...] = rng.uniform(-1, 1, view.shape) if view.dtype.kind == "f" else rng.integers(0, 2, view.shape)
+        view[...] = random_array(generator, view.dtype, view.shape)
     return session
 
 

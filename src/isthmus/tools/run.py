@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from isthmus.errors import Code, QnnError, counted, one_line
+from isthmus.graph.random_arrays import random_array
 from isthmus.memory.auditing import suspended
 from isthmus.qnn import GraphConfig, Profile, ProfileLevel
 from isthmus.qnn.profile import OPERATION
@@ -194,20 +195,11 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def generated_inputs(inputs: Mapping[str, np.ndarray], skip: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Generate inputs for a trial run: floats in [0, 1), small non-negative integers; the same every time.
-
-    Inputs named in `skip` are left out.
-    """
+    """Generate random inputs for a trial run, the same every time. Those named in `skip` are left out."""
     generator = np.random.default_rng(0)
-    arrays = {}
-    for name, view in inputs.items():
-        if name in skip:
-            continue
-        if view.dtype.kind == "f":
-            arrays[name] = generator.random(view.shape, dtype=np.float32).astype(view.dtype)
-        else:
-            arrays[name] = generator.integers(0, 2, view.shape).astype(view.dtype)
-    return arrays
+    return {
+        name: random_array(generator, view.dtype, view.shape) for name, view in inputs.items() if name not in skip
+    }
 
 
 def describe(session: Session, latencies: list[float], load_seconds: float) -> dict[str, Any]:
