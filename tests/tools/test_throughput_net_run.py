@@ -56,6 +56,15 @@ def execute(config, *more):
     return throughput_net_run(["--config", "config.json", *more])
 
 
+def test_a_key_without_effect_is_logged_once_by_name(folder, capsys):
+    capsys.readouterr()
+    assert execute(CONFIG) == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert all(re.fullmatch(r"\[WARN\] .+: accepted, but without effect here", line) for line in lines)
+    keys = ("backends.profilingLevel", "backends.perfProfile", "models.postProcessor", "testCase.logLevel")
+    assert [[key in line for line in lines].count(True) for key in keys] == [1] * len(lines)
+
+
 def test_all_threads_run_their_models_and_the_figures_are_printed(folder, capsys):
     capsys.readouterr()
     assert execute(CONFIG, "--output", "figures.json") == 0
@@ -113,5 +122,6 @@ def test_an_error_of_one_thread_ends_the_others_and_is_reported(folder, capsys):
     config["testCase"]["threads"][1].update(loopUnit="count", loop=1 << 40)
     capsys.readouterr()
     assert execute(config) == 2
-    [line] = capsys.readouterr().err.splitlines()
+    *warnings, line = capsys.readouterr().err.splitlines()
     assert "cannot be written" in line
+    assert all(each.startswith("[WARN] ") for each in warnings)

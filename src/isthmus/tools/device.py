@@ -47,7 +47,7 @@ from isthmus.system.progress import progress
 from isthmus.tools.farm import add_farm_options, check_jobs, merged, numbers_of, parse_shard, part_report
 from isthmus.tools.files import file_name, written_whole
 from isthmus.tools.messages import print_line
-from isthmus.tools.report_options import check_given, write_page
+from isthmus.tools.report_options import check_report_options, write_page
 from isthmus.tools.shapes import add_shape_argument, parse_shape
 
 DEFAULT_CHIP = "SM8750"
@@ -87,7 +87,7 @@ def main(options: argparse.Namespace) -> int:
         return 0
     if not options.models:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, "isthmus device", "names no model", "--chips lists the chips.")
-    check_given(options, *options.models)
+    check_report_options(options, *options.models)
     report = merged(options.models, "device", "library", is_row) if options.merge else measured(options)
     rows = report["rows"]
     if options.csv is not None:

@@ -35,7 +35,7 @@ from isthmus.tools import fit_judged
 from isthmus.tools.device import add_target_arguments
 from isthmus.tools.files import file_name, refuse_overwrite
 from isthmus.tools.model_options import ModelRequest, add_model_options, requested
-from isthmus.tools.report_options import add_html_argument, check_given, describe_plan, write_page
+from isthmus.tools.report_options import add_html_argument, check_report_options, describe_plan, write_page
 
 LIMITS = ("75%", "50%", "35%", "25%", "20%", "16%", "13%", "10%")
 """The limits to try, from the mildest."""
@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Run the command."""
-    check_given(options, options.model, options.config)
+    check_report_options(options, options.model, options.config)
     refuse_overwrite(f"--out {options.out}", options.out, options.model, options.config)
     if options.judge is not None:
         return fit_judged.main(options)

@@ -37,7 +37,7 @@ from isthmus.tools.profile_log import ProfileRecorder, statistics
 from isthmus.tools.report_options import (
     SAVED_ONLY,
     add_html_argument,
-    check_given,
+    check_report_options,
     describe_audit,
     describe_plan,
     read_saved,
@@ -92,7 +92,7 @@ def main(options: argparse.Namespace) -> int:
         rule = "name one of --model, --dlc_path and --retrieve_context"
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, "what to run", rule)
     lists = map(Path, filter(None, options.input_list.split(",")))
-    check_given(options, *files, *dlcs, options.retrieve_context, options.config_file, *lists)
+    check_report_options(options, *files, *dlcs, options.retrieve_context, options.config_file, *lists)
     other = None if options.compare is None else read_saved(options.compare)
     if options.html is None and options.trace is None:
         _run_all(options, entry, config, files, dlcs)

@@ -29,7 +29,7 @@ from isthmus.tools.messages import print_line
 from isthmus.tools.model_options import ModelRequest, add_model_options, requested
 from isthmus.tools.report_options import (
     add_html_argument,
-    check_given,
+    check_report_options,
     describe_plan,
     is_saved,
     read_saved,
@@ -61,7 +61,7 @@ def main(options: argparse.Namespace) -> int:
     """Run the command."""
     if options.embed is not None:
         _check_embed(options.model, options.embed)
-    check_given(options, options.model, options.config)
+    check_report_options(options, options.model, options.config)
     request = requested(options)
     stored = request.prepared()
     if stored is not None:

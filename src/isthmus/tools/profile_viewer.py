@@ -12,7 +12,7 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from isthmus.log import Log, LogLevel
+from isthmus.tools import qnn_options
 from isthmus.tools.files import refuse_overwrite
 from isthmus.tools.messages import print_line
 from isthmus.tools.profile_log import ProfiledCall, read_log, statistics
@@ -20,23 +20,14 @@ from isthmus.tools.raw_files import write
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options to a parser."""
-    parser.add_argument(
-        "--input_log", required=True, metavar="LOG[,LOG...]", help="logs that --profiling_level has written"
-    )
-    parser.add_argument("--output", type=Path, metavar="FILE", help="write every event of every call as CSV")
+    """Add the command's options to a parser: those of QNN's tool, and ours."""
+    qnn_options.add_options(parser, qnn_options.VIEWER)
     parser.add_argument("--json", action="store_true", help="print the statistics as one JSON object")
-    parser.add_argument("--extract_opaque_objects", action="store_true", help="without effect here: there are none")
-    parser.add_argument("--reader", metavar="LIBRARY", help="without effect here: the log has one format")
-    parser.add_argument("--schematic", metavar="FILE", help="without effect here: there are no traces of units")
-    parser.add_argument("--config", metavar="FILE", help="without effect here: it is for readers")
 
 
 def main(options: argparse.Namespace) -> int:
     """Run the command."""
-    for name in ("extract_opaque_objects", "reader", "schematic", "config"):
-        if getattr(options, name):
-            Log()(LogLevel.WARN, f"--{name}: accepted, but without effect here")
+    qnn_options.check_given(options, qnn_options.VIEWER)
     inputs = map(Path, filter(None, options.input_log.split(",")))
     refuse_overwrite(f"--output {options.output}", options.output, *inputs)
     logs = {path: read_log(Path(path)) for path in options.input_log.split(",") if path}

@@ -13,15 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.backends.seam import registry
+from isthmus.backends.seam.config import PERF_PROFILES
 from isthmus.errors import Code, QnnError, did_you_mean
 from isthmus.log import Log, LogLevel
 
-NET_RUN, GENERATOR = "net-run", "context-binary-generator"
+NET_RUN, GENERATOR, VIEWER = "net-run", "context-binary-generator", "profile-viewer"
 _BOTH = (NET_RUN, GENERATOR)
-PERF_PROFILES = (
-    "low_balanced", "balanced", "default", "high_performance", "sustained_high_performance", "burst", "low_power_saver",
-    "power_saver", "high_power_saver", "extreme_power_saver", "system_settings",
-)  # fmt: skip
 PROFILING_LEVELS = ("basic", "detailed", "client", "backend")
 _MAX_LISTED = 8
 """The most names that a message lists."""
@@ -177,7 +174,7 @@ OPTIONS = (
            refused="inputs and outputs are always dense"),
     Option("batch_multiplier", (NET_RUN,), "inferences that one execution computes", "N", _count(1),
            unused="each inference is executed by itself, with the same results"),
-    Option("perf_profile", (NET_RUN,), f"{', '.join(PERF_PROFILES)}", "PROFILE", OneOf(PERF_PROFILES),
+    Option("perf_profile", (NET_RUN,), ", ".join(PERF_PROFILES), "PROFILE", OneOf(PERF_PROFILES),
            unused=_ONE_CLOCK),
     Option("profiling_option", _BOTH, "further measurements: optrace", "OPTION", OneOf(("optrace",)),
            unused="there are no traces of the device's units"),
@@ -193,6 +190,14 @@ OPTIONS = (
            unused="input files are read when they are needed"),
     Option("max_input_cache_size_mb", (NET_RUN,), "the size of inputs to keep in memory", "N", _count(0),
            unused="input files are read when they are needed"),
+    Option("input_log", (VIEWER,), "logs that --profiling_level has written", "LOG[,LOG...]", required=True),
+    Option("output", (VIEWER,), "write every event of every call as CSV", "FILE", Path),
+    Option("extract_opaque_objects", (VIEWER,), "write what a backend has added in its own format",
+           unused="backends here add nothing"),
+    Option("reader", (VIEWER,), "the library that reads the log", "LIBRARY", unused="the log has one format"),
+    Option("config", (VIEWER,), "the configuration of that library", "FILE", unused="the log has one format"),
+    Option("schematic", (VIEWER,), "where the compiler has placed operations, for optrace", "FILE",
+           unused="there are no traces of the device's units"),
 )  # fmt: skip
 """All options. Those with the same name mean the same in every tool."""
 

@@ -37,7 +37,7 @@ _WRITTEN = ("html", "svg", "trace", "csv")
 """The options of several commands that name a file to write."""
 
 
-def check_given(options: argparse.Namespace, *inputs: Path | None) -> None:
+def check_report_options(options: argparse.Namespace, *inputs: Path | None) -> None:
     """Refuse ``--compare`` without ``--html``, and a page, picture, trace or table that would overwrite an input."""
     compare = getattr(options, "compare", None)
     if compare is not None and options.html is None:

@@ -29,7 +29,7 @@ from isthmus.tools.messages import print_line
 from isthmus.tools.model_options import ModelRequest, add_model_options, requested
 from isthmus.tools.report_options import (
     add_html_argument,
-    check_given,
+    check_report_options,
     describe_audit,
     describe_plan,
     is_saved,
@@ -63,7 +63,7 @@ def main(options: argparse.Namespace) -> int:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--repeat {options.repeat}", "must be at least 1")
     given = options.model, options.inputs, options.config
     refuse_overwrite(f"outputs '{options.outputs}'", options.outputs, *given, options.compare)
-    check_given(options, *given)
+    check_report_options(options, *given)
     arrays = read_arrays(options.inputs) if options.inputs else {}
     if options.html is None and options.trace is None:
         report, results = _run(options, request, arrays)

@@ -44,7 +44,7 @@ from isthmus.tools.farm import add_farm_options, check_jobs, merged, numbers_of,
 from isthmus.tools.files import file_name, written_whole
 from isthmus.tools.messages import print_line
 from isthmus.tools.model_options import add_model_options, apply_settings, split_setting
-from isthmus.tools.report_options import check_given
+from isthmus.tools.report_options import check_report_options
 from isthmus.version import build_id
 
 PLAN, RUN, DEVICE = "plan", "run", "device"
@@ -154,7 +154,7 @@ def main(options: argparse.Namespace) -> int:
         rule, hint = "names no model", "`isthmus samples .` writes some."
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, "isthmus sweep", rule, hint)
     _refuse_audits(options)
-    check_given(options, *options.models)
+    check_report_options(options, *options.models)
     report = merged(options.models, "sweep", "version", _is_row) if options.merge else _swept(options)
     rows = report["rows"]
     columns = _columns(rows)

@@ -21,15 +21,15 @@ from typing import Any
 
 from isthmus import qnn
 from isthmus.backends.seam import registry
-from isthmus.backends.seam.config import Key, Objects, Table, choice, number, settings, text, truth, unused
+from isthmus.backends.seam.config import PERF_PROFILES, Key, Objects, Table, number, settings, text, truth, unused, word
 from isthmus.errors import Code, QnnError, did_you_mean
-from isthmus.log import Log
+from isthmus.log import Log, LogLevel
 from isthmus.system.progress import progress
 from isthmus.tools import raw_files
 from isthmus.tools.files import file_name, refuse_overwrite
 from isthmus.tools.input_lists import InputList, read_list
 from isthmus.tools.models import compose
-from isthmus.tools.qnn_options import LOG_LEVELS, PERF_PROFILES
+from isthmus.tools.qnn_options import LOG_LEVELS
 from isthmus.tools.trace import TraceRecord, add_trace_argument, write_trace
 
 NONE, LAST, ALL = "NONE", "NATIVE_LAST", "NATIVE_ALL"
@@ -39,45 +39,40 @@ _INTERVAL = 0.1
 """Seconds between two looks at how far the threads have come."""
 
 
-def _words(*words: str) -> Any:
-    """Make a check for one of some words."""
-    return choice({word: word for word in words})
-
-
 _TABLE: Table = {
     "backends": Objects("backends", {
         "backendName": Key("name", text),
         "backendPath": Key("path", text),
         "backendExtensions": Key("config", text),
-        "profilingLevel": unused(_words("OFF", "BASIC", "DETAILED")),
-        "perfProfile": unused(_words(*PERF_PROFILES)),
+        "profilingLevel": unused(word("OFF", "BASIC", "DETAILED")),
+        "perfProfile": unused(word(*PERF_PROFILES)),
     }),
     "models": Objects("models", {
         "modelName": Key("name", text),
         "modelPath": Key("path", text),
         "loadFromCachedBinary": Key("binary", truth),
         "inputPath": Key("inputs", text),
-        "inputDataType": Key("input_type", _words("FLOAT", "NATIVE")),
+        "inputDataType": Key("input_type", word("FLOAT", "NATIVE")),
         "outputPath": Key("outputs", text),
-        "outputDataType": Key("output_type", _words("FLOAT_ONLY", "NATIVE_ONLY", "FLOAT_AND_NATIVE")),
-        "saveOutput": Key("save", _words(NONE, LAST, ALL)),
-        "postProcessor": unused(_words("NONE")),
+        "outputDataType": Key("output_type", word("FLOAT_ONLY", "NATIVE_ONLY", "FLOAT_AND_NATIVE")),
+        "saveOutput": Key("save", word(NONE, LAST, ALL)),
+        "postProcessor": unused(word("NONE")),
         "groundTruthPath": unused(text),
     }),
     "contexts": Objects("contexts", {
         "contextName": Key("name", text),
-        "priority": unused(_words("DEFAULT", "LOW", "NORMAL", "HIGH")),
+        "priority": unused(word("DEFAULT", "LOW", "NORMAL", "HIGH")),
     }),
     "testCase": {
         "iteration": Key("iteration", number(1, 1 << 20)),
-        "logLevel": unused(_words(*LOG_LEVELS)),
+        "logLevel": unused(word(*LOG_LEVELS)),
         "threads": Objects("threads", {
             "threadName": Key("name", text),
             "backend": Key("backend", text),
             "context": Key("context", text),
             "model": Key("model", text),
             "interval": Key("interval", _COUNT),
-            "loopUnit": Key("unit", _words("count", "second")),
+            "loopUnit": Key("unit", word("count", "second")),
             "loop": Key("loop", number(1, 1 << 40)),
         }),
     },
@@ -185,7 +180,6 @@ def main(options: argparse.Namespace) -> int:
 def _run(options: argparse.Namespace, record: TraceRecord | None) -> None:
     """Run the threads and report them; with a record, executions are added to it."""
     given = settings(options.config, _TABLE)
-    given.log_unused(Log())
     where = given.source
     backends, models, contexts, threads = (
         _named(given.values.get(kind, ()), kind, where) for kind in ("backends", "models", "contexts", "threads")
@@ -207,6 +201,7 @@ def _run(options: argparse.Namespace, record: TraceRecord | None) -> None:
             times = (thread.get("interval", 0), thread.get("unit", "count"), thread.get("loop", 1))
             profile = None if record is None else qnn.Profile(backend, qnn.ProfileLevel.DETAILED)
             running.append(ModelThread(name, model, memory, inputs, *times, stop, profile))
+        given.log_unused(Log(), LogLevel.WARN)
         began = time.perf_counter()
         for _ in range(given.values.get("iteration", 1)):
             _run_together(running, stop)

@@ -11,6 +11,7 @@ from typing import Any
 
 from isthmus.backends.htp.options import HtpFloatPrecision, HtpNumerics, Reregistration
 from isthmus.backends.seam.config import (
+    PERF_PROFILES,
     ConfigError,
     Key,
     Objects,
@@ -23,6 +24,7 @@ from isthmus.backends.seam.config import (
     shown,
     text,
     unused,
+    word,
 )
 from isthmus.backends.seam.deadlines import Deadlines
 from isthmus.backends.seam.native import MAX_THREADS
@@ -66,11 +68,6 @@ class HtpConfig:
 _MAX_SECONDS = 7 * 24 * 3600
 _UINT32 = number(0, (1 << 32) - 1)
 _MAX_MB = 1 << 20
-_PROFILES = (
-    "extreme_power_saver", "low_power_saver", "power_saver", "high_power_saver", "low_balanced", "balanced", "default",
-    "high_performance", "sustained_high_performance", "burst", "system_settings",
-)  # fmt: skip
-_PERFORMANCE = unused(choice({name: name for name in _PROFILES}))
 
 
 def _level(value: Any) -> int:
@@ -105,7 +102,7 @@ _GRAPH_KEYS: Table = {
     },
 }  # fmt: skip
 _CORE_KEYS: Table = {
-    "perf_profile": _PERFORMANCE,
+    "perf_profile": unused(word(*PERF_PROFILES)),
     "core_id": unused(_UINT32),
     **{
         name: unused(_UINT32)
@@ -119,8 +116,8 @@ _DEVICE_KEYS: Table = {
     "soc_id": unused(_UINT32),
     "soc_model": unused(_UINT32),
     "dsp_arch": unused(_architecture),
-    "pd_session": unused(choice({name: name for name in ("unsigned", "signed", "adaptive")})),
-    "profiling_level": unused(choice({name: name for name in ("linting", "basic", "detailed", "off")})),
+    "pd_session": unused(word("unsigned", "signed", "adaptive")),
+    "profiling_level": unused(word("linting", "basic", "detailed", "off")),
     "cores": Objects("cores", _CORE_KEYS),
 }
 _CONTEXT_KEYS: Table = {
@@ -142,7 +139,7 @@ KEYS: Table = {
     "devices": Objects("devices", _DEVICE_KEYS),
     "context": Objects("context", _CONTEXT_KEYS),
     "groupContext": {"share_resources": unused(flag), "reused_io_limit_mb": unused(number(0, _MAX_MB))},
-    "memory": {"mem_type": unused(choice({"shared_buffer": "shared_buffer"}))},
+    "memory": {"mem_type": unused(word("shared_buffer"))},
     "htp": {
         "reregistration": Key("reregistration", choice({policy.value: policy for policy in Reregistration})),
         "units": Key("units", number(0, MAX_THREADS)),

@@ -27,6 +27,7 @@ from isthmus.backends.seam.config import (
     settings,
     shown,
     truth,
+    word,
 )
 from isthmus.errors import Code, QnnError
 from isthmus.log import Log, LogLevel
@@ -121,8 +122,8 @@ def config_keys(log: Log) -> Table:
     client_types = {"real_time": ClientType.REAL_TIME, "non_real_time": ClientType.NON_REAL_TIME}
     return {
         "lpai_backend": {
-            "target_env": Key("target_env", choice({name: name for name in TARGET_ENVIRONMENTS})),
-            "enable_hw_ver": Key("hw_ver", choice({name: name for name in HARDWARE})),
+            "target_env": Key("target_env", word(*TARGET_ENVIRONMENTS)),
+            "enable_hw_ver": Key("hw_ver", word(*HARDWARE)),
             "start_addr_alignment": Key("start_addr_alignment", power_of_two(_MAX_ALIGNMENT)),
             "size_alignment": Key("size_alignment", power_of_two(_MAX_ALIGNMENT)),
         },

@@ -19,6 +19,11 @@ from isthmus.memory.integers import is_int
 from isthmus.system import reading
 
 Source = str | os.PathLike[str] | Mapping[str, Any]
+PERF_PROFILES = (
+    "extreme_power_saver", "low_power_saver", "power_saver", "high_power_saver", "low_balanced", "balanced", "default",
+    "high_performance", "sustained_high_performance", "burst", "system_settings",
+)  # fmt: skip
+"""The performance profiles of QNN's tools and of HTP's file."""
 MAX_BYTES = 1 << 20
 """The largest file that is accepted as a configuration."""
 _MAX_QUOTED = 240
@@ -95,10 +100,10 @@ class Settings:
     source: str
     unused: tuple[str, ...] = ()
 
-    def log_unused(self, log: Log) -> None:
+    def log_unused(self, log: Log, level: LogLevel = LogLevel.INFO) -> None:
         """Log each key without effect, once."""
         for key in self.unused:
-            log(LogLevel.INFO, f"{key}: accepted, but without effect here")
+            log(level, f"{key}: accepted, but without effect here")
 
     def only(self, *names: str) -> dict[str, Any]:
         """Return those of the named settings that are given."""
@@ -319,6 +324,11 @@ def choice(values: Mapping[str, Any]) -> Check:
     return check
 
 
+def word(*words: str) -> Check:
+    """Make a check for one of some words."""
+    return choice({each: each for each in words})
+
+
 def number(least: int, most: int) -> Check:
     """Make a check for an integer within limits."""
 
@@ -386,7 +396,7 @@ def file_name(value: Any) -> str:
 _FOLLOW = Key("config_file_path", file_name)
 """The key whose value is not a setting but the path of another file, which is read when it occurs."""
 _MAX_WORD = (1 << 64) - 1
-_PRIORITY = choice({name: name for name in ("low", "normal", "normal_high", "high")})
+_PRIORITY = word("low", "normal", "normal_high", "high")
 TOOL_KEYS: Table = {
     "backend_extensions": {"shared_library_path": Key("shared_library_path", file_name), "config_file_path": _FOLLOW},
     "context_configs": {
@@ -396,7 +406,7 @@ TOOL_KEYS: Table = {
         "enable_graphs": unused(list_of(text, "names")),
         "graph_retention_order": unused(list_of(text, "names")),
         "memory_limit_hint": unused(number(0, _MAX_WORD)),
-        "cache_compatibility_mode": unused(choice({name: name for name in ("permissive", "strict")})),
+        "cache_compatibility_mode": unused(word("permissive", "strict")),
         "spill_fill_buffer": unused(number(0, _MAX_WORD)),
         "weights_buffer": unused(number(0, _MAX_WORD)),
     },
