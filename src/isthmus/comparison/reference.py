@@ -1,4 +1,4 @@
-"""What a model is compared with: its format's runtime, another file, another backend, or another float type."""
+"""References to compare a model with: its format's runtime, another file, another backend, or another float type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What code compiled here depends on besides its source: numba, LLVM, and how this room uses them."""
+"""The versions of numba and LLVM that compiled code depends on, and a hash of how this room uses them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a backend accepts: one table of operations and data types, which validation, the delegate and documents use.
+"""Tables of the operations and data types that a backend accepts, for validation, the delegate and documents.
 
 A table is a text file, in groups: a line with data types, then the operations that are accepted in exactly these. A
 data type is written as its kind and its bits: f32, bf16, i32 and u8 for plain numbers, sq8 and uq16 for signed and

@@ -1,4 +1,4 @@
-"""What a planner needs to know about the engine that will execute its schedule."""
+"""The interface by which a planner asks about the engine that will execute its schedule."""
 
 from __future__ import annotations
 

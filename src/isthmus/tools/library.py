@@ -1,4 +1,4 @@
-"""What the commands share about backends: selection, configuration, modes."""
+"""Selection, configuration and modes of backends, for the commands."""
 
 from __future__ import annotations
 

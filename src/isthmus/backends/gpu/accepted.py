@@ -1,4 +1,4 @@
-"""What the GPU backend accepts. A test compares the table with the answers of the OpenCL engine's lowerings."""
+"""The table of what the GPU backend accepts. A test compares it with the answers of the OpenCL engine's lowerings."""
 
 from __future__ import annotations
 

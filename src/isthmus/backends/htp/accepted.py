@@ -1,4 +1,4 @@
-"""What the HTP backend accepts: what the native engine computes, and of that what the vendor's library validates.
+"""The table of what HTP accepts: what the native engine computes, and of that what the vendor's library validates.
 
 Validation refuses what the vendor's library refuses. A graph may still have such nodes, and executes them here: models
 that are not made for HTP run, and documents mark what a device would refuse. Operations of our own package are not

@@ -1,4 +1,4 @@
-"""How long the client waits for its accelerator before it kills it."""
+"""Time limits for the accelerator, after which its client kills it."""
 
 from __future__ import annotations
 

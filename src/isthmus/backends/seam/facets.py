@@ -1,4 +1,4 @@
-"""What a backend declares for the C libraries and the TFLite delegate. The defaults suit one that declares nothing."""
+"""Declarations of a backend for the C libraries and the TFLite delegate. The defaults suit one that makes none."""
 
 from __future__ import annotations
 

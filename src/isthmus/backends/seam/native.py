@@ -1,4 +1,4 @@
-"""What backends on the native engine share: preparation, supported operations, context binaries."""
+"""The base of backends on the native engine: preparation, supported operations, context binaries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the vendor's compiler says of a model on a target: its figures, or why it refuses.
+"""Measurements by the vendor's compiler: its figures for a model on a target, or why it refuses the model.
 
 Results depend on the graphs, the target and the build of the library only, so they are kept in the user's cache folder
 under a hash of these.

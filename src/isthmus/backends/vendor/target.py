@@ -1,4 +1,4 @@
-"""What a graph is compiled for: a chip, its VTCM, an optimization level. Impossible targets are refused here.
+"""Targets that graphs are compiled for: a chip, its VTCM, an optimization level. Impossible ones are refused here.
 
 The vendor's library accepts more than a chip has: chips without HTP, and VTCM sizes above the chip's.
 """

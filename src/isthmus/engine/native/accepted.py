@@ -1,4 +1,4 @@
-"""What the native engine accepts. A test compares the table with the answers of the engine's lowerings."""
+"""The table of what the native engine accepts. A test compares it with the answers of the engine's lowerings."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""How each operation becomes instructions: one table per family, merged by `isthmus.engine.native.lower`."""
+"""Functions that write each operation's instructions: a table per family, merged by `isthmus.engine.native.lower`."""
