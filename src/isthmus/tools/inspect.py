@@ -17,6 +17,7 @@ from isthmus.errors import Code, QnnError, counted
 from isthmus.graph import BinaryInfo, GraphInfo, TensorInfo
 from isthmus.system import reading
 from isthmus.tools import inspect_composed, inspect_vendor
+from isthmus.tools.inspect_tensors import print_tensors
 from isthmus.tools.messages import print_line
 from isthmus.tools.model_options import ModelRequest, add_model_options, requested
 
@@ -127,22 +128,8 @@ def print_report(report: Mapping[str, Any]) -> None:
     )
     for graph in graphs:
         print_line(f"graph '{graph['name']}'" + f" ({graph['target']})" * bool(graph["target"]))
-        for kind in ("inputs", "outputs"):
-            for tensor in graph[kind]:
-                print_line(
-                    f"  {kind[:-1]:7} {tensor['name']}: {tensor['datatype']}{tensor['shape']}, "
-                    f"{tensor['bytes']:,} bytes, {tensor['mem_type']}{_scale(tensor['quantization'])}"
-                )
+        print_tensors(graph, lambda tensor: f", {tensor['bytes']:,} bytes, {tensor['mem_type']}")
         print(
             f"  memory  scratch {graph['scratch_bytes']:,}  state {graph['state_bytes']:,}  "
             f"constants {graph['constant_bytes']:,}  io {graph['io_bytes']:,} bytes; aligned to {graph['alignment']}"
         )
-
-
-def _scale(quantization: Mapping[str, Any] | None) -> str:
-    """Describe how stored integers map to reals, in a few words."""
-    if quantization is None:
-        return ""
-    if quantization["axis"] is not None:
-        return f", {len(quantization['scales'])} scales along axis {quantization['axis']}"
-    return f", scale {quantization['scales'][0]:g}, offset {quantization['offsets'][0]}"

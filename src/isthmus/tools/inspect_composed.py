@@ -19,6 +19,7 @@ from isthmus.graph import DataType, Tensor, TensorType
 from isthmus.graph.ops import OPERATIONS
 from isthmus.qnn import model_library
 from isthmus.system import reading
+from isthmus.tools.inspect_tensors import print_tensors
 from isthmus.tools.messages import print_line
 
 
@@ -139,9 +140,7 @@ def print_report(report: Mapping[str, Any]) -> None:
         print_line(f"  {name}: {size:,} bytes prepared for another machine; shown here, not executed")
     for graph in graphs:
         print_line(f"graph '{graph['name']}'")
-        for kind in ("inputs", "outputs"):
-            for tensor in graph[kind]:
-                print_line(f"  {kind[:-1]:7} {tensor['name']}: {tensor['datatype']}{tensor['shape']}{_scale(tensor)}")
+        print_tensors(graph)
         listed = ", ".join(f"{op} x{count}" for op, count in graph["operations"].items())
         print_line(f"  {graph['nodes']} nodes: {listed}")
         if graph["unknown_operations"]:
@@ -152,13 +151,3 @@ def print_report(report: Mapping[str, Any]) -> None:
                 f"  memory  scratch {graph['scratch_bytes']:,}  state {graph['state_bytes']:,}  "
                 f"constants {graph['prepared_constant_bytes']:,}  io {graph['io_bytes']:,} bytes"
             )
-
-
-def _scale(tensor: Mapping[str, Any]) -> str:
-    """Describe how stored integers map to reals, in a few words."""
-    quantization = tensor["quantization"]
-    if quantization is None or not quantization["scales"]:
-        return ""
-    if quantization["axis"] is not None:
-        return f", {len(quantization['scales'])} scales along axis {quantization['axis']}"
-    return f", scale {quantization['scales'][0]:g}, offset {quantization['offsets'][0]}"

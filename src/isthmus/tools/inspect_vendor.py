@@ -13,6 +13,7 @@ from isthmus.backends.vendor.measurement import describe
 from isthmus.errors import Code, QnnError, counted
 from isthmus.graph import DataType
 from isthmus.system import reading
+from isthmus.tools.inspect_tensors import print_tensors
 from isthmus.tools.messages import print_line
 
 MAX_BYTES = 1 << 34
@@ -74,18 +75,6 @@ def print_report(report: Mapping[str, Any]) -> None:
     )
     for graph in graphs:
         print_line(f"graph '{graph['name']}'")
-        for kind in ("inputs", "outputs"):
-            for tensor in graph[kind]:
-                print_line(f"  {kind[:-1]:7} {tensor['name']}: {tensor['datatype']}{tensor['shape']}{_scale(tensor)}")
+        print_tensors(graph)
         if graph["figures"] is not None:
             print("  memory  " + "  ".join(f"{name} {value:,}" for name, value in graph["figures"].items()))
-
-
-def _scale(tensor: Mapping[str, Any]) -> str:
-    """Describe how stored integers map to reals, in a few words."""
-    quantization = tensor["quantization"]
-    if quantization is None:
-        return ""
-    if quantization["axis"] is not None:
-        return f", {len(quantization['scales'])} scales along axis {quantization['axis']}"
-    return f", scale {quantization['scales'][0]:g}, offset {quantization['offsets'][0]}"
