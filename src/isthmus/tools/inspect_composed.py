@@ -15,11 +15,11 @@ from isthmus.frontends import ModelSource, dlc
 from isthmus.frontends.composed.entries import ComposedTensor, EncodingEntry, GraphEntry
 from isthmus.frontends.dlc.contents import DlcContents
 from isthmus.frontends.dlc.operations import operation
-from isthmus.graph import DataType, Tensor, TensorType
+from isthmus.graph import Tensor, TensorType
 from isthmus.graph.ops import OPERATIONS
 from isthmus.qnn import model_library
 from isthmus.system import reading
-from isthmus.tools.inspect_tensors import print_tensors
+from isthmus.tools.inspect_tensors import datatype_name, print_tensors
 from isthmus.tools.messages import print_line
 
 
@@ -111,11 +111,10 @@ def _graph(graph: GraphEntry) -> dict[str, Any]:
 
 
 def _tensor(tensor: ComposedTensor) -> dict[str, Any]:
-    """Return the description of a stored input or output; a data type that is not known is shown as its number."""
-    names = {int(known): known.name for known in DataType}
+    """Return the description of a stored input or output."""
     return {
         "name": tensor.name,
-        "datatype": names.get(tensor.dtype, f"{tensor.dtype:#06x}"),
+        "datatype": datatype_name(tensor.dtype),
         "shape": list(tensor.dims),
         "quantization": _encoding(tensor.encoding),
     }

@@ -1,11 +1,19 @@
-"""The lines about inputs and outputs that ``isthmus inspect`` prints for every kind of file."""
+"""The inputs and outputs of a graph as ``isthmus inspect`` shows them, for every kind of file."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from isthmus.graph import DataType
 from isthmus.tools.messages import print_line
+
+_DATATYPES = {int(each): each.name for each in DataType}
+
+
+def datatype_name(number: int) -> str:
+    """Return the name of a data type; one that is not known is shown as its number."""
+    return _DATATYPES.get(number, f"{number:#06x}")
 
 
 def print_tensors(graph: Mapping[str, Any], details: Callable[[Mapping[str, Any]], str] = lambda tensor: "") -> None:

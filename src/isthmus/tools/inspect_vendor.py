@@ -11,15 +11,13 @@ from isthmus.backends.vendor.figures import VendorFigures, total_ram
 from isthmus.backends.vendor.library import find, is_installed
 from isthmus.backends.vendor.measurement import describe
 from isthmus.errors import Code, QnnError, counted
-from isthmus.graph import DataType
 from isthmus.system import reading
-from isthmus.tools.inspect_tensors import print_tensors
+from isthmus.tools.inspect_tensors import datatype_name, print_tensors
 from isthmus.tools.messages import print_line
 
 MAX_BYTES = 1 << 34
 HINT = "If Qualcomm's tools made it, their library can read it: pip install 'isthmus[qnn]'."
 """What to do about a file that no reader here knows."""
-_TYPES = {int(each): each.name for each in DataType}
 
 
 def inspect(path: Path) -> dict[str, Any] | None:
@@ -56,9 +54,8 @@ def _graph(graph: Mapping[str, Any]) -> dict[str, Any]:
 
 def _tensor(tensor: Mapping[str, Any]) -> dict[str, Any]:
     quantization = {name: tensor[name] for name in ("scales", "offsets", "axis")} if tensor["scales"] else None
-    datatype = _TYPES.get(tensor["dtype"], f"{tensor['dtype']:#06x}")
-    return {"name": tensor["name"], "id": tensor["id"], "datatype": datatype, "shape": tensor["dims"],
-            "quantization": quantization}  # fmt: skip
+    return {"name": tensor["name"], "id": tensor["id"], "datatype": datatype_name(tensor["dtype"]),
+            "shape": tensor["dims"], "quantization": quantization}  # fmt: skip
 
 
 def print_report(report: Mapping[str, Any]) -> None:

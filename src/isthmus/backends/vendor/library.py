@@ -1,4 +1,4 @@
-"""Where the user has installed the vendor's libraries: a path that is given, an SDK, or the package onnxruntime-qnn."""
+"""The search for the vendor's libraries: at a path that is given, in an SDK, or in the package onnxruntime-qnn."""
 
 from __future__ import annotations
 
