@@ -1,6 +1,7 @@
 """The report says what the workflow later asks for: pools to the byte, padding, and the fit in TCM."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -9,8 +10,11 @@ from lpai_harness import IN_TCM, counter, pools, ready
 from isthmus import QnnError, qnn
 from isthmus.backends.lpai import report as lpai_report
 from isthmus.backends.lpai.config import read
+from isthmus.backends.seam import registry
+from isthmus.backends.seam.entry import PlanRequest
 from isthmus.graph import DataType, Graph, TensorType
 from isthmus.log import Log
+from isthmus.qnn import lpai
 
 
 def describe_pools(graph, config=None):
@@ -71,15 +75,20 @@ def test_a_model_fits_the_bytes_of_the_report_and_no_fewer(fresh_tcm, start, siz
                     ready(backend, graph)
 
 
-def test_a_model_that_does_not_fit_is_told_by_how_much_and_what_would_help():
-    report = describe_pools(dense(800))
+@pytest.mark.parametrize(("mem_type", "fits"), [("ddr", True), ("tcm", False)])
+def test_a_model_that_does_not_fit_tcm_is_told_by_how_much_and_what_would_help(mem_type, fits):
+    report = describe_pools(dense(800), {"lpai_graph": {"execute": {"mem_type": mem_type}}})
     fit = report.tcm
     assert not fit.fits
+    assert report.fits is fits
     assert fit.bytes - 2_035_712 == -fit.spare > 0
     assert "quantize the weights to 8 bits, which saves about 1,920,000 bytes" in fit.remedies
     text = "\n".join(report.lines())
-    assert f"does not fit: {-fit.spare:,} bytes too many" in text
-    assert 'leave mem_type at "ddr"' in text
+    # With memory in DDR that is a remark, and DDR is no remedy.
+    assert f": {'would not' if fits else 'does not'} fit: {-fit.spare:,} bytes too many" in text
+    assert ('set mem_type to "ddr"' in text) is not fits
+    [limit] = report.to_json()["limits"]
+    assert (limit["fits"], limit["applies"]) == (False, not fits)
 
 
 def test_more_buffers_than_the_allocator_has_do_not_fit_either():
@@ -88,9 +97,79 @@ def test_more_buffers_than_the_allocator_has_do_not_fit_either():
     assert "at most 31 inputs and outputs" in fit.remedies[0]
 
 
+@pytest.mark.parametrize(("mem_type", "fits"), [("ddr", True), ("tcm", False)])
+def test_hardware_without_tcm_fits_what_is_in_ddr_only(mem_type, fits):
+    config = {"lpai_backend": {"enable_hw_ver": "v5"}, "lpai_graph": {"execute": {"mem_type": mem_type}}}
+    report = describe_pools(dense(8), config)
+    assert (report.fits, report.tcm.fits) == (fits, False)
+    assert "fit: v5 has no TCM" in report.lines()[5]
+
+
+def terms(line):
+    """Return the total of a line of the report and the terms of its sum, which end at a colon or semicolon."""
+    total, _, rest = line.partition(" bytes")
+    summed = re.split(": ", rest, maxsplit=1)[1]
+    shown = re.split("[;:]|, [a-z]", summed)[0]
+    return number(total), [number(term) for term in shown.split(" + ")]
+
+
+def number(text):
+    [found] = re.findall(r"\d[\d,]*", text)
+    return int(found.replace(",", ""))
+
+
+@pytest.mark.parametrize("hw_ver", ["v4", "v5", "v6"])
+@pytest.mark.parametrize("mem_type", ["ddr", "tcm"])
+@pytest.mark.parametrize("exclude_io", [False, True])
+@pytest.mark.parametrize("model", ["dense", "many", "large", "state"])
+def test_all_sums_of_a_report_add_up(hw_ver, mem_type, exclude_io, model):
+    config = {
+        "lpai_backend": {"enable_hw_ver": hw_ver},
+        "lpai_graph": {"prepare": {"exclude_io": exclude_io}, "execute": {"mem_type": mem_type}},
+    }
+    graphs = {"dense": lambda: dense(41), "many": lambda: dense(5, inputs=16), "large": lambda: dense(801)}
+    with qnn.Backend("lpai") as backend:
+        state = counter(backend.create_context(), width=41)
+        state.get_property(lpai.SCRATCH_MEM_SIZE)  # completes the graph
+        report = describe_pools(graphs[model]() if model in graphs else state.driver.graph, config)
+    _, *lines = report.lines()
+    found = {line.split()[0]: terms(line) for line in lines[:5]}
+    assert found.keys() == {"scratch", "persistent", "io", "ddr", "tcm"}
+    for name, (total, summed) in found.items():
+        assert total == sum(summed), name
+    assert found["ddr"][0] == report.ddr_bytes
+    # What is in DDR is in its sum: IO too, if it is neither in scratch nor in TCM.
+    in_ddr = ["scratch", "persistent", *["io"] * (exclude_io and mem_type == "ddr")]
+    assert found["ddr"][1] == [found[name][0] for name in in_ddr]
+    tcm, spare = report.tcm, re.search(r"([\d,]+) bytes (to spare|too many)", lines[4])
+    if spare is not None:
+        assert number(spare[1]) * (1 if spare[2] == "to spare" else -1) == 2_035_712 - tcm.bytes
+    else:
+        assert tcm.hw_ver or tcm.buffers > 32
+
+
+@pytest.mark.parametrize("config", [None, IN_TCM, {"lpai_graph": {"prepare": {"exclude_io": True}}}])
+def test_the_plan_of_a_command_is_that_of_the_graph(config):
+    entry = registry.entry("lpai")
+    with qnn.Backend("lpai", config) as backend:
+        graph = counter(backend.create_context())
+        wanted = graph.get_property(lpai.SCRATCH_MEM_SIZE)
+        planned = entry.prepare(graph.driver.graph, entry.read_config(config, Log()), PlanRequest())
+    assert planned.section.scratch.bytes == wanted
+    assert planned.plan.io_inside is (config is None)
+
+
+def test_memory_of_an_unknown_type_is_refused_as_by_the_allocator():
+    entry = registry.entry("lpai")
+    config = entry.read_config({"lpai_graph": {"execute": {"mem_type": "sram"}}}, Log())
+    with pytest.raises(QnnError, match="cannot be allocated: the memory type in configuration is unknown"):
+        entry.prepare(dense(8), config, PlanRequest())
+
+
 def test_a_report_is_plain_data_too():
     report = json.loads(json.dumps(describe_pools(dense(8)).to_json()))
-    assert report["tcm"]["fits"] is True
+    assert report["tcm"]["fits"] is report["fits"] is True
+    assert (report["mem_type"], report["ddr_bytes"]) == ("ddr", report["scratch"]["bytes"])
     assert report["tcm"]["pool_bytes"] == 2_035_712
     assert report["alignment"] == {"start_addr_alignment": 128, "size_alignment": 128}
 

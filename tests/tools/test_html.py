@@ -5,9 +5,11 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from onnx import helper
 from support import tiny
 
 from isthmus.tools.cli import main
+from isthmus.tools.sample_models import networks
 
 
 @pytest.fixture
@@ -57,13 +59,46 @@ def test_limits_are_marked_and_what_does_not_fit_has_its_remedies(folder, capsys
     assert 0 < tcm["value"] < tcm["limit"]
     assert bars(facts(folder / "limited.html"), "Pools")["Scratch"]["limit"] == 1 << 20
     tiny.convolution(folder / "huge.onnx", 512, 512)
-    assert main(["plan", "huge.onnx", "--backend", "lpai", "--html", "huge.html"]) == 1
-    found = facts(folder / "huge.html")
-    tcm = bars(found, "Pools")["TCM: binary and IO"]
-    assert tcm["value"] > tcm["limit"]
-    advice = [note["text"] for note in section(found, "notes", "What would help")["notes"]]
-    assert advice[0].startswith("TCM: binary and IO does not fit")
-    assert any('mem_type at "ddr"' in text for text in advice)
+    for mem_type, status, verdict, tone in (("tcm", 1, "does not fit", "bad"), ("ddr", 0, "would not fit", "")):
+        setting = f"lpai_graph.execute.mem_type={mem_type}"
+        assert main(["plan", "huge.onnx", "--backend", "lpai", "--set", setting, "--html", "huge.html"]) == status
+        found = facts(folder / "huge.html")
+        tcm = bars(found, "Pools")["TCM: binary and IO"]
+        assert tcm["value"] > tcm["limit"]
+        assert verdict in tcm["note"]
+        advice = section(found, "notes", "What would help")["notes"]
+        over = f"{tcm['value'] - tcm['limit']:,} bytes too many"
+        assert (advice[0]["text"], advice[0]["tone"]) == (f"TCM: binary and IO: {verdict}: {over}.", tone)
+        assert any('mem_type to "ddr"' in note["text"] for note in advice) is (mem_type == "tcm")
+
+
+@pytest.mark.parametrize("backend", ["cpu", "htp", "lpai"])
+@pytest.mark.parametrize("model", ["small.onnx", "large.onnx", "state.tflite"])
+def test_the_figures_of_a_page_add_up(folder, capsys, model, backend):
+    (folder / "state.tflite").write_bytes(networks.wake_word_tflite())
+    assert main(["plan", model, "--backend", backend, "--html", "plan.html"]) == 0
+    found = facts(folder / "plan.html")
+    figures = {each["title"]: each for each in section(found, "figures")["figures"]}
+    inside = figures["Inputs and outputs"]["note"] == "inside scratch"
+    assert inside is (backend == "lpai")
+    parts = [figures.get(name, {"value": 0})["value"] for name in ("Scratch", "Constants", "State")]
+    total = sum(parts) + (0 if inside else figures["Inputs and outputs"]["value"])
+    assert figures["All memory"]["value"] == total
+    assert figures["All memory"]["note"] == f"{total:,} bytes"
+    [report] = found["reports"]
+    assert sum(each["bytes"] for each in report["peak"]["live"]) == report["peak"]["live_bytes"]
+
+
+def test_too_many_buffers_for_tcm_are_in_the_advice(folder, capsys):
+    names = [f"{kind}{number}" for kind in "xy" for number in range(16)]
+    nodes = [helper.make_node("Relu", [f"x{number}"], [f"y{number}"]) for number in range(16)]
+    shapes = {name: [1, 4] for name in names}
+    inputs, outputs = dict(list(shapes.items())[:16]), dict(list(shapes.items())[16:])
+    tiny.save(folder / "many.onnx", nodes, inputs, outputs, {})
+    setting = "lpai_graph.execute.mem_type=tcm"
+    assert main(["plan", "many.onnx", "--backend", "lpai", "--set", setting, "--html", "many.html"]) == 1
+    advice = section(facts(folder / "many.html"), "notes", "What would help")["notes"]
+    assert advice[0]["text"] == "TCM: binary and IO: does not fit: 33 buffers, the allocator has 32."
 
 
 @pytest.mark.parametrize("other", ["small.onnx", "saved.html", "saved.json"])

@@ -202,12 +202,25 @@ def test_of_many_such_steps_the_first_are_named_and_the_others_counted(capsys, m
     assert "and 3 more" in out
 
 
-@pytest.mark.parametrize(("side", "status", "verdict"), [(64, 0, ": fits, "), (1024, 1, ": does not fit: ")])
+@pytest.mark.parametrize(
+    ("side", "mem_type", "status", "verdict"),
+    [
+        (64, "tcm", 0, ": fits, "),
+        (1024, "tcm", 1, ": does not fit: "),
+        (64, "ddr", 0, ": would fit, "),
+        (1024, "ddr", 0, ": would not fit: "),
+    ],
+)
 @pytest.mark.parametrize("json_too", [False, True])
-def test_a_model_that_does_not_fit_ends_with_status_1(tmp_path, capsys, side, status, verdict, json_too):
+def test_a_model_that_does_not_fit_ends_with_status_1(tmp_path, capsys, side, mem_type, status, verdict, json_too):
     nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
     constants = {"w": np.ones((side, side), np.float32)}
     path = tiny.save(tmp_path / "dense.onnx", nodes, {"x": [1, side]}, {"y": [1, side]}, constants)
-    assert main(["plan", str(path), "--backend", "lpai", *["--json"] * json_too]) == status
+    setting = f"lpai_graph.execute.mem_type={mem_type}"
+    assert main(["plan", str(path), "--backend", "lpai", "--set", setting, *["--json"] * json_too]) == status
     shown = capsys.readouterr().out
-    assert json.loads(shown)["lpai"]["tcm"]["fits"] == (status == 0) if json_too else verdict in shown
+    if json_too:
+        section = json.loads(shown)["lpai"]
+        assert (section["fits"], section["tcm"]["fits"]) == (status == 0, side == 64)
+    else:
+        assert verdict in shown

@@ -81,6 +81,11 @@ class LpaiConfig:
     is_persistent_binary: bool = False
     source: str = "configuration"
 
+    @property
+    def io_in_scratch(self) -> bool:
+        """Whether inputs and outputs are planned into scratch: unless they are excluded, or in TCM."""
+        return not self.prepare.exclude_io and self.mem_type is not LpaiMemType.TCM
+
 
 def read(config: Any, log: Log) -> LpaiConfig:
     """Check and merge configurations; later ones override earlier ones.

@@ -20,7 +20,7 @@ from isthmus.backends.accelerator.remote import RemoteExecutor
 from isthmus.backends.lpai.config import LpaiConfig, config_keys, read
 from isthmus.backends.lpai.graph import LpaiGraphDriver
 from isthmus.backends.lpai.io import LpaiIo
-from isthmus.backends.lpai.model import Allocator, ModelBinary
+from isthmus.backends.lpai.model import Allocator, ModelBinary, unknown_mem_type
 from isthmus.backends.lpai.options import LpaiBackendProperty, LpaiContextOption, LpaiMemType
 from isthmus.backends.lpai.report import describe_pools
 from isthmus.backends.lpai.shared import SharedBuffers
@@ -260,9 +260,10 @@ def _prepare(graph: Graph, config: LpaiConfig, request: PlanRequest) -> PlanRepo
         raise QnnError(Code.GRAPH_INVALID_ARGUMENT, what, "this backend runs a graph on one thread")
     if request.limit is not None:
         config = replace(config, prepare=replace(config.prepare, scratch_limit=request.limit))
-    start, settings = config.alignment.start_addr_alignment, config.prepare
-    inside = not settings.exclude_io
-    planned = plan(graph, alignment=start, io_in_scratch=inside, limit=settings.scratch_limit)
+    if config.mem_type is LpaiMemType.UNDEFINED:
+        raise unknown_mem_type(f"memory of graph '{graph.name}'", config.source)
+    start, limit = config.alignment.start_addr_alignment, config.prepare.scratch_limit
+    planned = plan(graph, alignment=start, io_in_scratch=config.io_in_scratch, limit=limit)
     return native.preparation(planned, describe_pools(graph, config, planned))
 
 

@@ -26,6 +26,13 @@ def start_alignment(alignment: BufferAlignmentReq) -> int:
     return max(alignment.start_addr_alignment, FORMAT.alignment)
 
 
+def unknown_mem_type(what: str, source: str) -> QnnError:
+    """Return the error of memory whose configured type is neither DDR nor TCM; `source` names the configuration."""
+    rule = f"cannot be allocated: the memory type in {source} is unknown"
+    hint = f"Set lpai_graph.execute.mem_type to {' or '.join(map(repr, MEM_TYPES))}."
+    return QnnError(Code.COMMON_MEM_ALLOC, what, rule, hint)
+
+
 class ModelBinary:
     """A context binary, and its copy in TCM while graphs that it holds are finalized.
 
@@ -167,12 +174,7 @@ class Allocator:
             return host(self.alignment.padded(nbytes), start)
         if self.mem_type is not LpaiMemType.TCM:
             self.log(LogLevel.ERROR, "Memory type only supports DDR & TCM")
-            raise QnnError(
-                Code.COMMON_MEM_ALLOC,
-                what,
-                f"cannot be allocated: the memory type in {self.source} is unknown",
-                f"Set lpai_graph.execute.mem_type to {' or '.join(map(repr, MEM_TYPES))}.",
-            )
+            raise unknown_mem_type(what, self.source)
         self._check_tcm(what)
         try:
             return tcm.allocate(self.alignment.padded(nbytes), start, self.log)

@@ -1,4 +1,8 @@
-"""The memory that a model needs on LPAI: the three pools, padding, and whether it fits TCM."""
+"""The memory that a model needs on LPAI: the three pools, padding, and whether it fits.
+
+Scratch and persistent memory are in DDR, for which no limit is documented. Inputs, outputs and the model binary are in
+the memory type of the configuration. If that is TCM, they must fit its pool. If not, a remark says whether they would.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,19 @@ from typing import Any
 
 from isthmus.backends.lpai.config import HARDWARE_WITH_TCM, LpaiConfig
 from isthmus.backends.lpai.model import start_alignment
-from isthmus.backends.lpai.options import BufferAlignmentReq
+from isthmus.backends.lpai.options import BufferAlignmentReq, LpaiMemType
 from isthmus.backends.seam.binary import to_bytes
 from isthmus.backends.seam.planned import PlannedGraph, plan
 from isthmus.graph import Graph
 from isthmus.memory.tcm import MAX_ALLOCATIONS, POOL_BYTES
+
+_VERDICTS = {
+    (True, True): "fits, ",
+    (True, False): "does not fit: ",
+    (False, True): "would fit, ",
+    (False, False): "would not fit: ",
+}
+"""How a verdict on TCM begins, by whether TCM is in use, and whether everything fits."""
 
 
 @dataclass(frozen=True)
@@ -21,10 +33,13 @@ class PoolNeed:
     bytes: int
     padding: int
 
+    def __str__(self) -> str:
+        return f"{self.bytes:>11,} bytes: {self.bytes - self.padding:,} + {self.padding:,} for alignment"
+
 
 @dataclass(frozen=True)
 class TcmFit:
-    """The verdict whether IO and the model binary fit TCM.
+    """What IO and the model binary take in TCM, and whether they fit.
 
     Parameters
     ----------
@@ -56,6 +71,17 @@ class TcmFit:
         """Whether there is TCM that can hold all of it."""
         return not self.hw_ver and self.spare >= 0 and self.buffers <= MAX_ALLOCATIONS
 
+    @property
+    def reason(self) -> str:
+        """How many bytes are left, or why it does not fit."""
+        if self.fits:
+            return f"{self.spare:,} bytes to spare"
+        if self.hw_ver:
+            return f"{self.hw_ver} has no TCM"
+        if self.spare < 0:
+            return f"{-self.spare:,} bytes too many"
+        return f"{self.buffers} buffers, the allocator has {MAX_ALLOCATIONS}"
+
 
 @dataclass(frozen=True)
 class PoolReport:
@@ -65,16 +91,19 @@ class PoolReport:
     ----------
     hw_ver, alignment
         The hardware version and the alignment that it requires.
+    mem_type
+        The memory type of IO and the model binary: "ddr" or "tcm".
     scratch, persistent, io
-        The bytes of the three pools.
+        The bytes of the three pools; those of IO as buffers of the client.
     io_in_scratch
-        Whether scratch holds IO too; its size then contains that of IO.
+        Whether scratch has room for IO.
     tcm
-        Whether IO and the model binary would fit TCM.
+        What IO and the model binary take in TCM, or would take there.
     """
 
     hw_ver: str
     alignment: BufferAlignmentReq
+    mem_type: str
     scratch: PoolNeed
     persistent: PoolNeed
     io: PoolNeed
@@ -82,37 +111,57 @@ class PoolReport:
     tcm: TcmFit
 
     @property
+    def in_tcm(self) -> bool:
+        """Whether IO and the model binary are in TCM."""
+        return self.mem_type == "tcm"
+
+    @property
     def fits(self) -> bool:
-        """Whether IO and the model binary fit TCM, if the hardware has TCM."""
-        return self.tcm.fits or bool(self.tcm.hw_ver)
+        """Whether the model fits the memory that the configuration asks for; DDR has no limit."""
+        return self.tcm.fits or not self.in_tcm
+
+    @property
+    def ddr_bytes(self) -> int:
+        """The bytes of all pools in DDR."""
+        return sum(pool.bytes for _, pool in self._in_ddr)
+
+    @property
+    def _in_ddr(self) -> list[tuple[str, PoolNeed]]:
+        """The pools in DDR, with their names."""
+        pools = [("scratch", self.scratch), ("persistent", self.persistent)]
+        return pools if self.io_in_scratch or self.in_tcm else [*pools, ("io", self.io)]
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as plain data."""
         tcm = self.tcm
         limit = {
             "name": "TCM: binary and IO", "bytes": tcm.bytes, "limit": 0 if tcm.hw_ver else POOL_BYTES,
-            "note": self._verdict, "remedies": list(tcm.remedies),
+            "fits": tcm.fits, "applies": self.in_tcm, "note": self._verdict, "remedies": list(tcm.remedies),
         }  # fmt: skip
         pools = {**asdict(self), "tcm": {**asdict(tcm), "fits": tcm.fits, "pool_bytes": POOL_BYTES}}
-        return {**pools, "limits": [limit]}
+        return {**pools, "fits": self.fits, "ddr_bytes": self.ddr_bytes, "limits": [limit]}
 
     @property
     def _verdict(self) -> str:
-        """Whether binary and IO fit TCM, in words."""
-        return f"fits, {self.tcm.spare:,} bytes to spare" if self.tcm.fits else f"does not fit: {_excess(self.tcm)}"
+        """Whether binary and IO fit TCM, in words; without TCM in use, whether they would."""
+        return f"{_VERDICTS[self.in_tcm, self.tcm.fits]}{self.tcm.reason}"
 
     def lines(self) -> list[str]:
-        """Return the report as lines of text."""
+        """Return the report as lines of text. The terms of each sum are shown, and so is its alignment."""
         start, size = self.alignment.start_addr_alignment, self.alignment.size_alignment
-        place = "inside scratch" if self.io_in_scratch else "provided by the client"
-        tcm = self.tcm
+        outside = "in TCM" if self.in_tcm else "provided by the client"
+        place = "inside scratch unless you pass buffers" if self.io_in_scratch else outside
+        tcm, ddr = self.tcm, " + ".join(f"{name} {pool.bytes:,}" for name, pool in self._in_ddr)
+        beside = "" if self.in_tcm else ", without the model binary"
+        limit = "" if tcm.hw_ver else f" of {POOL_BYTES:,}"
         return [
-            f"LPAI {self.hw_ver}: addresses a multiple of {start}, sizes of {size}",
-            f"  scratch     {self.scratch.bytes:>11,} bytes, {self.scratch.padding:,} of them for alignment",
-            f"  persistent  {self.persistent.bytes:>11,} bytes, {self.persistent.padding:,} of them for alignment",
-            f"  io          {self.io.bytes:>11,} bytes, {self.io.padding:,} of them for alignment; {place}",
-            f"  tcm         {tcm.bytes:>11,} bytes for binary {tcm.binary_bytes:,} and io {tcm.io_bytes:,} "
-            f"of {POOL_BYTES:,}: {self._verdict}",
+            f"LPAI {self.hw_ver}: addresses a multiple of {start}, sizes of {size}; mem_type is {self.mem_type}",
+            f"  scratch     {self.scratch}",
+            f"  persistent  {self.persistent}",
+            f"  io          {self.io}; {place}",
+            f"  ddr         {self.ddr_bytes:>11,} bytes: {ddr}{beside}: fits, no limit is documented",
+            f"  tcm         {tcm.bytes:>11,} bytes{limit}: binary {tcm.binary_bytes:,} + io {tcm.io_bytes:,} "
+            f"+ {tcm.padding:,} for alignment: {self._verdict}",
             *(f"              {remedy}" for remedy in tcm.remedies),
         ]
 
@@ -127,30 +176,31 @@ def describe_pools(graph: Graph, config: LpaiConfig, prepared: PlannedGraph | No
     prepared
         The graph planned with that configuration, if the caller has it.
     """
-    alignment, exclude_io, limit = config.alignment, config.prepare.exclude_io, config.prepare.scratch_limit
+    alignment, inside, limit = config.alignment, config.io_in_scratch, config.prepare.scratch_limit
 
     def planned(start: int, io_in_scratch: bool) -> PlannedGraph:
         """Plan the graph with its pools at multiples of `start`."""
         return plan(graph, alignment=start, io_in_scratch=io_in_scratch, limit=limit)
 
     start = alignment.start_addr_alignment
-    prepared = prepared or planned(start, not exclude_io)
+    prepared = prepared or planned(start, inside)
     # What the same plan takes without alignment: the difference is padding.
-    packed = planned(1, not exclude_io)
+    packed = planned(1, inside)
     schedule = prepared.schedule
     sizes = [tensor.nbytes for tensor in (*schedule.inputs, *schedule.outputs)]
     scratch = alignment.padded(schedule.scratch_bytes)
     persistent = alignment.padded(schedule.state_bytes)
     # In TCM, IO is never inside scratch.
-    for_tcm = prepared if exclude_io else planned(start, False)
+    for_tcm = planned(start, False) if inside else prepared
     return PoolReport(
         hw_ver=config.hw_ver,
         alignment=alignment,
+        mem_type=config.mem_type.name.lower(),
         # Two searches for the best plan may end differently; padding must not become negative.
         scratch=PoolNeed(scratch, max(0, scratch - packed.schedule.scratch_bytes)),
         persistent=PoolNeed(persistent, persistent - sum(tensor.nbytes for tensor in schedule.states)),
         io=PoolNeed(_total(sizes, alignment), _total(sizes, alignment) - sum(sizes)),
-        io_in_scratch=not exclude_io,
+        io_in_scratch=inside,
         tcm=_tcm_fit(graph, for_tcm, sizes, config),
     )
 
@@ -176,11 +226,12 @@ def _tcm_fit(graph: Graph, prepared: PlannedGraph, io: list[int], config: LpaiCo
     weights = sum(tensor.nbytes for tensor in used.values() if tensor.is_static and tensor.dtype.is_float)
     # Preparation drops constants that fold away; no more can be saved than there is.
     float_weights = min(weights, prepared.info.memory.constant_bytes)
-    return replace(fit, remedies=tuple(_remedies(fit, float_weights)))
+    instead = ['set mem_type to "ddr"'] if config.mem_type is LpaiMemType.TCM else []
+    return replace(fit, remedies=(*_remedies(fit, float_weights), *instead))
 
 
 def _remedies(fit: TcmFit, float_weights: int) -> list[str]:
-    """Return changes that help a graph to fit TCM, or to do without it; `float_weights` is their size in bytes."""
+    """Return changes that help a graph to fit TCM; `float_weights` is their size in bytes."""
     remedies = []
     over = -fit.spare
     if fit.hw_ver:
@@ -196,16 +247,7 @@ def _remedies(fit: TcmFit, float_weights: int) -> list[str]:
             remedies.append(f"make inputs and outputs {over:,} bytes smaller; they take {fit.io_bytes:,}")
         if fit.binary_bytes > over:
             remedies.append(f"make the model binary {over:,} bytes smaller; it takes {fit.binary_bytes:,}")
-    return [*remedies, 'leave mem_type at "ddr"']
-
-
-def _excess(fit: TcmFit) -> str:
-    """Return why a graph does not fit TCM."""
-    if fit.hw_ver:
-        return f"{fit.hw_ver} has no TCM"
-    if fit.spare < 0:
-        return f"{-fit.spare:,} bytes too many"
-    return f"{fit.buffers} buffers, the allocator has {MAX_ALLOCATIONS}"
+    return remedies
 
 
 def _total(sizes: list[int], alignment: BufferAlignmentReq) -> int:

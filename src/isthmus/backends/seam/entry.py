@@ -28,13 +28,14 @@ class Section(Protocol):
 
     @property
     def fits(self) -> bool:
-        """Whether the model fits the memory that the section compares it with."""
+        """Whether the model fits the memory that its configuration asks for."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the section as plain data.
 
         Pages draw the list "limits", if there is one: each has a "name", "bytes", the "limit" that they must not exceed
-        (or None), a "note" and "remedies".
+        (or None), whether the model "fits", whether that "applies" (if not, the memory is not in use, and this is only
+        a remark), the verdict as a "note", and "remedies".
         """
 
     def lines(self) -> list[str]:

@@ -131,10 +131,12 @@ def _advice(report: Report) -> list[Note]:
     notes: list[Note] = []
     model = report.get("model", "MODEL")
     for limit in _limits(report):
-        if limit["limit"] is not None and limit["bytes"] > limit["limit"]:
-            over = limit["bytes"] - limit["limit"]
-            notes.append(Note(f"{limit['name']} does not fit: {over:,} bytes too many.", limit.get("note", ""), BAD))
-        notes += [Note(f"{remedy[:1].upper()}{remedy[1:]}.") for remedy in limit.get("remedies", ())]
+        if not limit["fits"]:
+            # Memory that is not in use is a remark only, and so is what would help to fit it.
+            remedies = [f"{remedy[:1].upper()}{remedy[1:]}." for remedy in limit["remedies"]]
+            text, own = f"{limit['name']}: {limit['note']}.", limit["applies"]
+            notes.append(Note(text, "" if own else " ".join(remedies), BAD if own else ""))
+            notes += [Note(remedy) for remedy in remedies if own]
     peak = report.get("peak")
     if peak and report.get("status") == "optimal" and not report.get("regions"):
         notes.append(
