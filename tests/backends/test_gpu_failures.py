@@ -189,7 +189,7 @@ CALLS = (
     "clCreateBuffer", "clCreateCommandQueue", "clCreateKernel", "clCreateProgramWithBinary", "clGetMemObjectInfo",
     "clSetKernelArg", "clRetainMemObject", "clRetainEvent", "clEnqueueNDRangeKernel", "clEnqueueWriteBuffer",
     "clEnqueueMapBuffer", "clEnqueueUnmapMemObject", "clEnqueueMarkerWithWaitList", "clFlush", "clGetEventInfo",
-    "clGetEventProfilingInfo", "clSetEventCallback",
+    "clGetEventProfilingInfo", "clSetEventCallback", "clGetDeviceAndHostTimer",
 )  # fmt: skip
 OFTEN = ("clGetMemObjectInfo", "clSetKernelArg", "clGetEventInfo")
 

@@ -141,7 +141,9 @@ def test_executions_under_way_together_are_replayed_only_where_the_driver_allows
 def test_profiles_and_limits_use_commands_of_their_own(recorder):
     context, memory, array, made = desk(simultaneous=False)
     recorded = Commands(context, made, "test", 60)
-    assert [name for name, _ in recorded.timed()[1]] == ["add 1", "add 10", "add 100"]
+    assert [each.command.label for each in recorded.timed()[1].commands] == [
+        "array", "add 1", "add 10", "add 100", "array"
+    ]
     assert recorded.run_within(RunLimits(lambda: 60.0)) == Outcome.COMPLETE
     assert recorder.replays == 0
     assert (array == 222).all()

@@ -12,13 +12,22 @@ from isthmus.backends.gpu.buffers import HostSharedBuffer
 from isthmus.backends.gpu.memory import GpuRegistration
 from isthmus.backends.gpu.options import GpuGraphOption
 from isthmus.backends.gpu.program import DeviceProgram, IoPlace
-from isthmus.backends.gpu.runtime import commands, event
+from isthmus.backends.gpu.runtime import clock, commands, event
+from isthmus.backends.gpu.runtime.clock import CommandTimes
 from isthmus.backends.gpu.runtime.commands import Command
 from isthmus.backends.gpu.runtime.event import ClEvent
 from isthmus.backends.gpu.runtime.execution import Commands, Outcome, RunLimits
 from isthmus.backends.gpu.staging import HostSide, Stage
 from isthmus.backends.seam.binding import BindingBase
-from isthmus.backends.seam.driver import Memories, OperationTime, TensorMemory, Timings, Traffic, check_apart
+from isthmus.backends.seam.driver import (
+    Memories,
+    OperationTime,
+    TensorMemory,
+    TimeSpan,
+    Timings,
+    Traffic,
+    check_apart,
+)
 from isthmus.backends.seam.execution_deadline import ExecutionDeadline, aborted
 from isthmus.backends.seam.staging import Copy, require_memory, traffic
 from isthmus.errors import Code, QnnError
@@ -192,48 +201,56 @@ class GpuBinding(BindingBase):
         return result
 
     def _run_within(self, limit: ExecutionDeadline) -> None:
-        # No launch is timed, so there are no times to return.
-        self._timed_within(limit, lambda ordered, limits: (ordered.run_within(limits), ()))
+        # No command is timed, so there are no times to return.
+        self._timed_within(limit, lambda ordered, limits: (ordered.run_within(limits), None))
 
     def execute_timed(self, limit: ExecutionDeadline | None = None) -> Timings:
-        """Execute within a deadline, if there is one, and return the device's time for each kernel launch."""
+        """Execute within a deadline, if there is one, and return when kernels, copies and waiting ran."""
+        between = list[int]()  # the times after the copies before an execution, and before those after it
 
-        def run() -> Sequence[OperationTime]:
+        def timed(ordered: Commands, limits: RunLimits) -> tuple[int, CommandTimes]:
+            between.append(clock.now())
+            result = ordered.timed(limits)
+            between.append(clock.now())
+            return result
+
+        def run() -> Timings:
             if limit is not None:
                 limit.check(self._what)
-            return self._timed_within(limit, lambda ordered, limits: ordered.timed(limits))
+            begin = clock.now()
+            times: CommandTimes = self._timed_within(limit, timed)
+            copies = ((self._copies_in, begin, between[0]), (self._copies_out, between[1], clock.now()))
+            return _timings(times, [(first, last) for some, first, last in copies if some])
 
-        return Timings(self._run_under_lock(run))
+        return self._run_under_lock(run)
 
     def _timed_within(
-        self,
-        limit: ExecutionDeadline | None,
-        run: Callable[[Commands, RunLimits], tuple[int, Sequence[tuple[str, float]]]],
-    ) -> list[OperationTime]:
-        """Run the commands through `run`, until they end or the deadline passes; return the time of each launch.
+        self, limit: ExecutionDeadline | None, run: Callable[[Commands, RunLimits], tuple[int, Any]]
+    ) -> Any:
+        """Run the commands through `run`, until they end or the deadline passes.
 
         Parameters
         ----------
         limit
             The deadline; None if there is none.
         run
-            Executes commands within limits, and returns an `Outcome` with the label and microseconds of each launch.
+            Executes commands within limits, and returns an `Outcome` and what this method returns.
         """
         assert self._commands is not None
         ordered, stopped = self._commands, threading.Event()
         limits = RunLimits(lambda: None if limit is None else limit.left, stopped.is_set)
 
-        def run_to_the_end() -> Sequence[tuple[str, float]]:
+        def run_to_the_end() -> Any:
             # An abort from another thread sets `stopped`.
             with nullcontext() if limit is None else limit.watched(stopped.set):
-                outcome, times = run(ordered, limits)
+                outcome, result = run(ordered, limits)
             if limit is not None and outcome == Outcome.TIMED_OUT:
                 raise limit.timed_out(self._what)
             if outcome == Outcome.STOPPED:
                 raise aborted(self._what)
-            return times
+            return result
 
-        return [OperationTime(*each) for each in self._run(run_to_the_end)]
+        return self._run(run_to_the_end)
 
     def enqueue(self, wait_for: Any) -> ClEvent:
         """Enqueue an execution after a client's events without waiting; return the event of its end."""
@@ -273,3 +290,17 @@ class GpuBinding(BindingBase):
                 for buffer in self._shared:
                     buffer.ensure_mapped()
             raise
+
+
+def _timings(times: CommandTimes, copies: Sequence[tuple[int, int]]) -> Timings:
+    """Return the times of an execution: its commands, and the host's copies before and after them."""
+    launches = [each for each in times.commands if each.command.kind is commands.CommandKind.LAUNCH]
+    others = [each for each in times.commands if each.command.kind is not commands.CommandKind.LAUNCH]
+    transfers = [(each.begin, each.end) for each in others]
+    phases = [("copy", *copy) for copy in (*copies, *transfers)] + [("wait", times.begin, times.end)]
+    return Timings(
+        [OperationTime(each.command.label, (each.end - each.begin) / 1e3) for each in launches],
+        times.preparation / 1e3,
+        [TimeSpan(each.command.label, each.begin * 1e-9, each.end * 1e-9) for each in launches],
+        phases=[TimeSpan(name, begin * 1e-9, end * 1e-9) for name, begin, end in phases],
+    )

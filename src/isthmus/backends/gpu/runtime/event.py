@@ -140,13 +140,16 @@ def _give_all_back(opencl: ClLibrary, cells: Any) -> None:
             give_back(cells, index, opencl.functions["clReleaseEvent"])
 
 
-def nanoseconds(event: int, what: str) -> int:
-    """Return the device's time from begin to end of an event's command; its queue must record such times."""
+def device_times(event: int, what: str) -> tuple[int, int]:
+    """Return when an event's command began and ended, in nanoseconds on the device's clock.
+
+    Its queue must record such times.
+    """
     begin, end = (
         library().number(what, "clGetEventProfilingInfo", event, which, kind=c_uint64)
         for which in (numbers.PROFILING_COMMAND_START, numbers.PROFILING_COMMAND_END)
     )
-    return end - begin
+    return begin, end
 
 
 def _seconds(value: Any, what: str) -> float:

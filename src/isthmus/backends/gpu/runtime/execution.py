@@ -9,16 +9,18 @@ import ctypes
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from ctypes import c_void_p
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from isthmus.backends.gpu.runtime import machine, numbers
+from isthmus.backends.gpu.runtime import clock, machine, numbers
 from isthmus.backends.gpu.runtime.cells import give_back, store_retained
+from isthmus.backends.gpu.runtime.clock import ClockPair, CommandTime, CommandTimes
 from isthmus.backends.gpu.runtime.commands import Command
 from isthmus.backends.gpu.runtime.context import ClContext
-from isthmus.backends.gpu.runtime.event import ClEvent, Events, nanoseconds
+from isthmus.backends.gpu.runtime.event import ClEvent, Events, device_times
 from isthmus.backends.gpu.runtime.library import library
 from isthmus.backends.gpu.runtime.loop import IS_MAPPED, MOVED, WORD, CommandKind, CommandRow, CommandWord
 from isthmus.backends.gpu.runtime.owned import Owned
@@ -34,6 +36,8 @@ After that the device counts as lost.
 CHUNK = 32
 """How many commands are in progress at a time while an execution may be ended early."""
 
+_TIMED = (CommandKind.LAUNCH, CommandKind.WRITE, CommandKind.READ)
+"""The kinds of commands whose times are reported."""
 _MOMENTS = (0.0, 0.0005, 0.002, 0.01)
 """Seconds to wait before each retry until a mapping is removed, once it should have been."""
 _lost: list[object] = []
@@ -144,9 +148,9 @@ class Commands:
         table.rows[CHUNK - 1 :: CHUNK, CommandRow.EVENT] = self._event_address
         return self._in_parts(table, limits)
 
-    def timed(self, limits: RunLimits | None = None) -> tuple[int, list[tuple[str, float]]]:
-        """Execute as `run_within` does; return an `Outcome`, and the label and microseconds on the device of each
-        launch (none if the execution is not complete).
+    def timed(self, limits: RunLimits | None = None) -> tuple[int, CommandTimes]:
+        """Execute as `run_within` does; return an `Outcome`, and when each launch and transfer ran (none if the
+        execution is not complete).
 
         Only a separate queue records such times. It does not wait for commands in the context's queue by itself, so the
         host waits for them first, and the execution comes after them like any other.
@@ -157,21 +161,53 @@ class Commands:
         events = Events(len(self.commands))
         table = _Table(self._plain.rows.copy(), self._plain.labels)
         table.rows[:, CommandRow.EVENT] = events.addresses
+        begin, pair = clock.now(), None
         try:
             outcome = self._wait_for_queue(limits)
             if outcome == Outcome.COMPLETE:
                 words[CommandWord.QUEUE] = self.context.profiling_queue()
+                compared = clock.now()
+                outcome, pair = self._clock_pair(limits)
+                begin = clock.now()
+            if outcome == Outcome.COMPLETE:
                 outcome = self._in_parts(table, limits, events)
+            end = clock.now()
             if outcome != Outcome.COMPLETE:
-                return outcome, []
-            return outcome, [
-                (command.label, nanoseconds(event, self.what) / 1e3)
+                return outcome, CommandTimes(begin, end)
+            measured = [
+                CommandTime(command, *device_times(event, self.what))
                 for command, event in zip(self.commands, events.handles, strict=True)
-                if event and command.kind is CommandKind.LAUNCH
+                if event and command.kind in _TIMED
             ]
+            return outcome, clock.on_host(pair, measured, begin, end, begin - compared)
         finally:
             words[CommandWord.QUEUE] = self.context.queue
             events.close()
+
+    def _clock_pair(self, limits: RunLimits) -> tuple[int, ClockPair | None]:
+        """Compare the device's clock with the host's; return an `Outcome`, and a moment on both, if there is one.
+
+        Without a function for that, the moment is the end of a marker in the queue, for which the host waits.
+        """
+        pair, earliest = clock.from_timer(self.context.device), clock.now()
+        if pair is not None:
+            return Outcome.COMPLETE, pair
+        marker, functions = Events(1), library().functions
+        try:
+            self._block.fresh_bell()
+            functions["clEnqueueMarkerWithWaitList"](self._block.words[CommandWord.QUEUE], 0, None, *marker.addresses)
+            functions["clFlush"](self._block.words[CommandWord.QUEUE])
+            self._watch(marker.handles)
+            outcome = self._wait_within(limits)
+            latest = clock.now()
+            if outcome == Outcome.COMPLETE and marker.handles[0]:
+                # Some drivers have no times of markers.
+                with suppress(QnnError):
+                    pair = ClockPair(device_times(marker.handles[0], self.what)[1], earliest, latest)
+            return outcome, pair
+        finally:
+            self._forget_event()
+            marker.close()
 
     def _in_parts(self, table: _Table, limits: RunLimits, events: Events | None = None) -> int:
         """Execute rows in parts until a limit; return an `Outcome`.

@@ -59,6 +59,8 @@ _PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "clReleaseEvent": (c_void_p,),
 }
 """Functions that return a status, with the types of their arguments."""
+_LATER: dict[str, tuple[Any, ...]] = {"clGetDeviceAndHostTimer": (c_void_p, c_void_p, c_void_p)}
+"""The same of functions that older libraries lack."""
 _MAKERS: dict[str, tuple[Any, ...]] = {
     "clCreateContext": (c_void_p, c_uint32, c_void_p, c_void_p, c_void_p, c_void_p),
     "clCreateCommandQueue": (c_void_p, c_void_p, c_uint64, c_void_p),
@@ -100,10 +102,11 @@ class ClLibrary:
         self._file = ctypes.CDLL(path)
         self.functions: dict[str, Any] = {}
         """All functions by name."""
-        for name, types in (*_PROTOTYPES.items(), *_MAKERS.items()):
+        later = {name: types for name, types in _LATER.items() if hasattr(self._file, name)}
+        for name, types in (*_PROTOTYPES.items(), *later.items(), *_MAKERS.items()):
             function = getattr(self._file, name)
             function.argtypes = types
-            function.restype = c_int32 if name in _PROTOTYPES else c_void_p
+            function.restype = c_void_p if name in _MAKERS else c_int32
             self.functions[name] = function
         self._extended: dict[int, dict[str, Any]] = {}
         """Functions of cl_khr_command_buffer by name, by the handle of the platform that provides them."""
