@@ -1,9 +1,12 @@
 """``--trace``: events on one clock; operations are inside their execution, in the accelerator's own process."""
 
+import itertools
 import json
 import os
 import time
 from collections import defaultdict
+from decimal import Decimal
+from importlib.util import find_spec
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,7 +14,7 @@ import pytest
 from support import tiny
 
 from isthmus import qnn
-from isthmus.backends.seam.driver import OperationTime, Timings
+from isthmus.backends.seam.driver import ON_DEVICE, OperationTime, TimeSpan, Timings
 from isthmus.engine.native import timed
 from isthmus.memory.auditing import AuditLog
 from isthmus.prepare.schedule import PlanRow
@@ -21,6 +24,10 @@ from isthmus.tools.trace import TraceRecord, live_bytes, trace_events
 
 SLACK = 1.0
 """Microseconds by which sums of floats may be off."""
+GPU = pytest.param(
+    ["--backend", "gpu"], True, id="gpu",
+    marks=pytest.mark.skipif(find_spec("pyopencl") is None, reason="the package pyopencl is not installed"),
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -43,37 +50,77 @@ def spans(found, name):
     return [event for event in found if event["ph"] == "X" and event["name"] == name]
 
 
+def ns(microseconds):
+    """Return a time of a trace in nanoseconds, as a reader of its digits finds it; traces have whole ones."""
+    exact = Decimal(repr(microseconds)) * 1000
+    assert exact == int(exact), microseconds
+    return int(exact)
+
+
+FIELDS = {
+    "X": {"name", "ph", "ts", "dur", "pid", "tid", "args"},
+    "i": {"name", "ph", "s", "ts", "pid", "tid", "args"},
+    "C": {"name", "ph", "ts", "pid", "args"},
+    "M": {"name", "ph", "pid", "args"},
+}
+"""The fields of each kind of event: complete, instant, counter, metadata."""
+
+
 def check(found, began, ended):
-    """Check what holds for every trace: times, names of tracks, and nesting."""
-    named = {(event["pid"], event["tid"]) for event in found if event["name"] == "thread_name"}
-    tracks = defaultdict(list)
+    """Check what holds for every trace: fields, times, names of processes and tracks, and nesting."""
     for event in found:
-        if event["ph"] == "M":
-            continue
-        assert began - SLACK <= event["ts"] <= event["ts"] + event.get("dur", 0) <= ended + SLACK
+        assert event.keys() - ({"tid"} if event["ph"] == "M" else set()) == FIELDS[event["ph"]]
+        assert isinstance(event["pid"], int)
+        assert isinstance(event["name"], str)
+    threads = [(event["pid"], event["tid"]) for event in found if event["name"] == "thread_name"]
+    processes = [event["pid"] for event in found if event["name"] == "process_name"]
+    assert len(threads) == len(set(threads))
+    assert len(processes) == len(set(processes))
+    timed = [event for event in found if event["ph"] != "M"]
+    # Metadata come first, and the rest in the order of time.
+    assert timed == found[-len(timed) :]
+    assert [event["ts"] for event in timed] == sorted(event["ts"] for event in timed)
+    assert {event["pid"] for event in timed} == set(processes)
+    assert {(event["pid"], event["tid"]) for event in timed if event["ph"] != "C"} == set(threads)
+    tracks = defaultdict(list)
+    for event in timed:
+        begin, length = ns(event["ts"]), ns(event.get("dur", 0))
+        assert (began - SLACK) * 1000 <= begin <= begin + length <= (ended + SLACK) * 1000
         if event["ph"] == "X":
-            assert (event["pid"], event["tid"]) in named
-            tracks[event["pid"], event["tid"]].append((event["ts"], event["ts"] + event["dur"]))
+            tracks[event["pid"], event["tid"]].append((begin, begin + length))
+        elif event["ph"] == "C":
+            assert event["args"].keys() == {"bytes"}
+            assert event["args"]["bytes"] >= 0
     for track in tracks.values():
-        # On one track, an event is after the previous one or inside it.
+        # On one track, an event is after the previous one or inside it, to the nanosecond: Perfetto drops others.
         inside = []
         for begin, end in sorted(track, key=lambda each: (each[0], -each[1])):
-            while inside and inside[-1] <= begin + SLACK:
+            while inside and inside[-1] <= begin:
                 inside.pop()
-            assert not inside or end <= inside[-1] + SLACK
+            assert not inside or end <= inside[-1]
             inside.append(end)
+
+
+def tracks_of(found):
+    """Return the names of the tracks of each process, by the process's name."""
+    processes = {event["pid"]: event["args"]["name"] for event in found if event["name"] == "process_name"}
+    names = defaultdict(set)
+    for event in found:
+        if event["name"] == "thread_name":
+            names[processes[event["pid"]]].add(event["args"]["name"])
+    return names
 
 
 @pytest.mark.parametrize(
     ("more", "is_other"),
     [
-        (["--backend", "cpu"], False),
-        (["--backend", "cpu", "--scratch-limit", "least", "--threads", "2"], False),
-        (["--backend", "lpai"], False),
-        (["--backend", "htp"], True),
-        (["--backend", "htp", "--io", "raw"], True),
+        pytest.param(["--backend", "cpu"], False, id="cpu"),
+        pytest.param(["--backend", "cpu", "--scratch-limit", "least", "--threads", "2"], False, id="tiles"),
+        pytest.param(["--backend", "lpai"], False, id="lpai"),
+        pytest.param(["--backend", "htp"], True, id="htp"),
+        pytest.param(["--backend", "htp", "--io", "raw"], True, id="raw"),
+        GPU,
     ],
-    ids=["cpu", "tiles", "lpai", "htp", "raw"],
 )
 def test_operations_are_inside_the_execution_they_belong_to(folder, capsys, more, is_other):
     began = time.monotonic() * 1e6
@@ -94,9 +141,60 @@ def test_operations_are_inside_the_execution_they_belong_to(folder, capsys, more
             if each["ts"] - SLACK <= event["ts"] and event["ts"] + event["dur"] <= each["ts"] + each["dur"] + SLACK
         ]  # fmt: skip
         assert len(parents) == 1
-    counts = [event["args"]["bytes"] for event in found if event["ph"] == "C"]
-    assert max(counts) > 0
-    assert counts[-1] == 0
+        # What is measured is not marked as placed.
+        assert event["args"] == {}
+    assert len(operations) % 3 == 0
+    assert len({event["ts"] for event in operations}) == len(operations)
+    counts = [event for event in found if event["ph"] == "C"]
+    assert {event["name"] for event in counts} == {"VTCM"}
+    # One at each operation, when it begins, and one at the end of each execution; what prepares tiles is no operation.
+    of_model = [event for event in operations if ":" not in event["name"]]
+    assert {event["ts"] for event in of_model} <= {event["ts"] for event in counts}
+    assert [event["args"]["bytes"] for event in counts].count(0) >= 3
+    assert max(event["args"]["bytes"] for event in counts) > 0
+    assert counts[-1]["args"]["bytes"] == 0
+
+
+@pytest.mark.parametrize(
+    ("more", "of_host", "of_accelerator"),
+    [
+        pytest.param(["--backend", "cpu"], {"execute", "operations"}, set(), id="cpu"),
+        pytest.param(["--backend", "lpai"], {"execute", "operations"}, set(), id="lpai"),
+        pytest.param(["--backend", "htp"], {"register", "execute", "wait"}, {"operations"}, id="htp"),
+        pytest.param(["--backend", "htp", "--io", "raw"], {"execute", "copy", "wait"}, {"operations"}, id="htp raw"),
+        pytest.param(
+            ["--backend", "gpu"], {"register", "execute", "wait"}, {"operations"}, id="gpu", marks=GPU.marks
+        ),
+        pytest.param(
+            ["--backend", "gpu", "--io", "raw"], {"execute", "copy", "wait"}, {"operations"}, id="gpu raw",
+            marks=GPU.marks,
+        ),
+    ],
+)  # fmt: skip
+def test_what_a_backend_does_has_tracks_with_qnns_names(folder, capsys, more, of_host, of_accelerator):
+    assert main(["run", "model.onnx", *more, "--trace", "trace.json"]) == 0
+    names = tracks_of(events(folder / "trace.json"))
+    assert names["host"] == {"allocate", *of_host}
+    assert names["accelerator"] == of_accelerator
+
+
+def test_events_that_touch_do_not_overlap_by_rounding():
+    # Such times have no exact numbers in seconds or microseconds.
+    times = [62_439_007_431_602 + 333 * number for number in range(200)]
+    spans = [TimeSpan(f"step {begin}", begin * 1e-9, end * 1e-9) for begin, end in itertools.pairwise(times)]
+    times = [seconds for span in spans for seconds in (span.begin, span.end)]
+    record = TraceRecord(AuditLog(), [ExecutionSpans("g", times[0], times[-1], "MainThread", Timings((), 0.0, spans))])
+    check(trace_events(record), times[0] * 1e6, times[-1] * 1e6)
+
+
+def test_fused_steps_have_the_counter_of_the_first():
+    plan = SimpleNamespace(steps=(("Conv2d", "a"), ("Relu", "b")), rows=[PlanRow("x", 5, 0, 0, 0)], regions=())
+    spans = [TimeSpan("Conv2d+Relu a", 1.0, 2.0)]
+    execution = ExecutionSpans("g", 1.0, 2.0, "MainThread", Timings((), 0.0, spans, ON_DEVICE))
+    found = trace_events(TraceRecord(AuditLog(), [execution], {"g": plan}))
+    assert [(event["ts"], event["args"]["bytes"]) for event in found if event["ph"] == "C"] == [(1e6, 5), (2e6, 0)]
+    # A device without a process has one in the trace.
+    assert tracks_of(found) == {"host": {"execute"}, "accelerator": {"operations"}}
 
 
 def test_the_host_copies_and_waits_for_the_accelerator(folder, capsys):
@@ -131,6 +229,8 @@ def test_threads_have_tracks_of_their_own(folder, capsys):
     names = {event["args"]["name"] for event in found if event["name"] == "thread_name"}
     kinds = ("execute", "wait", "operations")
     assert {f"{kind} ({thread})" for kind in kinds for thread in ("first", "second")} <= names
+    counters = {event["name"] for event in found if event["ph"] == "C"}
+    assert counters == {"VTCM (first)", "VTCM (second)"}
     assert len(spans(found, "execute")) == 8
 
 

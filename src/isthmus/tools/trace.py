@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from isthmus.backends.seam.driver import ON_DEVICE
 from isthmus.tools.files import file_name, written_whole
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ TRACKS = {"allocate": 1, "register": 2, "execute": 3, "copy": 4, "wait": 5}
 """The tracks of a thread of the host, by their numbers; those of further threads follow."""
 OPERATIONS = 1000
 """The number of the track of operations, in the process that runs them."""
+DEVICE = 1 << 22
+"""The number of the trace's process for a device that has no process of its own; numbers of Linux are smaller."""
 COUNTER = "VTCM"
 _MEMORY = {"allocate": "allocate", "free": "allocate", "register": "register", "deregister": "register", "copy": "copy"}
 """The track of an event of the audit, by its action. Executions are known from profiles, in more detail."""
@@ -82,11 +85,14 @@ def trace_events(record: TraceRecord) -> list[dict[str, Any]]:
     events = list(_memory_events(record.log, host))
     live = {name: live_bytes(plan) for name, plan in record.plans.items()}
     for each in executions:
-        pid = each.timings.pid or host
+        pid = {0: host, ON_DEVICE: DEVICE}.get(each.timings.pid, each.timings.pid)
         first = len(TRACKS) * threads[each.thread]
         events.append(_span("execute", each.begin, each.end, host, first + TRACKS["execute"], {"graph": each.graph}))
         events += [_span(p.name, p.begin, p.end, host, first + TRACKS[p.name], {}) for p in each.timings.phases]
-        events += _operation_events(each, pid, OPERATIONS + threads[each.thread], live.get(each.graph, {}))
+        # Of a process, Perfetto takes counters of one name for one counter.
+        counter = f"{COUNTER} ({each.thread})" if len(threads) > 1 else COUNTER
+        track = OPERATIONS + threads[each.thread]
+        events += _operation_events(each, pid, track, live.get(each.graph, {}), counter)
     events.sort(key=lambda event: (event["ts"], -event.get("dur", 0)))
     return [*_names(events, host, list(threads)), *events]
 
@@ -104,23 +110,26 @@ def _memory_events(log: AuditLog, host: int) -> Iterator[dict[str, Any]]:
             yield _span(event.action.value, begin, event.seconds, host, TRACKS[track], arguments)
         else:
             yield {
-                "name": event.action.value, "ph": "i", "s": "t", "ts": begin * 1e6, "pid": host, "tid": TRACKS[track],
-                "args": arguments,
+                "name": event.action.value, "ph": "i", "s": "t", "ts": _nanoseconds(begin) / 1e3, "pid": host,
+                "tid": TRACKS[track], "args": arguments,
             }  # fmt: skip
 
 
 def _operation_events(
-    execution: ExecutionSpans, pid: int, track: int, live: Mapping[str, int]
+    execution: ExecutionSpans, pid: int, track: int, live: Mapping[str, int], counter: str
 ) -> Iterator[dict[str, Any]]:
     """Yield the operations of an execution, and the counter of live bytes at each of them."""
     measured = ((span.name, span.begin, span.end, dict[str, Any]()) for span in execution.timings.spans)
     spans = list(measured) or list(_placed(execution))
     for name, begin, end, arguments in spans:
         yield _span(name, begin, end, pid, track, arguments)
-        if name in live:
-            yield _count(live[name], begin, pid)
+        # A launch of several fused steps has the name of the first, and all their operations.
+        ops, _, of = name.partition(" ")
+        at = next((label for label in (name, *(f"{op} {of}" for op in ops.split("+"))) if label in live), None)
+        if at is not None:
+            yield _count(counter, live[at], begin, pid)
     if spans and live:
-        yield _count(0, spans[-1][2], pid)
+        yield _count(counter, 0, spans[-1][2], pid)
 
 
 def _placed(execution: ExecutionSpans) -> Iterator[tuple[str, float, float, dict[str, Any]]]:
@@ -149,13 +158,22 @@ def live_bytes(plan: Plan) -> dict[str, int]:
 
 def _span(name: str, begin: float, end: float, pid: int, track: int, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return an event with a duration; times are in seconds, those of a trace in microseconds."""
-    duration = (end - begin) * 1e6
-    return {"name": name, "ph": "X", "ts": begin * 1e6, "dur": duration, "pid": pid, "tid": track, "args": arguments}
+    first, last = _nanoseconds(begin), _nanoseconds(end)
+    times = {"ts": first / 1e3, "dur": (last - first) / 1e3}
+    return {"name": name, "ph": "X", **times, "pid": pid, "tid": track, "args": arguments}
 
 
-def _count(nbytes: int, time: float, pid: int) -> dict[str, Any]:
-    """Return the value of the counter at a time."""
-    return {"name": COUNTER, "ph": "C", "ts": time * 1e6, "pid": pid, "args": {"bytes": nbytes}}
+def _nanoseconds(seconds: float) -> int:
+    """Return a time in whole nanoseconds.
+
+    An event that begins when another ends has the same number then. Perfetto drops events that overlap by any fraction.
+    """
+    return round(seconds * 1e9)
+
+
+def _count(name: str, nbytes: int, time: float, pid: int) -> dict[str, Any]:
+    """Return the value of a counter at a time."""
+    return {"name": name, "ph": "C", "ts": _nanoseconds(time) / 1e3, "pid": pid, "args": {"bytes": nbytes}}
 
 
 def _names(events: Iterable[Mapping[str, Any]], host: int, threads: Sequence[str]) -> Iterator[dict[str, Any]]:

@@ -20,6 +20,7 @@ from isthmus.backends.gpu.runtime.execution import Commands, Outcome, RunLimits
 from isthmus.backends.gpu.staging import HostSide, Stage
 from isthmus.backends.seam.binding import BindingBase
 from isthmus.backends.seam.driver import (
+    ON_DEVICE,
     Memories,
     OperationTime,
     TensorMemory,
@@ -302,5 +303,6 @@ def _timings(times: CommandTimes, copies: Sequence[tuple[int, int]]) -> Timings:
         [OperationTime(each.command.label, (each.end - each.begin) / 1e3) for each in launches],
         times.preparation / 1e3,
         [TimeSpan(each.command.label, each.begin * 1e-9, each.end * 1e-9) for each in launches],
-        phases=[TimeSpan(name, begin * 1e-9, end * 1e-9) for name, begin, end in phases],
+        ON_DEVICE,
+        [TimeSpan(name, begin * 1e-9, end * 1e-9) for name, begin, end in phases],
     )

@@ -212,6 +212,10 @@ class TimeSpan(NamedTuple):
     end: float
 
 
+ON_DEVICE = -1
+"""Stands for the process of operations that a device runs without a process of its own."""
+
+
 class Timings(NamedTuple):
     """The times of one execution.
 
@@ -224,9 +228,9 @@ class Timings(NamedTuple):
     spans
         When each operation ran; empty if the backend does not measure it. All processes of a system share the clock.
     pid
-        The process that ran the operations; 0 for that of the caller.
+        The process that ran the operations; 0 for that of the caller, or `ON_DEVICE`.
     phases
-        What the caller's process did: copy, wait.
+        What the caller's process did or waited for: copy (by itself or the device), wait.
     """
 
     operations: Sequence[OperationTime] = ()
