@@ -157,3 +157,19 @@ def test_operations_on_fixed_point_keep_their_digits(backend: qnn.Backend) -> No
     share = stored / 65535
     exact = np.log(share / (1 - share)) / np.float32(5e-4) + 32768
     assert np.abs(steps - exact).max() < 0.51
+
+
+def test_only_the_work_space_of_a_tiny_model_grows(tmp_path: Path) -> None:
+    """Every tensor takes half the bytes; the windows that a convolution converts at a time are all that is added."""
+    model = tiny.convolution(tmp_path / "model.onnx", 8, 8)
+    tensors, work = [], []
+    for config in (None, HALF):
+        with isthmus.Session(model, backend="htp", config=config) as session:
+            rows = session.graph.driver.plan.rows
+        # Inputs and outputs are cast: the tensors that both plans have are compared.
+        tensors.append({row.name.removesuffix(".1"): row.bytes for row in rows if "(work)" not in row.name})
+        work.append(sum(row.bytes for row in rows if "(work)" in row.name))
+    common = tensors[0].keys() & tensors[1].keys()
+    assert common
+    assert all(2 * tensors[1][name] == tensors[0][name] for name in common), tensors
+    assert work[0] < work[1] < work[0] + 16 * 1024
