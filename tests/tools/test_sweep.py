@@ -20,8 +20,10 @@ from support.waiting import PATIENCE, eventually
 from isthmus.backends.vendor.library import is_installed
 from isthmus.engine.native import target
 from isthmus.errors import Code, QnnError
-from isthmus.tools import sweep
+from isthmus.system import isolated
+from isthmus.tools import sweep_grid, sweep_running
 from isthmus.tools.cli import main
+from isthmus.tools.sweep_table import MEMORY
 
 PLAN = ("camera.tflite", "model.tflite", "--set", "scratch-limit=60%,90%")
 """Four rows: the camera model can be planned within both limits, the wake word model within neither."""
@@ -50,7 +52,7 @@ def folder(samples, tmp_path, monkeypatch, capsys):
 @pytest.fixture
 def no_process(monkeypatch):
     """Let every process that a sweep starts fail."""
-    monkeypatch.setattr(sweep.isolated, "command", lambda module, *arguments: ["false"])
+    monkeypatch.setattr(isolated, "command", lambda module, *arguments: ["false"])
 
 
 def swept(capsys, *arguments, status=0):
@@ -70,7 +72,7 @@ def test_every_combination_is_a_row_with_what_the_command_reports(folder, capsys
         arguments = ["--backend", row["backend"], "--scratch-limit", row["scratch-limit"], "--json"]
         assert main(["plan", row["model"], *arguments]) == 0
         report = json.loads(capsys.readouterr().out)
-        assert {key: row[key] for key in sweep.MEMORY} == {key: report[key] for key in sweep.MEMORY}
+        assert {key: row[key] for key in MEMORY} == {key: report[key] for key in MEMORY}
         assert row["fits"] is True
     assert all("its scratch cannot be brought to" in row["problem"] for row in rows[4:])
 
@@ -112,30 +114,30 @@ def test_models_are_run(folder, capsys):
 
 
 def test_a_process_that_crashes_is_one_row_with_its_reason(folder, capsys, monkeypatch):
-    command = sweep.isolated.command
+    command = isolated.command
 
     def crashing(module, *arguments):
         code = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
         return [sys.executable, "-c", code] if "model.tflite" in arguments else command(module, *arguments)
 
-    monkeypatch.setattr(sweep.isolated, "command", crashing)
+    monkeypatch.setattr(isolated, "command", crashing)
     rows = swept(capsys, "camera.tflite", "model.tflite", "camera.bin", status=1)["rows"]
     assert [row["problem"] for row in rows] == ["", "its process was ended by SIGSEGV", ""]
     # Another attempt may not crash, so the crash is not kept; the others are.
-    monkeypatch.setattr(sweep.isolated, "command", command)
+    monkeypatch.setattr(isolated, "command", command)
     rows = swept(capsys, "model.tflite", "camera.tflite")["rows"]
     assert not any(row["problem"] for row in rows)
 
 
 def test_a_row_that_takes_too_long_is_ended(folder, capsys, monkeypatch):
-    monkeypatch.setattr(sweep.isolated, "command", lambda module, *arguments: ["sleep", "1000"])
+    monkeypatch.setattr(isolated, "command", lambda module, *arguments: ["sleep", "1000"])
     [row] = swept(capsys, "camera.tflite", "--limit", "0.2", status=1)["rows"]
     assert row["problem"] == "it took longer than 0.2 s"
 
 
 def test_what_is_finished_is_not_computed_again(folder, capsys, monkeypatch):
     first = swept(capsys, *FIGURES)
-    monkeypatch.setattr(sweep.isolated, "command", lambda module, *arguments: ["false"])
+    monkeypatch.setattr(isolated, "command", lambda module, *arguments: ["false"])
     assert swept(capsys, *FIGURES) == first
     # Other contents, another setting or a fresh start need a process.
     (folder / "camera.tflite").unlink()
@@ -147,21 +149,21 @@ def test_what_is_finished_is_not_computed_again(folder, capsys, monkeypatch):
 @pytest.mark.parametrize("changed", ["nothing", "processor", "sources", "library"])
 def test_a_result_is_kept_for_a_processor_the_sources_and_the_library(folder, capsys, monkeypatch, changed):
     figures = json.dumps({"backend": "cpu", "rows": [{"problem": ""}]})
-    monkeypatch.setattr(sweep.isolated, "command", lambda module, *arguments: ["echo", figures])
+    monkeypatch.setattr(isolated, "command", lambda module, *arguments: ["echo", figures])
     monkeypatch.delenv("ISTHMUS_TARGET", raising=False)
-    monkeypatch.setattr(sweep, "find", lambda: None)
-    monkeypatch.setattr(sweep, "build_of", lambda library: "v2.1")
+    monkeypatch.setattr(sweep_grid, "find", lambda: None)
+    monkeypatch.setattr(sweep_grid, "build_of", lambda library: "v2.1")
     arguments = ("camera.tflite", "--mode", "device" if changed == "library" else "plan")
     part = swept(capsys, *arguments, "--shard", "1/1")
-    monkeypatch.setattr(sweep.isolated, "command", lambda module, *arguments: ["false"])
+    monkeypatch.setattr(isolated, "command", lambda module, *arguments: ["false"])
     if changed == "processor":
         best = target.named(None)
         monkeypatch.setattr(target, "runnable", lambda each: each != best)
     elif changed == "sources":
         (folder / "edited.py").touch()
-        monkeypatch.setattr(sweep, "_PACKAGE", folder)
+        monkeypatch.setattr(sweep_grid, "_PACKAGE", folder)
     elif changed == "library":
-        monkeypatch.setattr(sweep, "build_of", lambda library: "v2.2")
+        monkeypatch.setattr(sweep_grid, "build_of", lambda library: "v2.2")
     again = swept(capsys, *arguments, "--shard", "1/1", status=int(changed != "nothing"))
     assert (again["rows"] == part["rows"]) == (changed == "nothing")
     # Machines of a farm may have different processors, but not different compilers.
@@ -313,7 +315,7 @@ def test_a_farm_computes_rows_on_its_workers(folder, capsys, monkeypatch):
     def ended(*arguments):
         raise next(problems)
 
-    monkeypatch.setattr(sweep, "_done", ended)
+    monkeypatch.setattr(sweep_running, "_done", ended)
     assert [row["problem"] for row in swept(capsys, *farmed, status=1)["rows"]] == [
         r"its worker has failed: MemoryError: a worker\nwas killed",
         "its worker has failed: QnnError: [1002 COMMON_MEM_ALLOC] a worker: it is full",
