@@ -322,12 +322,15 @@ class Session:
 
 def time_limit(backend: qnn.Backend, seconds: float | None) -> qnn.Signal | None:
     """Return a signal that ends executions after this many seconds; None for no limit."""
-    if seconds is None:
-        return None
+    return None if seconds is None else qnn.Signal(backend, round(checked_seconds(seconds) * 1e6))
+
+
+def checked_seconds(seconds: float, what: str = "timeout") -> float:
+    """Return a time limit in seconds, or refuse it; `what` names it in the error."""
     if isinstance(seconds, bool) or not isinstance(seconds, numbers.Real) or not 1e-6 <= seconds <= MAX_SECONDS:
         rule = f"must be a number of seconds from 0.000001 to {MAX_SECONDS}, is {seconds!r}"
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, "timeout", rule)
-    return qnn.Signal(backend, round(float(seconds) * 1e6))
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, rule)
+    return float(seconds)
 
 
 def _checked_shapes(shapes: Mapping[str, Iterable[int]] | None) -> dict[str, tuple[int, ...]] | None:

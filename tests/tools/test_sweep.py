@@ -21,9 +21,9 @@ from isthmus.backends.vendor.library import is_installed
 from isthmus.engine.native import target
 from isthmus.errors import Code, QnnError
 from isthmus.system import isolated
-from isthmus.tools import sweep_grid, sweep_running
+from isthmus.tools import sweep, sweep_grid, sweep_running
 from isthmus.tools.cli import main
-from isthmus.tools.sweep_table import MEMORY
+from isthmus.tools.sweep_table import MEMORY, columns_of
 
 PLAN = ("camera.tflite", "model.tflite", "--set", "scratch-limit=60%,90%")
 """Four rows: the camera model can be planned within both limits, the wake word model within neither."""
@@ -192,6 +192,25 @@ def command() -> str:
     found = shutil.which("isthmus", path=os.path.dirname(sys.executable))
     assert found is not None
     return found
+
+
+@pytest.mark.parametrize(
+    ("extra", "cache", "end"),
+    [
+        ([], "cache", "; the same command continues"),
+        (["--no-cache"], "cache", "; without --no-cache the same command continues"),
+        ([], "/proc/cache", ", and not kept: the folder for results cannot be written"),
+    ],
+)
+def test_an_interrupt_promises_no_more_than_is_kept(folder, capsys, monkeypatch, extra, cache, end):
+    def interrupted(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setenv("XDG_CACHE_HOME", cache)
+    monkeypatch.delenv("ISTHMUS_CACHE_DIR", raising=False)
+    monkeypatch.setattr(sweep, "resumed", interrupted)
+    assert main(["sweep", "camera.tflite", *extra]) == 130
+    assert capsys.readouterr().err.splitlines()[0] == f"0 of 1 are finished{end}"
 
 
 def test_an_interrupted_sweep_continues_where_it_ended(folder):
@@ -365,6 +384,31 @@ def test_models_are_compiled_for_chips(folder, capsys):
         (["camera.tflite", "--jobs", "-1"], "--jobs -1: must not be negative"),
         (["camera.tflite", "--shard", "3/2"], "must look like 1/4"),
         (["camera.tflite", "--config", "missing.json"], "'missing.json': cannot be read"),
+        (["camera.tflite", "--set", "threads=1,0"], "threads=0: the number of threads must be 1 to 64"),
+        (["camera.tflite", "--threads", "65"], "threads=65: the number of threads must be 1 to 64"),
+        (["camera.tflite", "--set", "threads=2,2"], "--set threads=2,2: '2' is given twice"),
+        (["camera.tflite", "--backend", "cpu,libQnnCpu.so"], "--backend cpu,libQnnCpu.so: 'cpu' is given twice"),
+        (["camera.tflite", "--set", "scratch-limit=1%", "--set", "scratch_limit=2%"], "scratch-limit: it is given"),
+        (["camera.tflite", "--set", "scratch-limit=some"], "must be a number of bytes, a percentage like '25%', or"),
+        (["camera.tflite", "--set", "slower=0.1"], "there is no scratch limit. Give a scratch limit too."),
+        (["camera.tflite", "--set", "target=avx3"], "target 'avx3': must be one of avx512-vnni"),
+        (["camera.tflite", "--backend", "lpai", "--set", "direct_mode=adps"], "Did you mean 'adsp'?"),
+        (["camera.tflite", "--mode", "run", "--set", "io=memhandel", "--backend", "htp"], "Did you mean 'memhandle'?"),
+        (["camera.tflite", "--mode", "run", "--set", "timeout=-1"], "timeout: must be a number of seconds from"),
+        (["camera.bin", "--set", "htp.precision=int3"], "'htp.precision': must be one of 'float32', 'float16'"),
+        (["camera.tflite", "--backend", "cpu,htp", "--set", "htp.precison=float16"],
+         "on cpu backend 'cpu': it has no configuration; on htp configuration, key 'htp.precison': there is no such"),
+        (["camera.tflite", "--shape", "x=0"], "--shape x=0: dimensions must be positive"),
+        (["camera.tflite", "--repeat", "0"], "--repeat 0: must be at least 1"),
+        (["camera.tflite", "--limit", "-1"], "--limit: must be a number of seconds from 0.000001 to 1000000000"),
+        (["camera.tflite", "--limit", "nan"], "--limit: must be a number of seconds"),
+        (["camera.tflite", "--shard", "0/3"], "--shard 0/3: must look like 1/4, with 1 to 4 before the slash"),
+        (["camera.tflite", "--mode", "device", "--set", "vtcm=99"], "VTCM of 99 MB: chip SM8750 has 8 MB"),
+        (["camera.tflite", "--mode", "device", "--set", "hvx=x"], "argument --hvx: invalid int value: 'x'"),
+        (["camera.tflite", "--mode", "device", "--set", "precision=float17"], "Did you mean 'float16'?"),
+        (["camera.tflite", "--csv", "missing/rows.csv"], "--csv missing/rows.csv: cannot be written: No such file"),
+        (["camera.tflite", "--html", "."], "--html .: cannot be written: Is a directory"),
+        (["camera.tflite", "--html", "/proc/page.html"], "--html /proc/page.html: cannot be written"),
     ],
 )
 def test_bad_input_is_refused_in_one_line_before_a_process_starts(folder, capsys, no_process, arguments, words):
@@ -379,10 +423,42 @@ def test_bad_input_is_refused_in_one_line_before_a_process_starts(folder, capsys
 @pytest.mark.parametrize("audit", ["--audit", "--max-copied 0"])
 def test_audits_are_refused(folder, capsys, no_process, audit):
     assert main(["sweep", "camera.tflite", "--mode", "run", "--state", "state", *audit.split()]) == 2
-    assert f"{audit}: rows are computed in processes of their own" in capsys.readouterr().err.splitlines()[-1]
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{audit}: rows are computed in processes of their own" in line
     assert not (folder / "state").exists()
 
 
-def test_a_csv_that_cannot_be_written_is_one_line(folder, capsys):
-    assert main(["sweep", "camera.tflite", "--state", "state", "--csv", "missing/rows.csv"]) == 2
-    assert "'missing/rows.csv': cannot be written" in capsys.readouterr().err
+@pytest.mark.parametrize("state", ["file", "file/state", "/proc/state"])
+def test_a_folder_for_results_that_cannot_be_written_is_refused(folder, capsys, no_process, state):
+    (folder / "file").touch()
+    assert main(["sweep", "camera.tflite", "--state", state]) == 2
+    captured = capsys.readouterr()
+    (line,) = captured.err.splitlines()
+    assert f"--state {state}: cannot be written" in line
+    assert captured.out == ""
+
+
+def test_a_value_that_only_some_backends_have_is_a_problem_of_the_others(folder, capsys):
+    arguments = ("--backend", "cpu,htp", "--set", "htp.precision=float16")
+    refused, planned = swept(capsys, "camera.tflite", *arguments, status=1)["rows"]
+    assert "backend 'cpu': it has no configuration" in refused["problem"]
+    assert (planned["backend"], planned["problem"]) == ("htp", "")
+
+
+def test_a_damaged_model_is_a_row_with_its_reason(folder, capsys):
+    (folder / "damaged.onnx").write_bytes(b"no model")
+    damaged, planned = swept(capsys, "damaged.onnx", "camera.tflite", status=1)["rows"]
+    assert "damaged.onnx" in damaged["problem"]
+    assert planned["problem"] == ""
+
+
+def test_a_part_without_rows_says_so(folder, capsys):
+    assert main(["sweep", "camera.tflite", "--shard", "2/2", "--state", "state"]) == 0
+    assert capsys.readouterr().out == "part 2/2 has no rows\n"
+
+
+def test_the_kind_of_memory_and_its_size_are_different_columns():
+    row = {"model": "m", "mode": "run", "settings": {"io": "raw"}, "io": "raw", "io_bytes": 8, "problem": ""}
+    columns = columns_of([row])
+    assert (columns["io"], columns["io_bytes"]) == ("io", "io bytes")
+    assert len(set(columns.values())) == len(columns)

@@ -159,15 +159,20 @@ def _bytes(text: str) -> int:
 
 
 def _audited(main: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:
-    """Run a subcommand and print its audit, also if it fails; return the exit status, 1 if it copied too many bytes."""
+    """Run a subcommand and print its audit, also if it fails; return the exit status, 1 if it copied too many bytes.
+
+    A command that is refused before it did anything prints only why.
+    """
     from isthmus.memory.auditing import AuditLog, audit
 
     log = AuditLog()
+    status = None
     try:
         with audit() as log:
             status = main(options)
     finally:
-        print(log, file=sys.stderr)
+        if status is not None or log.events:
+            print(log, file=sys.stderr)
     if options.max_copied is not None and log.copied_bytes > options.max_copied:
         print(f"{log.copied_bytes:,} bytes were copied, {options.max_copied:,} are allowed", file=sys.stderr)
         return status or 1

@@ -135,6 +135,13 @@ def targets(options: argparse.Namespace) -> list[ChipTarget]:
     return list(dict.fromkeys(found))
 
 
+def check(options: argparse.Namespace) -> None:
+    """Refuse targets that no chip has, and dimensions that no input has."""
+    targets(options)
+    for text in options.shape:
+        parse_shape(text)
+
+
 def _numbers(text: str | None, option: str) -> list[int]:
     try:
         return [int(part) for part in text.split(",")] if text else []

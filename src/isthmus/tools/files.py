@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
+import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -35,6 +37,44 @@ def refuse_overwrite(what: str, output: Path | None, *inputs: Path | None) -> No
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"would overwrite '{source}'", hint)
 
 
+def refuse_unwritable(what: str, path: Path | None) -> None:
+    """Refuse a file that could not be written, before the work that it is for; None is what was not given.
+
+    The attempt leaves nothing behind. `what` names the file in the error.
+    """
+    if path is None:
+        return
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if path.exists() and not path.is_file():
+            # A device or a pipe: opening a pipe would wait for its reader.
+            if not os.access(path, os.W_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+            return
+        with tempfile.TemporaryFile(dir=Path(os.path.realpath(path)).parent):
+            pass
+    except OSError as problem:
+        raise _unwritable(what, problem) from None
+
+
+def refuse_unwritable_folder(what: str, folder: Path) -> None:
+    """Refuse a folder in which no file could be written; it need not exist. Nothing is created."""
+    try:
+        if not (folder.is_dir() or not os.path.lexists(folder)):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        existing = next(each for each in (folder.absolute(), *folder.absolute().parents) if each.exists())
+        with tempfile.TemporaryFile(dir=existing):
+            pass
+    except OSError as problem:
+        raise _unwritable(what, problem) from None
+
+
+def _unwritable(what: str, problem: OSError) -> QnnError:
+    """Return the error for what cannot be written."""
+    return QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"cannot be written: {problem.strerror or problem}")
+
+
 @contextmanager
 def written_whole(path: Path, what: str) -> Iterator[BinaryIO]:
     """Yield a stream whose content replaces the file at `path` if the block succeeds; otherwise `path` is unchanged.
@@ -59,9 +99,7 @@ def written_whole(path: Path, what: str) -> Iterator[BinaryIO]:
         with written(Path(os.path.realpath(path))) as stream:
             yield stream
     except OSError as problem:
-        raise QnnError(
-            Code.COMMON_INVALID_ARGUMENT, what, f"cannot be written: {problem.strerror or problem}"
-        ) from None
+        raise _unwritable(what, problem) from None
 
 
 def write_together(folder: Path, files: Iterable[tuple[str, bytes]]) -> None:
@@ -87,6 +125,5 @@ def write_together(folder: Path, files: Iterable[tuple[str, bytes]]) -> None:
             with suppress(OSError):
                 folder.rmdir()
         if isinstance(problem, OSError):
-            rule = f"cannot be written: {problem.strerror or problem}"
-            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"'{path}'", rule) from None
+            raise _unwritable(f"'{path}'", problem) from None
         raise

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -128,21 +129,43 @@ class ModelRequest:
 def requested(options: argparse.Namespace, model: Path | None = None) -> ModelRequest:
     """Return the model that the options of a command line describe, or another one with the same options."""
     path: Path = options.model if model is None else model
-    settings = apply_settings(options)
-    shapes = dict(parse_shape(text) for text in options.shape)
-    source = ModelSource(path, shapes or None, graph=options.graph)
     binary = _binary(path)
-    backend = options.backend or (registry.DEFAULT if binary is None else binary.backend)
-    entry = registry.entry(backend)
+    entry = registry.entry(options.backend or (registry.DEFAULT if binary is None else binary.backend))
     if binary is not None and binary.backend != entry.name:
         rule = f"it is for backend '{binary.backend}', not '{entry.name}'"
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"context binary '{path}'", rule)
+    return request_for(options, path, entry, binary)
+
+
+def request_for(
+    options: argparse.Namespace, path: Path, entry: BackendEntry, binary: BinaryInfo | None = None
+) -> ModelRequest:
+    """Return the request that the options describe for a file, which is not read, and a backend.
+
+    Values that are wrong for every model are refused.
+    """
+    from isthmus.backends.seam.native import checked_threads  # not loaded for a command's help
+
+    settings = apply_settings(options)
+    shapes = dict(parse_shape(text) for text in options.shape)
     config = backend_config(entry, options.config, options.direct_mode)
     if settings:
         given = config if isinstance(config, list) else [config] if config is not None else []
         config = [*given, *settings]
     limit = ScratchLimit.if_any(options.scratch_limit, options.slower)
-    return ModelRequest(source, entry, config, options.threads, limit, binary)
+    source = ModelSource(path, shapes or None, graph=options.graph)
+    return ModelRequest(source, entry, config, checked_threads(options.threads), limit, binary)
+
+
+def default_backend(path: Path) -> str:
+    """Return the backend of a file if the command line names none: that of a context binary, or the usual one.
+
+    A file that cannot be read, or is damaged, has the usual one.
+    """
+    with suppress(QnnError, OSError):
+        binary = _binary(path)
+        return registry.DEFAULT if binary is None else binary.backend
+    return registry.DEFAULT
 
 
 def _binary(path: Path) -> BinaryInfo | None:
@@ -168,10 +191,9 @@ def apply_settings(options: argparse.Namespace) -> list[dict[str, Any]]:
     for text in options.set:
         key, value = split_setting(text)
         name = key.replace("-", "_")
-        convert = next((found for known, found in SETTABLE.items() if known.replace("-", "_") == name), None)
-        if convert is not None and hasattr(options, name):
+        if key in SETTABLE and hasattr(options, name):
             try:
-                setattr(options, name, convert(value))
+                setattr(options, name, SETTABLE[key](value))
             except ValueError:
                 rule = f"'{value}' is not a number"
                 raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--set {text}", rule) from None
@@ -185,11 +207,19 @@ def apply_settings(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def split_setting(text: str) -> tuple[str, str]:
-    """Split ``KEY=VALUE``."""
+    """Split ``KEY=VALUE``. An option's key may be written with ``-`` or ``_``; it is returned as `SETTABLE` has it.
+
+    Examples
+    --------
+    >>> split_setting("scratch_limit=25%")
+    ('scratch-limit', '25%')
+    """
     key, equals, value = text.partition("=")
     if not (key and equals and value):
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--set {text}", "must look like threads=2")
-    return key.strip(), value.strip()
+    key = key.strip()
+    known = (each for each in SETTABLE if each.replace("-", "_") == key.replace("-", "_"))
+    return next(known, key), value.strip()
 
 
 def _nested(keys: Sequence[str], value: Any) -> dict[str, Any]:

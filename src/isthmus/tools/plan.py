@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.backends.seam.entry import PlanReport
+from isthmus.backends.seam.native import check_target
 from isthmus.errors import Code, QnnError, counted
 from isthmus.frontends import contents
 from isthmus.graph import GraphInfo
@@ -63,6 +64,7 @@ def main(options: argparse.Namespace) -> int:
         _check_embed(options.model, options.embed)
     check_report_options(options, options.model, options.config)
     request = requested(options)
+    check(options, request)
     stored = request.prepared()
     if stored is not None:
         return _print_stored(options, request.entry.name, stored)
@@ -86,6 +88,11 @@ def main(options: argparse.Namespace) -> int:
     if options.table and plan.rows:
         print(f"\n{tabulate(plan.rows, columns)}")
     return status
+
+
+def check(options: argparse.Namespace, request: ModelRequest) -> None:
+    """Refuse values of this command's own options that are wrong for every model."""
+    check_target(options.target)
 
 
 def _print_stored(options: argparse.Namespace, backend: str, info: GraphInfo) -> int:

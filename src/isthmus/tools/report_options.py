@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from isthmus.errors import Code, QnnError
-from isthmus.tools.files import file_name, refuse_overwrite, written_whole
+from isthmus.tools.files import file_name, refuse_overwrite, refuse_unwritable, written_whole
 
 if TYPE_CHECKING:
     from isthmus.graph import GraphInfo
@@ -38,13 +38,17 @@ _WRITTEN = ("html", "svg", "trace", "csv")
 
 
 def check_report_options(options: argparse.Namespace, *inputs: Path | None) -> None:
-    """Refuse ``--compare`` without ``--html``, and a page, picture, trace or table that would overwrite an input."""
+    """Refuse ``--compare`` without ``--html``, and a page, picture, trace or table that cannot be written.
+
+    Neither may it overwrite an input.
+    """
     compare = getattr(options, "compare", None)
     if compare is not None and options.html is None:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--compare {compare}", "needs --html FILE")
     for name in _WRITTEN:
         path = getattr(options, name, None)
         refuse_overwrite(f"--{name} {path}", path, *inputs, compare)
+        refuse_unwritable(f"--{name} {path}", path)
 
 
 def is_saved(path: Path) -> bool:

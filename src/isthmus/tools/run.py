@@ -20,7 +20,7 @@ from isthmus.graph.random_arrays import random_array
 from isthmus.memory.auditing import suspended
 from isthmus.qnn import GraphConfig, Profile, ProfileLevel
 from isthmus.qnn.profile import OPERATION
-from isthmus.session import Session
+from isthmus.session import Session, checked_seconds
 from isthmus.system import reading
 from isthmus.system.progress import progress
 from isthmus.tools.files import file_name, refuse_overwrite, written_whole
@@ -59,8 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Run the command."""
     request = requested(options)
-    if options.repeat < 1:
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--repeat {options.repeat}", "must be at least 1")
+    check(options, request)
     given = options.model, options.inputs, options.config
     refuse_overwrite(f"outputs '{options.outputs}'", options.outputs, *given, options.compare)
     check_report_options(options, *given)
@@ -87,6 +86,20 @@ def main(options: argparse.Namespace) -> int:
     else:
         print_report(report, results)
     return 0
+
+
+def check(options: argparse.Namespace, request: ModelRequest) -> None:
+    """Refuse values of this command's own options that are wrong for every model."""
+    check_repeat(options.repeat)
+    request.entry.io_kind(options.io)
+    if options.timeout is not None:
+        checked_seconds(options.timeout)
+
+
+def check_repeat(count: int) -> None:
+    """Refuse to run less than once."""
+    if count < 1:
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--repeat {count}", "must be at least 1")
 
 
 def _run(

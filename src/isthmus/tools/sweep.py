@@ -24,7 +24,7 @@ from isthmus.report.sweep_page import to_page
 from isthmus.system.jobs import FarmJobs, LocalJobs, Runner, resumed
 from isthmus.system.progress import Progress, shown
 from isthmus.tools.farm import add_farm_options, check_jobs, merged, numbers_of, parse_shard, part_report
-from isthmus.tools.files import file_name, written_whole
+from isthmus.tools.files import file_name, refuse_unwritable_folder, written_whole
 from isthmus.tools.messages import print_line
 from isthmus.tools.model_options import add_model_options
 from isthmus.tools.report_options import check_report_options
@@ -66,7 +66,7 @@ def main(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(report))
     else:
-        for line in to_table(rows, columns):
+        for line in to_table(rows, columns) if rows else [f"part {options.shard} has no rows"]:
             print_line(line)
     return 1 if any(row["problem"] or row.get("fits") is False for row in rows) else 0
 
@@ -92,6 +92,8 @@ def _swept(options: argparse.Namespace) -> dict[str, Any]:
         refuse_other_files(options.models)
         arguments = RemoteArguments(options.limit)
         runner = FarmJobs(options.scheduler, run_remotely, arguments, JobOutcome.from_json, failed)
+    if options.state is not None:
+        refuse_unwritable_folder(f"--state {options.state}", options.state)
     kept = KeptOutcomes(options.state or state_folder(), options.no_cache)
     rows: dict[int, list[dict[str, Any]]] = {}
     try:
@@ -100,7 +102,7 @@ def _swept(options: argparse.Namespace) -> dict[str, Any]:
                 rows[job.number] = _rows(job, outcome)
                 work.step(job.title)
     except KeyboardInterrupt:
-        print(f"{len(rows)} of {len(chosen)} are finished; the same command continues", file=sys.stderr)
+        print(f"{len(rows)} of {len(chosen)} are finished{_continuation(options)}", file=sys.stderr)
         raise
     # A job for several chips has several rows; all rows of a sweep have numbers of their own, in all its shards.
     numbered = {number * MAX_ROWS + index: row for number, each in rows.items() for index, row in enumerate(each)}
@@ -110,6 +112,15 @@ def _swept(options: argparse.Namespace) -> dict[str, Any]:
 def state_folder() -> Path:
     """Return where results are kept by default."""
     return Folder.of_user().path / "sweep"
+
+
+def _continuation(options: argparse.Namespace) -> str:
+    """Return the end of the sentence about an interrupt: how the sweep continues, if results could be kept."""
+    try:
+        refuse_unwritable_folder("--state", options.state or state_folder())
+    except QnnError:
+        return ", and not kept: the folder for results cannot be written"
+    return "; without --no-cache the same command continues" if options.no_cache else "; the same command continues"
 
 
 def _rows(job: SweepJob, outcome: JobOutcome) -> list[dict[str, Any]]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import product
 from pathlib import Path
+from typing import NoReturn
 
 from isthmus import frontends
 from isthmus.backends.seam import registry
@@ -18,8 +20,12 @@ from isthmus.backends.seam.native import target_key
 from isthmus.backends.vendor.library import find
 from isthmus.backends.vendor.sweep import build_of
 from isthmus.errors import Code, QnnError, did_you_mean
+from isthmus.log import Log
+from isthmus.session import checked_seconds
 from isthmus.system import reading
-from isthmus.tools.model_options import apply_settings, split_setting
+from isthmus.tools.commands import CommandParser
+from isthmus.tools.model_options import default_backend, request_for, split_setting
+from isthmus.tools.run import check_repeat
 from isthmus.tools.sweep_table import DEVICE, RUN
 from isthmus.version import build_id
 
@@ -89,32 +95,36 @@ def jobs_of(options: argparse.Namespace) -> Iterator[SweepJob]:
     backends: list[str | None] = [None]
     if options.backend is not None:
         backends = [registry.entry(name).name for name in options.backend.split(",")]
+        _refuse_repeated(f"--backend {options.backend}", backends)
     choices = [_choices(text, options.mode) for text in options.set]
     keys = [key for key, _ in choices]
     for key in keys:
         if keys.count(key) > 1:
             hint = "Join its values by commas."
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--set {key}", "it is given twice", hint)
-    common = _common(options)
     config = "" if options.config is None else _digest(options.config)
+    digests = [_digest(path) for path in options.models]
+    grid = [dict(zip(keys, values, strict=True)) for values in product(*(values for _, values in choices))]
+    common = _common(options)
+    _check_grid(options, backends, [[*common, *_given(settings, options.mode)] for settings in grid])
     library = build_of(find()) if options.mode == DEVICE else ""
     machine = build_id(), target_key(), _sources()
     number = 0
-    for path in options.models:
-        digest = _digest(path) + config + library
-        for backend, values in product(backends, product(*(values for _, values in choices))):
-            settings = dict(zip(keys, values, strict=True))
+    for path, digest in zip(options.models, digests, strict=True):
+        for backend, settings in product(backends, grid):
             arguments = [*common, *([] if backend is None else ["--backend", backend]), *_given(settings, options.mode)]
-            if path is options.models[0]:
-                _check(options.mode, [str(path), *arguments])
             yield SweepJob(
-                number, path, backend, settings, options.mode, tuple(arguments), options.config, digest, machine
-            )
+                number, path, backend, settings, options.mode, tuple(arguments), options.config,
+                digest + config + library, machine,
+            )  # fmt: skip
             number += 1
 
 
 def _check_options(options: argparse.Namespace) -> None:
-    """Refuse options that have no meaning for a chip."""
+    """Refuse options that are wrong in every mode, or have no meaning for a chip."""
+    check_repeat(options.repeat)
+    if options.limit is not None:
+        checked_seconds(options.limit, "--limit")
     if options.mode == DEVICE:
         for name in ("backend", "config", "threads", "scratch_limit", "slower", "direct_mode"):
             if getattr(options, name) != (1 if name == "threads" else None):
@@ -138,6 +148,7 @@ def _choices(text: str, mode: str) -> tuple[str, list[str]]:
     found = [value for value in values.split(",") if value]
     if not found:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--set {text}", "has no value")
+    _refuse_repeated(f"--set {text}", found)
     return key, found
 
 
@@ -164,13 +175,77 @@ def _given(settings: Mapping[str, str], mode: str) -> list[str]:
     return [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
 
 
-def _check(mode: str, arguments: Sequence[str]) -> None:
-    """Refuse options that the command does not have, before any process starts."""
-    parser = argparse.ArgumentParser(prog=f"isthmus sweep --mode {mode}")
-    import_module(f"isthmus.tools.{mode}").add_arguments(parser)
-    options = parser.parse_args(arguments)
-    if mode != DEVICE:
-        apply_settings(options)
+class _RowParser(CommandParser):
+    """A parser of the command that computes a row, whose errors are refusals of one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Refuse the command line."""
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, self.prog, message)
+
+
+def _check_grid(
+    options: argparse.Namespace, backends: Sequence[str | None], grid: Sequence[Sequence[str]]
+) -> None:
+    """Refuse values that every backend refuses, by the checks of the command that computes a row.
+
+    A value that only some backends have is accepted: the others' rows say why they have no figures.
+
+    Parameters
+    ----------
+    grid
+        The command lines of all combinations of settings, without model and backend.
+    """
+    command, model = import_module(f"isthmus.tools.{options.mode}"), options.models[0]
+    parser = _RowParser(prog=f"isthmus sweep --mode {options.mode}")
+    command.add_arguments(parser)
+    config = [] if options.config is None else ["--config", str(options.config)]
+    if options.mode == DEVICE:
+        for arguments in grid:
+            command.check(parser.parse_args([str(model), *arguments]))
+        return
+    names = dict.fromkeys(each for each in backends if each is not None)
+    entries = [registry.entry(name) for name in names or dict.fromkeys(map(default_backend, options.models))]
+    for arguments in grid:
+        refusals: dict[str, QnnError] = {}
+        for entry in entries:
+            given = parser.parse_args([str(model), *config, *arguments])
+            try:
+                with _silent():
+                    request = request_for(given, model, entry)
+                    command.check(given, request)
+                    entry.read_config(request.config, Log())
+            except QnnError as refusal:
+                refusals[entry.name] = refusal
+        if len(refusals) == len(entries):
+            raise _joined(refusals)
+
+
+def _joined(refusals: Mapping[str, QnnError]) -> QnnError:
+    """Return the refusals of backends as one; those that are equal once."""
+    first = next(iter(refusals.values()))
+    if len({str(each) for each in refusals.values()}) == 1:
+        return first
+    reasons = (f"on {name} {each.what}: {each.rule}" for name, each in refusals.items())
+    hint = next((each.hint for each in refusals.values() if each.hint), "")
+    return QnnError(first.code, "--set", f"every backend refuses a value: {'; '.join(reasons)}", hint)
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Emit no messages inside the block: a check is repeated for every combination of settings."""
+    logger = logging.getLogger("isthmus")
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
+
+
+def _refuse_repeated(what: str, values: Sequence[str | None]) -> None:
+    """Refuse values of which one is given twice: its rows would be the same."""
+    for value in values:
+        if values.count(value) > 1:
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"'{value}' is given twice")
 
 
 def contents(path: Path) -> bytes:

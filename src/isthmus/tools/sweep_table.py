@@ -32,6 +32,8 @@ def columns_of(rows: Sequence[Mapping[str, Any]]) -> Columns:
     """Return the columns of some rows: the model, the settings, the figures of their mode, and problems."""
     modes = dict.fromkeys(row["mode"] for row in rows)
     settings = dict.fromkeys(key for row in rows for key in row["settings"])
-    figures = {key: title for mode in modes for key, title in FIGURES[mode].items()}
+    titles = {key: title for mode in modes for key, title in FIGURES[mode].items()}
+    # The option `io` is a kind of memory, the figure a number of bytes.
+    figures = {key: f"{title} bytes" if title in settings and key != title else title for key, title in titles.items()}
     names = {"model": "model", "backend": "backend", **{key: key for key in settings}}
     return {**names, **figures, "problem": "problem"}

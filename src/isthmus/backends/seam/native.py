@@ -185,6 +185,11 @@ def checked_threads(threads: Any, code: Code = Code.COMMON_INVALID_ARGUMENT) -> 
     return int(threads)
 
 
+def check_target(name: str | None) -> None:
+    """Refuse the name of an instruction set that there is not; None means that of this machine."""
+    named(name)
+
+
 def supports(call: Call) -> str | None:
     """Return why the native engine cannot execute a node, or None if it can."""
     return ACCEPTED.refusal(call, lower.supports(call))
