@@ -122,6 +122,9 @@ def test_a_farm_measures_by_its_workers(monkeypatch):
         def __exit__(self, *exception):
             pass
 
+        def wait_for_workers(self, count, timeout):
+            assert (count, timeout > 0) == (1, True)
+
         def submit(self, function, graphs, target, library, pure):
             assert (function.__name__, pure) == ("measure_remotely", False)
             return Result(measurement(target.vtcm_mb).to_json())

@@ -303,6 +303,9 @@ def test_a_farm_computes_rows_on_its_workers(folder, capsys, monkeypatch):
         def __exit__(self, *exception):
             pass
 
+        def wait_for_workers(self, count, timeout):
+            assert (count, timeout > 0) == (1, True)
+
         def submit(self, function, *arguments, pure):
             assert not pure
             return Future(function, arguments)

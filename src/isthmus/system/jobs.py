@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import logging
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from contextlib import suppress
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, as_completed
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
@@ -22,6 +23,10 @@ from isthmus.system.writing import write_whole
 
 FARM_PACKAGE = "distributed"
 INTERRUPTED = "the sweep was interrupted"
+_PATIENCE = 30
+"""Seconds to wait for the first worker of a cluster, which may be starting."""
+_LOOK_EVERY = 0.5
+"""Seconds between looks whether the result of a task is still wanted."""
 _MAX_BYTES = 1 << 24
 """The most bytes of a result that is read."""
 
@@ -180,6 +185,11 @@ class FarmJobs(Generic[Job, Result]):
     def __call__(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Result]]:
         if not jobs:
             return
+        with _silent_farm():
+            yield from self._done(jobs)
+
+    def _done(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Result]]:
+        """Do jobs on the workers."""
         farm: Any = import_module(FARM_PACKAGE)
         with self._connected(farm) as client:
             futures = {client.submit(self._function, *self._arguments(job), pure=False): job for job in jobs}
@@ -190,13 +200,75 @@ class FarmJobs(Generic[Job, Result]):
         """Return the result of a job; whatever ends a worker, or is refused there, costs this job only."""
         try:
             return self._read(future.result())
+        except CancelledError:
+            return self._failed("the connection to the scheduler was lost")
         except Exception as problem:
             return self._failed(one_line(f"its worker has failed: {type(problem).__name__}: {problem}"))
 
     def _connected(self, farm: Any) -> Any:
         """Connect to the scheduler."""
+        what = f"--scheduler {self._address}"
         try:
-            return farm.Client(self._address)
-        except OSError as problem:
+            client = farm.Client(self._address)
+        except (OSError, ValueError) as problem:
             rule = f"it does not answer: {' '.join(str(problem).split())}"
-            raise QnnError(Code.COMMON_RESOURCE_UNAVAILABLE, f"--scheduler {self._address}", rule) from None
+            raise QnnError(Code.COMMON_RESOURCE_UNAVAILABLE, what, rule) from None
+        try:
+            client.wait_for_workers(1, timeout=_PATIENCE)
+        except TimeoutError:
+            client.close()
+            rule, hint = f"it has had no worker for {_PATIENCE} s", f"Start one with: dask worker {self._address}"
+            raise QnnError(Code.COMMON_RESOURCE_UNAVAILABLE, what, rule, hint) from None
+        return client
+
+
+@contextmanager
+def _silent_farm() -> Iterator[None]:
+    """Print no messages of the package inside the block: what matters is a row's problem, or a refusal."""
+    logger = logging.getLogger(FARM_PACKAGE)
+    before = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+@contextmanager
+def ended_with_the_task() -> Iterator[Started]:
+    """Yield a function for the processes of a cluster's task, which end when the result is no longer wanted.
+
+    A cluster does not stop a task that runs, even if the client that wanted its result is interrupted, killed or
+    disconnected. A thread looks now and then whether the worker still holds the task as one to execute.
+    """
+    processes: list[Killable] = []
+    is_wanted, over = _wanted(), threading.Event()
+
+    def watch() -> None:
+        while not over.wait(_LOOK_EVERY):
+            if not is_wanted():
+                for process in list(processes):
+                    process.kill(INTERRUPTED)
+
+    watcher = threading.Thread(target=watch, name="isthmus-task", daemon=True)
+    watcher.start()
+    try:
+        yield processes.append
+    finally:
+        over.set()
+        watcher.join()
+
+
+def _wanted() -> Callable[[], bool]:
+    """Return a function that says whether the result of the task of this thread is wanted; outside of one, always."""
+    try:
+        worker: Any = import_module(FARM_PACKAGE).get_worker()
+        key = worker.get_current_task()
+    except (ImportError, AttributeError, ValueError):
+        return lambda: True
+
+    def is_wanted() -> bool:
+        task = worker.state.tasks.get(key)
+        return task is not None and task.state == "executing"
+
+    return is_wanted

@@ -15,7 +15,7 @@ from typing import Any
 
 from isthmus.errors import one_line
 from isthmus.system import isolated
-from isthmus.system.jobs import ResultFolder, Started
+from isthmus.system.jobs import ResultFolder, Started, ended_with_the_task
 from isthmus.tools.sweep_grid import SweepJob, contents
 from isthmus.tools.sweep_table import DEVICE, FIGURES, RUN
 
@@ -176,4 +176,5 @@ def run_remotely(
         if config is not None:
             Path(folder, "config.json").write_bytes(config)
             options += ["--config", str(Path(folder, "config.json"))]
-        return vars(_done(mode, path, options, seconds, lambda process: None))
+        with ended_with_the_task() as started:
+            return vars(_done(mode, path, options, seconds, started))

@@ -106,7 +106,8 @@ def measure_remotely(
     graphs: Sequence[tuple[str, bytes]], target: ChipTarget, library: str | None
 ) -> dict[str, Any]:
     """Measure on another machine, with the library there; return plain data."""
-    return measure(graphs, target, find(library)).to_json()
+    with parallel.ended_with_the_task() as started:
+        return measure(graphs, target, find(library), started).to_json()
 
 
 def build_of(library: VendorLibrary) -> str:
