@@ -185,13 +185,8 @@ class FarmJobs(Generic[Job, Result]):
     def __call__(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Result]]:
         if not jobs:
             return
-        with _silent_farm():
-            yield from self._done(jobs)
-
-    def _done(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Result]]:
-        """Do jobs on the workers."""
         farm: Any = import_module(FARM_PACKAGE)
-        with self._connected(farm) as client:
+        with _silent_farm(), self._connected(farm) as client:
             futures = {client.submit(self._function, *self._arguments(job), pure=False): job for job in jobs}
             for future in farm.as_completed(list(futures)):
                 yield futures[future], self._result(future)
@@ -225,13 +220,16 @@ class FarmJobs(Generic[Job, Result]):
 @contextmanager
 def _silent_farm() -> Iterator[None]:
     """Print no messages of the package inside the block: what matters is a row's problem, or a refusal."""
-    logger = logging.getLogger(FARM_PACKAGE)
-    before = logger.level
-    logger.setLevel(logging.CRITICAL + 1)
+    # The package has handlers and levels for several of its modules, which it sets up when it is imported.
+    names = [name for name in logging.root.manager.loggerDict if name.partition(".")[0] == FARM_PACKAGE]
+    before = {logger: logger.disabled for logger in map(logging.getLogger, names)}
     try:
+        for logger in before:
+            logger.disabled = True
         yield
     finally:
-        logger.setLevel(before)
+        for logger, is_disabled in before.items():
+            logger.disabled = is_disabled
 
 
 @contextmanager
