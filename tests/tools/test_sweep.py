@@ -363,6 +363,23 @@ def test_models_are_compiled_for_chips(folder, capsys):
     assert all(row["total_ram"] > 0 and not row["problem"] for row in rows)
 
 
+@pytest.mark.skipif(not is_installed(), reason="needs Qualcomm's library, of the package onnxruntime-qnn")
+def test_the_page_of_a_sweep_for_chips_draws_the_rows_as_the_device_command_does(folder, capsys):
+    chips = ("--set", "soc=SM8750", "--set", "level=2,3")
+    assert main(["sweep", "model.onnx", "--mode", "device", *chips, "--html", "sweep.html", "--state", "state"]) == 0
+    assert main(["device", "model.onnx", "--soc", "SM8750", "--level", "2,3", "--html", "device.html"]) == 0
+    drawn = []
+    for name in ("sweep.html", "device.html"):
+        text = (folder / name).read_text()
+        facts = json.loads(text.partition('id="facts">')[2].partition("</script>")[0])
+        *summary, table = facts["sections"]
+        titles = [column["title"] for column in table["columns"]]
+        cells = [dict(zip(titles, row, strict=True)) for row in table["rows"]]
+        # The time of a compilation differs.
+        drawn.append((summary, [{key: row[key] for key in row if key not in ("soc", "finalize s")} for row in cells]))
+    assert drawn[0] == drawn[1]
+
+
 # -- bad input ---------------------------------------------------------------------------------------------------------
 
 

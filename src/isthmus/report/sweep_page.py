@@ -5,20 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from isthmus.report.device_table import COLUMNS
 from isthmus.report.page import Bar, Bars, Column, Figure, Figures, Note, Notes, SortableTable, page
 from isthmus.report.page.sections import BAD, BYTES, COUNT, GOOD, MILLISECONDS, SECONDS, Section
+from isthmus.report.page.tradeoffs import device_sections
 from isthmus.report.rows import Columns, shown
 
 MAX_BARS = 40
 """The most rows that are compared by length; more are only in the table, which can be sorted."""
-COMPARED = {"p50_ms": "Time of a run", "total_ram": "Total RAM", "scratch_bytes": "Scratch"}
+COMPARED = {"p50_ms": "Time of a run", "scratch_bytes": "Scratch"}
 """The figures that rows are compared by: the first that they have, with its title."""
-_UNITS = {"_ms": MILLISECONDS, "_seconds": SECONDS, "_bytes": BYTES, "lower_bound": BYTES, "total_ram": BYTES}
+_UNITS = {"_ms": MILLISECONDS, "_seconds": SECONDS, "_bytes": BYTES, "lower_bound": BYTES}
 """The unit of a column by how its key ends."""
 
 
 def to_page(rows: Sequence[Mapping[str, Any]], columns: Columns, note: str) -> str:
-    """Return the rows of a sweep as a page that needs no network; `note` is the line below its heading."""
+    """Return the rows of a sweep as a page that needs no network; `note` is the line below its heading.
+
+    Rows of chips are drawn as ``isthmus device`` draws them.
+    """
+    if rows and "total_ram" in columns:
+        settings = {key: key for row in rows for key in row["settings"] if key not in COLUMNS}
+        return page("A sweep of models", device_sections(rows, {**settings, **COLUMNS}), subtitle=note)
     refused = [row for row in rows if row["problem"]]
     misfits = [row for row in rows if row.get("fits") is False]
     figures = Figures([

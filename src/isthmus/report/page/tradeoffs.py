@@ -28,6 +28,7 @@ from isthmus.report.page.sections import (
 )
 from isthmus.report.tradeoff import BOUNDED, too_little
 
+_TEXTS = ("model", "chip", "problem")
 _MAX_BARS = 24
 """Maximum number of rows that are drawn as bars beside the table of all."""
 
@@ -103,8 +104,11 @@ def judged_sections(report: Mapping[str, Any]) -> list[Section]:
     return [*found, SortableTable("Variants", columns, rows)]
 
 
-def device_sections(rows: Sequence[Row]) -> list[Section]:
-    """Return the sections of figures for chips: a row for each model and target."""
+def device_sections(rows: Sequence[Row], shown: Mapping[str, str] = COLUMNS) -> list[Section]:
+    """Return the sections of figures for chips: a row for each model and target.
+
+    `shown` has the columns of the table with their titles; those that are not in `COLUMNS` are texts.
+    """
     totals = [row for row in rows if row.get("total_ram") is not None]
     found: list[Section] = []
     if totals:
@@ -124,11 +128,11 @@ def device_sections(rows: Sequence[Row]) -> list[Section]:
         more = f"The first {_MAX_BARS} of {counted(len(totals), 'result')}." if len(totals) > _MAX_BARS else ""
         found.append(Bars("Total RAM", bars, note=more))
     columns = [
-        Column(title, TEXT if name in ("model", "chip", "problem") else "s" if name == "finalize_seconds" else BYTES,
+        Column(title, TEXT if name in _TEXTS or name not in COLUMNS else "s" if name == "finalize_seconds" else BYTES,
                bar=name == "total_ram")
-        for name, title in COLUMNS.items()
+        for name, title in shown.items()
     ]  # fmt: skip
-    table = [tuple(row.get(name) for name in COLUMNS) for row in rows]
+    table = [tuple(row.get(name) for name in shown) for row in rows]
     return [*found, SortableTable("All figures", columns, table, "Memory in bytes.")]
 
 
