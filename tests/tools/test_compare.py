@@ -144,7 +144,7 @@ def test_every_option_that_cannot_be_used_is_refused_in_one_line(model, tmp_path
     for arguments, message in {
         (str(tmp_path / "none.onnx"),): "there is no such file",
         (str(tmp_path),): "it cannot be read",
-        (str(tmp_path / "text.onnx"),): "the file is not an ONNX model or is damaged",
+        (str(tmp_path / "text.onnx"),): "its format is not known: it begins with",
         (str(model), "--against", "htpp"): "Did you mean 'htp'?",
         (str(model), "--against", "none.onnx"): "there is no such file",
         (str(model), "--backend", "gpuu"): "Did you mean 'gpu'?",

@@ -73,7 +73,7 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_half(folder, monkeypatch, c
 @pytest.mark.parametrize(
     ("output", "name", "words"),
     [
-        ("model.onnx", "kept", "cannot be written: File exists"),
+        ("model.onnx", "kept", "is a file, not a folder"),
         ("model.onnx/below", "kept", "cannot be written: Not a directory"),
         ("/proc", "kept", "cannot be written"),
         ("taken", "folder", "cannot be written: Is a directory"),
@@ -122,4 +122,4 @@ def test_a_name_that_is_none_is_refused_in_one_line(folder, capsys, name, reason
     capsys.readouterr()
     assert generate("model.onnx", name=name) == 2
     [line] = capsys.readouterr().err.splitlines()
-    assert line.endswith(reason)
+    assert reason in line

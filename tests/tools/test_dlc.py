@@ -128,9 +128,9 @@ def test_what_is_no_sound_dlc_is_told_in_one_plain_line(tmp_path, capsys):
         "other.dlc": (None, "it is an archive of 'word/document.xml'; a DLC has an entry 'model', or a cache"),
         "text.dlc": (
             b"plain text of no kind",
-            "neither a context binary nor a model: it begins with b'plain text of no'",
+            "its format is not known: it begins with b'plain text of no'",
         ),
-        "model.tflite": (b"\x1c\0\0\0TFL3" + bytes(40), "The file is damaged or not of this format"),
+        "model.tflite": (b"\x1c\0\0\0TFL3" + bytes(40), "damaged, or it is neither a TFLite file nor a DLC"),
     }
     for name, (content, told) in files.items():
         if content is not None:

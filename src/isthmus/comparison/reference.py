@@ -66,6 +66,7 @@ def find_reference(subject: Subject, against: str | os.PathLike[str] | None, bac
     if Path(name).suffix in _SUFFIXES or Path(name).is_file():
         source = subject.source
         other = open_model(replace(source, path=Path(name)))
+        _check_inputs(subject, other)
         title = f"{Path(name).name} in {other.runtime}"
         return Reference(title, lambda feeds, kept: other.reference(_converted(subject, other, feeds)), other=other)
     known = (*registry.names(), *FLOAT_TYPES)
@@ -79,6 +80,26 @@ def find_reference(subject: Subject, against: str | os.PathLike[str] | None, bac
         UNITS.get(entry.float_type, SINGLE),
         name=name,
     )
+
+
+def _check_inputs(subject: Subject, other: Subject) -> None:
+    """Refuse another model whose inputs cannot take those of a model, and say which differ."""
+    dims = {tensor.name: tensor.dims for tensor in subject.compose().graph.inputs}
+    name = subject.source.path.name
+    differences = []
+    for tensor in other.compose().graph.inputs:
+        if tensor.name not in dims:
+            differences.append(f"it has an input '{tensor.name}' {list(tensor.dims)}, '{name}' has not")
+            continue
+        wanted = dims[tensor.name]
+        # A dimension that a file leaves open is 1 here, and any size in its runtime.
+        fits = (own in (1, size) for own, size in zip(tensor.dims, wanted, strict=False))
+        if tensor.rank != len(wanted) or not all(fits):
+            shapes = f"{list(tensor.dims)}, in '{name}' {list(wanted)}"
+            differences.append(f"its input '{tensor.name}' is {shapes}")
+    if differences:
+        what = f"--against {other.source.path}"
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, "; ".join(differences), "Compare models with equal inputs.")
 
 
 def _converted(subject: Subject, other: Subject, feeds: Arrays) -> dict[str, np.ndarray]:

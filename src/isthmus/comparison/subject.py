@@ -18,7 +18,7 @@ from isthmus import frontends
 from isthmus.errors import Code, QnnError
 from isthmus.frontends import ModelSource
 from isthmus.graph import Graph
-from isthmus.qnn.models import load
+from isthmus.qnn.models import load, refuse_binary
 
 Arrays = Mapping[str, np.ndarray]
 """Arrays by the name of a tensor of the model."""
@@ -169,7 +169,10 @@ def open_model(source: ModelSource) -> Subject:
         head = stream.read(8)
     if head.startswith((frontends.DLC_MAGIC, frontends.LIBRARY_MAGIC)):
         return GraphSubject(source)
+    refuse_binary(path)
     data = frontends.contents(path)
+    if not frontends.is_model(head):
+        raise frontends.unknown_format(path, data)
     return TfliteSubject(source, data) if frontends.is_tflite(data) else OnnxSubject(source, data)
 
 

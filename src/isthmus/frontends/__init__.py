@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isthmus.errors import Code, QnnError
+from isthmus.frontends.formats import unknown_format
 from isthmus.frontends.model_source import ModelSource
 from isthmus.system import reading
 
@@ -27,6 +28,7 @@ __all__ = [
     "load",
     "load_all",
     "load_data",
+    "unknown_format",
 ]
 
 LIBRARY_MAGIC = b"\x7fELF"
@@ -88,12 +90,7 @@ def load_data(data: bytes, source: ModelSource) -> Graph:
         from isthmus.frontends import onnx
 
         return onnx.load(data, path.stem, source.shapes, source.constants, folder=path.parent)
-    raise QnnError(
-        Code.COMMON_INVALID_ARGUMENT,
-        f"model file '{path}'",
-        "it is neither a TFLite nor an ONNX model, and no DLC",
-        "TFLite files carry 'TFL3' at byte 4, ONNX files are protobuf messages, DLC files are archives.",
-    )
+    raise unknown_format(path, data)
 
 
 def _refuse_constants(source: ModelSource, kind: str) -> None:

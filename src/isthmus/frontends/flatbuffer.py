@@ -51,7 +51,7 @@ class File:
             Code.COMMON_LOADING_BINARIES,
             f"file '{self.name}'",
             f"{rule}{where} (the file has {len(self.data)} bytes)",
-            "The file is damaged or not of this format.",
+            "The file is damaged, or it is neither a TFLite file nor a DLC.",
         )
 
     def check(self, at: int, size: int, what: str, align: int = 1) -> None:

@@ -20,6 +20,7 @@ from isthmus.qnn.device import Device
 from isthmus.qnn.graph import QnnGraph
 from isthmus.qnn.handle import Handle
 from isthmus.qnn.mem import MemHandle
+from isthmus.qnn.system import with_file_name
 from isthmus.system.shield import shielded
 
 
@@ -94,6 +95,9 @@ class Context(Handle):
                 for driver in self.driver.restore(binary):
                     # The new handle registers itself with this context, its owner.
                     QnnGraph(self, driver)
+        except QnnError as problem:
+            self.free()
+            raise with_file_name(problem, binary) from None
         except Exception:
             self.free()
             raise

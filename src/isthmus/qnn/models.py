@@ -19,6 +19,7 @@ def load_all(source: ModelSource) -> list[Graph]:
     """Create all graphs of a model file or library, or only the requested one."""
     if model_library.is_library(source.path):
         return model_library.load_all(source)
+    refuse_binary(source.path)
     return frontends.load_all(source)
 
 
@@ -39,6 +40,13 @@ def binary_info(path: str | os.PathLike[str]) -> BinaryInfo | None:
         if problem.rule != UNKNOWN_FORMAT:
             raise
         return None
+
+
+def refuse_binary(path: Path) -> None:
+    """Refuse a context binary where a model is needed."""
+    if binary_info(path) is not None:
+        rule, hint = "it is a context binary, and a model is needed", "Use the model that it was made from."
+        raise QnnError(Code.COMMON_NOT_SUPPORTED, f"'{path}'", rule, hint)
 
 
 def prepared_graph(

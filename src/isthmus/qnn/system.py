@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import os
+
+from isthmus import frontends
 from isthmus.backends.seam import registry
 from isthmus.backends.seam.driver import Source
 from isthmus.errors import Code, QnnError
 from isthmus.graph import BinaryInfo
+from isthmus.system import reading
 
+_WHAT = "context binary"
+"""The name of every context binary in errors of backends."""
 UNKNOWN_FORMAT = "no backend knows its format"
 """The reason given when bytes are not a context binary of any backend."""
+
+
+def with_file_name(problem: QnnError, binary: object) -> QnnError:
+    """Return an error about a context binary with the name of its file; bytes have no name."""
+    if problem.what != _WHAT or not isinstance(binary, (str, os.PathLike)):
+        return problem
+    is_model = frontends.is_model(reading.beginning(binary, 8))
+    hint = problem.hint or ("It is a model, which is composed, not retrieved." if is_model else "")
+    return QnnError(problem.code, f"{_WHAT} '{os.fspath(binary)}'", problem.rule, hint, mistake=problem.mistake)
 
 
 class SystemContext:
@@ -32,9 +47,12 @@ class SystemContext:
         binary
             A file, or its contents, of any registered backend.
         """
-        # Backends may share a format: try each format once.
-        for inspect in dict.fromkeys(entry.inspect for entry in registry.usable()):
-            info = inspect(binary)
-            if info is not None:
-                return info
-        raise QnnError(Code.CONTEXT_CREATE_FROM_BINARY, "context binary", UNKNOWN_FORMAT)
+        try:
+            # Backends may share a format: try each format once.
+            for inspect in dict.fromkeys(entry.inspect for entry in registry.usable()):
+                info = inspect(binary)
+                if info is not None:
+                    return info
+            raise QnnError(Code.CONTEXT_CREATE_FROM_BINARY, _WHAT, UNKNOWN_FORMAT)
+        except QnnError as problem:
+            raise with_file_name(problem, binary) from None

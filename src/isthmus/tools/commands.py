@@ -111,9 +111,17 @@ def _parsed(
     if unknown:
         command = command or parser
         known = [option for action in command._actions for option in action.option_strings]
-        hint = did_you_mean(unknown[0].partition("=")[0], known)
+        option = unknown[0].partition("=")[0]
+        owners = _commands_with(option)
+        hint = f"It is an option of {', '.join(owners)}." if owners else did_you_mean(option, known)
         command.error(f"unrecognized arguments: {' '.join(unknown)}{f'. {hint}' if hint else ''}")
     return options
+
+
+def _commands_with(option: str) -> list[str]:
+    """Return the commands that have an option. All their modules are loaded for that."""
+    parsers = {name: parser_of(name, f"isthmus {name}") for name in COMMANDS} if option.startswith("--") else {}
+    return [each.prog for each in parsers.values() if any(option in action.option_strings for action in each._actions)]
 
 
 def _prepare_streams() -> None:

@@ -13,12 +13,11 @@ from isthmus.errors import Code, QnnError, counted, did_you_mean
 from isthmus.qnn.profile import ProfilingEvent
 from isthmus.system.progress import stages
 from isthmus.tools import qnn_options
-from isthmus.tools.files import refuse_overwrite
+from isthmus.tools.files import refuse_overwrite, write_together
 from isthmus.tools.library import backend_config
 from isthmus.tools.limits import add_limit_arguments, parse_limit
 from isthmus.tools.models import compose, intermediate, make_outputs, named
 from isthmus.tools.profile_log import ProfileRecorder
-from isthmus.tools.raw_files import write
 from isthmus.tools.shapes import add_shape_argument, parse_shape
 
 _COMPOSING, _PREPARING = "compose the models", "prepare the graphs"
@@ -76,8 +75,8 @@ def main(options: argparse.Namespace) -> int:
         graphs = list(context.graphs.values())
         kinds = dict.fromkeys(info.mem_type.name.lower() for graph in graphs for info in graph.info.tensors)
         recorder.write(options.output_dir, qnn_options.GENERATOR, entry.name)
+    write_together(Path(), [(str(path), content) for path in paths])
     for path in paths:
-        write(path, content)
         if options.json:
             names = [graph.name for graph in graphs]
             print(json.dumps({"file": str(path), "bytes": len(content), "backend": entry.name, "graphs": names}))

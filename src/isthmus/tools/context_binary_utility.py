@@ -12,8 +12,7 @@ from typing import Any
 
 from isthmus import qnn
 from isthmus.graph import BinaryInfo, Encoding, GraphInfo, Quantization, TensorInfo, TensorType
-from isthmus.tools.files import file_name, refuse_overwrite
-from isthmus.tools.raw_files import write
+from isthmus.tools.files import file_name, refuse_overwrite, write_file
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +29,7 @@ def main(options: argparse.Namespace) -> int:
     if options.json_file is None:
         print(text)
     else:
-        write(options.json_file, f"{text}\n".encode())
+        write_file(options.json_file, f"{text}\n".encode())
     return 0
 
 

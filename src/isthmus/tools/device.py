@@ -166,8 +166,9 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
     jobs: list[Job] = []
     rows: dict[int, dict[str, Any]] = {}
     for path in options.models:
-        if _is_binary(path):
-            rows[len(rows)] = {"model": str(path), **_row(*_of_binary(path, library))}
+        found = _of_binary(path, library) if _may_be_binary(path) else None
+        if found is not None:
+            rows[len(rows)] = {"model": str(path), **_row(*found)}
             continue
         graphs = models.load_all(ModelSource(path, shapes or None, graph=options.graph))
         plan = plan_of(graphs)
@@ -219,16 +220,22 @@ def plan_of(graphs: Sequence[Graph]) -> dict[str, Any]:
     }
 
 
-def _is_binary(path: Path) -> bool:
+def _may_be_binary(path: Path) -> bool:
     """Return whether a file is none of the model formats that are read here, so that it may be a context binary."""
     if path.suffix.lower() not in (".bin", ""):
         return False
     return not (models.model_library.is_library(path) or frontends.is_tflite(reading.beginning(path, 8)))
 
 
-def _of_binary(path: Path, library: VendorLibrary) -> tuple[ChipTarget, Measurement]:
-    """Read the figures of a context binary."""
-    description = describe(reading.contents(path, MAX_BINARY), library)
+def _of_binary(path: Path, library: VendorLibrary) -> tuple[ChipTarget, Measurement] | None:
+    """Read the figures of a context binary; return None if the library does not know the file."""
+    try:
+        description = describe(reading.contents(path, MAX_BINARY), library)
+    except QnnError as problem:
+        # A library that the file has ended is worth a message; one that refuses it is not.
+        if problem.code is Code.COMMON_SYSTEM_COMMUNICATION:
+            raise
+        return None
     measurement = described(description)
     known = {each.soc for each in chips()}
     figures = measurement.graphs[0].figures if measurement.graphs else None

@@ -14,6 +14,9 @@ from typing import BinaryIO
 from isthmus.errors import Code, QnnError
 from isthmus.system.writing import written, written_together
 
+_MAX_NAME = 120
+"""Maximum number of characters of a file name in a message."""
+
 
 def file_name(text: str) -> Path:
     """Convert an argument to a path; refuse an empty one, which would mean the working folder."""
@@ -55,7 +58,7 @@ def refuse_unwritable(what: str, path: Path | None) -> None:
         with tempfile.TemporaryFile(dir=Path(os.path.realpath(path)).parent):
             pass
     except OSError as problem:
-        raise _unwritable(what, problem) from None
+        raise _unwritable(what, path, problem) from None
 
 
 def refuse_unwritable_folder(what: str, folder: Path) -> None:
@@ -67,12 +70,7 @@ def refuse_unwritable_folder(what: str, folder: Path) -> None:
         with tempfile.TemporaryFile(dir=existing):
             pass
     except OSError as problem:
-        raise _unwritable(what, problem) from None
-
-
-def _unwritable(what: str, problem: OSError) -> QnnError:
-    """Return the error for what cannot be written."""
-    return QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"cannot be written: {problem.strerror or problem}")
+        raise _unwritable(what, folder, problem) from None
 
 
 @contextmanager
@@ -99,21 +97,22 @@ def written_whole(path: Path, what: str) -> Iterator[BinaryIO]:
         with written(Path(os.path.realpath(path))) as stream:
             yield stream
     except OSError as problem:
-        raise _unwritable(what, problem) from None
+        raise _unwritable(what, path, problem) from None
 
 
 def write_together(folder: Path, files: Iterable[tuple[str, bytes]]) -> None:
-    """Write files with these names and contents to a folder, which is created if it does not exist.
+    """Write files with these names and contents below a folder; folders that do not exist are created.
 
-    If one cannot be written, none is, and files that were there before stay as they were.
+    If one cannot be written, none is: files that were there before stay as they were, and new folders are removed.
     """
-    is_new = not folder.exists()
+    created: list[Path] = []
     path = folder
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        _create(folder, created)
         with written_together() as write:
             for name, content in files:
                 path = folder / name
+                _create(path.parent, created)
                 if path.exists() and not path.is_file():
                     # As in `written_whole`; a folder is refused here, before any file is replaced.
                     path.write_bytes(content)
@@ -121,9 +120,33 @@ def write_together(folder: Path, files: Iterable[tuple[str, bytes]]) -> None:
                     write(Path(os.path.realpath(path)), content)
     except BaseException as problem:
         # A folder that cannot be removed must not hide the error.
-        if is_new:
+        for new in reversed(created):
             with suppress(OSError):
-                folder.rmdir()
+                new.rmdir()
         if isinstance(problem, OSError):
-            raise _unwritable(f"'{path}'", problem) from None
+            raise _unwritable(f"'{path}'", path, problem) from None
         raise
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write a file as `write_together` does."""
+    write_together(Path(), [(str(path), content)])
+
+
+def _create(folder: Path, created: list[Path]) -> None:
+    """Create a folder and those above it that do not exist; append each of them to `created` before."""
+    if folder.exists() and not folder.is_dir():
+        raise OSError(errno.ENOTDIR, f"'{folder}' is a file, not a folder")
+    for each in reversed((folder, *folder.parents)):
+        if not each.exists():
+            created.append(each)
+            each.mkdir(exist_ok=True)
+
+
+def _unwritable(what: str, path: Path, problem: OSError) -> QnnError:
+    """Return the error for a file that cannot be written; of a long name it shows the end."""
+    rule = f"cannot be written: {problem.strerror or problem}"
+    if problem.errno == errno.ENAMETOOLONG:
+        rule += f" ({len(os.fsencode(path.name))} bytes)"
+    shown = what if len(what) <= _MAX_NAME else f"...{what[-_MAX_NAME:]}"
+    return QnnError(Code.COMMON_INVALID_ARGUMENT, shown, rule)

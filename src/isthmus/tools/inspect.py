@@ -13,7 +13,7 @@ from typing import Any
 
 from isthmus import frontends
 from isthmus.backends.vendor.library import is_installed
-from isthmus.errors import Code, QnnError, counted
+from isthmus.errors import QnnError, counted
 from isthmus.graph import BinaryInfo, GraphInfo, TensorInfo
 from isthmus.system import reading
 from isthmus.tools import inspect_composed, inspect_vendor
@@ -65,9 +65,10 @@ def _described(request: ModelRequest) -> tuple[dict[str, Any], Callable[[Mapping
     head = reading.beginning(path, 16)
     if frontends.is_model(head):
         return inspect_composed.inspect_file(source), inspect_composed.print_report
-    what, code = f"file '{path}'", Code.COMMON_INVALID_ARGUMENT
-    rule = f"it is neither a context binary nor a model: it begins with {head!r}"
-    raise QnnError(code, what, rule, "" if is_installed() else inspect_vendor.HINT)
+    unknown = frontends.unknown_format(path, head)
+    if not is_installed():
+        unknown = QnnError(unknown.code, unknown.what, unknown.rule, f"{unknown.hint} {inspect_vendor.HINT}")
+    raise unknown
 
 
 def _memory(request: ModelRequest) -> dict[str, int]:

@@ -99,8 +99,8 @@ class ModelRequest:
         )  # fmt: skip
 
     def load(self) -> Graph:
-        """Create the graph of a model that is not prepared. The API is loaded only for a model library."""
-        if reading.begins(self.source.path, LIBRARY_MAGIC):
+        """Create the graph of a model. The API is loaded only for a model library, and to refuse a context binary."""
+        if self.binary is not None or reading.begins(self.source.path, LIBRARY_MAGIC):
             from isthmus.qnn import models
 
             return models.load(self.source)

@@ -12,7 +12,7 @@ from isthmus.errors import Code, QnnError
 from isthmus.qnn import Backend, Profile, ProfileLevel
 from isthmus.qnn.profile import ProfilingEvent
 from isthmus.system import reading
-from isthmus.tools.raw_files import write
+from isthmus.tools.files import write_file
 
 LEVELS = {
     "basic": ProfileLevel.BASIC,
@@ -62,7 +62,7 @@ class ProfileRecorder:
         """Write the log to a folder, if anything was recorded."""
         if self.profile is not None:
             content = {"format": FORMAT, "tool": tool, "backend": backend, "calls": [asdict(c) for c in self.calls]}
-            write(folder / FILE, json.dumps(content).encode())
+            write_file(folder / FILE, json.dumps(content).encode())
 
 
 def read_log(path: Path) -> tuple[str, list[ProfiledCall]]:

@@ -13,10 +13,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from isthmus.tools import qnn_options
-from isthmus.tools.files import refuse_overwrite
+from isthmus.tools.files import refuse_overwrite, write_file
 from isthmus.tools.messages import print_line
 from isthmus.tools.profile_log import ProfiledCall, read_log, statistics
-from isthmus.tools.raw_files import write
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +32,7 @@ def main(options: argparse.Namespace) -> int:
     logs = {path: read_log(Path(path)) for path in options.input_log.split(",") if path}
     calls = [call for _, found in logs.values() for call in found]
     if options.output is not None:
-        write(options.output, _table(calls).encode())
+        write_file(options.output, _table(calls).encode())
     if options.json:
         content = {path: [asdict(each) for each in statistics(found)] for path, (_, found) in logs.items()}
         print(json.dumps({"logs": content}))

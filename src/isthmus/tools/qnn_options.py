@@ -16,6 +16,7 @@ from isthmus.backends.seam import registry
 from isthmus.backends.seam.config import PERF_PROFILES
 from isthmus.errors import Code, QnnError, did_you_mean
 from isthmus.log import Log, LogLevel
+from isthmus.tools.files import file_name
 
 NET_RUN, GENERATOR, VIEWER = "net-run", "context-binary-generator", "profile-viewer"
 _BOTH = (NET_RUN, GENERATOR)
@@ -191,7 +192,7 @@ OPTIONS = (
     Option("max_input_cache_size_mb", (NET_RUN,), "the size of inputs to keep in memory", "N", _count(0),
            unused="input files are read when they are needed"),
     Option("input_log", (VIEWER,), "logs that --profiling_level has written", "LOG[,LOG...]", required=True),
-    Option("output", (VIEWER,), "write every event of every call as CSV", "FILE", Path),
+    Option("output", (VIEWER,), "write every event of every call as CSV", "FILE", file_name),
     Option("extract_opaque_objects", (VIEWER,), "write what a backend has added in its own format",
            unused="backends here add nothing"),
     Option("reader", (VIEWER,), "the library that reads the log", "LIBRARY", unused="the log has one format"),

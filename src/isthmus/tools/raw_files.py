@@ -18,7 +18,7 @@ from isthmus.errors import Code, QnnError
 from isthmus.frontends.dlc.operations import cleaned
 from isthmus.graph import DataType, TensorInfo
 from isthmus.system import reading
-from isthmus.tools.files import write_together, written_whole
+from isthmus.tools.files import write_together
 
 FLOAT, NATIVE, BOTH = "float_only", "native_only", "float_and_native"
 """What output files hold: the values of ``--output_data_type``."""
@@ -106,16 +106,6 @@ def _as_floats(array: np.ndarray, info: TensorInfo) -> np.ndarray:
     if info.quantization is not None and info.dtype.is_fixed_point:
         return info.quantization.dequantize(array)
     return np.asarray(info.dtype.decode(array), np.float32)
-
-
-def write(path: Path, content: bytes) -> None:
-    """Write a file atomically, and create the folders it needs."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as problem:
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"'{path}'", f"cannot be written: {problem.strerror}") from None
-    with written_whole(path, f"'{path}'") as stream:
-        stream.write(content)
 
 
 def file_names(tensors: Iterable[str]) -> dict[str, str]:

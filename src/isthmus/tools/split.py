@@ -15,8 +15,9 @@ import json
 from typing import Any
 
 from isthmus.errors import Code, QnnError
-from isthmus.frontends import contents, is_tflite
+from isthmus.frontends import DLC_MAGIC, LIBRARY_MAGIC, contents, is_model, is_tflite, unknown_format
 from isthmus.prepare.tiling import ScratchLimit
+from isthmus.qnn.models import refuse_binary
 from isthmus.split.onnx import OnnxFile
 from isthmus.split.search import Split, split
 from isthmus.split.tflite import TfliteFile
@@ -56,6 +57,11 @@ def main(options: argparse.Namespace) -> int:
     with stages((_READING, _SEARCHING, _WRITING, *[_CHECKING] * options.check)) as begin:
         begin(_READING)
         data = contents(model)
+        if not is_model(data[:8]):
+            refuse_binary(model)
+            raise unknown_format(model, data)
+        if data.startswith((DLC_MAGIC, LIBRARY_MAGIC)):
+            raise QnnError(Code.COMMON_NOT_SUPPORTED, f"'{model}'", "only .onnx and .tflite files can be split")
         of_tflite = is_tflite(data)
         _refuse(options, of_tflite)
         shapes = dict(parse_shape(text) for text in options.shape)

@@ -26,7 +26,7 @@ from isthmus.errors import Code, QnnError, did_you_mean
 from isthmus.log import Log, LogLevel
 from isthmus.system.progress import progress
 from isthmus.tools import raw_files
-from isthmus.tools.files import file_name, refuse_overwrite
+from isthmus.tools.files import file_name, refuse_overwrite, write_file
 from isthmus.tools.input_lists import InputList, read_list
 from isthmus.tools.models import compose
 from isthmus.tools.qnn_options import LOG_LEVELS
@@ -272,7 +272,7 @@ def _report(running: list[ModelThread], total: float, options: argparse.Namespac
     }
     text = json.dumps({"total_us": total * 1e6, "threads": figures})
     if options.output is not None:
-        raw_files.write(options.output, text.encode())
+        write_file(options.output, text.encode())
     if options.json:
         print(text)
         return

@@ -46,10 +46,10 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("data", [b"\x00", b"PK\x05\x06 an empty zip", b"\x89PNG\r\n", bytes(range(64))])
-def test_other_files_are_neither(tmp_path: Path, data: bytes) -> None:
+def test_the_format_of_other_files_is_not_known(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "other"
     path.write_bytes(data)
-    assert "neither" in refusal(path).rule
+    assert refusal(path).rule == f"its format is not known: it begins with {data[:16]!r}"
 
 
 def test_constants_are_for_onnx_only(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from isthmus.backends.cpu import BACKEND_ID, INTERFACE_VERSION
-from isthmus.backends.seam import native
+from isthmus.backends.seam import native, registry
 from isthmus.backends.seam.binary import ContextBinary, Source, inspect, to_bytes
 from isthmus.backends.seam.binding import BindingBase, ExecutionCounts
 from isthmus.backends.seam.driver import (
@@ -249,7 +249,8 @@ class CpuBinding(BindingBase):
 def _read_config(config: Any, log: Log) -> None:
     """Refuse any configuration."""
     if config:
-        raise QnnError(Code.BACKEND_INVALID_CONFIG, "backend 'cpu'", "it has no configuration")
+        hint = f"These backends have one: {', '.join(each.name for each in registry.usable() if each.keys)}."
+        raise QnnError(Code.BACKEND_INVALID_CONFIG, "backend 'cpu'", "it has no configuration", hint)
 
 
 def _plan(graph: Graph, config: None, request: PlanRequest) -> PlanReport:

@@ -87,7 +87,7 @@ def _content(source: Any) -> memoryview | None:
         except MemoryError:
             raise FORMAT.refusal("the host has no memory to read it") from None
         except OSError as problem:
-            rule = f"'{os.fspath(source)}' cannot be opened: {problem.strerror}"
+            rule = f"it cannot be opened: {problem.strerror}"
             raise FORMAT.refusal(rule, Code.CONTEXT_INVALID_ARGUMENT) from None
     try:
         # Copy: the owner of the original may change it at any time.

@@ -265,7 +265,7 @@ def _opened(path: str | os.PathLike[str]) -> BinaryIO:
     try:
         return reading.opened(path)
     except OSError as problem:
-        rule = f"'{os.fspath(path)}' cannot be opened: {problem.strerror}"
+        rule = f"it cannot be opened: {problem.strerror}"
         raise FORMAT.refusal(rule, Code.CONTEXT_INVALID_ARGUMENT) from None
 
 

@@ -54,7 +54,7 @@ class Archive:
 
 def refuse(name: str, rule: str) -> NoReturn:
     """Refuse a file that is not a valid DLC."""
-    raise QnnError(Code.COMMON_LOADING_BINARIES, f"file '{name}'", rule, "The file is damaged or not of this format.")
+    raise QnnError(Code.COMMON_LOADING_BINARIES, f"file '{name}'", rule, "The file is damaged or not a DLC.")
 
 
 def read(data: memoryview, name: str) -> Archive:

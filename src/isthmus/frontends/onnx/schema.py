@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from isthmus.errors import Code, QnnError
+from isthmus.frontends.formats import KNOWN_FORMATS, beginning
 
 _MESSAGES = "onnx.onnx_ml_pb2"
 
@@ -70,9 +71,9 @@ def parse_model(data: bytes, name: str) -> Any:
     try:
         model.ParseFromString(data)
     except (DecodeError, ValueError, RecursionError) as error:  # not all: a signal handler may raise any exception
-        raise QnnError(
-            Code.GRAPH_CREATE_FAILED, what, f"the file is not an ONNX model or is damaged ({error})"
-        ) from error
+        rule = f"the file is not an ONNX model or is damaged: {beginning(data)}"
+        raise QnnError(Code.GRAPH_CREATE_FAILED, what, rule, KNOWN_FORMATS) from error
     if not model.HasField("graph"):
-        raise QnnError(Code.GRAPH_CREATE_FAILED, what, "the file holds no ONNX graph")
+        rule = f"the file holds no ONNX graph: {beginning(data)}"
+        raise QnnError(Code.GRAPH_CREATE_FAILED, what, rule, KNOWN_FORMATS)
     return model

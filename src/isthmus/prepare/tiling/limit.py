@@ -13,7 +13,7 @@ SLOWER = 0.05
 """The default fraction of a model's time that the least scratch may cost."""
 MAX_SLOWER = 10.0
 """The maximum of that fraction."""
-_SHARE = re.compile(r"(\d{1,3}(?:\.\d{1,6})?)\s*%")
+_SHARE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)\s*%")
 _SIZE = re.compile(r"(\d{1,15})\s*(|[kmg]i?b?|b)", re.IGNORECASE)
 _UNITS = {"": 1, "b": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "ki": 1024, "mi": 1024**2, "gi": 1024**3}
 
@@ -87,7 +87,10 @@ def _from_text(text: str, slower: float | None) -> ScratchLimit:
     if text.lower() == "least":
         return ScratchLimit(slower=slower)
     share = _SHARE.fullmatch(text)
-    if share is not None and float(share[1]) <= 100:
+    if share is not None:
+        if float(share[1]) > 100:
+            rule = "a percentage is of the scratch that the model needs without a limit: at most 100%"
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"scratch limit {text!r}"[:200], rule)
         return ScratchLimit(share=float(share[1]) / 100, slower=slower)
     size = _SIZE.fullmatch(text)
     if size is None:

@@ -1,0 +1,116 @@
+"""Messages about mistakes name the file or the option, what is wrong with it, and what would be right."""
+
+import pytest
+
+from isthmus.backends.seam import registry
+from isthmus.tools import cli
+
+LONG_NAME = "a" * 300
+
+
+@pytest.fixture(scope="module")
+def samples(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("samples")
+    assert cli.main(["samples", str(folder)]) == 0
+    (folder / "text").write_bytes(b"hello\n")
+    for name, size in (("camera.onnx", 300), ("camera.tflite", 3000), ("camera.bin", 5000)):
+        (folder / f"cut_{name.partition('.')[2]}").write_bytes((folder / name).read_bytes()[:size])
+    (folder / "whole").write_bytes((folder / "model.onnx").read_bytes())
+    return folder
+
+
+@pytest.fixture
+def refused(samples, monkeypatch, capsys):
+    """Return a function that runs a command line in the folder of samples and returns its one line of refusal."""
+    monkeypatch.chdir(samples)
+
+    def run(line):
+        before = sorted(samples.rglob("*"))
+        capsys.readouterr()
+        try:
+            status = cli.main(line.split())
+        except SystemExit as ended:
+            status = ended.code
+        said = capsys.readouterr()
+        assert (status, said.out) == (2, "")
+        assert sorted(samples.rglob("*")) == before
+        return said.err.splitlines()[-1]
+
+    return run
+
+
+KINDS = "Known are ONNX, TFLite and DLC files, model libraries (.so) and context binaries (.bin)"
+NET_RUN = "net-run --backend libQnnCpu.so --input_list input_list.txt --retrieve_context"
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    {
+        # Files of another kind than the command reads, and damaged ones, also without a suffix.
+        "run text": ("model file 'text'", r"it begins with b'hello\n'", KINDS),
+        "inspect text": ("model file 'text'", r"it begins with b'hello\n'", KINDS),
+        "compare text": ("model file 'text'", r"it begins with b'hello\n'", KINDS),
+        "split text out.onnx": ("model file 'text'", r"it begins with b'hello\n'", KINDS),
+        "run cut_onnx": ("model 'cut_onnx'", "not an ONNX model or is damaged: it begins with b'", KINDS),
+        "plan cut_tflite": ("file 'cut_tflite'", "damaged, or it is neither a TFLite file nor a DLC"),
+        "run cut_bin": ("context binary 'cut_bin'", "150024 bytes, it has 5000"),
+        "compare camera.bin": ("'camera.bin': it is a context binary", "the model that it was made from"),
+        "compare camera.onnx --against camera.bin": ("'camera.bin': it is a context binary",),
+        "split camera.bin out.onnx": ("'camera.bin': it is a context binary",),
+        "split net.dlc out.onnx": ("'net.dlc'", "only .onnx and .tflite files can be split"),
+        "plan model.onnx --html out.html --compare camera.bin": ("'camera.bin': it is a context binary",),
+        "context-binary-generator --model camera.bin --backend libQnnHtp.so --binary_file out": (
+            "'camera.bin': it is a context binary",
+        ),
+        f"{NET_RUN} model.onnx": ("context binary 'model.onnx'", "It is a model"),
+        f"{NET_RUN} text": ("context binary 'text'",),
+        f"{NET_RUN} camera.bin": ("context binary 'camera.bin'", "backend 'htp', not for 'cpu'"),
+        f"{NET_RUN} none.bin": ("context binary 'none.bin'", "No such file"),
+        "context-binary-utility --context_binary model.onnx --json_file out.json": (
+            "context binary 'model.onnx'", "It is a model",
+        ),
+        # References with other inputs.
+        "compare camera.onnx --against model.onnx": (
+            "--against model.onnx", "it has an input 'x' [1, 3, 8, 8], 'camera.onnx' has not",
+        ),
+        "compare camera.onnx --against camera.tflite": (
+            "--against camera.tflite", "its input 'image' is [1, 64, 64, 3], in 'camera.onnx' [1, 3, 64, 64]",
+        ),
+        # Values of options.
+        "run model.onnx --scratch-limit 300%": ("scratch limit '300%'", "at most 100%"),
+        "plan model.onnx --scratch-limit 1000%": ("scratch limit '1000%'", "at most 100%"),
+        "samples text": ("'text' is a file, not a folder",),
+        f"context-binary-generator --model model.onnx --backend libQnnHtp.so --binary_file {LONG_NAME}": (
+            "aaa.bin'", "File name too long (304 bytes)",
+        ),
+        f"plan model.onnx --svg {LONG_NAME}": ("aaa: cannot be written", "File name too long (300 bytes)"),
+        # Options of other commands.
+        "fit model.onnx --svg out.svg": ("unrecognized arguments: --svg out.svg. It is an option of isthmus plan.",),
+        "warm model.onnx --svg=out.svg": ("It is an option of isthmus plan.",),
+        "fit model.onnx --htlm out.html": ("Did you mean '--html'?",),
+    }.items(),
+)  # fmt: skip
+def test_a_refusal_says_what_is_wrong_and_what_would_be_right(refused, line, words):
+    message = refused(line)
+    assert all(each in message for each in words), message
+    assert len(message) < 500
+
+
+def test_a_backend_without_a_configuration_says_which_have_one(refused):
+    message = refused("run model.onnx --config eaiParams.conf")
+    assert "backend 'cpu': it has no configuration. These backends have one: " in message
+    listed = message.rpartition(": ")[2].rstrip(".").split(", ")
+    assert listed == [name for name in registry.names() if name != "cpu"]
+
+
+def test_a_model_without_a_suffix_is_recognized_by_every_command(samples, monkeypatch, capsys):
+    monkeypatch.chdir(samples)
+    for command in ("run", "plan", "inspect", "compare", "fit --rounds 1"):
+        assert cli.main([*command.split(), "whole"]) == 0
+    capsys.readouterr()
+
+
+def test_a_reference_may_leave_dimensions_open_that_the_model_fixes(samples, monkeypatch, capsys):
+    monkeypatch.chdir(samples)
+    assert cli.main(["compare", "model.onnx", "--against", "text.onnx"]) == 0
+    assert "agrees" in capsys.readouterr().out
