@@ -1,5 +1,7 @@
 """Messages about mistakes name the file or the option, what is wrong with it, and what would be right."""
 
+import contextlib
+
 import pytest
 
 from isthmus.backends.seam import registry
@@ -114,3 +116,36 @@ def test_a_reference_may_leave_dimensions_open_that_the_model_fixes(samples, mon
     monkeypatch.chdir(samples)
     assert cli.main(["compare", "model.onnx", "--against", "text.onnx"]) == 0
     assert "agrees" in capsys.readouterr().out
+
+
+HOSTILE = "m\x1b[31m\nforged"
+"""A name that would turn a terminal red and begin a line of its own."""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ("run", f"{HOSTILE}.onnx"),
+        ("plan", f"{HOSTILE}.onnx"),
+        ("fit", f"{HOSTILE}.onnx", "--rounds", "1"),
+        ("split", f"{HOSTILE}.onnx", f"{HOSTILE}_split.onnx"),
+        ("context-binary-generator", "--model", f"{HOSTILE}.onnx", "--backend", "libQnnCpu.so"),
+        ("net-run", "--model", f"{HOSTILE}.onnx", "--backend", "libQnnCpu.so", "--input_list", "input_list.txt"),
+        ("pack", HOSTILE),
+        (HOSTILE,),
+        ("run", "model.onnx", f"--{HOSTILE}"),
+        ("run", "model.onnx", "--max-copied", HOSTILE),
+    ],
+)
+def test_names_neither_end_a_line_nor_control_the_terminal(samples, tmp_path, monkeypatch, capsys, line):
+    (tmp_path / f"{HOSTILE}.onnx").write_bytes((samples / "model.onnx").read_bytes())
+    for name in ("model.onnx", "input_list.txt", "x.raw"):
+        (tmp_path / name).symlink_to(samples / name)
+    monkeypatch.chdir(tmp_path)
+    capsys.readouterr()
+    with contextlib.suppress(SystemExit):
+        cli.main(line)
+    said = "".join(capsys.readouterr())
+    assert "\\x1b[31m\\nforged" in said
+    assert "\x1b" not in said
+    assert not any(each.startswith("forged") for each in said.splitlines())

@@ -8,10 +8,10 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, NoReturn
 
 from isthmus import __version__
-from isthmus.errors import DoesNotFit, QnnError, did_you_mean
+from isthmus.errors import DoesNotFit, QnnError, did_you_mean, one_line
 from isthmus.tools.examples import EXAMPLES
 
 COMMANDS = {
@@ -54,7 +54,10 @@ class _Paragraphs(argparse.HelpFormatter):
 
 
 class CommandParser(argparse.ArgumentParser):
-    """A parser whose error about a wrong choice names the nearest one."""
+    """A parser whose error about a wrong choice names the nearest one, and whose errors end in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(one_line(message))
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         try:

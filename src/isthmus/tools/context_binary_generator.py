@@ -16,6 +16,7 @@ from isthmus.tools import qnn_options
 from isthmus.tools.files import refuse_overwrite, write_together
 from isthmus.tools.library import backend_config
 from isthmus.tools.limits import add_limit_arguments, parse_limit
+from isthmus.tools.messages import print_line
 from isthmus.tools.models import compose, intermediate, make_outputs, named
 from isthmus.tools.profile_log import ProfileRecorder
 from isthmus.tools.shapes import add_shape_argument, parse_shape
@@ -81,7 +82,7 @@ def main(options: argparse.Namespace) -> int:
             names = [graph.name for graph in graphs]
             print(json.dumps({"file": str(path), "bytes": len(content), "backend": entry.name, "graphs": names}))
             continue
-        print(
+        print_line(
             f"{path}: {len(content):,} bytes, {counted(len(graphs), 'graph')} for {entry.name}, {' and '.join(kinds)}"
         )
     return 0

@@ -34,6 +34,7 @@ from isthmus.system.progress import progress
 from isthmus.tools import fit_judged
 from isthmus.tools.device import add_target_arguments
 from isthmus.tools.files import file_name, refuse_overwrite
+from isthmus.tools.messages import print_line
 from isthmus.tools.model_options import ModelRequest, add_model_options, requested
 from isthmus.tools.report_options import add_html_argument, check_report_options, describe_plan, write_page
 
@@ -200,10 +201,10 @@ def _print(report: dict[str, Any], points: Sequence[Point], chosen: Point | None
     """Print the result as text."""
     columns = min(shutil.get_terminal_size((80, 24)).columns, MAX_COLUMNS)
     unicode = "utf" in (sys.stdout.encoding or "").lower()
-    print(f"{report['model']} on {report['backend']}, {counted(report['threads'], 'thread')}")
+    print_line(f"{report['model']} on {report['backend']}, {counted(report['threads'], 'thread')}")
     print(draw_tradeoff(points, chosen, columns, unicode))
     if report["held_up"]:
-        print(f"below that: {report['held_up']}")
+        print_line(f"below that: {report['held_up']}")
     if report["search_bounded"]:
         print(f"the search {BOUNDED}")
     if chosen is None:

@@ -33,8 +33,9 @@ class _Printer(logging.Handler):
     """A logging handler that prints to the current standard error."""
 
     def emit(self, record: logging.LogRecord) -> None:
+        line = f"[{_NAMES.get(record.levelno, record.levelname)}] {record.getMessage()}"
         with above():
-            print(f"[{_NAMES.get(record.levelno, record.levelname)}] {record.getMessage()}", file=sys.stderr)
+            print(one_line(line), file=sys.stderr)
 
 
 @contextmanager

@@ -32,6 +32,7 @@ from isthmus.system.progress import progress
 from isthmus.tools import qnn_options, raw_files
 from isthmus.tools.input_lists import SKIP, Inference, InputList, read_list
 from isthmus.tools.library import backend_config
+from isthmus.tools.messages import print_line
 from isthmus.tools.models import compose, intermediate, make_outputs, named
 from isthmus.tools.profile_log import ProfileRecorder, statistics
 from isthmus.tools.report_options import (
@@ -277,7 +278,7 @@ def _run(
         print(json.dumps({"graph": graph.name, **figures, "folder": str(job.folder), "results": kept}))
         return
     written = f"results in {job.folder}/Result_0" + (f" to Result_{kept - 1}" if kept > 1 else "")
-    print(
+    print_line(
         f"graph '{graph.name}': {counted(state.done, 'inference')}, {seconds / state.done * 1e3:.3f} ms each, "
         f"{graph.stats.copied_bytes:,} bytes copied; {written if kept else 'no results written'}"
     )

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from isthmus.errors import one_line
 from isthmus.planning import (
     PlannerBuffer,
     PlanningError,
@@ -104,7 +105,7 @@ def _problem(options: argparse.Namespace) -> Problem:
 
 def _refuse(message: str) -> int:
     """Print an error and return the exit status for bad input."""
-    print(f"isthmus pack: {message}", file=sys.stderr)
+    print(one_line(f"isthmus pack: {message}"), file=sys.stderr)
     return 2
 
 

@@ -160,7 +160,7 @@ def print_report(report: Mapping[str, Any], plan: Plan, columns: int) -> None:
         "feasible": f"not proved: at least {report['lower_bound']:,} are needed",
     }[report["status"]]
     made_for = ", ".join(filter(None, (report["target"], counted(report["threads"], "thread"))))
-    print(f"{report['model']} on {report['backend']} ({made_for}), {report['steps']} steps")
+    print_line(f"{report['model']} on {report['backend']} ({made_for}), {counted(report['steps'], 'step')}")
     for name, note in (
         ("scratch", proof),
         ("state", "kept from run to run"),
@@ -197,7 +197,7 @@ def print_report(report: Mapping[str, Any], plan: Plan, columns: int) -> None:
         embedded = report["embedded"]
         how = f"{embedded['status']}, greedy by size {embedded['greedy_bytes']:,}"
         print(f"  embedded  {embedded['arena_bytes']:>13,}  of arena for {embedded['planned']} tensors ({how})")
-        print(f"  {'':23}  in {embedded['path']}")
+        print_line(f"  {'':23}  in {embedded['path']}")
     if report["peak"]:
         peak = report["peak"]
         name = shorten([peak["name"]], max(columns - 50, 16))[0] if unicode else ascii(peak["name"])[1:-1]

@@ -252,7 +252,7 @@ def print_report(report: Mapping[str, Any], results: Mapping[str, np.ndarray]) -
     """Print the description as text."""
     threads, runs = counted(report["threads"], "thread"), counted(report["runs"], "run")
     made_for = ", ".join(filter(None, (report["target"], threads)))
-    print(f"{report['model']} on {report['backend']} ({made_for})")
+    print_line(f"{report['model']} on {report['backend']} ({made_for})")
     for kind in ("inputs", "outputs"):
         for name, tensor in report[kind].items():
             print_line(f"  {kind[:-1]:7} {name}: {tensor['dtype']}{tensor['shape']}")
@@ -265,7 +265,7 @@ def print_report(report: Mapping[str, Any], results: Mapping[str, np.ndarray]) -
     latency = report["latency_ms"]
     print(
         f"  time    p50 {latency['p50']:.3f} ms  p99 {latency['p99']:.3f} ms over {runs}, "
-        f"{report['steps']} steps; loaded in {report['load_seconds']:.2f} s"
+        f"{counted(report['steps'], 'step')}; loaded in {report['load_seconds']:.2f} s"
     )
     print(
         f"  copied  {report['copied_bytes']:,} bytes by Session.run(), "

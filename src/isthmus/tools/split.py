@@ -136,7 +136,7 @@ def print_report(report: dict[str, Any]) -> None:
     """Print the description as text."""
     before, after = report["live_bytes_before"], report["live_bytes_after"]
     share = f" ({after / before:.0%})" if before else ""
-    print(f"{report['model']} in tiles: {report['out']}")
+    print_line(f"{report['model']} in tiles: {report['out']}")
     print(f"  alive     {before:>13,}  bytes at most before, {after:,} now{share}")
     print(f"  nodes     {report['operations_before']:>13,}  before, {report['operations_after']:,} now")
     print(f"  file      {report['file_bytes_before']:>13,}  bytes before, {report['file_bytes_after']:,} now")
@@ -151,7 +151,7 @@ def print_report(report: dict[str, Any]) -> None:
         plan = report["embedded"]
         print(f"  embedded  {plan['arena_bytes']:>13,}  of arena for {plan['planned']} tensors ({plan['status']})")
     if "checked" in report:
-        print(f"  checked   {'':>13}  {report['checked']}")
+        print_line(f"  checked   {'':>13}  {report['checked']}")
 
 
 def _refuse(options: argparse.Namespace, of_tflite: bool) -> None:

@@ -13,10 +13,10 @@ import math
 from typing import Any
 
 from isthmus.backends.seam import registry
-from isthmus.errors import Code, QnnError
+from isthmus.errors import Code, QnnError, counted
 from isthmus.system.progress import progress
 from isthmus.tools.files import file_name
-from isthmus.tools.messages import add_log_argument
+from isthmus.tools.messages import add_log_argument, print_line
 from isthmus.tools.shapes import add_shape_argument, parse_shape
 
 MAX_THREADS = 64
@@ -73,7 +73,8 @@ def main(options: argparse.Namespace) -> int:
 
 def _print(report: dict[str, Any]) -> None:
     """Print the result as text."""
-    print(f"{report['model']}, delegate on {report['backend']}, {report['rounds']} invocations of each way in turn")
+    rounds = counted(report["rounds"], "invocation")
+    print_line(f"{report['model']}, delegate on {report['backend']}, {rounds} of each way in turn")
     print(f"  {'':28}{'p50 ms':>9}{'min ms':>9}{'copied':>12}  delegated")
     for row in report["ways"]:
         if row["refused"]:

@@ -28,6 +28,7 @@ from isthmus.system.progress import progress
 from isthmus.tools import raw_files
 from isthmus.tools.files import file_name, refuse_overwrite, write_file
 from isthmus.tools.input_lists import InputList, read_list
+from isthmus.tools.messages import print_line
 from isthmus.tools.models import compose
 from isthmus.tools.qnn_options import LOG_LEVELS
 from isthmus.tools.trace import TraceRecord, add_trace_argument, write_trace
@@ -278,7 +279,7 @@ def _report(running: list[ModelThread], total: float, options: argparse.Namespac
         return
     for name, figure in figures.items():
         rate = figure["inferences_per_second"]
-        print(f"{name}:graphExecute: {figure['inferences']} inferences, {rate:.1f} per second")
+        print_line(f"{name}:graphExecute: {figure['inferences']} inferences, {rate:.1f} per second")
     print(f"TotalTime (us): {total * 1e6:.0f}")
 
 
