@@ -7,12 +7,14 @@ accelerator works in it, and the operating system is asked what memory both proc
 from __future__ import annotations
 
 import os
+from collections import Counter
 
 import numpy as np
 from delegate_harness import Told, doubled, plain
 from support.alone import alone
 from support.occupancy import denied, taken
 
+import isthmus
 from isthmus import memory
 from isthmus.delegate import modify_graph_with_delegate, set_custom_allocation
 
@@ -78,3 +80,20 @@ def test_no_shared_memory_is_allocated_beside_that_of_the_tensors(make):
         del interpreter
         for each in memories:
             delegate.free_custom_mem(each)
+
+
+def test_an_audit_of_a_delegate_finds_no_mistakes_and_no_copies():
+    with isthmus.audit() as log:
+        delegate, interpreter = Told("HTP"), plain(doubled(1, 64))
+        memories = [delegate.alloc_custom_mem(256) for _ in "xy"]
+        for index, each in enumerate(memories):
+            set_custom_allocation(interpreter, index, each)
+        interpreter.allocate_tensors()
+        modify_graph_with_delegate(interpreter, delegate)
+        interpreter.invoke()
+        del interpreter
+        for each in memories:
+            delegate.free_custom_mem(each)
+        delegate.close()
+    counts = Counter(event.action.value for event in log.events)
+    assert (counts["register"], counts["deregister"], log.copied_bytes, log.mistakes) == (2, 2, 0, [])

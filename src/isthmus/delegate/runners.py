@@ -227,6 +227,8 @@ class BoundRunner(Runner):
 
     def detach(self) -> None:
         self._unbind()
+        for _, handle, _ in self._handles.values():
+            handle.free()
         self._handles.clear()
 
 
