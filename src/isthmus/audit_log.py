@@ -6,12 +6,11 @@ is exchanged when an audit begins (`when_switched`), so that they pay nothing wi
 
 from __future__ import annotations
 
-import itertools
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
@@ -36,12 +35,13 @@ class Action(str, Enum):
     REGISTER = "register"
     DEREGISTER = "deregister"
     CREATE = "create"
+    DESTROY = "destroy"
     COPY = "copy"
     EXECUTE = "execute"
     FAULT = "fault"
 
 
-_OPPOSITES = {Action.ALLOCATE: Action.FREE, Action.REGISTER: Action.DEREGISTER, Action.CREATE: Action.FREE}
+_OPPOSITES = {Action.ALLOCATE: Action.FREE, Action.REGISTER: Action.DEREGISTER, Action.CREATE: Action.DESTROY}
 """The action that ends what another begins."""
 _UNFREED = {
     Action.ALLOCATE: ("never freed", "Close the buffer (rpcmem_free) when its last execution has ended."),
@@ -64,7 +64,7 @@ class AuditEvent:
     action, what, nbytes
         What was done, to which object, and the bytes concerned.
     tensor
-        The tensor that the memory is for, if that is known.
+        The tensor that the memory is for, as soon as that is known.
     owner
         "client", or "backend" for memory that a backend manages itself.
     reason, remedy
@@ -73,6 +73,8 @@ class AuditEvent:
         The line of the client's program; empty if it is not known.
     duration
         How long it took, in seconds, if that was measured; it ended then.
+    kind
+        The kind of memory ("host", "rpcmem" …); of allocations.
     """
 
     seconds: float
@@ -85,6 +87,7 @@ class AuditEvent:
     remedy: str = ""
     where: str = ""
     duration: float = 0.0
+    kind: str = ""
 
 
 @dataclass(frozen=True)
@@ -126,12 +129,48 @@ class CopySum:
     nbytes: int
 
 
-@dataclass(frozen=True)
-class _Begun:
-    """What has begun and not ended: its first event, and the memory that it uses, if any."""
+@dataclass(eq=False)
+class Key:
+    """Identifies something that begins and ends, in the audits that are in progress when it begins."""
 
-    event: AuditEvent
-    window: Any = None
+    _logs: tuple[weakref.ref[AuditLog], ...]
+
+    def logs(self) -> list[AuditLog]:
+        """Return those audits, also if they have ended, except logs that nothing refers to any more."""
+        return [log for log in (reference() for reference in self._logs) if log is not None]
+
+
+@dataclass
+class _Begun:
+    """What has begun and not ended.
+
+    Attributes
+    ----------
+    index
+        The position of its first event in the log.
+    spans
+        The memory that it is, if any: objects that can tell whether they overlap others.
+    tensors
+        The tensors that the memory is for. If none is certain, descriptions of those that it may be for.
+    is_certain
+        Whether `tensors` are certain.
+    """
+
+    index: int
+    spans: Sequence[Any]
+    tensors: list[str]
+    is_certain: bool = False
+
+    def overlaps(self, spans: Sequence[Any]) -> bool:
+        """Return whether it shares a byte with any of these spans."""
+        return any(mine.overlaps(theirs) for mine in self.spans for theirs in spans)
+
+    def add_tensor(self, tensor: str, is_certain: bool) -> None:
+        """Add a tensor that the memory is for, unless more certain ones are known."""
+        if is_certain > self.is_certain:
+            self.tensors, self.is_certain = [tensor], True
+        elif is_certain == self.is_certain and tensor not in self.tensors:
+            self.tensors = [*self.tensors, tensor]
 
 
 @dataclass(eq=False)
@@ -140,20 +179,37 @@ class AuditLog:
 
     Attributes
     ----------
+    kinds
+        The kinds of memory whose allocations are recorded; empty for all.
     events
         Every allocation, registration, copy, execution and free, in order.
     mistakes
         The mistakes so far. What was never freed is added when the audit ends.
     """
 
+    kinds: frozenset[str] = frozenset()
     events: list[AuditEvent] = field(default_factory=list)
     mistakes: list[Mistake] = field(default_factory=list)
-    _begun: dict[object, _Begun] = field(default_factory=dict)
+    _begun: dict[Key, _Begun] = field(default_factory=dict)
     # Errors that are recorded already: several rooms may see the same one on its way to the client.
     _errors: weakref.WeakSet[QnnError] = field(default_factory=weakref.WeakSet)
     _lock: Lock = field(default_factory=Lock)
     _is_over: bool = False
     _is_suspended: bool = False
+
+    @property
+    def allocations(self) -> list[AuditEvent]:
+        """The allocations."""
+        return [event for event in self.events if event.action is Action.ALLOCATE]
+
+    @property
+    def live(self) -> list[AuditEvent]:
+        """The allocations whose buffers are still live, even after the audit."""
+        # Finalizers of collected buffers that have not run yet would end some.
+        run_pending()
+        with self._lock:
+            begun = [self.events[each.index] for each in self._begun.values()]
+        return [event for event in begun if event.action is Action.ALLOCATE]
 
     @property
     def copied_bytes(self) -> int:
@@ -188,34 +244,50 @@ class AuditLog:
             self.events += events
             self.mistakes += [Mistake(**mistake) for mistake in data["mistakes"]]
 
-    def add(self, event: AuditEvent, key: object = None, window: Any = None) -> None:
-        """Record an event; with a key, the beginning of something that `end` ends."""
+    @property
+    def is_blank(self) -> bool:
+        """Whether there are no mistakes, and nothing was done with memory: objects may have been created."""
+        return not self.mistakes and all(event.action in (Action.CREATE, Action.DESTROY) for event in self.events)
+
+    def add(self, event: AuditEvent, key: Key | None = None, spans: Sequence[Any] = ()) -> None:
+        """Record an event; with a key, the beginning of something that `end` ends, and the memory that it is."""
         with self._lock:
-            if self._is_suspended:
+            if self._is_suspended or self._is_over or (self.kinds and event.kind and event.kind not in self.kinds):
                 return
             self.events.append(event)
             if key is not None:
-                self._begun[key] = _Begun(event, window)
+                tensors = [event.tensor] if event.tensor else []
+                self._begun[key] = _Begun(len(self.events) - 1, spans, tensors)
 
-    def end(self, key: object) -> AuditEvent | None:
-        """Record the end of something and return the event of its beginning; None if that was before the audit."""
+    def end(self, key: Key, missed: str = "") -> None:
+        """Record the end of something, unless its beginning is not on record; `missed` as for the function `end`."""
         with self._lock:
             begun = self._begun.pop(key, None)
-            if begun is None:
-                return None
-            first = begun.event
+            if begun is None or self._is_over:
+                return
+            first = self.events[begun.index]
             self.events.append(
                 AuditEvent(
                     time.monotonic(), _OPPOSITES[first.action], first.what, first.nbytes, first.tensor, first.owner,
-                    where=calling_line(),
+                    where=calling_line(), kind=first.kind,
                 )
             )  # fmt: skip
-            return first
+            if missed and not self._is_suspended:
+                self.mistakes.append(unfreed(first, missed))
+
+    def name_memory(self, spans: Sequence[Any], tensor: str, is_certain: bool) -> None:
+        """Record that memory is for a tensor, or may be: in the events of its allocation and registration."""
+        with self._lock:
+            for begun in self._begun.values():
+                if begun.overlaps(spans):
+                    begun.add_tensor(tensor, is_certain)
+                    event = self.events[begun.index]
+                    self.events[begun.index] = replace(event, tensor=", ".join(begun.tensors))
 
     def add_mistake(self, mistake: Mistake, error: QnnError | None = None) -> None:
         """Record a mistake, unless it is that of an error that was recorded already."""
         with self._lock:
-            if self._is_suspended:
+            if self._is_suspended or self._is_over:
                 return
             if error is not None:
                 if error in self._errors:
@@ -223,12 +295,13 @@ class AuditLog:
                 self._errors.add(error)
             self.mistakes.append(mistake)
 
-    def tensors_in(self, overlaps: Callable[[Any], bool]) -> str:
-        """Return the tensors of registered memory for whose window `overlaps` is true."""
+    def tensors_in(self, spans: Sequence[Any]) -> str:
+        """Return the tensors that use this memory, as far as they are known."""
         with self._lock:
-            begun = list(self._begun.values())
-        found = (each.event.tensor for each in begun if each.window is not None and overlaps(each.window))
-        return ", ".join(dict.fromkeys(found))
+            found = [each for each in self._begun.values() if each.overlaps(spans)]
+        is_certain = any(each.is_certain for each in found)
+        names = [name for each in found if each.is_certain == is_certain for name in each.tensors]
+        return ", ".join(dict.fromkeys(names))
 
     def finish(self) -> None:
         """End the audit: what the client has begun and not ended is a mistake. Safe to call again."""
@@ -239,8 +312,9 @@ class AuditLog:
                 return
             self._is_over = True
             for begun in self._begun.values():
-                if begun.event.owner == "client":
-                    self.mistakes.append(unfreed(begun.event, "it is there still at the end of the audit"))
+                event = self.events[begun.index]
+                if event.owner == "client":
+                    self.mistakes.append(unfreed(event, "it is there still at the end of the audit"))
 
     def as_data(self) -> dict[str, Any]:
         """Return the record as plain data, for JSON."""
@@ -279,41 +353,54 @@ def unfreed(begun: AuditEvent, rule: str) -> Mistake:
 
 # -- reports of other rooms, made only if `active` is not empty --------------------------------------------------------
 
-_keys = itertools.count(1)
 
-
-def new_key() -> int:
+def new_key() -> Key:
     """Return a new key for `begin` and `end`. Store it for `end` first: an interrupt may come right after `begin`."""
-    return next(_keys)
+    return Key(tuple(weakref.ref(log) for log in active))
 
 
 def begin(
-    key: int,
+    key: Key,
     action: Action,
     what: str,
     nbytes: int = 0,
+    *,
     tensor: str = "",
-    window: Any = None,
+    spans: Sequence[Any] = (),
     since: float | None = None,
+    owner: str = "",
+    kind: str = "",
 ) -> None:
-    """Report that something begins that must end, under a new key. `since` is when the action was started.
+    """Report that something begins that must end, under a new key.
 
-    Memory that a backend allocates is the backend's own, which ends it with the objects that it belongs to.
+    Parameters
+    ----------
+    tensor, owner, kind
+        As in an `AuditEvent`. By default memory that a backend allocates is the backend's own, which ends it with the
+        objects that it belongs to.
+    spans
+        The memory that it is, if any.
+    since
+        When the action was started.
     """
-    owner = "backend" if is_below("backends") else "client"
     now = time.monotonic()
     duration = 0.0 if since is None else now - since
-    event = AuditEvent(now, action, what, nbytes, tensor, owner, where=calling_line(), duration=duration)
-    for log in active:
-        log.add(event, key, window)
+    owner = owner or ("backend" if is_below("backends") else "client")
+    event = AuditEvent(now, action, what, nbytes, tensor, owner, where=calling_line(), duration=duration, kind=kind)
+    for log in key.logs():
+        log.add(event, key, spans)
 
 
-def end(key: int, missed: str = "") -> None:
+def end(key: Key, missed: str = "") -> None:
     """Report the end of something; `missed` says why that is not the client's doing, which is then a mistake."""
+    for log in key.logs():
+        log.end(key, missed)
+
+
+def name_memory(spans: Sequence[Any], tensor: str, is_certain: bool = True) -> None:
+    """Report that memory is for a tensor, or may be."""
     for log in active:
-        begun = log.end(key)
-        if begun is not None and missed:
-            log.add_mistake(unfreed(begun, missed))
+        log.name_memory(spans, tensor, is_certain)
 
 
 def note(
@@ -340,12 +427,20 @@ def mistake(kind: str, what: str, rule: str, remedy: str, tensor: str = "") -> N
         log.add_mistake(Mistake(kind, what, rule, remedy, tensor, calling_line()))
 
 
-def refuse(error: QnnError, tensor: str = "", kind: str = "") -> None:
-    """Report an error that a client gets, once; `kind` is the name of the mistake, by default the error's own."""
+def refuse(error: QnnError, tensor: str = "", kind: str = "", spans: Sequence[Any] = ()) -> None:
+    """Report an error that a client gets, once.
+
+    Parameters
+    ----------
+    tensor
+        The tensor concerned; by default those that are known to use the memory `spans`.
+    kind
+        The name of the mistake, by default the error's own.
+    """
     for log in active:
         code_name = "registered twice" if error.code is Code.MEM_ALREADY_REGISTERED else error.name
-        name = kind or error.mistake or code_name
-        log.add_mistake(Mistake(name, error.what, error.rule, error.hint, tensor, calling_line()), error)
+        name, tensors = kind or error.mistake or code_name, tensor or log.tensors_in(spans)
+        log.add_mistake(Mistake(name, error.what, error.rule, error.hint, tensors, calling_line()), error)
 
 
 def reported(function: Callable[_P, _R]) -> Callable[_P, _R]:

@@ -28,23 +28,22 @@ def test_each_mistake_of_a_program_in_c_has_its_tensor_and_line(build: Build, li
     done = execute(build("audited"), libraries, "wrong", ISTHMUS_AUDIT=str(report))
     assert done.returncode == 0, done.stderr
     audit = json.loads(report.read_text())
-    found = [(mistake["kind"], marked(mistake["where"])) for mistake in audit["mistakes"]]
-    # Each of the two handles that are registered on one line is leaked.
+    found = [(mistake["kind"], mistake["tensor"], marked(mistake["where"])) for mistake in audit["mistakes"]]
+    # Each of the two handles that are registered on one line is leaked. A descriptor has no name; which tensor its
+    # memory is for is known from the first execution on.
     assert sorted(found) == sorted(
         [
-            ("registered twice", "twice"),
-            ("misaligned", "misaligned"),
-            ("wrong context", "wrong context"),
-            ("not mapped", "unmapped"),
-            ("prepared for memhandle, run raw", "raw"),
-            ("freed too early", "too early"),
-            ("never deregistered", "leaked"),
-            ("never deregistered", "leaked"),
-            ("never freed", "never freed"),
+            ("registered twice", "'x' or 'y'", "twice"),
+            ("misaligned", "'x' or 'y'", "misaligned"),
+            ("wrong context", "'x'", "wrong context"),
+            ("not mapped", "'x'", "unmapped"),
+            ("prepared for memhandle, run raw", "'x'", "raw"),
+            ("freed too early", "'x', 'y'", "too early"),
+            ("never deregistered", "'x'", "leaked"),
+            ("never deregistered", "'y'", "leaked"),
+            ("never freed", "'x' or 'y'", "never freed"),
         ]
     )
-    named = [mistake["what"] + mistake["tensor"] for mistake in audit["mistakes"] if mistake["kind"] != "never freed"]
-    assert all("'x'" in text or "'y'" in text for text in named), named
     assert all(mistake["remedy"] for mistake in audit["mistakes"])
 
 
@@ -57,3 +56,6 @@ def test_a_correct_program_in_c_has_no_mistakes_and_no_copies(build: Build, libr
     assert "copied: 0 bytes" in text
     assert "mistakes: none" in text
     assert re.search(r"execute +3 ", text)
+    counts = dict(re.findall(r"^  (\w+) +(\d+) ", text, re.MULTILINE))
+    for first, second in (("allocate", "free"), ("register", "deregister"), ("create", "destroy")):
+        assert counts[first] == counts[second], text

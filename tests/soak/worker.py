@@ -149,6 +149,8 @@ class Worker:
         self._look_at_accelerators()
         more = after.more_than(before)
         left = [f"{one.nbytes} bytes of {one.kind} from {one.where}" for one in record.live]
+        # Its events are no objects of the programs.
+        del record
         if more or left:
             raise Failure(f"left behind: {more} {left[:5]} after interrupts at {self.weather.landed}")
         self.blocks.append(account.blocks())

@@ -1,8 +1,9 @@
 """Memory: resources that allocate it, buffers, windows of buffers, and holds on windows."""
 
 from isthmus.memory import rpcmem, tcm
-from isthmus.memory.adaptors import Audit, Fault, MemoryCap, Statistics, audit, fault, limit, statistics
+from isthmus.memory.adaptors import Fault, MemoryCap, Statistics, fault, limit, statistics
 from isthmus.memory.adopt import adopt, window
+from isthmus.memory.auditing import audit
 from isthmus.memory.buffer import Buffer, PartBuffer
 from isthmus.memory.host import host
 from isthmus.memory.identity import Identity, Span
@@ -14,7 +15,6 @@ from isthmus.memory.window import Window
 __all__ = [
     "Adaptor",
     "AllocationRequest",
-    "Audit",
     "Buffer",
     "Fault",
     "Identity",

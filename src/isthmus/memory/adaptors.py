@@ -1,4 +1,4 @@
-"""Adaptors of memory resources: count, limit, audit or fail allocations. Each wraps any resource, and they stack.
+"""Adaptors of memory resources: count, limit or fail allocations. Each wraps any resource, and they stack.
 
 The functions put an adaptor around every kind of memory for the duration of a ``with`` block::
 
@@ -12,14 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from isthmus import audit_log
 from isthmus.errors import Code, QnnError
 from isthmus.memory.buffer import Buffer
 from isthmus.memory.integers import as_int
 from isthmus.memory.resource import Adaptor, AllocationRequest, MemoryResource, around
-from isthmus.system.callers import calling_line
 from isthmus.system.interrupts import run_pending
 from isthmus.system.lock import Lock
 
@@ -221,59 +220,6 @@ class MemoryCap(Adaptor):
                 self._live, reserved.live = self._live - reserved.nbytes, False
 
 
-@dataclass(frozen=True)
-class AllocationRecord:
-    """One buffer in an audit: its kind, its size, and the line of the user's code that allocated it."""
-
-    kind: str
-    nbytes: int
-    where: str
-
-
-@dataclass
-class AuditRecord:
-    """The record of an audit: all allocations, and those whose buffers are still live."""
-
-    allocations: list[AllocationRecord] = field(default_factory=list)
-    # By the key that `add` got: two allocations may have equal records.
-    _live: dict[object, AllocationRecord] = field(default_factory=dict)
-    _lock: Lock = field(default_factory=Lock)
-
-    @property
-    def live(self) -> list[AllocationRecord]:
-        """The allocations whose buffers are still live."""
-        run_pending()
-        with self._lock:
-            return list(self._live.values())
-
-    def add(self, key: object, allocation: AllocationRecord) -> None:
-        """Record an allocation under a key that is passed to `remove` later."""
-        with self._lock:
-            self.allocations.append(allocation)
-            self._live[key] = allocation
-
-    def remove(self, key: object) -> None:
-        """Remove an allocation from the live ones."""
-        with self._lock:
-            self._live.pop(key, None)
-
-
-class Audit(Adaptor):
-    """An adaptor that records every allocation with the line of the user's code that led to it."""
-
-    def __init__(self, upstream: MemoryResource, record: AuditRecord | None = None) -> None:
-        super().__init__(upstream)
-        self.record = record or AuditRecord()
-
-    def fulfil(self, request: AllocationRequest) -> Buffer:
-        buffer = self.upstream.fulfil(request)
-        key = object()
-        # The finalizer comes first: after an interrupt a buffer must not stay on record forever.
-        buffer.when_gone(self.record.remove, key)
-        self.record.add(key, AllocationRecord(self.kind, buffer.nbytes, calling_line()))
-        return buffer
-
-
 def report_fault(what: str) -> None:
     """Report to the audits in progress that a fault has been injected."""
     if audit_log.active:
@@ -362,23 +308,6 @@ def limit(nbytes: int, *kinds: str) -> Iterator[None]:
     """
     with around(lambda upstream: MemoryCap(upstream, nbytes), *kinds):
         yield
-
-
-@contextmanager
-def audit(*kinds: str) -> Iterator[AuditRecord]:
-    """Record the allocations inside the block, of all kinds or of those named, each with its line in the user's code.
-
-    Examples
-    --------
-    >>> from isthmus import memory
-    >>> with memory.audit() as record:
-    ...     memory.host(64).close()
-    >>> [each.nbytes for each in record.allocations], record.live
-    ([64], [])
-    """
-    record = AuditRecord()
-    with around(lambda upstream: Audit(upstream, record), *kinds):
-        yield record
 
 
 @contextmanager

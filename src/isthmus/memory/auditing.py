@@ -15,7 +15,7 @@ from isthmus import audit_log
 from isthmus.audit_log import Action, AuditLog
 from isthmus.log import log_message
 from isthmus.memory.buffer import Buffer
-from isthmus.memory.resource import Adaptor, AllocationRequest, around
+from isthmus.memory.resource import Adaptor, AllocationRequest, around, current
 from isthmus.system.writing import write_whole
 
 VARIABLE = "ISTHMUS_AUDIT"
@@ -36,7 +36,8 @@ class AllocationReporter(Adaptor):
         key = audit_log.new_key()
         # The finalizer comes first: after an interrupt a buffer must not stay on record forever.
         buffer.when_gone(audit_log.end, key)
-        audit_log.begin(key, Action.ALLOCATE, buffer.what, buffer.nbytes, since=since)
+        spans = buffer.spans(0, buffer.nbytes)
+        audit_log.begin(key, Action.ALLOCATE, buffer.what, buffer.nbytes, spans=spans, since=since, kind=self.kind)
         return buffer
 
 
@@ -57,12 +58,13 @@ def _switch(audited: bool) -> None:
 
 
 @contextmanager
-def audit() -> Iterator[AuditLog]:
+def audit(*kinds: str) -> Iterator[AuditLog]:
     """Record what the program does with memory inside the block, for the whole process, and the mistakes it makes.
 
     Each allocation, registration, copy, execution and free is recorded with the line of the program that led to it.
     Printing the log shows what was copied and why, and each mistake with its remedy. Memory that the block allocates or
-    registers should end in the block.
+    registers should end in the block. With names of kinds of memory ("host", "rpcmem" …), other allocations are not
+    recorded.
 
     Examples
     --------
@@ -76,7 +78,10 @@ def audit() -> Iterator[AuditLog]:
     >>> [(mistake.kind, mistake.what) for mistake in log.mistakes]
     [('never freed', 'host buffer of 64 bytes')]
     """
-    log = AuditLog()
+    for kind in kinds:
+        # Refuses a kind that is not known.
+        current(kind)
+    log = AuditLog(frozenset(kinds))
     try:
         audit_log.start(log)
         yield log

@@ -175,9 +175,7 @@ class Buffer:
         try:
             holds.refuse_if_held(window, self.what, "Free its holder first.")
         except QnnError as error:
-            for log in audit_log.active:
-                tensor = log.tensors_in(lambda other: holds.overlap(other, window))
-                audit_log.refuse(error, tensor, "freed too early")
+            audit_log.refuse(error, kind="freed too early", spans=window.spans)
             raise
 
     def when_gone(self, callback: Callable[..., object], *arguments: Any) -> None:

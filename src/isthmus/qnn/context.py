@@ -265,8 +265,11 @@ class Context(Handle):
                     names, window = self._tensors_like([handle.descriptor]), registration.window
                     handle.audit_key = audit_log.new_key()
                     audit_log.begin(
-                        handle.audit_key, audit_log.Action.REGISTER, handle.what, window.nbytes, names, window, since
-                    )
+                        handle.audit_key, audit_log.Action.REGISTER, handle.what, window.nbytes,
+                        spans=window.spans, since=since, owner="client",
+                    )  # fmt: skip
+                    if names:
+                        audit_log.name_memory(window.spans, names, is_certain=False)
         except QnnError:
             # The context has been freed meanwhile.
             for registration in registrations:

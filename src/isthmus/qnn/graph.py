@@ -457,12 +457,25 @@ class QnnGraph(Handle):
         """Check the memory and bind it. Apart from `_bound`, because only this slow part needs to be shielded."""
         return self._bindings.of(*tensors, self._memories(*tensors))
 
-    def _report_raw(self, info: ir.TensorInfo) -> None:
+    def _memory(self, client: ClientTensor, info: ir.TensorInfo, writable: bool) -> TensorMemory | None:
+        """Return the memory that a client gives for a tensor; report to the audits in progress what it is for."""
+        try:
+            memory = client.memory(info, self.context, writable)
+        except QnnError as error:
+            audit_log.refuse(error, f"'{info.name}'")
+            raise
+        if memory is not None and audit_log.active:
+            audit_log.name_memory(memory.window.spans, f"'{info.name}'")
+            self._report_raw(client, info)
+        return memory
+
+    def _report_raw(self, client: ClientTensor, info: ir.TensorInfo) -> None:
         """Report raw memory for a tensor that was prepared for registered memory."""
-        if info.mem_type is ir.TensorMemType.MEMHANDLE:
+        if client.data is not None and info.mem_type is ir.TensorMemType.MEMHANDLE:
             rule = "was prepared for a memory handle and is given raw memory"
             remedy = "Register the memory (mem_register) and pass its handle, or create the tensor with RAW memory."
-            audit_log.mistake("prepared for memhandle, run raw", f"tensor '{info.name}' of {self._what}", rule, remedy)
+            what, name = f"tensor '{info.name}' of {self._what}", f"'{info.name}'"
+            audit_log.mistake("prepared for memhandle, run raw", what, rule, remedy, name)
 
     def _memories(self, inputs: tuple[ClientTensor, ...], outputs: tuple[ClientTensor, ...]) -> Memories:
         """Return the memory of each input and output in the graph's order; None where the client gives none."""
@@ -478,9 +491,7 @@ class QnnGraph(Handle):
                 named[tensor.name] = tensor
             for info in known_infos:
                 client = named.pop(info.name, None)
-                memories.append(None if client is None else client.memory(info, self.context, kind == "output"))
-                if client is not None and client.data is not None and audit_log.active:
-                    self._report_raw(info)
+                memories.append(None if client is None else self._memory(client, info, kind == "output"))
             for name in named:
                 names = ", ".join(f"'{info.name}'" for info in known_infos)
                 rule = f"{self._what} has no such {kind}; it has {names}"

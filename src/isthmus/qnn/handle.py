@@ -43,8 +43,8 @@ class Handle:
     """Whether it may be used: it belongs to this process and has not been freed."""
     # Of an object whose `__init__` has not come this far: there is nothing to end.
     _ended, _inherited = True, False
-    audit_key = 0
-    """Its key in audits; 0 if it is in none."""
+    audit_key: audit_log.Key | None = None
+    """Its key in audits; None if it is in none."""
 
     def __init__(self, what: str, owner: Handle | None = None) -> None:
         self._what = what
@@ -115,14 +115,14 @@ class Handle:
                 return
             while self._owned:
                 youngest = self._owned[-1]
-                if youngest.audit_key:
+                if youngest.audit_key is not None:
                     audit_log.end(youngest.audit_key, f"its {self._what} is freed before it")
                 youngest._end()
                 self._disown(youngest)
             self.usable = False
             self._release()
             self._ended = True
-        if self.audit_key:
+        if self.audit_key is not None:
             audit_log.end(self.audit_key)
 
     def _adopt(self, handle: Handle) -> None:
@@ -180,7 +180,7 @@ def end_forgotten(handle: Handle) -> None:
     """Free a handle that is no longer reachable, and warn as Python does for files."""
     # During interpreter shutdown the serving threads are gone; the system releases the rest.
     if handle.alive and not sys.is_finalizing():
-        if handle.audit_key:
+        if handle.audit_key is not None:
             audit_log.end(handle.audit_key, "it is no longer reachable")
         # Free first: the warning may be turned into an error.
         handle.free()

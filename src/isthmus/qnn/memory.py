@@ -10,6 +10,7 @@ from isthmus import audit_log
 from isthmus.backends.seam.driver import Memories
 from isthmus.memory import Buffer
 from isthmus.qnn.binding import Binding
+from isthmus.system.interrupts import Finalizer
 from isthmus.system.shield import shielded
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class GraphMemory:
             since = time.monotonic()
             provision = entry.io.io(driver, io)
             if audit_log.active:
-                _report(graph.what, provision.memories, since)
+                _report(graph, provision.memories, since)
             self._buffers += provision.buffers
             self.binding = Binding(graph, driver.bind(provision.memories))
             """The graph bound to this memory."""
@@ -74,9 +75,18 @@ class GraphMemory:
         self._buffers.clear()
 
 
-def _report(graph: str, memories: Memories, since: float) -> None:
-    """Report the registrations of a backend's own memory to the audits in progress; they end with the graph."""
-    registered = [memory for memory in memories if memory is not None and memory.registration is not None]
-    if registered:
-        nbytes = sum(memory.window.nbytes for memory in registered)
-        audit_log.note(audit_log.Action.REGISTER, f"memory of {graph}", nbytes, since=since, owner="backend")
+def _report(graph: QnnGraph, memories: Memories, since: float) -> None:
+    """Report to the audits in progress what a backend's own memory is for, and that it is registered."""
+    for info, memory in zip(graph.driver.info.tensors, memories, strict=True):
+        if memory is None:
+            continue
+        window, registration = memory.window, memory.registration
+        if registration is not None:
+            registration.audit_key = audit_log.new_key()
+            # It may be collected instead of closed.
+            Finalizer(registration, audit_log.end, registration.audit_key)
+            audit_log.begin(
+                registration.audit_key, audit_log.Action.REGISTER, f"memory of {graph.what}", window.nbytes,
+                spans=window.spans, since=since, owner="backend",
+            )  # fmt: skip
+        audit_log.name_memory(window.spans, f"'{info.name}'")

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any, ClassVar, NamedTuple
 
+from isthmus import audit_log
 from isthmus.backends.seam.execution_deadline import ExecutionDeadline
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Graph, GraphInfo, TensorInfo
@@ -85,6 +86,8 @@ class Registration(ABC):
     """Whether executions may use the memory; false as soon as `close` begins."""
     _released: bool = False
     """Whether `close` has completed."""
+    audit_key: audit_log.Key | None = None
+    """Its key in audits, if it is the backend's own; those of a client have handles with a key."""
 
     def close(self) -> None:
         """Deregister the memory; safe to call again. After an interrupt another call completes it."""
@@ -94,6 +97,8 @@ class Registration(ABC):
             holds.changed()
             self._release()
             self._released = True
+        if self.audit_key is not None:
+            audit_log.end(self.audit_key)
 
     @abstractmethod
     def _release(self) -> None:
