@@ -1,9 +1,13 @@
 """``--audit`` and ``--max-copied``: a report of copies on standard error, and a limit on them for CI."""
 
 import json
+import re
+from collections import Counter
 
+import numpy as np
 import pytest
 from support import tiny
+from support.suites import sampled
 
 from isthmus.tools.cli import main
 from isthmus.tools.commands import COMMANDS
@@ -58,6 +62,23 @@ def test_a_command_that_fails_prints_its_audit_too(model, tmp_path, capsys):
     assert "cannot be written" in error
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "run absent.onnx",
+        "run {model} --backend htp --inputs absent.npz",
+        "plan {model} --scratch-limit never",
+        "net-run --model {model} --backend libQnnCpu.so --input_list absent.txt",
+        "throughput-net-run --config absent.json",
+        "sweep {model} --set unknown=1",
+    ],
+)
+def test_a_command_that_is_refused_before_it_uses_memory_prints_no_audit(model, line, capsys):
+    assert main([*line.format(model=model).split(), "--audit"]) == 2
+    [error] = capsys.readouterr().err.splitlines()
+    assert error.startswith(f"isthmus {line.split()[0]}: [")
+
+
 def test_a_limit_that_is_no_number_is_one_line(model, capsys):
     with pytest.raises(SystemExit) as ended:
         main(["run", model, "--max-copied", "few"])
@@ -78,3 +99,44 @@ def test_every_command_has_the_options(command, capsys):
 def test_a_command_that_splits_a_model_can_be_audited(model, tmp_path, capsys):
     assert main(["split", model, str(tmp_path / "out.onnx"), "--scratch-limit", "least", "--audit"]) in (0, 1)
     assert "copied: 0 bytes" in capsys.readouterr().err
+
+
+LINES = {
+    "run": "run {model} --backend htp",
+    "page": "run {model} --html {folder}/page.html --compare {model}",
+    "trace": "run {model} --backend htp --trace {folder}/trace.json",
+    "plan": "plan {model}",
+    "fit": "fit {model} --rounds 1",
+    "net-run": "net-run --model {model} --backend libQnnHtp.so --input_list {folder}/list.txt --output_dir {folder}",
+    "shared": "net-run --model {model} --backend libQnnHtp.so --input_list {folder}/list.txt --output_dir {folder} "
+    "--shared_buffer",
+    "generator": "context-binary-generator --model {model} --backend libQnnHtp.so --output_dir {folder}",
+    "compare": "compare {model} --backend htp --against cpu",
+    "throughput": "throughput-net-run --config {folder}/threads.json",
+    "split": "split {model} {folder}/out.onnx",
+    "inspect": "inspect {model} --backend htp",
+    "warm": "warm {model} --backend cpu",
+    "samples": "samples {folder}/samples",
+}
+
+
+@pytest.mark.parametrize("line", sampled((pytest.param(line, id=name) for name, line in LINES.items()), 3))
+def test_what_a_command_begins_ends_as_often(model, tmp_path, line, capsys):
+    for name in "xs":
+        np.zeros(16, np.float32).tofile(tmp_path / f"{name}.raw")
+    (tmp_path / "list.txt").write_text(f"x:={tmp_path}/x.raw s:={tmp_path}/s.raw\n")
+    threads = {
+        "backends": [{"backendName": "htp", "backendPath": "libQnnHtp.so"}],
+        "models": [{"modelName": "model", "modelPath": model, "inputPath": str(tmp_path / "list.txt")}],
+        "contexts": [{"contextName": "context"}],
+        "testCase": {
+            "threads": [{"threadName": "one", "backend": "htp", "context": "context", "model": "model", "loop": 2}]
+        },
+    }
+    (tmp_path / "threads.json").write_text(json.dumps(threads))
+    assert main([*line.format(model=model, folder=tmp_path).split(), "--audit"]) == 0
+    report = capsys.readouterr().err
+    counts = Counter({action: int(count) for action, count in re.findall(r"^  (\w+) +(\d+) ", report, re.MULTILINE)})
+    for first, second in (("allocate", "free"), ("register", "deregister"), ("create", "destroy")):
+        assert counts[first] == counts[second], report
+    assert "mistakes: none" in report

@@ -5,6 +5,7 @@ import json
 import os
 import time
 from collections import defaultdict
+from contextlib import nullcontext
 from decimal import Decimal
 from importlib.util import find_spec
 from types import SimpleNamespace
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 from support import tiny
 
-from isthmus import qnn
+from isthmus import faults, qnn
 from isthmus.backends.seam.driver import ON_DEVICE, OperationTime, TimeSpan, Timings
 from isthmus.engine.native import timed
 from isthmus.memory.auditing import AuditLog
@@ -282,3 +283,43 @@ def test_the_counter_has_what_is_live_at_each_step():
 def test_a_trace_that_cannot_be_written_is_one_line(folder, capsys):
     assert main(["run", "model.onnx", "--trace", "none/trace.json"]) == 2
     assert "--trace none/trace.json: cannot be written" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("fault", "line", "executions"),
+    [
+        ("ssr@3", "run model.onnx --backend htp --repeat 5", 2),
+        ("", "run model.onnx --inputs bad.npz", 0),
+        ("ssr@2", "net-run --model model.onnx --backend libQnnHtp.so --input_list list.txt", 1),
+        ("ssr@2", "throughput-net-run --config threads.json", 1),
+    ],
+)
+def test_a_command_that_fails_writes_its_trace_up_to_there_and_says_so(folder, capsys, fault, line, executions):
+    np.savez("bad.npz", x=np.ones((1, 3, 9, 9), np.float32))
+    named = {"backend": "htp", "model": "model", "context": "context"}
+    configuration = {
+        "backends": [{"backendName": "htp", "backendPath": "libQnnHtp.so"}],
+        "models": [{"modelName": "model", "modelPath": "model.onnx", "inputPath": "list.txt"}],
+        "contexts": [{"contextName": "context"}],
+        "testCase": {"iteration": 1, "threads": [{"threadName": "one", **named, "loopUnit": "count", "loop": 3}]},
+    }
+    (folder / "threads.json").write_text(json.dumps(configuration))
+    with faults.inject(fault) if fault else nullcontext():
+        assert main([*line.split(), "--trace", "trace.json"]) == 2
+    assert capsys.readouterr().err.splitlines()[-2] == "written: trace.json"
+    found = events(folder / "trace.json")
+    assert len(spans(found, "execute")) == executions
+    assert spans(found, "allocate")
+
+
+def test_no_trace_is_written_of_a_command_that_was_refused_before_it_used_memory(folder, capsys):
+    assert main(["run", "absent.onnx", "--trace", "trace.json"]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+    assert not (folder / "trace.json").exists()
+
+
+def test_a_trace_that_cannot_be_written_does_not_hide_why_the_command_failed(folder, capsys):
+    np.savez("bad.npz", x=np.ones((1, 3, 9, 9), np.float32))
+    assert main(["run", "model.onnx", "--inputs", "bad.npz", "--trace", "absent/trace.json"]) == 2
+    [error] = capsys.readouterr().err.splitlines()
+    assert "must have shape" in error

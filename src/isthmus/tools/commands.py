@@ -170,19 +170,19 @@ def _bytes(text: str) -> int:
 
 
 def _audited(main: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:
-    """Run a subcommand and print its audit, also if it fails; return the exit status, 1 if it copied too many bytes.
+    """Run a subcommand and print its audit; return the exit status, 1 if it copied too many bytes.
 
-    A command that is refused before it did anything prints only why.
+    The audit of a command that fails is printed too, unless it was refused before it used any memory.
     """
     from isthmus.memory.auditing import AuditLog, audit
 
-    log = AuditLog()
-    status = None
+    log, has_failed = AuditLog(), True
     try:
         with audit() as log:
             status = main(options)
+        has_failed = False
     finally:
-        if status is not None or log.events:
+        if not (has_failed and log.is_blank):
             print(log, file=sys.stderr)
     if options.max_copied is not None and log.copied_bytes > options.max_copied:
         print(f"{log.copied_bytes:,} bytes were copied, {options.max_copied:,} are allowed", file=sys.stderr)

@@ -45,7 +45,7 @@ from isthmus.tools.report_options import (
     write_page,
     write_report,
 )
-from isthmus.tools.trace import TraceRecord, add_trace_argument, write_trace
+from isthmus.tools.trace import TraceRecord, add_trace_argument, recorded
 
 if TYPE_CHECKING:
     from isthmus.memory.auditing import AuditLog
@@ -98,15 +98,10 @@ def main(options: argparse.Namespace) -> int:
     if options.html is None and options.trace is None:
         _run_all(options, entry, config, files, dlcs)
         return 0
-    from isthmus.memory.auditing import audit
-
-    with audit() as log:
-        record = TraceRecord(log)
+    with recorded(options.trace) as record:
         reports = _run_all(options, entry, config, files, dlcs, record)
     if options.html is not None:
-        _write_page(options.html, entry.name, reports, log, other)
-    if options.trace is not None:
-        write_trace(options.trace, record)
+        _write_page(options.html, entry.name, reports, record.log, other)
     return 0
 
 
@@ -140,17 +135,20 @@ def _run_all(
             # Pages and traces show the times of operations.
             level = options.profiling_level if record is None else "detailed"
             recorder = ProfileRecorder(backend, level)
-            for job in _jobs(context, options):
-                began = time.perf_counter()
-                memories.append(job.graph.allocate(io))
-                prepared = ProfilingEvent("prepare", (time.perf_counter() - began) * 1e6, "us")
-                recorder.end("prepare", job.graph.name, prepared)
-                _run(job, memories[-1], options, signal, recorder)
-                if record is not None:
-                    reports.append(_described(job.graph, entry.name, recorder))
-                    record.add_plan(job.graph)
-            if record is not None and recorder.profile is not None:
-                record.executions += recorder.profile.get_spans()
+            try:
+                for job in _jobs(context, options):
+                    began = time.perf_counter()
+                    memories.append(job.graph.allocate(io))
+                    prepared = ProfilingEvent("prepare", (time.perf_counter() - began) * 1e6, "us")
+                    recorder.end("prepare", job.graph.name, prepared)
+                    if record is not None:
+                        record.add_plan(job.graph)
+                    _run(job, memories[-1], options, signal, recorder)
+                    if record is not None:
+                        reports.append(_described(job.graph, entry.name, recorder))
+            finally:
+                if record is not None and recorder.profile is not None:
+                    record.executions += recorder.profile.get_spans()
             if options.profiling_level is not None:
                 recorder.write(options.output_dir, qnn_options.NET_RUN, entry.name)
     finally:

@@ -10,6 +10,7 @@ import time
 import zipfile
 import zlib
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ from isthmus.tools.report_options import (
     read_saved,
     write_report,
 )
-from isthmus.tools.trace import TraceRecord, add_trace_argument, write_trace
+from isthmus.tools.trace import TraceRecord, add_trace_argument, recorded
 
 MAX_INPUT_BYTES = 1 << 32
 """Maximum size of the arrays of one file, in bytes."""
@@ -67,9 +68,7 @@ def main(options: argparse.Namespace) -> int:
     if options.html is None and options.trace is None:
         report, results = _run(options, request, arrays)
     else:
-        report, results, record = _run_recorded(options, request, arrays)
-        if options.trace is not None:
-            write_trace(options.trace, record)
+        report, results = _run_recorded(options, request, arrays, options.trace)
     if options.html is not None:
         other = None
         if options.compare is not None:
@@ -77,7 +76,7 @@ def main(options: argparse.Namespace) -> int:
                 other = read_saved(options.compare)
             else:
                 with suspended():
-                    other = _run_recorded(options, requested(options, options.compare), arrays)[0]
+                    other, _ = _run_recorded(options, requested(options, options.compare), arrays)
         write_report(options.html, report, other)
     if options.outputs:
         write_arrays(options.outputs, results)
@@ -118,10 +117,8 @@ def _run(
         load_seconds = time.perf_counter() - begin
         feeds = {**generated_inputs(session.inputs, skip=arrays), **arrays}
         latencies: list[float] = []
-        backend = session.graph.context.backend
-        tracing = record is not None and options.trace is not None
-        profile = Profile(backend, ProfileLevel.DETAILED) if tracing else None
-        with progress("runs", options.repeat) as state:
+        profiled = record.profiled(session.graph) if record and options.trace else nullcontext()
+        with progress("runs", options.repeat) as state, profiled as profile:
             while len(latencies) < options.repeat:
                 # Inputs that a run leaves as they were are filled in once: later runs work in place, without copies.
                 if not latencies or not session.inputs_survive:
@@ -131,8 +128,6 @@ def _run(
                 state.step()
         results = {name: view.copy() for name, view in session.outputs.items()}
         report = describe(session, latencies, load_seconds)
-        if record is not None and profile is not None:
-            record.add(session.graph, profile)
         if record is not None and options.html is not None:
             if session.plan is not None:
                 report = {**describe_plan(session.plan, session.info), **report}
@@ -143,17 +138,14 @@ def _run(
 
 
 def _run_recorded(
-    options: argparse.Namespace, request: ModelRequest, arrays: Mapping[str, np.ndarray]
-) -> tuple[dict[str, Any], dict[str, np.ndarray], TraceRecord]:
-    """Run a model with an audit; the description has it if a page is wanted. Return what was recorded too."""
-    from isthmus.memory.auditing import audit
-
-    with audit() as log:
-        record = TraceRecord(log)
+    options: argparse.Namespace, request: ModelRequest, arrays: Mapping[str, np.ndarray], trace: Path | None = None
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Run a model as `_run` does, with an audit, which the description has if a page is wanted; write the trace."""
+    with recorded(trace) as record:
         report, results = _run(options, request, arrays, record)
     if options.html is not None:
-        report["audit"] = describe_audit(log)
-    return report, results, record
+        report["audit"] = describe_audit(record.log)
+    return report, results
 
 
 def operation_times(session: Session, feeds: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:

@@ -31,7 +31,7 @@ from isthmus.tools.input_lists import InputList, read_list
 from isthmus.tools.messages import print_line
 from isthmus.tools.models import compose
 from isthmus.tools.qnn_options import LOG_LEVELS
-from isthmus.tools.trace import TraceRecord, add_trace_argument, write_trace
+from isthmus.tools.trace import TraceRecord, add_trace_argument, recorded
 
 NONE, LAST, ALL = "NONE", "NATIVE_LAST", "NATIVE_ALL"
 """Which results are written: the values of ``saveOutput``."""
@@ -169,12 +169,8 @@ def main(options: argparse.Namespace) -> int:
     if options.trace is None:
         _run(options, None)
         return 0
-    from isthmus.memory.auditing import audit
-
-    with audit() as log:
-        record = TraceRecord(log)
+    with recorded(options.trace) as record:
         _run(options, record)
-    write_trace(options.trace, record)
     return 0
 
 
@@ -200,16 +196,13 @@ def _run(options: argparse.Namespace, record: TraceRecord | None) -> None:
             memory, inputs = _prepared(backend, model, f"{where}, model '{model['name']}'")
             memories.callback(memory.close)
             times = (thread.get("interval", 0), thread.get("unit", "count"), thread.get("loop", 1))
-            profile = None if record is None else qnn.Profile(backend, qnn.ProfileLevel.DETAILED)
+            profile = None if record is None else opening.enter_context(record.profiled(memory.binding.graph))
             running.append(ModelThread(name, model, memory, inputs, *times, stop, profile))
         given.log_unused(Log(), LogLevel.WARN)
         began = time.perf_counter()
         for _ in range(given.values.get("iteration", 1)):
             _run_together(running, stop)
         total = time.perf_counter() - began
-        for each in running:
-            if record is not None and each.profile is not None:
-                record.add(each.memory.binding.graph, each.profile)
     _report(running, total, options)
 
 

@@ -11,12 +11,15 @@ import argparse
 import itertools
 import json
 import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from isthmus.backends.seam.driver import ON_DEVICE
+from isthmus.errors import QnnError
 from isthmus.tools.files import file_name, written_whole
 
 if TYPE_CHECKING:
@@ -59,10 +62,44 @@ class TraceRecord:
         if graph.plan is not None:
             self.plans[graph.name] = graph.plan
 
-    def add(self, graph: Graph, profile: Profile) -> None:
-        """Add what a profile has recorded of a graph, and its plan."""
-        self.executions += profile.get_spans()
-        self.add_plan(graph)
+    @contextmanager
+    def profiled(self, graph: Graph) -> Iterator[Profile]:
+        """Return a profile for executions of a graph in the block; what it has recorded at the end, and the plan of
+        the graph, are added.
+        """
+        from isthmus.qnn import Profile, ProfileLevel
+
+        profile = Profile(graph.context.backend, ProfileLevel.DETAILED)
+        try:
+            yield profile
+        finally:
+            self.executions += profile.get_spans()
+            self.add_plan(graph)
+
+
+@contextmanager
+def recorded(path: Path | None) -> Iterator[TraceRecord]:
+    """Audit the block, and write what it did as a trace at its end, if a file is named.
+
+    A block that fails is written too, up to there, and a line on standard error says so. Nothing is written of a block
+    that was refused before it used any memory, or that was interrupted.
+    """
+    from isthmus.memory.auditing import audit
+
+    record = None
+    try:
+        with audit() as log:
+            record = TraceRecord(log)
+            yield record
+    except Exception:
+        if path is not None and record is not None and not record.log.is_blank:
+            # The client must see the original error.
+            with suppress(QnnError, OSError):
+                write_trace(path, record)
+                print(f"written: {path}", file=sys.stderr)
+        raise
+    if path is not None:
+        write_trace(path, record)
 
 
 def add_trace_argument(parser: argparse.ArgumentParser) -> None:
