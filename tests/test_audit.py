@@ -117,6 +117,17 @@ def test_a_correct_program_has_no_mistakes_and_copies_nothing():
     assert "mistakes: none" in str(log)
 
 
+def test_a_refusal_of_a_backend_has_its_tensor():
+    raw = np.zeros(2 * NBYTES, np.uint8)
+    with isthmus.audit() as log, qnn.Backend("cpu") as backend:
+        graph = composed(backend.create_context(), TensorMemType.RAW)
+        x, y = ClientTensor("x", raw[:NBYTES]), ClientTensor("y", raw[1 : NBYTES + 1])
+        with pytest.raises(QnnError):
+            graph.bind([x], [y])  # refused
+    [(_, tensor, line)] = found(log)
+    assert (tensor in ("'x'", "'y'"), line) == (True, "refused")
+
+
 @pytest.mark.parametrize("backend", ["cpu", "htp", "lpai"])
 @pytest.mark.parametrize("io", [None, "raw", "memhandle"])
 def test_what_begins_ends_as_often(tmp_path, backend, io):

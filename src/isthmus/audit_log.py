@@ -6,6 +6,7 @@ is exchanged when an audit begins (`when_switched`), so that they pay nothing wi
 
 from __future__ import annotations
 
+import re
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -49,6 +50,8 @@ _UNFREED = {
     Action.CREATE: ("never freed", "Free it, or create it in a with block."),
 }
 """The name of the mistake if what an action began has no end, and its remedy."""
+_TENSOR = re.compile(r"\b(?:tensor|input|output) ('.*?')(?= of |$)")
+"""How an error names its tensor: "tensor 'x' of graph 'g'", "input 'x'"."""
 LEAKS = frozenset(kind for kind, _ in _UNFREED.values())
 """The names of mistakes that are leaks."""
 
@@ -433,13 +436,15 @@ def refuse(error: QnnError, tensor: str = "", kind: str = "", spans: Sequence[An
     Parameters
     ----------
     tensor
-        The tensor concerned; by default those that are known to use the memory `spans`.
+        The tensor concerned. By default the one that the error names, or those that use the memory `spans`.
     kind
         The name of the mistake, by default the error's own.
     """
     for log in active:
         code_name = "registered twice" if error.code is Code.MEM_ALREADY_REGISTERED else error.name
-        name, tensors = kind or error.mistake or code_name, tensor or log.tensors_in(spans)
+        named = _TENSOR.search(error.what)
+        tensors = tensor or (named[1] if named else log.tensors_in(spans))
+        name = kind or error.mistake or code_name
         log.add_mistake(Mistake(name, error.what, error.rule, error.hint, tensors, calling_line()), error)
 
 

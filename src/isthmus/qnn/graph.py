@@ -459,11 +459,7 @@ class QnnGraph(Handle):
 
     def _memory(self, client: ClientTensor, info: ir.TensorInfo, writable: bool) -> TensorMemory | None:
         """Return the memory that a client gives for a tensor; report to the audits in progress what it is for."""
-        try:
-            memory = client.memory(info, self.context, writable)
-        except QnnError as error:
-            audit_log.refuse(error, f"'{info.name}'")
-            raise
+        memory = client.memory(info, self.context, writable)
         if memory is not None and audit_log.active:
             audit_log.name_memory(memory.window.spans, f"'{info.name}'")
             self._report_raw(client, info)
