@@ -133,7 +133,7 @@ class CopySum:
 
 
 @dataclass(eq=False)
-class Key:
+class AuditKey:
     """Identifies something that begins and ends, in the audits that are in progress when it begins."""
 
     _logs: tuple[weakref.ref[AuditLog], ...]
@@ -193,7 +193,7 @@ class AuditLog:
     kinds: frozenset[str] = frozenset()
     events: list[AuditEvent] = field(default_factory=list)
     mistakes: list[Mistake] = field(default_factory=list)
-    _begun: dict[Key, _Begun] = field(default_factory=dict)
+    _begun: dict[AuditKey, _Begun] = field(default_factory=dict)
     # Errors that are recorded already: several rooms may see the same one on its way to the client.
     _errors: weakref.WeakSet[QnnError] = field(default_factory=weakref.WeakSet)
     _lock: Lock = field(default_factory=Lock)
@@ -252,7 +252,7 @@ class AuditLog:
         """Whether there are no mistakes, and nothing was done with memory: objects may have been created."""
         return not self.mistakes and all(event.action in (Action.CREATE, Action.DESTROY) for event in self.events)
 
-    def add(self, event: AuditEvent, key: Key | None = None, spans: Sequence[Any] = ()) -> None:
+    def add(self, event: AuditEvent, key: AuditKey | None = None, spans: Sequence[Any] = ()) -> None:
         """Record an event; with a key, the beginning of something that `end` ends, and the memory that it is."""
         with self._lock:
             if self._is_suspended or self._is_over or (self.kinds and event.kind and event.kind not in self.kinds):
@@ -262,7 +262,7 @@ class AuditLog:
                 tensors = [event.tensor] if event.tensor else []
                 self._begun[key] = _Begun(len(self.events) - 1, spans, tensors)
 
-    def end(self, key: Key, missed: str = "") -> None:
+    def end(self, key: AuditKey, missed: str = "") -> None:
         """Record the end of something, unless its beginning is not on record; `missed` as for the function `end`."""
         with self._lock:
             begun = self._begun.pop(key, None)
@@ -357,13 +357,13 @@ def unfreed(begun: AuditEvent, rule: str) -> Mistake:
 # -- reports of other rooms, made only if `active` is not empty --------------------------------------------------------
 
 
-def new_key() -> Key:
+def new_key() -> AuditKey:
     """Return a new key for `begin` and `end`. Store it for `end` first: an interrupt may come right after `begin`."""
-    return Key(tuple(weakref.ref(log) for log in active))
+    return AuditKey(tuple(weakref.ref(log) for log in active))
 
 
 def begin(
-    key: Key,
+    key: AuditKey,
     action: Action,
     what: str,
     nbytes: int = 0,
@@ -394,7 +394,7 @@ def begin(
         log.add(event, key, spans)
 
 
-def end(key: Key, missed: str = "") -> None:
+def end(key: AuditKey, missed: str = "") -> None:
     """Report the end of something; `missed` says why that is not the client's doing, which is then a mistake."""
     for log in key.logs():
         log.end(key, missed)

@@ -43,7 +43,7 @@ class Handle:
     """Whether it may be used: it belongs to this process and has not been freed."""
     # Of an object whose `__init__` has not come this far: there is nothing to end.
     _ended, _inherited = True, False
-    audit_key: audit_log.Key | None = None
+    audit_key: audit_log.AuditKey | None = None
     """Its key in audits; None if it is in none."""
 
     def __init__(self, what: str, owner: Handle | None = None) -> None:

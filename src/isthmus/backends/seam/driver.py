@@ -86,7 +86,7 @@ class Registration(ABC):
     """Whether executions may use the memory; false as soon as `close` begins."""
     _released: bool = False
     """Whether `close` has completed."""
-    audit_key: audit_log.Key | None = None
+    audit_key: audit_log.AuditKey | None = None
     """Its key in audits, if it is the backend's own; those of a client have handles with a key."""
 
     def close(self) -> None:
