@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import os
+import pickle
 import resource as limits
 import subprocess
 import sys
 import time
+from functools import partial
 
 import pytest
+from support import tiny
 
 import isthmus
 from isthmus import QnnError, faults, memory, qnn
 from isthmus.backends.accelerator import Accelerator, Queue
+from isthmus.compiled.folder import Folder
+from isthmus.errors import Code
 from isthmus.memory import rpcmem
 from isthmus.qnn import DescriptorType, MemDescriptor
 
@@ -75,7 +80,7 @@ def test_a_chosen_allocation_of_shared_memory_fails():
     with faults.inject("alloc@2,alloc@4"), qnn.Backend("cpu"):
         for number in range(1, 6):
             if number in (2, 4):
-                with pytest.raises(QnnError, match=f"COMMON_MEM_ALLOC.*alloc@{number} was made to fail"):
+                with pytest.raises(QnnError, match=f"COMMON_MEM_ALLOC.*fault 'alloc@{number}' was injected"):
                     rpcmem.alloc(25, 1, NBYTES)
             else:
                 rpcmem.alloc(25, 1, NBYTES).close()
@@ -88,13 +93,40 @@ def test_the_process_runs_out_of_descriptors_and_has_them_again_after_the_block(
         taken = [os.dup(0), os.dup(0)]
         with pytest.raises(OSError, match="Too many open files"):
             os.dup(0)
-        with pytest.raises(QnnError, match="Too many open files"):
+        with pytest.raises(QnnError, match=r"1002.*Too many open files \(fault 'fds@3' was injected\)"):
             rpcmem.alloc(25, 1, NBYTES)
     assert limits.getrlimit(limits.RLIMIT_NOFILE) == before
+    assert QnnError(Code.COMMON_GENERAL, "file", "Too many open files").rule == "Too many open files"
     for fd in taken:
         os.close(fd)
     with faults.inject("fds@999999999"):
         os.close(os.dup(0))
+
+
+@pytest.mark.parametrize(("backend", "what"), [("htp", "accelerator process"), ("cpu", "model file")])
+def test_an_api_call_without_descriptors_fails_with_one_code_that_names_the_fault(tmp_path, backend, what):
+    model = tmp_path / "model.onnx"
+    tiny.convolution(model)
+    with isthmus.Session(model, backend=backend):
+        "Everything that is loaded on demand is loaded."
+    injected = rf"\[1010 .*{what}.*Too many open files \(fault 'fds@1' was injected\)"
+    with faults.inject("fds@1"), pytest.raises(QnnError, match=injected):
+        isthmus.Session(model, backend=backend)
+
+
+def test_compiled_code_that_cannot_be_read_for_lack_of_descriptors_has_the_same_code(tmp_path):
+    with faults.inject("fds@1"), pytest.raises(QnnError, match=r"\[1010 .*cache.*fault 'fds@1' was injected"):
+        Folder(tmp_path).read("kernel", "")
+
+
+def test_of_faults_in_each_other_the_inner_one_is_named():
+    error = partial(QnnError, Code.COMMON_GENERAL, "file", "Too many open files")
+    with faults.inject("fds@7"):
+        with faults.inject("fds@5,fds@3"):
+            assert error().rule.endswith("(fault 'fds@3' was injected)")
+        assert error().rule.endswith("(fault 'fds@7' was injected)")
+        copied = pickle.loads(pickle.dumps(error()))
+        assert copied.rule.count("injected") == 1
 
 
 def test_a_lack_of_descriptors_is_reported_when_it_is_in_force():
@@ -136,12 +168,16 @@ def test_blocks_inside_each_other_count_by_themselves():
         ("srs@3", "fault 'srs@3' is unknown; known are ssr@N, map@N, alloc@N, fds@N, slow-unmap=TIME. "
                   "Did you mean 'ssr@N'?"),
         ("slow_unmap=1s", "Did you mean 'slow-unmap=TIME'?"),
-        ("ssr", "fault 'ssr' is not of the form ssr@N. N counts from 1."),
-        ("ssr@0", "fault 'ssr@0' is not of the form ssr@N. N counts from 1."),
+        ("ssr", "fault 'ssr' is not of the form ssr@N. N counts from 1, as in ssr@3."),
+        ("ssr@", "fault 'ssr@' is not of the form ssr@N. N counts from 1, as in ssr@3."),
+        ("ssr@0", "fault 'ssr@0' is not of the form ssr@N. N counts from 1, as in ssr@3."),
+        ("ssr@-1", "fault 'ssr@-1' is not of the form ssr@N. N counts from 1, as in ssr@3."),
+        ("ssr@x", "fault 'ssr@x' is not of the form ssr@N. N counts from 1, as in ssr@3."),
         ("map@1.5", "fault 'map@1.5' is not of the form map@N"),
         ("ssr@1,ssr=2", "fault 'ssr=2' is not of the form ssr@N"),
         ("slow-unmap=200", "fault 'slow-unmap=200' is not of the form slow-unmap=TIME. "
-                           "TIME is a number with us, ms, s."),
+                           "TIME is a number with us, ms, s, as in slow-unmap=200ms."),
+        ("slow-unmap", "fault 'slow-unmap' is not of the form slow-unmap=TIME"),
         ("ssr@9999999999", "is not of the form"),
         ("x\ny@3", r"fault 'x\ny@3' is unknown"),
     ],

@@ -6,6 +6,7 @@ rule that it broke and what to do about it.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable
 from enum import IntEnum
 
@@ -117,6 +118,11 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' * (number != 1)}"
 
 
+def code_of(problem: OSError, otherwise: Code) -> Code:
+    """Return the code of a system's error: COMMON_RESOURCE_UNAVAILABLE for a lack of descriptors, else `otherwise`."""
+    return Code.COMMON_RESOURCE_UNAVAILABLE if problem.errno in (errno.EMFILE, errno.ENFILE) else otherwise
+
+
 def did_you_mean(name: object, known: Iterable[str]) -> str:
     """Return a hint with the known name nearest to a misspelt one; empty if none is near.
 
@@ -151,6 +157,12 @@ def one_line(text: str) -> str:
     return text.translate(_ESCAPED)
 
 
+causes: dict[str, str] = {}
+"""Why errors occur at present, by a text of their rules: an injected fault is named where the system only says that
+something has run out. Normally empty.
+"""
+
+
 class QnnError(Exception):
     """A refusal: QNN's code, the object, the rule it broke, and the remedy.
 
@@ -179,7 +191,8 @@ class QnnError(Exception):
     def __init__(self, code: Code, what: str, rule: str, hint: str = "", *, mistake: str = "") -> None:
         self.code = Code(code)
         self.what = what
-        self.rule = rule
+        added = [f" ({cause})" for text, cause in causes.items() if text in rule and cause not in rule]
+        self.rule = "".join([rule, *added])
         self.hint = hint
         self.mistake = mistake
         super().__init__(str(self))

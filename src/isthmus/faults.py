@@ -7,6 +7,7 @@ creating everything again does not meet the same fault again.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import resource as limits
@@ -15,8 +16,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from isthmus.errors import Code, QnnError, did_you_mean
-from isthmus.memory.adaptors import Fault, FaultSchedule, report_fault
+from isthmus.errors import Code, QnnError, causes, counted, did_you_mean
+from isthmus.memory.adaptors import Fault, FaultSchedule, fault_rule, report_fault
 from isthmus.memory.resource import around
 from isthmus.system.lock import Lock
 
@@ -24,6 +25,7 @@ VARIABLE = "ISTHMUS_FAULTS"
 """The environment variable: a list of faults, separated by commas."""
 _UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 _MAX_DIGITS = 9
+_NO_DESCRIPTORS = os.strerror(errno.EMFILE)
 
 
 FORMS = {"ssr": "ssr@N", "map": "map@N", "alloc": "alloc@N", "fds": "fds@N", "slow-unmap": "slow-unmap=TIME"}
@@ -32,10 +34,12 @@ FORMS = {"ssr": "ssr@N", "map": "map@N", "alloc": "alloc@N", "fds": "fds@N", "sl
 - ``ssr``: the accelerator dies at an execution.
 - ``map``: the accelerator cannot map memory that is registered with it.
 - ``alloc``: an allocation of shared memory (rpcmem) fails.
-- ``fds``: the process has no file descriptors left, counted from when the fault is put in force. It is reported then:
-  a descriptor that the system refuses to other code than ours cannot be noticed.
+- ``fds``: the process cannot have N more file descriptors open at a time, from when the fault is put in force. It is
+  reported then: a descriptor that the system refuses to other code than ours cannot be noticed.
 - ``slow-unmap``: deregistrations of memory take longer.
 """
+CALLS = {"ssr": "execution", "map": "registered buffer", "alloc": "allocation", "slow-unmap": "deregistration"}
+"""The calls that each fault concerns. The system does not say how many descriptors were asked for."""
 _COUNTED = re.compile(rf"@(\d{{1,{_MAX_DIGITS}}})")
 _TIMED = re.compile(rf"=(\d{{1,{_MAX_DIGITS}}}(?:\.\d{{1,{_MAX_DIGITS}}})?)({'|'.join(_UNITS)})")
 
@@ -86,22 +90,38 @@ def _parse_one(text: str, what: str) -> InjectedFault:
             near = near.replace(f"'{known}'", f"'{each}'")
         rule = f"fault '{text}' is unknown; known are {', '.join(FORMS.values())}"
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, rule, near)
-    counted, timed = _COUNTED.fullmatch(ending), _TIMED.fullmatch(ending)
-    if "@" in form and counted and int(counted[1]) > 0:
-        return InjectedFault(name, text, nth=int(counted[1]))
-    if "=" in form and timed:
-        return InjectedFault(name, text, seconds=float(timed[1]) * _UNITS[timed[2]])
+    nth, delay = _COUNTED.fullmatch(ending), _TIMED.fullmatch(ending)
+    if "@" in form and nth and int(nth[1]) > 0:
+        return InjectedFault(name, text, nth=int(nth[1]))
+    if "=" in form and delay:
+        return InjectedFault(name, text, seconds=float(delay[1]) * _UNITS[delay[2]])
     needs = "N counts from 1" if "@" in form else f"TIME is a number with {', '.join(_UNITS)}"
-    raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"fault '{text}' is not of the form {form}", f"{needs}.")
+    example = form.replace("@N", "@3").replace("TIME", "200ms")
+    rule = f"fault '{text}' is not of the form {form}"
+    raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, rule, f"{needs}, as in {example}.")
 
 
 class FaultList:
-    """The faults in force, with the calls counted so far."""
+    """The faults in force, with the calls counted so far.
 
-    def __init__(self, faults: tuple[InjectedFault, ...]) -> None:
+    Parameters
+    ----------
+    faults
+        The faults.
+    limits_descriptors
+        Whether `begin` puts ``fds`` in force too; otherwise `few_descriptors` does, for a block.
+    """
+
+    def __init__(self, faults: tuple[InjectedFault, ...], limits_descriptors: bool = True) -> None:
         self.faults = faults
+        self._limits_descriptors = limits_descriptors
         self._schedules = [(each, FaultSchedule(each.nth, what=each.text)) for each in faults if each.nth]
         self._block = ExitStack()
+
+    def calls(self, name: str) -> str:
+        """Return how many calls faults of this name have counted, with their noun: ``"2 executions"``."""
+        numbers = [schedule.calls for fault, schedule in self._schedules if fault.name == name]
+        return counted(max(numbers, default=0), CALLS[name])
 
     def strikes(self, name: str) -> str:
         """Count a call that faults of this name may concern; return the fault that occurs at it, or an empty text."""
@@ -121,8 +141,17 @@ class FaultList:
         for fault, schedule in sorted(self._schedules, key=lambda each: each[0].nth):
             if fault.name == "alloc":
                 self._block.enter_context(around(partial(Fault, schedule=schedule), "rpcmem"))
-            if fault.name == "fds":
-                self._block.enter_context(_few_descriptors(fault))
+        if self._limits_descriptors:
+            self._block.enter_context(self.few_descriptors())
+
+    @contextmanager
+    def few_descriptors(self) -> Iterator[None]:
+        """Put the faults of descriptors in force inside the block."""
+        with ExitStack() as block:
+            for fault in self.faults:
+                if fault.name == "fds":
+                    block.enter_context(_few_descriptors(fault))
+            yield
 
     def end(self) -> None:
         """Remove the faults again; safe to repeat."""
@@ -139,12 +168,16 @@ def _few_descriptors(fault: InjectedFault) -> Iterator[None]:
     for number in sorted(taken):
         refused += number <= refused
     soft, hard = limits.getrlimit(limits.RLIMIT_NOFILE)
-    limits.setrlimit(limits.RLIMIT_NOFILE, (refused if soft < 0 else min(refused, soft), hard))
-    report_fault(fault.text)
+    before = dict(causes)
     try:
+        causes[_NO_DESCRIPTORS] = fault_rule(fault.text)
+        limits.setrlimit(limits.RLIMIT_NOFILE, (refused if soft < 0 else min(refused, soft), hard))
+        report_fault(fault.text)
         yield
     finally:
         limits.setrlimit(limits.RLIMIT_NOFILE, (soft, hard))
+        causes.clear()
+        causes.update(before)
 
 
 active: FaultList | None = None
@@ -170,8 +203,11 @@ def read_environment() -> None:
 
 
 @contextmanager
-def inject(text: str) -> Iterator[None]:
-    """Put faults in force inside the block, for contexts that are created there, and for child processes.
+def inject(text: str, limits_descriptors: bool = True) -> Iterator[FaultList]:
+    """Put faults in force inside the block, for accelerators that are started there, and for child processes.
+
+    With `limits_descriptors` false, ``fds`` is in force only in blocks of the list's `few_descriptors`, and in child
+    processes.
 
     Examples
     --------
@@ -180,16 +216,16 @@ def inject(text: str) -> Iterator[None]:
     ...     with memory.rpcmem.alloc(25, 1, 64):
     ...         memory.rpcmem.alloc(25, 1, 64)
     Traceback (most recent call last):
-    isthmus.errors.QnnError: [1002 COMMON_MEM_ALLOC] rpcmem buffer of 64 bytes: alloc@2 was made to fail
+    isthmus.errors.QnnError: [1002 COMMON_MEM_ALLOC] rpcmem buffer of 64 bytes: fault 'alloc@2' was injected
     """
     global active, _written
     outer, variable = (active, _written), os.environ.get(VARIABLE)
-    injected = FaultList(parse(text))
+    injected = FaultList(parse(text), limits_descriptors)
     try:
         os.environ[VARIABLE] = text
         active, _written = injected, text
         injected.begin()
-        yield
+        yield injected
     finally:
         injected.end()
         active, _written = outer

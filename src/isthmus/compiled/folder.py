@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 
 from isthmus.compiled.patience import seconds_of_patience
-from isthmus.errors import Code, QnnError
+from isthmus.errors import Code, QnnError, code_of
 from isthmus.system.interrupts import own_fd
 from isthmus.system.shield import check, shielded
 
@@ -221,7 +221,7 @@ class Folder:
         hint = f"{'Make room there, or set' if full else 'Set'} {self.setting} to a folder that can be written."
         is_shortage = problem.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
         unavailable = Unavailable(
-            Code.COMMON_SYSTEM,
+            code_of(problem, Code.COMMON_SYSTEM),
             f"cache of compiled code {self.path}",
             f"cannot be {attempted}: {problem.strerror}",
             "Raise the limit of the process (ulimit), or free what it no longer uses." if is_shortage else hint,

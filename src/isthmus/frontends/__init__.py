@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isthmus.errors import Code, QnnError
+from isthmus.errors import Code, QnnError, code_of
 from isthmus.frontends.formats import unknown_format
 from isthmus.frontends.model_source import ModelSource
 from isthmus.system import reading
@@ -134,7 +134,8 @@ def contents(path: Path) -> bytes:
     except FileNotFoundError:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, "there is no such file") from None
     except OSError as problem:
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"it cannot be read: {problem.strerror}") from None
+        code = code_of(problem, Code.COMMON_INVALID_ARGUMENT)
+        raise QnnError(code, what, f"it cannot be read: {problem.strerror}") from None
     except MemoryError:
         raise QnnError(Code.COMMON_MEM_ALLOC, what, "there is not enough memory to read it") from None
     if not data:

@@ -226,6 +226,11 @@ def report_fault(what: str) -> None:
         audit_log.note(audit_log.Action.FAULT, what)
 
 
+def fault_rule(fault: str) -> str:
+    """Return how an error says that an injected fault is its cause."""
+    return f"fault '{fault}' was injected"
+
+
 class FaultSchedule:
     """A schedule of failures: `times` calls fail, starting with the `nth`. Resources that share it are counted
     together.
@@ -233,7 +238,7 @@ class FaultSchedule:
     Parameters
     ----------
     what
-        The name of the fault in messages. By default the number of the call.
+        The name of an injected fault. By default the number of the call is reported.
     """
 
     def __init__(self, nth: int, times: int = 1, what: str = "") -> None:
@@ -261,6 +266,11 @@ class FaultSchedule:
         """The name of the fault."""
         return self._what or f"allocation {self.calls}"
 
+    @property
+    def rule(self) -> str:
+        """Why a call fails, for messages."""
+        return fault_rule(self._what) if self._what else f"{self.what} was made to fail"
+
 
 class Fault(Adaptor):
     """An adaptor that fails allocations on schedule, as if memory had run out."""
@@ -272,7 +282,7 @@ class Fault(Adaptor):
     def fulfil(self, request: AllocationRequest) -> Buffer:
         if self.schedule.fails():
             what = f"{self.kind} buffer of {request.nbytes} bytes"
-            raise QnnError(Code.COMMON_MEM_ALLOC, what, f"{self.schedule.what} was made to fail")
+            raise QnnError(Code.COMMON_MEM_ALLOC, what, self.schedule.rule)
         return self.upstream.fulfil(request)
 
 

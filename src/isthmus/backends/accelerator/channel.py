@@ -61,7 +61,7 @@ class Frame:
     def message(self) -> dict[str, Any]:
         """Return the decoded message; refuse an incomplete one."""
         if len(self.fds) != self.promised:
-            rule = f"of {self.promised} descriptors {len(self.fds)} arrived: the process has no more"
+            rule = f"of {self.promised} descriptors {len(self.fds)} arrived: {os.strerror(errno.EMFILE)}"
             raise QnnError(Code.COMMON_RESOURCE_UNAVAILABLE, "accelerator", rule)
         try:
             decoded = json.loads(self.content)

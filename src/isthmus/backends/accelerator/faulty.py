@@ -14,6 +14,7 @@ from isthmus.backends.accelerator.queue import Queue
 from isthmus.backends.seam.deadlines import Deadlines
 from isthmus.backends.seam.staging import Copy
 from isthmus.errors import Code, QnnError
+from isthmus.memory.adaptors import fault_rule
 from isthmus.system.shield import shielded
 
 
@@ -39,7 +40,7 @@ class FaultyAccelerator(Accelerator):
         # All of them are counted, also after one that fails.
         struck = [fault for fault in [self._faults.strikes("map") for _ in windows] if fault]
         if struck:
-            raise QnnError(Code.MEM_MAPPING, "shared buffer", f"it cannot be mapped: fault '{struck[0]}' was injected")
+            raise QnnError(Code.MEM_MAPPING, "shared buffer", f"it cannot be mapped: {fault_rule(struck[0])}")
         return super().register(windows)
 
     @shielded
@@ -66,7 +67,7 @@ class FaultyQueue(Queue):
     ) -> None:
         struck = self._faults.strikes("ssr")
         if struck:
-            self.accelerator.kill(f"fault '{struck}' was injected")
+            self.accelerator.kill(fault_rule(struck))
         super().execute(graph, slots, seconds, copies_in, copies_out)
 
 

@@ -20,7 +20,7 @@ from isthmus.backends.seam import planned
 from isthmus.backends.seam.planned import PlannedGraph
 from isthmus.engine.native import serialization
 from isthmus.engine.native.program import Program
-from isthmus.errors import Code, QnnError
+from isthmus.errors import Code, QnnError, code_of
 from isthmus.graph import BinaryInfo
 from isthmus.system import reading
 from isthmus.system.container import MALFORMED, ContainerFormat, as_text
@@ -266,7 +266,7 @@ def _opened(path: str | os.PathLike[str]) -> BinaryIO:
         return reading.opened(path)
     except OSError as problem:
         rule = f"it cannot be opened: {problem.strerror}"
-        raise FORMAT.refusal(rule, Code.CONTEXT_INVALID_ARGUMENT) from None
+        raise FORMAT.refusal(rule, code_of(problem, Code.CONTEXT_INVALID_ARGUMENT)) from None
 
 
 def _sealed_copy(write: Callable[[BinaryIO], object]) -> FileDescriptor:

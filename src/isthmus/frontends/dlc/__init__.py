@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from isthmus.errors import Code, QnnError
+from isthmus.errors import Code, QnnError, code_of
 from isthmus.frontends.composed.build import ComposedBuilder
 from isthmus.frontends.composed.entries import GraphEntry
 from isthmus.frontends.dlc import archive, version3, version4
@@ -67,7 +67,8 @@ def mapped(path: str | os.PathLike[str]) -> memoryview:
     except FileNotFoundError:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, "there is no such file") from None
     except OSError as problem:
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"it cannot be read: {problem.strerror}") from None
+        code = code_of(problem, Code.COMMON_INVALID_ARGUMENT)
+        raise QnnError(code, what, f"it cannot be read: {problem.strerror}") from None
 
 
 def records(data: bytes | memoryview, name: str) -> Mapping[str, memoryview]:
