@@ -25,11 +25,11 @@ DIMS = (1, 16)
 NBYTES = 64
 
 
-def composed(context):
+def composed(context, name="double", mem_type=qnn.TensorMemType.RAW):
     """Return a graph that doubles its input 'x' into 'y'."""
-    graph = context.create_graph("double")
-    x = graph.create_tensor("x", qnn.TensorType.APP_WRITE, qnn.DataType.FLOAT_32, DIMS)
-    y = graph.create_tensor("y", qnn.TensorType.APP_READ, qnn.DataType.FLOAT_32, DIMS)
+    graph = context.create_graph(name)
+    x = graph.create_tensor("x", qnn.TensorType.APP_WRITE, qnn.DataType.FLOAT_32, DIMS, mem_type=mem_type)
+    y = graph.create_tensor("y", qnn.TensorType.APP_READ, qnn.DataType.FLOAT_32, DIMS, mem_type=mem_type)
     graph.add_node("add", "ElementWiseAdd", [x, x], [y])
     return graph
 
@@ -142,6 +142,36 @@ def test_a_slow_unmap_delays_each_deregistration():
             begin = time.monotonic()
             context.mem_deregister(handles)
             assert time.monotonic() - begin >= 0.1
+
+
+@pytest.mark.parametrize("io", ["memhandle", "raw"])
+def test_a_slow_unmap_delays_the_end_of_a_session(tmp_path, io):
+    tiny.convolution(tmp_path / "model.onnx")
+    with isthmus.audit() as log, faults.inject("slow-unmap=100ms"):
+        session = isthmus.Session(tmp_path / "model.onnx", backend="htp", io=io)
+        session.run()
+        assert log.faults == []
+        begin = time.monotonic()
+        session.close()
+        assert time.monotonic() - begin >= 0.1
+    assert log.faults == ["slow-unmap=100ms"], "all memory of a session is deregistered in one call"
+
+
+def test_memory_that_a_graph_was_given_is_deregistered_before_its_context_is_freed():
+    with isthmus.audit() as log, qnn.Backend("htp") as backend:
+        context = backend.create_context()
+        accelerator = context.driver.queue.accelerator
+        first, second = (
+            composed(context, name, qnn.TensorMemType.MEMHANDLE).allocate("memhandle") for name in ("first", "second")
+        )
+        assert accelerator.counts()["memory"] == 4
+        first.close()
+        assert accelerator.counts()["memory"] == 2, "with its own close"
+        context.free()
+        assert accelerator.counts()["memory"] == 0, "with the context"
+        second.close()
+    assert [event.action.value for event in log.events].count("deregister") == 2
+    assert not log.mistakes
 
 
 def test_without_faults_nothing_differs():

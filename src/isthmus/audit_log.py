@@ -414,12 +414,11 @@ def note(
     reason: str = "",
     remedy: str = "",
     since: float | None = None,
-    owner: str = "client",
 ) -> None:
     """Report an event that the client need not end. `since` is when the action was started."""
     now = time.monotonic()
     duration = 0.0 if since is None else now - since
-    event = AuditEvent(now, action, what, nbytes, tensor, owner, reason, remedy, calling_line(), duration)
+    event = AuditEvent(now, action, what, nbytes, tensor, "client", reason, remedy, calling_line(), duration)
     for log in active:
         log.add(event)
 

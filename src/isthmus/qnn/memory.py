@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from isthmus import audit_log
-from isthmus.backends.seam.driver import Memories
+from isthmus.backends.seam.driver import Memories, Registration
 from isthmus.memory import Buffer
 from isthmus.qnn.binding import Binding
 from isthmus.system.interrupts import Finalizer
@@ -33,12 +33,15 @@ class GraphMemory:
         # Refuses an unknown kind before anything is allocated.
         entry.io_kind(io)
         self._buffers: list[Buffer] = []
+        self._registrations: list[Registration] = []
         try:
             if not graph.finalized:
                 self._buffers += entry.io.pools(driver)
                 graph.finalize()
             since = time.monotonic()
             provision = entry.io.io(driver, io)
+            # Kept, so that they are deregistered with the context or by `close`, not when they are collected.
+            self._registrations += [each.registration for each in provision.memories if each and each.registration]
             if audit_log.active:
                 _report(graph, provision.memories, since)
             self._buffers += provision.buffers
@@ -47,6 +50,7 @@ class GraphMemory:
         except Exception:
             # Held pools stay with the graph, which is freed with its context.
             self._buffers.clear()
+            self._registrations.clear()
             raise
         views = []
         for index, (info, memory) in enumerate(zip(driver.info.tensors, provision.memories, strict=True)):
@@ -70,6 +74,9 @@ class GraphMemory:
             # The parent's graph holds it.
             return
         self.binding.close()
+        for registration in self._registrations:
+            registration.close()
+        self._registrations.clear()
         for buffer in self._buffers:
             buffer.close()
         self._buffers.clear()

@@ -125,12 +125,25 @@ class HtpMemory(RegistrationTable[HtpRegistration]):
                 "Deregister it first, or use that handle.",
             )
 
+    def close(self) -> None:
+        """Deregister all memory, from the accelerator in one call; safe to call again."""
+        with self._lock:
+            known = list(self._known)
+        self._withdraw(known)
+        super().close()
+
     def _forget(self, registration: HtpRegistration) -> None:
         """Deregister the memory from the accelerator, after a running execution."""
-        if registration.slot >= 0 and self._queue.accelerator.alive:
-            self._queue.under_lock(lambda: self._queue.accelerator.deregister([registration.slot]))
-            registration.slot = -1
+        self._withdraw([registration])
         super()._forget(registration)
+
+    def _withdraw(self, registrations: Sequence[HtpRegistration]) -> None:
+        """Deregister memory from the accelerator that is registered there; a process that has died has none."""
+        slots = [registration.slot for registration in registrations if registration.slot >= 0]
+        if slots and self._queue.accelerator.alive:
+            self._queue.under_lock(lambda: self._queue.accelerator.deregister(slots))
+            for registration in registrations:
+                registration.slot = -1
 
 
 def part_of_buffer(what: str, descriptor: MemDescriptor) -> SharedPart:
