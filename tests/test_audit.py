@@ -163,6 +163,7 @@ def test_copies_are_listed_by_tensor_with_their_reason_and_remedy():
         assert graph.stats.copied_bytes == log.copied_bytes == 4 * NBYTES
     assert [(each.tensor, each.count, each.nbytes) for each in log.copies] == [("'x'", 2, 128), ("'y'", 2, 128)]
     assert all(each.reason and "mem_register" in each.remedy for each in log.copies)
+    assert all("test_audit.py" in each.where and f" by {each.where}" in str(log) for each in log.copies)
     assert not log.mistakes
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import time
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -16,7 +17,7 @@ from enum import Enum
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
-from isthmus.errors import Code, QnnError, one_line
+from isthmus.errors import Code, QnnError, counted, one_line
 from isthmus.system.callers import calling_line, is_below
 from isthmus.system.interrupts import run_pending
 from isthmus.system.lock import Lock
@@ -122,12 +123,13 @@ class Mistake:
 
 @dataclass(frozen=True)
 class CopySum:
-    """All copies of one tensor for one reason: how often, how many bytes in all, and how to avoid them."""
+    """All copies of one tensor for one reason by one line: how often, how many bytes in all, and how to avoid them."""
 
     tensor: str
     what: str
     reason: str
     remedy: str
+    where: str
     count: int
     nbytes: int
 
@@ -221,11 +223,11 @@ class AuditLog:
 
     @property
     def copies(self) -> list[CopySum]:
-        """The copies, summed by tensor and reason, in the order in which they first occurred."""
-        sums: dict[tuple[str, str, str, str], tuple[int, int]] = {}
+        """The copies, summed by tensor, reason and line, in the order in which they first occurred."""
+        sums: dict[tuple[str, str, str, str, str], tuple[int, int]] = {}
         for event in self.events:
             if event.action is Action.COPY:
-                key = event.tensor, event.what, event.reason, event.remedy
+                key = event.tensor, event.what, event.reason, event.remedy, event.where
                 count, nbytes = sums.get(key, (0, 0))
                 sums[key] = count + 1, nbytes + event.nbytes
         return [CopySum(*key, count, nbytes) for key, (count, nbytes) in sums.items()]
@@ -329,8 +331,9 @@ class AuditLog:
         }
 
     def __str__(self) -> str:
-        """Return the tables: what was done, what was copied and why, and the mistakes with their remedies."""
+        """Return the tables: what was done, what was copied and why, injected faults, and mistakes with remedies."""
         counts = {action: [event for event in self.events if event.action is action] for action in Action}
+        del counts[Action.FAULT]
         lines = ["audit"]
         for action, events in counts.items():
             if events:
@@ -342,7 +345,10 @@ class AuditLog:
             lines.append(
                 one_line(f"  {each.nbytes:>12,} bytes in {copies} of {each.tensor} of {each.what}: {each.reason}")
             )
+            lines += [one_line(f"  {'':>12} by {each.where}")] * bool(each.where)
             lines.append(f"  {'':>12} {each.remedy}")
+        times = Counter(self.faults)
+        lines += [f"injected fault: {fault}, {counted(number, 'time')}" for fault, number in times.items()]
         lines.append(f"mistakes: {len(self.mistakes) or 'none'}")
         lines += [f"  {mistake}" for mistake in self.mistakes]
         return "\n".join(lines)

@@ -152,14 +152,58 @@ def test_limits_and_faults_decide_the_outcome_of_a_test(tmp_path: Path, options:
     assert "2 leaks" in done.stdout
     assert re.search(r"test_theirs.py:\d+ in test_leak: never freed: rpcmem buffer of 5000 bytes", done.stdout)
     assert re.search(r"test_theirs.py:\d+ in register: never deregistered: .*'x' or 'y'", done.stdout)
-    assert "fault 'ssr@3' did not occur" in done.stdout
+    assert "fault 'ssr@3' did not occur: 2 executions in the test's own process" in done.stdout
+
+
+ORDINARY = """
+import pytest
+from isthmus import QnnError
+
+@pytest.mark.isthmus(fault="slow-unmap=10ms")
+def test_slow_unmap(qnn_session):
+    qnn_session("model.onnx").run()
+
+@pytest.mark.isthmus(fault="slow-unmap=10ms")
+def test_nothing_to_unmap():
+    pass
+
+@pytest.mark.isthmus(fault="fds@1")
+def test_no_descriptors(qnn_session, tmp_path):
+    with pytest.raises(QnnError, match=r"1010.*fault 'fds@1' was injected"):
+        qnn_session("model.onnx")
+
+@pytest.mark.isthmus(fault="fds@1")
+def test_its_own_failure(qnn_session):
+    qnn_session("model.onnx")  # the line in the report
+
+def test_misspelt(qnn_session):
+    qnn_session("model.onnx", bakend="cpu")
+"""
+
+
+def test_faults_meet_an_ordinary_test_and_not_the_plugin(tmp_path: Path) -> None:
+    tiny.convolution(tmp_path / "model.onnx")
+    outcomes, done = run_pytest(tmp_path, ORDINARY)
+    assert outcomes == {
+        "test_slow_unmap": "PASSED",
+        "test_nothing_to_unmap": "ERROR",
+        "test_no_descriptors": "PASSED",
+        "test_its_own_failure": "FAILED",
+        "test_misspelt": "FAILED",
+    }, done.stdout
+    assert "fault 'slow-unmap=10ms' did not occur: 0 deregistrations" in done.stdout
+    assert "# the line in the report" in done.stdout, "pytest can open files again when it reports"
+    assert "injected fault: fds@1, 1 time" in done.stdout
+    assert "it has no keyword 'bakend'" in done.stdout
+    assert "Did you mean 'backend'?" in done.stdout
 
 
 WRONG = {
     "max_copies=0": "marker 'isthmus': it has no keyword 'max_copies'. Did you mean 'max_copied'?",
     "fault='srs@3'": "fault 'srs@3' is unknown; known are ssr@N, map@N, alloc@N, fds@N, slow-unmap=TIME. "
     "Did you mean 'ssr@N'?",
-    "fault='ssr'": "fault 'ssr' is not of the form ssr@N. N counts from 1.",
+    "fault='ssr'": "fault 'ssr' is not of the form ssr@N. N counts from 1, as in ssr@3.",
+    "fault='ssr@-1'": "fault 'ssr@-1' is not of the form ssr@N. N counts from 1, as in ssr@3.",
     "backend='hpt'": "Did you mean 'htp'?",
     "max_copied='0'": "max_copied='0' must be of type int",
     "max_copied=-1": "max_copied=-1 is less than 0",

@@ -13,6 +13,7 @@ from isthmus.system import shield
 from isthmus.system.native_lines import line_before
 
 _PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
+_COMMANDS = f"{_PACKAGE}tools{os.sep}", f"{_PACKAGE}__main__.py"
 # A context variable, because a shielded call runs in the context of its caller.
 _return_address: ContextVar[int] = ContextVar("return_address", default=0)
 
@@ -26,7 +27,8 @@ def calling_line() -> str:
     """Return the innermost executing line outside this package, as ``file.py:12 in function``.
 
     A shielded call runs on a helper thread; its line is that of the main thread, which waits for it. Below a call from
-    a program in C it is that program's line. It is empty in a thread that this package has started for itself.
+    a program in C it is that program's line. It is empty in a thread that this package has started for itself, and
+    below a command of this package, which only a script calls.
 
     Examples
     --------
@@ -38,8 +40,11 @@ def calling_line() -> str:
     frame: FrameType | None = sys._getframe(1)
     if shield.is_helping():
         frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    outermost = ""
     while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
-        frame = frame.f_back
+        outermost, frame = frame.f_code.co_filename, frame.f_back
+    if outermost.startswith(_COMMANDS):
+        return ""
     # A thread that this package has started begins in the module ``threading``.
     if frame is None or frame.f_code.co_filename == threading.__file__:
         return line_before(_return_address.get()) if _return_address.get() else ""

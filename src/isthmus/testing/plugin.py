@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -108,6 +108,8 @@ class Watch:
     ----------
     log
         The audit.
+    has_passed
+        Whether the test's function has passed; its limits are checked then.
     """
 
     def __init__(self, limits: MarkerOptions) -> None:
@@ -117,25 +119,38 @@ class Watch:
 
         self.limits = limits
         self._copied_too_much = False
+        self.has_passed = False
         self._children = TemporaryDirectory(prefix="isthmus-audit-")
-        self._block = ExitStack()
-        variables = self._block.enter_context(pytest.MonkeyPatch.context())
-        variables.setenv(VARIABLE, str(Path(self._children.name) / "%p.json"))
-        self.log: AuditLog = self._block.enter_context(audit())
-        if limits.fault:
-            self._block.enter_context(faults.inject(limits.fault))
+        with ExitStack() as block:
+            variables = block.enter_context(pytest.MonkeyPatch.context())
+            variables.setenv(VARIABLE, str(Path(self._children.name) / "%p.json"))
+            self.log: AuditLog = block.enter_context(audit())
+            self._faults = faults.FaultList(())
+            if limits.fault:
+                self._faults = block.enter_context(faults.inject(limits.fault, limits_descriptors=False))
+            self._block = block.pop_all()
 
-    def check_call(self) -> None:
-        """Fail a test that has copied too much, or to which an injected fault has not occurred."""
+    @contextmanager
+    def call(self) -> Iterator[None]:
+        """Run a test's function in the block, with few descriptors if a fault says so, and check its limits.
+
+        Around the block pytest and this plugin have all descriptors that they need.
+        """
+        with self._faults.few_descriptors():
+            yield
+        self.has_passed = True
         self._include_children()
         self._check_copies()
-        if self.limits.fault:
-            from isthmus.faults import parse
+        self._check_faults(at_end=False)
 
-            missing = [fault.text for fault in parse(self.limits.fault) if fault.text not in self.log.faults]
-            if missing:
-                text = f"fault '{missing[0]}' did not occur: the test made fewer calls, or on another backend"
-                pytest.fail(f"{text}\n{self.log}", pytrace=False)
+    def _check_faults(self, at_end: bool) -> None:
+        """Fail a test to which a fault has not occurred; whether one that takes time has, shows at the end."""
+        for fault in self._faults.faults:
+            if fault.text in self.log.faults or at_end == bool(fault.nth):
+                continue
+            text = f"fault '{fault.text}' did not occur: {self._faults.calls(fault.name)} in the test's own process"
+            hint = "An accelerator that was started before the test gets no faults, and other backends have none."
+            pytest.fail(f"{text}. {hint}\n{self.log}", pytrace=False)
 
     def _check_copies(self) -> None:
         """Fail a test that has copied too much, once."""
@@ -155,6 +170,8 @@ class Watch:
         from isthmus.errors import counted
 
         self._check_copies()
+        if self.has_passed:
+            self._check_faults(at_end=True)
         if self.limits.no_mistakes and self.log.mistakes:
             pytest.fail(f"{counted(len(self.log.mistakes), 'mistake')}\n{self.log}", pytrace=False)
         if self.limits.no_leaks and self.log.leaks:
@@ -179,13 +196,19 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         item.stash[_WATCH] = Watch(_limits(item))
 
 
-@pytest.hookimpl(wrapper=True, tryfirst=True)
+@pytest.hookimpl(wrapper=True, trylast=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """Check the limits of a test that has passed."""
-    result = yield
-    if _WATCH in item.stash:
-        item.stash[_WATCH].check_call()
-    return result
+    """Run the function of a test with its faults, inside all other plugins, and check its limits if it has passed."""
+    watch = item.stash.get(_WATCH, None)
+    if watch is None:
+        return (yield)
+    try:
+        with watch.call():
+            return (yield)
+    except Exception:
+        if not watch.has_passed:
+            item.add_report_section("call", "isthmus audit", str(watch.log))
+        raise
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -245,9 +268,22 @@ def htp() -> Iterator[qnn.Backend]:
 @pytest.fixture
 def qnn_session(request: pytest.FixtureRequest) -> Iterator[Callable[..., Session]]:
     """A function that opens a model as `isthmus.Session` does, on the marker's backend; closed after the test."""
+    from inspect import signature
+
+    from isthmus.errors import Code, QnnError, did_you_mean
     from isthmus.session import Session
 
+    known = list(signature(Session).parameters)[1:]
     watch = request.node.stash.get(_WATCH, None)
     name = watch.limits.backend if watch is not None else _DEFAULT_BACKEND
     with ExitStack() as block:
-        yield lambda model, **options: block.enter_context(Session(model, **{"backend": name, **options}))
+
+        def open_session(model: Any, **options: Any) -> Session:
+            __tracebackhide__ = True
+            for keyword in options:
+                if keyword not in known:
+                    rule = f"it has no keyword '{keyword}'; it has {', '.join(known)}"
+                    raise QnnError(Code.COMMON_INVALID_ARGUMENT, "qnn_session", rule, did_you_mean(keyword, known))
+            return block.enter_context(Session(model, **{"backend": name, **options}))
+
+        yield open_session
