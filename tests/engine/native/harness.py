@@ -1,7 +1,9 @@
 """Runs one operation through lowering and compiled kernels, every operand in memory of its own between guard pages.
 
 A byte read or written outside an operand ends the test run with a segmentation fault. `check` compares a run with the
-numpy reference of `isthmus.graph.evaluate`, on several targets, with one and with two threads, in place where wanted.
+numpy reference of `isthmus.graph.evaluate`, with one and with two threads, in place where wanted.
+
+A module marked with `ON_TARGETS` runs its tests on this machine's best target, and in `make test-long` on others too.
 """
 
 from __future__ import annotations
@@ -16,13 +18,14 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+import pytest
 
 from isthmus.engine.native import cache, control, loader
 from isthmus.engine.native.compiler import compile_kernel
 from isthmus.engine.native.lower import lowering_of
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
 from isthmus.engine.native.program import Program
-from isthmus.engine.native.target import Target, host, portable
+from isthmus.engine.native.target import Target, by_name, host, portable, runnable
 from isthmus.engine.native.verification import verify
 from isthmus.graph import DataType, Graph, Quantization, Tensor, TensorInfo, TensorType
 from isthmus.graph.evaluate import evaluate
@@ -33,6 +36,9 @@ _NO_ACCESS = 0
 Guard = Literal["after", "before"]
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+ON_TARGETS = pytest.mark.usefixtures("targets_to_run")
+all_targets = False
+"""Whether the running test takes more targets than the best one (see `conftest.py`)."""
 _KERNEL = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
 
 
@@ -269,9 +275,11 @@ def run(
     return [output.copy() for output in machine.outputs]
 
 
-def targets() -> list[Target]:
-    """The targets that tests run on: this machine's best one and the portable one."""
-    return list(dict.fromkeys([host(), portable()]))
+def targets(*others: str) -> list[Target]:
+    """The targets of the running test: the best one, or also the portable one and those of `others` that run here."""
+    if not all_targets:
+        return [host()]
+    return list(dict.fromkeys([host(), *filter(runnable, map(by_name, others)), portable()]))
 
 
 def expected(step: Step, arrays: Sequence[np.ndarray | None]) -> list[np.ndarray]:
@@ -296,7 +304,7 @@ def check(
     reference: Sequence[np.ndarray] | None = None,
     lowering: Lowering | None = None,
 ) -> list[np.ndarray]:
-    """Run on every target, with one and two threads, guards on both sides; compare; give the host's outputs.
+    """Run on the targets of the test, with one and two threads, guards on both sides; compare; give the host's outputs.
 
     Integers and booleans must be equal, floats within the tolerances, and two threads must yield the bits of one.
     `in_place` lists inputs that out[0] may overwrite.

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from harness import Operand, Result, check, make_step, static
+from harness import ON_TARGETS, Operand, Result, check, make_step, static
 
 from isthmus.engine.native.lower import lowering_of
 from isthmus.engine.native.lowering.emitter import Emitter
@@ -21,6 +21,7 @@ from isthmus.graph import DataType, Quantization
 from isthmus.graph.evaluate import evaluate
 from isthmus.prepare.schedule import Place
 
+pytestmark = ON_TARGETS
 RNG = np.random.default_rng(6)
 S8, U8, S16, F32 = DataType.SFIXED_POINT_8, DataType.UFIXED_POINT_8, DataType.SFIXED_POINT_16, DataType.FLOAT_32
 CONV = {"stride": [1, 1], "pad_amount": [[0, 0], [0, 0]]}

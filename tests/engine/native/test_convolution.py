@@ -6,12 +6,13 @@ import harness
 import numpy as np
 import pytest
 from harness import check, static
-from support.suites import sampled
+from support.suites import only, sampled
 
 from isthmus.engine.native.target import by_name, runnable
 from isthmus.errors import QnnError
 from isthmus.prepare.geometry.windows import ConvWindow
 
+pytestmark = harness.ON_TARGETS
 _generator = np.random.default_rng(7)
 _CLOSE = {"rtol": 1e-5, "atol": 2e-5}
 
@@ -139,7 +140,7 @@ def test_nan_in_the_input_stays_where_windows_see_it() -> None:
     assert seen.sum() == 4
 
 
-@pytest.mark.parametrize("name", ["avx2", "avx512"])
+@pytest.mark.parametrize("name", only(("portable",), ("portable", "avx2", "avx512")))
 def test_other_instruction_sets_of_this_machine_agree(name: str) -> None:
     target = by_name(name)
     if not runnable(target):

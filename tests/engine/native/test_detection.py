@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from harness import Result, check, make_step, run, targets
+from harness import ON_TARGETS, Result, check, make_step, run, targets
 
 from isthmus.graph import DataType
 
+pytestmark = ON_TARGETS
 RNG = np.random.default_rng(11)
 I32, F32 = DataType.INT_32, DataType.FLOAT_32
 

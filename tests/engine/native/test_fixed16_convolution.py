@@ -13,10 +13,10 @@ from support import exact
 from support.suites import long, sampled
 
 from isthmus.engine.native.lower import is_in_float, lowering_of
-from isthmus.engine.native.target import by_name, runnable
 from isthmus.graph import DataType, Quantization
 
-TARGETS = [t for t in map(by_name, ("avx512-vnni", "avx2", "portable", "neon-dot", "neon")) if runnable(t)]
+pytestmark = harness.ON_TARGETS
+OTHERS = ("avx512-vnni", "avx2", "neon-dot", "neon")
 KINDS = [np.int16, np.uint16]
 WEIGHTS = [np.int8, np.uint8, np.int16, np.uint16]
 
@@ -112,7 +112,7 @@ def check(
     result = Result(total.shape, DataType.fixed_point(x_kind), qy)
     step, arrays = harness.make_step(op, operands, params, [result], clamp)
     assert not is_in_float(step)
-    for target in TARGETS:
+    for target in harness.targets(*OTHERS):
         for threads, guard in ((1, "after"), (2, "before")):
             got = harness.run(step, arrays, target, threads, guard)[0]  # type: ignore[arg-type]
             np.testing.assert_array_equal(got, wanted, err_msg=f"{target.name}, {threads} threads")
@@ -184,7 +184,7 @@ def test_a_product_of_matrices_known_at_run_time_is_exact(
         [Result(total.shape, DataType.fixed_point(kinds[0]), qy)],
     )  # fmt: skip
     assert not is_in_float(step)
-    for target in TARGETS:
+    for target in harness.targets(*OTHERS):
         for threads, guard in ((1, "after"), (2, "before")):
             got = harness.run(step, arrays, target, threads, guard)[0]  # type: ignore[arg-type]
             np.testing.assert_array_equal(got, wanted, err_msg=f"{target.name}, {threads} threads")
@@ -220,5 +220,5 @@ def test_work_space_is_a_few_rows_not_the_tensor() -> None:
     step, _ = harness.make_step(
         "Conv2d", [x, w], params, [Result((1, 112, 112, 32), DataType.UFIXED_POINT_16, quantization)]
     )
-    for target in TARGETS:
+    for target in harness.targets(*OTHERS):
         assert lowering_of(step).work(step, target, 1) <= 1 << 15

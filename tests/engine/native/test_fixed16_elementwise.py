@@ -15,11 +15,11 @@ from support import exact
 from support.suites import long
 
 from isthmus.engine.native.lower import is_in_float
-from isthmus.engine.native.target import by_name, runnable
 from isthmus.graph import DataType, Quantization
 from isthmus.graph.evaluate import evaluate
 
-TARGETS = [t for t in map(by_name, ("avx512-vnni", "avx2", "portable", "neon-dot", "neon")) if runnable(t)]
+pytestmark = harness.ON_TARGETS
+OTHERS = ("avx512-vnni", "avx2", "neon-dot", "neon")
 KINDS = [np.int16, np.uint16]
 BYTES = [np.int8, np.uint8]
 
@@ -45,7 +45,7 @@ def run(
     assert not is_in_float(step)
     answers = [
         harness.run(step, arrays, target, threads, guard)[0]  # type: ignore[arg-type]
-        for target in TARGETS
+        for target in harness.targets(*OTHERS)
         for threads, guard in ((1, "after"), (2, "before"))
     ]
     first = step.inputs[0]

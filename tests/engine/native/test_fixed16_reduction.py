@@ -17,6 +17,8 @@ from isthmus.engine.native.target import host
 from isthmus.graph import DataType, Quantization
 from isthmus.graph.evaluate import evaluate
 
+pytestmark = harness.ON_TARGETS
+
 
 def rounded(sums: np.ndarray, counts: Any, qx: Quantization, qy: Quantization, kind: Any) -> np.ndarray:
     """Sums of steps divided by counts, as stored values."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from harness import Operand, Result, check, expected, make_step, run, targets
+from harness import ON_TARGETS, Operand, Result, check, expected, make_step, run, targets
 from support.suites import long
 
 from isthmus.graph import DataType
 from isthmus.graph.datatypes import from_bfloat16, to_bfloat16
 
+pytestmark = ON_TARGETS
 ALL_BITS = np.arange(1 << 16, dtype=np.uint16)
 HALVES = (DataType.FLOAT_16, DataType.BFLOAT_16)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from harness import check, static
+from harness import ON_TARGETS, check, static
 
+pytestmark = ON_TARGETS
 RNG = np.random.default_rng(7)
 
 

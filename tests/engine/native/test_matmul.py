@@ -11,6 +11,7 @@ from isthmus.engine.native.lowering.panels import PanelTile, choose_tile, pack_p
 from isthmus.engine.native.target import TARGETS, by_name
 from isthmus.errors import QnnError
 
+pytestmark = harness.ON_TARGETS
 _generator = np.random.default_rng(11)
 _CLOSE = {"rtol": 1e-5, "atol": 2e-5}
 SIZES = [(1, 7, 5), (1, 130, 70), (2, 1, 1), (5, 33, 17), (13, 24, 144), (40, 9, 24), (17, 700, 50)]

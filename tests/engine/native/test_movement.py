@@ -6,11 +6,12 @@ import itertools
 
 import numpy as np
 import pytest
-from harness import Result, check, quantized, static
+from harness import ON_TARGETS, Result, check, quantized, static
 from support.suites import only
 
 from isthmus.graph import DataType, Quantization
 
+pytestmark = ON_TARGETS
 RNG = np.random.default_rng(1)
 TYPES = [np.uint8, np.int16, np.float32, np.int64]
 

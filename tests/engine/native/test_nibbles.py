@@ -12,12 +12,13 @@ from harness import Operand, Result
 from support.suites import only, sampled
 
 from isthmus.engine.native.lower import lowering_of
-from isthmus.engine.native.target import Target, by_name, runnable
+from isthmus.engine.native.target import TARGETS, Target, host, runnable
 from isthmus.graph import DataType, Quantization, Tensor, TensorType
 from isthmus.prepare.schedule import Step
 
-SHORT = [t for t in map(by_name, ("avx512-vnni", "portable", "neon-dot")) if runnable(t)]
-ALL = [*SHORT, *(t for t in map(by_name, ("avx512", "avx2", "avx2-vnni", "neon")) if runnable(t))]
+ON_TARGETS = pytest.mark.parametrize(
+    "target", only((host(),), [target for target in TARGETS if runnable(target)]), ids=lambda target: target.name
+)
 NO_PADDING = {"stride": (1, 1), "pad_amount": ((0, 0), (0, 0)), "dilation": (1, 1), "group": 1}
 PADDING = NO_PADDING | {"pad_amount": ((1, 2), (0, 1))}
 CASES: dict[str, tuple[str, tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
@@ -88,13 +89,13 @@ def check_bytes(case: str, target: Target, kind: type, weight_kind: type, by_cha
         np.testing.assert_array_equal(got[0], wanted[0])
 
 
-@pytest.mark.parametrize("target", only(SHORT, ALL), ids=lambda t: t.name)
+@ON_TARGETS
 @pytest.mark.parametrize("case", sampled(CASES, 3))
 def test_packed_weights_give_the_results_of_whole_bytes(case: str, target: Target) -> None:
     check_bytes(case, target, np.uint8, np.int8, True)
 
 
-@pytest.mark.parametrize("target", only(SHORT[:1], ALL), ids=lambda t: t.name)
+@ON_TARGETS
 @pytest.mark.parametrize(
     ("kind", "weight_kind", "by_channel"), [(np.int8, np.int8, False), (np.int8, np.uint8, True)], ids=str
 )
@@ -105,7 +106,7 @@ def test_bytes_and_weights_may_be_signed_or_unsigned(
     check_bytes("rows", target, kind, weight_kind, by_channel)
 
 
-@pytest.mark.parametrize("target", only(SHORT, ALL), ids=lambda t: t.name)
+@ON_TARGETS
 @pytest.mark.parametrize("case", sampled(["windows", "rows", "one row"], 3))
 def test_floats_are_multiplied_by_packed_weights_like_by_whole_bytes(case: str, target: Target) -> None:
     op, dims, weight_dims, params = CASES[case]
@@ -124,7 +125,7 @@ DEPTHWISE = {
 """Batch, height, width, channels and the size of the kernel."""
 
 
-@pytest.mark.parametrize("target", only(SHORT, ALL), ids=lambda t: t.name)
+@ON_TARGETS
 @pytest.mark.parametrize("case", DEPTHWISE)
 def test_packed_weights_of_single_channels_give_the_results_of_whole_bytes(case: str, target: Target) -> None:
     *dims, size = DEPTHWISE[case]
@@ -153,8 +154,8 @@ def test_sums_that_would_not_fit_as_multiples_use_whole_bytes(op: str) -> None:
     bias = Operand(np.full(20, 1 << 28, np.int32), True, unit)
     result = Result(None, DataType.UFIXED_POINT_8, Quantization.per_tensor(0.04 * weights.quantization.scale * 2e6, 3))
     step, arrays = harness.make_step(op, [bytes_of(dims, np.uint8), weights, bias], params, [result])
-    kernels = harness.bind(step, SHORT[0]).kernels
-    assert SHORT[0].dot == "none" or not any("nibbles" in kernel for kernel in kernels)
+    kernels = harness.bind(step).kernels
+    assert host().dot == "none" or not any("nibbles" in kernel for kernel in kernels)
     np.testing.assert_array_equal(harness.run(step, arrays)[0], harness.expected(step, arrays)[0])
 
 
@@ -202,7 +203,7 @@ def float_step(case: str, kind: type, encoding: str) -> tuple[Step, list[Any]]:
     return harness.make_step(op, inputs, params, clamp=(-1.5, 2.5))
 
 
-@pytest.mark.parametrize("target", only(SHORT[:1], ALL), ids=lambda t: t.name)
+@ON_TARGETS
 @pytest.mark.parametrize("encoding", ["channel", "block"])
 @pytest.mark.parametrize("case", sampled(FLOAT_CASES, 4))
 def test_floats_times_packed_weights_have_the_bits_of_dequantized_ones(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from harness import check, make_step, run, static
+from harness import ON_TARGETS, check, make_step, run, static
 
 from isthmus.errors import QnnError
 
+pytestmark = ON_TARGETS
 RNG = np.random.default_rng(3)
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from harness import bind, check, make_step, quantized
+from harness import ON_TARGETS, bind, check, make_step, quantized
 
+pytestmark = ON_TARGETS
 RNG = np.random.default_rng(4)
 
 

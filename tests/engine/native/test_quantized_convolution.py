@@ -14,12 +14,12 @@ from harness import Operand, Result
 from support.suites import long
 
 from isthmus.engine.native.lower import lowering_of, refusal
-from isthmus.engine.native.target import TARGETS as ALL_TARGETS
-from isthmus.engine.native.target import Target, by_name, runnable
+from isthmus.engine.native.target import TARGETS
 from isthmus.graph import DataType, Quantization
 
-TARGETS = [t for t in map(by_name, ("avx512-vnni", "avx2", "portable", "neon-dot")) if runnable(t)]
-FEWER = [t for t in map(by_name, ("avx512", "avx2-vnni", "neon")) if runnable(t)]
+pytestmark = harness.ON_TARGETS
+OTHERS = ("avx512-vnni", "avx2", "neon-dot")
+FEWER = ("avx512", "avx2-vnni", "neon")
 SIGNED, UNSIGNED = np.int8, np.uint8
 
 
@@ -73,13 +73,13 @@ def check(
     result: Result,
     wanted: np.ndarray,
     clamp: tuple[float, float] | None = None,
-    targets: Sequence[Target] = TARGETS,
+    others: Sequence[str] = OTHERS,
 ) -> None:
-    """Run on every target with one and two threads, guards after and before; every integer must be right."""
+    """Run on the test's targets with one to three threads, guards after and before; every integer must be right."""
     step, arrays = harness.make_step(op, inputs, params, [result], clamp)
     assert step.outputs[0].dims == wanted.shape
     lowering = lowering_of(step)
-    for target in targets:
+    for target in harness.targets(*others):
         for threads, guard in ((1, "after"), (2, "before"), (3, "after")):
             [got] = harness.run(step, arrays, target, threads, guard, None, lowering)
             np.testing.assert_array_equal(got, wanted, err_msg=f"{op} on {target.name}, {threads} threads")
@@ -101,7 +101,7 @@ def check_convolution(
     depthwise: bool = False,
     zeros: tuple[int, ...] = (0,),
     weight_kind: type = SIGNED,
-    targets: Sequence[Target] = TARGETS,
+    others: Sequence[str] = OTHERS,
 ) -> None:
     rng = np.random.default_rng(sum(dims) + filters)
     info = np.iinfo(kind)
@@ -131,7 +131,7 @@ def check_convolution(
     wanted = requantized(total, scale, qy, kind, limits)
     check(
         "DepthWiseConv2d" if depthwise else "Conv2d", inputs, params,
-        Result(None, DataType.fixed_point(kind), qy), wanted, limits, targets,
+        Result(None, DataType.fixed_point(kind), qy), wanted, limits, others,
     )  # fmt: skip
 
 
@@ -172,8 +172,8 @@ def test_convolutions_with_every_kind_of_window_are_exact(
 
 @pytest.mark.parametrize("kind", [SIGNED, UNSIGNED])
 def test_targets_without_the_newest_instructions_are_exact_too(kind: type) -> None:
-    check_convolution((1, 6, 7, 12), 33, (3, 3), pad=((1, 1), (1, 1)), kind=kind, targets=FEWER)
-    check_convolution((1, 6, 7, 80), 80, (3, 3), pad=((1, 1), (1, 1)), kind=kind, depthwise=True, targets=FEWER)
+    check_convolution((1, 6, 7, 12), 33, (3, 3), pad=((1, 1), (1, 1)), kind=kind, others=FEWER)
+    check_convolution((1, 6, 7, 80), 80, (3, 3), pad=((1, 1), (1, 1)), kind=kind, depthwise=True, others=FEWER)
 
 
 @pytest.mark.parametrize("kind", [SIGNED, UNSIGNED])
@@ -218,7 +218,7 @@ def test_depthwise_windows_may_lie_outside_the_image_or_be_spread() -> None:
 
 @pytest.mark.parametrize(("channels", "rows"), [(6, 5), (32, 9), long(70, 17)])
 def test_a_column_takes_no_work_space_for_other_columns(channels: int, rows: int) -> None:
-    check_convolution((1, rows + 2, 1, channels), channels, (rows, 1), depthwise=True, targets=[*TARGETS, *FEWER])
+    check_convolution((1, rows + 2, 1, channels), channels, (rows, 1), depthwise=True, others=(*OTHERS, *FEWER))
     x, weights = np.zeros((1, rows, 1, channels), np.int8), np.zeros((rows, 1, 1, channels), np.int8)
     step, _ = harness.make_step(
         "DepthWiseConv2d", [harness.quantized(x, 0.1), harness.quantized(weights, 0.1, static=True)],
@@ -227,7 +227,7 @@ def test_a_column_takes_no_work_space_for_other_columns(channels: int, rows: int
     )  # fmt: skip
     # A pair of rows takes four bytes for each channel of the widest block.
     most = 4 * -(-rows // 2) * min(max(channels, 16), 64)
-    assert all(lowering_of(step).work(step, target, 1) <= most for target in ALL_TARGETS)
+    assert all(lowering_of(step).work(step, target, 1) <= most for target in TARGETS)
 
 
 @pytest.mark.parametrize("kind", [SIGNED, UNSIGNED])
@@ -324,7 +324,7 @@ def test_a_bias_in_reals_counts_to_the_step_of_the_result(op: str, scale: float)
     result = Result(dtype=DataType.SFIXED_POINT_8, quantization=Quantization.per_tensor(scale, 0))
     step, arrays = harness.make_step(op, [x, weights, bias], params, [result])
     wanted = harness.expected(step, arrays)[0].astype(int)
-    for target in TARGETS:
+    for target in harness.targets(*OTHERS):
         [got] = harness.run(step, arrays, target)
         assert np.abs(got.astype(int) - wanted).max() <= (1 if scale == 0.5 else 0)
 
@@ -345,7 +345,7 @@ def test_a_bias_with_a_scale_of_its_own_means_what_that_says(op: str, kind: type
     step, arrays = harness.make_step(op, [x, weights, bias], params, [result])
     plain, plain_arrays = harness.make_step(op, [x, weights, in_units], params, [result])
     [wanted] = harness.expected(plain, plain_arrays)
-    for target in TARGETS:
+    for target in harness.targets(*OTHERS):
         [got] = harness.run(step, arrays, target)
         assert np.array_equal(got, wanted)
 

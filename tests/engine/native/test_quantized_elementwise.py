@@ -11,10 +11,10 @@ import pytest
 from harness import Operand, Result, quantized, static
 
 from isthmus.engine.native.lower import lowering_of
-from isthmus.engine.native.target import by_name, runnable
 from isthmus.graph import DataType, Quantization
 
-TARGETS = [t for t in map(by_name, ("avx512-vnni", "avx2", "portable", "neon-dot")) if runnable(t)]
+pytestmark = harness.ON_TARGETS
+OTHERS = ("avx512-vnni", "avx2", "neon-dot")
 KINDS = [np.int8, np.uint8]
 SHAPES = [
     ((1,), (1,)), ((200,), (200,)), ((2, 3, 5, 7), (2, 3, 5, 7)), ((2, 3, 5, 7), (7,)), ((7,), (2, 3, 5, 7)),
@@ -49,7 +49,7 @@ def check(
     """Run on every target, with one and two threads, guards on both sides; no result is off by more than `steps`."""
     step, arrays = harness.make_step(op, inputs, params, results, clamp)
     lowering = lowering_of(step)
-    for target in TARGETS:
+    for target in harness.targets(*OTHERS):
         runs = [(1, "after", None), (2, "before", None), *((2, "after", i) for i in in_place)]
         for threads, guard, place in runs:
             got = harness.run(step, arrays, target, threads, guard, place, lowering)

@@ -14,11 +14,10 @@ from support.suites import long
 import isthmus
 from isthmus.engine.native.lower import lowering_of
 from isthmus.engine.native.lowering.quantized_hybrid import HYBRID
-from isthmus.engine.native.target import by_name, runnable
 from isthmus.graph import DataType, Quantization
 
-NAMES = ("avx512-vnni", "avx2", "portable", "neon-dot", "neon", "portable-arm")
-TARGETS = [t for t in map(by_name, NAMES) if runnable(t)]
+pytestmark = harness.ON_TARGETS
+OTHERS = ("avx512-vnni", "avx2", "neon-dot", "neon")
 
 
 def rounded(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -39,7 +38,7 @@ def run(
     step, arrays = harness.make_step(op, inputs, params, [Result(dims, DataType.FLOAT_32)], clamp)
     lowering = lowering_of(step)
     assert lowering is HYBRID
-    for target in TARGETS:
+    for target in harness.targets(*OTHERS):
         [one] = harness.run(step, arrays, target, 1, "after", None, lowering)
         np.testing.assert_allclose(one, wanted, rtol=1e-5, atol=1e-5 * np.abs(wanted).max(), err_msg=target.name)
         [two] = harness.run(step, arrays, target, 2, "before", None, lowering)

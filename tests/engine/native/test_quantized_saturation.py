@@ -16,6 +16,7 @@ from isthmus.engine.native.lowering.tables import function_codes
 from isthmus.errors import QnnError
 from isthmus.graph import DataType, Quantization, Tensor, TensorType
 
+pytestmark = harness.ON_TARGETS
 CONV = {"stride": [1, 1], "pad_amount": [[0, 0], [0, 0]]}
 POOL = {"filter_size": [2, 2], **CONV}
 _SIGNS = np.where(np.arange(2 * 4 * 4 * 16).reshape(2, 4, 4, 16) // 256 % 2, 1, -1)

@@ -10,6 +10,7 @@ from support.suites import long
 
 from isthmus.errors import QnnError
 
+pytestmark = harness.ON_TARGETS
 _generator = np.random.default_rng(13)
 _CLOSE = {"rtol": 1e-5, "atol": 2e-6}
 

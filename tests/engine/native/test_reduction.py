@@ -6,9 +6,10 @@ import itertools
 
 import numpy as np
 import pytest
-from harness import check, quantized
+from harness import ON_TARGETS, check, quantized
 from support.suites import long
 
+pytestmark = ON_TARGETS
 RNG = np.random.default_rng(2)
 
 

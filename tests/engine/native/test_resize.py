@@ -6,8 +6,9 @@ import itertools
 
 import numpy as np
 import pytest
-from harness import Result, bind, check, make_step, quantized, run
+from harness import ON_TARGETS, Result, bind, check, make_step, quantized, run
 
+pytestmark = ON_TARGETS
 RNG = np.random.default_rng(5)
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from harness import Machine, Result, bind, check, make_step, quantized, run, static, targets
+from harness import ON_TARGETS, Machine, Result, bind, check, make_step, quantized, run, static, targets
 from support.suites import long
 
 from isthmus.engine.native.target import Target, host
 from isthmus.graph import DataType
 
+pytestmark = ON_TARGETS
 RNG = np.random.default_rng(6)
 
 

@@ -16,6 +16,7 @@ from isthmus.engine.native.target import portable
 from isthmus.graph import DataType, Quantization
 from isthmus.graph.ops.sampling import LINEAR
 
+pytestmark = harness.ON_TARGETS
 IMAGE = (1, 48, 40, 24)
 CASES: dict[str, tuple[str, tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
     "norm of rows": ("LayerNorm", (1, 130, 384), (1, 130, 384), {"axes": [2], "epsilon": 1e-5}),
