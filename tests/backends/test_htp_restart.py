@@ -292,9 +292,13 @@ def test_the_program_has_at_least_fifty_steps(backend):
     assert steps_of_the_program(backend) >= 50
 
 
-@pytest.mark.parametrize("part", only((0,), range(5)))
+PARTS = 12
+"""Into how many tests the steps are divided."""
+
+
+@pytest.mark.parametrize("part", only((0,), range(PARTS)))
 def test_killed_at_every_step_of_a_program_it_recovers(backend, part):
-    for step in range(part, steps_of_the_program(backend), 5):
+    for step in range(part, steps_of_the_program(backend), PARTS):
         check_killed_at(backend, step)
 
 

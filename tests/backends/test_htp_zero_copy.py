@@ -14,6 +14,7 @@ import pytest
 from htp_harness import DIMS, NBYTES, Doubler, alloc, doubler, ion, shared
 from support.alone import alone, process
 from support.occupancy import denied, mappings, taken
+from support.suites import sampled
 
 from isthmus import memory, qnn
 from isthmus.graph import TensorMemType
@@ -100,7 +101,7 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize(("origin", "prepared", "kind", "how", "tensors"), ROWS)
+@pytest.mark.parametrize(("origin", "prepared", "kind", "how", "tensors"), sampled(ROWS, 3))
 def test_processes_take_the_memory_that_the_table_says_and_the_client_needs_no_access(
     origin, prepared, kind, how, tensors
 ):

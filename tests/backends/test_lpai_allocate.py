@@ -5,6 +5,7 @@ import gc
 import pytest
 from lpai_harness import IN_TCM, OUT_OF_SCRATCH, WIDTH, counter
 from support.processes import held, holds_since
+from support.suites import long
 
 from isthmus import Code, QnnError, memory, qnn
 from isthmus.memory import rpcmem
@@ -32,7 +33,7 @@ WHERE = {
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-@pytest.mark.parametrize("io", [None, "raw", "memhandle"])
+@pytest.mark.parametrize("io", [None, long("raw"), "memhandle"])
 def test_every_configuration_gets_memory_of_its_kind(name, io, fresh_tcm):
     with qnn.Backend("lpai", CONFIGS[name]) as backend:
         graph = counter(backend.create_context())

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from support import tiny
+from support.suites import long
 
 from isthmus import qnn
 from isthmus.backends.seam import native
@@ -19,7 +20,9 @@ def model(tmp_path_factory):
 
 
 @pytest.mark.parametrize("limit", [None, "least"], ids=["whole", "tiled"])
-@pytest.mark.parametrize(("name", "threads"), [("cpu", 1), ("cpu", 2), ("htp", 1), ("htp", 2), ("lpai", 1), (ARM, 1)])
+@pytest.mark.parametrize(
+    ("name", "threads"), [long("cpu", 1), ("cpu", 2), long("htp", 1), ("htp", 2), ("lpai", 1), (ARM, 1)]
+)
 def test_each_operation_has_a_time_in_a_detailed_profile(model, name, threads, limit):
     config = {"lpai_backend": {"target_env": "arm"}} if name == ARM else None
     with qnn.Backend(name.split()[0], config) as backend, qnn.Profile(backend, DETAILED) as profile:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from host_programs import PROGRAMS, Build, accelerators, complaints, execute
 from support.recurrent_states import LAYERS, Recurrent, check
-from support.suites import long
+from support.suites import long, sampled
 
 from isthmus import qnn
 from isthmus.capi.installation import INCLUDE
@@ -128,7 +128,7 @@ def test_a_program_gets_no_buffer_of_an_unknown_memory_type(libraries: Path, bui
 
 
 @pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: layer.op)
-@pytest.mark.parametrize("library", ["libQnnLpai.so", "libQnnHtp.so", "libQnnCpu.so"])
+@pytest.mark.parametrize("library", ["libQnnLpai.so", long("libQnnHtp.so"), "libQnnCpu.so"])
 def test_a_recurrent_layer_composed_in_c_keeps_its_states(
     libraries: Path, build: Build, tmp_path: Path, library: str, layer: Recurrent
 ) -> None:
@@ -153,8 +153,8 @@ def test_four_threads_of_a_program_with_the_sanitizer(libraries: Path, build: Bu
     assert (done.returncode, done.stdout, complaints(done)) == (0, "done\n", [])
 
 
-@pytest.mark.parametrize("place", ["notification", "log", "free", "list"])
-@pytest.mark.parametrize("library", ["libQnnHtp.so", "libQnnCpu.so"])
+@pytest.mark.parametrize("place", sampled(["notification", "log", "free", "list"], 2))
+@pytest.mark.parametrize("library", ["libQnnHtp.so", long("libQnnCpu.so")])
 def test_a_callback_that_ends_its_thread_stops_no_execution_and_no_free(
     libraries: Path, build: Build, library: str, place: str
 ) -> None:

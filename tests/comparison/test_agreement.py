@@ -29,7 +29,7 @@ def test_a_correct_model_agrees_with_its_own_runtime(key):
 
 @pytest.mark.parametrize(
     ("kind", "against"),
-    [("network", "htp"), ("network", "fp16"), ("network", "bf16"), ("quantized", "htp"), long("network", "lpai"),
+    [("network", "htp"), ("network", "fp16"), long("network", "bf16"), ("quantized", "htp"), long("network", "lpai"),
      long("network", "gpu"), long("quantized", "lpai"), long("quantized", "gpu"), long("quantized", "fp32")],
 )  # fmt: skip
 def test_a_correct_model_agrees_with_other_backends_and_types(tmp_path, kind, against):

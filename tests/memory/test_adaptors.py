@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from support.processes import held, holds_since
-from support.suites import long
+from support.suites import long, only
 
 from isthmus import Code, QnnError, memory, qnn
 from isthmus.graph import DataType, TensorType
@@ -208,7 +208,7 @@ def attempt(backend, io):
     return False
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", only(("cpu", "htp", "lpai, tcm"), CONFIGS))
 @pytest.mark.parametrize("io", [None, long("raw")])
 def test_nothing_is_lost_whichever_allocation_of_a_backend_fails(name, io, fresh_tcm):
     with qnn.Backend(*CONFIGS[name]) as backend:

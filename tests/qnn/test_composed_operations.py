@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from support import oracles
+from support.suites import long
 
 from isthmus import qnn
 from isthmus.graph import Quantization
@@ -85,7 +86,7 @@ class Stream:
         return np.array(self.frames)
 
 
-@pytest.mark.parametrize("name", ["cpu", "htp", "lpai"])
+@pytest.mark.parametrize("name", ["cpu", long("htp"), "lpai"])
 @pytest.mark.parametrize(("frames", "size", "stride"), [(2, 6, 2), (1, 4, 1), (2, 5, 4), (3, 3, 3), (2, 4, 1)])
 def test_a_buffer_keeps_the_last_frames_in_state_memory(name: str, frames: int, size: int, stride: int) -> None:
     with qnn.Backend(name) as backend:

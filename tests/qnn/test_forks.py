@@ -134,7 +134,10 @@ def everything(backend, context, graph, allocated):
     gc.collect()
 
 
-@pytest.mark.parametrize(("kind", "stride"), [("cpu", 29), long("lpai", 29), long("lpai-adsp", 29), ("lpai-arm", 997)])
+@pytest.mark.parametrize(
+    ("kind", "stride"),
+    [("cpu", 97), long("cpu", 29), long("lpai", 29), long("lpai-adsp", 29), ("lpai-arm", 997)],
+)
 def test_a_child_is_refused_and_makes_its_own_wherever_another_thread_is(kind, stride, fresh_tcm):
     def child():
         everything(backend, context, graph, allocated)
@@ -156,7 +159,8 @@ def test_a_child_is_refused_and_makes_its_own_wherever_another_thread_is(kind, s
         doubled(allocated)
 
 
-def test_a_child_is_refused_by_handles_that_another_thread_is_adding_to_or_freeing():
+@pytest.mark.parametrize("stride", [5, long(1)])
+def test_a_child_is_refused_by_handles_that_another_thread_is_adding_to_or_freeing(stride):
     def work():
         backend.create_context().free()
         context.free()
@@ -168,7 +172,7 @@ def test_a_child_is_refused_by_handles_that_another_thread_is_adding_to_or_freei
 
     with created("cpu") as backend:
         context = backend.create_context()
-        assert forked_inside(work, 1, child) == {0}
+        assert forked_inside(work, stride, child) == {0}
 
 
 @pytest.mark.parametrize("kind", only(["cpu", "htp"], ["cpu", "lpai", "lpai-adsp", "lpai-arm", "htp"]))

@@ -14,7 +14,7 @@ from support.suites import sampled
 import isthmus
 
 GRAPHS = 2000
-TOGETHER = 20
+TOGETHER = 10
 """Graphs in one test."""
 
 

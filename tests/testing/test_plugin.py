@@ -323,7 +323,7 @@ def test_the_tests_of_the_workflow_run(tmp_path: Path) -> None:
     folder.mkdir()
     tiny.convolution(tmp_path / "model.onnx")
     (folder / "test_theirs.py").write_text((ROOT / "examples" / "test_zero_copy.py").read_text())
-    words = [sys.executable, *command.replace("-n auto", "-n 2").split()[1:], *LOADED]
+    words = [sys.executable, *command.replace("-n auto", "-n 1").split()[1:], *LOADED]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS)
     assert done.returncode == 0, done.stdout
     assert "2 passed" in done.stdout

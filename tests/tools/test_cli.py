@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from onnx import helper
 from support import tiny
+from support.suites import long
 
 from isthmus.tools.cli import main
 from isthmus.tools.commands import COMMANDS
@@ -57,7 +58,7 @@ def test_a_plan_loads_neither_the_api_nor_what_only_running_needs(tmp_path):
     assert not unwanted & loaded("plan", str(model))
 
 
-@pytest.mark.parametrize("streams", [">&-", "<&- >&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("streams", [long(">&-"), long("<&- >&-"), "<&- >&- 2>&-"])
 @pytest.mark.parametrize("command", ["plan", "run --backend htp"])
 def test_closed_standard_streams_are_no_error(tmp_path, command, streams):
     model = tiny.gate(tmp_path / "gate.onnx", 4)

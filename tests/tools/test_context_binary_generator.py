@@ -22,7 +22,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def generate(model, *more, backend="libQnnHtp.so", name="kept", output="output"):
+def generate(model, *more, backend="libQnnCpu.so", name="kept", output="output"):
     return main(["context-binary-generator", "--model", model, "--backend", backend, "--binary_file", name,
                  "--output_dir", output, *more])  # fmt: skip
 

@@ -11,6 +11,7 @@ import sys
 import numpy as np
 import pytest
 from support import tiny
+from support.suites import only
 
 from isthmus.errors import QnnError
 from isthmus.tools import run
@@ -63,7 +64,7 @@ def answers(folder, commands, odd):
     return dict(zip(commands, json.loads(done.stdout), strict=True))
 
 
-@pytest.mark.parametrize("odd", ["/dev/zero", "pipe", "folder"])
+@pytest.mark.parametrize("odd", only(("pipe",), ("/dev/zero", "pipe", "folder")))
 @pytest.mark.parametrize("commands", [COMMANDS, CONFIGURATIONS], ids=["files", "configurations"])
 def test_what_is_no_file_is_refused_with_a_sentence(tmp_path, odd, commands):
     for what, (status, told) in answers(tmp_path, commands, odd).items():

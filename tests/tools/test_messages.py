@@ -6,6 +6,7 @@ import sys
 
 import pytest
 from support import tiny
+from support.suites import long
 
 from isthmus.log import Log, LogLevel
 from isthmus.tools import messages
@@ -59,7 +60,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-@pytest.mark.parametrize("options", [(), ("--log_level", "warn"), ("--log_level", "info")])
+@pytest.mark.parametrize("options", [(), long(("--log_level", "warn")), long(("--log_level", "info"))])
 def test_a_command_whose_process_has_no_logging_shows_errors_and_warnings_exactly_once(tmp_path, options):
     model = tiny.gate(tmp_path / "gate.onnx", 4)
     command = [sys.executable, "-c", SCRIPT, "run", str(model), "--backend", "htp", *options]

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from onnx import helper
 from support import model_libraries, tiny
+from support.suites import sampled
 
 from isthmus import qnn
 from isthmus.tools import cli
@@ -214,26 +215,29 @@ def test_a_library_whose_functions_have_another_prefix_is_composed(folder, capsy
 MAKE = f"--model libqnn_model.so {HTP_LIBRARY}"
 
 
+GENERATED = [
+    (f"{MAKE} --binary_file qnngraph.serialized", "qnngraph.serialized", ["libqnn_model"], ["y"]),
+    (MAKE, "libqnn_model", ["libqnn_model"], ["y"]),
+    (f"{MAKE} --binary_file a --output_dir output --log_level error", "a", ["libqnn_model"], ["y"]),
+    (f"{MAKE} --binary_file a --config_file config.json", "a", ["libqnn_model"], ["y"]),
+    (f"{MAKE} --binary_file a --config_file htp.json --profiling_level basic", "a", ["libqnn_model"], ["y"]),
+    (f"{MAKE} --binary_file a --input_output_tensor_mem_type memhandle", "a", ["libqnn_model"], ["y"]),
+    (f"{MAKE} --binary_file a --input_output_tensor_mem_type raw", "a", ["libqnn_model"], ["y"]),
+    (f"{MAKE} --binary_file a --model_prefix QnnModel", "a", ["libqnn_model"], ["y"]),
+    (f"{MAKE} --binary_file a --backend_binary b", "b", ["libqnn_model"], ["y"]),
+    (f"{MAKE} --binary_file a --enable_intermediate_outputs", "a", ["libqnn_model"], ["sum", "y"]),
+    (f"{MAKE} --binary_file a --set_output_tensors libqnn_model:sum", "a", ["libqnn_model"], ["sum", "y"]),
+    (f"{MAKE} --binary_file a --platform_options k:v", "a", ["libqnn_model"], ["y"]),
+    (f"{MAKE} --binary_file a --profiling_level detailed --profiling_option optrace", "a", ["libqnn_model"], ["y"]),
+    (f"--model model.onnx,other.onnx {CPU} --binary_file a", "a", ["model", "other"], ["y"]),
+    (f"--model model.onnx,other.onnx {CPU} --binary_file a --enable_graphs other", "a", ["other"], ["y"]),
+    (f"--model model.onnx {LPAI_LIBRARY} --binary_file a --config_file lpai.json", "a", ["model"], ["y"]),
+]
+"""Arguments of the generator, the name of the file that it writes, its graphs, and the outputs of the first."""
+
+
 @pytest.mark.parametrize(
-    ("arguments", "file", "graphs", "outputs"),
-    [
-        (f"{MAKE} --binary_file qnngraph.serialized", "qnngraph.serialized", ["libqnn_model"], ["y"]),
-        (MAKE, "libqnn_model", ["libqnn_model"], ["y"]),
-        (f"{MAKE} --binary_file a --output_dir output --log_level error", "a", ["libqnn_model"], ["y"]),
-        (f"{MAKE} --binary_file a --config_file config.json", "a", ["libqnn_model"], ["y"]),
-        (f"{MAKE} --binary_file a --config_file htp.json --profiling_level basic", "a", ["libqnn_model"], ["y"]),
-        (f"{MAKE} --binary_file a --input_output_tensor_mem_type memhandle", "a", ["libqnn_model"], ["y"]),
-        (f"{MAKE} --binary_file a --input_output_tensor_mem_type raw", "a", ["libqnn_model"], ["y"]),
-        (f"{MAKE} --binary_file a --model_prefix QnnModel", "a", ["libqnn_model"], ["y"]),
-        (f"{MAKE} --binary_file a --backend_binary b", "b", ["libqnn_model"], ["y"]),
-        (f"{MAKE} --binary_file a --enable_intermediate_outputs", "a", ["libqnn_model"], ["sum", "y"]),
-        (f"{MAKE} --binary_file a --set_output_tensors libqnn_model:sum", "a", ["libqnn_model"], ["sum", "y"]),
-        (f"{MAKE} --binary_file a --platform_options k:v", "a", ["libqnn_model"], ["y"]),
-        (f"{MAKE} --binary_file a --profiling_level detailed --profiling_option optrace", "a", ["libqnn_model"], ["y"]),
-        (f"--model model.onnx,other.onnx {CPU} --binary_file a", "a", ["model", "other"], ["y"]),
-        (f"--model model.onnx,other.onnx {CPU} --binary_file a --enable_graphs other", "a", ["other"], ["y"]),
-        (f"--model model.onnx {LPAI_LIBRARY} --binary_file a --config_file lpai.json", "a", ["model"], ["y"]),
-    ],
+    ("arguments", "file", "graphs", "outputs"), sampled([pytest.param(*case) for case in GENERATED], 4)
 )
 def test_the_generator_writes_a_binary(folder, arguments, file, graphs, outputs):
     assert execute(f"qnn-context-binary-generator {arguments}") == 0
