@@ -14,13 +14,12 @@ demo: $(VENV)/demo.stamp
 
 PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile --durations=20
 
-# Each rule, with a sample of operations and models, on the best target of this machine and on the portable one.
-test: say-test $(VENV)/test.stamp
-	$(MAKE) --no-print-directory -j 2 lint models
+# Each rule, with a sample of operations and models, on the best target of this machine.
+test: say-test $(VENV)/test.stamp models
 	$(PYTEST) -m 'not long'
 
 say-test:
-	@echo 'make test: sets up .venv (1 minute), checks types, fetches models and runs about 12,400 short tests (about 15 minutes).'
+	@echo 'make test: sets up .venv (1 minute), fetches models and runs about 12,400 short tests (about 15 minutes).'
 	@echo 'Times are for two cores and a fresh clone; later runs find compiled kernels. The other tests: make test-long.'
 
 # All models on all targets, all node tests, more random cases, forged programs, interrupts everywhere, a short soak.
