@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.libraries import copy_into
 
 from isthmus import qnn
-from isthmus.capi import install
 from isthmus.capi.installation import INCLUDE
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -23,7 +23,7 @@ def libraries(tmp_path_factory):
         if shutil.which(tool) is None:
             pytest.skip(f"needs {tool}")
     folder = tmp_path_factory.mktemp("libraries")
-    install(folder)
+    copy_into(folder)
     return folder
 
 

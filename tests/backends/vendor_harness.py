@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.libraries import copy_into
 
 from isthmus.backends.vendor.library import is_installed
-from isthmus.capi.installation import INCLUDE, install
+from isthmus.capi.installation import INCLUDE
 from isthmus.graph import DataType, Graph, TensorType
 
 ENDS, HANGS, REGISTERS_NOTHING, REFUSES = 1, 2, 3, 4
@@ -23,7 +24,7 @@ def our_libraries(folder: Path) -> Path:
     """Install our libraries and return that of HTP."""
     if not any(map(shutil.which, ("cc", "gcc", "clang"))):
         pytest.skip("needs a C compiler")
-    install(folder)
+    copy_into(folder)
     return folder / "libQnnHtp.so"
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from host_programs import PROGRAMS, Build
 from qnn_calls import Client
+from support.libraries import copy_into
 
-from isthmus.capi.installation import INCLUDE, install
+from isthmus.capi.installation import INCLUDE
 
 
 @pytest.fixture(scope="session")
@@ -19,7 +20,7 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not any(map(shutil.which, ("cc", "gcc", "clang"))):
         pytest.skip("needs a C compiler")
     folder = tmp_path_factory.mktemp("libraries")
-    install(folder)
+    copy_into(folder)
     return folder
 
 
