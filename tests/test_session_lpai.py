@@ -138,6 +138,6 @@ def test_the_plan_tells_the_three_pools_and_the_fit_in_tcm(model, tmp_path, caps
         assert told["scratch"]["bytes"] == -(-session.info.memory.scratch_bytes // 64) * 64
     assert told["tcm"]["fits"] is False
     assert main(["plan", str(model), "--backend", "lpai"]) == 0
-    assert ": would fit, " in capsys.readouterr().out
+    assert ": fits, " in capsys.readouterr().out
     assert main(["plan", str(model), "--config", str(config)]) == 2
     assert "no configuration" in capsys.readouterr().err

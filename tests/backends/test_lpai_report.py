@@ -75,18 +75,19 @@ def test_a_model_fits_the_bytes_of_the_report_and_no_fewer(fresh_tcm, start, siz
                     ready(backend, graph)
 
 
-@pytest.mark.parametrize(("mem_type", "fits"), [("ddr", True), ("tcm", False)])
+@pytest.mark.parametrize(("mem_type", "fits"), [("ddr", True), ("tcm", False), (None, False)])
 def test_a_model_that_does_not_fit_tcm_is_told_by_how_much_and_what_would_help(mem_type, fits):
-    report = describe_pools(dense(800), {"lpai_graph": {"execute": {"mem_type": mem_type}}})
+    report = describe_pools(dense(800), mem_type and {"lpai_graph": {"execute": {"mem_type": mem_type}}})
     fit = report.tcm
     assert not fit.fits
     assert report.fits is fits
     assert fit.bytes - 2_035_712 == -fit.spare > 0
     assert "quantize the weights to 8 bits, which saves about 1,920,000 bytes" in fit.remedies
     text = "\n".join(report.lines())
-    # With memory in DDR that is a remark, and DDR is no remedy.
+    # If DDR is asked for, that is a remark, and DDR is no remedy.
     assert f": {'would not' if fits else 'does not'} fit: {-fit.spare:,} bytes too many" in text
-    assert ('set mem_type to "ddr"' in text) is not fits
+    assert ('set mem_type to "ddr"' in text) is (mem_type == "tcm")
+    assert ("mem_type=ddr makes this a remark" in text) is (mem_type is None)
     [limit] = report.to_json()["limits"]
     assert (limit["fits"], limit["applies"]) == (False, not fits)
 
@@ -97,10 +98,10 @@ def test_more_buffers_than_the_allocator_has_do_not_fit_either():
     assert "at most 31 inputs and outputs" in fit.remedies[0]
 
 
-@pytest.mark.parametrize(("mem_type", "fits"), [("ddr", True), ("tcm", False)])
+@pytest.mark.parametrize(("mem_type", "fits"), [("ddr", True), ("tcm", False), (None, True)])
 def test_hardware_without_tcm_fits_what_is_in_ddr_only(mem_type, fits):
-    config = {"lpai_backend": {"enable_hw_ver": "v5"}, "lpai_graph": {"execute": {"mem_type": mem_type}}}
-    report = describe_pools(dense(8), config)
+    graph = {"lpai_graph": {"execute": {"mem_type": mem_type}}} if mem_type else {}
+    report = describe_pools(dense(8), {"lpai_backend": {"enable_hw_ver": "v5"}} | graph)
     assert (report.fits, report.tcm.fits) == (fits, False)
     assert "fit: v5 has no TCM" in report.lines()[5]
 

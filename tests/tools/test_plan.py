@@ -209,6 +209,8 @@ def test_of_many_such_steps_the_first_are_named_and_the_others_counted(capsys, m
         (1024, "tcm", 1, ": does not fit: "),
         (64, "ddr", 0, ": would fit, "),
         (1024, "ddr", 0, ": would not fit: "),
+        (64, None, 0, ": fits, "),
+        (1024, None, 1, ": does not fit: "),
     ],
 )
 @pytest.mark.parametrize("json_too", [False, True])
@@ -216,8 +218,8 @@ def test_a_model_that_does_not_fit_ends_with_status_1(tmp_path, capsys, side, me
     nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
     constants = {"w": np.ones((side, side), np.float32)}
     path = tiny.save(tmp_path / "dense.onnx", nodes, {"x": [1, side]}, {"y": [1, side]}, constants)
-    setting = f"lpai_graph.execute.mem_type={mem_type}"
-    assert main(["plan", str(path), "--backend", "lpai", "--set", setting, *["--json"] * json_too]) == status
+    setting = ["--set", f"lpai_graph.execute.mem_type={mem_type}"] if mem_type else []
+    assert main(["plan", str(path), "--backend", "lpai", *setting, *["--json"] * json_too]) == status
     shown = capsys.readouterr().out
     if json_too:
         section = json.loads(shown)["lpai"]

@@ -65,6 +65,8 @@ class LpaiConfig:
         The initial configs of each graph.
     mem_type
         The memory type of IO buffers and the model binary; UNDEFINED if the configuration named an unknown type.
+    states_mem_type
+        Whether the configuration names the memory type; if not, it is the default, and plans are judged for TCM too.
     is_persistent_binary
         Whether the client keeps the memory of a context binary until its context is freed: then it is not copied.
     source
@@ -78,6 +80,7 @@ class LpaiConfig:
     performance: PerfCfg = field(default_factory=PerfCfg)
     affinity: CoreAffinity = field(default_factory=CoreAffinity)
     mem_type: LpaiMemType = LpaiMemType.DDR
+    states_mem_type: bool = False
     is_persistent_binary: bool = False
     source: str = "configuration"
 
@@ -107,6 +110,7 @@ def read(config: Any, log: Log) -> LpaiConfig:
         prepare=Prepare(**merged.only("enable_batchnorm_fold", "exclude_io"), scratch_limit=_limit(merged)),
         performance=PerfCfg(**merged.only("fps", "ftrt_ratio", "client_type")),
         affinity=CoreAffinity(**merged.only("affinity", "core_selection")),
+        states_mem_type="mem_type" in merged.values,
         source=merged.source,
         **merged.only("target_env", "mem_type", "is_persistent_binary"),
     )

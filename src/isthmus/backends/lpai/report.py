@@ -1,7 +1,8 @@
 """The memory that a model needs on LPAI: the three pools, padding, and whether it fits.
 
 Scratch and persistent memory are in DDR, for which no limit is documented. Inputs, outputs and the model binary are in
-the memory type of the configuration. If that is TCM, they must fit its pool. If not, a remark says whether they would.
+the memory type of the configuration. They must fit TCM if that is the type, and also if the configuration names none:
+who asks what a model needs wants to know whether TCM can hold it. For the type "ddr" the fit in TCM is a remark.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _VERDICTS = {
     (False, True): "would fit, ",
     (False, False): "would not fit: ",
 }
-"""How a verdict on TCM begins, by whether TCM is in use, and whether everything fits."""
+"""How a verdict on TCM begins, by whether the model is judged by it, and whether everything fits."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,8 @@ class PoolReport:
         The hardware version and the alignment that it requires.
     mem_type
         The memory type of IO and the model binary: "ddr" or "tcm".
+    states_mem_type
+        Whether the configuration names the type; if not, it is the default.
     scratch, persistent, io
         The bytes of the three pools; those of IO as buffers of the client.
     io_in_scratch
@@ -104,6 +107,7 @@ class PoolReport:
     hw_ver: str
     alignment: BufferAlignmentReq
     mem_type: str
+    states_mem_type: bool
     scratch: PoolNeed
     persistent: PoolNeed
     io: PoolNeed
@@ -116,9 +120,14 @@ class PoolReport:
         return self.mem_type == "tcm"
 
     @property
+    def judges_tcm(self) -> bool:
+        """Whether the model must fit TCM: it is in TCM, or it might be, as the configuration names no memory type."""
+        return self.in_tcm or not (self.states_mem_type or self.tcm.hw_ver)
+
+    @property
     def fits(self) -> bool:
-        """Whether the model fits the memory that the configuration asks for; DDR has no limit."""
-        return self.tcm.fits or not self.in_tcm
+        """Whether the model fits the memory that it is judged by; DDR has no limit."""
+        return self.tcm.fits or not self.judges_tcm
 
     @property
     def ddr_bytes(self) -> int:
@@ -136,15 +145,15 @@ class PoolReport:
         tcm = self.tcm
         limit = {
             "name": "TCM: binary and IO", "bytes": tcm.bytes, "limit": 0 if tcm.hw_ver else POOL_BYTES,
-            "fits": tcm.fits, "applies": self.in_tcm, "note": self._verdict, "remedies": list(tcm.remedies),
+            "fits": tcm.fits, "applies": self.judges_tcm, "note": self._verdict, "remedies": list(tcm.remedies),
         }  # fmt: skip
         pools = {**asdict(self), "tcm": {**asdict(tcm), "fits": tcm.fits, "pool_bytes": POOL_BYTES}}
         return {**pools, "fits": self.fits, "ddr_bytes": self.ddr_bytes, "limits": [limit]}
 
     @property
     def _verdict(self) -> str:
-        """Whether binary and IO fit TCM, in words; without TCM in use, whether they would."""
-        return f"{_VERDICTS[self.in_tcm, self.tcm.fits]}{self.tcm.reason}"
+        """Whether binary and IO fit TCM, in words; where the model is not judged by it, whether they would."""
+        return f"{_VERDICTS[self.judges_tcm, self.tcm.fits]}{self.tcm.reason}"
 
     def lines(self) -> list[str]:
         """Return the report as lines of text. The terms of each sum are shown, and so is its alignment."""
@@ -154,8 +163,9 @@ class PoolReport:
         tcm, ddr = self.tcm, " + ".join(f"{name} {pool.bytes:,}" for name, pool in self._in_ddr)
         beside = "" if self.in_tcm else ", without the model binary"
         limit = "" if tcm.hw_ver else f" of {POOL_BYTES:,}"
+        mem_type = self.mem_type if self.states_mem_type else f"{self.mem_type} by default"
         return [
-            f"LPAI {self.hw_ver}: addresses a multiple of {start}, sizes of {size}; mem_type is {self.mem_type}",
+            f"LPAI {self.hw_ver}: addresses a multiple of {start}, sizes of {size}; mem_type is {mem_type}",
             f"  scratch     {self.scratch}",
             f"  persistent  {self.persistent}",
             f"  io          {self.io}; {place}",
@@ -196,6 +206,7 @@ def describe_pools(graph: Graph, config: LpaiConfig, prepared: PlannedGraph | No
         hw_ver=config.hw_ver,
         alignment=alignment,
         mem_type=config.mem_type.name.lower(),
+        states_mem_type=config.states_mem_type,
         # Two searches for the best plan may end differently; padding must not become negative.
         scratch=PoolNeed(scratch, max(0, scratch - packed.schedule.scratch_bytes)),
         persistent=PoolNeed(persistent, persistent - sum(tensor.nbytes for tensor in schedule.states)),
@@ -226,8 +237,12 @@ def _tcm_fit(graph: Graph, prepared: PlannedGraph, io: list[int], config: LpaiCo
     weights = sum(tensor.nbytes for tensor in used.values() if tensor.is_static and tensor.dtype.is_float)
     # Preparation drops constants that fold away; no more can be saved than there is.
     float_weights = min(weights, prepared.info.memory.constant_bytes)
-    instead = ['set mem_type to "ddr"'] if config.mem_type is LpaiMemType.TCM else []
-    return replace(fit, remedies=(*_remedies(fit, float_weights), *instead))
+    remedies = _remedies(fit, float_weights)
+    if config.mem_type is LpaiMemType.TCM:
+        remedies.append('set mem_type to "ddr"')
+    elif not config.states_mem_type:
+        remedies.append("or leave it in DDR: --set lpai_graph.execute.mem_type=ddr makes this a remark")
+    return replace(fit, remedies=tuple(remedies))
 
 
 def _remedies(fit: TcmFit, float_weights: int) -> list[str]:

@@ -28,7 +28,7 @@ class Section(Protocol):
 
     @property
     def fits(self) -> bool:
-        """Whether the model fits the memory that its configuration asks for."""
+        """Whether the model fits the memory that it is judged by."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the section as plain data.
