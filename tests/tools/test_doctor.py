@@ -1,6 +1,8 @@
 """``isthmus doctor`` says what works, what is missing and what to do, and fails if something installed is broken."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 
@@ -57,6 +59,51 @@ def test_what_does_not_work_is_named_with_its_reason(capsys, monkeypatch, variab
     assert findings[name]["state"] == state
     assert value in findings[name]["text"]
     assert status == (1 if state == "broken" else 0)
+
+
+@pytest.fixture
+def declared(monkeypatch):
+    """Make the installation declare the plugin, which an older one that is being worked on may not."""
+    plugin = doctor.metadata.EntryPoint("isthmus", doctor.PLUGIN, "pytest11")
+    monkeypatch.setattr(doctor.registry, "names", lambda: ())
+    monkeypatch.setattr(doctor.metadata, "entry_points", lambda group: [plugin] if group == "pytest11" else [])
+    monkeypatch.delenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", raising=False)
+
+
+def test_the_pytest_plugin_is_loaded_or_the_reason_why_not_is_named(capsys, monkeypatch, declared):
+    loaded = f"pytest {pytest.__version__} loads it"
+    found = diagnosis(capsys)[1]["pytest plugin"]
+    assert (found["state"], found["text"], found["remedy"]) == ("works", loaded, "")
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    found = diagnosis(capsys)[1]["pytest plugin"]
+    assert (found["state"], found["remedy"]) == ("missing", "Use pytest -p isthmus.testing.plugin")
+    assert "PYTEST_DISABLE_PLUGIN_AUTOLOAD" in found["text"]
+    monkeypatch.setattr(doctor.metadata, "entry_points", lambda group: [])
+    status, findings = diagnosis(capsys)
+    assert (status, findings["pytest plugin"]["state"]) == (0, "missing")
+    assert "pip" in findings["pytest plugin"]["remedy"]
+
+
+def test_commands_are_found_on_the_path_or_named(capsys, monkeypatch, declared, tmp_path):
+    monkeypatch.setattr(doctor.sysconfig, "get_path", lambda name: str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = diagnosis(capsys)[1]["QNN's commands"]
+    assert found["text"] == f"not on PATH: {', '.join(doctor.COMMANDS)}"
+    assert found["remedy"].startswith("Install")
+    for command in doctor.COMMANDS:
+        (tmp_path / command).write_text("")
+        (tmp_path / command).chmod(0o755)
+    found = diagnosis(capsys)[1]["QNN's commands"]
+    assert (found["state"], found["text"]) == ("works", f"{len(doctor.COMMANDS)} commands in {tmp_path}")
+    monkeypatch.setenv("PATH", "/nowhere")
+    found = diagnosis(capsys)[1]["QNN's commands"]
+    assert (found["state"], found["remedy"]) == ("missing", f"Add {tmp_path} to PATH.")
+
+
+def test_the_commands_and_the_plugin_are_those_that_the_package_declares():
+    text = (Path(__file__).parents[2] / "pyproject.toml").read_text()
+    assert tuple(re.findall(r"^(qnn-[\w-]+) = ", text, re.MULTILINE)) == doctor.COMMANDS
+    assert f'isthmus = "{doctor.PLUGIN}"' in text
 
 
 def test_the_text_ends_with_a_verdict(capsys, monkeypatch):

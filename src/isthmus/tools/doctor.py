@@ -14,6 +14,7 @@ import os
 import platform
 import re
 import shutil
+import sysconfig
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -34,6 +35,15 @@ MARKS = {"works": "ok", "missing": "--", "broken": "!!"}
 _WORK_EXTRAS = ("bench", "docs", "test")
 """Extras for developing this project, which a user does not need."""
 _CACHE = "cache of compiled code"
+_TOOLS = "commands and plugins"
+_INSTALL_AGAIN = "Install this package again with pip: the installed one does not declare all of its tools."
+COMMANDS = (
+    "qnn-net-run", "qnn-context-binary-generator", "qnn-context-binary-utility", "qnn-throughput-net-run",
+    "qnn-profile-viewer",
+)  # fmt: skip
+"""QNN's commands that this package installs."""
+PLUGIN = "isthmus.testing.plugin"
+"""The module of the plugin, as the package declares it to pytest."""
 _REQUIREMENT = re.compile(r"^(?P<package>[\w.-]+)(?:\[[\w,-]+\])?(?P<range>[^;]*)(?:;(?P<marker>.*))?$")
 _EXTRA = re.compile(r"extra\s*==\s*['\"]([\w-]+)['\"]")
 
@@ -92,6 +102,8 @@ def main(options: argparse.Namespace) -> int:
 def find() -> Iterator[Finding]:
     """Look at everything, one thing after the other; backends come last, since they take the longest."""
     yield from _machine()
+    yield _commands()
+    yield _pytest_plugin()
     yield from _packages()
     for name in registry.names():
         yield _backend(name)
@@ -125,6 +137,35 @@ def _machine() -> Iterator[Finding]:
     compiler = shutil.which("gcc")
     absent = "not found; it compiles the C libraries of other packages' backends"
     yield Finding(group, "gcc", "missing" if compiler is None else "works", one_line(compiler or absent))
+
+
+def _commands() -> Finding:
+    """Look for QNN's commands on PATH."""
+    found = {name: shutil.which(name) for name in COMMANDS}
+    absent = [name for name, path in found.items() if path is None]
+    name = "QNN's commands"
+    if not absent:
+        folders = dict.fromkeys(str(Path(path).parent) for path in found.values() if path)
+        return Finding(_TOOLS, name, "works", one_line(f"{counted(len(found), 'command')} in {', '.join(folders)}"))
+    scripts = sysconfig.get_path("scripts")
+    installed = all(Path(scripts, each).exists() for each in absent)
+    remedy = f"Add {scripts} to PATH." if installed else _INSTALL_AGAIN
+    return Finding(_TOOLS, name, "missing", f"not on PATH: {', '.join(absent)}", one_line(remedy))
+
+
+def _pytest_plugin() -> Finding:
+    """Find out whether pytest loads the plugin by itself."""
+    name = "pytest plugin"
+    try:
+        pytest = f"pytest {metadata.version('pytest')}"
+    except metadata.PackageNotFoundError:
+        return Finding(_TOOLS, name, "missing", "pytest is not installed", "pip install pytest")
+    if not any(each.value == PLUGIN for each in metadata.entry_points(group="pytest11")):
+        return Finding(_TOOLS, name, "missing", f"{pytest} does not find it", _INSTALL_AGAIN)
+    if os.environ.get("PYTEST_DISABLE_PLUGIN_AUTOLOAD"):
+        text = f"{pytest} does not load it: PYTEST_DISABLE_PLUGIN_AUTOLOAD is set"
+        return Finding(_TOOLS, name, "missing", text, f"Use pytest -p {PLUGIN}")
+    return Finding(_TOOLS, name, "works", f"{pytest} loads it")
 
 
 def _packages() -> Iterator[Finding]:
