@@ -1,5 +1,6 @@
 """The audit of a program: what it does with memory, what is copied and why, and every mistake with its line."""
 
+import contextlib
 import gc
 import json
 import linecache
@@ -16,11 +17,12 @@ from support import tiny
 from support.interruption import everywhere
 
 import isthmus
-from isthmus import QnnError, audit_log, memory, qnn
+from isthmus import QnnError, audit_log, faults, memory, qnn
 from isthmus.backends.seam.binding import BindingBase
 from isthmus.graph import DataType, TensorMemType, TensorType
 from isthmus.memory import rpcmem
 from isthmus.qnn import ClientTensor, DescriptorType, MemDescriptor, htp
+from isthmus.tools import cli
 
 DIMS = (1, 16)
 NBYTES = 64
@@ -163,8 +165,36 @@ def test_copies_are_listed_by_tensor_with_their_reason_and_remedy():
         assert graph.stats.copied_bytes == log.copied_bytes == 4 * NBYTES
     assert [(each.tensor, each.count, each.nbytes) for each in log.copies] == [("'x'", 2, 128), ("'y'", 2, 128)]
     assert all(each.reason and "mem_register" in each.remedy for each in log.copies)
-    assert all("test_audit.py" in each.where and f" by {each.where}" in str(log) for each in log.copies)
+    [line] = {each.where for each in log.copies}
+    assert line.startswith(f"{__file__}:")
+    assert str(log).count(f" at {line}\n") == 2
     assert not log.mistakes
+
+
+def test_copies_of_two_lines_are_listed_for_each(tmp_path):
+    with isthmus.audit() as log, isthmus.Session(tiny.gate(tmp_path / "gate.onnx")) as session:
+        feeds = {name: view.copy() for name, view in session.inputs.items()}
+        session.run(feeds)
+        session.run(feeds)
+    tensors = len(session.inputs) + len(session.outputs)
+    assert [each.count for each in log.copies] == 2 * tensors * [1]
+    assert len({each.where for each in log.copies}) == 2
+
+
+def test_copies_of_a_command_have_no_line(tmp_path, capsys):
+    model = tiny.gate(tmp_path / "gate.onnx")
+    assert cli.main(["run", str(model), "--backend", "htp", "--io", "raw", "--audit"]) == 0
+    text = capsys.readouterr().err
+    assert "copies of 'x'" in text or "copy of 'x'" in text
+    assert ".py:" not in text
+
+
+def test_the_tables_say_which_fault_occurred_how_often():
+    with isthmus.audit() as log, faults.inject("alloc@1,alloc@3"), qnn.Backend("cpu"):
+        for _ in range(3):
+            with contextlib.suppress(QnnError):
+                rpcmem.alloc(25, 1, NBYTES).close()
+    assert "injected fault: alloc@1, 1 time\ninjected fault: alloc@3, 1 time\n" in str(log)
 
 
 def test_a_session_reports_the_copies_of_its_feeds(tmp_path):

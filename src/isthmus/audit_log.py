@@ -123,7 +123,7 @@ class Mistake:
 
 @dataclass(frozen=True)
 class CopySum:
-    """All copies of one tensor for one reason by one line: how often, how many bytes in all, and how to avoid them."""
+    """All copies of one tensor for one reason at one line: how often, how many bytes in all, and how to avoid them."""
 
     tensor: str
     what: str
@@ -345,7 +345,7 @@ class AuditLog:
             lines.append(
                 one_line(f"  {each.nbytes:>12,} bytes in {copies} of {each.tensor} of {each.what}: {each.reason}")
             )
-            lines += [one_line(f"  {'':>12} by {each.where}")] * bool(each.where)
+            lines += [one_line(f"  {'':>12} at {each.where}")] * bool(each.where)
             lines.append(f"  {'':>12} {each.remedy}")
         times = Counter(self.faults)
         lines += [f"injected fault: {fault}, {counted(number, 'time')}" for fault, number in times.items()]

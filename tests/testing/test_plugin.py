@@ -152,50 +152,134 @@ def test_limits_and_faults_decide_the_outcome_of_a_test(tmp_path: Path, options:
     assert "2 leaks" in done.stdout
     assert re.search(r"test_theirs.py:\d+ in test_leak: never freed: rpcmem buffer of 5000 bytes", done.stdout)
     assert re.search(r"test_theirs.py:\d+ in register: never deregistered: .*'x' or 'y'", done.stdout)
-    assert "fault 'ssr@3' did not occur: 2 executions in the test's own process" in done.stdout
+    assert "fault 'ssr@3' did not occur: 2 executions counted" in done.stdout
+    # The line of the copy is that of the test file, not one of this package.
+    assert re.search(r"^ +at \S*test_theirs.py:\d+ in run$", done.stdout, re.MULTILINE)
 
 
-ORDINARY = """
-import pytest
-from isthmus import QnnError
+FAULTS = f"""{PROGRAM}
+import os, time
 
-@pytest.mark.isthmus(fault="slow-unmap=10ms")
-def test_slow_unmap(qnn_session):
+
+@pytest.mark.isthmus(fault="slow-unmap=300ms", no_mistakes=True)
+def test_slow_deregistration_by_a_fixture(qnn_session):
     qnn_session("model.onnx").run()
 
-@pytest.mark.isthmus(fault="slow-unmap=10ms")
-def test_nothing_to_unmap():
+
+@pytest.mark.isthmus(fault="slow-unmap=300ms")
+def test_slow_deregistration_in_time(qnn_session):
+    session = qnn_session("model.onnx")
+    began = time.monotonic()
+    session.close()
+    assert time.monotonic() - began >= 0.3
+
+
+@pytest.mark.isthmus(fault="slow-unmap=1ms")
+def test_no_deregistration(htp):
     pass
 
-@pytest.mark.isthmus(fault="fds@1")
-def test_no_descriptors(qnn_session, tmp_path):
-    with pytest.raises(QnnError, match=r"1010.*fault 'fds@1' was injected"):
+
+@pytest.mark.isthmus(fault="slow-unmap=1ms")
+def test_failure_before_the_fault(htp):
+    assert not "their own failure"
+
+
+@pytest.mark.isthmus(fault="slow-unmap=1ms")
+def test_skipped(htp):
+    pytest.skip("their own reason")
+
+
+@pytest.mark.skip(reason="their own reason")
+@pytest.mark.isthmus(fault="srs@1")
+def test_skipped_before_its_marker_is_read(htp):
+    pass
+
+
+@pytest.mark.isthmus(fault="ssr@999999")
+@pytest.mark.parametrize("times", [1, 4])
+def test_call_that_is_never_reached(htp, times):
+    run(htp, times)
+
+
+@pytest.mark.isthmus(fault="alloc@7")
+def test_allocation_that_is_never_requested(htp):
+    rpcmem.alloc(25, 1, 64).close()
+
+
+class TestDescriptors:
+    @pytest.fixture(autouse=True)
+    def files(self, tmp_path):
+        (tmp_path / "before").write_text("")
+        yield
+        (tmp_path / "after").write_text("")
+
+    @pytest.mark.isthmus(fault="fds@1", max_copied=0, no_leaks=True)
+    def test_refused(self, qnn_session):
+        with pytest.raises(OSError, match="Too many open files"):
+            os.dup(0)
+        with pytest.raises(QnnError, match="1010.*fault 'fds@1' was injected"):
+            qnn_session("model.onnx")
+
+    @pytest.mark.isthmus(fault="fds@1")
+    def test_failure(self, qnn_session):
         qnn_session("model.onnx")
 
-@pytest.mark.isthmus(fault="fds@1")
-def test_its_own_failure(qnn_session):
-    qnn_session("model.onnx")  # the line in the report
+    @pytest.mark.isthmus(fault="fds@2")
+    def test_failure_of_other_code(self):
+        os.pipe()
 
-def test_misspelt(qnn_session):
-    qnn_session("model.onnx", bakend="cpu")
+    def test_afterwards(self, qnn_session):
+        qnn_session("model.onnx").run()
 """
 
 
-def test_faults_meet_an_ordinary_test_and_not_the_plugin(tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [pytest.param((), id="one process"), long(("-n", "2"), id="xdist")])
+def test_faults_occur_in_tests_and_not_in_the_plugin(tmp_path: Path, options: tuple[str, ...]) -> None:
+    if options:
+        pytest.importorskip("xdist")
     tiny.convolution(tmp_path / "model.onnx")
-    outcomes, done = run_pytest(tmp_path, ORDINARY)
+    outcomes, done = run_pytest(tmp_path, FAULTS, *options)
     assert outcomes == {
-        "test_slow_unmap": "PASSED",
-        "test_nothing_to_unmap": "ERROR",
-        "test_no_descriptors": "PASSED",
-        "test_its_own_failure": "FAILED",
-        "test_misspelt": "FAILED",
+        "test_slow_deregistration_by_a_fixture": "PASSED",
+        "test_slow_deregistration_in_time": "PASSED",
+        "test_no_deregistration": "ERROR",
+        "test_failure_before_the_fault": "FAILED",
+        "test_call_that_is_never_reached": "FAILED",
+        "test_allocation_that_is_never_requested": "FAILED",
+        "TestDescriptors": "FAILED",
     }, done.stdout
-    assert "fault 'slow-unmap=10ms' did not occur: 0 deregistrations" in done.stdout
-    assert "# the line in the report" in done.stdout, "pytest can open files again when it reports"
-    assert "injected fault: fds@1, 1 time" in done.stdout
-    assert "it has no keyword 'bakend'" in done.stdout
-    assert "Did you mean 'backend'?" in done.stdout
+    for line in (
+        "fault 'ssr@999999' did not occur: 1 execution counted on accelerators (HTP) that this process started in the "
+        "test. Child processes count for themselves.",
+        "fault 'ssr@999999' did not occur: 4 executions counted",
+        "fault 'alloc@7' did not occur: 1 allocation counted in this process.",
+        "fault 'slow-unmap=1ms' did not occur: 0 deregistrations counted",
+    ):
+        assert line in done.stdout
+    assert "2 skipped" in done.stdout
+    assert "1 error" in done.stdout.splitlines()[-1], "no fault concerns other fixtures and the plugin's own files"
+    assert re.search(r"^E .*1010.*fault 'fds@1' was injected", done.stdout, re.MULTILINE)
+    assert "Captured isthmus call" in done.stdout
+    assert "injected faults: fds@2" in done.stdout
+
+
+def test_a_misspelt_option_of_a_session_gets_the_nearest_one(tmp_path: Path) -> None:
+    text = """
+def test_near(qnn_session):
+    qnn_session("model.onnx", bakend="htp")
+
+def test_far(qnn_session):
+    qnn_session("model.onnx", xyz=1)
+
+def test_by_position(qnn_session):
+    assert qnn_session("model.onnx", "cpu").backend == "cpu"
+"""
+    tiny.convolution(tmp_path / "model.onnx")
+    outcomes, done = run_pytest(tmp_path, text)
+    assert outcomes == {"test_near": "FAILED", "test_far": "FAILED", "test_by_position": "PASSED"}, done.stdout
+    assert "qnn_session: it has no option 'bakend'. Did you mean 'backend'?" in done.stdout
+    assert "qnn_session: it has no option 'xyz'. Options are backend, shapes, threads," in done.stdout
+    assert "plugin.py" not in done.stdout, "the report shows the line of the test"
 
 
 WRONG = {

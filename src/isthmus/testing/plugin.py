@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, fields
+from inspect import signature
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -25,10 +26,13 @@ import pytest
 if TYPE_CHECKING:
     from isthmus import qnn
     from isthmus.audit_log import AuditLog
+    from isthmus.faults import InjectedFault
     from isthmus.session import Session
 
 MARKER = "isthmus"
 _DEFAULT_BACKEND = "htp"
+_ACCELERATOR_FAULTS = ("ssr", "map", "slow-unmap")
+"""Faults of accelerators, which concern those that start while the faults are in force."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,8 @@ class MarkerOptions:
     no_mistakes
         Whether the audit may list no mistake at all.
     fault
-        Faults to inject, as ``ISTHMUS_FAULTS`` lists them. Each must occur, except ``fds``, which cannot be checked.
+        Faults to inject, as ``ISTHMUS_FAULTS`` lists them. Each must occur, except ``fds``, which cannot be checked and
+        is in force only while the test function runs.
     backend
         The backend of ``qnn_session``.
     """
@@ -108,8 +113,6 @@ class Watch:
     ----------
     log
         The audit.
-    has_passed
-        Whether the test's function has passed; its limits are checked then.
     """
 
     def __init__(self, limits: MarkerOptions) -> None:
@@ -119,38 +122,37 @@ class Watch:
 
         self.limits = limits
         self._copied_too_much = False
-        self.has_passed = False
+        self._test_passed = False
         self._children = TemporaryDirectory(prefix="isthmus-audit-")
-        with ExitStack() as block:
-            variables = block.enter_context(pytest.MonkeyPatch.context())
-            variables.setenv(VARIABLE, str(Path(self._children.name) / "%p.json"))
-            self.log: AuditLog = block.enter_context(audit())
-            self._faults = faults.FaultList(())
-            if limits.fault:
-                self._faults = block.enter_context(faults.inject(limits.fault, limits_descriptors=False))
-            self._block = block.pop_all()
+        self._block = ExitStack()
+        variables = self._block.enter_context(pytest.MonkeyPatch.context())
+        variables.setenv(VARIABLE, str(Path(self._children.name) / "%p.json"))
+        self.log: AuditLog = self._block.enter_context(audit())
+        self._faults = faults.FaultList(())
+        if limits.fault:
+            # Descriptors are limited for the test function only: pytest and this plugin need some themselves.
+            self._faults = self._block.enter_context(faults.inject(limits.fault, limits_descriptors=False))
 
-    @contextmanager
-    def call(self) -> Iterator[None]:
-        """Run a test's function in the block, with few descriptors if a fault says so, and check its limits.
+    def around_function(self) -> AbstractContextManager[None]:
+        """Return the block for the test function itself, without its fixtures: only there descriptors are limited."""
+        return self._faults.few_descriptors()
 
-        Around the block pytest and this plugin have all descriptors that they need.
-        """
-        with self._faults.few_descriptors():
-            yield
-        self.has_passed = True
+    def check_call(self) -> None:
+        """Fail a test that has copied too much, or in which the call of an injected fault was not reached."""
+        self._test_passed = True
         self._include_children()
         self._check_copies()
-        self._check_faults(at_end=False)
+        self._check_faults(lambda fault: fault.nth > 0)
 
-    def _check_faults(self, at_end: bool) -> None:
-        """Fail a test to which a fault has not occurred; whether one that takes time has, shows at the end."""
-        for fault in self._faults.faults:
-            if fault.text in self.log.faults or at_end == bool(fault.nth):
-                continue
-            text = f"fault '{fault.text}' did not occur: {self._faults.calls(fault.name)} in the test's own process"
-            hint = "An accelerator that was started before the test gets no faults, and other backends have none."
-            pytest.fail(f"{text}. {hint}\n{self.log}", pytrace=False)
+    def _check_faults(self, concerns: Callable[[InjectedFault], bool]) -> None:
+        """Fail a test if one of these faults has not occurred, and say how many calls there were."""
+        for fault in filter(concerns, self._faults.faults):
+            if fault.text not in self.log.faults:
+                where = "in this process"
+                if fault.name in _ACCELERATOR_FAULTS:
+                    where = "on accelerators (HTP) that this process started in the test"
+                calls = f"{self._faults.calls(fault.name)} counted {where}. Child processes count for themselves."
+                pytest.fail(f"fault '{fault.text}' did not occur: {calls}\n{self.log}", pytrace=False)
 
     def _check_copies(self) -> None:
         """Fail a test that has copied too much, once."""
@@ -166,12 +168,15 @@ class Watch:
         self._children.cleanup()
 
     def check_end(self) -> None:
-        """Fail a test whose fixtures copied too much, that leaves something behind, or that made a mistake."""
+        """Fail a test whose fixtures copied too much, that leaves something behind, or that made a mistake.
+
+        Memory may be deregistered as late as by fixtures, so that a slow deregistration is expected until here.
+        """
         from isthmus.errors import counted
 
         self._check_copies()
-        if self.has_passed:
-            self._check_faults(at_end=True)
+        if self._test_passed:
+            self._check_faults(lambda fault: fault.nth == 0)
         if self.limits.no_mistakes and self.log.mistakes:
             pytest.fail(f"{counted(len(self.log.mistakes), 'mistake')}\n{self.log}", pytrace=False)
         if self.limits.no_leaks and self.log.leaks:
@@ -189,26 +194,28 @@ class Watch:
 _WATCH = pytest.StashKey[Watch]()
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Begin the audit of a test with the marker, before its fixtures."""
+    """Begin the audit of a test with the marker, unless it is skipped, and before its fixtures."""
     if item.get_closest_marker(MARKER) or "isthmus_audit" in getattr(item, "fixturenames", ()):
         item.stash[_WATCH] = Watch(_limits(item))
 
 
 @pytest.hookimpl(wrapper=True, trylast=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """Run the function of a test with its faults, inside all other plugins, and check its limits if it has passed."""
+    """Limit a test function, inside what other plugins do around it, and check the limits if it has passed."""
     watch = item.stash.get(_WATCH, None)
     if watch is None:
         return (yield)
     try:
-        with watch.call():
-            return (yield)
+        with watch.around_function():
+            result = yield
     except Exception:
-        if not watch.has_passed:
-            item.add_report_section("call", "isthmus audit", str(watch.log))
+        # An error of other code, such as one for lack of descriptors, does not say that its cause was injected.
+        if watch.log.faults:
+            item.add_report_section("call", "isthmus", f"injected faults: {', '.join(dict.fromkeys(watch.log.faults))}")
         raise
+    watch.check_call()
+    return result
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -268,22 +275,20 @@ def htp() -> Iterator[qnn.Backend]:
 @pytest.fixture
 def qnn_session(request: pytest.FixtureRequest) -> Iterator[Callable[..., Session]]:
     """A function that opens a model as `isthmus.Session` does, on the marker's backend; closed after the test."""
-    from inspect import signature
-
     from isthmus.errors import Code, QnnError, did_you_mean
     from isthmus.session import Session
 
-    known = list(signature(Session).parameters)[1:]
     watch = request.node.stash.get(_WATCH, None)
     name = watch.limits.backend if watch is not None else _DEFAULT_BACKEND
+    known = [each for each in signature(Session).parameters if each != "path"]
     with ExitStack() as block:
 
-        def open_session(model: Any, **options: Any) -> Session:
+        def open_model(model: str | os.PathLike[str], backend: str = name, **options: Any) -> Session:
             __tracebackhide__ = True
-            for keyword in options:
-                if keyword not in known:
-                    rule = f"it has no keyword '{keyword}'; it has {', '.join(known)}"
-                    raise QnnError(Code.COMMON_INVALID_ARGUMENT, "qnn_session", rule, did_you_mean(keyword, known))
-            return block.enter_context(Session(model, **{"backend": name, **options}))
+            for each in options:
+                if each not in known:
+                    hint = did_you_mean(each, known) or f"Options are {', '.join(known)}."
+                    raise QnnError(Code.COMMON_INVALID_ARGUMENT, "qnn_session", f"it has no option '{each}'", hint)
+            return block.enter_context(Session(model, backend, **options))
 
-        yield open_session
+        yield open_model
