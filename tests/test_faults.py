@@ -170,7 +170,8 @@ def test_memory_that_a_graph_was_given_is_deregistered_before_its_context_is_fre
         context.free()
         assert accelerator.counts()["memory"] == 0, "with the context"
         second.close()
-    assert [event.action.value for event in log.events].count("deregister") == 2
+    actions = [event.action.value for event in log.events]
+    assert actions.count("deregister") == actions.count("register") > 0
     assert not log.mistakes
 
 
