@@ -81,11 +81,12 @@ bench: $(VENV)/bench.stamp models
 	$(BIN)/python bench/gpu.py
 
 # Wheels with compiled code, for x86-64 and arm64: they need numpy and no compiler. The first time takes half an hour.
-# Zig is a C compiler for both, and for a glibc as old as the one that numpy's wheels need.
+# Zig is a C compiler for both, and for a glibc as old as the one that numpy's wheels need. With -I it is found from inside
+# pip's build environment.
 wheel: $(VENV)/wheel.stamp
 	for architecture in x86_64 aarch64; do \
 		$(BIN)/python packaging/precompiled.py $$architecture build/shipped/$$architecture && \
-		CC="$(CURDIR)/$(BIN)/python -m ziglang cc -target $$architecture-linux-gnu.2.28 -g0" \
+		CC="$(CURDIR)/$(BIN)/python -I -m ziglang cc -target $$architecture-linux-gnu.2.28 -g0" \
 		ISTHMUS_PLATFORM=manylinux_2_28_$$architecture ISTHMUS_SHIPPED=$(CURDIR)/build/shipped/$$architecture \
 			$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist . || exit 1; \
 	done
