@@ -45,7 +45,7 @@ def test_a_page_adds_nothing_to_the_audit(model, tmp_path, compared, capsys):
     expected = capsys.readouterr().err
     page = ["--html", str(tmp_path / "page.html"), *["--compare", model] * compared]
     assert main([*command, *page]) == 0
-    assert capsys.readouterr().err == expected
+    assert capsys.readouterr().err == f"written: {page[1]}\n{expected}"
 
 
 def test_a_plan_can_be_audited(model, capsys):

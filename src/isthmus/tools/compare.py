@@ -84,7 +84,6 @@ def main(options: argparse.Namespace) -> int:
         if reduction is not None:
             names = ", ".join(map(str, reduction.operations))
             print_line(f"  reduced to {counted(len(reduction.operations), 'operation')}: {names}")
-            print_line(f"  written: {', '.join(map(str, written))}")
     return 0 if report.agrees else 1
 
 

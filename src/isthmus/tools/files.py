@@ -1,17 +1,19 @@
-"""Files that the commands write, each atomically."""
+"""Files that the commands write, each atomically. Of a file that an option names, a line says that it is written."""
 
 from __future__ import annotations
 
 import argparse
 import errno
 import os
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from isthmus.errors import Code, QnnError
+from isthmus.errors import Code, QnnError, one_line
+from isthmus.system.progress import above
 from isthmus.system.writing import written, written_together
 
 _MAX_NAME = 120
@@ -77,7 +79,8 @@ def refuse_unwritable_folder(what: str, folder: Path) -> None:
 def written_whole(path: Path, what: str) -> Iterator[BinaryIO]:
     """Yield a stream whose content replaces the file at `path` if the block succeeds; otherwise `path` is unchanged.
 
-    `what` names the file in the error that is raised if it cannot be written.
+    `what` names the file in the error that is raised if it cannot be written. The line about it goes to standard error:
+    standard output may be JSON.
 
     Examples
     --------
@@ -98,12 +101,14 @@ def written_whole(path: Path, what: str) -> Iterator[BinaryIO]:
             yield stream
     except OSError as problem:
         raise _unwritable(what, path, problem) from None
+    _report_written(path)
 
 
 def write_together(folder: Path, files: Iterable[tuple[str, bytes]]) -> None:
     """Write files with these names and contents below a folder; folders that do not exist are created.
 
     If one cannot be written, none is: files that were there before stay as they were, and new folders are removed.
+    The caller reports what was written, which may be hundreds of files.
     """
     created: list[Path] = []
     path = folder
@@ -129,8 +134,16 @@ def write_together(folder: Path, files: Iterable[tuple[str, bytes]]) -> None:
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write a file as `write_together` does."""
+    """Write a file as `write_together` does, and report it as `written_whole` does."""
     write_together(Path(), [(str(path), content)])
+    if path.is_file():
+        _report_written(path)
+
+
+def _report_written(path: Path) -> None:
+    """Print that a file is written."""
+    with above():
+        print(one_line(f"written: {path}"), file=sys.stderr)
 
 
 def _create(folder: Path, created: list[Path]) -> None:

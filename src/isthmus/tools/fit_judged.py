@@ -205,5 +205,5 @@ def _print(report: dict[str, Any], out: Path | None) -> None:
             f"advised: {advised['variant']}, at level {advised['level']}: spill-fill {before['spill_fill']:,} to "
             f"{advised['spill_fill']:,}, total RAM {before['total_ram']:,} to {advised['total_ram']:,} bytes"
         )
-        hint = f"written to {out}" if out is not None else "--out FILE writes it"
-        print_line(hint)
+        if out is None:
+            print("--out FILE writes it")

@@ -11,7 +11,6 @@ import argparse
 import itertools
 import json
 import os
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -81,7 +80,7 @@ class TraceRecord:
 def recorded(path: Path | None) -> Iterator[TraceRecord]:
     """Audit the block, and write what it did as a trace at its end, if a file is named.
 
-    A block that fails is written too, up to there, and a line on standard error says so. Nothing is written of a block
+    A block that fails is written too, up to there. Nothing is written of a block
     that was refused before it used any memory, or that was interrupted.
     """
     from isthmus.memory.auditing import audit
@@ -96,7 +95,6 @@ def recorded(path: Path | None) -> Iterator[TraceRecord]:
             # The client must see the original error.
             with suppress(QnnError, OSError):
                 write_trace(path, record)
-                print(f"written: {path}", file=sys.stderr)
         raise
     if path is not None:
         write_trace(path, record)
