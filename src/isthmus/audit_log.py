@@ -339,7 +339,7 @@ class AuditLog:
             if events:
                 nbytes = sum(event.nbytes for event in events)
                 lines.append(f"  {action.value:<11}{len(events):>8,}  {nbytes:>16,} bytes")
-        lines.append(f"copied: {self.copied_bytes:,} bytes")
+        lines.append(f"copied: {counted(self.copied_bytes, 'byte')}")
         for each in self.copies:
             copies = "1 copy" if each.count == 1 else f"{each.count:,} copies"
             lines.append(

@@ -112,10 +112,10 @@ def counted(number: int, noun: str) -> str:
 
     Examples
     --------
-    >>> counted(1, "graph"), counted(2, "graph")
-    ('1 graph', '2 graphs')
+    >>> counted(1, "graph"), counted(2000, "byte")
+    ('1 graph', '2,000 bytes')
     """
-    return f"{number} {noun}{'s' * (number != 1)}"
+    return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def code_of(problem: OSError, otherwise: Code) -> Code:

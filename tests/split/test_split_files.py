@@ -260,7 +260,7 @@ def test_a_limit_that_cannot_be_kept_is_refused_with_what_holds_it_up(tmp_path):
         split(file.network, 1000, "'wide.onnx'")
     _, found = least(file)
     assert caught.value.code is Code.COMMON_MEM_ALLOC
-    assert f"the least found is {found.after}, {found.after - 1000} more" in caught.value.rule
+    assert f"the least found is {found.after:,}, {found.after - 1000:,} more" in caught.value.rule
     assert f"'{found.holding}' holds it up" in caught.value.rule
 
 

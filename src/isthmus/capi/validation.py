@@ -25,7 +25,7 @@ from isthmus.capi import rules
 from isthmus.capi.functions import serves
 from isthmus.capi.protocol import CONFIGS, CREATES, FREES, HANDLES, NEEDED
 from isthmus.capi.values import ClientTensorInfo
-from isthmus.errors import QnnError
+from isthmus.errors import QnnError, counted
 from isthmus.log import deferred, log_message
 
 if TYPE_CHECKING:
@@ -356,8 +356,8 @@ class Validation:
             return
         total = sum(call["count"] for call in report["calls"].values())
         print(
-            f"isthmus: {total} calls of {len(report['calls'])} functions were checked; "
-            f"{len(report['mistakes'])} mistakes, {len(report['leaks'])} leaks",
+            f"isthmus: checked {counted(total, 'call')} of {counted(len(report['calls']), 'function')}; "
+            f"{counted(len(report['mistakes']), 'mistake')}, {counted(len(report['leaks']), 'leak')}",
             file=sys.stderr,
         )
         for leak in report["leaks"]:

@@ -230,7 +230,7 @@ def _short(operation: ModelOperation) -> str:
 
 def _apart(found: Deviation) -> str:
     """Describe a deviation in words."""
-    steps = "" if found.steps is None else f", {found.steps:.0f} steps of its quantizer"
+    steps = "" if found.steps is None else f", {counted(round(found.steps), 'step')} of its quantizer"
     return f"up to {found.max_abs:.3g} apart ({found.relative:.2g} of the largest value){steps}"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from xml.sax.saxutils import escape
 
+from isthmus.errors import counted
 from isthmus.prepare.schedule import Plan, PlanRow
 from isthmus.report.memory_map import round_numbers, size
 from isthmus.report.names import shorten
@@ -49,7 +50,7 @@ def draw_svg(plan: Plan, title: str) -> str:
         return round(_TOP + (1 - offset / total) * high, 2)
 
     proof = "proved optimal" if plan.status == "optimal" else f"lower bound {plan.lower_bound:,}"
-    heading = f"{plan.bytes:,} bytes of scratch, {proof}; {len(plan.steps)} steps"
+    heading = f"{counted(plan.bytes, 'byte')} of scratch, {proof}; {counted(len(plan.steps), 'step')}"
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img">',
         f"<title>{_text(title)}: {heading}</title><style>{_STYLE}</style>",

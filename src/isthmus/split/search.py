@@ -339,9 +339,9 @@ def split(network: Network, limit: int | None, what: str) -> Split:
         raise DoesNotFit(
             Code.COMMON_MEM_ALLOC,
             what,
-            f"{counted(limit, 'byte')} would be too little: the least found is {result.after}, "
-            f"{result.after - limit} more; '{result.holding}' holds it up",
-            f"Allow {result.after} bytes, or ask for 'least'.",
+            f"{counted(limit, 'byte')} would be too little: the least found is {result.after:,}, "
+            f"{result.after - limit:,} more; '{result.holding}' holds it up",
+            f"Allow {counted(result.after, 'byte')}, or ask for 'least'.",
         )
     return result
 

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 from isthmus import __version__
-from isthmus.errors import DoesNotFit, QnnError, did_you_mean, one_line
+from isthmus.errors import DoesNotFit, QnnError, counted, did_you_mean, one_line
 from isthmus.tools.examples import EXAMPLES
 
 COMMANDS = {
@@ -185,7 +185,8 @@ def _audited(main: Callable[[argparse.Namespace], int], options: argparse.Namesp
         if not (has_failed and log.is_blank):
             print(log, file=sys.stderr)
     if options.max_copied is not None and log.copied_bytes > options.max_copied:
-        print(f"{log.copied_bytes:,} bytes were copied, {options.max_copied:,} are allowed", file=sys.stderr)
+        copied = f"{counted(log.copied_bytes, 'byte')} {'was' if log.copied_bytes == 1 else 'were'} copied"
+        print(f"{copied}, {options.max_copied:,} are allowed", file=sys.stderr)
         return status or 1
     return status
 

@@ -212,4 +212,5 @@ def _print(report: dict[str, Any], points: Sequence[Point], chosen: Point | None
     elif not chosen.limit:
         print("advised: no limit")
     else:
-        print(f"advised: --scratch-limit {chosen.limit} ({chosen.scratch_bytes:,} bytes, {chosen.times:.3f} times)")
+        size = counted(chosen.scratch_bytes, "byte")
+        print(f"advised: --scratch-limit {chosen.limit} ({size}, {chosen.times:.3f} times)")

@@ -129,7 +129,7 @@ def print_report(report: Mapping[str, Any]) -> None:
     )
     for graph in graphs:
         print_line(f"graph '{graph['name']}'" + f" ({graph['target']})" * bool(graph["target"]))
-        print_tensors(graph, lambda tensor: f", {tensor['bytes']:,} bytes, {tensor['mem_type']}")
+        print_tensors(graph, lambda tensor: f", {counted(tensor['bytes'], 'byte')}, {tensor['mem_type']}")
         print(
             f"  memory  scratch {graph['scratch_bytes']:,}  state {graph['state_bytes']:,}  "
             f"constants {graph['constant_bytes']:,}  io {graph['io_bytes']:,} bytes; aligned to {graph['alignment']}"

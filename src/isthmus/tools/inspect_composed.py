@@ -141,10 +141,10 @@ def print_report(report: Mapping[str, Any]) -> None:
         print_line(f"graph '{graph['name']}'")
         print_tensors(graph)
         listed = ", ".join(f"{op} x{count}" for op, count in graph["operations"].items())
-        print_line(f"  {graph['nodes']} nodes: {listed}")
+        print_line(f"  {counted(graph['nodes'], 'node')}: {listed}")
         if graph["unknown_operations"]:
             print_line(f"  not supported: {', '.join(graph['unknown_operations'])}")
-        print_line(f"  {graph['constants']} constants, {graph['constant_bytes']:,} bytes")
+        print_line(f"  {counted(graph['constants'], 'constant')}, {counted(graph['constant_bytes'], 'byte')}")
         if "scratch_bytes" in graph:
             print(
                 f"  memory  scratch {graph['scratch_bytes']:,}  state {graph['state_bytes']:,}  "

@@ -278,7 +278,7 @@ def _run(
     written = f"results in {job.folder}/Result_0" + (f" to Result_{kept - 1}" if kept > 1 else "")
     print_line(
         f"graph '{graph.name}': {counted(state.done, 'inference')}, {seconds / state.done * 1e3:.3f} ms each, "
-        f"{graph.stats.copied_bytes:,} bytes copied; {written if kept else 'no results written'}"
+        f"{counted(graph.stats.copied_bytes, 'byte')} copied; {written if kept else 'no results written'}"
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from isthmus.errors import one_line
+from isthmus.errors import counted, one_line
 from isthmus.planning import (
     PlannerBuffer,
     PlanningError,
@@ -87,7 +87,7 @@ def main(options: argparse.Namespace) -> int:
     print(json.dumps(_facts(problem, solution)) if options.json else _report(problem, solution))
     if solution.nodes == 0 and solution.status is Status.INFEASIBLE:
         needed = solution.lower_bound
-        _refuse(f"{options.problem}: capacity {problem.capacity} is below the {needed} bytes live at once")
+        _refuse(f"{options.problem}: capacity {problem.capacity} is below the {counted(needed, 'byte')} live at once")
     return 0 if solution.offsets is not None else 1
 
 
@@ -130,14 +130,14 @@ def _report(problem: Problem, solution: Solution) -> str:
     facts = [
         ("status", f"{solution.status} ({MEANING[solution.status]})"),
         ("buffers", f"{len(problem):,}"),
-        ("peak", "none" if solution.peak is None else f"{solution.peak:,} bytes"),
-        ("lower bound", f"{solution.lower_bound:,} bytes"),
-        ("greedy by size", "not tried" if solution.greedy is None else f"{solution.greedy:,} bytes"),
+        ("peak", "none" if solution.peak is None else counted(solution.peak, "byte")),
+        ("lower bound", counted(solution.lower_bound, "byte")),
+        ("greedy by size", "not tried" if solution.greedy is None else counted(solution.greedy, "byte")),
     ]
     if problem.capacity is not None:
-        facts.insert(2, ("capacity", f"{problem.capacity:,} bytes"))
+        facts.insert(2, ("capacity", counted(problem.capacity, "byte")))
     ended = "the number of buffers that are live together" if solution.stopped_by == "size" else solution.stopped_by
-    searched = f"{solution.seconds:.3f} s, {solution.nodes:,} nodes, ended by {ended}"
+    searched = f"{solution.seconds:.3f} s, {counted(solution.nodes, 'node')}, ended by {ended}"
     if solution.loading >= 0.01:
         searched += f" (and {solution.loading:.1f} s to load the compiled search)"
     facts.append(("search", searched))

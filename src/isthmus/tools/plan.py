@@ -186,9 +186,10 @@ def print_report(report: Mapping[str, Any], plan: Plan, columns: int) -> None:
     for line in lines:
         print(f"  in float  {'':>13}  {line}")
     for region in report["regions"]:
-        steps, tiles, ends = len(region["steps"]), region["tiles"], (region["steps"][0], region["steps"][-1])
+        ends = region["steps"][0], region["steps"][-1]
+        tiles, steps = counted(region["tiles"], "tile"), counted(len(region["steps"]), "step")
         names = " to ".join(shorten(list(dict.fromkeys(ends)), max((columns - 60) // 2, 12)))
-        print(f"  tiles     {region['carried_bytes']:>13,}  carried between {tiles} tiles of {steps} steps, {names}")
+        print(f"  tiles     {region['carried_bytes']:>13,}  carried between {tiles} of {steps}, {names}")
     for name in report["rematerialized"]:
         print(f"  remat     {'':>13}  {shorten([name], max(columns - 50, 16))[0]} is computed twice rather than kept")
     if report["search_bounded"]:
@@ -196,7 +197,8 @@ def print_report(report: Mapping[str, Any], plan: Plan, columns: int) -> None:
     if "embedded" in report:
         embedded = report["embedded"]
         how = f"{embedded['status']}, greedy by size {embedded['greedy_bytes']:,}"
-        print(f"  embedded  {embedded['arena_bytes']:>13,}  of arena for {embedded['planned']} tensors ({how})")
+        tensors = counted(embedded["planned"], "tensor")
+        print(f"  embedded  {embedded['arena_bytes']:>13,}  of arena for {tensors} ({how})")
         print_line(f"  {'':23}  in {embedded['path']}")
     if report["peak"]:
         peak = report["peak"]

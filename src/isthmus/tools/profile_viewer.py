@@ -12,6 +12,7 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
+from isthmus.errors import counted
 from isthmus.tools import qnn_options
 from isthmus.tools.files import refuse_overwrite, write_file
 from isthmus.tools.messages import print_line
@@ -38,14 +39,14 @@ def main(options: argparse.Namespace) -> int:
         print(json.dumps({"logs": content}))
         return 0
     for path, (backend, found) in logs.items():
-        print_line(f"{path}: {len(found):,} calls on {backend}")
+        print_line(f"{path}: {counted(len(found), 'call')} on {backend}")
         group = None
         for each in statistics(found):
             if (each.call, each.graph) != group:
                 group = each.call, each.graph
                 print_line(each.call + f" of graph '{each.graph}'" * bool(each.graph))
             figures = f"average {each.average:,.1f}  min {each.least:,.1f}  max {each.most:,.1f} {each.unit}"
-            print_line(f"  {each.event:32} {figures}, {each.count:,} times")
+            print_line(f"  {each.event:32} {figures}, {counted(each.count, 'time')}")
     return 0
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from isthmus.errors import Code, QnnError
+from isthmus.errors import Code, QnnError, counted
 from isthmus.frontends.dlc.operations import cleaned
 from isthmus.graph import DataType, TensorInfo
 from isthmus.system import reading
@@ -55,7 +55,7 @@ def _check_bytes(size: int, path: Path, info: TensorInfo, native: bool, where: s
     needed = math.prod(info.dims) * _element(info, native).itemsize
     if size == needed:
         return
-    rule = f"has {size:,} bytes, tensor '{info.name}' needs {needed:,} as {_element(info, native)}"
+    rule = f"has {counted(size, 'byte')}, tensor '{info.name}' needs {needed:,} as {_element(info, native)}"
     stored = math.prod(info.dims) * info.dtype.numpy.itemsize
     hint = f"Files of elements as stored ({info.dtype.numpy}) need --use_native_input_files." if size == stored else ""
     raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"{where}: input file '{path}'", rule, hint)

@@ -14,7 +14,7 @@ import argparse
 import json
 from typing import Any
 
-from isthmus.errors import Code, QnnError
+from isthmus.errors import Code, QnnError, counted
 from isthmus.frontends import DLC_MAGIC, LIBRARY_MAGIC, contents, is_model, is_tflite, unknown_format
 from isthmus.prepare.tiling import ScratchLimit
 from isthmus.qnn.models import refuse_binary
@@ -143,13 +143,15 @@ def print_report(report: dict[str, Any]) -> None:
     for name, dims in report["fixed_shapes"].items():
         print_line(f"  fixed     {'':>13}  {name} at {dims}, some of which the model leaves open (--shape)")
     for run in report["runs"]:
-        print_line(f"  tiles     {run['tiles']:>13,}  of {run['steps']} steps, {run['first']} to {run['last']}")
+        steps = counted(run["steps"], "step")
+        print_line(f"  tiles     {run['tiles']:>13,}  of {steps}, {run['first']} to {run['last']}")
     if not report["runs"]:
         print("  nothing is split: no tiling needs less memory")
     print_line(f"  peak      {'':>13}  '{report['holding']}' has the most alive")
     if "embedded" in report:
         plan = report["embedded"]
-        print(f"  embedded  {plan['arena_bytes']:>13,}  of arena for {plan['planned']} tensors ({plan['status']})")
+        tensors = counted(plan["planned"], "tensor")
+        print(f"  embedded  {plan['arena_bytes']:>13,}  of arena for {tensors} ({plan['status']})")
     if "checked" in report:
         print_line(f"  checked   {'':>13}  {report['checked']}")
 

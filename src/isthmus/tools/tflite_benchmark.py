@@ -85,6 +85,6 @@ def _print(report: dict[str, Any]) -> None:
         nodes = ""
         if row["nodes"] is not None:
             share = 100 * row["nodes_delegated"] / max(row["nodes"], 1)
-            nodes = f"{row['nodes_delegated']} of {row['nodes']} nodes ({math.floor(share)} %), "
+            nodes = f"{row['nodes_delegated']} of {counted(row['nodes'], 'node')} ({math.floor(share)} %), "
             nodes += f"partitions: {row['partitions']}"
         print(f"  {row['way']:28}{latency['p50']:9.3f}{latency['min']:9.3f}{copied:>12}  {nodes}".rstrip())

@@ -22,7 +22,7 @@ from typing import Any
 from isthmus import qnn
 from isthmus.backends.seam import registry
 from isthmus.backends.seam.config import PERF_PROFILES, Key, Objects, Table, number, settings, text, truth, unused, word
-from isthmus.errors import Code, QnnError, did_you_mean
+from isthmus.errors import Code, QnnError, counted, did_you_mean
 from isthmus.log import Log, LogLevel
 from isthmus.system.progress import progress
 from isthmus.tools import raw_files
@@ -222,7 +222,7 @@ def _prepared(backend: qnn.Backend, model: Mapping[str, Any], what: str) -> tupl
         context = backend.create_context()
         compose(context, [path], [], backend.entry.io_kind(None))
     if len(context.graphs) != 1:
-        rule = f"it has {len(context.graphs)} graphs; a thread runs one"
+        rule = f"it has {counted(len(context.graphs), 'graph')}; a thread runs one"
         raise QnnError(Code.COMMON_NOT_SUPPORTED, what, rule)
     [graph] = context.graphs.values()
     names = [info.name for info in graph.input_tensors]
@@ -270,9 +270,9 @@ def _report(running: list[ModelThread], total: float, options: argparse.Namespac
     if options.json:
         print(text)
         return
-    for name, figure in figures.items():
-        rate = figure["inferences_per_second"]
-        print_line(f"{name}:graphExecute: {figure['inferences']} inferences, {rate:.1f} per second")
+    for each in running:
+        rate = each.executed / each.seconds
+        print_line(f"{each.name}:graphExecute: {counted(each.executed, 'inference')}, {rate:.1f} per second")
     print(f"TotalTime (us): {total * 1e6:.0f}")
 
 
