@@ -90,6 +90,26 @@ def test_an_interrupt_while_modules_are_loaded_is_one_line(module):
     assert (done.returncode, done.stderr) == (130, "isthmus: interrupted\n")
 
 
+def test_an_interrupt_is_not_lost_to_an_extension_module_that_is_being_loaded():
+    # As numpy does it: whatever happens while it is loaded is an ImportError.
+    script = (
+        "import os, signal, sys\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'numpy':\n"
+        "            try:\n"
+        "                os.kill(os.getpid(), signal.SIGINT)\n"
+        "                sum(range(1000))\n"
+        "            except KeyboardInterrupt:\n"
+        "                raise ImportError('numpy could not be loaded') from None\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "from isthmus.tools.cli import main\n"
+        "sys.exit(main(['run', 'model.onnx']))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, "isthmus: interrupted\n")
+
+
 def test_an_interrupt_that_python_drops_in_a_callback_comes_again():
     script = (
         "import sys, time, weakref\n"
@@ -97,7 +117,7 @@ def test_an_interrupt_that_python_drops_in_a_callback_comes_again():
         "def interrupt(reference): raise KeyboardInterrupt\n"
         "class Finder:\n"
         "    def find_spec(self, name, *_):\n"
-        "        if name == 'isthmus.tools.plan':\n"
+        "        if name == 'isthmus.tools.examples':\n"
         "            dropped = Dropped()\n"
         "            reference = weakref.ref(dropped, interrupt)\n"
         "            del dropped\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import io
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -238,5 +239,12 @@ def _described(problem: OSError) -> str:
 
 
 def _module(command: str) -> Any:
-    """Load the module of a subcommand."""
-    return import_module(f"isthmus.tools.{command.replace('-', '_')}")
+    """Load the module of a subcommand.
+
+    An interrupt takes effect when it is loaded: extension modules such as numpy's would turn it into an `ImportError`.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        return import_module(f"isthmus.tools.{command.replace('-', '_')}")
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
