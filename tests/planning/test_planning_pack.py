@@ -76,7 +76,7 @@ def test_a_capacity_that_only_a_search_can_refute_is_an_answer(pack):
         (["--capacity", -1], PROBLEM, "capacity -1 is negative"),
         (["--capacity", 10**30], PROBLEM, "above the limit"),
         (["--align", 0], PROBLEM, "--align 0 is not an alignment"),
-        (["--timeout", -1], PROBLEM, "timeout -1.0 is negative"),
+        (["--timeout", -1], PROBLEM, "--timeout -1.0 is not a number of seconds from 0 on"),
         (["--out", "/no/such/folder/solution.csv"], PROBLEM, "cannot be written: No such file"),
     ],
 )

@@ -204,7 +204,7 @@ def test_a_file_that_nothing_reads_says_what_may_read_it(capsys, monkeypatch, tm
     monkeypatch.setattr("isthmus.backends.vendor.library.importlib.util.find_spec", lambda name: None)
     assert main(["inspect", str(tmp_path / "x.bin")]) == 2
     error = capsys.readouterr().err
-    assert "neither a context binary" in error
+    assert "its format is not known" in error
     assert "isthmus[qnn]" in error
 
 

@@ -39,6 +39,7 @@ def folder(tmp_path, monkeypatch):
         ("compare link.onnx --reduce m.onnx", "link.onnx"),
         ("compare m.reference.onnx --reduce m.onnx", "m.reference.onnx"),
         ("compare m.reference.onnx --against m.onnx --reduce m.onnx", "m.onnx"),
+        ("pack m.bin --out m.onnx", "m.bin"),
         ("sweep m.onnx --csv m.onnx", "m.onnx"),
         ("sweep m.onnx --html m.onnx", "m.onnx"),
         ("device m.onnx --csv m.onnx", "m.onnx"),
@@ -65,3 +66,29 @@ def test_the_arrays_of_a_reduction_do_not_overwrite_the_inputs(folder, capsys):
     (folder / "small.npz").write_text("{}")
     assert main(["compare", "model.onnx", "--inputs", "small.npz", "--reduce", "small.onnx"]) == 2
     assert "--reduce small.npz: would overwrite 'small.npz'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "first", "second"),
+    [
+        ("run m.onnx --html new --trace new", "--html", "--trace"),
+        ("run m.onnx --html ./new --outputs ../{folder}/new", "--html", "--outputs"),
+        ("plan m.onnx --html log --svg log", "--html", "--svg"),
+        ("sweep m.onnx --csv new --html new", "--html", "--csv"),
+        ("device m.onnx --csv new --html new", "--html", "--csv"),
+        (f"net-run {QNN} --input_list list.txt --html new --trace new", "--html", "--trace"),
+        ("throughput-net-run --config c.json --output new --trace new", "--output", "--trace"),
+        (f"context-binary-generator {QNN} --binary_file new --backend_binary new", "--binary_file", "--backend_binary"),
+    ],
+)
+def test_two_outputs_in_one_file_are_refused_in_one_line(folder, capsys, arguments, first, second):
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert main(arguments.format(folder=folder.name).split()) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{first} names the same file. Name another file." in line
+    assert f"] {second} " in line
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_a_device_takes_two_outputs(folder):
+    assert main(["plan", "m.onnx", "--html", "/dev/null", "--svg", "/dev/null"]) == 0

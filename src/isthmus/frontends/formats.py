@@ -24,5 +24,5 @@ def beginning(data: bytes) -> str:
 
 def unknown_format(path: Path, data: bytes) -> QnnError:
     """Return the error for a file of a format that nothing here reads; `data` is its contents or its beginning."""
-    what, rule = f"model file '{path}'", f"its format is not known: {beginning(data)}"
-    return QnnError(Code.COMMON_INVALID_ARGUMENT, what, rule, KNOWN_FORMATS)
+    rule = f"its format is not known: {beginning(data)}" if data else "it is empty"
+    return QnnError(Code.COMMON_INVALID_ARGUMENT, f"model file '{path}'", rule, KNOWN_FORMATS if data else "")

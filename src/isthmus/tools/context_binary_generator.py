@@ -13,7 +13,7 @@ from isthmus.errors import Code, QnnError, counted, did_you_mean
 from isthmus.qnn.profile import ProfilingEvent
 from isthmus.system.progress import stages
 from isthmus.tools import qnn_options
-from isthmus.tools.files import refuse_overwrite, write_together
+from isthmus.tools.files import refuse_overwrite, refuse_shared, write_together
 from isthmus.tools.library import backend_config
 from isthmus.tools.limits import add_limit_arguments, parse_limit
 from isthmus.tools.messages import print_line
@@ -51,6 +51,7 @@ def main(options: argparse.Namespace) -> int:
     paths = [_path(options.output_dir, models[0].stem if options.binary_file is None else options.binary_file, models)]
     if options.backend_binary is not None:
         paths.append(_path(options.output_dir, options.backend_binary, models, "backend_binary"))
+        refuse_shared({"--binary_file": paths[0], "--backend_binary": paths[1]})
     config = backend_config(entry, options.config_file)
     with qnn.Backend(entry.name, config) as backend, stages((_COMPOSING, _PREPARING)) as begin:
         begin(_COMPOSING)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,9 +32,16 @@ def add_farm_options(parser: argparse.ArgumentParser) -> None:
 
 
 def check_jobs(options: argparse.Namespace) -> None:
-    """Refuse a negative number of processes."""
+    """Refuse a negative number of processes, and a model that is named twice, by any path: its rows would be equal."""
     if options.jobs < 0:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--jobs {options.jobs}", "must not be negative")
+    seen: dict[str, Path] = {}
+    for path in options.models:
+        real = os.path.realpath(path)
+        if real in seen:
+            also = "" if seen[real] == path else f", also as '{seen[real]}'"
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"'{path}'", f"it is named twice{also}")
+        seen[real] = path
 
 
 # -- parts -------------------------------------------------------------------------------------------------------------

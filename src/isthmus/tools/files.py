@@ -7,7 +7,7 @@ import errno
 import os
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -40,6 +40,21 @@ def refuse_overwrite(what: str, output: Path | None, *inputs: Path | None) -> No
         if same:
             hint = "Name another file."
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"would overwrite '{source}'", hint)
+
+
+def refuse_shared(outputs: Mapping[str, Path | None]) -> None:
+    """Refuse two outputs in the same file, of which the second would replace the first; a device takes both.
+
+    `outputs` has the options that name them; None is what was not given.
+    """
+    seen: dict[str, str] = {}
+    for option, path in outputs.items():
+        if path is None or (os.path.exists(path) and not os.path.isfile(path)):
+            continue
+        other = seen.setdefault(os.path.realpath(path), option)
+        if other != option:
+            rule = f"{other} names the same file"
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"{option} {path}", rule, "Name another file.")
 
 
 def refuse_unwritable(what: str, path: Path | None) -> None:

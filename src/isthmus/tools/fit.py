@@ -33,7 +33,7 @@ from isthmus.session import Session
 from isthmus.system.progress import progress
 from isthmus.tools import fit_judged
 from isthmus.tools.device import add_target_arguments
-from isthmus.tools.files import file_name, refuse_overwrite
+from isthmus.tools.files import file_name
 from isthmus.tools.messages import print_line
 from isthmus.tools.model_options import ModelRequest, add_model_options, requested
 from isthmus.tools.report_options import add_html_argument, check_report_options, describe_plan, write_page
@@ -63,7 +63,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Run the command."""
     check_report_options(options, options.model, options.config)
-    refuse_overwrite(f"--out {options.out}", options.out, options.model, options.config)
     if options.judge is not None:
         return fit_judged.main(options)
     if options.rounds < 1:

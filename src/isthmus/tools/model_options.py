@@ -130,7 +130,8 @@ def requested(options: argparse.Namespace, model: Path | None = None) -> ModelRe
     """Return the model that the options of a command line describe, or another one with the same options."""
     path: Path = options.model if model is None else model
     binary = _binary(path)
-    entry = registry.entry(options.backend or (registry.DEFAULT if binary is None else binary.backend))
+    usual = registry.DEFAULT if binary is None else binary.backend
+    entry = registry.entry(usual if options.backend is None else options.backend)
     if binary is not None and binary.backend != entry.name:
         rule = f"it is for backend '{binary.backend}', not '{entry.name}'"
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"context binary '{path}'", rule)

@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from isthmus.errors import counted, one_line
 from isthmus.planning import (
@@ -25,7 +24,8 @@ from isthmus.planning import (
 from isthmus.planning.conflicts import MAX_CONFLICTS, count_conflicts
 from isthmus.planning.table import csv_text
 from isthmus.system.progress import stages
-from isthmus.tools.files import written_whole
+from isthmus.tools.files import file_name, written_whole
+from isthmus.tools.report_options import check_report_options
 
 # What a status says about the layout, for the report.
 MEANING = {
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options to a parser."""
     parser.add_argument(
         "problem",
-        type=Path,
+        type=file_name,
         metavar="PROBLEM.csv",
         help="one buffer a row: id, lower, upper, size, and where needed alignment, gaps, offset",
     )
@@ -52,16 +52,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--timeout", type=float, default=10.0, metavar="S", help="seconds that all of it may take (default 10)"
     )
-    parser.add_argument("--out", type=Path, metavar="SOLUTION.csv", help="write the problem with its offsets here")
+    parser.add_argument("--out", type=file_name, metavar="SOLUTION.csv", help="write the problem with its offsets here")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def main(options: argparse.Namespace) -> int:
     """Run the command; return 0 with a layout, 1 without one, 2 for bad input."""
     began = time.perf_counter()
+    check_report_options(options, options.problem)
     try:
         if not options.timeout >= 0:
-            raise PlanningError(f"timeout {options.timeout} is negative")
+            raise PlanningError(f"--timeout {options.timeout} is not a number of seconds from 0 on")
         searching = f"search for at most {options.timeout:g} s"
         with stages((_READING, searching, _CHECKING)) as begin:
             begin(_READING)

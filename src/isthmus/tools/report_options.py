@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from isthmus.errors import Code, QnnError
-from isthmus.tools.files import file_name, refuse_overwrite, refuse_unwritable, written_whole
+from isthmus.tools.files import file_name, refuse_overwrite, refuse_shared, refuse_unwritable, written_whole
 
 if TYPE_CHECKING:
     from isthmus.graph import GraphInfo
@@ -33,22 +33,23 @@ def add_html_argument(parser: argparse.ArgumentParser, compare: str = ANY) -> No
         parser.add_argument("--compare", type=file_name, metavar="OTHER", help=text)
 
 
-_WRITTEN = ("html", "svg", "trace", "csv")
-"""The options of several commands that name a file to write."""
+_WRITTEN = ("html", "svg", "trace", "csv", "outputs", "embed", "out")
+"""The options of commands that name a file to write."""
 
 
 def check_report_options(options: argparse.Namespace, *inputs: Path | None) -> None:
-    """Refuse ``--compare`` without ``--html``, and a page, picture, trace or table that cannot be written.
+    """Refuse ``--compare`` without ``--html``, and a page or another file that cannot be written.
 
-    Neither may it overwrite an input.
+    Neither may a file overwrite an input, or another output.
     """
     compare = getattr(options, "compare", None)
     if compare is not None and options.html is None:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--compare {compare}", "needs --html FILE")
-    for name in _WRITTEN:
-        path = getattr(options, name, None)
-        refuse_overwrite(f"--{name} {path}", path, *inputs, compare)
-        refuse_unwritable(f"--{name} {path}", path)
+    outputs = {f"--{name}": getattr(options, name, None) for name in _WRITTEN}
+    refuse_shared(outputs)
+    for option, path in outputs.items():
+        refuse_overwrite(f"{option} {path}", path, *inputs, compare)
+        refuse_unwritable(f"{option} {path}", path)
 
 
 def is_saved(path: Path) -> bool:

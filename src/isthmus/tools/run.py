@@ -24,7 +24,7 @@ from isthmus.qnn.profile import OPERATION
 from isthmus.session import Session, checked_seconds
 from isthmus.system import reading
 from isthmus.system.progress import progress
-from isthmus.tools.files import file_name, refuse_overwrite, written_whole
+from isthmus.tools.files import file_name, written_whole
 from isthmus.tools.library import add_timeout_argument
 from isthmus.tools.messages import print_line
 from isthmus.tools.model_options import ModelRequest, add_model_options, requested
@@ -61,9 +61,7 @@ def main(options: argparse.Namespace) -> int:
     """Run the command."""
     request = requested(options)
     check(options, request)
-    given = options.model, options.inputs, options.config
-    refuse_overwrite(f"outputs '{options.outputs}'", options.outputs, *given, options.compare)
-    check_report_options(options, *given)
+    check_report_options(options, options.model, options.inputs, options.config)
     arrays = read_arrays(options.inputs) if options.inputs else {}
     if options.html is None and options.trace is None:
         report, results = _run(options, request, arrays)

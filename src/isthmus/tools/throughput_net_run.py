@@ -26,7 +26,7 @@ from isthmus.errors import Code, QnnError, counted, did_you_mean
 from isthmus.log import Log, LogLevel
 from isthmus.system.progress import progress
 from isthmus.tools import raw_files
-from isthmus.tools.files import file_name, refuse_overwrite, write_file
+from isthmus.tools.files import file_name, refuse_overwrite, refuse_shared, write_file
 from isthmus.tools.input_lists import InputList, read_list
 from isthmus.tools.messages import print_line
 from isthmus.tools.models import compose
@@ -163,9 +163,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Run the command."""
-    for name in ("output", "trace"):
-        path = getattr(options, name)
-        refuse_overwrite(f"--{name} {path}", path, options.config)
+    outputs = {"--output": options.output, "--trace": options.trace}
+    refuse_shared(outputs)
+    for option, path in outputs.items():
+        refuse_overwrite(f"{option} {path}", path, options.config)
     if options.trace is None:
         _run(options, None)
         return 0
