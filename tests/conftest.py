@@ -90,7 +90,15 @@ def pytest_deselected(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    # What is there before the first test stays to the end. The collector, which many tests call, need not look at it.
+    _freeze()
+
+
+def _freeze() -> None:
+    """Exempt all objects from garbage collection: what outlives a file of tests mostly stays to the end.
+
+    Many tests call the collector, some at every place where an interrupt can come. It takes as long as there are
+    objects to look at, and modules, caches and pytest's own records add up.
+    """
     gc.collect()
     gc.freeze()
 
@@ -114,9 +122,12 @@ def pytest_runtest_call() -> Generator[None, object, object]:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_teardown() -> Generator[None, object, object]:
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
     with _time_limit():
-        return (yield)
+        result = yield
+    if nextitem is not None and nextitem.path != item.path:
+        _freeze()
+    return result
 
 
 @contextmanager
