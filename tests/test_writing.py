@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from support.interruption import unharmed
 
-from isthmus.system.writing import write_whole
+from isthmus.system.writing import write_whole, written_together
 
 
 @pytest.mark.parametrize("before", [None, b"older"], ids=["no file", "an older file"])
@@ -77,3 +78,33 @@ def test_threads_that_write_one_file_do_not_meet(tmp_path: Path) -> None:
         thread.join()
     assert not problems
     assert list(tmp_path.iterdir()) == [path]
+
+
+def together(path: Path, content: bytes) -> None:
+    with written_together() as write:
+        write(path, content)
+
+
+@pytest.mark.parametrize("write", [write_whole, together])
+def test_a_pipe_or_device_is_written_to_and_stays(write: Callable[[Path, bytes], None], tmp_path: Path) -> None:
+    pipe, read = tmp_path / "pipe", []
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()))
+    reader.start()
+    write(pipe, b"content")
+    reader.join()
+    assert read == [b"content"]
+    assert pipe.is_fifo()
+    assert list(tmp_path.iterdir()) == [pipe]
+
+
+@pytest.mark.parametrize("write", [write_whole, together])
+def test_a_link_stays_and_the_file_behind_it_is_replaced(
+    write: Callable[[Path, bytes], None], tmp_path: Path
+) -> None:
+    file, link = tmp_path / "file", tmp_path / "link"
+    file.write_bytes(b"older")
+    link.symlink_to(file)
+    write(link, b"content")
+    assert link.is_symlink()
+    assert file.read_bytes() == b"content"

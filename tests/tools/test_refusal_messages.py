@@ -107,7 +107,7 @@ def test_a_backend_without_a_configuration_says_which_have_one(refused):
     message = refused("run model.onnx --config eaiParams.conf")
     assert "backend 'cpu': it has no configuration. These backends have one: " in message
     listed = message.rpartition(": ")[2].rstrip(".").split(", ")
-    assert listed == [name for name in registry.names() if name != "cpu"]
+    assert {"htp", "lpai", "gpu"} <= set(listed) < set(registry.names())
 
 
 def test_a_model_without_a_suffix_is_recognized_by_every_command(samples, monkeypatch, capsys):

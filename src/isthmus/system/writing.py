@@ -1,6 +1,7 @@
 """Atomic writing of files: others see all of the new content, or the old content.
 
-The content is written under a unique temporary name and renamed when it is complete. Every problem is an `OSError`.
+The content is written under a unique temporary name and renamed when it is complete. A device or a pipe is written to
+directly, and never replaced by a file; a link stays a link. Every problem is an `OSError`.
 """
 
 from __future__ import annotations
@@ -27,6 +28,11 @@ def written(path: Path, mode: int | None = None) -> Iterator[BinaryIO]:
         Its permissions, reduced by the process's umask. By default those of the file that it replaces, or the usual
         ones.
     """
+    path = Path(os.path.realpath(path))
+    if _is_special(path):
+        with path.open("wb") as stream:
+            yield stream
+        return
     # The name comes first: a file that is created at the moment of an interrupt can then be removed.
     temporary = _temporary(path)
     try:
@@ -59,6 +65,10 @@ def written_together() -> Iterator[Callable[[Path, bytes], None]]:
     temporaries: dict[Path, Path] = {}
 
     def write(path: Path, content: bytes) -> None:
+        path = Path(os.path.realpath(path))
+        if _is_special(path):
+            path.write_bytes(content)
+            return
         temporary = _temporary(path)
         temporaries[temporary] = path
         with _created(temporary, 0o666) as stream:
@@ -73,6 +83,11 @@ def written_together() -> Iterator[Callable[[Path, bytes], None]]:
             with suppress(OSError):
                 os.unlink(temporary)
         raise
+
+
+def _is_special(path: Path) -> bool:
+    """Return whether something other than a file is at a path; writing to a folder then fails."""
+    return path.exists() and not path.is_file()
 
 
 def _temporary(path: Path) -> Path:

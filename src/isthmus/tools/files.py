@@ -107,16 +107,12 @@ def written_whole(path: Path, what: str) -> Iterator[BinaryIO]:
     [('greeting', b'hello')]
     """
     try:
-        if path.exists() and not path.is_file():
-            # A device or a pipe (/dev/stdout): write to it directly, never replace it by a file.
-            with path.open("wb") as stream:
-                yield stream
-            return
-        with written(Path(os.path.realpath(path))) as stream:
+        with written(path) as stream:
             yield stream
     except OSError as problem:
         raise _unwritable(what, path, problem) from None
-    _report_written(path)
+    if path.is_file():  # not a device or a pipe, such as /dev/stdout
+        _report_written(path)
 
 
 def write_together(folder: Path, files: Iterable[tuple[str, bytes]]) -> None:
@@ -133,11 +129,7 @@ def write_together(folder: Path, files: Iterable[tuple[str, bytes]]) -> None:
             for name, content in files:
                 path = folder / name
                 _create(path.parent, created)
-                if path.exists() and not path.is_file():
-                    # As in `written_whole`; a folder is refused here, before any file is replaced.
-                    path.write_bytes(content)
-                else:
-                    write(Path(os.path.realpath(path)), content)
+                write(path, content)
     except BaseException as problem:
         # A folder that cannot be removed must not hide the error.
         for new in reversed(created):
