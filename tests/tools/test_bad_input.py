@@ -192,7 +192,7 @@ def small_disk(nbytes):
 @pytest.mark.parametrize(
     "line",
     [
-        "isthmus run model.onnx --outputs out/out.npz",
+        "isthmus run model.onnx --outputs out.npz",
         "isthmus plan camera.tflite --embed out/out.tflite",
         "isthmus split camera.tflite out/out.tflite --scratch-limit 75%",
         "isthmus samples out/new --replace",
@@ -244,7 +244,7 @@ def test_standard_output_without_space_is_one_line(folder):
     ("line", "noun"),
     [
         (f"{NET_RUN} --input_list list.txt --num_inferences 1000000000 --output_dir out", "inferences"),
-        ("isthmus run model.onnx --repeat 1000000000 --outputs out/out.npz", "runs"),
+        ("isthmus run model.onnx --repeat 1000000000 --outputs out.npz", "runs"),
         ("qnn-throughput-net-run --config endless.json", "inferences"),
         ("isthmus fit camera.tflite --rounds 1000000000", "limits"),
     ],
@@ -263,6 +263,7 @@ def test_an_interrupt_ends_a_long_command_in_a_line_with_whole_files_only(folder
     # Before the first of its runs, a command does not say how many are complete.
     assert len(lines) <= (2 if noun else 1)
     assert all(each.endswith(f" {noun} are complete") for each in lines[:-1])
+    assert not (folder / "out.npz").exists()
     for file in results.rglob("*"):
         assert file.is_dir() or (file.suffix == ".raw" and file.stat().st_size == 4 * ELEMENTS), file
 
