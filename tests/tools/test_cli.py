@@ -134,7 +134,7 @@ def test_names_that_are_too_long_are_one_line_that_ends_with_the_reason(tmp_path
     model = str(tiny.gate(tmp_path / "gate.onnx", 4))
     assert main(["run", model, "--outputs", "x" * 300]) == 2
     [line] = capsys.readouterr().err.splitlines()
-    assert line.endswith("File name too long")
+    assert line.endswith("File name too long (300 bytes)")
     assert len(line) < 200
 
 
