@@ -52,6 +52,7 @@ NET_RUN = "net-run --backend libQnnCpu.so --input_list input_list.txt --retrieve
         "device model.onnx camera.onnx model.onnx": ("'model.onnx': it is named twice",),
         "inspect /dev/null": ("'/dev/null'", "a pipe or a device, not a file"),
         "run model.onnx --outputs none/out.npz": ("--outputs none/out.npz: cannot be written: No such file",),
+        "profile-viewer --input_log ,": ("--input_log ',': it names no file",),
         "pack problem.csv --timeout nan": ("--timeout nan is not a number of seconds",),
         # Files of another kind than the command reads, and damaged ones, also without a suffix.
         "run text": ("model file 'text'", r"it begins with b'hello\n'", KINDS),

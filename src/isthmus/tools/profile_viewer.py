@@ -12,7 +12,7 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from isthmus.errors import counted
+from isthmus.errors import Code, QnnError, counted
 from isthmus.tools import qnn_options
 from isthmus.tools.files import refuse_overwrite, write_file
 from isthmus.tools.messages import print_line
@@ -28,9 +28,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Run the command."""
     qnn_options.check_given(options, qnn_options.VIEWER)
-    inputs = map(Path, filter(None, options.input_log.split(",")))
-    refuse_overwrite(f"--output {options.output}", options.output, *inputs)
-    logs = {path: read_log(Path(path)) for path in options.input_log.split(",") if path}
+    paths = [path for path in options.input_log.split(",") if path]
+    if not paths:
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--input_log '{options.input_log}'", "it names no file")
+    refuse_overwrite(f"--output {options.output}", options.output, *map(Path, paths))
+    logs = {path: read_log(Path(path)) for path in paths}
     calls = [call for _, found in logs.values() for call in found]
     if options.output is not None:
         write_file(options.output, _table(calls).encode())
