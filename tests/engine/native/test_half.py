@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import product
+from typing import Any
+
 import numpy as np
 import pytest
 from harness import ON_TARGETS, Operand, Result, check, expected, make_step, run, targets
-from support.suites import long
+from support.suites import long, sampled
 
 from isthmus.graph import DataType
 from isthmus.graph.datatypes import from_bfloat16, to_bfloat16
@@ -13,6 +17,12 @@ from isthmus.graph.datatypes import from_bfloat16, to_bfloat16
 pytestmark = ON_TARGETS
 ALL_BITS = np.arange(1 << 16, dtype=np.uint16)
 HALVES = (DataType.FLOAT_16, DataType.BFLOAT_16)
+BINARY = ("ElementWiseAdd", "ElementWiseMultiply", "ElementWiseDivide", "ElementWiseMaximum")
+
+
+def in_halves(cases: Iterable[tuple[Any, ...]]) -> list[Any]:
+    """List each case in both types; one in three is for `make test`, as kernels of each are compiled."""
+    return sampled([pytest.param(*case, dtype) for case, dtype in product(cases, HALVES)], 3)
 
 
 def half(values: np.ndarray, dtype: DataType, static: bool = False) -> Operand:
@@ -74,8 +84,7 @@ def test_a_sum_beyond_65504_is_infinite() -> None:
     np.testing.assert_array_equal(got[0], np.float16([65504, np.inf, -np.inf]))
 
 
-@pytest.mark.parametrize("dtype", HALVES)
-@pytest.mark.parametrize("op", ["ElementWiseAdd", "ElementWiseMultiply", "ElementWiseDivide", "ElementWiseMaximum"])
+@pytest.mark.parametrize(("op", "dtype"), in_halves((op,) for op in BINARY))
 def test_functions_of_two_elements_are_rounded_once(op: str, dtype: DataType) -> None:
     rng = np.random.default_rng(5)
     operands = [half(rng.normal(0, 3, (7, 33)), dtype), half(rng.normal(0, 3, (33,)), dtype)]
@@ -94,33 +103,30 @@ def test_the_numpy_reference_computes_in_float32(dtype: DataType) -> None:
 
 
 def same_as_float32(
-    op: str, operands: list, params: dict | None = None, results: list | None = None, threads: int = 2
+    dtype: DataType, op: str, operands: list, params: dict | None = None, results: list | None = None, threads: int = 2
 ) -> None:
-    """Run in both types of 16 bits on every target, and compare with the float32 result of that target, rounded once.
+    """Run in a type of 16 bits on every target, and compare with the float32 result of that target, rounded once.
 
     Operands are float32 arrays, or pairs of one and whether it is a constant. Float32 results of the same numbers have
     the same bits before they are rounded: kernels add up in one order, whatever the type.
     """
     pairs = [x if isinstance(x, tuple) else (x, False) for x in operands]
-    for dtype in HALVES:
-        stored = [None if x is None else half(x, dtype, s) if x.dtype.kind == "f" else Operand(x, s) for x, s in pairs]
-        wide = [
-            o if o is None or o.dtype is None else Operand(dtype.decode(o.array), o.static) for o in stored
-        ]
-        results16 = None if results is None else [Result(r.dims, dtype) for r in results]
-        step, arrays = make_step(op, stored, params, results16)
-        step32, arrays32 = make_step(op, wide, params, results)
-        for target in targets():
-            reference = run(step32, arrays32, target, 1)
-            for count, guard in ((1, "after"), (threads, "before")):
-                got = run(step, arrays, target, count, guard)  # type: ignore[arg-type]
-                for index, (a, b) in enumerate(zip(got, reference, strict=True)):
-                    wanted = dtype.encode(b) if step.outputs[index].dtype is dtype else b
-                    np.testing.assert_array_equal(
-                        a.view(np.uint16) if a.dtype.itemsize == 2 else a,
-                        wanted.view(np.uint16) if a.dtype.itemsize == 2 else wanted,
-                        err_msg=f"{op} in {dtype.name} on {target.name}, {count} threads",
-                    )
+    stored = [None if x is None else half(x, dtype, s) if x.dtype.kind == "f" else Operand(x, s) for x, s in pairs]
+    wide = [o if o is None or o.dtype is None else Operand(dtype.decode(o.array), o.static) for o in stored]
+    results16 = None if results is None else [Result(r.dims, dtype) for r in results]
+    step, arrays = make_step(op, stored, params, results16)
+    step32, arrays32 = make_step(op, wide, params, results)
+    for target in targets():
+        reference = run(step32, arrays32, target, 1)
+        for count, guard in ((1, "after"), (threads, "before")):
+            got = run(step, arrays, target, count, guard)  # type: ignore[arg-type]
+            for index, (a, b) in enumerate(zip(got, reference, strict=True)):
+                wanted = dtype.encode(b) if step.outputs[index].dtype is dtype else b
+                np.testing.assert_array_equal(
+                    a.view(np.uint16) if a.dtype.itemsize == 2 else a,
+                    wanted.view(np.uint16) if a.dtype.itemsize == 2 else wanted,
+                    err_msg=f"{op} in {dtype.name} on {target.name}, {count} threads",
+                )
 
 
 def normal(*dims: int) -> np.ndarray:
@@ -131,24 +137,27 @@ def constant(*dims: int) -> tuple[np.ndarray, bool]:
     return normal(*dims), True
 
 
+@pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize(("rows", "depth", "columns"), [(1, 40, 70), (5, 33, 17), (30, 600, 50), (64, 7, 100)])
-def test_products_with_constants_have_the_bits_of_float32(rows: int, depth: int, columns: int) -> None:
-    same_as_float32("MatMul", [normal(rows, depth), constant(depth, columns)])
-    same_as_float32("FullyConnected", [normal(rows, depth), constant(columns, depth), constant(columns)])
+def test_products_with_constants_have_the_bits_of_float32(rows: int, depth: int, columns: int, dtype: DataType) -> None:
+    same_as_float32(dtype, "MatMul", [normal(rows, depth), constant(depth, columns)])
+    same_as_float32(dtype, "FullyConnected", [normal(rows, depth), constant(columns, depth), constant(columns)])
 
 
+@pytest.mark.parametrize("dtype", [DataType.FLOAT_16, long(DataType.BFLOAT_16)])
 @pytest.mark.parametrize("flipped", [(False, False), (False, True), (True, False)])
-def test_products_of_computed_matrices_have_the_bits_of_float32(flipped: tuple[bool, bool]) -> None:
+def test_products_of_computed_matrices_have_the_bits_of_float32(flipped: tuple[bool, bool], dtype: DataType) -> None:
     left, right = (3, 20, 37), (3, 37, 45)
     if flipped[0]:
         left = (3, 37, 20)
     if flipped[1]:
         right = (3, 45, 37)
     params = {"transpose_in0": flipped[0], "transpose_in1": flipped[1]}
-    same_as_float32("MatMul", [normal(*left), normal(*right)], params)
-    same_as_float32("MatMul", [normal(*left), normal(*right), normal(45)], params)
+    same_as_float32(dtype, "MatMul", [normal(*left), normal(*right)], params)
+    same_as_float32(dtype, "MatMul", [normal(*left), normal(*right), normal(45)], params)
 
 
+@pytest.mark.parametrize("dtype", [DataType.FLOAT_16, long(DataType.BFLOAT_16)])
 @pytest.mark.parametrize(
     ("size", "channels", "filters", "kernel", "stride", "group"),
     [
@@ -160,78 +169,85 @@ def test_products_of_computed_matrices_have_the_bits_of_float32(flipped: tuple[b
     ],
 )
 def test_convolutions_have_the_bits_of_float32(
-    size: tuple[int, int], channels: int, filters: int, kernel: tuple[int, int], stride: tuple[int, int], group: int
+    size: tuple[int, int],
+    channels: int,
+    filters: int,
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    group: int,
+    dtype: DataType,
 ) -> None:
     params = {"stride": stride, "pad_amount": [[1, 1], [0, 1]], "dilation": [1, 1], "group": group}
     weights = constant(*kernel, channels // group, filters)
-    same_as_float32("Conv2d", [normal(2, *size, channels), weights, constant(filters)], params)
+    same_as_float32(dtype, "Conv2d", [normal(2, *size, channels), weights, constant(filters)], params)
 
 
+@pytest.mark.parametrize("dtype", [DataType.FLOAT_16, long(DataType.BFLOAT_16)])
 @pytest.mark.parametrize(("kernel", "stride", "width"), [(3, 1, 9), (3, 2, 11), (5, 1, 12), (2, 1, 6), (3, 1, 3)])
-def test_depth_wise_convolutions_have_the_bits_of_float32(kernel: int, stride: int, width: int) -> None:
+def test_depth_wise_convolutions_have_the_bits_of_float32(
+    kernel: int, stride: int, width: int, dtype: DataType
+) -> None:
     params = {"stride": [stride, stride], "pad_amount": [[1, 1], [1, 0]], "dilation": [1, 1]}
     weights = constant(kernel, kernel, 1, 37)
-    same_as_float32("DepthWiseConv2d", [normal(1, 8, width, 37), weights, constant(37)], params)
+    same_as_float32(dtype, "DepthWiseConv2d", [normal(1, 8, width, 37), weights, constant(37)], params)
 
 
-def test_transposed_convolutions_have_the_bits_of_float32() -> None:
+@pytest.mark.parametrize("dtype", [DataType.FLOAT_16, long(DataType.BFLOAT_16)])
+def test_transposed_convolutions_have_the_bits_of_float32(dtype: DataType) -> None:
     params = {"stride": [2, 2], "pad_amount": [[1, 1], [1, 1]], "output_padding": [0, 0], "group": 1}
-    same_as_float32("TransposeConv2d", [normal(1, 5, 6, 9), constant(4, 4, 9, 18), constant(18)], params)
+    same_as_float32(dtype, "TransposeConv2d", [normal(1, 5, 6, 9), constant(4, 4, 9, 18), constant(18)], params)
 
 
 POOL = {"filter_size": [3, 2], "stride": [2, 1], "pad_amount": [[1, 0], [0, 1]]}
 WHOLE = {"filter_size": [9, 7], "stride": [9, 7], "pad_amount": [[0, 0], [0, 0]]}
+KERNELS = [
+    ("PoolMax2d", (2, 9, 8, 21), POOL),
+    ("PoolAvg2d", (2, 9, 8, 21), POOL),
+    ("L2Pool2d", (1, 6, 6, 5), {"filter_size": [2, 2], "stride": [2, 2], "pad_amount": [[0, 0], [0, 0]]}),
+    ("PoolAvg2d", (2, 9, 7, 150), WHOLE),
+    ("PoolMax2d", (2, 9, 7, 150), WHOLE),
+    ("ReduceSum", (5, 40, 9), {"axes": [1]}),
+    ("ReduceMean", (5, 40, 150), {"axes": [1]}),
+    ("ReduceMax", (5, 40, 9), {"axes": [1]}),
+    ("ReduceMin", (5, 41), {"axes": [1]}),
+    ("ReduceProd", (5, 3, 9), {"axes": [1]}),
+    ("CumulativeSum", (3, 20, 4), {"axis": 1}),
+    ("Batchnorm", (2, 5, 5, 70), {}),
+    ("Batchnorm", (2, 5, 5, 7), {}),
+    ("ResizeBilinear", (1, 5, 7, 19), {"align_corners": False, "half_pixel_centers": True}),
+    ("ElementWiseSin", (300,), {}),
+    ("Gelu", (300,), {}),
+    ("ReluMinMax", (300,), {"min_value": -0.5, "max_value": 0.7}),
+    ("Transpose", (4, 5, 6), {"perm": [2, 0, 1]}),
+]
 
 
-@pytest.mark.parametrize(
-    ("op", "dims", "params"),
-    [
-        ("PoolMax2d", (2, 9, 8, 21), POOL),
-        ("PoolAvg2d", (2, 9, 8, 21), POOL),
-        ("L2Pool2d", (1, 6, 6, 5), {"filter_size": [2, 2], "stride": [2, 2], "pad_amount": [[0, 0], [0, 0]]}),
-        ("PoolAvg2d", (2, 9, 7, 150), WHOLE),
-        ("PoolMax2d", (2, 9, 7, 150), WHOLE),
-        ("ReduceSum", (5, 40, 9), {"axes": [1]}),
-        ("ReduceMean", (5, 40, 150), {"axes": [1]}),
-        ("ReduceMax", (5, 40, 9), {"axes": [1]}),
-        ("ReduceMin", (5, 41), {"axes": [1]}),
-        ("ReduceProd", (5, 3, 9), {"axes": [1]}),
-        ("CumulativeSum", (3, 20, 4), {"axis": 1}),
-        ("Batchnorm", (2, 5, 5, 70), {}),
-        ("Batchnorm", (2, 5, 5, 7), {}),
-        ("ResizeBilinear", (1, 5, 7, 19), {"align_corners": False, "half_pixel_centers": True}),
-        ("ElementWiseSin", (300,), {}),
-        ("Gelu", (300,), {}),
-        ("ReluMinMax", (300,), {"min_value": -0.5, "max_value": 0.7}),
-        ("Transpose", (4, 5, 6), {"perm": [2, 0, 1]}),
-    ],
-)
-def test_kernels_have_the_bits_of_float32(op: str, dims: tuple[int, ...], params: dict) -> None:
+@pytest.mark.parametrize(("op", "dims", "params", "dtype"), in_halves(KERNELS))
+def test_kernels_have_the_bits_of_float32(op: str, dims: tuple[int, ...], params: dict, dtype: DataType) -> None:
     """Each of these sums in one order, whatever the type."""
     operands: list = [normal(*dims)]
     if op == "Batchnorm":
         operands += [constant(dims[-1]), constant(dims[-1])]
     results = [Result((1, 10, 14, 19))] if op == "ResizeBilinear" else None
-    same_as_float32(op, operands, params, results)
+    same_as_float32(dtype, op, operands, params, results)
 
 
-@pytest.mark.parametrize("dtype", HALVES)
-@pytest.mark.parametrize(
-    ("op", "dims", "params"),
-    [
-        ("Softmax", (7, 50), {}),
-        ("Softmax", (3, 9, 40), {"axis": 1}),
-        ("LogSoftmax", (7, 50), {"axis": 1}),
-        ("LogSoftmax", (3, 9, 40), {"axis": 1}),
-        ("LayerNorm", (7, 50), {"axes": [1], "epsilon": 1e-5}),
-        ("RmsNorm", (7, 50), {"axes": [1], "epsilon": 1e-5}),
-        ("L2Norm", (3, 20, 30), {"axes": [1]}),
-        ("InstanceNorm", (2, 6, 6, 20), {"epsilon": 1e-5}),
-        ("GroupNorm", (2, 6, 6, 20), {"epsilon": 1e-5, "group": 4}),
-        ("ReduceSum", (5, 400), {"axes": [1]}),
-        ("Lrn", (1, 3, 3, 20), {"radius": 2, "alpha": 0.5, "beta": 0.75, "bias": 1.0}),
-    ],
-)
+NORMALIZATIONS = [
+    ("Softmax", (7, 50), {}),
+    ("Softmax", (3, 9, 40), {"axis": 1}),
+    ("LogSoftmax", (7, 50), {"axis": 1}),
+    ("LogSoftmax", (3, 9, 40), {"axis": 1}),
+    ("LayerNorm", (7, 50), {"axes": [1], "epsilon": 1e-5}),
+    ("RmsNorm", (7, 50), {"axes": [1], "epsilon": 1e-5}),
+    ("L2Norm", (3, 20, 30), {"axes": [1]}),
+    ("InstanceNorm", (2, 6, 6, 20), {"epsilon": 1e-5}),
+    ("GroupNorm", (2, 6, 6, 20), {"epsilon": 1e-5, "group": 4}),
+    ("ReduceSum", (5, 400), {"axes": [1]}),
+    ("Lrn", (1, 3, 3, 20), {"radius": 2, "alpha": 0.5, "beta": 0.75, "bias": 1.0}),
+]
+
+
+@pytest.mark.parametrize(("op", "dims", "params", "dtype"), in_halves(NORMALIZATIONS))
 def test_normalizations_are_within_one_step_of_the_reference(
     op: str, dims: tuple[int, ...], params: dict, dtype: DataType
 ) -> None:
