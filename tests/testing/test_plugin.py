@@ -383,13 +383,8 @@ def test_clients_in_c_are_audited_and_get_the_faults(tmp_path: Path) -> None:
     assert "128 bytes were copied, 0 are allowed" in done.stdout, "each of the two clients copies 64 bytes"
 
 
-def test_the_example_has_twelve_lines_and_passes(tmp_path: Path) -> None:
-    text = (ROOT / "examples" / "test_zero_copy.py").read_text()
-    assert len(text.splitlines()) == 12
-    tiny.convolution(tmp_path / "model.onnx")
-    outcomes, done = run_pytest(tmp_path, text)
-    assert len(outcomes) == 2, done.stdout
-    assert set(outcomes.values()) == {"PASSED"}, done.stdout
+def test_the_example_has_twelve_lines() -> None:
+    assert len((ROOT / "examples" / "test_zero_copy.py").read_text().splitlines()) == 12
 
 
 def test_the_package_declares_the_plugin() -> None:
@@ -398,7 +393,7 @@ def test_the_package_declares_the_plugin() -> None:
     assert declared == PLUGIN
 
 
-def test_the_tests_of_the_workflow_run(tmp_path: Path) -> None:
+def test_the_example_passes_by_the_command_of_the_workflow(tmp_path: Path) -> None:
     text = (ROOT / "examples" / "github-workflow.yml").read_text()
     commands = re.findall(r"^ +run: (.+)$", text, re.MULTILINE)
     [command] = [each for each in commands if "pytest -n" in each]
