@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 from checking import graph_of, run, traits
+from support.suites import long
 
 from isthmus.backends.gpu.compile.lower import prepare
 from isthmus.backends.gpu.compile.traits import FloatStorage
@@ -32,8 +33,13 @@ def on_the_native_engine(graph: Graph, arrays: Sequence[np.ndarray]) -> np.ndarr
     return result
 
 
-@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
-@pytest.mark.parametrize("op", ["ElementWiseAdd", "ElementWiseSubtract", "ElementWiseMultiply"])
+@pytest.mark.parametrize(
+    ("op", "dtype"),
+    [
+        ("ElementWiseAdd", np.int8), ("ElementWiseSubtract", np.uint8), ("ElementWiseMultiply", np.int8),
+        long("ElementWiseAdd", np.uint8), long("ElementWiseSubtract", np.int8), long("ElementWiseMultiply", np.uint8),
+    ],
+)  # fmt: skip
 def test_bytes_are_rounded_as_on_the_native_engine(op: str, dtype: type) -> None:
     least, most = np.iinfo(dtype).min, np.iinfo(dtype).max
     for scales in SCALES:
@@ -53,8 +59,13 @@ def test_bytes_are_rounded_as_on_the_native_engine(op: str, dtype: type) -> None
                 assert np.array_equal(got, wanted), (op, scales, dims, kind)
 
 
-@pytest.mark.parametrize("kind", ["cpu", "tiles"])
-@pytest.mark.parametrize("op", ["Conv2d", "DepthWiseConv2d", "FullyConnected"])
+@pytest.mark.parametrize(
+    ("op", "kind"),
+    [
+        ("Conv2d", "tiles"), ("DepthWiseConv2d", "cpu"), ("FullyConnected", "cpu"),
+        long("Conv2d", "cpu"), long("DepthWiseConv2d", "tiles"), long("FullyConnected", "tiles"),
+    ],
+)  # fmt: skip
 def test_a_bias_with_a_scale_of_its_own_means_what_that_says(op: str, kind: str) -> None:
     image, filters = "Conv" in op, 4 if op == "DepthWiseConv2d" else 8
     dims = {"Conv2d": (2, 2, 4, 8), "DepthWiseConv2d": (2, 2, 1, 4), "FullyConnected": (8, 4)}[op]
@@ -71,7 +82,9 @@ def test_a_bias_with_a_scale_of_its_own_means_what_that_says(op: str, kind: str)
     assert np.array_equal(got, on_the_native_engine(graph, [x]))
 
 
-@pytest.mark.parametrize(("transposed", "is_static"), [(False, True), (True, True), (False, False), (True, False)])
+@pytest.mark.parametrize(
+    ("transposed", "is_static"), [(False, True), (True, False), long(True, True), long(False, False)]
+)
 def test_a_bias_of_a_product_keeps_its_value_whatever_its_operands_are(transposed: bool, is_static: bool) -> None:
     x, y = (RNG.integers(-9, 10, (4, 4)).astype(np.int8) for _ in range(2))
     bias = np.arange(7, 35, 7, dtype=np.int32)

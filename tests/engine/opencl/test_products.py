@@ -56,7 +56,7 @@ def test_a_convolution_matches_the_reference(case: str) -> None:
     check("Conv2d", inputs, params, statics=(1, 2), then=("Relu6",), kinds=_ALL if case in _GPU_TOO else ("cpu",))
 
 
-@pytest.mark.parametrize("dims", [(2, 9, 11, 16), (1, 7, 5, 3), (1, 6, 6, 12)])
+@pytest.mark.parametrize("dims", [(2, 9, 11, 16), (1, 7, 5, 3), long((1, 6, 6, 12))])
 @pytest.mark.parametrize("multiplier", [1, long(2)])
 def test_a_depth_wise_convolution_matches_the_reference(dims: tuple[int, ...], multiplier: int) -> None:
     weights = _random(3, 3, 1, dims[-1] * multiplier)
@@ -79,7 +79,7 @@ ROWS = {
 }
 
 
-@pytest.mark.parametrize("case", ROWS)
+@pytest.mark.parametrize("case", sampled(ROWS, 2))
 def test_rows_of_taps_are_met_at_every_place(case: str) -> None:
     dims, kernel, stride, pads, dilation = ROWS[case]
     params = {"stride": stride, "pad_amount": pads, "dilation": [1, dilation]}
@@ -107,8 +107,8 @@ PRODUCTS = {
 }
 
 
-@pytest.mark.parametrize("static", [True, False])
-@pytest.mark.parametrize("case", sampled(PRODUCTS, 3))
+@pytest.mark.parametrize("static", [True, long(False)])
+@pytest.mark.parametrize("case", sampled(PRODUCTS, 4))
 def test_a_matrix_product_matches_the_reference(case: str, static: bool) -> None:
     left, right, params = PRODUCTS[case]
     check(
@@ -121,7 +121,7 @@ def test_a_matrix_product_matches_the_reference(case: str, static: bool) -> None
 
 
 @pytest.mark.parametrize("static", [True, long(False)])
-@pytest.mark.parametrize("turned", [(False, True), (True, False), (True, True)])
+@pytest.mark.parametrize("turned", [(True, True), long((False, True)), long((True, False))])
 @pytest.mark.parametrize("batch", [(3,), long(()), long((2, 3))])
 def test_matrices_may_be_transposed(batch: tuple[int, ...], turned: tuple[bool, bool], static: bool) -> None:
     left = (*batch, 12, 10) if turned[0] else (*batch, 10, 12)
@@ -135,7 +135,7 @@ def test_a_dense_layer_matches_the_reference_in_either_precision() -> None:
     check("FullyConnected", inputs, statics=(1, 2), kinds=("cpu", "thin"), precisions=BOTH)
 
 
-@pytest.mark.parametrize("features", [1, 2])
+@pytest.mark.parametrize("features", [1, long(2)])
 def test_a_dense_layer_may_have_hardly_a_feature(features: int) -> None:
     check("FullyConnected", [_random(5, features), _random(3, features), _random(3)], statics=(1, 2))
 
