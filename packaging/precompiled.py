@@ -24,12 +24,13 @@ from isthmus.engine.native import cache, loader
 from isthmus.engine.native.executor import KERNELS as EXECUTOR
 from isthmus.engine.native.signatures import KERNELS
 from isthmus.engine.native.target import TARGETS, Target
+from isthmus.engine.native.timed import CLOCK
 from isthmus.errors import QnnError
 from isthmus.planning import compiler as planning_compiler
 from isthmus.planning.machine import SEARCH
 
-CATALOGUE = tuple(sorted({*KERNELS, *EXECUTOR, *SERVING, *RINGING, *DELEGATE}))
-"""All kernels: those of programs, a closed list, and those that run programs, serve queues and LiteRT's nodes."""
+CATALOGUE = tuple(sorted({*KERNELS, *EXECUTOR, *SERVING, *RINGING, *DELEGATE, CLOCK}))
+"""All kernels: those of programs, a closed list, and those that run or time programs and serve queues or LiteRT."""
 ARCHITECTURES = ("x86_64", "aarch64")
 
 _FUNCTIONS: tuple[tuple[Ahead, Callable[[str, str], bytes]], ...] = (

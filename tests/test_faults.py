@@ -199,11 +199,11 @@ def test_blocks_inside_each_other_count_by_themselves():
         ("srs@3", "fault 'srs@3' is unknown; known are ssr@N, map@N, alloc@N, fds@N, slow-unmap=TIME. "
                   "Did you mean 'ssr@N'?"),
         ("slow_unmap=1s", "Did you mean 'slow-unmap=TIME'?"),
-        ("ssr", "fault 'ssr' is not of the form ssr@N. N counts from 1, as in ssr@3."),
-        ("ssr@", "fault 'ssr@' is not of the form ssr@N. N counts from 1, as in ssr@3."),
-        ("ssr@0", "fault 'ssr@0' is not of the form ssr@N. N counts from 1, as in ssr@3."),
-        ("ssr@-1", "fault 'ssr@-1' is not of the form ssr@N. N counts from 1, as in ssr@3."),
-        ("ssr@x", "fault 'ssr@x' is not of the form ssr@N. N counts from 1, as in ssr@3."),
+        ("ssr", "fault 'ssr' is not of the form ssr@N. N is 1 to 999,999,999, as in ssr@3."),
+        ("ssr@", "fault 'ssr@' is not of the form ssr@N. N is 1 to 999,999,999, as in ssr@3."),
+        ("ssr@0", "fault 'ssr@0' is not of the form ssr@N. N is 1 to 999,999,999, as in ssr@3."),
+        ("ssr@-1", "fault 'ssr@-1' is not of the form ssr@N. N is 1 to 999,999,999, as in ssr@3."),
+        ("ssr@x", "fault 'ssr@x' is not of the form ssr@N. N is 1 to 999,999,999, as in ssr@3."),
         ("map@1.5", "fault 'map@1.5' is not of the form map@N"),
         ("ssr@1,ssr=2", "fault 'ssr=2' is not of the form ssr@N"),
         ("slow-unmap=200", "fault 'slow-unmap=200' is not of the form slow-unmap=TIME. "

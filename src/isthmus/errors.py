@@ -163,6 +163,11 @@ something has run out. Normally empty.
 """
 
 
+def with_cause(rule: str) -> str:
+    """Return why something failed, with the causes of that which are known."""
+    return rule + "".join(f" ({cause})" for text, cause in causes.items() if text in rule and cause not in rule)
+
+
 class QnnError(Exception):
     """A refusal: QNN's code, the object, the rule it broke, and the remedy.
 
@@ -191,8 +196,7 @@ class QnnError(Exception):
     def __init__(self, code: Code, what: str, rule: str, hint: str = "", *, mistake: str = "") -> None:
         self.code = Code(code)
         self.what = what
-        added = [f" ({cause})" for text, cause in causes.items() if text in rule and cause not in rule]
-        self.rule = "".join([rule, *added])
+        self.rule = with_cause(rule)
         self.hint = hint
         self.mistake = mistake
         super().__init__(str(self))

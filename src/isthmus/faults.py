@@ -95,7 +95,7 @@ def _parse_one(text: str, what: str) -> InjectedFault:
         return InjectedFault(name, text, nth=int(nth[1]))
     if "=" in form and delay:
         return InjectedFault(name, text, seconds=float(delay[1]) * _UNITS[delay[2]])
-    needs = "N counts from 1" if "@" in form else f"TIME is a number with {', '.join(_UNITS)}"
+    needs = f"N is 1 to {10**_MAX_DIGITS - 1:,}" if "@" in form else f"TIME is a number with {', '.join(_UNITS)}"
     example = form.replace("@N", "@3").replace("TIME", "200ms")
     rule = f"fault '{text}' is not of the form {form}"
     raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, rule, f"{needs}, as in {example}.")

@@ -286,8 +286,8 @@ WRONG = {
     "max_copies=0": "marker 'isthmus': it has no keyword 'max_copies'. Did you mean 'max_copied'?",
     "fault='srs@3'": "fault 'srs@3' is unknown; known are ssr@N, map@N, alloc@N, fds@N, slow-unmap=TIME. "
     "Did you mean 'ssr@N'?",
-    "fault='ssr'": "fault 'ssr' is not of the form ssr@N. N counts from 1, as in ssr@3.",
-    "fault='ssr@-1'": "fault 'ssr@-1' is not of the form ssr@N. N counts from 1, as in ssr@3.",
+    "fault='ssr'": "fault 'ssr' is not of the form ssr@N. N is 1 to 999,999,999, as in ssr@3.",
+    "fault='ssr@-1'": "fault 'ssr@-1' is not of the form ssr@N. N is 1 to 999,999,999, as in ssr@3.",
     "backend='hpt'": "Did you mean 'htp'?",
     "max_copied='0'": "max_copied='0' must be of type int",
     "max_copied=-1": "max_copied=-1 is less than 0",

@@ -28,6 +28,14 @@ def test_every_backend_is_tried_and_its_results_are_checked(capsys, monkeypatch)
     assert "gave [[0.0, 0.0" in findings["cpu"]["text"]
 
 
+def test_a_library_that_is_not_installed_is_missing_and_not_broken(capsys, monkeypatch):
+    monkeypatch.delenv("QNN_SDK_ROOT", raising=False)
+    monkeypatch.setattr("isthmus.backends.vendor.library.importlib.util.find_spec", lambda name: None)
+    status, findings = diagnosis(capsys)
+    assert (status, findings["qnn-htp"]["state"]) == (0, "missing")
+    assert "isthmus[qnn]" in findings["qnn-htp"]["remedy"]
+
+
 def test_what_is_not_installed_is_listed_with_the_command_that_installs_it(capsys, monkeypatch):
     real = doctor.metadata.version
 

@@ -99,6 +99,7 @@ def test_both_kinds_of_outputs_are_written_on_request(folder):
         ("real.raw\ngone.raw\n", "line 2: input file 'gone.raw': cannot be read: No such file"),
         ("real.raw\nreal.raw real.raw\n", "line 2: it has 2 files for 1 input"),
         ("real.raw\nxx:=real.raw\n", "line 2: there is no input 'xx'. Did you mean 'x'?"),
+        ("x:=\n", "line 1: input 'x' has no file. Write x:=FILE."),
         ("#z\nreal.raw\n", "line 1: output 'z': the graph has no such output; it has 'y'"),
     ],
 )  # fmt: skip

@@ -83,6 +83,19 @@ def test_the_table_and_the_csv_have_the_same_rows(folder, capsys):
         assert line.split()[:4] == ["camera.tflite", "cpu", row["threads"], f"{int(row['scratch_bytes']):,}"]
 
 
+def test_models_with_odd_names_are_swept(folder, capsys):
+    """A name may look like an option, or have bytes that are not UTF-8, which a table keeps as they are."""
+    model = (folder / "camera.tflite").read_bytes()
+    names = [b"-dash.tflite", b"--help", b"bad\xff.tflite"]
+    for name in names:
+        (folder / os.fsdecode(name)).write_bytes(model)
+    arguments = ["--csv", "rows.csv", "--", *map(os.fsdecode, names)]
+    assert main(["sweep", "--state", "state", *arguments]) == 0
+    capsys.readouterr()
+    lines = (folder / "rows.csv").read_bytes().splitlines()
+    assert [line.split(b",")[0] for line in lines[1:]] == names
+
+
 def test_a_page_shows_the_rows_and_the_problems(folder, capsys):
     assert main(["sweep", *PLAN, "--html", "sweep.html", "--state", "state"]) == 1
     text = (folder / "sweep.html").read_text()
@@ -415,7 +428,7 @@ def test_the_page_of_a_sweep_for_chips_draws_the_rows_as_the_device_command_does
         (["camera.tflite", "--repeat", "0"], "--repeat 0: must be at least 1"),
         (["camera.tflite", "--limit", "-1"], "--limit: must be a number of seconds from 0.000001 to 1000000000"),
         (["camera.tflite", "--limit", "nan"], "--limit: must be a number of seconds"),
-        (["camera.tflite", "--shard", "0/3"], "--shard 0/3: must look like 1/4, with 1 to 4 before the slash"),
+        (["camera.tflite", "--shard", "0/3"], "--shard 0/3: must look like 1/4, the first of four parts"),
         (["camera.tflite", "--mode", "device", "--set", "vtcm=99"], "VTCM of 99 MB: chip SM8750 has 8 MB"),
         (["camera.tflite", "--mode", "device", "--set", "hvx=x"], "argument --hvx: invalid int value: 'x'"),
         (["camera.tflite", "--mode", "device", "--set", "precision=float17"], "Did you mean 'float16'?"),

@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 from isthmus import __version__
-from isthmus.errors import DoesNotFit, QnnError, counted, did_you_mean, one_line
+from isthmus.errors import DoesNotFit, QnnError, counted, did_you_mean, one_line, with_cause
 from isthmus.tools.examples import EXAMPLES
 
 COMMANDS = {
@@ -211,9 +211,9 @@ def _carry_out(prog: str, command: str, options: argparse.Namespace) -> int:
         print(f"{prog}: {error}", file=sys.stderr)
         return 1 if isinstance(error, DoesNotFit) else 2
     except BrokenPipeError:
-        # The reader of the output has closed it.
+        # The reader of the output has closed it. The status is that of a program that ends by the signal for it.
         _discard_output()
-        return 1
+        return 128 + signal.SIGPIPE
     except OSError as problem:
         print(f"{prog}: {_described(problem)}", file=sys.stderr)
         try:
@@ -233,9 +233,9 @@ def _discard_output() -> None:
 def _described(problem: OSError) -> str:
     """Describe a system error in one line; of a name that is too long, show the end."""
     if problem.strerror is None or problem.filename is None:
-        return problem.strerror or str(problem)
+        return with_cause(problem.strerror or str(problem))
     name = repr(os.fsdecode(problem.filename))
-    return f"{name if len(name) <= _MAX_NAME else f'...{name[-_MAX_NAME:]}'}: {problem.strerror}"
+    return with_cause(f"{name if len(name) <= _MAX_NAME else f'...{name[-_MAX_NAME:]}'}: {problem.strerror}")
 
 
 def _module(command: str) -> Any:

@@ -92,7 +92,7 @@ def main(options: argparse.Namespace) -> int:
     rows = report["rows"]
     if options.csv is not None:
         with written_whole(options.csv, f"'{options.csv}'") as stream:
-            stream.write(to_csv(rows).encode())
+            stream.write(to_csv(rows).encode(errors="surrogateescape"))
     if options.html is not None:
         note = f"Compiled by Qualcomm's library, build {report['library']}"
         write_page(options.html, "Memory on the chip", device_sections(rows), note, [{"rows": rows}])

@@ -54,7 +54,8 @@ def parse_shard(text: str | None) -> tuple[int, int] | None:
     first, slash, second = text.partition("/")
     if slash and first.isdecimal() and second.isdecimal() and 1 <= int(first) <= int(second):
         return int(first), int(second)
-    raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--shard {text}", "must look like 1/4, with 1 to 4 before the slash")
+    rule = "must look like 1/4, the first of four parts; the first number must not exceed the second"
+    raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--shard {text}", rule)
 
 
 def numbers_of(shard: tuple[int, int] | None, numbers: Collection[int]) -> list[int]:

@@ -101,6 +101,8 @@ def _files(what: str, entries: Sequence[str], names: Sequence[str], folder: Path
             raise refuse(f"there is no input '{name}'", did_you_mean(name, names))
         if name in files:
             raise refuse(f"input '{name}' has two files")
+        if not text:
+            raise refuse(f"input '{name}' has no file", f"Write {name}:=FILE.")
         # QNN's tools look in the working folder; the list's own folder is a convenience.
         files[name] = Path(text) if Path(text).exists() else folder / text
     return files

@@ -35,7 +35,7 @@ def main(options: argparse.Namespace) -> int:
     logs = {path: read_log(Path(path)) for path in paths}
     calls = [call for _, found in logs.values() for call in found]
     if options.output is not None:
-        write_file(options.output, _table(calls).encode())
+        write_file(options.output, _table(calls).encode(errors="surrogateescape"))
     if options.json:
         content = {path: [asdict(each) for each in statistics(found)] for path, (_, found) in logs.items()}
         print(json.dumps({"logs": content}))

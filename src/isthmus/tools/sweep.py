@@ -59,7 +59,7 @@ def main(options: argparse.Namespace) -> int:
     columns = columns_of(rows)
     if options.csv is not None:
         with written_whole(options.csv, f"'{options.csv}'") as stream:
-            stream.write(to_csv(rows, columns).encode())
+            stream.write(to_csv(rows, columns).encode(errors="surrogateescape"))
     if options.html is not None:
         with written_whole(options.html, f"'{options.html}'") as stream:
             stream.write(to_page(rows, columns, report["version"]).encode())

@@ -201,14 +201,14 @@ def _check_grid(
     config = [] if options.config is None else ["--config", str(options.config)]
     if options.mode == DEVICE:
         for arguments in grid:
-            command.check(parser.parse_args([str(model), *arguments]))
+            command.check(parser.parse_args([*arguments, "--", str(model)]))
         return
     names = dict.fromkeys(each for each in backends if each is not None)
     entries = [registry.entry(name) for name in names or dict.fromkeys(map(default_backend, options.models))]
     for arguments in grid:
         refusals: dict[str, QnnError] = {}
         for entry in entries:
-            given = parser.parse_args([str(model), *config, *arguments])
+            given = parser.parse_args([*config, *arguments, "--", str(model)])
             try:
                 with _silent():
                     request = request_for(given, model, entry)

@@ -147,7 +147,8 @@ def _done(
 ) -> JobOutcome:
     """Run a command on a model in a process of its own."""
     try:
-        process = CommandProcess([mode, str(model), *arguments, "--json"])
+        # The name may begin with a dash.
+        process = CommandProcess([mode, *arguments, "--json", "--", str(model)])
     except OSError as problem:
         return failed(f"its process cannot be started: {problem.strerror}")
     started(process)

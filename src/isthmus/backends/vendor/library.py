@@ -69,7 +69,7 @@ def find(given: str | os.PathLike[str] | None = None) -> VendorLibrary:
         return _checked(found / BACKEND)
     spec = importlib.util.find_spec(PACKAGE)
     if spec is None or spec.origin is None:
-        raise QnnError(Code.COMMON_LOADING_BINARIES, "Qualcomm's HTP library", "it is not installed", INSTALL)
+        raise QnnError(Code.COMMON_PLATFORM_NOT_SUPPORTED, "Qualcomm's HTP library", "it is not installed", INSTALL)
     return _checked(Path(spec.origin).absolute().parent / BACKEND)
 
 
