@@ -32,7 +32,7 @@ from isthmus.memory import rpcmem
 
 MARKS = {"works": "ok", "missing": "--", "broken": "!!"}
 """How each state is shown."""
-_WORK_EXTRAS = ("bench", "docs", "test")
+_WORK_EXTRAS = ("bench", "docs", "test", "wheel")
 """Extras for developing this project, which a user does not need."""
 _CACHE = "cache of compiled code"
 _TOOLS = "commands and plugins"
