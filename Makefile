@@ -19,7 +19,7 @@ test: say-test $(VENV)/test.stamp models
 	$(PYTEST) -m 'not long'
 
 say-test:
-	@echo 'make test: sets up .venv (1 minute), fetches models and runs about 12,400 short tests (about 15 minutes).'
+	@echo 'make test: sets up .venv (1 minute), fetches models and runs about 12,400 short tests (about 11 minutes).'
 	@echo 'Times are for two cores and a fresh clone; later runs find compiled kernels. The other tests: make test-long.'
 
 # All models on all targets, all node tests, more random cases, forged programs, interrupts everywhere, a short soak.

@@ -33,6 +33,7 @@ def write(path, content):
 def test_every_documented_key_is_understood(tmp_path):
     config = read(write(tmp_path / "all.conf", FULL), Log())
     assert config == LpaiConfig(
+        states_mem_type=True,
         target_env="adsp",
         hw_ver="v5",
         alignment=lpai.BufferAlignmentReq(64, 64),
