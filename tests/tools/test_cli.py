@@ -1,7 +1,9 @@
 """The command line explains itself, and loads only what a command needs."""
 
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 
@@ -152,3 +154,22 @@ def test_numbers_of_a_model_that_overflow_are_no_warning(tmp_path):
     command = [sys.executable, "-W", "error", "-m", "isthmus", "plan", str(model)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.returncode, without_times(done.stderr)) == (0, "")
+
+
+def test_a_reader_that_closes_the_output_ends_a_command_like_its_signal():
+    """Status 1 would be the answer no."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "isthmus", "completion", "bash"]
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")
+
+
+def test_an_error_of_the_system_names_the_fault_that_caused_it(tmp_path):
+    path = tiny.save(tmp_path / "relu.onnx", [helper.make_node("Relu", ["x"], ["y"])], {"x": [4]}, {"y": [4]})
+    command = [sys.executable, "-m", "isthmus", "run", str(path)]
+    done = subprocess.run(command, env={**os.environ, "ISTHMUS_FAULTS": "fds@1"}, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "Too many open files (fault 'fds@1' was injected)" in done.stderr
+    assert len(done.stderr.splitlines()) == 1

@@ -281,7 +281,6 @@ def _named(path: Path) -> Iterator[None]:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"'{path}'", rule) from None
 
 
-
 def refuse_other_files(paths: Sequence[Path]) -> None:
     """Refuse models that workers would lack a part of: only the file of a model is sent to them."""
     for path in paths:

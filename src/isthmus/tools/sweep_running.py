@@ -68,7 +68,6 @@ class KeptOutcomes:
             self._results.put(key, vars(outcome))
 
 
-
 class CommandProcess:
     """A command of ours in a process of its own, which writes one JSON object and ends when this process does.
 
