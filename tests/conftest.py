@@ -1,8 +1,12 @@
-"""What all tests share: kernel caches inside the project, a time limit, an order, and the figures at the end.
+"""What all tests share: kernel caches inside the project, a time limit, an order, logging, and the figures at the end.
 
 No test may take longer than `ISTHMUS_TEST_SECONDS`, 900 where that is not set. A hang in native code, which no signal
 can interrupt, ends the process a little later (`faulthandler_timeout` in pyproject.toml). With `ISTHMUS_SHUFFLE` set to
-a number, tests run in a random order that the number decides; in one process (`-n 0`) also in random company.
+a number, tests run in a random order that the number decides, the same in all processes; in one process (`-n 0`) also
+in random company. With `--no-loadscope-reorder`, as `make test` has it, files are taken in that order too.
+
+Tests leave logging as they find it: others read what is logged. Before each test the random generators of all modules
+are set back.
 
 The summary says how much memory the largest worker took. The node tests record on their reports what they are (see
 `nodes/test_onnx_nodes.py`), so that the account is the same when several processes run them.
@@ -11,10 +15,12 @@ The summary says how much memory the largest worker took. The node tests record 
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import random
 import resource as limits
 import signal
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
@@ -22,6 +28,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 from support import suites
@@ -49,6 +56,7 @@ collect_ignore_glob = ["conftest.py", "*/conftest.py", "*/*/conftest.py"]
 
 _SECONDS = float(os.environ.get("ISTHMUS_TEST_SECONDS", "900"))
 _SECONDS_TO_REPEAT = min(_SECONDS, 5.0)
+_SEED = os.environ.get("ISTHMUS_SHUFFLE")
 
 
 _peaks: list[int] = []
@@ -69,7 +77,12 @@ lower.lower = _lowered_and_verified  # whatever a test lowers must pass as a pro
 def pytest_report_header(config: pytest.Config) -> list[str]:
     chosen = {"not long": "short tests", "long": "long tests"}.get(config.option.markexpr, "short and long tests")
     folder = os.environ["ISTHMUS_CACHE_DIR"]
-    return [f"isthmus: {chosen} on target {target.host().name}; kernels are compiled once, into {folder}"]
+    header = [f"isthmus: {chosen} on target {target.host().name}; kernels are compiled once, into {folder}"]
+    return [*header, f"isthmus: {_order()}"] if _SEED else header
+
+
+def _order() -> str:
+    return f"tests in the random order of seed {_SEED}: ISTHMUS_SHUFFLE={_SEED} or `make test SEED={_SEED}` repeats it"
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -90,7 +103,26 @@ def pytest_deselected(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
+    _find_generators()
     _freeze()
+
+
+_generators: list[tuple[np.random.Generator, Any]] = []
+"""The random generators of the modules of tests, and their states after all modules were imported."""
+
+
+def _find_generators() -> None:
+    """Find the random generators of all modules in this folder."""
+    folder = f"{Path(__file__).parent}{os.sep}"
+    modules = [each for each in sys.modules.values() if str(getattr(each, "__file__", "")).startswith(folder)]
+    each = {id(v): v for module in modules for v in vars(module).values() if isinstance(v, np.random.Generator)}
+    _generators[:] = [(generator, generator.bit_generator.state) for generator in each.values()]
+
+
+def _reset_generators() -> None:
+    """Set all generators back, so that the numbers of a test do not depend on the tests before it."""
+    for generator, state in _generators:
+        generator.bit_generator.state = state
 
 
 def _freeze() -> None:
@@ -104,19 +136,21 @@ def _freeze() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    seed = os.environ.get("ISTHMUS_SHUFFLE")
-    if seed:
-        random.Random(seed).shuffle(items)
+    if _SEED:
+        random.Random(_SEED).shuffle(items)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup() -> Generator[None, object, object]:
+    _reset_generators()
     with _time_limit():
         return (yield)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call() -> Generator[None, object, object]:
+    # Once more, because the first test of a module has also set up the fixtures of the module.
+    _reset_generators()
     with _time_limit():
         return (yield)
 
@@ -125,9 +159,29 @@ def pytest_runtest_call() -> Generator[None, object, object]:
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
     with _time_limit():
         result = yield
-    if nextitem is not None and nextitem.path != item.path:
+    if nextitem is None or nextitem.path != item.path:
+        _check_logging(item.path)
         _freeze()
     return result
+
+
+def _check_logging(path: Path) -> None:
+    """Fail if the tests of a file have left logging in a state in which others would miss messages, and set it back."""
+    root, every = logging.root, logging.root.manager.loggerDict
+    ours = [each for name, each in every.items() if name.partition(".")[0] == "isthmus"]
+    changed = ["all loggers"] if root.manager.disable else []
+    logging.disable(logging.NOTSET)
+    for logger in (root, *(each for each in ours if isinstance(each, logging.Logger))):
+        level = logging.WARNING if logger is root else logging.NOTSET
+        # The root's handlers are pytest's own.
+        handlers = [] if logger is root else logger.handlers
+        if logger.level != level or logger.disabled or not logger.propagate or handlers:
+            changed.append(f"{logger.name} (level {logger.level})")
+            logger.setLevel(level)
+            logger.disabled, logger.propagate = False, True
+            handlers.clear()
+    if changed:
+        pytest.fail(f"tests of {path.name} leave logging changed: {', '.join(changed)}")
 
 
 @contextmanager
@@ -211,6 +265,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     write = terminalreporter.write_line
     if _peaks:
         write(f"memory of the largest worker: {max(_peaks) / 1e9:.2f} GB")
+    if _SEED:
+        write(_order())
     found = _node_reports(terminalreporter)
     if not found:
         return

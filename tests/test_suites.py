@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from support import suites
-from support.suites import long, only, sampled
+from support.suites import LONG, long, only, sampled
+from targets import SELECTION
 
 ROOT = Path(__file__).parents[1]
 TOLERANCE = 0.05  # tests come and go
@@ -34,3 +38,45 @@ def test_one_in_so_many_is_short_and_all_others_are_long() -> None:
         assert [bool(getattr(value, "marks", ())) for value in marked] == [False, True, True, False]
     assert (marked[1].values, marked[1].id) == ((1, 2), "n1")
     assert only((2,), (1, 2, 3)) == [long(1), 2, long(3)]
+
+
+def pytest_prints(*arguments: str | Path, **environment: str) -> list[str]:
+    """Run pytest with the settings of all tests and return the lines that it prints."""
+    command = [sys.executable, "-m", "pytest", "-n", "0", "-p", "no:cacheprovider", *arguments]
+    given = {**os.environ, "PYTHONPATH": str(ROOT / "tests"), **environment}
+    return subprocess.run(command, cwd=ROOT, env=given, capture_output=True, text=True).stdout.splitlines()
+
+
+@LONG
+def test_make_states_how_many_tests_each_target_has() -> None:
+    counted = pytest_prints("-q", "--collect-only", *SELECTION)[-1]
+    [stated] = re.findall(r"about ([\d,]+) tests for each target", (ROOT / "Makefile").read_text())
+    assert int(stated.replace(",", "")) == pytest.approx(int(counted.split()[0]), rel=TOLERANCE)
+
+
+def test_a_seed_gives_tests_an_order_that_is_printed_and_can_be_repeated() -> None:
+    def order(seed: str) -> list[str]:
+        lines = pytest_prints("--collect-only", "-q", "tests/test_suites.py", ISTHMUS_SHUFFLE=seed)
+        assert bool(seed) == any(f"random order of seed {seed}:" in line for line in lines)
+        return [line for line in lines if "::" in line]
+
+    first, again, plain = (order(seed) for seed in ("1", "1", ""))
+    assert first == again != plain
+    assert sorted(first) == sorted(plain)
+
+
+def test_files_of_tests_that_leave_logging_changed_fail_and_harm_no_other(tmp_path: Path) -> None:
+    changes = (
+        "getLogger().setLevel(40)", "getLogger('isthmus').setLevel(40)", "getLogger('isthmus.x').disabled = True",
+        "getLogger('isthmus').propagate = False", "disable(50)",
+        "getLogger('isthmus').addHandler(logging.NullHandler())",
+    )  # fmt: skip
+    files = []
+    for number, change in enumerate(changes):
+        files += [tmp_path / f"test_change_{number}.py", tmp_path / f"test_read_{number}.py"]
+        files[-2].write_text(f"import logging\ndef test_change(): logging.{change}\n")
+        reads = "logging.getLogger('isthmus.x').warning('heard')\n    assert 'heard' in caplog.text"
+        files[-1].write_text(f"import logging\ndef test_read(caplog):\n    {reads}\n")
+    printed = pytest_prints("-p", "tests.conftest", f"--rootdir={ROOT}", *files)
+    assert printed[-1].strip("= ").startswith("12 passed, 6 errors"), printed
+    assert sum("py leave logging changed: " in line and line.startswith("E ") for line in printed) == 6
