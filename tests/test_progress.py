@@ -99,6 +99,7 @@ def test_a_long_step_is_drawn_again_by_itself(terminal, monkeypatch):
         assert often.wait(60)
     assert lines(terminal)[1].endswith("0 of 2 stages, 0 s: read")
     ended = terminal.getvalue()
+    monkeypatch.setattr(module, "_TICK", 60)
     with shown(Progress("others")):
         pass
     assert terminal.getvalue() == ended, "what has ended is not drawn again"

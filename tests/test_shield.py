@@ -1,5 +1,6 @@
 """A shielded call runs where no signal handler reaches it: it ends whole, and an interrupted one leaves nothing."""
 
+import _thread
 import contextvars
 import gc
 import os
@@ -10,6 +11,7 @@ import threading
 import traceback
 import weakref
 from contextlib import suppress
+from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
@@ -53,6 +55,32 @@ def test_a_call_from_the_main_thread_runs_on_a_helper_and_others_where_they_are(
 def test_a_call_within_a_call_runs_on_the_same_thread():
     helper, inner = shielded(lambda: (threading.current_thread(), its_thread()))()
     assert helper is inner
+
+
+def test_a_result_ends_when_the_caller_drops_it_however_slow_the_helper_is(monkeypatch):
+    dropped = threading.Event()
+
+    class SlowLock:
+        """A lock that the helper has released before it goes on, if at all."""
+
+        def __init__(self):
+            self.acquire, self._release = (lock := _thread.allocate_lock()).acquire, lock.release
+
+        def release(self):
+            self._release()
+            assert dropped.wait(PATIENCE)
+
+    slow = SimpleNamespace(allocate_lock=SlowLock, get_ident=_thread.get_ident)
+    made = shielded(threading.Thread)
+    its_thread()
+    monkeypatch.setattr(shield, "_thread", slow)
+    try:
+        result = made()
+        end = weakref.ref(result)
+        del result
+        assert end() is None
+    finally:
+        dropped.set()
 
 
 def test_context_variables_and_keywords_travel_with_a_call():

@@ -38,6 +38,24 @@ def test_the_whole_pool_can_be_one_buffer_and_not_a_byte_more(fresh_tcm):
     ]
 
 
+def test_a_device_with_less_tcm_uses_only_the_beginning_of_the_pool(fresh_tcm):
+    heard = []
+
+    def allocate(nbytes):
+        return tcm.allocate(nbytes, 64, lambda *message: heard.append(message), size=1000)
+
+    with fresh_tcm.allocate(100, 64), fresh_tcm.allocate(2000, 64) as large:
+        with pytest.raises(QnnError, match="900 bytes of TCM are needed in one piece, 0 of 1000 are left"):
+            allocate(900)
+        large.close()
+        with pytest.raises(QnnError, match="873 bytes of TCM are needed in one piece, 900 of 1000 are left"):
+            allocate(873)
+        with allocate(872) as rest:
+            assert fresh_tcm.encloses(rest.window(), 1000)
+            assert not fresh_tcm.encloses(rest.window(), 999)
+    assert heard[-1] == (LogLevel.INFO, "Allocate size 872 from tcm pool 0")
+
+
 def test_the_33rd_buffer_is_a_fatal_error_and_the_pool_survives_it(fresh_tcm):
     pool, heard = fresh_tcm, []
     buffers = [pool.allocate(100, 64) for _ in range(32)]

@@ -158,7 +158,7 @@ def _at_address(address: int, nbytes: int | None, writable: bool, refuse: _Refus
 
 def _spans_at(address: int, nbytes: int, writable: bool, refuse: _Refuse) -> tuple[Span, ...]:
     """Return the spans at these addresses; refuse them unless this process may use all of them."""
-    spans = []
+    spans: list[Span] = []
     try:
         # Even an address of no bytes must be in mapped memory.
         mappings = covering(address, max(nbytes, 1))
@@ -173,7 +173,11 @@ def _spans_at(address: int, nbytes: int, writable: bool, refuse: _Refuse) -> tup
             lacks = "written" if mapping.readable else "read"
             raise refuse(f"{nbytes} bytes at {address:#x} are memory that cannot be {lacks}")
         first, last = max(address, mapping.start), min(address + nbytes, mapping.end)
-        spans.append(Span(mapping.identity, mapping.position + first - mapping.start, max(last - first, 0)))
+        span = Span(mapping.identity, mapping.position + first - mapping.start, max(last - first, 0))
+        if spans and (spans[-1].identity, spans[-1].start + spans[-1].nbytes) == (span.identity, span.start):
+            # The system lists parts of one memory separately, for example if their permissions once differed.
+            span = Span(span.identity, spans[-1].start, spans.pop().nbytes + span.nbytes)
+        spans.append(span)
     return tuple(spans)
 
 

@@ -6,6 +6,7 @@ import atexit
 import json
 import logging
 import os
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -21,7 +22,7 @@ from isthmus.system.writing import write_whole
 VARIABLE = "ISTHMUS_AUDIT"
 """The environment variable with the file that a process writes its audit to: JSON if it ends in ``.json``.
 
-``%p`` in it stands for the process id, for programs that start others.
+``%p`` in it stands for the process id, for programs that start others. ``1`` is standard error; ``0`` asks for none.
 """
 suspended = audit_log.suspended
 """The block whose events no audit in progress records, for runs that a command makes only to measure."""
@@ -94,8 +95,8 @@ def audit(*kinds: str) -> Iterator[AuditLog]:
             raise
 
 
-_process: list[tuple[Path, AuditLog, ExitStack]] = []
-"""The audit of this process, if it has one: the file for it, its log, and the block that it is in."""
+_process: list[tuple[Path | None, AuditLog, ExitStack]] = []
+"""The audit of this process, if it has one: its file (None: standard error), its log, and the block that it is in."""
 
 
 os.register_at_fork(after_in_child=_process.clear)
@@ -104,9 +105,11 @@ os.register_at_fork(after_in_child=_process.clear)
 def audit_process() -> None:
     """Start the audit that ``ISTHMUS_AUDIT`` asks for, if it does and none has begun; it ends with the process."""
     name = os.environ.get(VARIABLE)
-    if name and not _process:
+    if name and name != "0" and not _process:
         block = ExitStack()
-        _process.append((Path(name.replace("%p", str(os.getpid()))), block.enter_context(audit()), block))
+        # Standard error is not opened by its path: if it is a file, that would be replaced.
+        path = None if name in ("1", "/dev/stderr") else Path(name.replace("%p", str(os.getpid())))
+        _process.append((path, block.enter_context(audit()), block))
         atexit.register(conclude)
 
 
@@ -118,7 +121,9 @@ def conclude() -> None:
     while _process:
         path, log, block = _process.pop()
         block.close()
-        if log.events or log.mistakes:
+        if path is None and (log.events or log.mistakes):
+            print(str(log).encode(errors="backslashreplace").decode(), file=sys.stderr, flush=True)
+        elif path is not None and (log.events or log.mistakes):
             text = json.dumps(log.as_data(), indent=1) if path.suffix == ".json" else str(log)
             try:
                 write_whole(path, f"{text}\n".encode(errors="backslashreplace"), 0o666)

@@ -72,6 +72,7 @@ class Mapping:
     end: int
     readable: bool
     writable: bool
+    executable: bool
     identity: Identity
     position: int
     """The position of `start` in `identity`."""
@@ -92,7 +93,7 @@ def _parse(text: str) -> Iterator[Mapping]:
         if mode[3] == "s" and inode != "0":
             major, minor = (int(part, 16) for part in device.split(":"))
             identity, position = file_identity(_device_number(major, minor), int(inode)), int(offset, 16)
-        yield Mapping(start, end, mode[0] == "r", mode[1] == "w", identity, position)
+        yield Mapping(start, end, mode[0] == "r", mode[1] == "w", mode[2] == "x", identity, position)
 
 
 def _device_number(major: int, minor: int) -> int:

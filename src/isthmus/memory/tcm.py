@@ -30,9 +30,13 @@ Say = Callable[[LogLevel, str], object]
 
 @dataclass(frozen=True)
 class TcmRequest(AllocationRequest):
-    """A request for on-chip memory, with the log for the pool's messages."""
+    """A request for on-chip memory, with the log for the pool's messages.
+
+    `size` is the size of the device's TCM, if it has less than the pool: only so many bytes of the pool are used.
+    """
 
     log: Say = lambda level, text: None
+    size: int = POOL_BYTES
 
 
 class TcmBuffer(PartBuffer):
@@ -89,13 +93,14 @@ class TcmPool(MemoryResource):
             crashes the whole core. Here the pool stays as it was. Either error is logged.
         """
         log = request.log if isinstance(request, TcmRequest) else TcmRequest.log
+        size = request.size if isinstance(request, TcmRequest) else POOL_BYTES
         what = f"TCM allocation of {request.nbytes!r} bytes aligned to {request.alignment!r}"
         nbytes, alignment = as_int(request.nbytes, what), as_int(request.alignment, what)
         if nbytes < 0 or not 1 <= alignment <= _POOL_ALIGNMENT or alignment & (alignment - 1):
             rule = f"the size must not be negative, the alignment a power of two up to {_POOL_ALIGNMENT}"
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, rule)
         with deferred(), self._lock:
-            memory = self._open(log)
+            memory = self._open(log, size)
             if len(self._spans) >= MAX_ALLOCATIONS:
                 log(LogLevel.ERROR, f"TCM system fatal error: more than {MAX_ALLOCATIONS} buffers")
                 raise QnnError(
@@ -104,13 +109,14 @@ class TcmPool(MemoryResource):
                     f"the TCM allocator supports {MAX_ALLOCATIONS} individual buffers and has handed out all",
                     'Use fewer tensor buffers, or set mem_type to "ddr".',
                 )
-            offset = self._first_fit(nbytes, alignment)
+            offset = self._first_fit(nbytes, alignment, size)
             if offset is None:
                 log(LogLevel.ERROR, f"TCM memory allocation failure: required size: {nbytes}")
+                left = max(0, self.free_bytes - (POOL_BYTES - size))
                 raise DoesNotFit(
                     Code.COMMON_MEM_ALLOC,
                     what,
-                    f"{nbytes} bytes of TCM are needed in one piece, {self.free_bytes} of {POOL_BYTES} are left",
+                    f"{nbytes} bytes of TCM are needed in one piece, {left} of {size} are left",
                     'Make the model or its tensors smaller, or set mem_type to "ddr".',
                 )
             log(LogLevel.INFO, f"Allocate size {nbytes} from tcm pool 0")
@@ -123,30 +129,30 @@ class TcmPool(MemoryResource):
         """Return whether any byte of a window is in the pool."""
         return self._memory is not None and holds.overlap(self._memory.window(), window)
 
-    def encloses(self, window: Window) -> bool:
-        """Return whether every byte of a window is in the pool."""
+    def encloses(self, window: Window, size: int = POOL_BYTES) -> bool:
+        """Return whether every byte of a window is in the pool, or in its first `size` bytes."""
         if self._memory is None:
             return window.nbytes == 0
         [pool] = self._memory.window().spans
         return all(
-            span.identity == pool.identity and pool.start <= span.start <= pool.start + pool.nbytes - span.nbytes
+            span.identity == pool.identity and pool.start <= span.start <= pool.start + size - span.nbytes
             for span in window.spans
         )
 
-    def _open(self, log: Say) -> Buffer:
-        """Return the memory of the pool, after allocating it at the first call."""
+    def _open(self, log: Say, size: int) -> Buffer:
+        """Return the memory of the pool, after allocating it at the first call; `size` is as in `TcmRequest`."""
         if self._memory is None:
-            log(LogLevel.INFO, f"TCM pool current size: {POOL_BYTES - self.free_bytes} max_size: {POOL_BYTES}")
+            log(LogLevel.INFO, f"TCM pool current size: {POOL_BYTES - self.free_bytes} max_size: {size}")
             self._pages = HostBuffer(POOL_BYTES + _POOL_ALIGNMENT)
             self._memory = part_of(self._pages, -self._pages.address % _POOL_ALIGNMENT, POOL_BYTES, "tcm", PartBuffer)
         return self._memory
 
-    def _first_fit(self, nbytes: int, alignment: int) -> int | None:
-        """Return the lowest aligned offset with this many free bytes, or None if there is none."""
+    def _first_fit(self, nbytes: int, alignment: int, size: int) -> int | None:
+        """Return the lowest aligned offset with this many free bytes, or None if the first `size` bytes have none."""
         start = 0
-        # The end of the pool counts as a buffer without bytes.
-        for offset, occupied in (*self._spans, (POOL_BYTES, 0)):
-            if start + nbytes <= offset:
+        # The end counts as a buffer without bytes.
+        for offset, occupied in (*self._spans, (size, 0)):
+            if start + nbytes <= min(offset, size):
                 return start
             start = max(start, -(-(offset + occupied) // alignment) * alignment)
         return None
@@ -164,6 +170,6 @@ def pool() -> TcmPool:
     return resource
 
 
-def allocate(nbytes: int, alignment: int, log: Say) -> Buffer:
-    """Allocate a buffer from this process's pool, which logs to `log`."""
-    return current("tcm").fulfil(TcmRequest(nbytes, alignment, log))
+def allocate(nbytes: int, alignment: int, log: Say, size: int = POOL_BYTES) -> Buffer:
+    """Allocate a buffer from the first `size` bytes of this process's pool, which logs to `log`."""
+    return current("tcm").fulfil(TcmRequest(nbytes, alignment, log, size))

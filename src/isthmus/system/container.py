@@ -127,9 +127,9 @@ class ContainerFormat:
             raise self.refusal("there are unused bytes at its end")
         return header, sections
 
-    def refusal(self, rule: str, code: Code | None = None) -> QnnError:
+    def refusal(self, rule: str, code: Code | None = None, hint: str = "") -> QnnError:
         """Return the error for a file that is damaged, or that breaks a rule with its own code."""
-        return QnnError(code or self.damaged, self.what, rule)
+        return QnnError(code or self.damaged, self.what, rule, hint)
 
     def malformed(self, problem: Exception) -> QnnError:
         """Return the error for a header that does not have the expected form."""

@@ -12,25 +12,48 @@ from collections.abc import Callable, Sequence
 MAX_DESCRIPTORS = 64
 """Maximum number of descriptors that come with one byte; the system's own limit is 253."""
 _RIGHTS = (socket.SOL_SOCKET, socket.SCM_RIGHTS)
+_GROWTH = 1 << 20
+"""Bytes by which the memory for a message grows."""
 
 
 class ChannelClosed(Exception):
     """The error when the other side is gone."""
 
 
-def send(end: socket.socket, pieces: Sequence[bytes | memoryview], descriptors: Sequence[int] = ()) -> None:
+def send(
+    end: socket.socket,
+    pieces: Sequence[bytes | memoryview],
+    descriptors: Sequence[int] = (),
+    wait: Callable[[], None] | None = None,
+) -> None:
     """Send pieces of bytes one after the other, and descriptors with the first.
 
     With an `OSError`, nothing was sent. With `ChannelClosed`, the other side ended in between.
+
+    Parameters
+    ----------
+    wait
+        Waits until the socket can be written, whenever it is full; it raises what ends the wait. Without it, the system
+        waits as long as it takes.
     """
-    first, *others = pieces
+    flags = socket.MSG_NOSIGNAL | (socket.MSG_DONTWAIT if wait else 0)
     rights = [(*_RIGHTS, array.array("i", descriptors))] if descriptors else []
-    sent = end.sendmsg([first], rights, socket.MSG_NOSIGNAL)
-    try:
-        for piece in filter(len, (memoryview(first)[sent:], *others)):
-            end.sendall(piece, socket.MSG_NOSIGNAL)
-    except OSError as problem:
-        raise ChannelClosed from problem
+    is_begun = False
+    for piece in pieces:
+        view = memoryview(piece)
+        while view:
+            try:
+                sent = end.sendmsg([view], rights, flags)
+            except BlockingIOError:
+                sent = 0
+            except OSError as problem:
+                if is_begun:
+                    raise ChannelClosed from problem
+                raise
+            if sent:
+                view, rights, is_begun = view[sent:], [], True
+            elif wait is not None:
+                wait()
 
 
 def receive(
@@ -46,12 +69,16 @@ def receive(
     wait
         Waits until the socket can be read, before each read; it raises what ends the wait.
     """
-    content = bytearray(nbytes)
-    view, room = memoryview(content), 0 if descriptors is None else socket.CMSG_SPACE(MAX_DESCRIPTORS * 4)
-    while view:
+    # The other side says how many bytes will come. Memory is allocated as they do.
+    content, received = bytearray(), 0
+    room = 0 if descriptors is None else socket.CMSG_SPACE(MAX_DESCRIPTORS * 4)
+    while received < nbytes:
+        if received == len(content):
+            content += bytes(min(nbytes - received, _GROWTH))
         wait()
         try:
-            count, extra, _, _ = end.recvmsg_into([view], room, socket.MSG_CMSG_CLOEXEC)
+            with memoryview(content)[received:] as view:
+                count, extra, _, _ = end.recvmsg_into([view], room, socket.MSG_CMSG_CLOEXEC)
         except OSError as problem:
             raise ChannelClosed from problem
         for level, kind, data in extra:
@@ -59,5 +86,5 @@ def receive(
                 descriptors += array.array("i", data[: len(data) - len(data) % 4])
         if not count:
             raise ChannelClosed
-        view = view[count:]
+        received += count
     return content

@@ -294,7 +294,12 @@ def _report(problem: Exception, ending: Finalizer) -> None:
 
 
 def warn_forgotten(text: str) -> None:
-    """Warn that an object was collected without being closed; if warnings are errors, only report it."""
+    """Warn that an object was collected without being closed; if warnings are errors, only report it.
+
+    While the interpreter exits it does nothing: everything goes then.
+    """
+    if sys.is_finalizing():
+        return
     try:
         warnings.warn(text, ResourceWarning, stacklevel=3)
     except ResourceWarning as problem:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import ctypes
 import fcntl
+import math
 import os
+import resource
 import signal
 import site
 import sys
@@ -19,6 +21,12 @@ from isthmus.errors import Code, QnnError
 
 _PR_SET_PDEATHSIG = 1
 """The option of prctl(2) that sets the signal for the end of the parent."""
+SECONDS = 60.0
+"""How long a call of a client's library may take, unless ``ISTHMUS_MODEL_SECONDS`` overrides it."""
+MIN_MEMORY = 1 << 32
+"""Minimum memory limit of a process, even on the smallest machine: an interpreter and its libraries reserve more than
+they use.
+"""
 STANDARD = 2
 """The last of the standard descriptors: input, output, error."""
 
@@ -96,6 +104,38 @@ def environment() -> dict[str, str]:
     if libraries:
         kept[_LIBRARIES] = os.pathsep.join(libraries)
     return kept
+
+
+def library_seconds() -> float:
+    """Return how long a call of a client's library may take: `SECONDS`, or the environment's value."""
+    text = os.environ.get("ISTHMUS_MODEL_SECONDS")
+    try:
+        seconds = float(text) if text else SECONDS
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        what = f"ISTHMUS_MODEL_SECONDS '{text}'"
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, "must be a number of seconds above 0")
+    return seconds
+
+
+def memory() -> int:
+    """Return the size of this machine's memory in bytes."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def limit(max_file: int) -> None:
+    """Limit this process's resources: it must not take the whole memory, fill the disk or dump core.
+
+    `max_file` is the largest file that it may write, in bytes.
+    """
+    most = max(memory(), MIN_MEMORY)
+    for kind, value in (
+        (resource.RLIMIT_CORE, 0), (resource.RLIMIT_AS, most), (resource.RLIMIT_FSIZE, min(max_file, most)),
+    ):  # fmt: skip
+        hard = resource.getrlimit(kind)[1]
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(kind, (value, value))
 
 
 def end_with(parent: int) -> None:

@@ -16,6 +16,7 @@ import stat
 from collections.abc import Callable
 from typing import BinaryIO, cast
 
+from isthmus.errors import nearest
 from isthmus.system.interrupts import FileDescriptor, own_fd
 
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
@@ -48,6 +49,25 @@ def opened(path: str | os.PathLike[str]) -> BinaryIO:
         # The stream gets its own descriptor in a single C call, as in `own_fd`.
         [file] = map(io.FileIO, map(os.dup, (own.fileno(),)))
         return cast(BinaryIO, io.BufferedReader(file))
+
+
+def nearest_file(path: str | os.PathLike[str]) -> str:
+    """Return a hint with the file whose name is nearest to that of a file that does not exist; empty if none is near.
+
+    Examples
+    --------
+    >>> nearest_file("/proc/self/environn"), nearest_file("/proc/self/environ")
+    ("Did you mean '/proc/self/environ'?", '')
+    """
+    folder, name = os.path.split(os.fspath(path))
+    if os.path.lexists(path):
+        return ""
+    try:
+        with os.scandir(folder or os.curdir) as entries:
+            found = nearest(name, [entry.name for entry in entries if entry.is_file()])
+    except (OSError, ValueError):
+        return ""
+    return f"Did you mean '{os.path.join(folder, found)}'?" if found else ""
 
 
 def beginning(path: str | os.PathLike[str], nbytes: int) -> bytes:

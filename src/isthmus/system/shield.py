@@ -29,6 +29,7 @@ from isthmus.system.interrupts import run_pending, start
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
+_Owner = TypeVar("_Owner")
 
 PIECE = 0.05
 """Seconds between the main thread's checks: a signal that another thread receives does not end its wait."""
@@ -76,6 +77,23 @@ def shielded(function: Any = None, /, *, release: Callable[[Any], object] | None
     return call
 
 
+def unless_exiting(end: Callable[[_Owner], None]) -> Callable[[_Owner], None]:
+    """Make a method that closes its object do nothing while the interpreter exits; the system then releases everything.
+
+    Other threads do not run any more then, and never release the locks that they hold; native code of theirs may still
+    use memory. Child processes end with this one.
+    """
+    # A variable of this function, since names of this module may be gone when the interpreter exits.
+    is_exiting = sys.is_finalizing
+
+    @functools.wraps(end)
+    def end_unless_exiting(owner: _Owner) -> None:
+        if not is_exiting():
+            end(owner)
+
+    return end_unless_exiting
+
+
 def check() -> None:
     """Raise `Cancelled` if the caller of this thread's shielded call was interrupted. For long loops."""
     call = _now.call
@@ -97,8 +115,9 @@ class _Call:
         The first entry decides who has the call: a helper, which performs it, or the caller, which drops it.
     interrupted
         Whether the caller was interrupted while it waited; the call should end early (`check`).
-    over
-        Whether a helper has performed the call.
+    ends
+        Has an entry once a helper has performed the call. It is a list of its own, so that a helper can report the end
+        after it has dropped the call.
     value, problem
         Its result, or the exception that it raised.
     undo
@@ -113,7 +132,7 @@ class _Call:
         self._work: Any = (contextvars.copy_context(), function, arguments, named)
         self.claims: list[object] = []
         self.interrupted = False
-        self.over = False
+        self.ends: list[bool] = []
         self.value: Any = None
         self.problem: BaseException | None = None
         self.undo: _Call | None = None
@@ -125,6 +144,11 @@ class _Call:
         """Claim the call and return whether `who` has it, a unique object of each side; safe to repeat."""
         self.claims.append(who)
         return self.claims[0] is who
+
+    @property
+    def over(self) -> bool:
+        """Whether a helper has performed the call."""
+        return bool(self.ends)
 
     @property
     def is_lost(self) -> bool:
@@ -183,12 +207,14 @@ class _Helper(threading.Thread):
                 if generation != _generation:
                     # The call has forked the process, and this is the child.
                     return
-                # Before its caller continues and may make another call.
+                # Before its caller continues: it may make another call, and the result must end when it drops it.
                 _idle.append(self)
-                call.over = True
-                call.ended.release()
-            # The call and its result must not be kept alive while this thread waits for the next.
-            del call
+                ends, ended = call.ends, call.ended
+                del call
+                ends.append(True)
+                ended.release()
+            else:
+                del call
         _idle.remove(self)
 
 
