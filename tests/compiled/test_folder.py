@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 
 import pytest
 
@@ -63,16 +62,11 @@ def test_a_damaged_file_counts_as_absent_and_can_be_replaced(filled, content):
 def test_a_folder_that_others_may_write_is_refused_with_the_remedy(filled, mode):
     os.chmod(filled.path, mode)
     remedy = r"ISTHMUS_CACHE_DIR" if mode & 0o1000 else r"chmod go-w .*ISTHMUS_CACHE_DIR"
-    for use in (lambda: filled.read("f.o", KEY), lambda: filled.write("f.o", KEY, CODE), lambda: _alone(filled)):
+    for use in (lambda: filled.read("f.o", KEY), lambda: filled.write("f.o", KEY, CODE), filled.check):
         with pytest.raises(QnnError, match=rf"can be written by others.*{remedy}") as refusal:
             use()
         assert refusal.value.code is Code.COMMON_OPERATION_NOT_PERMITTED
         assert not isinstance(refusal.value, Unavailable)
-
-
-def _alone(folder):
-    with folder.alone():
-        pass
 
 
 def test_a_folder_of_another_user_is_refused_with_the_remedy(filled, monkeypatch):
@@ -117,9 +111,10 @@ def test_writing_replaces_a_link_and_leaves_what_it_led_to(filled, tmp_path):
 
 
 def test_a_lock_that_is_a_link_is_not_followed(filled, tmp_path):
-    (filled.path / ".lock").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(QnnError, match="cannot be written"):
-        _alone(filled)
+    (filled.path / "g.o.lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(Unavailable, match="cannot be written"):
+        filled.claim("g.o")
+    assert filled.holder("g.o") is None
     assert not (tmp_path / "elsewhere").exists()
 
 
@@ -214,66 +209,82 @@ def test_a_writer_killed_in_the_middle_leaves_the_old_file_and_nothing_that_is_r
     assert done.returncode == -signal.SIGKILL
     assert filled.read("f.o", KEY) == CODE
     (left,) = set(everything_in(filled)) - {"f.o"}
-    _alone(filled)
+    filled.check()
     assert left in everything_in(filled), "it might still be written"
-    os.utime(filled.path / left, (0, 0))
-    _alone(filled)
-    assert everything_in(filled) == [".lock", "f.o"]
+    (filled.path / "g.o.lock").touch()
+    for name in (left, "g.o.lock"):
+        os.utime(filled.path / name, (0, 0))
+    filled.check()
+    assert everything_in(filled) == ["f.o"]
 
 
-@pytest.fixture
-def lock(filled):
-    """What another process that compiles into the folder would hold."""
-    with open(filled.path / ".lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield lock
+def test_a_claim_keeps_others_away_from_one_name_until_it_is_released(filled):
+    claim = filled.claim("g.o")
+    assert filled.claim("g.o") is None
+    assert filled.holder("g.o") == os.getpid()
+    other = filled.claim("h.o")
+    other.release()
+    claim.release()
+    claim.release()
+    assert everything_in(filled) == ["f.o"]
+    assert filled.holder("g.o") is None
+    filled.claim("g.o").release()
 
 
-def test_a_lock_that_is_never_released_is_not_waited_for_without_end(filled, lock, monkeypatch, capfd):
-    monkeypatch.setenv("ISTHMUS_COMPILE_SECONDS", "0.2")
-    with filled.alone():
-        said = capfd.readouterr().err
-    assert "waiting for another process" in said
-    assert "without waiting any more" in said
-
-
-def test_a_lock_that_is_released_is_taken(filled, lock, capfd):
-    release = threading.Timer(0.2, lambda: fcntl.flock(lock, fcntl.LOCK_UN))
-    release.start()
-    with filled.alone():
-        assert "any more" not in capfd.readouterr().err
-        with pytest.raises(BlockingIOError):
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
-def test_an_interrupt_ends_the_wait_at_once(filled, lock):
+def test_a_claim_ends_with_its_process(filled):
     script = (
-        "import sys; from pathlib import Path; from isthmus.compiled.folder import Folder\n"
-        "with Folder(Path(sys.argv[1])).alone(): pass"
+        "import sys, time; from pathlib import Path; from isthmus.compiled.folder import Folder\n"
+        "claim = Folder(Path(sys.argv[1])).claim('g.o'); print(); time.sleep(600)"
     )
-    waiting = subprocess.Popen([sys.executable, "-c", script, str(filled.path)], stderr=subprocess.PIPE, text=True,
-                               env={**os.environ, "ISTHMUS_COMPILE_SECONDS": "3600"})  # fmt: skip
-    assert waiting.stderr is not None
-    assert "waiting" in waiting.stderr.readline()
-    waiting.send_signal(signal.SIGINT)
-    assert "KeyboardInterrupt" in waiting.stderr.read()
-    waiting.wait()
-    waiting.stderr.close()
+    command = [sys.executable, "-u", "-c", script, str(filled.path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        assert filled.claim("g.o") is None
+        assert filled.holder("g.o") == other.pid
+        other.kill()
+    claim = filled.claim("g.o")
+    assert claim is not None
+    claim.release()
 
 
-def test_a_file_system_without_locks_is_used_without(filled, monkeypatch):
+def test_a_claim_on_a_file_that_its_owner_removes_meanwhile_is_made_on_a_new_one(filled, monkeypatch):
+    """The owner releases between the opening and the locking of its file here."""
+    owner, real = filled.claim("g.o"), fcntl.flock
+
+    def late(file, operation):
+        monkeypatch.setattr(fcntl, "flock", real)
+        owner.release()
+        return real(file, operation)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    claim = filled.claim("g.o")
+    assert claim is not None
+    assert filled.claim("g.o") is None
+    claim.release()
+
+
+def test_a_file_system_without_locks_gives_a_claim_to_everybody(filled, monkeypatch):
     def no_locks(*_):
         raise OSError(errno.ENOLCK, "no locks available")
 
     monkeypatch.setattr(fcntl, "flock", no_locks)
-    _alone(filled)
+    claims = [filled.claim("g.o"), filled.claim("g.o")]
+    assert None not in claims
+    for claim in claims:
+        claim.release()
+    assert everything_in(filled) == ["f.o"]
 
 
-@pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "soon"])
-def test_a_senseless_bound_is_refused(filled, lock, monkeypatch, text):
-    monkeypatch.setenv("ISTHMUS_COMPILE_SECONDS", text)
-    with pytest.raises(QnnError, match="number of seconds above 0"):
-        _alone(filled)
+def test_a_full_disk_does_not_prevent_a_claim(filled, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    claim = filled.claim("g.o")
+    assert filled.holder("g.o") is None
+    assert filled.claim("g.o") is None
+    claim.release()
 
 
 def test_the_folder_of_the_user_has_a_full_name(monkeypatch, tmp_path):

@@ -42,15 +42,15 @@ def load_in_a_crowd():
     """Load code with constants where these have no room beside it."""
     import llvmlite.binding as llvm
 
-    from isthmus.compiled.image import Image
+    from isthmus.compiled import image
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     machine = llvm.Target.from_default_triple().create_target_machine(reloc="pic", codemodel="small")
     code = machine.emit_object(llvm.parse_assembly(CONSTANTS))
-    image = Image()
+    image.prepare()
     crowd()
-    found = image.add([code], ["pick"])
+    found = image.load([code], ["pick"])
     pick = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_int64)(found["pick"])
     assert [pick(i) for i in range(4)] == [0.5, 1.5, 2.5, 3.5]
 

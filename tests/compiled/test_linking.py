@@ -1,13 +1,16 @@
 """Object files become one block of code that runs wherever it is placed."""
 
+import contextlib
 import ctypes
+import random
 import struct
+import tracemalloc
 from pathlib import Path
 
 import llvmlite.binding as llvm
 import pytest
 
-from isthmus.compiled.image import Image
+from isthmus.compiled import image
 from isthmus.compiled.linking import link
 from isthmus.errors import Code, QnnError
 
@@ -50,26 +53,23 @@ def compiled(text, triple=None):
     return machine.emit_object(module)
 
 
-def function(image, text, name, result, *arguments):
-    return ctypes.CFUNCTYPE(result, *arguments)(image.add([compiled(text)], [name])[name])
+def function(text, name, result, *arguments):
+    return ctypes.CFUNCTYPE(result, *arguments)(image.load([compiled(text)], [name])[name])
 
 
 def test_code_calls_the_c_library_and_other_files():
-    image = Image()
-    found = image.add([compiled(CALLS), compiled(OTHER)], ["power", "twice_other"])
+    found = image.load([compiled(CALLS), compiled(OTHER)], ["power", "twice_other"])
     assert ctypes.CFUNCTYPE(ctypes.c_float, ctypes.c_float)(found["power"])(2.5) == 2.5**3
     assert ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(found["twice_other"])(16) == 42
 
 
 def test_a_switch_finds_its_branches():
-    image = Image()
-    chosen = function(image, TABLE, "chosen", ctypes.c_int64, ctypes.c_int64)
+    chosen = function(TABLE, "chosen", ctypes.c_int64, ctypes.c_int64)
     assert [chosen(i) for i in range(9)] == [*(i * i * 7 + 3 for i in range(8)), -1]
 
 
 def test_loaded_code_cannot_be_written():
-    image = Image()
-    address = image.add([compiled(OTHER)], ["other"])["other"]
+    address = image.load([compiled(OTHER)], ["other"])["other"]
     for line in Path("/proc/self/maps").read_text().splitlines():
         span, rights = line.split()[:2]
         first, end = (int(number, 16) for number in span.split("-"))
@@ -90,7 +90,7 @@ def test_loaded_code_cannot_be_written():
 )
 def test_what_compiled_code_never_needs_is_refused(text, rule):
     with pytest.raises(QnnError, match=rule) as refusal:
-        Image().add([compiled(text)], ["get"])
+        image.load([compiled(text)], ["get"])
     assert refusal.value.code is Code.COMMON_LOADING_BINARIES
 
 
@@ -99,7 +99,7 @@ def test_a_damaged_file_is_refused(damage):
     code = compiled(CALLS)
     damaged = {"half": code[: len(code) // 2], "start": code[:3], "other": b"x" * len(code)}[damage]
     with pytest.raises(QnnError) as refusal:
-        Image().add([damaged], ["power"])
+        image.load([damaged], ["power"])
     assert refusal.value.code is Code.COMMON_LOADING_BINARIES
 
 
@@ -123,3 +123,33 @@ def test_references_of_arm64_lead_to_constants_and_stubs():
     stub = calls[0]
     assert struct.unpack_from("<IIQ", block, stub) == (0x58000050, 0xD61F0200, 0x123456789ABC)
     assert calls[1] == exports["other"]
+
+
+def test_damaged_headers_are_refused_in_bounded_memory():
+    sound = [compiled(text) for text in (CALLS, OTHER, TABLE, CONSTANT)]
+    numbers = (0, 1, 8, 1 << 12, 1 << 20, 1 << 31, (1 << 32) - 1, 1 << 40, 1 << 62, (1 << 64) - 1)
+    rng = random.Random(5)
+    tracemalloc.start()
+    for _ in range(1500):
+        code = bytearray(rng.choice(sound))
+        first, (count,) = struct.unpack_from("<Q", code, 40)[0], struct.unpack_from("<H", code, 60)
+        for _ in range(rng.choice((1, 2, 4))):
+            field = first + 64 * rng.randrange(count) + rng.choice((4, 8, 24, 32, 40, 44, 48))
+            bits = 64 if field % 8 == 0 else 32
+            struct.pack_into("<Q" if bits == 64 else "<I", code, field, rng.choice(numbers) % (1 << bits))
+        with contextlib.suppress(QnnError):
+            link([bytes(code)], lambda name: 1)
+    assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize("kind", [2, 4], ids=["symbols", "relocations"])
+def test_tables_that_occur_twice_are_refused(kind):
+    code = compiled(CALLS)
+    first, (count,) = struct.unpack_from("<Q", code, 40)[0], struct.unpack_from("<H", code, 60)
+    headers = [code[first + 64 * i : first + 64 * (i + 1)] for i in range(count)]
+    again = next(header for header in headers if struct.unpack_from("<I", header, 4)[0] == kind)
+    doubled = bytearray(code[:first] + b"".join([*headers, again]))
+    struct.pack_into("<H", doubled, 60, count + 1)
+    with pytest.raises(QnnError, match="two tables of"):
+        link([bytes(doubled)], lambda name: 1)

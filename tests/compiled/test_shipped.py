@@ -1,5 +1,6 @@
 """Code that a wheel contains is used if it was compiled from the installed sources, and then nothing is compiled."""
 
+import importlib.metadata
 import platform
 
 import pytest
@@ -30,11 +31,11 @@ def no_compiler(monkeypatch):
     """Make the packages of the compiler look as if they were not installed."""
 
     def absent(name):
-        raise toolchain.importlib.metadata.PackageNotFoundError(name)
+        raise importlib.metadata.PackageNotFoundError(name)
 
     toolchain.toolchain.cache_clear()
     cache._toolchain.cache_clear()
-    monkeypatch.setattr(toolchain.importlib.metadata, "version", absent)
+    monkeypatch.setattr(importlib.metadata, "version", absent)
     yield
     toolchain.toolchain.cache_clear()
     cache._toolchain.cache_clear()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 
-from isthmus.engine.native import cache, loader
+from isthmus.engine.native import loader
 from isthmus.engine.native.executor import KERNELS as EXECUTOR
 from isthmus.engine.native.program import Program
 from isthmus.engine.native.target import by_name
@@ -19,8 +19,6 @@ def compile_for(programs: Iterable[Program]) -> None:
         wanted.setdefault(program.target, set(EXECUTOR)).update(program.kernels)
     for name, kernels in wanted.items():
         target = by_name(name)
-        absent = [kernel for kernel in sorted(kernels) if cache.read(kernel, target) is None]
         # What cannot be compiled is told by the tests that need it.
         with suppress(QnnError):
-            if absent:
-                loader.compile_into_cache(absent, target)
+            loader.ensure(kernels, target)

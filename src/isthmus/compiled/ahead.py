@@ -7,18 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import platform
-import signal
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from isthmus.compiled import shipped
-from isthmus.compiled.children import compile_into
-from isthmus.compiled.folder import Folder, Unavailable
+from isthmus.compiled.children import CodePiece, Compiler, provide
 from isthmus.compiled.toolchain import toolchain, usage
-from isthmus.errors import QnnError
-from isthmus.system.isolated import end_with
 
 
 def triple(architecture: str | None = None) -> str:
@@ -39,7 +34,7 @@ class Ahead:
     sources
         The source files of their code.
     compiler
-        The module that compiles them: a program that ends with `compile_ahead`.
+        The module that compiles them: its `compile_job` calls this class's.
     what
         What they are, for messages.
     """
@@ -81,53 +76,19 @@ class Ahead:
         complete = [code for code in ready if code is not None]
         if len(complete) == len(ready):
             return complete
-        try:
-            return self._from(Folder.of_user())
-        except Unavailable as problem:
-            # Code that cannot be kept can still run.
-            with Folder.of_this_process(problem, f"Functions of {self.what}") as folder:
-                return self._from(folder)
+        compiler = Compiler(self.compiler, (machine,), lambda count: self.what)
+        codes = provide(compiler, lambda: [CodePiece(each, self.file(each), self.key()) for each in self.functions])
+        return [codes[function] for function in self.functions]
 
-    def _from(self, folder: Folder) -> list[bytes]:
-        """Return the object files from a folder, after compiling the missing ones into it."""
-        key = self.key()
-        files = {function: self.file(function) for function in self.functions}
-        codes = [folder.read(file, key) for file in files.values()]
-        if None in codes:
-            with folder.alone():
-                # Another process may have compiled some while this one waited for the folder.
-                absent = [function for function, file in files.items() if folder.read(file, key) is None]
-                if absent:
-                    compile_into(folder, self.compiler, [], absent, self.what)
-                codes = [folder.read(file, key) for file in files.values()]
-        complete = [code for code in codes if code is not None]
-        if len(complete) != len(files):
-            raise folder.not_kept()
-        return complete
+    def compile_job(self, compile_: Callable[[str, str], bytes], function: str, architecture: str) -> tuple[str, bytes]:
+        """Return the key and the code of a function for an architecture, in a compiler.
 
-
-def compile_ahead(ahead: Ahead, compile_: Callable[[str, str], bytes], arguments: Sequence[str]) -> int:
-    """Compile functions into the cache and print each name; a main program with arguments ``PARENT FUNCTION...``.
-
-    It ends with the process that started it, whose process id is the first argument.
-
-    Parameters
-    ----------
-    ahead
-        The group that the functions belong to.
-    compile_
-        Returns the object file of a function for an architecture, both given by name.
-    arguments
-        The program's arguments.
-    """
-    end_with(int(arguments[0]))
-    # The parent responds to an interrupt from the terminal.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        for name in arguments[1:]:
-            Folder.of_user().write(ahead.file(name), ahead.key(), compile_(name, triple()))
-            print(name, flush=True)
-    except QnnError as refusal:
-        print(refusal, file=sys.stderr)
-        return 1
-    return 0
+        Parameters
+        ----------
+        compile_
+            Returns the object file of a function for an architecture, both given by LLVM's name.
+        function, architecture
+            The function, and the architecture.
+        """
+        code = compile_(function, triple(architecture))
+        return self._key(triple(architecture), toolchain()), code

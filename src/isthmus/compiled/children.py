@@ -1,170 +1,496 @@
-"""Compilers as isolated child processes, one per processor, with progress on the terminal.
+"""Compilation by child processes: each missing piece of code once, whichever process needs it.
 
-The process that uses the code never loads numba; only its children do. They end with the thread that waits for them,
-and none may spend more than a limited time on one job.
+The process that uses the code never loads numba; only its compile server does (`isthmus.compiled.compile_server`). It
+forks a worker for each processor. A process claims a piece in the folder of compiled code while it compiles it, so that
+others wait for that piece alone and share the work on the rest. Code arrives over a socket and is then stored. If it
+cannot be stored, it is used from memory, which is reported once.
 """
 
 from __future__ import annotations
 
+import atexit
+import json
 import os
 import selectors
-import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
-from typing import IO
+from contextlib import suppress
+from dataclasses import dataclass, field
 
-from isthmus.compiled.folder import Folder
+from isthmus.compiled.folder import Claim, Folder, Unavailable
 from isthmus.compiled.patience import seconds_of_patience
-from isthmus.errors import Code, QnnError
+from isthmus.errors import Code, QnnError, code_of
 from isthmus.system import isolated
+from isthmus.system.interrupts import start
+from isthmus.system.lock import Lock
 from isthmus.system.progress import Progress, is_terminal, shown
 from isthmus.system.shield import check, shielded
 
 _LOOK_EVERY = 0.1
-"""Seconds between checks for an interrupt of the caller."""
+"""Seconds between checks for an interrupt of the caller, and between looks at what other processes compile."""
+_SILENT, _REPEAT = 1.0, 30.0
+"""Seconds of a wait for another process before it is reported, and until it is reported again."""
+_SERVER = "isthmus.compiled.compile_server"
+
+
+@dataclass(frozen=True)
+class CodePiece:
+    """A piece of code: a job for the compiler, and the file and key that its code is stored under."""
+
+    job: str
+    file: str
+    key: str
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """What compiles pieces.
+
+    Parameters
+    ----------
+    module
+        A module of ours with a function ``compile_job(job, *arguments)``, which returns a key and code.
+    arguments
+        Its arguments for all jobs.
+    describe
+        Returns what is compiled, for messages, from the number of pieces.
+    """
+
+    module: str
+    arguments: tuple[str, ...]
+    describe: Callable[[int], str]
+
+
+class _Server:
+    """A compile server and the connection to it."""
+
+    def __init__(self) -> None:
+        self._received = bytearray()
+        self._error_text = b""
+        self.channel, theirs = socket.socketpair()
+        passed = -1
+        try:
+            passed = isolated.passable(theirs.fileno())
+            self._process = subprocess.Popen(
+                isolated.command(_SERVER, str(passed)),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                # Threads would not survive the forks.
+                env={**isolated.environment(), "OPENBLAS_NUM_THREADS": "1"},
+                cwd="/",  # numba reads its settings from a file in the working folder
+                pass_fds=(passed,),
+                start_new_session=True,  # this process responds to an interrupt from the terminal
+            )
+        except Exception:
+            self.channel.close()
+            raise
+        finally:
+            theirs.close()
+            if passed >= 0:
+                os.close(passed)
+        assert self._process.stderr is not None
+        self.errors = self._process.stderr
+        os.set_blocking(self.errors.fileno(), False)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+        return self._process.poll() is None
+
+    def send(self, request: object) -> None:
+        """Send a request; if the server has ended, `receive` returns None."""
+        with suppress(OSError):
+            self.channel.sendall(json.dumps(request).encode() + b"\n")
+
+    def receive(self, seconds: float) -> list[tuple[dict[str, str], bytes]] | None:
+        """Wait for answers, up to a time limit: each a header and code. None if the server has ended."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.channel, selectors.EVENT_READ)
+            if not selector.select(seconds):
+                return []
+        content = b""
+        with suppress(ConnectionResetError):
+            content = self.channel.recv(1 << 20)
+        if not content:
+            return None
+        self._received += content
+        answers = []
+        while (line_end := self._received.find(b"\n")) >= 0:
+            header = json.loads(self._received[:line_end])
+            end = line_end + 1 + header["bytes"]
+            if len(self._received) < end:
+                break
+            answers.append((header, bytes(self._received[line_end + 1 : end])))
+            del self._received[:end]
+        return answers
+
+    def wait(self) -> int:
+        """Wait for its end and return its status."""
+        return self._process.wait()
+
+    def problem(self) -> str:
+        """Wait for its end and return why it has failed."""
+        status = self.wait()
+        with suppress(OSError):
+            self._error_text += self.errors.read() or b""
+        lines = self._error_text.decode(errors="replace").strip().splitlines()
+        return lines[-1] if lines else f"it ended with status {status}"
+
+    def drain(self) -> None:
+        """Take what it has printed to standard error, of which the end is kept: it must not wait for that."""
+        with suppress(OSError):
+            self._error_text = (self._error_text + (self.errors.read() or b""))[-(1 << 16) :]
+
+    def end(self) -> None:
+        """End it and its workers, whatever they do; safe to call again."""
+        self._process.kill()
+        self._process.wait()
+        self.forget()
+
+    def forget(self) -> None:
+        """Close this process's end of the connection."""
+        self.channel.close()
+        self.errors.close()
+
+
+_lock = Lock()
+"""Guards the list below."""
+_idle: list[_Server] = []
+"""Servers that have nothing to do. Each ends by itself after a while."""
+_in_memory: dict[tuple[str, str], bytes] = {}
+"""Code that could not be stored, by file and key."""
+_reported: set[str] = set()
+"""The problems with folders that were reported."""
 
 
 @shielded
-def compile_into(folder: Folder, module: str, arguments: Sequence[str], jobs: Sequence[str], what: str) -> None:
-    """Run jobs in children, as ``module PARENT *arguments JOB...``, and wait for them. PARENT is this process's id.
+def prepare() -> None:
+    """Start a compile server in the background, unless there is one: it is ready when code must be compiled."""
+    with suppress(QnnError), _lock:
+        if not any(server.alive for server in _idle):
+            _idle.append(_start_server())
+
+
+def _take_server() -> _Server:
+    """Return a server that has nothing to do; start one if there is none."""
+    with _lock:
+        while _idle:
+            server = _idle.pop()
+            if server.alive:
+                return server
+            server.end()
+        return _start_server()
+
+
+def _start_server() -> _Server:
+    """Start a server; the first one registers the end of all with the end of this process."""
+    try:
+        server = _Server()
+    except OSError as problem:
+        rule = f"it cannot be started: {problem.strerror}"
+        raise QnnError(code_of(problem, Code.COMMON_SYSTEM), "compiler", rule) from None
+    atexit.unregister(_end_all)
+    atexit.register(_end_all)
+    # Where no thread can be started, the next compilation notices.
+    with suppress(RuntimeError):
+        start(threading.Thread(target=_reap, args=(server,), name="isthmus-compiler", daemon=True))
+    return server
+
+
+def _reap(server: _Server) -> None:
+    """Wait for the end of a server; leave nothing of one that had nothing to do."""
+    server.wait()
+    with _lock:
+        if server in _idle:
+            _idle.remove(server)
+            server.forget()
+
+
+def _end_all() -> None:
+    """End the servers that have nothing to do."""
+    while _idle:
+        _idle.pop().end()
+
+
+def _after_fork() -> None:
+    """Leave the servers to the parent, in a forked child."""
+    while _idle:
+        _idle.pop().forget()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def _read(folder: Folder | None, piece: CodePiece) -> bytes | None:
+    """Return the code of a piece from memory or a folder, or None if it is absent or damaged."""
+    code = _in_memory.get((piece.file, piece.key))
+    if code is not None or folder is None:
+        return code
+    try:
+        return folder.read(piece.file, piece.key)
+    except Unavailable as problem:
+        if problem.is_shortage:
+            raise
+        return None
+
+
+def provide(
+    compiler: Compiler, pieces: Callable[[], Sequence[CodePiece]], forget: Callable[[], None] = lambda: None
+) -> dict[str, bytes]:
+    """Return the code of pieces, by job: from the user's folder, or compiled now and stored there.
 
     Parameters
     ----------
-    folder
-        Where the children keep compiled code; they get it as ``ISTHMUS_CACHE_DIR``.
-    module
-        A program of ours. It prints the name of each completed job in a line on its standard output.
-    arguments, jobs
-        Arguments for all children, and jobs that are divided among them.
-    what
-        What is compiled, for messages.
+    compiler
+        What compiles them.
+    pieces
+        Returns the pieces, with the keys of their sources.
+    forget
+        Makes `pieces` read the sources again.
     """
-    processors = len(os.sched_getaffinity(0))
-    shares = [share for share in (jobs[first::processors] for first in range(processors)) if share]
-    children: list[_Child] = []
-    if sys.stderr is not None and not is_terminal():
-        print(f"isthmus: compiling {what}, once", file=sys.stderr, flush=True)
-    with shown(Progress("parts", len(jobs), f"isthmus: compiling {what}, once")) as work:
-        try:
-            for share in shares:
-                children.append(_Child(folder, module, arguments, share))
-            _follow(children, work.step, what)
-        finally:
-            # Interrupted, or one child has failed: the work of the others is no longer needed.
-            for child in children:
-                child.end()
+    folder = _users_folder()
+    # The second attempt covers sources that were edited while the compiler read them.
+    for _ in range(2):
+        wanted = pieces()
+        codes = {piece.job: code for piece in wanted if (code := _read(folder, piece)) is not None}
+        absent = [piece for piece in wanted if piece.job not in codes]
+        if absent:
+            codes |= compile_missing(compiler, folder, absent)
+        if len(codes) == len(wanted):
+            return codes
+        forget()
+    what = compiler.describe(len(wanted) - len(codes))
+    raise QnnError(Code.COMMON_GENERAL, what, "its sources were edited while it was compiled", "Try again.")
 
 
-def _follow(children: Sequence[_Child], completed: Callable[[str], None], what: str) -> None:
-    """Read the children's output until all have ended successfully.
+def _users_folder() -> Folder | None:
+    """Return the user's folder of compiled code; None if there is no place for one, which is reported once."""
+    try:
+        return Folder.of_user()
+    except Unavailable as problem:
+        _report(problem)
+        return None
+
+
+@shielded
+def compile_missing(compiler: Compiler, folder: Folder | None, pieces: Sequence[CodePiece]) -> dict[str, bytes]:
+    """Return the code of each piece, by job: from a folder, or compiled now and stored there.
+
+    A piece that another process compiles is waited for. A piece is missing in the result if the compiler has seen
+    other sources than the caller, so that it came with another key.
+    """
+    compilation = _Compilation(compiler, folder, compiler.describe(len(pieces)))
+    try:
+        return compilation.run(pieces)
+    except BaseException:
+        # Interrupted, or a job has failed: the rest is no longer needed.
+        if compilation.server is not None:
+            compilation.server.end()
+            compilation.server = None
+        raise
+    finally:
+        for claim in compilation.claims.values():
+            claim.release()
+        if compilation.server is not None:
+            compilation.server.send(None)
+            with _lock:
+                _idle.append(compilation.server)
+
+
+@dataclass
+class _Compilation:
+    """The compilation of pieces.
 
     Parameters
     ----------
-    completed
-        Called with the name of each job that a child has completed.
+    compiler, folder
+        What compiles them, and where their code is stored.
     what
-        What is compiled, for messages.
-
-    Raises
-    ------
-    QnnError
-        If a child fails, or takes too long for one job.
-    """
-    patience = seconds_of_patience()
-    with selectors.DefaultSelector() as selector:
-        for child in children:
-            selector.register(child.output, selectors.EVENT_READ, (child, child.take_output))
-            selector.register(child.errors, selectors.EVENT_READ, (child, child.take_errors))
-        while selector.get_map():
-            # A child is registered until it has closed both of its streams.
-            running = [entry.data[0] for entry in selector.get_map().values()]
-            slowest = min(running, key=lambda child: child.since)
-            seconds_left = slowest.since + patience - time.monotonic()
-            if seconds_left <= 0:
-                raise QnnError(
-                    Code.COMMON_SYSTEM,
-                    f"compiling {what}",
-                    f"{slowest.job} took more than {patience:g} seconds",
-                    "Set ISTHMUS_COMPILE_SECONDS to more if the machine is that slow.",
-                )
-            check()
-            for ready, _ in selector.select(min(seconds_left, _LOOK_EVERY)):
-                child, take = ready.data
-                content = os.read(ready.fd, 1 << 16)
-                if not content:
-                    selector.unregister(ready.fileobj)
-                for job in take(content):
-                    completed(job)
-    for child in children:
-        problem = child.problem()
-        if problem:
-            raise QnnError(Code.COMMON_SYSTEM, f"compiling {what}", f"the compiler failed: {problem}")
-
-
-class _Child:
-    """One compiler process and its share of the jobs.
+        What they are, for messages.
 
     Attributes
     ----------
-    since
-        When it began its present job, by the monotonic clock.
-    output, errors
-        Its standard output, where it reports completed jobs, and its standard error.
+    server
+        The server, once a piece has to be compiled.
+    codes
+        The code that was found or compiled, by job.
+    claims
+        The claims on the pieces that are being compiled here.
     """
 
-    def __init__(self, folder: Folder, module: str, arguments: Sequence[str], jobs: Sequence[str]) -> None:
-        self.jobs = jobs
-        self.since = time.monotonic()
-        self._done = 0
-        # The beginning of an incomplete line of output, and the end of the error output.
-        self._line, self._error_text = b"", b""
-        self._process = subprocess.Popen(
-            isolated.command(module, str(os.getpid()), *arguments, *jobs),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**isolated.environment(), "ISTHMUS_CACHE_DIR": str(folder.path)},
-            cwd="/",  # numba reads its settings from a file in the working folder
-            start_new_session=True,  # this process responds to an interrupt from the terminal
+    compiler: Compiler
+    folder: Folder | None
+    what: str
+    server: _Server | None = None
+    codes: dict[str, bytes] = field(default_factory=dict)
+    claims: dict[str, Claim] = field(default_factory=dict)
+    _since: dict[str, float] = field(default_factory=dict)
+    """When each piece that is being compiled here was begun, by the monotonic clock."""
+    _waits: dict[str, _Wait] = field(default_factory=dict)
+    """The pieces that other processes compile."""
+
+    def run(self, pieces: Sequence[CodePiece]) -> dict[str, bytes]:
+        """Find or compile all pieces, and return their code."""
+        by_job = {piece.job: piece for piece in pieces}
+        left = deque(pieces)
+        limit = len(os.sched_getaffinity(0))
+        with shown(Progress("parts", len(pieces), f"isthmus: compiling {self.what}, once")) as work:
+            while left or self._since:
+                for _ in range(len(left)):
+                    if len(self._since) >= limit:
+                        break
+                    piece = left.popleft()
+                    if not self._begin(piece):
+                        left.append(piece)
+                    elif piece.job in self.codes:
+                        work.step(piece.job)
+                check()
+                for job in self._take_answers(by_job):
+                    work.step(job)
+        return self.codes
+
+    def _begin(self, piece: CodePiece) -> bool:
+        """Claim a piece and have it compiled, unless it is there by now; return False if another process is at it."""
+        claim = self._claim(piece)
+        if claim is None:
+            wait = self._waits.setdefault(piece.job, _Wait(piece.job))
+            assert self.folder is not None
+            if not wait.is_over(self.folder, piece):
+                return False
+            claim = Claim()
+        code = _read(self.folder, piece)
+        if code is not None:
+            claim.release()
+            self.codes[piece.job] = code
+            return True
+        self.claims[piece.job] = claim
+        if not self._since and not self.server and sys.stderr is not None and not is_terminal():
+            print(f"isthmus: compiling {self.what}, once", file=sys.stderr, flush=True)
+        if self.server is None:
+            self.server = _take_server()
+            if self.folder is not None:
+                with suppress(QnnError):
+                    self.folder.check()
+        self._request(piece.job)
+        return True
+
+    def _claim(self, piece: CodePiece) -> Claim | None:
+        """Return the claim on a piece, which is empty if the folder cannot be used; None if another process has it."""
+        if self.folder is not None:
+            try:
+                return self.folder.claim(piece.file)
+            except Unavailable as problem:
+                _report(problem)
+        return Claim()
+
+    def _request(self, job: str) -> None:
+        """Ask the server for a piece."""
+        assert self.server is not None
+        self._since[job] = time.monotonic()
+        self.server.send([self.compiler.module, self.compiler.arguments, job])
+
+    def _take_answers(self, by_job: dict[str, CodePiece]) -> list[str]:
+        """Wait a moment for pieces that the server has compiled, and store them; return their jobs."""
+        if not self._since:
+            time.sleep(_LOOK_EVERY if self._waits else 0)
+            return []
+        assert self.server is not None
+        patience = seconds_of_patience()
+        slowest, since = min(self._since.items(), key=lambda item: item[1])
+        seconds_left = since + patience - time.monotonic()
+        if seconds_left <= 0:
+            raise QnnError(
+                Code.COMMON_SYSTEM,
+                f"compiling {self.what}",
+                f"{slowest} took more than {patience:g} seconds",
+                "Set ISTHMUS_COMPILE_SECONDS to more if the machine is that slow.",
+            )
+        answers = self.server.receive(min(seconds_left, _LOOK_EVERY))
+        self.server.drain()
+        if answers is None:
+            self._replace_server()
+            return []
+        for header, code in answers:
+            if "error" in header:
+                rule = f"the compiler failed: {header['error']}"
+                raise QnnError(Code.COMMON_SYSTEM, f"compiling {self.what}", rule)
+            job = header["job"]
+            if header["key"] == by_job[job].key:
+                self._store(by_job[job], code)
+            del self._since[job]
+            self.claims.pop(job).release()
+        return [header["job"] for header, _ in answers]
+
+    def _replace_server(self) -> None:
+        """Continue with another server if this one ended for lack of work (status 0), just when it was asked again."""
+        assert self.server is not None
+        ended, self.server = self.server, None
+        if ended.wait() != 0:
+            problem = ended.problem()
+            ended.end()
+            rule = f"the compiler failed: {problem}"
+            raise QnnError(Code.COMMON_SYSTEM, f"compiling {self.what}", rule)
+        ended.end()
+        self.server = _start_server()
+        for job in self._since:
+            self._request(job)
+
+    def _store(self, piece: CodePiece, code: bytes) -> None:
+        """Store the code of a piece in the folder, or in memory if that is not possible."""
+        self.codes[piece.job] = code
+        if self.folder is not None:
+            try:
+                self.folder.write(piece.file, piece.key, code)
+                return
+            except Unavailable as problem:
+                _report(problem)
+        _in_memory[piece.file, piece.key] = code
+
+
+class _Wait:
+    """A wait for a piece that another process compiles.
+
+    Parameters
+    ----------
+    job
+        The piece.
+    """
+
+    def __init__(self, job: str) -> None:
+        self._job, self._began = job, time.monotonic()
+        self._next = self._began + _SILENT
+
+    def is_over(self, folder: Folder, piece: CodePiece) -> bool:
+        """Return whether it has taken too long; report it now and then."""
+        now, patience = time.monotonic(), seconds_of_patience()
+        waited = now - self._began
+        if waited < patience and now < self._next:
+            return False
+        holder = folder.holder(piece.file)
+        other = f"process {holder}" if holder else "another process"
+        if waited < patience:
+            self._next = now + _REPEAT
+            times = f"for {waited:.0f} s, at most {patience - waited:.0f} s more"
+            print(f"isthmus: waiting for {other}, which compiles {self._job}, {times}", file=sys.stderr, flush=True)
+            return False
+        print(
+            f"isthmus: waiting for {other}, which compiles {self._job}, takes too long; compiling it here too",
+            file=sys.stderr,
+            flush=True,
         )
-        assert self._process.stdout is not None
-        assert self._process.stderr is not None
-        self.output: IO[bytes] = self._process.stdout
-        self.errors: IO[bytes] = self._process.stderr
+        return True
 
-    @property
-    def job(self) -> str:
-        """The job that it is working on."""
-        return self.jobs[min(self._done, len(self.jobs) - 1)]
 
-    def take_output(self, content: bytes) -> list[str]:
-        """Return the jobs that a piece of its output reports as done."""
-        *lines, self._line = (self._line + content).split(b"\n")
-        if lines:
-            self._done += len(lines)
-            self.since = time.monotonic()
-        return [line.decode(errors="replace") for line in lines]
-
-    def take_errors(self, content: bytes) -> list[str]:
-        """Collect a piece of its error output, of which the end is kept. No job is done by that."""
-        self._error_text = (self._error_text + content)[-(1 << 16) :]
-        return []
-
-    def problem(self) -> str:
-        """Wait for its end and return why it failed, or an empty string."""
-        status = self._process.wait()
-        if status == 0:
-            return ""
-        if status < 0:
-            return f"ended by signal {-status} ({signal.strsignal(-status)}) while at {self.job}"
-        lines = self._error_text.decode(errors="replace").strip().splitlines()
-        return lines[-1] if lines else f"ended with status {status} while at {self.job}"
-
-    def end(self) -> None:
-        """Kill the process if it is still running."""
-        self._process.kill()
-        self._process.wait()
-        self.output.close()
-        self.errors.close()
+def _report(problem: Unavailable) -> None:
+    """Report once why code is not stored; raise the problem if it is one of this process and not of the folder."""
+    if problem.is_shortage:
+        raise problem
+    if str(problem) not in _reported:
+        _reported.add(str(problem))
+        print(f"isthmus: {problem} Code is compiled only for this process.", file=sys.stderr, flush=True)

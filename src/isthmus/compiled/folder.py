@@ -13,8 +13,6 @@ import fcntl
 import hashlib
 import os
 import stat
-import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -22,21 +20,18 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from isthmus.compiled.patience import seconds_of_patience
 from isthmus.errors import Code, QnnError, code_of
-from isthmus.system.interrupts import own_fd
-from isthmus.system.shield import check, shielded
+from isthmus.system.interrupts import FileDescriptor, own_fd
+from isthmus.system.shield import shielded
 
 _MAGIC = b"ISTHMUS\x01"
 _HEADER = len(_MAGIC) + hashlib.sha256().digest_size
 """Size of what precedes the code in a file."""
 _LOCK = ".lock"
-"""The file that is locked while a process compiles into the folder."""
+"""The ending of files that are locked while a process compiles what belongs under the rest of the name."""
 _UNFINISHED = ".writing-"
 """The prefix of files that are being written."""
 _DAY = 24 * 60 * 60
-_LOOK_EVERY = 0.1
-"""Seconds between attempts to lock the folder."""
 
 
 class Unavailable(QnnError):
@@ -83,28 +78,6 @@ class Folder:
                 "Set ISTHMUS_CACHE_DIR to a folder that can be written.",
             ) from None
 
-    @classmethod
-    @contextmanager
-    def of_this_process(cls, instead: Unavailable, what: str) -> Iterator[Folder]:
-        """Provide a temporary folder, for when the user's lacks code and cannot be written.
-
-        Parameters
-        ----------
-        instead
-            Why the user's folder cannot be used. It is printed to standard error, or raised if another would not help.
-        what
-            What is compiled, as a plural noun.
-        """
-        if instead.is_shortage:
-            raise instead
-        try:
-            temporary = tempfile.TemporaryDirectory(prefix="isthmus-", ignore_cleanup_errors=True)
-        except OSError:
-            raise instead from None
-        print(f"isthmus: {instead} {what} are compiled only for this process.", file=sys.stderr, flush=True)
-        with temporary as path:
-            yield cls(Path(path))
-
     def read(self, name: str, key: str) -> bytes | None:
         """Return the code kept under a name and a key, or None if it is absent or damaged."""
         try:
@@ -134,23 +107,57 @@ class Folder:
                     os.unlink(temporary, dir_fd=folder)
                 raise
 
-    @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Create the folder and keep other processes from compiling into it inside the block.
+    def check(self) -> None:
+        """Create the folder if need be, refuse one that cannot be written, and remove what killed processes left."""
+        with self._writable() as folder:
+            temporary = _UNFINISHED + os.urandom(8).hex()
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+            own_fd(partial(os.open, dir_fd=folder), temporary, flags, 0o600).close()
+            os.unlink(temporary, dir_fd=folder)
+            _remove_abandoned(folder)
 
-        A process that holds it too long is not waited for. Work is then done twice, but the folder stays consistent.
+    @shielded
+    def claim(self, name: str) -> Claim | None:
+        """Keep other processes from compiling what belongs under a name; return None if another one does just that.
+
+        The claim ends with this process, however that ends. A file system without locks gives a claim to every process:
+        work may be done twice, but the folder stays consistent.
         """
         with self._writable() as folder:
             flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
-            lock = own_fd(partial(os.open, dir_fd=folder), _LOCK, flags, 0o600)
-            try:
-                _wait_for(lock.fileno())
-                _remove_unfinished(folder)
-            except Exception:
+            while True:
+                lock = own_fd(partial(os.open, dir_fd=folder), name + _LOCK, flags, 0o600)
+                try:
+                    fcntl.flock(lock.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    lock.close()
+                    return None
+                except OSError:
+                    lock.close()
+                    with suppress(OSError):
+                        os.unlink(name + _LOCK, dir_fd=folder)
+                    return Claim()
+                # The last owner may have removed the file after it was opened here.
+                if _is_at(lock.fileno(), folder, name + _LOCK):
+                    break
                 lock.close()
-                raise
-        with lock:
-            yield
+            # Only for messages; a full disk is no reason to fail.
+            with suppress(OSError):
+                os.pwrite(lock.fileno(), b"%-20d" % os.getpid(), 0)
+            return Claim(self, name, lock)
+
+    def holder(self, name: str) -> int | None:
+        """Return the process that has claimed a name, if that is known."""
+        with suppress(OSError, ValueError), self._opened() as folder:
+            lock = own_fd(partial(os.open, dir_fd=folder), name + _LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            with lock:
+                return int(os.pread(lock.fileno(), 20, 0))
+        return None
+
+    def _end_claim(self, name: str) -> None:
+        """Remove the file of a claim, which is still locked."""
+        with suppress(OSError), self._opened() as folder:
+            os.unlink(name + _LOCK, dir_fd=folder)
 
     @contextmanager
     def _opened(self) -> Iterator[int]:
@@ -206,15 +213,6 @@ class Folder:
             with os.fdopen(own.fileno(), "rb", closefd=False) as stream:
                 return stream.read()
 
-    def not_kept(self) -> Unavailable:
-        """Return the error for code that was just written and cannot be read back."""
-        return Unavailable(
-            Code.COMMON_SYSTEM,
-            f"cache of compiled code {self.path}",
-            "code that was just compiled cannot be read back",
-            f"Set {self.setting} to a folder on a disk that keeps what is written.",
-        )
-
     def _unavailable(self, attempted: str, problem: OSError) -> Unavailable:
         """Return the error for a folder that could not be "read" or "written", whichever was attempted."""
         full = problem.errno in (errno.ENOSPC, errno.EDQUOT)
@@ -250,31 +248,42 @@ def unpacked(key: str, content: bytes) -> bytes | None:
     return code if content == packed(key, code) else None
 
 
-def _wait_for(lock: int) -> None:
-    """Lock a file, polling in short steps; return without the lock if that takes too long or is not possible."""
-    deadline: float | None = None
-    while True:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            pass
-        except OSError:
-            return  # a file system without locks: work may be done twice, the cache stays consistent
-        if deadline is None:
-            deadline = time.monotonic() + seconds_of_patience()
-            print("isthmus: waiting for another process that compiles", file=sys.stderr, flush=True)
-        elif time.monotonic() >= deadline:
-            print("isthmus: it takes too long; compiling without waiting any more", file=sys.stderr, flush=True)
-            return
-        check()
-        time.sleep(_LOOK_EVERY)
+@dataclass
+class Claim:
+    """The right to compile what belongs under a name of a folder, until it is released.
+
+    Parameters
+    ----------
+    folder, name
+        The folder and the name. Without them, nothing keeps others from doing the same work.
+    lock
+        The locked file.
+    """
+
+    folder: Folder | None = None
+    name: str = ""
+    lock: FileDescriptor | None = None
+
+    def release(self) -> None:
+        """End the claim; safe to call again."""
+        lock, self.lock = self.lock, None
+        if lock is not None and self.folder is not None:
+            self.folder._end_claim(self.name)
+            lock.close()
 
 
-def _remove_unfinished(folder: int) -> None:
-    """Remove old unfinished files of processes that were killed while they wrote."""
+def _is_at(file: int, folder: int, name: str) -> bool:
+    """Return whether an open file is still the one with this name."""
+    try:
+        return os.path.samestat(os.fstat(file), os.stat(name, dir_fd=folder, follow_symlinks=False))
+    except FileNotFoundError:
+        return False
+
+
+def _remove_abandoned(folder: int) -> None:
+    """Remove old files of processes that were killed while they compiled or wrote."""
     for name in os.listdir(folder):
-        if name.startswith(_UNFINISHED):
+        if name.startswith(_UNFINISHED) or name.endswith(_LOCK):
             with suppress(OSError):
                 if os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime < time.time() - _DAY:
                     os.unlink(name, dir_fd=folder)

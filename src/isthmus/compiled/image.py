@@ -12,31 +12,30 @@ from isthmus.compiled.linking import link
 from isthmus.errors import Code, QnnError
 
 
-class Image:
-    """Code that was loaded together and lives as long as this object.
+def load(objects: Iterable[bytes], symbols: Iterable[str]) -> dict[str, int]:
+    """Load object files and return the addresses of the named functions. The files may call each other.
 
-    References in an object file reach at most 2 GiB, so the files of one call of `add` become one piece of memory, even
-    if drivers occupy large parts of the address space. It is never writable and executable at the same time. Linux
-    makes the instructions visible to all processors when it makes the pages executable.
+    References in an object file reach at most 2 GiB, so the files of one call become one piece of memory, even if
+    drivers occupy large parts of the address space. It is never writable and executable at the same time. Linux makes
+    the instructions visible to all processors when it makes the pages executable.
+
+    The code stays until the process ends: threads and other runtimes may still call it while the interpreter exits.
     """
+    code, offsets = link(objects, _address)
+    block = mmap.mmap(-1, len(code), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    block.write(code)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(block))
+    if _libraries()[0].mprotect(address, len(code), mmap.PROT_READ | mmap.PROT_EXEC):
+        reason = os.strerror(ctypes.get_errno())
+        raise QnnError(Code.COMMON_SYSTEM, "compiled code", f"its memory cannot be made executable: {reason}")
+    # A reference that is never dropped.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(block))
+    return {symbol: address + offsets[symbol] for symbol in symbols}
 
-    def __init__(self) -> None:
-        # Opened now, because a process may be unable to open files later.
-        _libraries()
-        # They keep the loaded code alive.
-        self._blocks: list[mmap.mmap] = []
 
-    def add(self, objects: Iterable[bytes], symbols: Iterable[str]) -> dict[str, int]:
-        """Load object files and return the addresses of the named functions. The files may call each other."""
-        code, offsets = link(objects, _address)
-        block = mmap.mmap(-1, len(code), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        block.write(code)
-        address = ctypes.addressof(ctypes.c_char.from_buffer(block))
-        if _libraries()[0].mprotect(address, len(code), mmap.PROT_READ | mmap.PROT_EXEC):
-            reason = os.strerror(ctypes.get_errno())
-            raise QnnError(Code.COMMON_SYSTEM, "compiled code", f"its memory cannot be made executable: {reason}")
-        self._blocks.append(block)
-        return {symbol: address + offsets[symbol] for symbol in symbols}
+def prepare() -> None:
+    """Open what loading code needs: this process may be unable to open files later."""
+    _libraries()
 
 
 @cache

@@ -21,6 +21,8 @@ _PROGBITS, _SYMTAB, _RELA, _UNWIND = 1, 2, 4, 0x70000001
 _WRITE, _ALLOCATED = 1, 2
 """ELF's flags of sections."""
 _PAGE = 4096
+_MAX_NAME = 4096
+"""The most bytes of a symbol's name."""
 _STUB_BYTES = 16
 _STUBS = {
     _X86: bytes.fromhex("ff2500000000"),  # jmp [rip]: to the address that follows
@@ -77,7 +79,7 @@ def link(objects: Iterable[bytes], address_of: Callable[[str], int]) -> tuple[by
     """
     try:
         return _linked([_parsed(code) for code in objects], address_of)
-    except (struct.error, IndexError, ValueError):
+    except (struct.error, IndexError, ValueError, OverflowError):
         raise _refusal("it is damaged") from None
 
 
@@ -85,6 +87,8 @@ def _linked(files: Sequence[_ObjectFile], address_of: Callable[[str], int]) -> t
     """Lay out the sections of files and fill in their references; see `link`."""
     size = 0
     for section in (section for file in files for section in file.sections):
+        if section.alignment > _PAGE:
+            raise _refusal(f"it wants an alignment of {section.alignment} bytes")
         section.place = -(-size // section.alignment) * section.alignment
         size = section.place + len(section.content)
     exports = {
@@ -151,11 +155,18 @@ def _parsed(code: bytes) -> _ObjectFile:
         if flags & _WRITE or kind != _PROGBITS:
             raise _refusal("it has variables")
         sections[index] = _Section(code[at : at + size], max(alignment, 1))
+    # A sound file has each part once, so damaged headers cannot multiply the work.
+    if sum(len(section.content) for section in sections.values()) > len(code):
+        raise _refusal("its sections overlap")
     for _, kind, _, _, at, size, link_, info, _, _ in headers:
         if kind == _SYMTAB:
+            if symbols:
+                raise _refusal("it has two tables of symbols")
             names = headers[link_][4]
             symbols = list(_symbols(code, range(at, at + size, 24), names, sections))
         elif kind == _RELA and info in sections:
+            if sections[info].relocations:
+                raise _refusal("a section has two tables of relocations")
             for entry in range(at, at + size, 24):
                 offset, what, addend = struct.unpack_from("<QQq", code, entry)
                 sections[info].relocations.append((offset, what & 0xFFFFFFFF, what >> 32, addend))
@@ -174,7 +185,7 @@ def _symbols(code: bytes, entries: range, names: int, sections: Mapping[int, _Se
     """
     for entry in entries:
         name, info, _, section, value, _ = struct.unpack_from("<IBBHQQ", code, entry)
-        text = code[names + name : code.index(b"\0", names + name)].decode()
+        text = code[names + name : code.index(b"\0", names + name, names + name + _MAX_NAME)].decode()
         yield _Symbol(text, sections.get(section), value, is_global=info >> 4 != 0)
 
 

@@ -2,6 +2,9 @@
 
 Numba is only the front end. Its IR is taken unoptimised, given a plain C entry point and compiled for the wanted
 machine, which need not be this one. Only compilers import this module, in processes of their own.
+
+Most of the time goes into the front end. So it skips what our functions have no use for (`OPTIONS`), and remembers how
+numba has typed an operator.
 """
 
 from __future__ import annotations
@@ -11,6 +14,57 @@ from contextlib import contextmanager
 from typing import Any
 
 import llvmlite.binding as llvm
+from numba import njit, types
+from numba.core import codegen, config, cpu
+from numba.core.compiler import CompilerBase, DefaultPassBuilder
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.config import _OptLevel
+from numba.core.types.functions import BaseFunction
+
+_UNUSED_PASSES = frozenset(
+    ("WithLifting", "InlineClosureLikes", "RewriteDynamicRaises", "MakeFunctionToJitFunction", "InlineInlinables",
+     "FindLiterallyCalls", "LiteralUnroll", "LiteralPropagationSubPipelinePass", "InlineOverloads", "NopythonRewrites",
+     "NoPythonSupportedFeatureValidation", "AnnotateTypes", "DumpParforDiagnostics")
+)  # fmt: skip
+"""Numba's passes for what our functions do not contain: closures, context managers, exceptions, arrays, `literally`."""
+
+
+class _ShortPipeline(CompilerBase):  # type: ignore[misc]
+    """Numba's passes without those that would change nothing."""
+
+    def define_pipelines(self) -> list[Any]:
+        """Return the only list of passes."""
+        passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
+        passes.passes[:] = [entry for entry in passes.passes if entry[0].__name__ not in _UNUSED_PASSES]
+        passes.finalize()
+        return [passes]
+
+
+OPTIONS: dict[str, Any] = {
+    "error_model": "numpy",
+    "boundscheck": False,
+    "no_cpython_wrapper": True,
+    "no_cfunc_wrapper": True,
+    # There are no references to count.
+    "_nrt": False,
+    "pipeline_class": _ShortPipeline,
+}
+"""Numba's options for every function that is compiled here."""
+
+_signatures: dict[Any, Any] = {}
+"""The signature of each operator for operands that are numbers."""
+_signature = BaseFunction.get_call_type
+
+
+def _remembered_signature(function: Any, context: Any, args: Any, kws: Any) -> Any:
+    """Return what numba's own method returns, which tries dozens of candidates each time."""
+    is_operator = getattr(getattr(function, "typing_key", None), "__module__", "") == "_operator"
+    if kws or not is_operator or not all(isinstance(operand, (types.Number, types.Boolean)) for operand in args):
+        return _signature(function, context, args, kws)
+    key = function, args
+    if key not in _signatures:
+        _signatures[key] = _signature(function, context, args, kws)
+    return _signatures[key]
 
 
 class CompileError(Exception):
@@ -20,9 +74,6 @@ class CompileError(Exception):
 @contextmanager
 def _front_end_only() -> Iterator[None]:
     """Make numba produce only IR inside the block; afterwards restore it for its other users in this process."""
-    from numba.core import codegen, config, cpu
-    from numba.core.config import _OptLevel
-
     # Objects of numba, the names of their attributes, and the values inside the block.
     changes: list[tuple[Any, str, Any]] = [
         # Take the IR as the front end wrote it: optimisation is for the wanted target.
@@ -33,6 +84,7 @@ def _front_end_only() -> Iterator[None]:
         # The entry point from Python is never called. Numba requires a builtin function in its place, another one for
         # each compiled function.
         (cpu.CPUContext, "get_executable", lambda self, library, fndesc, env: [].append),
+        (BaseFunction, "get_call_type", _remembered_signature),
     ]
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in changes]
     for owner, name, value in changes:
@@ -47,21 +99,36 @@ def _front_end_only() -> Iterator[None]:
 @contextmanager
 def front_end() -> Iterator[None]:
     """Provide the block in which functions are decorated and passed to `intermediate`."""
-    from numba.core.compiler_lock import global_compiler_lock
-
     with global_compiler_lock, _front_end_only():
         yield
 
 
 def intermediate(function: Any) -> tuple[str, str]:
     """Return the unoptimised IR of a function of four integers that numba has decorated, and its name in the IR."""
-    from numba import types
-
     signature = (types.int64,) * 4
     function.compile(signature)
     compiled = function.overloads[signature]
     compiled.library._ensure_finalized()
     return compiled.library.get_llvm_str(), compiled.fndesc.llvm_func_name
+
+
+def warm_up() -> None:
+    """Make numba load all that it loads at the first compilation, and type the usual operators."""
+
+    @njit(**OPTIONS)
+    def usual(p: int, b: int, tid: int, nt: int) -> None:
+        count = 0
+        for index in range(p, b, nt):
+            if (index >= tid and index != nt) or count == p:
+                count += (index - tid) * nt // 3 % 5
+            while count > b and not count <= 7:
+                count = min(-count >> 1, max(index << 2, count & 3 | 1 ^ p))
+        if count < 0.5 * float(p) + 1.5 - float(b) / 2.0:
+            return
+
+    with front_end():
+        intermediate(usual)
+    machine_for(llvm.get_default_triple(), "", "")
 
 
 def machine_for(triple: str, cpu: str, features: str) -> llvm.TargetMachine:
@@ -75,8 +142,6 @@ def machine_for(triple: str, cpu: str, features: str) -> llvm.TargetMachine:
 
 def answers(function: Any) -> bool:
     """Return whether a function that was passed to `intermediate` returns an integer."""
-    from numba import types
-
     [compiled] = function.overloads.values()
     return bool(compiled.signature.return_type == types.int64)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 from functools import cache
 from pathlib import Path
 
@@ -13,6 +12,9 @@ from isthmus.errors import Code, QnnError
 @cache
 def toolchain() -> bytes:
     """Return the part of every cache key: the versions of numba and LLVM, and a hash of the module that uses them."""
+    # Imported here, since it takes longer than all else that a process without a compiler needs of this room.
+    import importlib.metadata
+
     try:
         versions = ";".join(f"{name}={importlib.metadata.version(name)}" for name in ("llvmlite", "numba"))
     except importlib.metadata.PackageNotFoundError as absent:

@@ -20,7 +20,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
-from isthmus.engine.native import cache, control, loader
+from isthmus.engine.native import control, loader
 from isthmus.engine.native.compiler import compile_kernel
 from isthmus.engine.native.lower import lowering_of
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
@@ -144,16 +144,6 @@ def compile_apart(kernel: str, target: Target, assembly: bool = False) -> bytes 
     return _compiler().submit(compile_kernel, kernel, target, assembly).result()
 
 
-def compiled(kernels: Sequence[str], target: Target) -> dict[str, int]:
-    """Addresses of kernels, compiled one by one where the cache has none."""
-    for kernel in kernels:
-        if cache.read(kernel, target) is None:
-            code = compile_apart(kernel, target)
-            assert isinstance(code, bytes)
-            cache.write(kernel, target, code)
-    return loader.addresses(kernels, target)
-
-
 @dataclass
 class Machine:
     """A step lowered and bound to guarded memory: fill `inputs`, call `run`, read `outputs`."""
@@ -218,7 +208,7 @@ def bind(
     constants.bytes[:] = program.constants
     bases[Pool.CONSTANT], bases[Pool.SCRATCH] = constants.address, work.address
     kernels = list(program.kernels)
-    found = compiled(kernels, target)
+    found = loader.addresses(kernels, target)
     words = np.concatenate([program.words, [0]])
     calls = [(_KERNEL(found[kernels[k]]), words.ctypes.data + 8 * first) for k, first, _ in program.table.tolist()]
 

@@ -115,7 +115,7 @@ def test_names_are_a_closed_list_of_bounded_variants():
     for name in ("matmul:packed.300x300", "matmul:packed", "executor:run", "doorbell:serve", "movement:copy.3"):
         assert name not in KERNELS
     assert max(parts.get("vectors", 0) for k in KERNELS for parts in [parts_of(k)]) <= 4
-    assert len(KERNELS) < 1500
+    assert len(KERNELS) < 1600
 
 
 def test_declarations_are_read_without_the_compiler():

@@ -30,7 +30,7 @@ def nothing_is_compiled(monkeypatch):
     def never(*arguments):
         raise AssertionError("something was compiled")
 
-    monkeypatch.setattr(loader, "compile_into_cache", never)
+    monkeypatch.setattr(loader, "compile_absent", never)
     monkeypatch.setattr(loader, "addresses", never)
 
 

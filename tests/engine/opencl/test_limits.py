@@ -38,6 +38,20 @@ def wide(whole_numbers: bool) -> Graph:
     return graph
 
 
+def remembering() -> Graph:
+    """Its state is the largest that it has."""
+    graph = Graph("remembering")
+    x = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (4,))
+    start = np.ones(N, np.float32)
+    state = graph.create_tensor("state", TensorType.APP_READWRITE, DataType.FLOAT_32, (N,), None, start)
+    first = graph.emit("StridedSlice", [state], {"ranges": np.int32([[0, 4, 1]])})[0]
+    y = graph.emit("ElementWiseAdd", [x, first])[0]
+    y.type = TensorType.APP_READ
+    graph.update_state(state, graph.emit("ElementWiseNeg", [state])[0])
+    graph.finalize()
+    return graph
+
+
 def prepared(graph: Graph, most: int, precision: FloatStorage) -> KernelProgram:
     return prepare(graph, replace(traits("cpu"), largest_allocation=most), precision, fuse=False)
 
@@ -45,7 +59,7 @@ def prepared(graph: Graph, most: int, precision: FloatStorage) -> KernelProgram:
 @pytest.mark.parametrize("precision", FloatStorage)
 @pytest.mark.parametrize("which", ["constants", "scratch", "scratch with integers"])
 def test_the_largest_pool_must_be_one_that_the_device_allocates(which: str, precision: FloatStorage) -> None:
-    graph = heavy() if which == "constants" else wide(which.endswith("numbers"))
+    graph = heavy() if which == "constants" else wide(which.endswith("integers"))
     free = prepared(graph, 1 << 40, precision)
     needed = free.constant_bytes if which == "constants" else free.scratch_bytes
     assert needed == max(free.constant_bytes, free.scratch_bytes, *(info.nbytes for info in free.info.tensors))
@@ -55,6 +69,17 @@ def test_the_largest_pool_must_be_one_that_the_device_allocates(which: str, prec
     with pytest.raises(QnnError) as refused:
         prepared(graph, needed - 1, precision)
     assert (refused.value.code, refused.value.rule) == (Code.COMMON_MEM_ALLOC, rule)
+
+
+@pytest.mark.parametrize("precision", FloatStorage)
+def test_states_must_be_ones_that_the_device_allocates(precision: FloatStorage) -> None:
+    graph = remembering()
+    needed = prepared(graph, 1 << 40, precision).state_bytes
+    assert needed >= N * (4 if precision is FloatStorage.FP32 else 2)
+    prepared(graph, needed, precision)
+    with pytest.raises(QnnError, match=f"state needs {needed:,} bytes, the device allocates at most") as refused:
+        prepared(graph, needed - 1, precision)
+    assert refused.value.code is Code.COMMON_MEM_ALLOC
 
 
 @pytest.mark.parametrize("kind", ["APP_WRITE", "APP_READ"])

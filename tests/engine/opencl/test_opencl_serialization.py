@@ -46,7 +46,8 @@ def test_a_program_comes_back_as_it_was(precision: FloatStorage) -> None:
     )
     assert np.array_equal(back.constants, made.constants)
     assert (back.scratch_bytes, back.precision) == (made.scratch_bytes, precision)
-    assert back.schedule.plan == made.schedule.plan
+    # What steps read and write is for drawings, and is not in binaries.
+    assert back.schedule.plan == replace(made.schedule.plan, operands=None)
 
 
 def test_a_program_of_fp16_and_floats_comes_back_as_it_was() -> None:

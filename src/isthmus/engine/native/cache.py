@@ -126,25 +126,22 @@ def shipped_file(kernel: str) -> str:
     return f"{symbol(kernel)[8:]}.o"
 
 
-def _name(kernel: str, target: Target) -> str:
+def file_name(kernel: str, target: Target) -> str:
     """Return the name of a kernel's file; it changes with everything that the code depends on."""
     return f"{symbol(kernel)[8:]}-{target.name}-{key(kernel, target)[:24]}.o"
 
 
 def path(kernel: str, target: Target) -> Path:
     """Return the path of the file that holds a kernel's code."""
-    return Folder.of_user().path / _name(kernel, target)
+    return Folder.of_user().path / file_name(kernel, target)
 
 
-def read(kernel: str, target: Target, folder: Folder | None = None) -> bytes | None:
-    """Return a kernel's object code: shipped, or from a folder (default: the user's). None if it is absent or damaged.
-    """
-    code = shipped.read(target.name, shipped_file(kernel), shipped_key(target))
-    if code is not None:
-        return code
-    return (folder or Folder.of_user()).read(_name(kernel, target), key(kernel, target))
+def read_shipped(kernel: str, target: Target) -> bytes | None:
+    """Return a kernel's object code if it came with this package."""
+    return shipped.read(target.name, shipped_file(kernel), shipped_key(target))
 
 
-def write(kernel: str, target: Target, code: bytes) -> None:
-    """Write the object code of a kernel atomically: other processes see the whole file or none."""
-    Folder.of_user().write(_name(kernel, target), key(kernel, target), code)
+def read(kernel: str, target: Target) -> bytes | None:
+    """Return a kernel's object code: shipped, or from the user's folder. None if it is absent or damaged."""
+    code = read_shipped(kernel, target)
+    return code if code is not None else Folder.of_user().read(file_name(kernel, target), key(kernel, target))

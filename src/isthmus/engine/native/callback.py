@@ -32,7 +32,10 @@ Between the two, that call is in progress and owns the block. After it, nothing 
 """
 FREEING, UNANSWERED = 1, 2
 OWN = 120
-"""The address of a word that is zero in any process that does not own the block. Nothing runs or is called there."""
+"""The address of a word that is zero in any process that does not own the block, and from Python's exit on.
+
+If it is zero, nothing runs or is called.
+"""
 BLOCK_BYTES = 128
 
 FOR_DELEGATE, FOR_BEGIN, FOR_OWN = 0, 8, 16

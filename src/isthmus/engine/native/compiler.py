@@ -1,21 +1,17 @@
 """Compiles a kernel, by name, to machine code for a target, which may differ from this machine.
 
-Run as a program (see `main`), this module compiles the named kernels into the cache. So the process that runs models
-never loads numba.
+Only workers of the compile server call it (see `isthmus.compiled.children`). So the process that runs models never
+loads numba.
 """
 
 from __future__ import annotations
 
 import importlib
-import signal
-import sys
 from typing import Any
 
 from isthmus.compiled import objects
 from isthmus.engine.native import cache
 from isthmus.engine.native.target import Target, by_name
-from isthmus.errors import QnnError
-from isthmus.system.isolated import end_with
 
 _ALLOWED_EXTERNALS = frozenset(
     ("memcpy", "memset", "memmove", "syscall", "sched_getcpu", "expf", "logf", "powf", "sinf", "cosf", "tanf", "erff",
@@ -49,26 +45,8 @@ def compile_kernel(kernel: str, target: Target, assembly: bool = False) -> bytes
     return machine.emit_assembly(module) if assembly else machine.emit_object(module)
 
 
-def main(arguments: list[str]) -> int:
-    """Compile kernels into the cache and print each name; the arguments are ``PARENT TARGET KERNEL...``.
-
-    This process ends with the process that started it, whose pid is the first argument.
-    """
-    end_with(int(arguments[0]))
-    # The parent handles interrupts from the terminal.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        target = by_name(arguments[1])
-        for kernel in arguments[2:]:
-            code = compile_kernel(kernel, target)
-            assert isinstance(code, bytes)
-            cache.write(kernel, target, code)
-            print(kernel, flush=True)
-    except QnnError as refusal:
-        print(refusal, file=sys.stderr)
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+def compile_job(kernel: str, target: str) -> tuple[str, bytes]:
+    """Return the key and the object file of a kernel for a target, by name; called by workers of the compile server."""
+    code = compile_kernel(kernel, by_name(target))
+    assert isinstance(code, bytes)
+    return cache.key(kernel, by_name(target)), code

@@ -20,6 +20,7 @@ from isthmus.engine.native.program import Program
 from isthmus.engine.native.target import by_name
 from isthmus.engine.native.words import MAX_LIST as MAX_CURSORS
 from isthmus.errors import Code, QnnError
+from isthmus.graph import GraphInfo
 from isthmus.memory import Buffer, Window, host
 from isthmus.prepare.schedule import Pool
 from isthmus.system.interrupts import Finalizer, start
@@ -43,7 +44,7 @@ class BoundIo:
         The windows by pool number; an executor keeps them, and so their memory, while they are bound.
     """
 
-    def __init__(self, program: Program, windows: Sequence[Window]) -> None:
+    def __init__(self, program: Program | GraphInfo, windows: Sequence[Window]) -> None:
         for info, window in zip((*program.inputs, *program.outputs), windows, strict=True):
             window.check(f"memory of tensor '{info.name}'", info.nbytes)
         self.addresses = np.array([window.address for window in windows], np.int64)

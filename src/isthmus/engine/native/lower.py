@@ -42,6 +42,7 @@ from isthmus.graph.ops import having
 from isthmus.prepare.call_graph import call_graph
 from isthmus.prepare.engine_model import DEFAULT_ALIGNMENT, Effort, EngineModel
 from isthmus.prepare.geometry.fixed_point import is_hybrid
+from isthmus.prepare.inplace import shareable_io
 from isthmus.prepare.planner import rewritten
 from isthmus.prepare.refused import RefusedNode, refused
 from isthmus.prepare.schedule import Repeat, Schedule, Step
@@ -264,4 +265,5 @@ def lower(schedule: Schedule, target: Target, threads: int) -> Program:
         state_initial=state,
         scratch_bytes=schedule.scratch_bytes,
         alignment=schedule.alignment,
+        shareable_io=shareable_io(schedule),
     )

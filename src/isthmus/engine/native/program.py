@@ -72,6 +72,8 @@ class Program:
         The offset of each state in state memory.
     alignment
         The required alignment of the addresses of scratch and state, in bytes.
+    shareable_io
+        The pairs of an input and an output, by number, that may be the same memory.
     """
 
     name: str
@@ -89,6 +91,7 @@ class Program:
     state_initial: np.ndarray
     scratch_bytes: int
     alignment: int
+    shareable_io: frozenset[tuple[int, int]] = frozenset()
 
     @cached_property
     def repeats(self) -> list[int]:

@@ -22,7 +22,7 @@ from isthmus.graph.tensor import MAX_BYTES
 from isthmus.system.container import MALFORMED, ContainerFormat
 
 FORMAT = ContainerFormat(
-    b"ISTHPROG", 3, 64, "program", Code.COMMON_LOADING_BINARIES, Code.COMMON_INCOMPATIBLE_BINARIES, is_hashed=True
+    b"ISTHPROG", 4, 64, "program", Code.COMMON_LOADING_BINARIES, Code.COMMON_INCOMPATIBLE_BINARIES, is_hashed=True
 )
 """The container format of programs. If the bytes start at a multiple of its alignment, their constants are used in
 place.
@@ -49,6 +49,7 @@ def header_of(program: Program) -> dict[str, Any]:
     header |= {name: list(getattr(program, name)) for name in ("kernels", "labels", "state_offsets")}
     header["declarations"] = [KERNELS[kernel].digest for kernel in program.kernels]
     header |= {kind: [_tensor_to_json(info) for info in getattr(program, kind)] for kind in _TENSORS}
+    header["shareable_io"] = sorted(program.shareable_io)
     return header
 
 
@@ -78,6 +79,7 @@ def from_bytes(content: bytes | memoryview, verify: bool = True) -> Program:
         fields |= {name: str(header[name]) for name in ("name", "target")}
         fields |= {name: int(header[name]) for name in ("threads", "scratch_bytes", "alignment")}
         fields |= {name: tuple(map(str, header[name])) for name in ("kernels", "labels")}
+        fields["shareable_io"] = frozenset((int(source), int(goal)) for source, goal in header["shareable_io"])
         program = Program(state_offsets=tuple(map(int, header["state_offsets"])), **fields)
         # The digests of the kernels' signatures when the program was made.
         declarations = [str(digest) for digest in header["declarations"]]

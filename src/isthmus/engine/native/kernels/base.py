@@ -14,6 +14,7 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from isthmus.compiled.objects import OPTIONS
 from isthmus.engine.native.kernels import half
 from isthmus.engine.native.program import OPERAND_BITS
 from isthmus.engine.native.target import Target
@@ -22,10 +23,7 @@ I1, I8, I16, I32, I64 = (ir.IntType(n) for n in (1, 8, 16, 32, 64))
 F32, F64 = ir.FloatType(), ir.DoubleType()
 
 _OPTIONS: dict[str, Any] = {
-    "error_model": "numpy",
-    "boundscheck": False,
-    "no_cpython_wrapper": True,
-    "no_cfunc_wrapper": True,
+    **OPTIONS,
     # Explicit, because a function without this option inherits it from whichever caller is compiled first.
     "fastmath": False,
 }

@@ -29,9 +29,11 @@ from isthmus.engine.native.signatures.selection import (
 )
 from isthmus.engine.native.target import Target
 
-_NUMPY = {
-    "f32": np.float32, "f64": np.float64, "i32": np.int32, "i64": np.int64, "u8": np.uint8, "u16": np.uint16,
-}  # fmt: skip
+_NUMPY = {"f32": np.float32, "f64": np.float64} | {
+    f"{letter}{bits}": np.dtype(f"{name}{bits}").type
+    for letter, name in (("i", "int"), ("u", "uint"))
+    for bits in (8, 16, 32, 64)
+}
 
 
 @device

@@ -12,6 +12,7 @@ from isthmus.engine.native.program import Operand
 from isthmus.engine.native.signatures.elementwise import FLOATS, KINDS
 from isthmus.engine.native.signatures.normalization import COLUMN_WORK
 from isthmus.engine.native.target import Target
+from isthmus.graph import DataType
 from isthmus.graph.ops.reduction import ACROSS_ALL, ACROSS_CHANNEL, LRN_ACROSS_CHANNEL, RMS
 from isthmus.prepare.geometry.layout import operand
 from isthmus.prepare.schedule import Step
@@ -27,13 +28,16 @@ def _work(step: Step, target: Target, threads: int) -> int:
 
 
 def _refuses(step: Step) -> str | None:
-    """Return why the kernels cannot compute a step, or None; with floats of 16 bits, other operands are constants."""
+    """Return why the kernels cannot compute a step, or None; coefficients of 16 bits must be constants."""
     x = operand(step)
-    for tensor in (*step.inputs, *step.outputs):
-        if tensor is not None and (tensor.dtype is not x.dtype or KINDS.get(tensor.dtype) not in FLOATS):
+    for tensor in (x, *step.outputs):
+        if tensor.dtype is not x.dtype or KINDS.get(tensor.dtype) not in FLOATS:
             return f"{tensor.describe()} must be float32"
-        if tensor is not None and tensor.dtype.is_half and not tensor.is_static and tensor in step.inputs[1:]:
-            return f"{tensor.describe()} must be a constant or float32"
+    for coefficients in step.inputs[1:]:
+        if coefficients is None or coefficients.dtype is DataType.FLOAT_32:
+            continue
+        if coefficients.dtype is not x.dtype or not coefficients.is_static:
+            return f"{coefficients.describe()} must be a constant or float32"
     return None
 
 

@@ -101,7 +101,7 @@ def _emit_gather_nd(step: Step, e: Emitter) -> None:
 
 
 _BY_SIZE = {1: "u8", 2: "u16", 4: "i32", 8: "i64"}
-"""The kinds of elements that are only written, by their size in bytes."""
+"""The kinds of elements that are only written, and of integers that are added or multiplied, by size in bytes."""
 
 
 def _refuses_scatter(step: Step) -> str | None:
@@ -109,7 +109,7 @@ def _refuses_scatter(step: Step) -> str | None:
     reason = differing(step, x, updates, step.outputs[0]) or _no_index(indices)
     if reason is not None or (step.params["reduction"] == NONE and x.dtype.itemsize in _BY_SIZE):
         return reason
-    if x.dtype in KINDS and kind_of(x) not in ("f32", "f64", "i32", "i64"):
+    if x.dtype in KINDS and kind_of(x) not in _ORDERED:
         return f"scattering into {x.describe()} is not supported"
     return without_kind(x)
 
@@ -118,7 +118,7 @@ def _begin_scatter(step: Step, e: Emitter) -> str | None:
     """Copy the input to the output and return the kernel variant for the updates; None if there are none."""
     x, indices, updates, output = operand(step), operand(step, 1), operand(step, 2), step.outputs[0]
     reduction = _REDUCTIONS[int(step.params["reduction"])]
-    if reduction == "none" and x.dtype.itemsize in _BY_SIZE:
+    if reduction == "none" or (reduction in ("add", "mul") and x.dtype.is_integer):
         kind = _BY_SIZE[x.dtype.itemsize]
     else:
         kind = kind_of(x)

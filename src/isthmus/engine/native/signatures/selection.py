@@ -7,13 +7,15 @@ from isthmus.engine.native.words import Bits, Count, Number, Numbers, ReadOperan
 _INDEX = {"i32": 4, "u32": 4, "i64": 8}
 _ORDERED = {"f32": 4, "i32": 4, "i64": 8, "i8": 1, "u8": 1, "i16": 2, "u16": 2, "u32": 4, "u64": 8, "f64": 8}
 _SCATTERED = {"u8": 1, "u16": 2, "i32": 4, "i64": 8}
-_COMBINED = {"f32": 4, "i32": 4, "i64": 8, "f64": 8}
+# Sums and products of integers have the same bits with and without a sign.
+_COMBINED = _SCATTERED | {"f32": 4, "f64": 8}
+_SCATTER_KINDS = {"none": _SCATTERED, "add": _COMBINED, "mul": _COMBINED, "max": _ORDERED, "min": _ORDERED}
 _INDICES = {kind: {"index_size": size} for kind, size in _INDEX.items()}
 _SCATTERS = {
     f"{index}_{kind}_{name}": {"index_size": _INDEX[index], "size": size}
     for index in _INDEX
-    for name in ("none", "add", "mul", "max", "min")
-    for kind, size in (_SCATTERED if name == "none" else _COMBINED).items()
+    for name, kinds in _SCATTER_KINDS.items()
+    for kind, size in kinds.items()
 }
 _EXTREMES = {
     f"{name}_{kind}_{index}": {"size": size, "index_size": _INDEX[index]}
