@@ -104,7 +104,11 @@ REFUSED: list[tuple[str, list, dict, str]] = [
     ("Split", [(4,)], {"axis": 0, "split_index": [3, 2]}, "must ascend"),
     ("StridedSlice", [(4,)], {"ranges": [[0, 4, 0]]}, "must not be 0"),
     ("StridedSlice", [(4,)], {"ranges": [[0, 5, 1]]}, r"must be in 0\.\.4"),
-    ("StridedSlice", [(4,)], {"ranges": [[1, 1, 1]], "shrink_axes": 1}, "cannot be shrunk"),
+    ("StridedSlice", [(4,)], {"ranges": [[4, 5, 1]], "shrink_axes": 1}, "cannot be shrunk"),
+    ("StridedSlice", [(4,)], {"ranges": [[-5, 0, 1]], "shrink_axes": 1}, "cannot be shrunk"),
+    ("StridedSlice", [(4,)], {"ranges": [[-5, 4, 1]]}, r"must be in 0\.\.4"),
+    ("SpaceToDepth", [(1, 2, 2, 1)], {"block_size": [2, 2], "mode": 2}, r"mode must be in 0\.\.1"),
+    ("Prelu", [(2, 3), (2,)], {}, "do not broadcast"),
     ("StridedSlice", [(4,)], {"ranges": [[0, 4, 1]], "new_axes_mask": 1}, "use ExpandDims"),
     ("Pad", [(2,)], {"scheme": 2, "pad_amount": [[2, 0]]}, "more than its 2 elements"),
     ("Pad", [(2,)], {"scheme": 4, "pad_amount": [[2, 0]]}, r"scheme must be in 0\.\.3"),
@@ -136,6 +140,9 @@ REFUSED: list[tuple[str, list, dict, str]] = [
     ("Shape", [(2, 3)], {"start": 2, "end": 1}, "within rank"),
     ("ReverseSequence", [(4, 3), (I32, (3,))], {"batch_axis": 0, "time_axis": 0}, "must differ"),
     ("GridSample", [(2, 8, 8, 3), (1, 4, 5, 2)], {}, r"grid .* must be"),
+    ("GridSample", [(2, 4, 8, 8, 3), (2, 4, 5, 6, 2)], {}, r"grid .* must be \[2,depth,height,width,3\]"),
+    ("GridSample", [(2, 4, 8, 8, 3), (2, 4, 5, 2)], {}, r"in\[1\] must have rank 5"),
+    ("GridSample", [(2, 4, 8, 0, 3), (2, 4, 5, 6, 3)], {}, "no pixels"),
     ("ElementWiseSoftplus", [(2,)], {"beta": 0}, "beta must not be 0"),
 ]
 

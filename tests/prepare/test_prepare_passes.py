@@ -530,3 +530,21 @@ def test_padding_goes_into_maxima_of_what_is_not_negative(before, expected):
     x = b.op("Pad", b.op(before, b.input(1, 5, 5, 4)), **SPATIAL)
     y = b.op("PoolMax2d", x, filter_size=[3, 3], stride=[1, 1], pad_amount=[[0, 0], [0, 0]])
     assert ops(rewritten(b.finish(y), fuse_padding)) == expected
+
+
+@pytest.mark.parametrize("dtype", [DataType.FLOAT_16, DataType.BFLOAT_16])
+def test_casts_around_a_batchnorm_vanish_and_its_coefficients_stay_float32(dtype: DataType):
+    b = Builder()
+    wide = b.op("Cast", b.input(2, 3, dtype=dtype), dtype=DataType.FLOAT_32)
+    graph = b.finish(b.op("Cast", b.op("Batchnorm", wide, floats(3), floats(3)), dtype=dtype))
+    work = rewritten(graph, fold_affine)
+    assert ops(work) == ["Batchnorm"]
+    assert [t.dtype for t in work.ordered()[0].inputs] == [dtype, DataType.FLOAT_32, DataType.FLOAT_32]
+
+
+def test_casts_around_a_batchnorm_stay_where_its_result_is_also_read_as_float32():
+    b = Builder()
+    wide = b.op("Cast", b.input(2, 3, dtype=DataType.FLOAT_16), dtype=DataType.FLOAT_32)
+    norm = b.op("Batchnorm", wide, floats(3), floats(3))
+    graph = b.finish(b.op("Cast", norm, dtype=DataType.FLOAT_16), b.op("ElementWiseExp", norm))
+    assert sorted(ops(rewritten(graph, fold_affine))) == ["Batchnorm", "Cast", "Cast", "ElementWiseExp"]

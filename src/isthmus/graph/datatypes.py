@@ -27,7 +27,7 @@ class DataType(IntEnum):
     FLOAT_16 = 0x0216
     BFLOAT_16 = 0x0226
     """The upper 16 bits of a FLOAT_32. numpy has no such type, so elements are stored as integers of 16 bits; `decode`
-    and `encode` convert them.
+    and `encode` convert them, and `elements` takes arrays of ``ml_dtypes.bfloat16``.
     """
     FLOAT_32 = 0x0232
     FLOAT_64 = 0x0264
@@ -93,9 +93,28 @@ class DataType(IntEnum):
         with np.errstate(over="ignore"):
             return np.asarray(numbers).astype(self.numpy)
 
+    def elements(self, array: np.ndarray) -> np.ndarray:
+        """Return a caller's array in the numpy type of stored elements, where another package has its own type for it.
+
+        An array of ``ml_dtypes.bfloat16`` becomes a view of its bits if this is BFLOAT_16, and so does an array of such
+        elements that numpy has loaded from a file. An array of ``ml_dtypes.int4`` or ``uint4`` becomes a copy with
+        one element in a byte if this is fixed-point of 8 bits with the same sign. Any other array is returned as it is.
+
+        >>> DataType.BFLOAT_16.elements(np.array([b"\\x80\\x3f"], "V2"))
+        array([16256], dtype=uint16)
+        """
+        name = array.dtype.name
+        if self is DataType.BFLOAT_16 and (name == "bfloat16" or array.dtype == _FROM_FILE):
+            return array.view(np.uint16)
+        if self is _FOUR_BITS.get(name):
+            return array.astype(self.numpy)
+        return array
+
     @staticmethod
     def of(dtype: np.dtype | type) -> DataType:
-        """Return the plain (not fixed-point) data type that stores elements of a numpy type."""
+        """Return the plain (not fixed-point) data type that stores elements of a numpy type, or of a bfloat16."""
+        if np.dtype(dtype).name == "bfloat16":
+            return DataType.BFLOAT_16
         try:
             return _PLAIN[np.dtype(dtype)]
         except KeyError:
@@ -105,8 +124,10 @@ class DataType(IntEnum):
 
     @staticmethod
     def fixed_point(dtype: np.dtype | type) -> DataType:
-        """Return the fixed-point data type that stores elements of a numpy integer type."""
+        """Return the fixed-point data type that stores elements of a numpy integer type, or of 4-bit integers."""
         dtype = np.dtype(dtype)
+        if dtype.name in _FOUR_BITS:
+            return _FOUR_BITS[dtype.name]
         base = 0x0300 if dtype.kind == "i" else 0x0400
         bits = {1: 0x08, 2: 0x16, 4: 0x32}.get(dtype.itemsize if dtype.kind in "iu" else 0)
         if bits is None:
@@ -142,6 +163,10 @@ _PLAIN: dict[np.dtype, DataType] = {
     for data_type, dtype in _NUMPY.items()
     if not data_type.is_fixed_point and data_type is not DataType.BFLOAT_16
 }
+# Types of the package ml_dtypes are known by name, because the package may be missing.
+_FOUR_BITS: dict[str, DataType] = {"int4": DataType.SFIXED_POINT_8, "uint4": DataType.UFIXED_POINT_8}
+_FROM_FILE = np.dtype("V2")
+"""The type of bfloat16 elements that numpy has loaded: its files do not name the types of other packages."""
 
 
 def from_bfloat16(stored: np.ndarray) -> np.ndarray:
@@ -201,3 +226,13 @@ class TensorMemType(IntEnum):
     """A pointer to memory that the client owns."""
     MEMHANDLE = 1
     """The handle of a registration."""
+
+
+def changes_sign(source: DataType, result: DataType) -> bool:
+    """Return whether a Cast between these types moves stored numbers from an unsigned range to a signed one, or back.
+
+    It does so for 8 and 16 bits if one of the types is fixed-point: the lowest number stays the lowest.
+    """
+    fixed = source.is_fixed_point or result.is_fixed_point
+    whole = {source.numpy.kind, result.numpy.kind} == {"i", "u"} and not (source.is_float or result.is_float)
+    return fixed and whole and source.itemsize == result.itemsize <= 2

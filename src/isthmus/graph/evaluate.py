@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from isthmus.errors import Code, QnnError
-from isthmus.graph.datatypes import DataType
+from isthmus.graph.datatypes import DataType, changes_sign
 from isthmus.graph.evaluation import (
     Computation,
     attention,
@@ -102,6 +102,9 @@ def evaluate(
         if is_staged(op, inputs, call.params):
             return _in_stages(call, arrays)
     with np.errstate(all="ignore"):
+        if op == "Cast" and changes_sign(call.tensor(0).dtype, outputs[0].dtype):
+            numbers, kind = np.asarray(arrays[0]), outputs[0].dtype.numpy
+            return [_stored(numbers.astype(np.int64) - np.iinfo(numbers.dtype).min + np.iinfo(kind).min, outputs[0])]
         if op == "Cast":
             # Cast converts stored elements, also those of fixed-point tensors; their quantizations do not matter.
             return [_stored(outputs[0].dtype.encode(call.tensor(0).dtype.decode(np.asarray(arrays[0]))), outputs[0])]
@@ -192,7 +195,7 @@ def _channel_scales(call: Call, quantization: Quantization) -> np.ndarray | None
         return scales[0]
     # The output channels are the last axis of the weights, or the last but one if they are [out, in].
     flipped = call.op == "FullyConnected" or bool(call.params.get("transpose_in1"))
-    if quantization.axis != weights.rank - (2 if flipped else 1):
+    if quantization.block or quantization.axis != weights.rank - (2 if flipped else 1):
         return None
     # All groups of a transposed convolution use the same scales: the last axis has channel_out / group elements.
     return np.tile(scales, call.params["group"]) if call.op.startswith("TransposeConv") else scales

@@ -112,7 +112,8 @@ def add_node(
 def _is_constant(op: str, inputs: Sequence[Tensor | None]) -> bool:
     """Return whether an operation on these operands has the same result in every execution."""
     present = [t for t in inputs if t is not None]
-    varies = op in OPERATIONS and OPERATIONS[op].traits.varies
+    # An operation of a client's package is not listed, and may vary.
+    varies = op not in OPERATIONS or OPERATIONS[op].traits.varies
     return bool(present) and not varies and all(t.is_static for t in present)
 
 

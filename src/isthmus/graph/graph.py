@@ -30,7 +30,7 @@ class Node:
     Parameters
     ----------
     op
-        The name of the operation, a key of `isthmus.graph.ops.OPERATIONS`.
+        The name of the operation, a key of the graph's operations.
     inputs
         The tensors that it reads, None for an absent optional one.
     params
@@ -46,6 +46,11 @@ class Node:
 
 class Graph:
     """A graph under construction, then finalized.
+
+    Parameters
+    ----------
+    operations
+        The operations that its nodes may have, by name. By default those of QNN's package and ours.
 
     Attributes
     ----------
@@ -70,10 +75,12 @@ class Graph:
     (['x'], ['ElementWiseMultiply'])
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, operations: Mapping[str, Operation] | None = None) -> None:
         if not name:
             raise QnnError(Code.GRAPH_INVALID_NAME, "graph", "a graph needs a name")
         self.name = name
+        # Those that every backend has are not kept: their definitions cannot be pickled.
+        self._operations = None if operations is OPERATIONS else operations
         self.numerics = "exact"
         """The rounding of fixed-point results: "exact" to the nearest, "litert" or "onnxruntime" as these runtimes."""
         self.tensors: dict[str, Tensor] = {}
@@ -87,6 +94,11 @@ class Graph:
         self._node_names: set[str] = set()
         # The number that was last appended to a name that was taken, by that name.
         self._counts: dict[str, int] = {}
+
+    @property
+    def operations(self) -> Mapping[str, Operation]:
+        """The operations that its nodes may have, by name."""
+        return OPERATIONS if self._operations is None else self._operations
 
     @property
     def inputs(self) -> list[Tensor]:
@@ -166,7 +178,7 @@ class Graph:
         self._check_operands(what, inputs, outputs)
         call = Call(name, op, inputs, operation.complete(name, params or {}), outputs)
         operation.verify(call)
-        values = [None if t is None else self._value(t) for t in inputs]
+        values = [None if t is None else _with_scales(call, i, self._value(t)) for i, t in enumerate(inputs)]
         results = [_next_value(t) if t.type is TensorType.APP_READWRITE else t for t in outputs]
         node = Node(name, op, values, results, call.params)
         self.nodes.append(node)
@@ -351,12 +363,11 @@ class Graph:
             return self.state_updates[tensor.name]
         return tensor
 
-    @staticmethod
-    def _operation(name: str, op: str) -> Operation:
+    def _operation(self, name: str, op: str) -> Operation:
         """Return the definition of operation `op`; refuse an unknown one in the name of node `name`."""
-        operation = OPERATIONS.get(op)
+        operation = self.operations.get(op)
         if operation is None:
-            what, hint = f"node '{name}' ({op})", did_you_mean(op, OPERATIONS)
+            what, hint = f"node '{name}' ({op})", did_you_mean(op, self.operations)
             raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, what, "there is no such operation", hint)
         return operation
 
@@ -403,6 +414,20 @@ class Graph:
 def _next_value(state: Tensor) -> Tensor:
     """Create the value that a node writes to a state. Clients cannot name it, so it shares the state's name."""
     return Tensor(state.name, TensorType.NATIVE, state.dtype, state.dims, state.quantization)
+
+
+def _with_scales(call: Call, index: int, tensor: Tensor) -> Tensor:
+    """Return operand `index`; a bias without scales has those of the products that it is added to."""
+    if not tensor.lacks_scales or call.op not in OPERATIONS:
+        return tensor  # what an operation of a package does with it, the package knows
+    x, weights = (call.tensor(0).quantization, call.tensor(1).quantization) if index == 2 else (None, None)
+    if OPERATIONS[call.op].traits.product is None or x is None or weights is None or weights.block:
+        call.refuse(f"in[{index}] {tensor.describe()} has no scales, and is not the bias of a fixed-point product")
+    # A transposed convolution in groups has the same scales for each group.
+    count = 1 if weights.axis is None else tensor.elements // len(weights.scales) * len(weights.scales)
+    scales = np.resize(np.asarray(weights.scales, np.float32) * np.float32(x.scale), count)
+    axis = None if weights.axis is None else 0
+    return replace(tensor, quantization=Quantization(tuple(scales.tolist()), (0,) * count, axis))
 
 
 _Item = TypeVar("_Item")

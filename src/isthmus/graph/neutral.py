@@ -10,7 +10,8 @@ import numpy as np
 NEUTRAL: Mapping[str, Mapping[str, Any]] = {
     "Buffer": {"buffer_padding": 0},
     "Conv2d": {"reuse_sparse_indices": False},
-    "Conv3d": {"reuse_sparse_indices": False},
+    # QNN spells it so.
+    "Conv3d": {"reuse_sparse_indicies": False},
     "Gru": {"time_major": True},
     "Lstm": {"time_major": True},
     "Resize": {"antialias": False},

@@ -262,7 +262,8 @@ class Operation:
         if len(outputs) > len(dims) or (self.outputs[1] is None and len(outputs) != len(dims)):
             call.refuse(f"it has {len(dims)} outputs, {len(outputs)} are given")
         for index, (tensor, expected) in enumerate(zip(outputs, dims, strict=False)):
-            if tensor.dims != tuple(expected):
+            # A single number may be declared with or without a dimension.
+            if tensor.dims != tuple(expected) and {tensor.dims, tuple(expected)} != {(), (1,)}:
                 call.refuse(f"out[{index}] {tensor.describe()} must have dimensions {list(expected)}")
             allowed, _ = self.output_type(call, index)
             if allowed is not None and tensor.dtype not in allowed:

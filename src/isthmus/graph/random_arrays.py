@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 
 
-def random_array(generator: np.random.Generator, dtype: Any, dims: Sequence[int]) -> np.ndarray:
-    """Return random elements of a numpy type: floats in [-1, 1), bytes of all values, and 0 or 1 for others.
+def random_array(
+    generator: np.random.Generator, dtype: Any, dims: Sequence[int], within: tuple[float, float] = (-1.0, 1.0)
+) -> np.ndarray:
+    """Return random elements of a numpy type: floats in a range, bytes of all values, and 0 or 1 for others.
 
     Integers of more than a byte may be indices, so larger ones might be out of range.
 
@@ -20,7 +22,7 @@ def random_array(generator: np.random.Generator, dtype: Any, dims: Sequence[int]
     """
     kind = np.dtype(dtype)
     if kind.kind == "f":
-        return np.asarray(generator.uniform(-1, 1, dims)).astype(kind)
+        return np.asarray(generator.uniform(*within, dims)).astype(kind)
     if kind.kind in "iu" and kind.itemsize == 1:
         limits = np.iinfo(kind)
         return np.asarray(generator.integers(limits.min, limits.max, dims, kind, endpoint=True))

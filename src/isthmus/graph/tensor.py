@@ -33,8 +33,8 @@ class Tensor:
     quantization
         The mapping from stored elements to reals; required for fixed-point types.
     data
-        The contents. They are required for a STATIC tensor. For an APP_READWRITE (state) tensor they are the initial
-        value, 0.0 if missing.
+        The contents, as `DataType.elements` takes them. They are required for a STATIC tensor. For an APP_READWRITE
+        (state) tensor they are the initial value, 0.0 if missing.
     mem_type
         The memory type that a client will use; MEMHANDLE only for graph inputs and outputs.
     source
@@ -63,6 +63,8 @@ class Tensor:
             except ValueError:
                 rule = f"{name} {getattr(self, name)!r} is none of {kind.__name__}"
                 raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, f"tensor '{self.name}'", rule) from None
+        if self.data is not None:
+            self.data = self.dtype.elements(self.data)
         self.check()
 
     @property
@@ -89,6 +91,11 @@ class Tensor:
     def is_static(self) -> bool:
         """Whether the tensor is a constant."""
         return self.type is TensorType.STATIC
+
+    @property
+    def lacks_scales(self) -> bool:
+        """Whether the tensor is a bias without scales: it is in units of the products that it is added to."""
+        return self.is_static and self.dtype is DataType.SFIXED_POINT_32 and self.quantization is None
 
     @property
     def is_four_bit(self) -> bool:
@@ -152,7 +159,7 @@ class Tensor:
             # 32-bit types are exempt, because their scales are products of two scales.
             if self.dtype.is_fixed_point and self.dtype.itemsize < 4 and not self.quantization.is_single:
                 refuse("its scales must be positive and finite in single precision")
-        elif self.dtype.is_fixed_point:
+        elif self.dtype.is_fixed_point and not self.lacks_scales:
             refuse(f"data type {self.dtype.name} needs quantization parameters")
         if self.type is TensorType.STATIC and self.data is None:
             refuse("a STATIC tensor needs its data")

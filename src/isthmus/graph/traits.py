@@ -86,6 +86,9 @@ class Traits:
         operations stay in float, for which passes have cheaper forms.
     moves
         How it moves elements, if it does nothing else.
+    updates
+        Whether the result is in[0] with some of its elements replaced, or combined with others. Then the result may
+        overwrite in[0].
     orders
         Whether its result depends only on the order of in[0]'s elements, although it is not one of them.
     product
@@ -106,6 +109,7 @@ class Traits:
     takes_clamp: bool = False
     fixed_point: bool = False
     moves: Movement | None = None
+    updates: bool = False
     orders: bool = False
     product: ProductKind | None = None
     window: bool = False

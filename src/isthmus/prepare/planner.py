@@ -18,7 +18,7 @@ from isthmus.prepare.overlays import Overlaid, layered, place_from_top
 from isthmus.prepare.passes import run
 from isthmus.prepare.pipelining import awaited, own_blocks
 from isthmus.prepare.refused import check_executable
-from isthmus.prepare.schedule import Place, Plan, Pool, Region, Repeat, Schedule, Step
+from isthmus.prepare.schedule import ByteRange, Place, Plan, Pool, Region, Repeat, Schedule, Step, StepOperands
 from isthmus.prepare.states import settle
 from isthmus.prepare.storage import Block, Storage, share
 from isthmus.prepare.tiling.orders import MAX_STEPS, SEARCHED, WHOLE_FIRST, depth_first, whole_operands
@@ -48,6 +48,8 @@ class PlanOptions:
         The type of 16 bits in which FLOAT_32 intermediates and constants are stored; FLOAT_32 leaves them as they are.
     numerics
         The rounding mode of fixed-point results, if it is not that of the graph.
+    size_alignment
+        The sizes of scratch and state memory are rounded up to a multiple of this many bytes.
     """
 
     io_in_scratch: bool = False
@@ -56,6 +58,11 @@ class PlanOptions:
     reuse_memory: bool = True
     float_storage: DataType = DataType.FLOAT_32
     numerics: str | None = None
+    size_alignment: int = 1
+
+    def padded(self, nbytes: int) -> int:
+        """Round a size of scratch or state memory up to `size_alignment`."""
+        return -(-nbytes // self.size_alignment) * self.size_alignment
 
 
 @dataclass(frozen=True)
@@ -181,6 +188,8 @@ class Planner:
         layout = self._lay_out(arrangement, life, repeats)
         places = _places(arrangement, layout)
         io = [storage.block(t) for t in (*work.inputs, *work.outputs)]
+        io_offsets = tuple(layout.blocks[b] for b in io) if self.options.io_in_scratch else ()
+        facts = _facts(arrangement, life, places, layout.plan)
         return Schedule(
             name=self.graph.name,
             steps=tuple(arrangement.steps),
@@ -193,9 +202,9 @@ class Planner:
             scratch_bytes=layout.plan.bytes,
             state_bytes=arrangement.state_bytes,
             state_offsets=tuple(arrangement.state_offsets[s] for s in work.states),
-            io_offsets=tuple(layout.blocks[b] for b in io) if self.options.io_in_scratch else (),
+            io_offsets=io_offsets,
             alignment=self.engine.alignment,
-            plan=replace(_facts(arrangement, life, places, layout.plan), regions=tuple(regions)),
+            plan=replace(facts, regions=tuple(regions), operands=_operands(arrangement, places, layout, io_offsets)),
             numerics=work.numerics,
             repeats=_pipelined(arrangement.steps, repeats, layout, places),
             tiled=tuple((region.first, region.last) for region in regions),
@@ -223,7 +232,7 @@ class Planner:
             offsets[state] = size
             storage.bind(state, Pool.STATE, size)
             size += -(-state.nbytes // self.engine.alignment) * self.engine.alignment
-        return storage, offsets, size
+        return storage, offsets, self.options.padded(size)
 
     def _order(self, work: Work, steps: Sequence[Step], storage: Storage, kind: str) -> _Order | None:
         """Order steps; return None if there is no order of that kind."""
@@ -260,7 +269,18 @@ class Planner:
                 if layout.plan.bytes > alive:
                     other = lay_out(demand, self.engine.alignment, self.options.plan_nodes, others)
                     layout = min(layout, other, key=lambda one: one.plan.bytes)
-        return layout
+        return replace(layout, plan=self._padded(layout.plan))
+
+    def _padded(self, plan: Plan) -> Plan:
+        """Round the sizes of scratch in a plan up."""
+        padded = self.options.padded
+        return replace(
+            plan,
+            bytes=padded(plan.bytes),
+            lower_bound=padded(plan.lower_bound),
+            greedy_bytes=padded(plan.greedy_bytes),
+            unshared_bytes=padded(plan.unshared_bytes),
+        )
 
     def _demand(self, arrangement: Arrangement, life: Life, repeats: Sequence[Repeat]) -> Demand:
         """Collect everything that needs scratch."""
@@ -327,6 +347,26 @@ def _facts(arrangement: Arrangement, life: Life, places: Mapping[Tensor, Place],
         aliased_bytes=sum(sum(t.nbytes for t in b.members) - b.size for b in arrangement.storage.blocks() if b in life),
         fp16_bytes=half,
         float_bytes=sum(t.nbytes for t in floats) - half,
+    )
+
+
+def _operands(
+    arrangement: Arrangement, places: Mapping[Tensor, Place], layout: Layout, io_offsets: tuple[int, ...]
+) -> StepOperands:
+    """List the memory that each step reads and writes."""
+    work = arrangement.work
+    ranges = {tensor: ByteRange(place.pool, place.offset, tensor.nbytes) for tensor, place in places.items()}
+    spaces = (
+        (ByteRange(int(Pool.SCRATCH), offset, size),) if size else ()
+        for offset, size in zip(layout.work, layout.work_bytes, strict=True)
+    )
+    return StepOperands(
+        tuple(tuple(ranges[t] for t in step.inputs if t in ranges) for step in arrangement.steps),
+        tuple((*(ranges[t] for t in s.outputs), *space) for s, space in zip(arrangement.steps, spaces, strict=True)),
+        tuple(tensor.name for tensor in work.inputs),
+        tuple(tensor.name for tensor in work.outputs),
+        tuple((tensor.name, ranges[tensor]) for tensor in work.states),
+        io_offsets,
     )
 
 

@@ -173,6 +173,38 @@ class PlanRow:
 
 
 @dataclass(frozen=True)
+class ByteRange:
+    """Bytes of a pool: the first, and how many."""
+
+    pool: int
+    offset: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class StepOperands:
+    """The memory that steps read and write, for drawings of the graph.
+
+    Parameters
+    ----------
+    reads, writes
+        For each step, the bytes of its operands, and of its results and its work space; constants are left out. For a
+        repeated step, those of the first iteration.
+    inputs, outputs, states
+        The names of the graph's inputs and outputs, whose pools are in this order, and of its states with their bytes.
+    io_offsets
+        As in `Schedule`.
+    """
+
+    reads: tuple[tuple[ByteRange, ...], ...]
+    writes: tuple[tuple[ByteRange, ...], ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    states: tuple[tuple[str, ByteRange], ...] = ()
+    io_offsets: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
 class Plan:
     """Statistics about the memory of a schedule, for reports.
 
@@ -214,6 +246,8 @@ class Plan:
         separately.
     in_float
         The fixed-point steps, as operation and name, that the engine computes in float because no kernel supports them.
+    operands
+        The memory that each step reads and writes; None for a plan that was read from a file.
     """
 
     bytes: int
@@ -234,6 +268,7 @@ class Plan:
     fp16_bytes: int = 0
     float_bytes: int = 0
     in_float: tuple[tuple[str, str], ...] = ()
+    operands: StepOperands | None = None
 
     @property
     def io_inside(self) -> bool:

@@ -249,12 +249,12 @@ def _place(
 
 
 def _state_offsets(numbers: Any, states: tuple[Tensor, ...], nbytes: int, alignment: int) -> tuple[int, ...]:
-    """Return the offsets of states, checked to be within state memory, which must not be larger than they need."""
+    """Return the offsets of states, checked to be within state memory, which may exceed them only by padding."""
     offsets = tuple(as_size(n, MAX_BYTES) for n in numbers)
     for tensor, offset in zip(states, offsets, strict=True):
         if offset + tensor.nbytes > nbytes:
             raise ValueError(f"state '{tensor.name}' is outside state memory")
-    if nbytes > sum(-(-tensor.nbytes // alignment) * alignment for tensor in states):
+    if nbytes >= sum(-(-tensor.nbytes // alignment) * alignment for tensor in states) + MAX_ALIGNMENT:
         raise ValueError("its state memory is larger than its states")
     return offsets
 

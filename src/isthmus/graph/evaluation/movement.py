@@ -110,7 +110,6 @@ def _depth_to_space(values: Values, params: Params, outputs: Outputs) -> np.ndar
     x = values[0]
     n, h, w, c = x.shape
     bh, bw = params["block_size"].tolist()
-    # Mode 0 has the depth as [block, channel], mode 1 as [channel, block].
     if params["mode"] == 0:
         x = x.reshape(n, h, w, bh, bw, c // (bh * bw)).transpose(0, 1, 3, 2, 4, 5)
     else:
@@ -121,8 +120,8 @@ def _depth_to_space(values: Values, params: Params, outputs: Outputs) -> np.ndar
 def _space_to_depth(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
     n, h, w, c = values[0].shape
     bh, bw = params["block_size"].tolist()
-    x = values[0].reshape(n, h // bh, bh, w // bw, bw, c).transpose(0, 1, 3, 2, 4, 5)
-    return x.reshape(outputs[0].dims)
+    order = (0, 1, 3, 2, 4, 5) if params["mode"] == 0 else (0, 1, 3, 5, 2, 4)
+    return values[0].reshape(n, h // bh, bh, w // bw, bw, c).transpose(order).reshape(outputs[0].dims)
 
 
 def _space_to_batch(values: Values, params: Params, outputs: Outputs) -> np.ndarray:

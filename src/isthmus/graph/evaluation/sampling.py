@@ -113,25 +113,29 @@ def image_resize_params(params: Params, interpolation: int) -> Params:
     }
 
 
-def _read(x: np.ndarray, batch: np.ndarray, row: np.ndarray, column: np.ndarray, outside: float | None) -> np.ndarray:
-    """Return pixels x[batch, row, column]; outside the image `outside`, or the nearest pixel if that is None."""
-    height, width = x.shape[1:3]
-    pixels = x[batch, np.clip(row, 0, height - 1).astype(np.int64), np.clip(column, 0, width - 1).astype(np.int64)]
+def _read(x: np.ndarray, batch: np.ndarray, places: Sequence[np.ndarray], outside: float | None) -> np.ndarray:
+    """Return pixels x[batch, *places]; outside the image `outside`, or the nearest pixel if that is None."""
+    nearest = [np.clip(place, 0, size - 1) for place, size in zip(places, x.shape[1:], strict=False)]
+    index = (batch, *(place.astype(np.int64) for place in nearest))
+    pixels = x[index]
     if outside is None:
         return pixels
-    inside = (row >= 0) & (row <= height - 1) & (column >= 0) & (column <= width - 1)
+    inside = np.all([place == near for place, near in zip(places, nearest, strict=True)], 0)
     return np.where(inside[..., None], pixels, outside)
 
 
-def _bilinear(
-    x: np.ndarray, batch: np.ndarray, row: np.ndarray, column: np.ndarray, outside: float | None
-) -> np.ndarray:
-    """Interpolate linearly between the four pixels around fractional rows and columns, read as `_read` does."""
-    top, left = np.floor(row), np.floor(column)
-    down, right = (row - top)[..., None], (column - left)[..., None]
-    upper = _read(x, batch, top, left, outside) * (1 - right) + _read(x, batch, top, left + 1, outside) * right
-    lower = _read(x, batch, top + 1, left, outside) * (1 - right) + _read(x, batch, top + 1, left + 1, outside) * right
-    return upper * (1 - down) + lower * down
+def _linear(x: np.ndarray, batch: np.ndarray, places: Sequence[np.ndarray], outside: float | None) -> np.ndarray:
+    """Interpolate linearly between the pixels around fractional places along each axis, read as `_read` does."""
+
+    def between(axis: int, chosen: tuple[np.ndarray, ...]) -> np.ndarray:
+        if axis == len(places):
+            return _read(x, batch, chosen, outside)
+        before = np.floor(places[axis])
+        part = (places[axis] - before)[..., None]
+        first, last = (between(axis + 1, (*chosen, before + step)) for step in (0, 1))
+        return first * (1 - part) + last * part
+
+    return between(0, ())
 
 
 def _crop_and_resize(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
@@ -150,9 +154,9 @@ def _crop_and_resize(values: Values, params: Params, outputs: Outputs) -> np.nda
     fill = params["extrapolation_value"]
     inside = (row >= 0) & (row <= x.shape[1] - 1) & (column >= 0) & (column <= x.shape[2] - 1)
     if params["interpolation_mode"] == 0:
-        pixels = _bilinear(x, batch, np.nan_to_num(row), np.nan_to_num(column), None)
+        pixels = _linear(x, batch, [np.nan_to_num(row), np.nan_to_num(column)], None)
     else:
-        pixels = _read(x, batch, np.rint(np.nan_to_num(row)), np.rint(np.nan_to_num(column)), None)
+        pixels = _read(x, batch, [np.rint(np.nan_to_num(row)), np.rint(np.nan_to_num(column))], None)
     return np.where(inside[..., None], pixels, fill)
 
 
@@ -166,16 +170,16 @@ def _reflect(coordinates: np.ndarray, low: float, high: float) -> np.ndarray:
 
 
 def _grid_sample(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
-    """Read an image at the coordinates (x, y) of a grid, from -1 to 1.
+    """Read an image at the coordinates (x, y), or a volume at (x, y, z), of a grid, from -1 to 1.
 
     Mode 0 interpolates, 1 takes the nearest pixel. Outside the image, padding mode 0 reads 0, 1 the nearest pixel, 2
     mirrors the image.
     """
     x, grid = wide(values[0]), np.nan_to_num(wide(values[1]))
-    batch = np.arange(x.shape[0])[:, None, None]
+    batch = np.arange(x.shape[0]).reshape(-1, *[1] * (grid.ndim - 2))
     positions = []
-    for axis, size in ((1, x.shape[1]), (0, x.shape[2])):
-        coordinates = grid[..., axis]
+    for axis, size in enumerate(x.shape[1:-1], 1):
+        coordinates = grid[..., -axis]
         corners = params["align_corners"]
         coordinates = (coordinates + 1) / 2 * (size - 1) if corners else ((coordinates + 1) * size - 1) / 2
         if params["mode"] == 1:
@@ -186,8 +190,8 @@ def _grid_sample(values: Values, params: Params, outputs: Outputs) -> np.ndarray
             coordinates = _reflect(coordinates, 0.0, size - 1.0) if corners else _reflect(coordinates, -0.5, size - 0.5)
         positions.append(coordinates)
     outside = 0.0 if params["padding_mode"] == 0 else None
-    read = _bilinear if params["mode"] == 0 else _read
-    return read(x, batch, positions[0], positions[1], outside)
+    read = _linear if params["mode"] == 0 else _read
+    return read(x, batch, positions, outside)
 
 
 def _yuv_to_rgb(values: Values, params: Params, outputs: Outputs, v_first: bool) -> np.ndarray:
@@ -256,7 +260,7 @@ def _extract_glimpse(values: Values, params: Params, outputs: Outputs) -> np.nda
     elif params["noise"] == UNIFORM:
         low, high = x.min(axes, keepdims=True), x.max(axes, keepdims=True)
         noise = uniform(0, 0, 0, outputs[0].elements).reshape(outputs[0].dims) * (high - low) + low
-    pixels = _read(x, np.arange(n)[:, None, None], row, column, None)
+    pixels = _read(x, np.arange(n)[:, None, None], [row, column], None)
     return np.where(inside[..., None], pixels, noise)
 
 
@@ -283,7 +287,7 @@ def _roi_align(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
         row, column = np.meshgrid(rows, columns, indexing="ij")
         inside = (row >= -1) & (row <= image[0]) & (column >= -1) & (column <= image[1])
         row, column = (np.clip(at, 0, size - 1) for at, size in zip((row, column), image, strict=True))
-        points = np.where(inside[..., None], _bilinear(x, np.full_like(row, batches[index], int), row, column, None), 0)
+        points = np.where(inside[..., None], _linear(x, np.full_like(row, batches[index], int), [row, column], None), 0)
         points = points.reshape(height, samples[0], width, samples[1], channels)
         out[index] = points.max((1, 3)) if params["largest_sample"] else points.mean((1, 3))
     return out

@@ -58,6 +58,13 @@ def _binary(call: Call) -> list[Dims]:
     return [broadcast(call, call.dims(0), call.dims(1))]
 
 
+def _power(call: Call) -> list[Dims]:
+    """Check a power; the exponent of a base in fixed point may have any type of numbers."""
+    if not call.tensor(0).dtype.is_fixed_point or call.tensor(1).dtype not in NUMBERS:
+        call.same_type(0, 1)
+    return [broadcast(call, call.dims(0), call.dims(1))]
+
+
 def _select(call: Call) -> list[Dims]:
     call.same_type(1, 2)
     return [broadcast(call, call.dims(0), call.dims(1), call.dims(2))]
@@ -77,10 +84,23 @@ def _logit(call: Call) -> list[Dims]:
 
 
 def _prelu(call: Call) -> list[Dims]:
-    call.same_type(0, 1)
-    if broadcast(call, call.dims(0), call.dims(1)) != call.dims(0):
-        call.refuse(f"slopes {list(call.dims(1))} must broadcast to in[0] {list(call.dims(0))}")
-    return [call.dims(0)]
+    """Check slopes that broadcast to in[0].
+
+    Slopes of rank 1 are those of the last axis; further ones are not used. Those of 16-bit data may have 8 bits.
+    """
+    (x, slopes), dims = (call.tensor(0), call.tensor(1)), call.dims(0)
+    if not (x.dtype.is_fixed_point and slopes.dtype.is_fixed_point and slopes.itemsize < x.itemsize == 2):
+        call.same_type(0, 1)
+    by_channel = slopes.quantization is not None and slopes.quantization.axis is not None
+    further = dims and len(slopes.dims) == 1 and slopes.dims[0] > dims[-1] > 0 and not by_channel
+    if not further and broadcast(call, dims, slopes.dims) != dims:
+        call.refuse(f"slopes {list(slopes.dims)} must broadcast to in[0] {list(dims)}")
+    return [dims]
+
+
+def _leaky(x: np.ndarray, slope: np.ndarray) -> np.ndarray:
+    slope = slope[: x.shape[-1]] if slope.ndim == 1 and x.ndim else slope
+    return np.where(x < 0, x * slope, x)
 
 
 def _clamp(call: Call) -> list[Dims]:
@@ -118,10 +138,11 @@ def _one(
 
 
 def _two(
-    name: str, function: Function, traits: Traits = _ELEMENT_WISE, types: Types = NUMBERS, package: str = QTI
+    name: str, function: Function, traits: Traits = _ELEMENT_WISE, types: Types = NUMBERS, package: str = QTI,
+    rule: Rule = _binary,
 ) -> Operation:
-    """Define arithmetic or logic on two operands of the same type."""
-    return Operation(name, (2, 2), (1, 1), (), _binary, {0: types}, package=package, traits=traits, function=function)
+    """Define arithmetic or logic on two operands, which have the same type unless the rule allows others."""
+    return Operation(name, (2, 2), (1, 1), (), rule, {0: types}, package=package, traits=traits, function=function)
 
 
 def _test(name: str, function: Function, traits: Traits = _ELEMENT_WISE) -> Operation:
@@ -168,7 +189,7 @@ _NAMED = (
     _two("ElementWiseMultiply", np.multiply, _SUM),
     _test("ElementWiseNotEqual", np.not_equal, _COMMUTATIVE),
     _two("ElementWiseOr", np.logical_or, _COMMUTATIVE, BOOL),
-    _two("ElementWisePower", functions.power),
+    _two("ElementWisePower", functions.power, rule=_power),
     _two("ElementWiseSquaredDifference", lambda a, b: np.square(a - b), _COMMUTATIVE),
     _two("ElementWiseSubtract", np.subtract, _DIFFERENCE),
     _two("ElementWiseXor", np.logical_xor, _COMMUTATIVE, BOOL),
@@ -207,7 +228,7 @@ _NAMED = (
     Operation(
         "Prelu", (2, 2), (1, 1), (), _prelu, {0: REALS},
         traits=Traits(element_wise=True, coefficients=True, fixed_point=True),
-        function=lambda x, slope: np.where(x < 0, x * slope, x),
+        function=_leaky,
     ),
     Operation(
         "ElementWiseSelect", (3, 3), (1, 1), (), _select, {0: BOOL}, {0: like(1)}, traits=_ELEMENT_WISE,

@@ -110,8 +110,9 @@ def _split(call: Call) -> list[Dims]:
 def _strided_slice(call: Call) -> list[Dims]:
     """Check ranges of (begin, end, stride), one per axis; bit i of a mask is for axis i.
 
-    begin_mask and end_mask take an axis from its first or to its last element. shrink_axes takes one element and
-    removes the axis. The ranges are replaced by resolved ones without masks.
+    begin_mask and end_mask take an axis from its first or to its last element. With a positive stride, negative bounds
+    count from the end. shrink_axes takes the element at begin, whatever the end and the stride, and removes the axis.
+    The ranges are replaced by resolved ones without masks.
     """
     dims = call.dims(0)
     ranges = call.numbers("ranges", len(dims), 3, least=-(2**31))
@@ -120,8 +121,16 @@ def _strided_slice(call: Call) -> list[Dims]:
     out = []
     for axis, size in enumerate(dims):
         begin, end, stride = ranges[axis].tolist()
+        if call.params["shrink_axes"] >> axis & 1:
+            at = 0 if call.params["begin_mask"] >> axis & 1 else begin + size * (begin < 0)
+            if not 0 <= at < size:
+                call.refuse(f"axis {axis} cannot be shrunk to element {begin}: it has {size} ({list(dims)})")
+            ranges[axis] = at, at + 1, 1
+            continue
         if stride == 0:
             call.refuse(f"the stride along axis {axis} must not be 0")
+        if stride > 0:
+            begin, end = (bound + size * (bound < 0) for bound in (begin, end))
         # The bounds of begin and end: an end of -1 with a negative stride takes in element 0.
         lowest, highest = (0, size) if stride > 0 else (-1, size - 1)
         if call.params["begin_mask"] >> axis & 1:
@@ -134,13 +143,7 @@ def _strided_slice(call: Call) -> list[Dims]:
             )
         ranges[axis] = begin, end, stride
         # (end - begin) / stride, rounded up.
-        count = max(0, -((begin - end) // stride))
-        if call.params["shrink_axes"] >> axis & 1:
-            if count < 1:
-                call.refuse(f"axis {axis} cannot be shrunk: its range {begin}:{end}:{stride} is empty")
-            ranges[axis] = begin, begin + (1 if stride > 0 else -1), stride
-        else:
-            out.append(count)
+        out.append(max(0, -((begin - end) // stride)))
     call.params |= {"ranges": ranges, "begin_mask": 0, "end_mask": 0}
     return [tuple(out)]
 
@@ -251,6 +254,7 @@ def _depth_to_space(call: Call) -> list[Dims]:
 
 def _space_to_depth(call: Call) -> list[Dims]:
     bh, bw = _block(call)
+    call.number("mode", below=2)
     n, h, w, c = call.dims(0)
     if h % bh or w % bw:
         call.refuse(f"{h}x{w} is not a multiple of block {bh}x{bw}")
@@ -332,7 +336,7 @@ def _reverse_sequence(call: Call) -> list[Dims]:
 
 
 _MOVES = Traits(moves=Movement(Picks.PLACE))
-_SCATTERS = Traits(moves=Movement(Picks.PLACE, sources=(0, 2)))
+_SCATTERS = Traits(moves=Movement(Picks.PLACE, sources=(0, 2)), updates=True)
 """Traits of scatters; with a reduction they also compute."""
 
 
@@ -358,6 +362,8 @@ _LAST_AXIS = optional("axis", "u32")
 _FIRST_AXIS = optional("axis", "u32", 0)
 _REDUCTION = optional("reduction", "u32", NONE)
 _BLOCK_SIZE = Param("block_size", "u32[]")
+_MODE = optional("mode", "u32", 0)
+"""How a block is stored along the depth: 0 as [block, channel], 1 as [channel, block]."""
 _FROM_END = own("from_end", "bool", True)
 """Whether a negative index counts from the end, as in ONNX. In TFLite it is out of range."""
 _NO_PADS = [[0, 0], [0, 0]]
@@ -385,8 +391,8 @@ OPERATIONS = (
     _indexed("GatherNd", _gather_nd, 2, optional("batch_dims", "u32", 0)),
     _indexed("ScatterElements", _scatter_elements, 3, _FIRST_AXIS, _REDUCTION),
     _indexed("ScatterNd", _scatter_nd, 3, _REDUCTION),
-    _operation("DepthToSpace", _depth_to_space, _BLOCK_SIZE, optional("mode", "u32", 0)),
-    _operation("SpaceToDepth", _space_to_depth, _BLOCK_SIZE),
+    _operation("DepthToSpace", _depth_to_space, _BLOCK_SIZE, _MODE),
+    _operation("SpaceToDepth", _space_to_depth, _BLOCK_SIZE, _MODE),
     _operation(
         "SpaceToBatch", _space_to_batch, _BLOCK_SIZE, optional("pad_amount", "u32[]", _NO_PADS),
         traits=Traits(moves=Movement(Picks.PLACE, fills=True)),

@@ -57,23 +57,23 @@ def _crop_and_resize(call: Call) -> list[Dims]:
 
 
 def _check_image(call: Call, index: int) -> None:
-    """Refuse images whose height or width is 0."""
-    if min(call.dims(index)[1:3]) < 1:
+    """Refuse images whose height or width is 0, and volumes without depth."""
+    if min(call.dims(index)[1:-1]) < 1:
         call.refuse(f"in[{index}] {list(call.dims(index))} has no pixels")
 
 
 def _grid_sample(call: Call) -> list[Dims]:
-    """Check an image and a grid of coordinates (x, y), one for each pixel of the output."""
-    call.rank(0, 4)
-    call.rank(1, 4)
-    n, *_, c = call.dims(0)
-    batch, height, width, two = call.dims(1)
+    """Check an image and a grid of coordinates (x, y), or (x, y, z) in a volume, one for each pixel of the output."""
+    call.rank(0, 4, 5)
+    call.rank(1, len(call.dims(0)))
+    (n, *sizes, c), (batch, *places, axes) = call.dims(0), call.dims(1)
     call.number("mode", below=2)
     call.number("padding_mode", below=3)
     _check_image(call, 0)
-    if batch != n or two != 2:
-        call.refuse(f"grid {list(call.dims(1))} must be [{n},height,width,2]")
-    return [(n, height, width, c)]
+    if batch != n or axes != len(sizes):
+        names = "height,width,2" if len(sizes) == 2 else "depth,height,width,3"
+        call.refuse(f"grid {list(call.dims(1))} must be [{n},{names}]")
+    return [(n, *places, c)]
 
 
 def _yuv_to_rgb(call: Call) -> list[Dims]:

@@ -8,7 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from isthmus.prepare.compositions import attention, detection, elementwise, images, random, signal, sparse
+from isthmus.prepare.compositions import (
+    attention,
+    casts,
+    convolution,
+    detection,
+    elementwise,
+    images,
+    random,
+    signal,
+    sparse,
+)
 from isthmus.prepare.compositions.composer import Composition, StepComposer
 from isthmus.prepare.rewrite import rewrite
 from isthmus.prepare.schedule import Step
@@ -16,6 +26,8 @@ from isthmus.prepare.work import Work
 
 COMPOSITIONS: Mapping[str, Composition] = {
     **attention.COMPOSITIONS,
+    **casts.COMPOSITIONS,
+    **convolution.COMPOSITIONS,
     **detection.COMPOSITIONS,
     **elementwise.COMPOSITIONS,
     **images.COMPOSITIONS,

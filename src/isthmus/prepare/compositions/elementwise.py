@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from isthmus.graph import Tensor
-from isthmus.prepare.compositions.composer import INTEGER, Composition, StepComposer
+from isthmus.graph.ops.elementwise import numbered
+from isthmus.prepare.compositions.composer import FLOAT, INTEGER, Composition, StepComposer
 
 
 def _multiplex(c: StepComposer) -> list[Tensor]:
@@ -30,4 +31,27 @@ def _logit(c: StepComposer) -> list[Tensor]:
     return [c("ElementWiseLog", c("ElementWiseDivide", x, c("ElementWiseSubtract", one, x)))]
 
 
-COMPOSITIONS: dict[str, Composition] = {"ElementWiseMux": _multiplex, "Logit": _logit}
+def _power(c: StepComposer) -> list[Tensor] | None:
+    """Compute a power in reals if the exponent has another type than the base."""
+    base, exponent = c.input(0), c.input(1)
+    return None if base.dtype is exponent.dtype else [c("ElementWisePower", c.real(0), c.real(1))]
+
+
+def _binary(c: StepComposer) -> list[Tensor] | None:
+    return _power(c) if numbered(c.step.op, int(c.params["operation"])).name == "ElementWisePower" else None
+
+
+def _dequantize(c: StepComposer) -> list[Tensor] | None:
+    """Compute other floats than FLOAT_32 from those."""
+    return None if c.outputs[0].dtype is FLOAT else [c.real(0)]
+
+
+def _quantize(c: StepComposer) -> list[Tensor] | None:
+    """Store other floats than FLOAT_32 as those."""
+    return None if c.input(0).dtype is FLOAT else [c.real(0)]
+
+
+COMPOSITIONS: dict[str, Composition] = {
+    "Dequantize": _dequantize, "ElementWiseBinary": _binary, "ElementWiseMux": _multiplex, "ElementWisePower": _power,
+    "Logit": _logit, "Quantize": _quantize,
+}  # fmt: skip

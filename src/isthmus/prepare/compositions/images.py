@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import math
+from itertools import product
+
 import numpy as np
 
 from isthmus.graph import DataType, Tensor
 from isthmus.graph.ops.sampling import GAUSSIAN, SAME, UNIFORM, YUV_TO_RGB, patch_padding
 from isthmus.prepare.compositions.composer import FLOAT, INTEGER, Composition, StepComposer
+
+_FAR = 1e6
+"""A coordinate of GridSample that is outside every volume."""
 
 
 def _extract_patches(c: StepComposer) -> list[Tensor]:
@@ -115,6 +121,73 @@ def _correlation(c: StepComposer) -> list[Tensor]:
     return [result]
 
 
+def _limited(c: StepComposer, x: Tensor, low: float, high: float) -> Tensor:
+    return c("ElementWiseMinimum", c("ElementWiseMaximum", x, c.constant([low])), c.constant([high]))
+
+
+def _sampled_place(c: StepComposer, coordinate: Tensor, size: int) -> Tensor:
+    """Return places along an axis from coordinates from -1 to 1; GridSample's padding moves those outside."""
+    corners, padding = c.params["align_corners"], c.params["padding_mode"]
+    scale = (size - 1 if corners else size) / 2
+    place = c("ElementWiseMultiply", coordinate, c.constant([scale]))
+    place = c("ElementWiseAdd", place, c.constant([(size - 1) / 2]))
+    if c.params["mode"] == 1:
+        place = c("ElementWiseRound", place)
+    if padding < 2:
+        # Whatever is further outside than one element reads only zeros.
+        outside = 1.0 - padding
+        return _limited(c, place, -outside, size - 1 + outside)
+    low, high = (0.0, size - 1.0) if corners else (-0.5, size - 0.5)
+    if low == high:
+        return c("ElementWiseMultiply", place, c.constant([0.0]))
+    turn = c("ElementWiseSubtract", place, c.constant([low]))
+    turn = c("ElementWiseMod", turn, c.constant([2 * (high - low)]))
+    back = c("ElementWiseAbs", c("ElementWiseSubtract", turn, c.constant([high - low])))
+    return c("ElementWiseSubtract", c.constant([high]), back)
+
+
+def _grid_sample(c: StepComposer) -> list[Tensor] | None:
+    """Gather the elements of a volume around each place, and add them by their weights."""
+    if c.input(0).rank == 4:
+        return None
+    x, grid = c.real(0), c.real(1)
+    n, *sizes, _ = x.dims
+    axes, count = len(sizes), math.prod(grid.dims[1:-1])
+    grid = c.reshape(grid, n, count, axes)
+    if c.input(1).dtype.is_float:
+        # As in an image, what is not a number is the middle, and infinity is far outside.
+        grid = c("ElementWiseSelect", c("ElementWiseEqual", grid, grid), grid, c.constant([0.0]))
+        grid = _limited(c, grid, -_FAR, _FAR)
+    taps: list[list[tuple[Tensor, Tensor | None]]] = []
+    for axis, size in enumerate(sizes):
+        place = _sampled_place(c, c.slice(grid, 2, axes - 1 - axis, axes - axis), size)
+        if c.params["mode"] == 1:
+            found: list[tuple[Tensor, Tensor | None]] = [(place, None)]
+        else:
+            before = c("ElementWiseFloor", place)
+            part = c("ElementWiseSubtract", place, before)
+            after = c("ElementWiseAdd", before, c.constant([1.0]))
+            found = [(before, c("ElementWiseSubtract", c.constant([1.0]), part)), (after, part)]
+        taps.append([_tap(c, index, weight, size) for index, weight in found])
+    total: Tensor | None = None
+    for chosen in product(*taps):
+        part = c("GatherNd", x, c("Concat", *(index for index, _ in chosen), axis=2), batch_dims=1)
+        for weight in (weight for _, weight in chosen if weight is not None):
+            part = c("ElementWiseMultiply", part, weight)
+        total = part if total is None else c("ElementWiseAdd", total, part)
+    assert total is not None
+    return [c.reshape(total, *c.outputs[0].dims)]
+
+
+def _tap(c: StepComposer, index: Tensor, weight: Tensor | None, size: int) -> tuple[Tensor, Tensor | None]:
+    """Return the index of an element inside an axis, and its weight; without padding, 0 for one outside."""
+    inside = _limited(c, index, 0.0, size - 1.0)
+    if c.params["padding_mode"] == 0:
+        weight = c.constant([1.0]) if weight is None else weight
+        weight = c("ElementWiseSelect", c("ElementWiseEqual", index, inside), weight, c.constant([0.0]))
+    return c("Cast", inside, dtype=INTEGER), weight
+
+
 def _roi_align(c: StepComposer) -> list[Tensor] | None:
     """Convert the operands to the types that an engine takes."""
     types = [c.input(index).dtype for index in range(3)]
@@ -129,5 +202,6 @@ COMPOSITIONS: dict[str, Composition] = {
     "Nv12ToRgb": lambda c: _yuv_to_rgb(c, v_first=False),
     "Nv21ToRgb": lambda c: _yuv_to_rgb(c, v_first=True),
     "Correlation1D": _correlation,
+    "GridSample": _grid_sample,
     "RoiAlign": _roi_align,
 }

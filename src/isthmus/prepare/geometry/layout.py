@@ -40,7 +40,7 @@ def permutation(step: Step) -> tuple[Sequence[int], Sequence[int]]:
     n, h, w, c = dims
     bh, bw = (int(v) for v in step.params["block_size"])
     if step.op == "SpaceToDepth":
-        return (n, h // bh, bh, w // bw, bw, c), (0, 1, 3, 2, 4, 5)
+        return (n, h // bh, bh, w // bw, bw, c), (0, 1, 3, 2, 4, 5) if step.params["mode"] == 0 else (0, 1, 3, 5, 2, 4)
     assert step.op == "DepthToSpace"
     depth = c // (bh * bw)
     if step.params["mode"] == 0:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from isthmus.graph import Tensor
+from isthmus.graph import DataType, Tensor
 from isthmus.graph.ops import OPERATIONS, having
 from isthmus.graph.traits import ProductKind
 from isthmus.prepare.match import floats, is_fusible, number, operand, per_channel
@@ -27,6 +27,7 @@ def fold_affine(work: Work) -> None:
     rewrite(
         work,
         table(
+            (("Cast",), _round_once),
             (AFFINE, _fold_into_producer),
             (LINEAR, _fold_factor_before),
             (("ElementWiseMultiply",), _fold_through_product),
@@ -81,7 +82,8 @@ def _set_weights(work: Work, step: Step, weights: np.ndarray | None, bias: np.nd
     new = old if weights is None else work.floats(old.name, weights, dtype)
     inputs = [step.inputs[0], new]
     if bias is not None:
-        inputs.append(work.floats(f"{step.name}.bias", bias, dtype))
+        # A bias is added in float32, so it need not be rounded to 16 bits.
+        inputs.append(work.floats(f"{step.name}.bias", bias, DataType.FLOAT_32 if dtype.is_half else dtype))
     else:
         inputs.extend(step.inputs[2:3])
     work.change(step, inputs=inputs)
@@ -91,6 +93,22 @@ def _bias(step: Step) -> np.ndarray | None:
     """Return the float bias of a linear step: zeros if it has none, None if it is not a float constant."""
     tensor = operand(step, 2)
     return np.zeros(step.outputs[0].dims[-1]) if tensor is None else floats(tensor)
+
+
+def _round_once(work: Work, step: Step) -> bool:
+    """Replace casts of 16-bit floats around a float32 Batchnorm by a Batchnorm of 16 bits with float32 coefficients."""
+    norm = work.sole_producer(step.inputs[0])
+    before = None if norm is None or norm.op != "Batchnorm" else work.producer(norm.inputs[0])
+    if norm is None or before is None or before.op != "Cast":
+        return False
+    x, result = before.inputs[0], step.outputs[0]
+    if x is None or not x.dtype.is_half or result.dtype is not x.dtype:
+        return False
+    work.change(norm, inputs=[x, *norm.inputs[1:]])
+    work.absorb(norm, step)
+    if not work.consumers(before.outputs[0]) and not work.is_output(before.outputs[0]):
+        work.remove(before)
+    return True
 
 
 def _fold_into_producer(work: Work, step: Step) -> bool:

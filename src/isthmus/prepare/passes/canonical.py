@@ -37,6 +37,7 @@ def canonicalize(work: Work) -> None:
             (("Concat",), _convert_then_join),
             (("UnPack",), _unpack),
             (("StridedSlice",), _keep_axes),
+            (("Prelu",), _used_slopes),
             (("Gather",), _slice_instead),
             (("MatMul",), _drop_leading_ones),
             (COMMUTATIVE, _constant_last),
@@ -142,6 +143,19 @@ def _keep_axes(work: Work, step: Step) -> bool:
     dims = [max(0, -((int(b) - int(e)) // int(s))) for b, e, s in ranges]
     kept = work.insert("StridedSlice", step, [source], dims, step.outputs[0], plain_slice(ranges))
     work.replace(step, "Reshape", [kept])
+    return True
+
+
+def _used_slopes(work: Work, step: Step) -> bool:
+    """Drop slopes of a Prelu beyond its channels, which are not used."""
+    x, slopes = step.inputs
+    assert x is not None
+    assert slopes is not None
+    if not x.rank or slopes.rank != 1 or slopes.dims[0] <= x.dims[-1]:
+        return False
+    ranges = np.array([[0, x.dims[-1], 1]], np.int64)
+    used = work.insert("StridedSlice", step, [slopes], x.dims[-1:], slopes, plain_slice(ranges))
+    work.change(step, inputs=[x, used])
     return True
 
 

@@ -193,7 +193,7 @@ def _linear_operands(work: Work, step: Step) -> list[Tensor | None] | None:
         return None
     if not weights.is_static and not _multiplies_at_run_time(step, x, weights):
         return None
-    if weights.quantization.axis not in (None, output_axis(step)):
+    if weights.quantization.block or weights.quantization.axis not in (None, output_axis(step)):
         return None
     if product_of(step) is ProductKind.TRANSPOSED and step.params["group"] != 1:
         return None

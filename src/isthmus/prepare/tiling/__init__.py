@@ -5,6 +5,6 @@ tensors in between exist only for one tile of rows at a time. The halo, which ar
 again, is kept. No product is computed twice.
 """
 
-from isthmus.prepare.tiling.limit import SLOWER, ScratchLimit
+from isthmus.prepare.tiling.limit import SLOWER, ScratchLimit, parse_size
 
-__all__ = ["SLOWER", "ScratchLimit"]
+__all__ = ["SLOWER", "ScratchLimit", "parse_size"]

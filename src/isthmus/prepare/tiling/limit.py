@@ -18,6 +18,22 @@ _SIZE = re.compile(r"(\d{1,15})\s*(|[kmg]i?b?|b)", re.IGNORECASE)
 _UNITS = {"": 1, "b": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "ki": 1024, "mi": 1024**2, "gi": 1024**3}
 
 
+def parse_size(text: str) -> int | None:
+    """Return the number of bytes that a text states, with or without a unit; None if it states none.
+
+    Examples
+    --------
+    >>> parse_size("64KiB"), parse_size("64 KB"), parse_size("65536"), parse_size("25%")
+    (65536, 64000, 65536, None)
+    """
+    size = _SIZE.fullmatch(text.strip())
+    if size is None:
+        return None
+    unit = size[2].lower()
+    # "KiB" and "KB" are looked up without their "b".
+    return int(size[1]) * _UNITS[unit if unit in _UNITS else unit[:-1]]
+
+
 @dataclass(frozen=True)
 class ScratchLimit:
     """A limit on scratch.
@@ -92,12 +108,10 @@ def _from_text(text: str, slower: float | None) -> ScratchLimit:
             rule = "a percentage is of the scratch that the model needs without a limit: at most 100%"
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"scratch limit {text!r}"[:200], rule)
         return ScratchLimit(share=float(share[1]) / 100, slower=slower)
-    size = _SIZE.fullmatch(text)
+    size = parse_size(text)
     if size is None:
         raise _refused(text)
-    unit = size[2].lower()
-    # "KiB" and "KB" are looked up without their "b".
-    return ScratchLimit(bytes=int(size[1]) * _UNITS[unit if unit in _UNITS else unit[:-1]], slower=slower)
+    return ScratchLimit(bytes=size, slower=slower)
 
 
 def _refused(value: Any) -> QnnError:
