@@ -7,9 +7,10 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -17,14 +18,16 @@ import numpy as np
 from isthmus import audit_log, qnn
 from isthmus.backends.seam import registry
 from isthmus.errors import Code, QnnError, did_you_mean
+from isthmus.frontends import ModelSource, NeedsStages, open_dims, with_contents
 from isthmus.graph import GraphInfo
 from isthmus.log import Log
 from isthmus.prepare.schedule import Plan
 from isthmus.prepare.tiling import ScratchLimit
 from isthmus.qnn.model_library import is_library
-from isthmus.qnn.models import binary_info, prepared_graph
+from isthmus.qnn.models import binary_info, load, prepared_graph
+from isthmus.qnn.specialization import DynamicModel, GraphSettings, PlannedStage
 from isthmus.system.lock import Lock
-from isthmus.system.shield import shielded
+from isthmus.system.shield import shielded, unless_exiting
 
 MAX_SECONDS = 10**9
 """The longest time limit: about thirty years, which timers can still count."""
@@ -60,7 +63,8 @@ class Session:
         The backend: "cpu", "htp", "lpai", "gpu", or another registered name. If omitted, "cpu", or the backend that a
         context binary is for.
     shapes
-        Dimensions for inputs that the file leaves dynamic, by input name; dimensions that are not given become 1.
+        Dimensions for inputs that the file leaves dynamic, by input name; dimensions that are not given become 1. They
+        are the greatest: inputs of an ONNX model may be smaller in a run, see `resize`.
     threads
         Number of threads of an inference. Results do not depend on it.
     constants
@@ -84,15 +88,22 @@ class Session:
         own limit applies.
     graph
         Which graph to take from a file that contains several.
+    bounds
+        The greatest values, by name, of values inside an ONNX model that decide shapes, where they cannot be inferred.
 
     Attributes
     ----------
     inputs, outputs
-        The inputs and outputs by name: views of the memory that the model reads and writes.
+        The inputs and outputs by name: views of the memory that the model reads and writes, at their true shapes.
+        Outputs whose shapes are known only at run time are other views after each run. Views of BFLOAT_16 have the bits
+        as ``uint16``: write numbers to ``inputs["x"].view(ml_dtypes.bfloat16)``.
     info
-        A description of the model: inputs, outputs, required memory.
+        A description of the model: inputs, outputs, required memory. Shapes are the greatest.
     plan
-        The scratch plan, if the backend makes and reports one; else None.
+        The scratch plan, if the backend makes and reports one; else None. Of a model in stages, that of the stage with
+        most scratch.
+    stages
+        The stages of an ONNX model that cannot be one graph, at the greatest shapes; empty if it is one graph.
     stats
         Totals of this session: runs, bytes copied, time of the last run.
     inputs_survive
@@ -130,6 +141,7 @@ class Session:
         graph: str | None = None,
         scratch_limit: int | str | ScratchLimit | None = None,
         slower: float | None = None,
+        bounds: Mapping[str, Any] | None = None,
     ) -> None:
         limit = ScratchLimit.if_any(scratch_limit, slower)
         if not isinstance(path, (str, os.PathLike)):
@@ -146,46 +158,154 @@ class Session:
         self._lock = Lock()
         # A model library's own memory types apply unless the caller asks for others.
         mem_type = None if io is None and is_library(self.path) else entry.io_kind(io)
-        # None before the memory is allocated and after `close`.
+        # The memory of the only graph, if there is one, and the model for other shapes or in stages. Both None before
+        # they are needed and after `close`.
         self._open: qnn.GraphMemory | None = None
+        self._dynamic: DynamicModel | None = None
+        self._source = with_contents(ModelSource(self.path, _checked_shapes(shapes), constants, graph, whole_rows=True))
+        # Which dimensions of inputs may change.
+        self._open_dims = open_dims(self._source)
+        self._settings = GraphSettings(threads, limit, mem_type)
+        self._graph: qnn.Graph | None = None
         self._backend = qnn.Backend(backend, config, log)
         try:
             self._signal = time_limit(self._backend, timeout)
             if binary is not None and graph is not None:
                 self._graph = self._backend.create_context_from_binary(self.path).retrieve(graph)
             else:
-                context = self._backend.create_context()
-                self._graph = context.compose(self.path, None, _checked_shapes(shapes), constants, mem_type, graph)
-                self._graph.set_config(qnn.GraphConfig.THREADS, threads)
-                if limit is not None:
-                    self._graph.set_config(qnn.GraphConfig.SCRATCH_LIMIT, limit)
-            self._open = memory = self._graph.allocate(io)
+                self._bounds = bounds
+                self._compose(io, bounds)
+            if self._graph is not None:
+                self._open = self._graph.allocate(io)
         except Exception:
             self._backend.free()
             raise
-        self.info: GraphInfo = self._graph.info
-        self.plan: Plan | None = self._graph.plan
-        self.inputs_survive = memory.inputs_survive
-        self.inputs: Mapping[str, np.ndarray] = memory.inputs
-        self.outputs: Mapping[str, np.ndarray] = memory.outputs
+        self.inputs: Mapping[str, np.ndarray]
+        self.outputs: Mapping[str, np.ndarray]
+        self.info: GraphInfo
+        self.plan: Plan | None
+        self.stages: Sequence[PlannedStage] = ()
+        if self._graph is not None and self._open is not None:
+            self.info, self.plan = self._graph.info, self._graph.plan
+            self.inputs, self.outputs = self._open.inputs, self._open.outputs
+            self.inputs_survive = self._open.inputs_survive
+        elif self._dynamic is not None:
+            model = self._dynamic
+            self.info, self.stages, self.inputs_survive = model.info, model.stages, True
+            largest = max(model.stages, key=lambda stage: stage.info.memory.scratch_bytes, default=None)
+            self.plan = None if largest is None else largest.plan
+            views = {name: model.input_view(name, dims) for name, dims in model.greatest.items()}
+            self.inputs, self.outputs = MappingProxyType(views), MappingProxyType({})
+        # The shapes of the inputs now; None if they are those of the only graph.
+        self._shapes: dict[str, tuple[int, ...]] | None = None
+        if self._dynamic is not None:
+            self._shapes = self._dynamic.greatest
+
+    def _compose(self, io: str | None, bounds: Mapping[str, Any] | None) -> None:
+        """Make one graph of the model, or stages if its shapes are known only at run time."""
+        context = self._backend.create_context()
+        try:
+            graph = load(replace(self._source, operations=self._backend.driver.definitions))
+        except NeedsStages:
+            self._dynamic = DynamicModel(context, self._source, self._settings, bounds, io)
+            return
+        self._graph = self._settings.compose(context, graph, self._settings.limit)
+        if not any(map(any, self._open_dims.values())):
+            # The file is not needed again.
+            self._source = replace(self._source, model=None)
 
     def __repr__(self) -> str:
         def listed(views: Mapping[str, np.ndarray]) -> str:
             return ", ".join(f"'{name}' {view.dtype}{list(view.shape)}" for name, view in views.items())
 
-        what, closed = f"'{self.path.name}' on {self.backend}", ", closed" * (self._open is None)
+        what, closed = f"'{self.path.name}' on {self.backend}", ", closed" * self._is_closed
         return f"<Session {what}: {listed(self.inputs)} -> {listed(self.outputs)}{closed}>"
 
     @property
     def graph(self) -> qnn.Graph:
         """The QNN graph behind the session."""
-        self._memory()
+        self._check()
+        if self._graph is None:
+            rule = f"it runs in {len(self.stages)} stages and is not one graph"
+            raise QnnError(Code.COMMON_NOT_SUPPORTED, f"session of '{self.path.name}'", rule)
         return self._graph
+
+    @property
+    def in_stages(self) -> bool:
+        """Whether the model runs in stages, because it cannot be one graph."""
+        return self._graph is None
 
     @property
     def engine_run(self) -> Callable[[], None]:
         """The function that runs once on the bound memory, without the session's lock, timeout and `stats`."""
-        return self._memory().binding.execute
+        self._check()
+        if self._open is not None and self._shapes is None:
+            return self._open.binding.execute
+        return self._execute
+
+    def _execute(self, profile: qnn.Profile | None = None, signal: qnn.Signal | None = None) -> None:
+        """Run once on the memory of the inputs, at their shapes."""
+        if self._open is not None and self._shapes is None:
+            self._open.binding.execute(profile, signal)
+            return
+        model, shapes = self._dynamic, self._shapes
+        if model is None or shapes is None:
+            # A signal handler has closed the session since it was checked.
+            raise self._closed()
+        self.outputs = MappingProxyType(model.run(shapes, profile, signal))
+
+    def resize(self, shapes: Mapping[str, Iterable[int]]) -> None:
+        """Set the true shapes of inputs for the runs that follow, in dimensions that an ONNX file leaves open.
+
+        `inputs` has views of these shapes then. Memory is not allocated: the shapes that the session was created with
+        are the greatest. The first run with a shape prepares graphs for it, which are kept.
+
+        Parameters
+        ----------
+        shapes
+            Dimensions by input name. Inputs that are not named keep theirs.
+        """
+        self._check()
+        wanted = {name: view.shape for name, view in self.inputs.items()} | (_checked_shapes(shapes, 0) or {})
+        with self._lock:
+            self._take_shapes(wanted)
+
+    def _take_shapes(self, wanted: Mapping[str, tuple[int, ...]]) -> None:
+        """Make these the shapes of the inputs, all or none; the caller holds the lock."""
+        if wanted == {name: view.shape for name, view in self.inputs.items()}:
+            return
+        greatest = {info.name: tuple(info.dims) for info in self.info.inputs}
+        for name, dims in wanted.items():
+            if name not in greatest:
+                known = ", ".join(f"'{each}'" for each in greatest)
+                rule = f"the model has no such input; it has {known}"
+                raise QnnError(Code.GRAPH_INVALID_TENSOR, f"input '{name}'", rule, did_you_mean(name, greatest))
+            is_open = self._open_dims.get(name, ())
+            fits = len(dims) == len(greatest[name]) and all(
+                size == most or (free and size < most)
+                for size, most, free in zip(dims, greatest[name], is_open or [False] * len(dims), strict=False)
+            )
+            if not fits:
+                raise self._wrong_shape(name, dims, greatest[name], any(is_open))
+        model = self._dynamic
+        if model is None:
+            assert self._open is not None
+            model = DynamicModel(self.graph.context, self._source, self._settings, self._bounds, whole=self._open)
+            self._dynamic = model
+        if self._open is not None and wanted == greatest:
+            self._shapes, self.inputs, self.outputs = None, self._open.inputs, self._open.outputs
+        else:
+            views = {name: model.input_view(name, tuple(dims)) for name, dims in wanted.items()}
+            self._shapes, self.inputs = dict(wanted), MappingProxyType(views)
+
+    def _wrong_shape(self, name: str, dims: Sequence[int], greatest: Sequence[int], is_open: bool) -> QnnError:
+        """Return the refusal of an input's shape."""
+        rule = f"must have shape {tuple(greatest)}, has {tuple(dims)}"
+        hint = ""
+        if is_open:
+            rule = f"must have at most shape {tuple(greatest)}, has {tuple(dims)}"
+            hint = f"Give the greatest shape: shapes={{{name!r}: {tuple(dims)}}}, or --shape."
+        return QnnError(Code.GRAPH_INVALID_TENSOR, f"input '{name}'", rule, hint)
 
     def run(
         self,
@@ -200,7 +320,8 @@ class Session:
         ----------
         feeds
             If omitted, the model runs in place on the current contents of `inputs`. Otherwise every input is copied in
-            first, and copies of all outputs are returned.
+            first, and copies of all outputs are returned. Arrays for inputs of BFLOAT_16 are of ``ml_dtypes.bfloat16``,
+            or their bits as ``uint16``.
         allow_nan
             Accept NaN in `feeds`; it is refused otherwise, since it is nearly always a mistake.
         profile
@@ -209,22 +330,23 @@ class Session:
         Returns
         -------
         dict
-            Copies of the outputs by name; empty if run in place.
+            Copies of the outputs by name; empty if run in place. Those of BFLOAT_16 are bits of type ``uint16``, which
+            ``array.view(ml_dtypes.bfloat16)`` or `DataType.decode` turn into numbers.
         """
         if more:
             rule = "takes feeds only, as run({'input': array})"
             raise QnnError(
                 Code.COMMON_INVALID_ARGUMENT, "Session.run", rule, "All outputs are returned, as a dictionary by name."
             )
-        execute = self._memory().binding.execute
+        self._check()
         arrays = None if feeds is None else self._checked_feeds(feeds, allow_nan)
         with self._lock:
+            self._check()
             if arrays is not None:
-                for name, array in arrays.items():
-                    np.copyto(self.inputs[name], array)
-                    self.stats.copied_in_bytes += self.inputs[name].nbytes
+                self._fill(arrays)
+                self.stats.copied_in_bytes += sum(view.nbytes for view in self.inputs.values())
             begin = time.perf_counter()
-            execute(profile, self._signal)
+            self._execute(profile, self._signal)
             self.stats.last_ms = (time.perf_counter() - begin) * 1e3
             self.stats.runs += 1
             if arrays is None:
@@ -237,11 +359,17 @@ class Session:
 
     def fill(self, feeds: Mapping[str, Any], *, allow_nan: bool = False) -> None:
         """Write arrays into `inputs`, for a run in place; the parameters are those of `run`."""
-        self._memory()
+        self._check()
         arrays = self._checked_feeds(feeds, allow_nan)
         with self._lock:
-            for name, array in arrays.items():
-                np.copyto(self.inputs[name], array)
+            self._check()
+            self._fill(arrays)
+
+    def _fill(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Write arrays into the inputs, which get their shapes; the caller holds the lock."""
+        self._take_shapes({name: array.shape for name, array in arrays.items()})
+        for name, array in arrays.items():
+            np.copyto(self.inputs[name], array)
 
     def _report_copies(self) -> None:
         """Report the copies of a run with feeds to the audits in progress."""
@@ -253,14 +381,25 @@ class Session:
     @property
     def graph_stats(self) -> qnn.GraphStats:
         """The backend's totals: bytes copied and reserved, bytes used in place."""
-        return self.graph.stats
+        with self._lock:
+            self._check()
+            stats = qnn.GraphStats() if self._graph is None else self._graph.stats
+            return stats if self._dynamic is None else self._dynamic.stats(stats)
+
+    @property
+    def threads(self) -> int:
+        """Number of threads of a run."""
+        self._check()
+        return self._settings.threads if self._graph is None else self._graph.get_property(qnn.GraphConfig.THREADS)
 
     def reset(self) -> None:
-        """Reset the model's state to its initial values."""
-        graph = self.graph
-        with self._lock:
-            graph.reset()
+        """Reset the model's state to its initial values; a model in stages has none."""
+        self._check()
+        if self._graph is not None:
+            with self._lock:
+                self._graph.reset()
 
+    @unless_exiting
     @shielded
     def close(self) -> None:
         """Free the session's resources; safe to call again. Existing views stay readable.
@@ -270,6 +409,9 @@ class Session:
         # Not under the lock that a run holds: this call aborts a run that does not end by itself.
         self._backend.free()
         with self._lock:
+            model, self._dynamic = self._dynamic, None
+            if model is not None:
+                model.close()
             memory, self._open = self._open, None
             if memory is not None:
                 memory.close()
@@ -280,17 +422,24 @@ class Session:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def __del__(self) -> None:
-        if getattr(self, "_open", None) is not None and not sys.is_finalizing():
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        # A parameter, since names of this module may be gone when the interpreter exits.
+        if not is_finalizing() and not getattr(self, "_is_closed", True):
             self.close()
             warnings.warn(f"session of '{self.path.name}' was never closed", ResourceWarning, stacklevel=2, source=self)
 
-    def _memory(self) -> qnn.GraphMemory:
-        """Return the graph's memory; refuse if the session is closed."""
-        memory = self._open
-        if memory is None:
-            raise QnnError(Code.GRAPH_INVALID_HANDLE, f"session of '{self.path.name}'", "it is closed")
-        return memory
+    @property
+    def _is_closed(self) -> bool:
+        return self._open is None and self._dynamic is None
+
+    def _check(self) -> None:
+        """Refuse if the session is closed."""
+        if self._is_closed:
+            raise self._closed()
+
+    def _closed(self) -> QnnError:
+        """Return the error for a session that is closed."""
+        return QnnError(Code.GRAPH_INVALID_HANDLE, f"session of '{self.path.name}'", "it is closed")
 
     def _checked_feeds(self, feeds: Mapping[str, Any], allow_nan: bool) -> dict[str, np.ndarray]:
         """Return the feeds as arrays by input name; refuse all if one is invalid, before anything is written."""
@@ -306,15 +455,15 @@ class Session:
                 rule, hint = f"the model has no such input; it has {known}", did_you_mean(name, self.inputs)
                 raise refuse(f"input '{name}'", rule, hint)
         arrays = {}
-        for name, view in self.inputs.items():
+        for name, dtype in ((info.name, info.dtype) for info in self.info.inputs):
             if name not in feeds:
                 raise refuse(f"input '{name}'", "it is missing", f"The model needs {known}.")
-            array = np.asarray(feeds[name])
-            if array.dtype != view.dtype:
-                raise refuse(f"input '{name}'", f"must be {view.dtype}, is {array.dtype}")
-            if array.shape != view.shape:
-                raise refuse(f"input '{name}'", f"must have shape {view.shape}, has {array.shape}")
-            if not allow_nan and array.dtype.kind == "f" and np.isnan(array).any():
+            array = dtype.elements(np.asarray(feeds[name]))
+            if array.dtype != dtype.numpy:
+                is_bfloat16 = dtype is qnn.DataType.BFLOAT_16
+                hint = "Pass an array of ml_dtypes.bfloat16, or its bits as uint16." if is_bfloat16 else ""
+                raise refuse(f"input '{name}'", f"must be {dtype.numpy}, is {array.dtype}", hint)
+            if not allow_nan and dtype.is_float and np.isnan(dtype.decode(array)).any():
                 raise refuse(f"input '{name}'", "it holds NaN", "Pass allow_nan=True to run it all the same.")
             arrays[name] = array
         return arrays
@@ -333,8 +482,10 @@ def checked_seconds(seconds: float, what: str = "timeout") -> float:
     return float(seconds)
 
 
-def _checked_shapes(shapes: Mapping[str, Iterable[int]] | None) -> dict[str, tuple[int, ...]] | None:
-    """Return the caller's shapes as tuples of integers, by input name; refuse those that are not positive."""
+def _checked_shapes(
+    shapes: Mapping[str, Iterable[int]] | None, least: int = 1
+) -> dict[str, tuple[int, ...]] | None:
+    """Return the caller's shapes as tuples of integers, by input name; refuse dimensions below the least."""
     if shapes is None:
         return None
     if not isinstance(shapes, Mapping):
@@ -347,8 +498,7 @@ def _checked_shapes(shapes: Mapping[str, Iterable[int]] | None) -> dict[str, tup
             raise QnnError(
                 Code.COMMON_INVALID_ARGUMENT, f"shape of '{name}'", f"{dims!r} is not a list of dimensions"
             ) from None
-        if any(d < 1 for d in checked[name]):
-            raise QnnError(
-                Code.COMMON_INVALID_ARGUMENT, f"shape of '{name}'", f"dimensions {checked[name]} must be positive"
-            )
+        if any(d < least for d in checked[name]):
+            rule = f"dimensions {checked[name]} must be positive" if least else f"{checked[name]} is below 0"
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"shape of '{name}'", rule)
     return checked

@@ -116,15 +116,11 @@ HELD_IN_BYTES = {TensorProto.INT4: np.int8, TensorProto.UINT4: np.uint8}
 """Types of fewer than eight bits, and those that their elements have in arrays."""
 
 
-# Operations whose number of results depends on the data. Their outputs have room for the most; -1 fills the rest.
-PADDED = frozenset(("NonMaxSuppression", "NonZero"))
-
 # Operations without a conversion, and why.
 OPERATIONS_OUT_OF_SCOPE: Mapping[str, str] = {
     "Det": "determinants, which networks do not compute",
     "ImageDecoder": "decoding of image files, which no tensor holds",
     "TfIdfVectorizer": "counts of words in texts",
-    "Unique": "an output shape that depends on data, and that no operation of QNN has",
 }
 
 RANDOM = frozenset(
@@ -173,11 +169,6 @@ class Case:
     def quantized(self) -> bool:
         return self.operation in QUANTIZED
 
-    @property
-    def padded(self) -> bool:
-        return self.operation in PADDED
-
-
 @functools.cache
 def cases() -> tuple[Case, ...]:
     """All node tests, by name; raises `zoo.Unavailable` where they cannot be had."""
@@ -217,6 +208,8 @@ def _exclusion(model: ModelProto, folder: Path) -> str | None:
         return f"data type {TensorProto.DataType.Name(foreign[0]).lower()}"
     if without := sorted({node.op_type for node in nodes} & OPERATIONS_OUT_OF_SCOPE.keys()):
         return OPERATIONS_OUT_OF_SCOPE[without[0]]
+    if any(node.op_type == "Unique" and any(each.name == "axis" for each in node.attribute) for node in nodes):
+        return "distinct slices, which no operation of QNN compares"
     if {node.op_type for node in nodes} & RANDOM:
         return "random numbers"
     if any(_drops(node, model, folder) for node in nodes):

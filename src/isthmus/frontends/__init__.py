@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,23 +13,33 @@ import numpy as np
 from isthmus.errors import Code, QnnError, code_of
 from isthmus.frontends.formats import unknown_format
 from isthmus.frontends.model_source import ModelSource
+from isthmus.frontends.unsupported import NeedsStages
 from isthmus.system import reading
 
 if TYPE_CHECKING:
+    from isthmus.frontends.onnx.schema import OnnxContents
+    from isthmus.frontends.onnx.staged import StagedModel
     from isthmus.graph import Graph
 
 __all__ = [
     "DLC_MAGIC",
     "LIBRARY_MAGIC",
+    "SELECTING",
     "ModelSource",
+    "NeedsStages",
+    "assumed_shapes",
     "contents",
     "is_model",
+    "is_onnx",
     "is_self_contained",
     "is_tflite",
     "load",
     "load_all",
     "load_data",
+    "open_dims",
+    "staged_model",
     "unknown_format",
+    "with_contents",
 ]
 
 LIBRARY_MAGIC = b"\x7fELF"
@@ -40,6 +51,11 @@ _ONNX_TAGS = frozenset(b"\x08\x12\x1a\x22\x28\x32\x3a\x42\x72\xa2\xca\xd2")
 
 DLC_MAGIC = b"PK\x03\x04"
 """The first bytes of a DLC, which is a zip archive. No ONNX model begins with any of these bytes."""
+
+SELECTING = ("NonZero", "NonMaxSuppression")
+"""The operations whose number of rows depends on the data. Where a backend has not all of them, they are computed on
+the host, between stages of a model.
+"""
 
 _MAX_BYTES = 1 << 31
 """The largest file that is read. Neither flatbuffers nor protobuf messages can be longer."""
@@ -66,6 +82,12 @@ def load(
 def load_all(source: ModelSource) -> list[Graph]:
     """Read a model file and convert all its graphs, or the requested one, to finalized graphs."""
     path = source.path
+    if source.model is not None:
+        from isthmus.frontends import onnx
+
+        return source.select([onnx.load(
+            source.model, path.stem, source.shapes, source.constants, whole_rows=source.whole_rows
+        )])  # fmt: skip
     if reading.begins(path, DLC_MAGIC):
         _refuse_constants(source, "DLC")
         from isthmus.frontends import dlc
@@ -89,8 +111,69 @@ def load_data(data: bytes, source: ModelSource) -> Graph:
     if data[0] in _ONNX_TAGS:
         from isthmus.frontends import onnx
 
-        return onnx.load(data, path.stem, source.shapes, source.constants, folder=path.parent)
+        return onnx.load(
+            data, path.stem, source.shapes, source.constants, folder=path.parent, whole_rows=source.whole_rows
+        )
     raise unknown_format(path, data)
+
+
+def with_contents(source: ModelSource) -> ModelSource:
+    """Read an ONNX file, if it is one, and return the source with its contents.
+
+    With open dimensions it may be converted again, for other shapes, so external weights are read too.
+    """
+    if source.model is not None or not is_onnx(reading.beginning(source.path, 8)):
+        return source
+    model = _onnx_contents(source.path)
+    source = replace(source, model=model)
+    if any(map(any, open_dims(source).values())):
+        model.keep_external_data()
+    return source
+
+
+def _onnx_contents(path: Path) -> OnnxContents:
+    """Read and parse an ONNX file."""
+    from isthmus.frontends.onnx.schema import OnnxContents
+
+    return OnnxContents.parse(contents(path), path.stem, path.parent)
+
+
+def staged_model(source: ModelSource, bounds: Mapping[str, Any] | None = None, selects: bool = True) -> StagedModel:
+    """Read an ONNX file as a model that is converted in stages, at the greatest shapes that the source has.
+
+    The parameters are those of `isthmus.frontends.onnx.staged.StagedModel`.
+    """
+    from isthmus.frontends.onnx.staged import StagedModel
+
+    model = source.model or _onnx_contents(source.path)
+    # Each stage reads the weights again.
+    model.keep_external_data()
+    return StagedModel(model, source.path.stem, source.shapes, source.constants, bounds, selects)
+
+
+def open_dims(source: ModelSource) -> dict[str, tuple[bool, ...]]:
+    """Return which dimensions of each input the ONNX file of an opened source leaves open; empty for other formats."""
+    if source.model is None:
+        return {}
+    from isthmus.frontends.onnx import signature
+
+    return signature.open_dims(source.model.message.graph)
+
+
+def assumed_shapes(source: ModelSource) -> dict[str, list[int | str]]:
+    """Return the shapes of inputs in which open dimensions become 1, with the names of these; ONNX files have such.
+
+    A file that cannot be read has none: loading it reports why.
+    """
+    if not is_onnx(reading.beginning(source.path, 8)):
+        return {}
+    from isthmus.frontends.onnx import schema, signature
+
+    try:
+        graph = schema.parse_model(contents(source.path), source.path.stem).graph
+        return signature.assumed_shapes(graph, source.shapes or {})
+    except QnnError:
+        return {}
 
 
 def _refuse_constants(source: ModelSource, kind: str) -> None:
@@ -107,7 +190,12 @@ def is_tflite(data: bytes) -> bool:
 
 def is_model(head: bytes) -> bool:
     """Return whether these first eight bytes are those of a model file or a model library."""
-    return head.startswith((DLC_MAGIC, LIBRARY_MAGIC)) or is_tflite(head) or (head != b"" and head[0] in _ONNX_TAGS)
+    return head.startswith((DLC_MAGIC, LIBRARY_MAGIC)) or is_tflite(head) or is_onnx(head)
+
+
+def is_onnx(head: bytes) -> bool:
+    """Return whether these first eight bytes are those of an ONNX file."""
+    return head != b"" and not is_tflite(head) and head[0] in _ONNX_TAGS
 
 
 def is_self_contained(data: bytes) -> bool:
@@ -132,7 +220,8 @@ def contents(path: Path) -> bytes:
     try:
         data = reading.contents(path, _MAX_BYTES)
     except FileNotFoundError:
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, "there is no such file") from None
+        hint = reading.nearest_file(path)
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, "there is no such file", hint) from None
     except OSError as problem:
         code = code_of(problem, Code.COMMON_INVALID_ARGUMENT)
         raise QnnError(code, what, f"it cannot be read: {problem.strerror}") from None

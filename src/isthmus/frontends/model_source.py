@@ -11,7 +11,9 @@ from isthmus.errors import Code, QnnError, did_you_mean
 
 if TYPE_CHECKING:
     from isthmus.frontends.composed.entries import GraphEntry
+    from isthmus.frontends.onnx.schema import OnnxContents
     from isthmus.graph import Graph, GraphInfo
+    from isthmus.graph.operation import Operation
 
 _Named = TypeVar("_Named", "Graph", "GraphEntry", "GraphInfo")
 
@@ -35,6 +37,13 @@ class ModelSource:
         letters, digits and ``_`` replaced. Other formats keep their names.
     prefix
         What the functions of a model library begin with.
+    operations
+        The operations that nodes of a DLC or of a model library may have, if a client's op packages add some.
+    model
+        The contents of an ONNX file that has been read already. Whatever happens to the file, this is the model.
+    whole_rows
+        Whether rows whose number depends on the data must be complete. Otherwise outputs of an ONNX model may have
+        rows of -1 behind them, as QNN's operations do.
     """
 
     path: Path
@@ -43,6 +52,9 @@ class ModelSource:
     graph: str | None = None
     clean_names: bool = False
     prefix: str = "QnnModel"
+    operations: Mapping[str, Operation] | None = None
+    model: OnnxContents | None = None
+    whole_rows: bool = False
 
     def select(self, graphs: Sequence[_Named]) -> list[_Named]:
         """Return the requested graph, or all graphs; refuse a name that none of them has."""

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from isthmus.errors import Code, QnnError
 
+IN_STAGES = "Session, isthmus run and isthmus plan compute such a model in stages; it cannot be one graph."
+"""The hint for models whose shapes are known only at run time."""
 NAMES_SHOWN = 3
 """How many node names are listed for an operation before "and N more"."""
+
+
+class NeedsStages(QnnError):
+    """The refusal of a model as one graph because of values that are known only at run time."""
 
 
 class Unsupported:
@@ -29,13 +35,19 @@ class Unsupported:
         self.model = model
         # The reason by node name, by operation; the reason may be "".
         self._reasons: dict[str, dict[str, str]] = {}
+        # Whether some are unsupported only because the model becomes one graph.
+        self._in_one_graph = False
 
     def __bool__(self) -> bool:
         return bool(self._reasons)
 
-    def add(self, operation: str, node: str, reason: str = "") -> None:
-        """Record that `node` uses `operation`, which cannot be converted, and why. Each node counts once."""
+    def add(self, operation: str, node: str, reason: str = "", in_one_graph: bool = False) -> None:
+        """Record that `node` uses `operation`, which cannot be converted, and why. Each node counts once.
+
+        `in_one_graph` says that it can be converted in a stage of the model.
+        """
         self._reasons.setdefault(operation, {}).setdefault(node, reason)
+        self._in_one_graph |= in_one_graph
 
     @property
     def counts(self) -> dict[str, int]:
@@ -48,10 +60,12 @@ class Unsupported:
             return
         total = sum(self.counts.values())
         are = "operation is" if total == 1 else "operations are"
-        raise QnnError(
+        kind = NeedsStages if self._in_one_graph else QnnError
+        raise kind(
             Code.COMMON_NOT_SUPPORTED,
             f"model '{self.model}'",
             f"{total} {are} not supported: " + "; ".join(_line(*item) for item in self._reasons.items()),
+            IN_STAGES if self._in_one_graph else "",
         )
 
 

@@ -18,7 +18,7 @@ from onnx_graphs import convert, floats, interpret, model, node
 from isthmus import frontends
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.onnx import load, schema
-from isthmus.frontends.onnx.tensors import embed_data
+from isthmus.frontends.onnx.tensors import ExternalData, embed_data
 
 SMALL = model([node("Add", "x k", "y")], {"x": floats(2)}, "y", {"k": np.float32([1, 2])})
 
@@ -187,6 +187,33 @@ def test_external_data_beside_the_model_is_read(tmp_path: Path) -> None:
     np.testing.assert_array_equal(interpret(graph, {"x": np.float32([0, 0])})["y"], [3, 4])
 
 
+def test_external_data_of_a_model_that_is_converted_again_is_kept_beside_its_message(tmp_path: Path) -> None:
+    """A message has at most 2 GB: protobuf can neither serialize a larger one nor tell its size."""
+    weights = np.float32([3, 4]).tobytes()
+    (tmp_path / "data.bin").write_bytes(weights)
+    path = external(tmp_path, "data.bin")
+    proto = ModelProto.FromString(path.read_bytes())
+    proto.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "n"
+    path.write_bytes(proto.SerializeToString())
+    source = frontends.with_contents(frontends.ModelSource(path, {"x": (2,)}))
+    frontends.staged_model(source)
+    (tmp_path / "data.bin").unlink()
+    [graph] = frontends.load_all(source)
+    np.testing.assert_array_equal(interpret(graph, {"x": np.float32([0, 0])})["y"], [3, 4])
+    assert source.model is not None
+    assert weights not in source.model.message.SerializeToString()
+
+
+def test_external_data_of_a_model_with_old_operators_is_read(tmp_path: Path) -> None:
+    (tmp_path / "data.bin").write_bytes(np.float32([3, 4]).tobytes())
+    path = external(tmp_path, "data.bin")
+    proto = ModelProto.FromString(path.read_bytes())
+    proto.ir_version, proto.opset_import[0].version = 4, 6
+    proto.graph.output[0].type.CopyFrom(proto.graph.input[0].type)
+    path.write_bytes(proto.SerializeToString())
+    np.testing.assert_array_equal(interpret(frontends.load(path), {"x": np.float32([0, 0])})["y"], [3, 4])
+
+
 @pytest.mark.parametrize(
     ("kind", "raw"),
     [
@@ -200,7 +227,7 @@ def test_external_data_can_be_stored_in_the_message(tmp_path: Path, kind: int, r
     (tmp_path / "data.bin").write_bytes(raw)
     message = TensorProto(name="k", data_type=kind, dims=[3], data_location=TensorProto.EXTERNAL)
     message.external_data.add(key="location", value="data.bin")
-    embed_data(message, tmp_path)
+    embed_data(message, ExternalData(tmp_path))
     assert message == TensorProto(name="k", data_type=kind, dims=[3], raw_data=raw)
 
 

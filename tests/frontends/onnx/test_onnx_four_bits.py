@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from support import oracles
 
 import isthmus
 from isthmus.errors import QnnError
@@ -162,3 +163,38 @@ def test_what_is_not_supported_is_named(tmp_path: Path) -> None:
         load(nbits(tmp_path, 64, 24, 8, "absent", attributes={"bits": 2})[0])
     with pytest.raises(QnnError, match="bytes of weights are not 25 rows"):
         load(nbits(tmp_path, 64, 24, 4, "absent", attributes={"N": 25})[0])
+
+
+PRODUCTS: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
+    "MatMul": ((3, 16), (16, 10), {}),
+    "Gemm": ((3, 16), (10, 16), {"transB": 1}),
+    "Conv": ((1, 4, 6, 6), (10, 4, 3, 3), {}),
+    "ConvTranspose": ((1, 10, 6, 6), (10, 4, 3, 3), {}),
+}
+"""The dimensions of operand and weights, and the attributes of each product."""
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.int16], ids=["8 bits", "16 bits"])
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("op", PRODUCTS)
+def test_blocks_along_either_axis_give_onnx_runtimes_products(op: str, axis: int, kind: type, tmp_path: Path) -> None:
+    dims, shape, attributes = PRODUCTS[op]
+    grid = tuple(-(-n // 2) if a == axis else n for a, n in enumerate(shape))
+    constants = [
+        numpy_helper.from_array(np.float32(0.02 if kind is np.int8 else 1e-3), "s"),
+        numpy_helper.from_array(kind(0), "z"),
+        numpy_helper.from_array((rng.random(grid) * 0.02 + 0.001).astype(np.float32), "t"),
+        four_bit("w", rng.integers(-8, 8, shape).astype(np.int8), "raw_data"),
+    ]  # fmt: skip
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["xq"]),
+        helper.make_node("DequantizeLinear", ["xq", "s", "z"], ["xd"]),
+        helper.make_node("DequantizeLinear", ["w", "t"], ["wd"], axis=axis, block_size=2),
+        helper.make_node(op, ["xd", "wd"], ["r"], **attributes),
+        helper.make_node("QuantizeLinear", ["r", "s", "z"], ["rq"]),
+        helper.make_node("DequantizeLinear", ["rq", "s", "z"], ["y"]),
+    ]
+    model = saved(nodes, constants, dims, tmp_path / "m.onnx")
+    x = rng.standard_normal(dims).astype(np.float32)
+    step = 1.01 * float(numpy_helper.to_array(constants[0]))
+    np.testing.assert_allclose(answer(model, x), oracles.onnx_answers(model.read_bytes(), {"x": x})["y"], atol=step)

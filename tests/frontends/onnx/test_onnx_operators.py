@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from onnx import ModelProto, TensorProto
 from onnx_graphs import check, convert, expected, floats, interpret, model, node, operations
 
+from isthmus import Session
 from isthmus.errors import QnnError
 
 RNG = np.random.default_rng(1)
@@ -574,3 +576,28 @@ def test_a_norm_of_no_elements_takes_a_scale_that_has_none_either() -> None:
     )  # fmt: skip
     [result] = convert(made).outputs
     assert result.dims == (2, 3, 0)
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16"])
+@pytest.mark.parametrize("mean", [1, 4, 16])
+@pytest.mark.parametrize("rank", [2, 4])
+def test_batch_normalization_of_16_bit_floats_is_rounded_once(
+    kind: str, mean: int, rank: int, tmp_path: Path
+) -> None:
+    dtype = np.dtype(kind if kind == "float16" else pytest.importorskip("ml_dtypes").bfloat16)
+    rng = np.random.default_rng(mean)
+    numbers = [rng.standard_normal(8), rng.standard_normal(8), rng.standard_normal(8) * 0.1 + mean, rng.random(8) + 1.0]
+    parameters = [array.astype(dtype) for array in numbers]
+    x = (rng.standard_normal((2, 8, 5, 3)[:rank]) + mean).astype(dtype)
+    made = model(
+        [node("BatchNormalization", "x a b m v", "y")], {"x": (getattr(TensorProto, kind.upper()), x.shape)}, "y",
+        dict(zip("abmv", parameters, strict=True)), 15,
+    )  # fmt: skip
+    (tmp_path / "norm.onnx").write_bytes(made.SerializeToString())
+    with Session(tmp_path / "norm.onnx") as session:
+        y = session.run({"x": x if kind == "float16" else x.view(np.uint16)})["y"].view(dtype)
+    a, b, m, v = (p.astype(np.float64).reshape(-1, *[1] * (rank - 2)) for p in parameters)
+    exact = (x.astype(np.float64) - m) / np.sqrt(v + 1e-5) * a + b
+    unit = np.abs(np.spacing(y)).astype(np.float64)
+    # Float32 has an error of its own, in proportion to the numbers that cancel.
+    assert (np.abs(y.astype(np.float64) - exact) <= 0.5 * unit + 1e-6 * mean).all()

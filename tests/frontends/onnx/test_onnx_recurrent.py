@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper, numpy_helper
 from onnx_graphs import check, convert, floats, interpret, model, node, operations, random_feeds
 
 from isthmus.errors import QnnError
@@ -70,6 +70,16 @@ def test_other_activations_and_clipping_are_reported(attributes: dict[str, Any])
         convert(layer("LSTM", "forward", False, False, **attributes))
 
 
+@pytest.mark.parametrize("activations", [["Relu", "Relu"], ["Sigmoid", "Tanh"]])
+def test_an_rnn_has_other_activations(activations: list[str]) -> None:
+    check(layer("RNN", "bidirectional", True, True, activations=activations))
+
+
+def test_activations_that_an_rnn_does_not_have_are_reported() -> None:
+    with pytest.raises(QnnError, match=r"RNN x1 \(activations Elu"):
+        convert(layer("RNN", "forward", False, False, activations=["Elu"]))
+
+
 def test_sequences_that_are_all_of_the_whole_length_may_say_so() -> None:
     made = layer("LSTM", "forward", True, False)
     made.graph.node[0].input.append("lengths")
@@ -98,3 +108,26 @@ def test_batches_may_come_first(op: str, direction: str) -> None:
     np.testing.assert_array_equal(turned["y"], straight["y"].transpose(2, 0, 1, 3))
     for name in OUTPUTS[op].split()[1:]:
         np.testing.assert_array_equal(turned[name], straight[name].transpose(1, 0, 2))
+
+
+@pytest.mark.parametrize("kind", ["FLOAT16", "BFLOAT16"])
+@pytest.mark.parametrize("states", [False, True])
+@pytest.mark.parametrize("op", GATES)
+def test_layers_of_16_bit_floats_are_near_those_of_float32(op: str, states: bool, kind: str) -> None:
+    wide = layer(op, "bidirectional", True, states)
+    code = getattr(TensorProto, kind)
+    narrow = type(wide)()
+    narrow.CopyFrom(wide)
+    for value in narrow.graph.input:
+        value.type.tensor_type.elem_type = code
+    for tensor in narrow.graph.initializer:
+        dtype = helper.tensor_dtype_to_np_dtype(code)
+        tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(dtype), tensor.name))
+    expected, graph = convert(wide), convert(narrow)
+    feeds = random_feeds(expected)
+    stored = {t.name: t.dtype.encode(feeds[t.name]) for t in graph.inputs}
+    answers = interpret(graph, stored)
+    for name, reference in interpret(expected, feeds).items():
+        tolerance = 0.01 if kind == "FLOAT16" else 0.06
+        decoded = graph.tensors[name].dtype.decode(answers[name])
+        np.testing.assert_allclose(decoded, reference, atol=tolerance, err_msg=name)

@@ -13,6 +13,7 @@ from test_onnx_definitions import agrees_with_the_reference, random
 from isthmus.errors import QnnError
 
 RNG = np.random.default_rng(6)
+ROUNDINGS = ["floor", "ceil", "round_prefer_floor", "round_prefer_ceil"]
 
 
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
@@ -25,7 +26,57 @@ def test_grids_of_any_mode_and_rank(padding: str, mode: str, rank: int, aligned:
         [node("GridSample", "x g", "y", mode=mode, padding_mode=padding, align_corners=aligned)],
         {"x": floats(2, 3, *sizes), "g": floats(*grid.shape)}, "y", opset=20,
     )  # fmt: skip
-    agrees_with_the_reference(made, x=random(2, 3, *sizes), g=grid)
+    feeds = {"x": random(2, 3, *sizes), "g": grid}
+    np.testing.assert_allclose(interpret(convert(made), feeds)["y"], expected(made, feeds)["y"], atol=1e-5)
+
+
+@pytest.mark.parametrize("aligned", [0, 1])
+@pytest.mark.parametrize("dims", [(1, 3, 4, 5), (2, 3, 4, 5), (1, 1, 1, 6), (1, 2, 3, 4, 5), (2, 1, 4, 2, 3)])
+def test_grids_of_affine_maps(dims: tuple[int, ...], aligned: int) -> None:
+    axes = len(dims) - 2
+    made = model([node("AffineGrid", "x s", "y", align_corners=aligned)], {"x": floats(dims[0], axes, axes + 1)}, "y",
+                 {"s": np.int64(dims)}, 20)  # fmt: skip
+    feeds = {"x": random(dims[0], axes, axes + 1)}
+    if 1 in dims[2:] and aligned:
+        # ONNX's definition divides by 0 here, PyTorch takes the middle: the coordinate 0.
+        lines = [np.linspace(-1, 1, size) if size > 1 else np.zeros(1) for size in dims[2:]]
+        positions = np.stack([*np.meshgrid(*lines, indexing="ij")[::-1], np.ones(dims[2:])], -1)
+        wanted = np.einsum("...j,nij->n...i", positions, feeds["x"])
+    else:
+        wanted = expected(made, feeds)["y"]
+    np.testing.assert_allclose(interpret(convert(made), feeds)["y"], wanted, atol=1e-5)
+
+
+def test_an_affine_map_that_does_not_fit_is_refused() -> None:
+    made = model([node("AffineGrid", "x s", "y")], {"x": floats(1, 2, 3)}, "y", {"s": np.int64([2, 1, 4, 4])}, 20)
+    with pytest.raises(QnnError, match="do not fit a picture"):
+        convert(made)
+
+
+@pytest.mark.parametrize("scale", [0.3, 0.45, 0.6, 1.3, 1.7, 2.5])
+@pytest.mark.parametrize("transformation", ["half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"])
+@pytest.mark.parametrize(
+    "attributes", [{"mode": "linear"}, {"mode": "cubic"}, *({"nearest_mode": name} for name in ROUNDINGS)], ids=str
+)
+def test_scales_that_give_no_whole_length(scale: float, transformation: str, attributes: dict[str, Any]) -> None:
+    for sizes in ((6, 7), (13, 5), (10, 2)):
+        made = model(
+            [node("Resize", "x - s", "y", coordinate_transformation_mode=transformation, **attributes)],
+            {"x": floats(1, 2, *sizes)}, "y", {"s": np.float32([1, 1, scale, scale])}, 17,
+        )  # fmt: skip
+        check(made, tolerance=2e-5)
+
+
+@pytest.mark.parametrize("rounding", ROUNDINGS)
+@pytest.mark.parametrize("transformation", ["half_pixel", "asymmetric", "align_corners"])
+def test_nearest_elements_for_given_sizes(rounding: str, transformation: str) -> None:
+    attributes = {"nearest_mode": rounding, "coordinate_transformation_mode": transformation}
+    for sizes, outs in (((13, 13), (3, 1)), ((6, 7), (10, 21)), ((11, 3), (5, 7))):
+        made = model(
+            [node("Resize", "x - - z", "y", mode="nearest", **attributes)],
+            {"x": floats(1, 2, *sizes)}, "y", {"z": np.int64([1, 2, *outs])}, 17,
+        )  # fmt: skip
+        check(made, tolerance=0)
 
 
 @pytest.mark.parametrize("mode", ["avg", "max"])

@@ -234,3 +234,44 @@ def test_a_transposed_convolution_of_16_bits_takes_its_shape_at_run_time() -> No
     (answer,) = GraphRunner(graph)(*(x if t.dims == x.shape else shape for t in graph.inputs))
     (reference,) = LiteRtRunner(content)(shape, x)
     assert np.abs(answer.astype(int) - reference).max() <= 1
+
+
+@pytest.mark.parametrize("backend", ["cpu", "htp", "lpai"])
+@pytest.mark.parametrize(("type", "zero"), [("i8", -3), ("u8", 130)])
+@pytest.mark.parametrize(
+    ("scale", "result_zero"), [(1 / 32768, 0), (1 / 65536, -32768), (1 / 30000, 7)], ids=["half", "whole", "other"]
+)
+def test_softmax_of_bytes_with_a_result_of_16_bits_has_the_bits_of_litert(
+    tmp_path: Path, backend: str, type: str, zero: int, scale: float, result_zero: int
+) -> None:
+    dtype = np.int8 if type == "i8" else np.uint8
+    limits = np.iinfo(dtype)
+    for beta, shape in ((1.0, (7, 113)), (0.5, (1, 2, 3, 10)), (2.0, (256,)), (1.0, (5, 1))):
+        ends = T(type, shape, None, 0.07, zero), T("i16", shape, None, scale, result_zero)
+        content = single("SOFTMAX", [ends[0]], [ends[1]], options("Softmax", beta=beta))
+        (tmp_path / "softmax.tflite").write_bytes(content)
+        theirs, random = LiteRtRunner(content), np.random.default_rng(len(shape))
+        with isthmus.Session(tmp_path / "softmax.tflite", backend=backend) as session:
+            (name,) = session.inputs
+            for part in (limits.max, 20):
+                # Equal elements make quotients that are exactly halfway between two results.
+                x = random.integers(limits.min, limits.min + part, shape).astype(dtype)
+                (answer,), (reference,) = session.run({name: x}).values(), theirs(x)
+                assert answer.dtype == np.int16
+                np.testing.assert_array_equal(answer, reference)
+
+
+@pytest.mark.parametrize("backend", ["cpu", "htp"])
+@pytest.mark.parametrize(("adj_x", "adj_y"), [(False, False), (True, False), (False, True), (True, True)])
+def test_a_product_of_bytes_with_a_result_of_32_bits_has_the_bits_of_litert(
+    tmp_path: Path, backend: str, adj_x: bool, adj_y: bool
+) -> None:
+    shapes = (2, 5, 4) if adj_x else (2, 4, 5), (2, 3, 5) if adj_y else (2, 5, 3)
+    operands = [T("i8", shape, None, 0.05, zero) for shape, zero in zip(shapes, (3, -4), strict=True)]
+    made = options("BatchMatMul", adjX=adj_x, adjY=adj_y)
+    content = single("BATCH_MATMUL", operands, [T("i32", (2, 4, 3), None, 0.0025)], made)
+    (tmp_path / "product.tflite").write_bytes(content)
+    inputs = [RNG.integers(-128, 128, shape).astype(np.int8) for shape in shapes]
+    with isthmus.Session(tmp_path / "product.tflite", backend=backend) as session:
+        (answer,) = session.run(dict(zip(session.inputs, inputs, strict=True))).values()
+    np.testing.assert_array_equal(answer, LiteRtRunner(content)(*inputs)[0])

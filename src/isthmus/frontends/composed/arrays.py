@@ -49,7 +49,7 @@ def quantization(
         return None
     # Only constants are stored in fewer bits than their type has.
     bits = 0 if contents is None else 4 if tensor.dtype in FOUR_BITS else _bits(encoding, dtype)
-    return narrowed(encoded(encoding, f"tensor '{tensor.name}'", tensor.dims, bits), contents)
+    return narrowed(encoded(encoding, f"tensor '{tensor.name}'", tensor.dims, dtype, bits), contents)
 
 
 class Copies:

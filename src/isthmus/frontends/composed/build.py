@@ -6,7 +6,7 @@ error can list all of them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from isthmus.errors import Code, QnnError
@@ -14,10 +14,10 @@ from isthmus.frontends.composed import arrays
 from isthmus.frontends.composed.entries import PACKAGE, ComposedTensor, GraphEntry, NodeEntry
 from isthmus.frontends.composed.recurrent import RECURRENT, add_recurrent
 from isthmus.frontends.unsupported import Unsupported
-from isthmus.graph import Graph, Tensor, TensorMemType, TensorType
+from isthmus.graph import DataType, Graph, Tensor, TensorMemType, TensorType
 from isthmus.graph.neutral import without_neutral
 from isthmus.graph.operation import ISTHMUS, Operation, names_of
-from isthmus.graph.ops import OPERATIONS
+from isthmus.graph.package import PackageOperation, number, qualified
 
 MAX_NODES = 100_000
 PACKAGES = frozenset(("", PACKAGE, ISTHMUS))
@@ -34,6 +34,8 @@ class ComposedBuilder:
         The graph as plain data.
     name
         The name of the new graph.
+    operations
+        The operations that its nodes may have. By default those that every backend has.
 
     Attributes
     ----------
@@ -41,9 +43,9 @@ class ComposedBuilder:
         What could not be converted so far.
     """
 
-    def __init__(self, entry: GraphEntry, name: str) -> None:
+    def __init__(self, entry: GraphEntry, name: str, operations: Mapping[str, Operation] | None = None) -> None:
         self.entry = entry
-        self.graph = Graph(name)
+        self.graph = Graph(name, operations)
         self.unsupported = Unsupported(name)
         self._copies = arrays.Copies()
         # The tensors by name; None for those that are absent or lost.
@@ -99,8 +101,8 @@ class ComposedBuilder:
 
     def _node(self, node: NodeEntry) -> None:
         """Add a node. If it is not supported, record why and mark its outputs as lost."""
-        op = node.type
-        operation = OPERATIONS.get(op) if node.package in PACKAGES else None
+        op = node.type if node.package in PACKAGES else qualified(node.package, node.type)
+        operation = self.graph.operations.get(op)
         what = f"node '{node.name}' ({op})"
         inputs = [self._operand(what, name) for name in node.inputs]
         outputs = [self._operand(what, name) for name in node.outputs]
@@ -113,10 +115,13 @@ class ComposedBuilder:
         # A node that reads the result of an unsupported node is skipped without an error of its own.
         reads_lost = any(t is None and name not in self._absent for t, name in zip(inputs, node.inputs, strict=False))
         if operation is None:
-            prefix = "" if node.package in PACKAGES else f"{node.package}::"
-            self.unsupported.add(f"{prefix}{op}" or "an operation without a name", node.name)
+            self.unsupported.add(op or "an operation without a name", node.name)
         elif self._absent.intersection(node.outputs[: len(outputs)]):
             self.unsupported.add(op, node.name, "an output before another is absent")
+        elif isinstance(operation, PackageOperation) and not reads_lost and len(written) == len(outputs):
+            values = {name: self._package_param(node, name) for name in node.params}
+            self._add(node.name or node.type, op, inputs, written, values)
+            return
         elif not reads_lost and len(written) == len(outputs):
             params = {name: self._param(value) for name, value in node.params.items()}
             params = params if op in RECURRENT else without_neutral(op, params)
@@ -142,6 +147,17 @@ class ComposedBuilder:
         if name and name not in self._tensors:
             raise QnnError(Code.GRAPH_INVALID_TENSOR, what, f"there is no tensor '{name}'")
         return self._tensors.get(name)
+
+    def _package_param(self, node: NodeEntry, name: str) -> Any:
+        """Return a parameter of a package's operation in the type that the file gives it."""
+        value = node.params[name]
+        if isinstance(value, ComposedTensor):
+            contents, dtype = self._param(value), arrays.data_type(value)
+            assert dtype is not None
+            quantization = arrays.quantization(value, dtype, contents)
+            return Tensor(value.name or name, TensorType.STATIC, dtype, value.dims, quantization, contents)
+        kind = node.kinds.get(name)
+        return value if kind is None or isinstance(value, str) else number(value, DataType(kind))
 
     def _param(self, value: Any) -> Any:
         """Return a parameter as a scalar or, if the file gives it as a tensor, as an array."""

@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from isthmus.errors import Code, QnnError
-from isthmus.graph import Quantization
+from isthmus.graph import DataType, Quantization
 
 BLOCK, BLOCKWISE_EXPANSION = 4, 5
 """QNN's numbers of the encodings with blocks."""
@@ -47,15 +47,17 @@ def narrowed(quantization: Quantization | None, contents: np.ndarray | None) -> 
     return narrow if contents.dtype.itemsize == 1 and narrow.holds(contents) else quantization
 
 
-def encoded(encoding: EncodingParts, what: str, dims: Sequence[int], bits: int = 0) -> Quantization:
-    """Return an encoding as a quantization.
+def encoded(
+    encoding: EncodingParts, what: str, dims: Sequence[int], dtype: DataType, bits: int = 0
+) -> Quantization | None:
+    """Return an encoding as a quantization; None for a bias whose scales are 0, since it is in units of its products.
 
     Parameters
     ----------
     what
         The tensor, for messages.
-    dims
-        The dimensions of the tensor.
+    dims, dtype
+        The dimensions and the data type of the tensor.
     bits
         The number of bits of an element that are used, if fewer than its type has; otherwise 0.
     """
@@ -66,7 +68,13 @@ def encoded(encoding: EncodingParts, what: str, dims: Sequence[int], bits: int =
         return _blocks(encoding, what, dims, bits)
     if encoding.kind == BLOCKWISE_EXPANSION:
         return _expansion(encoding, what, dims, axis)
-    return Quantization(tuple(encoding.scales.tolist()), tuple(encoding.offsets.tolist()), axis, bits)
+    scales, offsets = encoding.scales, encoding.offsets
+    if dtype is DataType.SFIXED_POINT_32 and not scales.any():
+        return None
+    if dtype is DataType.SFIXED_POINT_32 and len(dims) == 1 and axis == 0 and not dims[0] % len(scales):
+        # The bias of a transposed convolution in groups may have the scales of one group.
+        scales, offsets = (np.tile(each, dims[0] // len(each)) for each in (scales, offsets))
+    return Quantization(tuple(scales.tolist()), tuple(offsets.tolist()), axis, bits)
 
 
 def _blocks(encoding: EncodingParts, what: str, dims: Sequence[int], bits: int) -> Quantization:

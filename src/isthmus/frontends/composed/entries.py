@@ -25,7 +25,8 @@ class EncodingEntry:
     axis
         The axis along which there is one scale and offset per index; None if there is only one.
     bits
-        The number of low bits of an element that are used; 0 for all bits of its data type.
+        The number of low bits of an element that are used; 0 for all bits of its data type. Of BLOCKWISE_EXPANSION, the
+        bits of a factor.
     kind
         QNN's number for the form of the encoding. An unknown form has no scales.
     blocks

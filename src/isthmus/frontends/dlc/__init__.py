@@ -65,7 +65,8 @@ def mapped(path: str | os.PathLike[str]) -> memoryview:
     try:
         return memoryview(reading.mapped(path, MAX_BYTES))
     except FileNotFoundError:
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, "there is no such file") from None
+        hint = reading.nearest_file(path)
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, "there is no such file", hint) from None
     except OSError as problem:
         code = code_of(problem, Code.COMMON_INVALID_ARGUMENT)
         raise QnnError(code, what, f"it cannot be read: {problem.strerror}") from None
@@ -104,7 +105,7 @@ def load(source: ModelSource) -> list[Graph]:
         caches = f", only what was prepared for another machine ({', '.join(contents.caches)})" * bool(contents.caches)
         raise QnnError(Code.COMMON_NOT_SUPPORTED, f"model file '{name}'", f"it holds no graph{caches}")
     built = [
-        ComposedBuilder(translated(entry, source.clean_names), entry.name or Path(name).stem).build()
+        ComposedBuilder(translated(entry, source.clean_names), entry.name or Path(name).stem, source.operations).build()
         for entry in source.select(contents.graphs)
     ]
     for graph in built:

@@ -7,6 +7,7 @@ offset is checked before it is followed, and the length of the directory is limi
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -33,6 +34,11 @@ _WIDE = 0xFFFFFFFF
 """The value of a 32-bit field whose real number is in the entry's 64-bit extra field."""
 _WIDE_FIELD = 1
 """The kind of the extra field with 64-bit numbers."""
+_PADDING = 0xD935
+"""The kind of the extra field with zeros that align an entry's bytes."""
+_VERSION = 45
+"""The version of the format that has 64-bit numbers."""
+_ALIGNMENT = 8
 _STORED = 0
 """The compression method of uncompressed entries."""
 _ENCRYPTED = 1
@@ -152,3 +158,25 @@ def _widened(extra: memoryview, numbers: list[int], what: str, name: str) -> lis
             return [next(wide) if number == _WIDE else number for number in numbers]
         at += 4 + length
     refuse(name, f"{what} lacks its 64-bit sizes")
+
+
+def write(entries: Mapping[str, bytes]) -> bytes:
+    """Return an archive with these entries, each aligned to 8 bytes. As in DLCs, checksums are zero and sizes wide."""
+    content, directory = bytearray(), bytearray()
+    for name, data in entries.items():
+        raw, at = name.encode(), len(content)
+        padding = -(at + _LOCAL.size + len(raw) + 4 + 20) % _ALIGNMENT
+        # The sizes in 64 bits, and a field of zeros that aligns the bytes.
+        extra = struct.pack("<HHQQ", _WIDE_FIELD, 16, len(data), len(data)) + struct.pack("<HH", _PADDING, padding)
+        extra += bytes(padding)
+        content += _LOCAL.pack(MAGIC, _VERSION, 0, _STORED, 0, 0, 0, _WIDE, _WIDE, len(raw), len(extra))
+        content += raw + extra + data
+        extra = struct.pack("<HHQQQ", _WIDE_FIELD, 24, len(data), len(data), at)
+        directory += _ENTRY.pack(
+            _ENTRY_MAGIC, _VERSION, _VERSION, 0, _STORED, 0, 0, 0, _WIDE, _WIDE, len(raw), len(extra), 0, 0, 0, 0, _WIDE
+        )
+        directory += raw + extra
+    start, count = len(content), len(entries)
+    end = _END_64.pack(_END_64_MAGIC, _END_64.size - 12, _VERSION, _VERSION, 0, 0, count, count, len(directory), start)
+    end += _LOCATOR.pack(_LOCATOR_MAGIC, 0, start + len(directory), 1)
+    return bytes(content + directory + end + _END.pack(_END_MAGIC, 0, 0, 0xFFFF, 0xFFFF, _WIDE, _WIDE, 0))

@@ -8,25 +8,26 @@ from typing import Any
 
 from isthmus.frontends import contents
 from isthmus.frontends.onnx.importer import Importer
-from isthmus.frontends.onnx.schema import parse_model
+from isthmus.frontends.onnx.schema import OnnxContents
 from isthmus.graph import Graph
 
 __all__ = ["load", "load_with_importer"]
 
 
 def load(
-    source: str | Path | bytes,
+    source: str | Path | bytes | OnnxContents,
     name: str | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     constants: Mapping[str, Any] | None = None,
     folder: Path | None = None,
+    whole_rows: bool = False,
 ) -> Graph:
     """Convert an ONNX model.
 
     Parameters
     ----------
     source
-        The path of the file, or its bytes.
+        The path of the file, its bytes, or its contents.
     name
         The name of the graph; by default the file's.
     shapes
@@ -36,6 +37,8 @@ def load(
         Inputs to be bound to these values; they become constants of the graph instead of inputs.
     folder
         The folder of external data if `source` is bytes; without it external data is refused.
+    whole_rows
+        Whether rows whose number depends on the data must be complete, see `isthmus.frontends.ModelSource`.
 
     Raises
     ------
@@ -44,20 +47,21 @@ def load(
     """
     if isinstance(source, str | Path):
         path = Path(source)
-        data = contents(path)
+        source = contents(path)
         name, folder = name or path.stem, path.parent
-    else:
-        data = source
-    return load_with_importer(data, name or "model", shapes, constants, folder)[0]
+    graph, importer = load_with_importer(source, name or "model", shapes, constants, folder)
+    if whole_rows:
+        importer.check_rows()
+    return graph
 
 
 def load_with_importer(
-    data: bytes,
+    source: bytes | OnnxContents,
     name: str,
     shapes: Mapping[str, Sequence[int]] | None = None,
     constants: Mapping[str, Any] | None = None,
     folder: Path | None = None,
 ) -> tuple[Graph, Importer]:
     """Convert an ONNX model as `load` does; also return the importer, which knows what became of the model's values."""
-    importer = Importer(parse_model(data, name), name, folder)
+    importer = Importer(OnnxContents.parse(source, name, folder) if isinstance(source, bytes) else source, name)
     return importer.convert(shapes or {}, constants or {}), importer

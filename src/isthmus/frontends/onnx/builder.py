@@ -110,6 +110,9 @@ class OnnxBuilder:
         """Add an operation that runs with the model; refuse data types that exist only in constants."""
         self._check_operations()
         outputs = self.graph.emit(op, inputs, params, name=self.node, **more)
+        if all(tensor.elements == 0 for tensor in outputs):
+            # Nothing is computed; and what is computed from such tensors alone is constant.
+            return [self.empty(tensor.dtype, tensor.dims, tensor.quantization) for tensor in outputs]
         for tensor in (*outputs, *inputs):
             if tensor is not None and tensor.dtype not in RUNTIME_TYPES:
                 raise unsupported(f"node '{self.node}'", f"data type {tensor.dtype.name} is not supported")
@@ -152,6 +155,10 @@ class OnnxBuilder:
         if name is None:
             self.count_folded(held_bytes(array))
         return self.graph.constant(name or f"{self.node}/constant", array, quantization, dtype)
+
+    def empty(self, dtype: DataType, dims: Sequence[int], quantization: Quantization | None = None) -> Tensor:
+        """Create a constant without elements."""
+        return self.graph.constant(f"{self.node}/empty", np.zeros(dims, dtype.numpy), quantization, dtype)
 
     def numbers(self, values: Any, dtype: DataType) -> Tensor:
         """Create a constant of numbers, rounded to a data type."""

@@ -12,6 +12,7 @@ import numpy as np
 from isthmus.frontends.onnx.builder import MAX_CONSTANT_BYTES
 from isthmus.frontends.onnx.layout import OnnxValue, identity
 from isthmus.frontends.onnx.node import Converter, OnnxNode
+from isthmus.frontends.onnx.stage import Choices, Extreme
 from isthmus.frontends.onnx.tensors import FLOAT, element_type
 from isthmus.graph import DataType
 
@@ -53,6 +54,7 @@ def _size(node: OnnxNode) -> OnnxValue:
 
 
 def _range(node: OnnxNode) -> OnnxValue:
+    node.need_all(_longest_range(node))
     start, limit, delta = (node.array(index).reshape(()) for index in range(3))
     if delta == 0:
         node.refuse("a step of 0 never ends")
@@ -61,6 +63,17 @@ def _range(node: OnnxNode) -> OnnxValue:
     steps = np.arange(max(count, 0)).astype(start.dtype)
     tensor = node.builder.numbers((start + steps * delta).astype(start.dtype), node.value(0).tensor.dtype)
     return OnnxValue(tensor, identity(tensor.rank))
+
+
+def _longest_range(node: OnnxNode) -> dict[int, object]:
+    """Return the values to plan a Range with, by operand. It is longest from end to end, in steps of 1."""
+    step = node.builder.array(node.value(2))
+    ends = (Extreme.LOWEST, Extreme.HIGHEST)
+    if step is not None:
+        first, last = ends if step.reshape(()) > 0 else ends[::-1]
+        return {0: Choices([first]), 1: Choices([last])}
+    steps = None if node.value(2).tensor.dtype.is_float else Choices([1, -1])
+    return {0: Choices(ends), 1: Choices(ends), 2: steps}
 
 
 def _eye_like(node: OnnxNode) -> OnnxValue:
@@ -74,14 +87,14 @@ def _eye_like(node: OnnxNode) -> OnnxValue:
 
 
 def _non_zero(node: OnnxNode) -> OnnxValue:
-    """Convert to a constant, or to a NonZero with room for all elements; -1 follows the last result."""
+    """Convert to a constant, or to the rows of a NonZero with room for all elements; -1 follows the last result."""
     x = node.value(0)
     array = node.builder.array(x)
     if array is not None:
         return node.builder.literal(np.array(np.nonzero(np.atleast_1d(array)), np.int64))
     tensor = node.builder.materialized(x if x.rank else node.builder.reshaped(x, (1,)))
     dims = (tensor.elements, tensor.rank)
-    return OnnxValue(node.emit("NonZero", [tensor], dims=[dims], dtypes=[DataType.INT_64]), (1, 0))
+    return node.rows("NonZero", [tensor], (1, 0), dims=[dims], dtypes=[DataType.INT_64])
 
 
 def _window(*terms: float) -> Converter:

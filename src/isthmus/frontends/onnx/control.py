@@ -1,4 +1,5 @@
-"""Control flow: If, Scan, and Loop with a known number of iterations. An If at run time computes both branches.
+"""Control flow: If, Scan and Loop. Turns and branches are known, at the latest in the stage that converts them; an If
+whose branches have the same shapes computes both.
 
 Functions in `CONVERTERS` take a node, emit operations, and return the node's results (see `Converter`).
 """
@@ -9,10 +10,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from isthmus.errors import QnnError
+from isthmus.errors import Code, QnnError
 from isthmus.frontends.onnx.layout import OnnxValue
 from isthmus.frontends.onnx.movement import join, slice_value
 from isthmus.frontends.onnx.node import Converter, OnnxNode, Results
+from isthmus.frontends.onnx.sequences import OnnxSequence
+from isthmus.frontends.onnx.stage import Deferred
 
 MAX_TURNS = 1024
 """The most iterations of a loop that are unrolled."""
@@ -37,11 +40,18 @@ def _if(node: OnnxNode) -> list[OnnxValue | None]:
         return list(node.run(branches[0 if condition.reshape(()) else 1], []))
     try:
         then, otherwise = (node.run(branch, []) for branch in branches)
+    except Deferred:
+        node.need(node.value(0), _UNDECIDED)
     except QnnError as error:
-        node.unsupported(f"{_UNDECIDED}, and one of its branches cannot be computed ({error.what}: {error.rule})")
+        node.need(
+            node.value(0),
+            f"{_UNDECIDED}, and one of its branches cannot be computed ({error.what}: {error.rule})",
+        )
     pairs = zip(then, otherwise, strict=True)
-    if any(a.dims != b.dims or a.tensor.dtype is not b.tensor.dtype for a, b in pairs):
-        node.unsupported(f"{_UNDECIDED}, and its branches differ in shape or type")
+    if any(
+        a.dims != b.dims or a.tensor.dtype is not b.tensor.dtype or isinstance(a, OnnxSequence) for a, b in pairs
+    ):
+        node.need(node.value(0), f"{_UNDECIDED}, and its branches differ in shape or type")
     return [
         node.elementwise("ElementWiseSelect", node.builder.reshaped(node.value(0), ()), a, b)
         for a, b in zip(then, otherwise, strict=True)
@@ -71,15 +81,31 @@ def _loop(node: OnnxNode) -> list[OnnxValue | None]:
         next_condition, *values = node.run(body, [index, condition, *carried])
         condition_array = node.builder.array(next_condition)
         if condition_array is None:
-            node.unsupported("the number of turns depends on the data")
+            goes_on = iteration + 1 < _most_turns(node, iterations)
+            node.need(next_condition, "the number of turns depends on the data", goes_on, values)
         continues = bool(condition_array.reshape(()))
         carried, scanned = values[: len(carried)], values[len(carried) :]
         for scan, value in zip(scans, scanned, strict=True):
             scan.append(value)
         iteration += 1
     if scans and not iteration:
-        node.unsupported("no turn at all")
+        # A turn that nothing reads tells the shapes of what is scanned.
+        start = [node.builder.literal(np.array(0, np.int64)), node.builder.literal(np.array(True))]
+        shown = node.run(body, [*start, *carried])[1 + len(carried) :]
+        empty = [node.builder.empty(v.tensor.dtype, (0, *v.dims), v.tensor.quantization) for v in shown]
+        return [*carried, *map(node.unmoved, empty)]
     return [*carried, *(_stacked(node, scan, 0) for scan in scans)]
+
+
+def _most_turns(node: OnnxNode, iterations: int | None) -> float:
+    """Return how many turns a loop is planned for whose condition is computed."""
+    bounds = {} if node.stage is None else node.stage.bounds
+    most = bounds.get(node.name, iterations)
+    if node.stage is not None and (most is None or np.max(most) > MAX_TURNS):
+        rule = "its condition decides how many turns it has, and how many these can be is unknown"
+        hint = f"Give their number: bounds={{{node.name!r}: 10}} in Python, --bound {node.name}=10 for commands."
+        raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, node.what, rule, hint)
+    return float(np.max(most)) if most is not None else 0.0
 
 
 def _scan(node: OnnxNode) -> Results:

@@ -82,9 +82,11 @@ def definition(
 
 def converted(model: Any, opset: int, name: str) -> Any:
     """Return a model as one of a newer operator set, by ONNX's own version converter."""
+    from google.protobuf.message import EncodeError
+
     try:
         content = _answer(str(opset), model.SerializeToString())
-    except _FailedError as failure:
+    except (_FailedError, EncodeError) as failure:
         rule = f"ONNX's version converter cannot bring it to operator set {opset} ({failure})"
         raise QnnError(Code.GRAPH_CREATE_FAILED, f"model '{name}'", rule) from failure
     return messages().ModelProto.FromString(content)

@@ -1,4 +1,4 @@
-"""Detection: NonMaxSuppression, whose number of results depends on the data. The result has room for the most.
+"""Detection: NonMaxSuppression, whose number of results depends on the data.
 
 Functions in `CONVERTERS` take a node, emit operations, and return the node's results (see `Converter`).
 """
@@ -16,6 +16,7 @@ from isthmus.graph import DataType
 def _non_max_suppression(node: OnnxNode) -> OnnxValue:
     """Convert to QNN's operation: rows [batch, class, box], as many as can be selected; -1 follows the last one."""
     boxes, scores = node.value(0), node.value(1)
+    node.need_all({2: boxes.dims[1] if boxes.rank == 3 else 0, 3: 0.0, 4: 0.0})
     most = int(node.number(2, 0))
     if boxes.rank != 3 or scores.rank != 3 or boxes.dims[2] != 4 or scores.dims[2] != boxes.dims[1]:
         node.refuse(f"boxes {list(boxes.dims)} and scores {list(scores.dims)} do not fit each other")
@@ -27,15 +28,15 @@ def _non_max_suppression(node: OnnxNode) -> OnnxValue:
         boxes = _corners(node, boxes)
     lowest = float(np.finfo(np.float32).min)
     params = {
-        "iou_threshold": float(node.number(3, 0.0)), "score_threshold": max(float(node.number(4, lowest)), lowest),
+        "iou_threshold": float(node.number(3, 0.0)),
+        "score_threshold": max(float(node.number(4, lowest)), lowest),
         "max_boxes_selected": per_class,
     }  # fmt: skip
     operands = [node.builder.materialized(boxes), node.builder.materialized(scores)]
-    selected, _ = node.builder.emit(
-        "NonMaxSuppression", operands, params, dims=[(rows, 3), (1,)], dtypes=[DataType.INT_64, DataType.INT_32],
-        outputs=2,
+    return node.rows(
+        "NonMaxSuppression", operands, (0, 1), params, dims=[(rows, 3), (1,)],
+        dtypes=[DataType.INT_64, DataType.INT_32], outputs=2,
     )  # fmt: skip
-    return node.unmoved(selected)
 
 
 def _corners(node: OnnxNode, boxes: OnnxValue) -> OnnxValue:

@@ -54,7 +54,7 @@ def identity(node: OnnxNode) -> OnnxValue:
 
 def _dropout(node: OnnxNode) -> list[OnnxValue | None]:
     """Return the operand itself, and a mask that keeps all elements if it is wanted."""
-    if node.optional(2) is not None and node.number(2) and node.number(1, 0.5):
+    if node.optional(2) is not None and node.number(2, greatest=False) and node.number(1, 0.5, greatest=0.5):
         node.unsupported("training mode, which drops elements at random")
     x = node.value(0)
     if not node.wants(1):
@@ -181,10 +181,17 @@ def _selu(node: OnnxNode) -> OnnxValue:
 
 
 def gelu(node: OnnxNode) -> OnnxValue:
-    """Emit Gelu: the exact form is one operation, the tanh approximation is composed of several."""
-    x = node.value(0)
-    if node.attr("approximate", "none") == "none":
-        return node.elementwise("Gelu", x)
+    """Emit Gelu: the exact form, or the tanh approximation."""
+    return (gelu_of if node.attr("approximate", "none") == "none" else tanh_gelu_of)(node, node.value(0))
+
+
+def gelu_of(node: OnnxNode, x: OnnxValue) -> OnnxValue:
+    """Return the Gelu of a value, which is one operation."""
+    return node.elementwise("Gelu", x)
+
+
+def tanh_gelu_of(node: OnnxNode, x: OnnxValue) -> OnnxValue:
+    """Return the approximation of a value's Gelu by tanh, which is composed of several operations."""
     mul, add = "ElementWiseMultiply", "ElementWiseAdd"
     cubic = node.elementwise(mul, node.elementwise(mul, node.elementwise(mul, x, x), x), 0.044715)
     inner = node.elementwise(mul, node.elementwise(add, x, cubic), math.sqrt(2 / math.pi))

@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from isthmus.graph import Graph, Node, Tensor, TensorType
 
 
-def finished(work: Graph, outputs: Sequence[tuple[str, Tensor]]) -> tuple[Graph, dict[str, Tensor]]:
+def finished(
+    work: Graph, outputs: Sequence[tuple[str, Tensor]], needed_inputs: bool = False
+) -> tuple[Graph, dict[str, Tensor]]:
     """Return a finalized graph with the inputs of `work` and these outputs in the given order, and its tensors.
 
     The tensors are those of the final graph, by the names of their tensors in the working graph.
@@ -21,12 +23,17 @@ def finished(work: Graph, outputs: Sequence[tuple[str, Tensor]]) -> tuple[Graph,
         The working graph, which also has nodes that no output needs.
     outputs
         The names of the outputs in the file, each with its tensor in the working graph.
+    needed_inputs
+        Whether inputs that no output needs are left out.
     """
     graph = Graph(work.name)
     # Round 8-bit results as ONNX Runtime does.
     graph.numerics = "onnxruntime"
     tensors: dict[str, Tensor] = {}
-    for tensor in work.inputs:
+    nodes = _needed(work, [tensor for _, tensor in outputs])
+    read = {tensor.name for node in nodes for tensor in node.inputs if tensor is not None}
+    read |= {tensor.name for _, tensor in outputs}
+    for tensor in work.inputs if not needed_inputs else [each for each in work.inputs if each.name in read]:
         tensors[tensor.name] = graph.create_tensor(
             tensor.name, TensorType.APP_WRITE, tensor.dtype, tensor.dims, tensor.quantization
         )
@@ -39,7 +46,7 @@ def finished(work: Graph, outputs: Sequence[tuple[str, Tensor]]) -> tuple[Graph,
             tensors[tensor.name] = out
         else:
             copies.append((tensor, out))
-    for node in _needed(work, [tensor for _, tensor in outputs]):
+    for node in nodes:
         inputs = [None if t is None else _taken(graph, tensors, t) for t in node.inputs]
         results = [_taken(graph, tensors, t) for t in node.outputs]
         graph.add_node(node.name, node.op, inputs, results, _given(node.params))

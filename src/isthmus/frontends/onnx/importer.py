@@ -6,7 +6,7 @@ A node that cannot be converted is recorded and the conversion continues, so tha
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -17,13 +17,16 @@ from isthmus.frontends.onnx.definitions import converted, definition, is_defined
 from isthmus.frontends.onnx.finish import finished
 from isthmus.frontends.onnx.layout import OnnxValue, identity
 from isthmus.frontends.onnx.node import Converter, OnnxNode, Results
-from isthmus.frontends.onnx.node_order import in_order
-from isthmus.frontends.onnx.operators import CONVERTERS, KEEPS_CHANNELS, TAKES_FIXED_POINT
+from isthmus.frontends.onnx.node_order import in_order, read_names
+from isthmus.frontends.onnx.operators import CONVERTERS, KEEPS_CHANNELS, TAKES_FIXED_POINT, TAKES_SEQUENCES
 from isthmus.frontends.onnx.quantization import four_bits, input_quantizations
-from isthmus.frontends.onnx.signature import bound_arrays, graph_inputs
-from isthmus.frontends.onnx.tensors import attribute_value, data_type, to_array
-from isthmus.frontends.unsupported import Unsupported
-from isthmus.graph import DataType, Graph, Tensor, TensorType
+from isthmus.frontends.onnx.schema import OnnxContents
+from isthmus.frontends.onnx.sequences import OnnxSequence
+from isthmus.frontends.onnx.signature import Input, bound_arrays, graph_inputs
+from isthmus.frontends.onnx.stage import PENDING, Deferred, ModelStage, NeedsRows, NeedsValue, StageRecord
+from isthmus.frontends.onnx.tensors import attribute_value, data_type, embed_all_data, to_array
+from isthmus.frontends.unsupported import IN_STAGES, NeedsStages, Unsupported, unsupported
+from isthmus.graph import DataType, Graph, Quantization, Tensor, TensorType
 from isthmus.system.shield import check as check_interrupted
 
 OLDEST_OPSET = 7
@@ -34,6 +37,8 @@ MAX_STEPS = 50_000
 """The most nodes of a model after loops and functions are expanded."""
 _STANDARD = ("", "ai.onnx")
 """The names of the domain of ONNX's own operators."""
+_VIEWS = ("Identity", "Transpose")
+"""Operators whose result is the tensor of their operand, whatever its shape is."""
 _MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError)
 """The exceptions that malformed attributes and operands cause in converters."""
 
@@ -58,6 +63,8 @@ class OnnxScope:
         The scope around a subgraph.
     depth
         The number of scopes around it.
+    path
+        What distinguishes its values from those of other scopes with the same names: a turn of a loop, say.
 
     Attributes
     ----------
@@ -66,18 +73,24 @@ class OnnxScope:
     """
 
     def __init__(
-        self, opsets: Mapping[str, int], attributes: Mapping[str, Any], parent: OnnxScope | None = None, depth: int = 0
+        self,
+        opsets: Mapping[str, int],
+        attributes: Mapping[str, Any],
+        parent: OnnxScope | None = None,
+        depth: int = 0,
+        path: str = "",
     ) -> None:
         self.opsets = opsets
         self.attributes = attributes
         self.parent = parent
         self.depth = depth
+        self.path = path
         self.values: dict[str, OnnxValue | None] = {}
         self.absent: set[str] = set()
 
-    def inside(self) -> OnnxScope:
-        """Return the scope of a subgraph."""
-        inner = OnnxScope(self.opsets, self.attributes, self, self.depth + 1)
+    def inside(self, path: str) -> OnnxScope:
+        """Return the scope of a subgraph, with a path of its own."""
+        inner = OnnxScope(self.opsets, self.attributes, self, self.depth + 1, path)
         inner.absent = self.absent
         return inner
 
@@ -100,19 +113,29 @@ class OnnxScope:
             raise QnnError(Code.GRAPH_CREATE_FAILED, what, f"'{name}' is defined twice")
         self.values[name] = value
 
+    def scope_of(self, name: str) -> OnnxScope | None:
+        """Return the scope, this or an enclosing one, that has a name; None if there is none."""
+        scope: OnnxScope | None = self
+        while scope is not None and name not in scope.values:
+            scope = scope.parent
+        return scope
+
     def find(self, name: str, what: str) -> OnnxValue | None:
         """Return the value of a name in this scope or an enclosing one."""
-        scope: OnnxScope | None = self
-        while scope is not None:
-            if name in scope.values:
-                return scope.values[name]
-            scope = scope.parent
-        raise QnnError(
-            Code.GRAPH_UNCONNECTED_NODE,
-            what,
-            f"no earlier node computes '{name}'",
-            "ONNX lists nodes in the order of their data; a cycle has no such order.",
-        )
+        scope = self.scope_of(name)
+        if scope is None:
+            raise QnnError(
+                Code.GRAPH_UNCONNECTED_NODE,
+                what,
+                f"no earlier node computes '{name}'",
+                "ONNX lists nodes in the order of their data; a cycle has no such order.",
+            )
+        return scope.values[name]
+
+
+def _has_sequence(values: Sequence[OnnxValue | None]) -> bool:
+    """Return whether one of the values is a sequence."""
+    return any(isinstance(value, OnnxSequence) for value in values)
 
 
 class _Lost(Exception):
@@ -124,12 +147,13 @@ class Importer:
 
     Parameters
     ----------
-    model
-        ONNX's ModelProto.
+    contents
+        The contents of the file.
     name
         The name of the graph.
-    folder
-        The folder of the model's external data; None if it may have none.
+    stage
+        The stage of the model to convert. By default all of the model becomes one graph, and nodes that need values
+        which are known only at run time are refused.
 
     Attributes
     ----------
@@ -139,14 +163,19 @@ class Importer:
         The model's functions, by domain and name.
     """
 
-    def __init__(self, model: Any, name: str, folder: Path | None) -> None:
+    def __init__(self, contents: OnnxContents, name: str, stage: StageRecord | None = None) -> None:
+        model, self._external = contents.message, contents.external
         opset = _standard_opset({entry.domain: entry.version for entry in model.opset_import})
         if opset is not None and opset < OLDEST_OPSET:
+            # The converter does not know the folder.
+            embed_all_data(model, self._external)
             model = converted(model, OLDEST_OPSET, name)
         self.model = model
-        self.folder = folder
         self.name = name
-        self.builder = OnnxBuilder(name, model.ByteSize())
+        self.stage = stage
+        self.builder = OnnxBuilder(name, contents.nbytes)
+        # What follows the path of a node in the paths of values inside it; nothing else in a path looks like it.
+        self._inside = "::" if stage is None else 2 * stage.mark
         self.unsupported = Unsupported(name)
         self.opsets = {entry.domain: entry.version for entry in model.opset_import}
         self.functions = {(function.domain, function.name): function for function in model.functions}
@@ -154,6 +183,10 @@ class Importer:
         """The values of the model's names, complete after conversion."""
         # The nodes converted so far, counted by `_step`.
         self._steps = 0
+        # The path and value by which each tensor became known first; others only view it.
+        self._first: dict[str, tuple[str, OnnxValue]] = {}
+        # Rows of which the last are filled with -1 when the model is one graph, by the tensor; the node that made them.
+        self._filled: dict[str, str] = {}
         # The tensors of the final graph, by their names in the working graph.
         self._final: Mapping[str, Tensor] = {}
 
@@ -167,12 +200,7 @@ class Importer:
         constants
             Values of inputs that become constants, by name.
         """
-        self._check_opset()
-        graph = self.model.graph
-        scope = OnnxScope(self.opsets, {})
-        self.values = scope.values
-        self._declare_inputs(graph, scope, shapes, constants)
-        self._walk(graph, scope)
+        graph, scope = self.model.graph, self._walked(shapes, constants)
         outputs = [(value.name, self._output(value.name, scope)) for value in graph.output]
         self.unsupported.check()
         if not outputs or len({name for name, _ in outputs}) != len(outputs):
@@ -187,6 +215,31 @@ class Importer:
             if tensor is not None and tensor.type is TensorType.NATIVE:
                 result.source_names[tensor.name] = name
         return result
+
+    def check_rows(self) -> None:
+        """Refuse a model with rows whose number is known only at run time, which end with rows of -1 in its graph."""
+        for maker in self._filled.values():
+            rule = "how many rows it has is known only at run time"
+            raise NeedsStages(Code.COMMON_NOT_SUPPORTED, maker, rule, IN_STAGES)
+
+    def convert_stage(self, shapes: Mapping[str, Sequence[int]], constants: Mapping[str, Any]) -> ModelStage:
+        """Convert one stage of the model: all that can be computed with what its record says is known."""
+        assert self.stage is not None
+        scope = self._walked(shapes, constants)
+        names = [value.name for value in self.model.graph.output]
+        results = {name: self._output(name, scope) for name in names if name not in self.stage.progress.outputs}
+        self.unsupported.check()
+        ready = {name: value for name, value in results.items() if value is not None and value is not PENDING}
+        return self.stage.finish(self.builder, ready, len(ready) < len(results))
+
+    def _walked(self, shapes: Mapping[str, Sequence[int]], constants: Mapping[str, Any]) -> OnnxScope:
+        """Convert all nodes, and return the scope of their values."""
+        self._check_opset()
+        scope = OnnxScope(self.opsets, {})
+        self.values = scope.values
+        self._declare_inputs(self.model.graph, scope, shapes, constants)
+        self._walk(self.model.graph, scope)
+        return scope
 
     def final_values(self, graph: Graph) -> dict[str, OnnxValue]:
         """Return where the graph that `convert` returned has the model's values, without constants and unused values.
@@ -227,7 +280,7 @@ class Importer:
             tensor = self.builder.constant(array, four_bits(types[name]), name=name)
             self.builder.given_bytes += tensor.nbytes
             scope.define(name, OnnxValue(tensor, identity(tensor.rank)), f"constant '{name}'")
-        quantizations = input_quantizations(graph, self.folder)
+        quantizations = input_quantizations(graph, self._external)
         for entry in graph_inputs(graph, shapes, bound):
             quantization = quantizations.get(entry.name) or four_bits(types[entry.name])
             dtype = data_type(entry.dtype) if quantization is None else DataType.fixed_point(entry.dtype)
@@ -235,19 +288,27 @@ class Importer:
                 self.unsupported.add("input", entry.name, f"data type {dtype.name}")
                 scope.define(entry.name, None, f"input '{entry.name}'")
                 continue
-            tensor = self.builder.graph.create_tensor(
-                entry.name, TensorType.APP_WRITE, dtype, entry.dims, quantization
-            )
-            scope.define(entry.name, OnnxValue(tensor, identity(tensor.rank)), f"input '{entry.name}'")
+            self._define(scope, entry.name, self._input(entry, dtype, quantization), f"input '{entry.name}'")
+        if self.stage is not None:
+            self.stage.declare(self.builder)
+
+    def _input(self, entry: Input, dtype: DataType, quantization: Quantization | None) -> OnnxValue:
+        """Create an input; one without elements is a constant."""
+        if self.stage is not None and 0 in entry.dims:
+            return OnnxValue(self.builder.empty(dtype, entry.dims, quantization), identity(len(entry.dims)))
+        tensor = self.builder.graph.create_tensor(entry.name, TensorType.APP_WRITE, dtype, entry.dims, quantization)
+        return OnnxValue(tensor, identity(tensor.rank))
 
     def _output(self, name: str, scope: OnnxScope) -> OnnxValue | None:
         """Return the value of an output; record an unsupported data type. None if it could not be computed."""
         what = f"output '{name}' of model '{self.name}'"
         value = scope.find(name, what)
-        if any(tensor.name == name for tensor in self.builder.graph.inputs):
+        if any(value.name == name for value in self.model.graph.input) and value is not None and not value.is_static:
             rule, hint = "it is an input, and a tensor of QNN is one or the other", "Copy it by an Identity node."
             raise QnnError(Code.GRAPH_CREATE_FAILED, what, rule, hint)
-        if value is not None and value.tensor.dtype not in RUNTIME_TYPES:
+        if isinstance(value, OnnxSequence):
+            self.unsupported.add("output", name, "a sequence")
+        elif value is not None and value.tensor.dtype not in RUNTIME_TYPES:
             self.unsupported.add("output", name, f"data type {value.tensor.dtype.name}")
         return value
 
@@ -264,22 +325,41 @@ class Importer:
         """Define a graph's initializers and convert its nodes."""
         if len(graph.sparse_initializer):
             self.unsupported.add("sparse initializer", graph.sparse_initializer[0].values.name)
+        needed = self._needed_names(graph, scope)
         for tensor in graph.initializer:
-            if tensor.name not in scope.values:
+            if tensor.name not in scope.values and (needed is None or tensor.name in needed):
                 scope.define(tensor.name, self._initializer(tensor, scope), f"initializer '{tensor.name}'")
-        self._walk_nodes(graph, scope)
+        self._walk_nodes(graph, scope, needed)
 
-    def _walk_nodes(self, graph: Any, scope: OnnxScope) -> None:
+    def _needed_names(self, graph: Any, scope: OnnxScope) -> set[str] | None:
+        """Return the names that a stage reads or computes; None for all, if the model becomes one graph.
+
+        What earlier stages have computed need not be computed again. Subgraphs are converted as a whole.
+        """
+        stage = self.stage
+        if stage is None or scope.depth:
+            return None
+        needed = {value.name for value in graph.output} - stage.progress.outputs
+        for _, proto in reversed(list(in_order(graph.node))):
+            results = [name for name in proto.output if name]
+            if not needed.isdisjoint(results) and not all(map(stage.has, results)):
+                needed.update(read_names(proto))
+        return needed
+
+    def _walk_nodes(self, graph: Any, scope: OnnxScope, needed: set[str] | None = None) -> None:
         """Convert the nodes of a graph or function, each after those whose results it reads.
 
-        A node without a name is named by its index in the file.
+        A node without a name is named by its index in the file. With `needed`, only those nodes are converted that
+        compute some of these names.
         """
         if scope.depth > MAX_DEPTH:
             raise QnnError(Code.GRAPH_CREATE_FAILED, f"graph '{graph.name}'", f"it nests deeper than {MAX_DEPTH}")
         for index, proto in in_order(graph.node):
             check_interrupted()
+            if needed is not None and needed.isdisjoint(proto.output):
+                continue
             named = isinstance(proto.name, str) and proto.name
-            self._convert(proto, proto.name if named else f"{proto.op_type}_{index}", scope)
+            self._convert(proto, proto.name if named else f"{proto.op_type}_{index}", f"{scope.path}{index}", scope)
 
     def _step(self, what: str) -> None:
         """Count a step. Folded and repeated nodes count too: they add no node to the graph, but they take time."""
@@ -293,7 +373,7 @@ class Importer:
         if not proto.name:
             raise QnnError(Code.GRAPH_CREATE_FAILED, "initializer", "it has no name")
         try:
-            tensor = self.builder.constant(to_array(proto, self.folder), four_bits(proto.data_type), name=proto.name)
+            tensor = self.builder.constant(to_array(proto, self._external), four_bits(proto.data_type), name=proto.name)
         except QnnError as error:
             if error.code is not Code.COMMON_NOT_SUPPORTED:
                 raise
@@ -307,10 +387,12 @@ class Importer:
             self.builder.given_bytes += tensor.nbytes
         return OnnxValue(tensor, identity(tensor.rank))
 
-    def _convert(self, proto: Any, name: str, scope: OnnxScope) -> None:
-        """Convert a node and assign its results to their names."""
+    def _convert(self, proto: Any, name: str, path: str, scope: OnnxScope) -> None:
+        """Convert a node and assign its results to their names; `path` distinguishes it from all other nodes."""
         what = f"node '{name}' ({proto.op_type})"
         self._step(what)
+        if self._take_given(proto, scope, what):
+            return
         input_names = ["" if name in scope.absent else name for name in proto.input]
         inputs = [scope.find(name, what) if name else None for name in input_names]
         # A node that reads the result of an unsupported node is skipped without an error of its own.
@@ -319,25 +401,35 @@ class Importer:
         key = proto.op_type if proto.domain in _STANDARD else f"{proto.domain}:{proto.op_type}"
         function = self.functions.get((proto.domain, proto.op_type))
         if function is not None:
-            converter: Converter | None = self._calls(function, scope)
+            converter: Converter | None = self._calls(function, scope, path)
         else:
-            converter = CONVERTERS.get(key) or self._by_definition(proto, scope)
+            converter = CONVERTERS.get(key) or self._by_definition(proto, scope, path)
         if converter is None:
             self.unsupported.add(key, name)
         elif not reads_lost:
             self.builder.node = name
             try:
-                node = self._node(proto, name, inputs, scope, key)
+                if PENDING in inputs:
+                    raise Deferred
+                self._check_not_filled(inputs, key, what)
+                if function is None and key not in TAKES_SEQUENCES and _has_sequence(inputs):
+                    raise unsupported(what, "an operand that is a sequence")
+                node = self._node(proto, name, path, inputs, scope, key)
                 converted = converter(node)
                 results = [converted] if isinstance(converted, OnnxValue) else converted
+                if self.stage is not None and key in CONVERTERS and key not in _VIEWS:
+                    results = [self._own(value) for value in results]
                 if len(results) < sum(1 for i, _ in enumerate(proto.output) if node.wants(i)):
                     node.unsupported(f"only its first {len(results)} outputs are supported")
+            except Deferred as reason:
+                self._defer(proto, scope, reason)
+                results = [PENDING] * len(proto.output)
             except _Lost:
                 results = []
             except QnnError as error:
                 if error.code is not Code.COMMON_NOT_SUPPORTED:
                     raise
-                self.unsupported.add(key, name, error.rule)
+                self.unsupported.add(key, name, error.rule, isinstance(error, NeedsStages))
                 results = []
             except _MALFORMED as error:
                 raise QnnError(
@@ -347,50 +439,120 @@ class Importer:
                 raise QnnError(Code.COMMON_MEM_ALLOC, what, "its constants need more memory than there is") from error
         for index, output in enumerate(proto.output):
             if output:
-                scope.define(output, results[index] if index < len(results) else None, what)
+                self._define(scope, output, results[index] if index < len(results) else None, what)
 
-    def _node(self, proto: Any, name: str, inputs: list[OnnxValue | None], scope: OnnxScope, key: str) -> OnnxNode:
+    def _own(self, value: OnnxValue | None) -> OnnxValue | None:
+        """Return a result as a tensor of its own, if it is that of another value.
+
+        A Slice that takes all is its operand, and two results may be one, at some shapes and not at others. The values
+        that are stored between stages must not depend on that, because their memory is planned for one shape.
+        """
+        if value is None or isinstance(value, OnnxSequence) or self.builder.is_constant(value):
+            return value
+        tensor = value.tensor
+        if tensor.name not in self._first:
+            return value
+        quantizations = [tensor.quantization]
+        copied = self.builder.one("Reshape", [tensor], dims=[tensor.dims], quantizations=quantizations)
+        return OnnxValue(copied, value.perm)
+
+    def _define(self, scope: OnnxScope, name: str, value: OnnxValue | None, what: str) -> None:
+        """Assign a value to a name, or what an earlier stage knows of it."""
+        path = f"{scope.path}{name}"
+        if self.stage is not None:
+            value = self.stage.given(path, self.builder) or value
+        scope.define(name, value, what)
+        if value is not None and value is not PENDING and not isinstance(value, OnnxSequence):
+            self._first.setdefault(value.tensor.name, (path, value))
+
+    def _take_given(self, proto: Any, scope: OnnxScope, what: str) -> bool:
+        """Assign the results of a node that earlier stages have computed; return whether they have all of them."""
+        names = [name for name in proto.output if name]
+        if self.stage is None or not names or not all(self.stage.has(f"{scope.path}{name}") for name in names):
+            return False
+        for name in names:
+            self._define(scope, name, None, what)
+        return True
+
+    def _defer(self, proto: Any, scope: OnnxScope, reason: Exception) -> None:
+        """Leave a node to a later stage: record what it waits for, and keep the values that it reads."""
+        assert self.stage is not None
+        kept: list[OnnxValue | None] = []
+        if isinstance(reason, NeedsValue):
+            for needed, greatest in ((reason.value, reason.greatest), *reason.others):
+                found = self._first.get(needed.tensor.name)
+                if found is None:
+                    raise unsupported(reason.what, reason.rule)
+                self.stage.need(*found, reason, greatest)
+            kept += reason.kept
+        for name in () if isinstance(reason, NeedsRows) and reason.is_result else read_names(proto):
+            holder = scope.scope_of(name)
+            kept.append(None if holder is None else holder.values[name])
+        for value in kept:
+            if value is not None and value is not PENDING and not self.builder.is_constant(value):
+                found = self._first.get(value.tensor.name)
+                if found is not None:
+                    self.stage.keep(*found)
+
+    def _check_not_filled(self, inputs: Sequence[OnnxValue | None], key: str, what: str) -> None:
+        """Refuse a node that reads rows of which only the first are real."""
+        maker = next((self._filled[v.tensor.name] for v in inputs if v and v.tensor.name in self._filled), None)
+        if maker is not None and key != "Identity":
+            rule = f"how many rows {maker} has is known only at run time"
+            raise NeedsStages(Code.COMMON_NOT_SUPPORTED, what, rule)
+
+    def _node(
+        self, proto: Any, name: str, path: str, inputs: list[OnnxValue | None], scope: OnnxScope, key: str
+    ) -> OnnxNode:
         """Return the node as its converter sees it.
 
-        `key` is the operator's name in `CONVERTERS`. Fixed-point inputs become plain integers if the converter does not
-        take them. A reference to an attribute of the calling function is resolved; if the caller omits it, so does the
-        node.
+        `path` distinguishes it from all other nodes, and `key` is the operator's name in `CONVERTERS`. Fixed-point
+        inputs become plain integers if the converter does not take them. A reference to an attribute of the calling
+        function is resolved; if the caller omits it, so does the node.
         """
         if key not in KEEPS_CHANNELS:
             inputs = [value and self._integers(value, key) for value in inputs]
 
-        def run(graph: Any, arguments: Sequence[OnnxValue]) -> list[OnnxValue]:
-            return self._run_subgraph(graph, arguments, scope, name)
+        attributes: dict[str, Any] = {}
+        turns: dict[str, count[int]] = {}
 
-        attributes = {}
+        def run(graph: Any, arguments: Sequence[OnnxValue]) -> list[OnnxValue]:
+            which = next(key for key, value in attributes.items() if value is graph)
+            turn = next(turns.setdefault(which, count()))
+            return self._run_subgraph(graph, arguments, scope.inside(f"{path}.{which}.{turn}{self._inside}"), name)
+
         for attribute in proto.attribute:
             if not attribute.ref_attr_name:
-                attributes[attribute.name] = attribute_value(attribute, self.folder)
+                attributes[attribute.name] = attribute_value(attribute, self._external)
                 if attribute.name == "value" and four_bits(attribute.t.data_type) is not None:
                     attributes["encoding"] = four_bits(attribute.t.data_type)
             elif attribute.ref_attr_name in scope.attributes:
                 attributes[attribute.name] = scope.attributes[attribute.ref_attr_name]
         opset = scope.opset(proto.domain)
-        return OnnxNode(name, proto.op_type, opset, attributes, inputs, list(proto.output), self.builder, run)
+        outputs = list(proto.output)
+        return OnnxNode(
+            name, proto.op_type, opset, attributes, inputs, outputs, self.builder, run, scope.path, self.stage,
+            self._filled,
+        )  # fmt: skip
 
-    def _by_definition(self, proto: Any, scope: OnnxScope) -> Converter | None:
+    def _by_definition(self, proto: Any, scope: OnnxScope, path: str) -> Converter | None:
         """Return a converter by ONNX's definition of the operator in terms of others, or None if there is none."""
         if proto.domain not in _STANDARD or not is_defined(proto.op_type, scope.opset(proto.domain)):
             return None
 
         def convert(node: OnnxNode) -> Results:
             function = definition(node.op, node.opset, node.attributes, node.inputs, node.outputs, node.what)
-            return self._calls(function, scope)(node)
+            return self._calls(function, scope, path)(node)
 
         return convert
 
-    def _calls(self, function: Any, scope: OnnxScope) -> Converter:
-        """Return a converter that replaces a calling node by the body of the function."""
+    def _calls(self, function: Any, scope: OnnxScope, path: str) -> Converter:
+        """Return a converter that replaces a calling node, which has this path, by the body of the function."""
 
         def convert(node: OnnxNode) -> list[OnnxValue | None]:
-            defaults = {a.name: attribute_value(a, self.folder) for a in function.attribute_proto}
+            defaults = {a.name: attribute_value(a, self._external) for a in function.attribute_proto}
             opsets = {entry.domain: entry.version for entry in function.opset_import}
-            body = OnnxScope(opsets, {**defaults, **node.attributes}, depth=scope.depth + 1)
+            body = OnnxScope(opsets, {**defaults, **node.attributes}, depth=scope.depth + 1, path=path + self._inside)
             for index, name in enumerate(function.input):
                 if node.optional(index) is None:
                     body.absent.add(name)
@@ -400,7 +562,10 @@ class Importer:
             self.builder.node = node.name
             # A function need not compute an optional result that its caller does not use.
             names = enumerate(function.output)
-            return [body.find(name, node.what) if node.wants(index) else None for index, name in names]
+            values = [body.find(name, node.what) if node.wants(index) else None for index, name in names]
+            if PENDING in values:
+                raise Deferred
+            return values
 
         return convert
 
@@ -415,9 +580,8 @@ class Importer:
             return value
         return self.builder.plain(value)
 
-    def _run_subgraph(self, graph: Any, arguments: Sequence[OnnxValue], scope: OnnxScope, name: str) -> list[OnnxValue]:
-        """Convert a subgraph inline; its unsupported nodes are recorded like the model's own."""
-        inner = scope.inside()
+    def _run_subgraph(self, graph: Any, arguments: Sequence[OnnxValue], inner: OnnxScope, name: str) -> list[OnnxValue]:
+        """Convert a subgraph inline, in a new scope; its unsupported nodes are recorded like the model's own."""
         what = f"subgraph of node '{name}'"
         self._step(what)
         if len(arguments) != len(graph.input):
@@ -431,4 +595,6 @@ class Importer:
         values = [inner.find(output.name, what) for output in graph.output]
         if any(value is None for value in values):
             raise _Lost
+        if PENDING in values:
+            raise Deferred
         return [value for value in values if value is not None]

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from isthmus.errors import Code
 from isthmus.frontends.onnx.layout import OnnxValue
-from isthmus.frontends.onnx.movement import expand, slice_value
+from isthmus.frontends.onnx.movement import expand, join, slice_value
 from isthmus.frontends.onnx.node import Converter, OnnxNode
+from isthmus.frontends.unsupported import NeedsStages
 from isthmus.graph import DataType, Tensor
 
 # Values of a scatter's reduction parameter, by ONNX's names.
@@ -160,16 +162,79 @@ def _one_hot(node: OnnxNode) -> OnnxValue:
 
 
 def _compress(node: OnnxNode) -> OnnxValue:
-    """Convert to a Gather of the positions where the constant condition is true; without an axis, of flat data."""
-    x = node.value(0)
-    positions = np.flatnonzero(node.array(1))
+    """Convert to a Gather of the positions where the condition is true; without an axis, of flat data.
+
+    If the condition is known only at run time, the positions are those of a NonZero.
+    """
+    x, condition = node.value(0), node.value(1)
     if node.attr("axis") is None:
         x = node.builder.reshaped(x, (x.tensor.elements,))
     axis = node.axis(int(node.attr("axis", 0)), x.rank)
-    if positions.size and positions[-1] >= x.dims[axis]:
-        node.refuse("its condition is longer than its data")
-    indices = node.builder.constant(positions.astype(np.int32))
+    array = node.builder.array(condition)
+    if array is not None:
+        positions = np.flatnonzero(array)
+        if positions.size and positions[-1] >= x.dims[axis]:
+            node.refuse("its condition is longer than its data")
+        indices = node.builder.constant(positions.astype(np.int32))
+    else:
+        if node.stage is None:
+            rule = "input 1 is not a constant"
+            raise NeedsStages(Code.COMMON_NOT_SUPPORTED, node.what, rule)
+        if condition.rank != 1 or condition.dims[0] > x.dims[axis]:
+            node.refuse("its condition must be a list, not longer than its data")
+        dims, flags = [(condition.dims[0], 1)], node.builder.materialized(condition)
+        rows = node.rows("NonZero", [flags], (0, 1), is_result=False, dims=dims, dtypes=[DataType.INT_64])
+        indices = node.builder.materialized(node.builder.reshaped(rows, (rows.dims[0],)))
     return OnnxValue(node.emit("Gather", [x.tensor, indices], {"axis": x.perm[axis]}), x.perm)
+
+
+def _unique(node: OnnxNode) -> list[OnnxValue | None]:
+    """Sort the elements, and take those that differ from the one before; the number of them is known at run time.
+
+    Results are the distinct elements, the position where each occurs first, for each element which of them it is, and
+    how often each occurs.
+    """
+    if node.attr("axis") is not None:
+        node.unsupported("axis: distinct slices")
+    count = node.value(0).tensor.elements
+    if node.stage is None and not node.builder.is_constant(node.value(0)):
+        raise NeedsStages(Code.COMMON_NOT_SUPPORTED, node.what, "how many elements differ is known only at run time")
+    x = node.builder.materialized(node.builder.reshaped(node.value(0), (count,)))
+    ordered, places = (node.unmoved(tensor) for tensor in _sorted(node, x))
+    first = node.builder.literal(np.ones(min(count, 1), bool))
+    others = [slice_value(node, ordered, {0: bounds}) for bounds in ((1, count, 1), (0, max(count - 1, 0), 1))]
+    flags = join(node, [first, node.elementwise("ElementWiseNotEqual", *others)], 0) if count > 1 else first
+    rows = node.rows(
+        "NonZero", [flags.tensor], (0, 1), is_result=False, dims=[(count, 1)], dtypes=[DataType.INT_64]
+    )
+    starts = node.builder.reshaped(rows, (rows.dims[0],))
+    end = node.builder.literal(np.array([count], np.int64))
+    ends = join(node, [slice_value(node, starts, {0: (1, rows.dims[0], 1)}), end], 0)
+    groups = node.emit("CumulativeSum", [node.cast(flags, DataType.INT_64).tensor], {"axis": 0})
+    numbers = node.elementwise("ElementWiseSubtract", node.unmoved(groups), 1)
+    results = [
+        _taken(node, ordered, starts), _taken(node, places, starts),
+        node.elementwise("ElementWiseSubtract", ends, starts),
+    ]  # fmt: skip
+    if not node.attr("sorted", 1):
+        # In the order in which they occur first.
+        order = node.unmoved(_sorted(node, results[1].tensor)[1])
+        results = [_taken(node, result, order) for result in results]
+        numbers = _taken(node, node.unmoved(_sorted(node, order.tensor)[1]), numbers)
+    nothing = node.builder.constant(np.zeros(count, np.int64))
+    inverse = node.emit("ScatterElements", [nothing, places.tensor, numbers.tensor], {"axis": 0})
+    return [results[0], results[1], node.unmoved(inverse), results[2]]
+
+
+def _sorted(node: OnnxNode, x: Tensor) -> list[Tensor]:
+    """Return the elements of a list in ascending order, and their positions; equal ones stay in their order."""
+    params = {"k": x.elements, "largest": False}
+    return node.builder.emit("TopK", [x], params, dtypes=[x.dtype, DataType.INT_64], outputs=2)
+
+
+def _taken(node: OnnxNode, x: OnnxValue, indices: OnnxValue) -> OnnxValue:
+    """Return the elements of a list at indices."""
+    return node.unmoved(node.emit("Gather", [x.tensor, node.builder.materialized(indices)], {"axis": 0}))
 
 
 CONVERTERS: dict[str, Converter] = {
@@ -182,4 +247,5 @@ CONVERTERS: dict[str, Converter] = {
     "TensorScatter": _tensor_scatter,
     "OneHot": _one_hot,
     "Compress": _compress,
+    "Unique": _unique,
 }

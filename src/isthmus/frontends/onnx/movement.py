@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import permutations
 from typing import Any
 
 import numpy as np
 
 from isthmus.frontends.onnx.layout import OnnxValue, channel_last
 from isthmus.frontends.onnx.node import Converter, OnnxNode
+from isthmus.frontends.onnx.stage import Choices
 from isthmus.graph import Tensor
 
 CONSTANT, SYMMETRIC, REFLECT, EDGE = range(4)
 """Values of Pad's scheme."""
+_MAX_INDEX = 2**31 - 1
+"""Behind the last element of every axis."""
 _SCHEMES = {"constant": CONSTANT, "reflect": REFLECT, "edge": EDGE}
 
 
@@ -65,7 +69,7 @@ def join(node: OnnxNode, values: Sequence[OnnxValue], axis: int, **output: Any) 
     rank = max(v.rank for v in values)
     if any(v.rank != rank for v in values):
         node.refuse("its operands differ in rank")
-    non_empty = [v for v in values if v.tensor.elements] or list(values[:1])
+    non_empty = [v for v in values if v.dims[axis]] or list(values[:1])
     perm = builder.common_perm(non_empty, rank)
     if len(non_empty) == 1 and not output:
         return non_empty[0]
@@ -86,7 +90,7 @@ def _split(node: OnnxNode) -> list[OnnxValue | None]:
     x = node.value(0)
     axis = node.axis(int(node.attr("axis", 0)))
     size, count = x.dims[axis], len(node.outputs)
-    parts = node.ints(1, "split")
+    parts = split_parts(node, size, count)
     if parts is None:
         part_size = -(-size // count)
         parts = [max(min(part_size, size - i * part_size), 0) for i in range(count)]
@@ -112,6 +116,8 @@ def slice_value(node: OnnxNode, x: OnnxValue, ranges: dict[int, tuple[int, int, 
 def _slice(node: OnnxNode) -> OnnxValue:
     """Slice axes by Python's rules: negative bounds count from the end, and bounds outside are clamped."""
     x = node.value(0)
+    if node.opset >= 10:
+        node.need_all(_longest_slice(node))
     starts, ends = node.ints(1, "starts") or [], node.ints(2, "ends") or []
     axes = node.axes(node.ints(3, "axes") or range(len(starts)))
     steps = node.ints(4) or [1] * len(starts)
@@ -122,6 +128,41 @@ def _slice(node: OnnxNode) -> OnnxValue:
     )
 
 
+def _longest_slice(node: OnnxNode) -> dict[int, object]:
+    """Return the values to plan a Slice with, by operand: the longest, with unknown steps of 1 or -1."""
+    operands = [value for index in range(1, 5) if (value := node.optional(index)) is not None]
+    if all(node.builder.is_constant(value) for value in operands):
+        return {}
+    dims, count = node.value(0).dims, node.value(1).tensor.elements
+
+    def known(index: int) -> list[int | None]:
+        value = node.optional(index)
+        array = None if value is None else node.builder.array(value)
+        return [None] * count if array is None else [int(v) for v in array.reshape(-1)]
+
+    has_steps = node.optional(4) is not None
+    axes = known(3) if node.optional(3) is not None else list(range(count))
+    planned = []
+    for axis, begin, end, step in zip(axes, known(1), known(2), known(4), strict=True):
+        forms = [
+            (
+                (0 if each > 0 else _MAX_INDEX) if begin is None else begin,
+                (_MAX_INDEX if each > 0 else -_MAX_INDEX) if end is None else end,
+                each,
+            )
+            for each in ([step] if step is not None else [1, -1] if has_steps else [1])
+        ]
+        size = max(dims) if axis is None else dims[node.axis(axis)]
+        planned.append(max(forms, key=lambda form: len(range(*slice(*form).indices(size)))))
+    begins, ends, steps = (list(each) for each in zip(*planned, strict=True)) if planned else ([], [], [])
+    return {1: begins, 2: ends, 3: Choices(map(list, permutations(range(len(dims)), count))), 4: steps}
+
+
+def split_parts(node: OnnxNode, size: int, count: int) -> list[int] | None:
+    """Return the sizes of the parts of an axis; None if they are not given. Each part may be all of the axis."""
+    return node.ints(1, "split", greatest=Choices((size * np.eye(count, dtype=np.int64)).tolist()))
+
+
 def _pad(node: OnnxNode) -> OnnxValue:
     """Convert a Pad. Negative pads are slices, and wrapping is a concatenation; the rest is one operation."""
     x = node.value(0)
@@ -130,7 +171,7 @@ def _pad(node: OnnxNode) -> OnnxValue:
     if len(pads) != 2 * len(axes):
         node.refuse(f"{len(pads)} pads for {len(axes)} axes")
     mode = node.attr("mode", "constant")
-    fill = node.attr("value", 0.0) if node.opset < 11 else node.number(2, 0)
+    fill = node.attr("value", 0.0) if node.opset < 11 else node.number(2, 0, greatest=0)
     amounts = {axis: (pads[i], pads[i + len(axes)]) for i, axis in enumerate(axes)}
     slices = {
         axis: (max(-before, 0), x.dims[axis] - max(-after, 0), 1)
@@ -223,7 +264,7 @@ def _trilu(node: OnnxNode) -> OnnxValue:
     x = node.value(0)
     if x.rank < 2:
         node.refuse(f"an operand of rank {x.rank} is not a matrix")
-    k = int(node.number(1, 0))
+    k = int(node.number(1, 0, greatest=0))
     rows, columns = x.dims[-2:]
     offsets = np.arange(columns) - np.arange(rows)[:, None]
     mask = node.builder.literal(offsets >= k if node.attr("upper", 1) else offsets <= k)

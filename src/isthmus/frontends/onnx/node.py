@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -11,13 +11,18 @@ import numpy as np
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.onnx.builder import OnnxBuilder
 from isthmus.frontends.onnx.layout import OnnxValue, identity
-from isthmus.frontends.unsupported import unsupported
+from isthmus.frontends.onnx.stage import MAX_ELEMENTS, ROWS, NeedsRows, NeedsValue, StageRecord, first_filled
+from isthmus.frontends.unsupported import NeedsStages, unsupported
 from isthmus.graph import DataType, Tensor
 
 Results = OnnxValue | Sequence[OnnxValue | None]
 """The results of a node: the only one, or all of them in order, None for one that was not computed."""
 Converter = Callable[["OnnxNode"], Results]
 """Converts a node of one operator: adds operations to the node's builder and returns the results."""
+
+
+_TAKES_FLOATS = ("Resize", "Upsample", "Range")
+"""Operators whose shapes may depend on floats."""
 
 
 @dataclass
@@ -36,6 +41,12 @@ class OnnxNode:
         Operands; None for an optional one that is absent.
     outputs
         Names of the results; empty for one that is not used.
+    scope
+        What distinguishes its results from others of the same names: the path of its scope.
+    stage
+        The stage that is converted; None if the model becomes one graph.
+    filled
+        Where to record a tensor whose last rows are filled, if the model becomes one graph: by its name, the node.
     """
 
     name: str
@@ -46,6 +57,9 @@ class OnnxNode:
     outputs: list[str]
     builder: OnnxBuilder
     run: Callable[[Any, Sequence[OnnxValue]], list[OnnxValue]] = field(repr=False)
+    scope: str = ""
+    stage: StageRecord | None = None
+    filled: dict[str, str] = field(default_factory=dict)
 
     @property
     def what(self) -> str:
@@ -79,29 +93,94 @@ class OnnxNode:
         """Return whether result `index` has a name."""
         return index < len(self.outputs) and bool(self.outputs[index])
 
-    def array(self, index: int) -> np.ndarray:
-        """Return operand `index`, which must be a constant, as an array."""
+    def array(self, index: int, greatest: object = None) -> np.ndarray:
+        """Return operand `index`, which must be a constant, or be known when this stage begins, as an array.
+
+        `greatest` is a value to plan with, or `Choices`, if the operator bounds the operand by itself; otherwise it is
+        the greatest that the operand can have.
+        """
         array = self.builder.array(self.value(index))
         if array is None:
-            self.unsupported(f"input {index} is not a constant")
+            self.need(self.value(index), f"input {index} is not a constant", greatest)
         return array
 
-    def number(self, index: int, default: float | None = None) -> Any:
-        """Return operand `index`, a constant with one element, as a number; `default` if it is absent."""
+    def need(
+        self, value: OnnxValue, rule: str, greatest: object = None, kept: Sequence[OnnxValue] = ()
+    ) -> NoReturn:
+        """Leave the node to a stage in which a value is known, or refuse it by a rule if there are no stages.
+
+        `greatest` is as for `array`; `kept` are values that the node reads besides its operands.
+        """
+        is_number = value.tensor.dtype.is_float and greatest is None and self.op not in _TAKES_FLOATS
+        if value.tensor.elements > MAX_ELEMENTS or is_number:
+            self.unsupported(rule)
+        if self.stage is None:
+            raise NeedsStages(Code.COMMON_NOT_SUPPORTED, self.what, rule)
+        raise NeedsValue(value, self.what, rule, greatest, kept)
+
+    def need_all(self, greatest: Mapping[int, object]) -> None:
+        """Leave the node to a stage in which all these operands are known; by index, with a value to plan with."""
+        unknown = [(i, v) for i in greatest if (v := self.optional(i)) is not None and self.builder.array(v) is None]
+        if not unknown:
+            return
+        try:
+            self.need(unknown[0][1], f"input {unknown[0][0]} is not a constant", greatest[unknown[0][0]])
+        except NeedsValue as need:
+            need.others = [(value, greatest[index]) for index, value in unknown[1:]]
+            raise
+
+    def rows(
+        self, op: str, operands: Sequence[Tensor], perm: tuple[int, ...], params: dict[str, Any] | None = None,
+        is_result: bool = True, **more: Any,
+    ) -> OnnxValue:  # fmt: skip
+        """Add an operation whose first result has rows, of which only the first are real; return the real ones.
+
+        The node is left to a later stage in which their number is known. If the model becomes one graph, all rows are
+        returned, and nodes that read them are refused. `is_result` says whether the rows are all that the node
+        computes; `more` are further arguments of `OnnxBuilder.emit`.
+        """
+        stage = self.stage
+        if stage is None:
+            value = OnnxValue(self.builder.emit(op, operands, params, **more)[0], perm)
+            self.filled[value.tensor.name] = self.what
+            return value
+        path = stage.part(f"{self.scope}{self.outputs[0]}", ROWS if is_result else "positions")
+        known = stage.given(path, self.builder)
+        if known is not None:
+            return known
+        if all(tensor.is_static for tensor in operands):
+            result = self.builder.emit(op, operands, params, **more)[0]
+            assert result.data is not None
+            rows = result.data[: first_filled(result.data)]
+            return OnnxValue(self.builder.constant(rows), perm)
+        if stage.selects:
+            stage.add_rows(path, OnnxValue(self.builder.emit(op, operands, params, **more)[0], perm))
+        else:
+            stage.select(path, op, operands, perm, params=params, **more)
+        raise NeedsRows(is_result)
+
+    def number(self, index: int, default: float | None = None, greatest: object = None) -> Any:
+        """Return operand `index`, a constant with one element, as a number; `default` if it is absent.
+
+        `greatest` is as for `array`.
+        """
         if default is not None and self.optional(index) is None:
             return default
-        array = self.array(index)
+        array = self.array(index, greatest)
         if array.size != 1:
             self.refuse(f"input {index} must have one element, has {array.size}")
         return array.reshape(()).item()
 
-    def ints(self, index: int, attribute: str | None = None) -> list[int] | None:
-        """Return a list from an attribute (older operator sets) or operand `index` (newer ones); None if absent."""
+    def ints(self, index: int, attribute: str | None = None, greatest: object = None) -> list[int] | None:
+        """Return a list from an attribute (older operator sets) or operand `index` (newer ones); None if absent.
+
+        `greatest` is as for `array`.
+        """
         if attribute is not None and attribute in self.attributes:
             return [int(v) for v in np.atleast_1d(self.attributes[attribute])]
         if self.optional(index) is None:
             return None
-        return [int(v) for v in self.array(index).reshape(-1)]
+        return [int(v) for v in self.array(index, greatest).reshape(-1)]
 
     def axis(self, axis: int, rank: int | None = None) -> int:
         """Return an axis of ONNX's view; negative axes count from the end.

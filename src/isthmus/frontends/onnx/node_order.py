@@ -6,14 +6,29 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 
-def _read_names(node: Any) -> Iterator[str]:
+def read_names(node: Any) -> Iterator[str]:
     """Return the names that a node reads, also in the graphs inside it, whose own names are among them."""
     yield from node.input
     for attribute in node.attribute:
         for graph in (attribute.g, *attribute.graphs):
             for inner in graph.node:
-                yield from _read_names(inner)
+                yield from read_names(inner)
             yield from (value.name for value in graph.output)
+
+
+def value_names(model: Any) -> Iterator[str]:
+    """Return the names of all values of a model, in its graph, subgraphs and functions."""
+    graphs = [model.graph, *model.functions]
+    while graphs:
+        graph = graphs.pop()
+        if hasattr(graph, "initializer"):
+            yield from (value.name for value in (*graph.input, *graph.initializer))
+        else:
+            # A function has the names of its inputs only.
+            yield from graph.input
+        for node in graph.node:
+            yield from node.output
+            graphs += (inner for attribute in node.attribute for inner in (attribute.g, *attribute.graphs))
 
 
 def in_order(nodes: Sequence[Any]) -> Iterable[tuple[int, Any]]:
@@ -23,7 +38,7 @@ def in_order(nodes: Sequence[Any]) -> Iterable[tuple[int, Any]]:
     they are.
     """
     writers = {name: index for index, node in enumerate(nodes) for name in node.output if name}
-    needs = [sorted({writers[name] for name in _read_names(node) if name in writers}) for node in nodes]
+    needs = [sorted({writers[name] for name in read_names(node) if name in writers}) for node in nodes]
     if all(need < index for index, needed in enumerate(needs) for need in needed):
         return list(enumerate(nodes))
     order: list[int] = []

@@ -44,21 +44,27 @@ def _batch_normalization(node: OnnxNode) -> Results:
 
 
 def _normalized_by(node: OnnxNode, x: OnnxValue, mean: OnnxValue, variance: OnnxValue) -> OnnxValue:
-    """Normalize channels by a mean and a variance for each, then apply the node's scale and bias."""
+    """Normalize channels by a mean and a variance for each, then apply the node's scale and bias.
+
+    Floats of 16 bits are computed as float32 and rounded once. Factor and shift would lose digits that matter where the
+    mean is large, and a small variance could underflow. Preparation removes the casts around the Batchnorm.
+    """
+    dtype = x.tensor.dtype
     scale, bias = node.value(1), node.value(2)
-    if x.tensor.dtype.is_half:
-        # Each result would be rounded to 16 bits, and a small variance could underflow.
-        scale, bias, mean, variance = (node.cast(v, DataType.FLOAT_32) for v in (scale, bias, mean, variance))
+    if x.rank > 1:
+        x = OnnxValue(node.builder.channel_last(x), channel_last(x.rank))
+    if dtype.is_half:
+        x, scale, bias, mean, variance = (node.cast(v, DataType.FLOAT_32) for v in (x, scale, bias, mean, variance))
     safe_variance = node.elementwise("ElementWiseAdd", variance, node.attr("epsilon", 1e-5))
     factor = node.elementwise(
         "ElementWiseDivide", scale, node.elementwise("ElementWiseSquareRoot", safe_variance)
     )
     shift = node.elementwise("ElementWiseSubtract", bias, node.elementwise("ElementWiseMultiply", mean, factor))
-    factor, shift = (node.cast(value, x.tensor.dtype) for value in (factor, shift))
     if x.rank == 1:
-        return node.elementwise("ElementWiseAdd", node.elementwise("ElementWiseMultiply", x, factor), shift)
-    tensor = node.builder.channel_last(x)
-    return OnnxValue(node.emit("Batchnorm", [tensor, factor.tensor, shift.tensor]), channel_last(x.rank))
+        result = node.elementwise("ElementWiseAdd", node.elementwise("ElementWiseMultiply", x, factor), shift)
+    else:
+        result = OnnxValue(node.emit("Batchnorm", [x.tensor, factor.tensor, shift.tensor]), x.perm)
+    return node.cast(result, dtype)
 
 
 def _instance_normalization(node: OnnxNode) -> OnnxValue:
@@ -87,9 +93,8 @@ def _group_normalization(node: OnnxNode) -> OnnxValue:
     return OnnxValue(node.emit("GroupNorm", operands, params), channel_last(x.rank))
 
 
-def _affine(node: OnnxNode, index: int, dims: tuple[int, ...]) -> Tensor | None:
+def _affine(node: OnnxNode, value: OnnxValue | None, dims: tuple[int, ...]) -> Tensor | None:
     """Return a scale or bias over the normalized axes, broadcast to their dimensions."""
-    value = node.optional(index)
     if value is None:
         return None
     own_dims = value.dims
@@ -98,17 +103,18 @@ def _affine(node: OnnxNode, index: int, dims: tuple[int, ...]) -> Tensor | None:
     own_dims = (1,) * (len(dims) - len(own_dims)) + own_dims
     tensor = node.builder.materialized(node.builder.reshaped(value, own_dims))
     if len(own_dims) != len(dims):
-        node.unsupported(f"input {index} of dimensions {list(value.dims)}")
+        node.unsupported(f"a scale or bias of dimensions {list(value.dims)}")
     if own_dims != dims:
         multiples = [d // max(k, 1) for d, k in zip(dims, own_dims, strict=True)]
         tensor = node.emit("Tile", [tensor], {"multiples": multiples})
     return tensor
 
 
-def _normalized(node: OnnxNode, op: str, epsilon: float) -> tuple[OnnxValue, OnnxValue, list[int]]:
+def _normalized(
+    node: OnnxNode, op: str, x: OnnxValue, scale: OnnxValue | None, bias: OnnxValue | None, epsilon: float
+) -> tuple[OnnxValue, OnnxValue, list[int]]:
     """Normalize over the trailing axes; return the operand in the order used, the result, and the axes."""
-    x = node.value(0)
-    first = node.axis(int(node.attr("axis", -1)))
+    first = node.axis(int(node.attr("axis", -1)), x.rank)
     axes = list(range(first, x.rank))
     dims = x.dims[first:]
     stored = [x.perm[axis] for axis in axes]
@@ -116,7 +122,7 @@ def _normalized(node: OnnxNode, op: str, epsilon: float) -> tuple[OnnxValue, Onn
     if stored != axes:
         x = OnnxValue(node.builder.materialized(x), identity(x.rank))
         stored = axes
-    operands = [x.tensor, _affine(node, 1, dims), _affine(node, 2, dims)]
+    operands = [x.tensor, _affine(node, scale, dims), _affine(node, bias, dims)]
     while operands[-1] is None:
         operands.pop()
     return x, OnnxValue(node.emit(op, operands, {"epsilon": epsilon, "axes": stored}), x.perm), axes
@@ -125,7 +131,7 @@ def _normalized(node: OnnxNode, op: str, epsilon: float) -> tuple[OnnxValue, Onn
 def _layer_normalization(node: OnnxNode) -> list[OnnxValue | None]:
     """Convert to a LayerNorm; the mean and the inverse deviation are computed only if they are outputs."""
     epsilon = node.attr("epsilon", 1e-5)
-    x, result, axes = _normalized(node, "LayerNorm", epsilon)
+    x, result, axes = _normalized(node, "LayerNorm", node.value(0), node.optional(1), node.optional(2), epsilon)
     results: list[OnnxValue | None] = [result]
     if node.wants(1) or node.wants(2):
         mean = reduce_value(node, "ReduceMean", x, axes, True)
@@ -136,8 +142,18 @@ def _layer_normalization(node: OnnxNode) -> list[OnnxValue | None]:
     return results
 
 
+def layer_norm(node: OnnxNode, x: OnnxValue, scale: OnnxValue, bias: OnnxValue | None, epsilon: float) -> OnnxValue:
+    """Return a value whose last axis is normalized by its mean and deviation."""
+    return _normalized(node, "LayerNorm", x, scale, bias, epsilon)[1]
+
+
+def rms_norm(node: OnnxNode, x: OnnxValue, scale: OnnxValue, epsilon: float) -> OnnxValue:
+    """Return a value whose last axis is divided by its root mean square."""
+    return _normalized(node, "RmsNorm", x, scale, None, epsilon)[1]
+
+
 def _rms_normalization(node: OnnxNode) -> OnnxValue:
-    return _normalized(node, "RmsNorm", node.attr("epsilon", 1e-5))[1]
+    return rms_norm(node, node.value(0), node.value(1), node.attr("epsilon", 1e-5))
 
 
 def _lp_normalization(node: OnnxNode) -> OnnxValue:
@@ -188,6 +204,7 @@ CONVERTERS: dict[str, Converter] = {
     "GroupNormalization": _group_normalization,
     "LayerNormalization": _layer_normalization,
     "RMSNormalization": _rms_normalization,
+    "SimplifiedLayerNormalization": _rms_normalization,
     "LpNormalization": _lp_normalization,
     "MeanVarianceNormalization": _mean_variance_normalization,
     "LRN": _lrn,

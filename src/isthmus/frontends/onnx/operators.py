@@ -9,6 +9,7 @@ from isthmus.frontends.onnx import (
     convolution,
     detection,
     elementwise,
+    fused,
     indexing,
     linear,
     movement,
@@ -20,6 +21,7 @@ from isthmus.frontends.onnx import (
     reduction,
     resize,
     sampling,
+    sequences,
     spectral,
 )
 from isthmus.frontends.onnx.node import Converter
@@ -27,8 +29,9 @@ from isthmus.frontends.onnx.node import Converter
 CONVERTERS: dict[str, Converter] = {
     name: converter
     for family in (
-        attention, constants, control, convolution, detection, elementwise, indexing, linear, movement, nbits,
-        normalization, pooling, quantization, recurrent, reduction, resize, sampling, spectral,
+        attention, constants, control, convolution, detection, elementwise, fused, indexing, linear, movement, nbits,
+        normalization, pooling, quantization, recurrent, reduction, resize, sampling, sequences,
+        spectral,
     )
     for name, converter in family.CONVERTERS.items()
 }  # fmt: skip
@@ -46,3 +49,8 @@ TAKES_FIXED_POINT = KEEPS_CHANNELS | {
     "Concat", "Split", "Slice", "Pad", "Gather", "Expand", "Tile", "DepthToSpace", "SpaceToDepth", "MaxPool",
 }  # fmt: skip
 """Operators that accept fixed-point values; the others get the stored integers."""
+
+TAKES_SEQUENCES = frozenset(
+    {*sequences.CONVERTERS, "Identity", "If", "Loop", "OptionalHasElement", "OptionalGetElement"}
+)
+"""Operators that accept sequences; functions pass them on."""

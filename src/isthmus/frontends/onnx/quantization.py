@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,17 @@ from isthmus.frontends.onnx.movement import expand, join, slice_value
 from isthmus.frontends.onnx.node import Converter, OnnxNode
 from isthmus.frontends.onnx.pooling import average_pool, global_pool
 from isthmus.frontends.onnx.reduction import reduce_value, softmax
-from isthmus.frontends.onnx.tensors import FOUR_BITS, INT8, INT16, INT32, UINT8, UINT16, element_type, to_array
+from isthmus.frontends.onnx.tensors import (
+    FOUR_BITS,
+    INT8,
+    INT16,
+    INT32,
+    UINT8,
+    UINT16,
+    ExternalData,
+    element_type,
+    to_array,
+)
 from isthmus.graph import DataType, Quantization, Tensor
 
 # The integer types that can hold fixed-point values.
@@ -381,7 +390,7 @@ def _quantized_uses(graph: Any) -> Iterator[tuple[str, str, str]]:
                 yield names[0], names[1], names[2]
 
 
-def input_quantizations(graph: Any, folder: Path | None) -> dict[str, Quantization]:
+def input_quantizations(graph: Any, external: ExternalData | None) -> dict[str, Quantization]:
     """Return the quantizations of integer graph inputs, where a node that reads them gives constant scales."""
     inputs = {
         value.name
@@ -399,8 +408,8 @@ def input_quantizations(graph: Any, folder: Path | None) -> dict[str, Quantizati
         if name not in inputs or name in quantizations or scale not in constants or (point and point not in constants):
             continue
         try:
-            scales = to_array(constants[scale], folder)
-            points = to_array(constants[point], folder) if point else None
+            scales = to_array(constants[scale], external)
+            points = to_array(constants[point], external) if point else None
         except QnnError:
             continue
         if scales.size == 1 and math.isfinite(float(scales.reshape(-1)[0])):

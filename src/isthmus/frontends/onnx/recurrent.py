@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from isthmus.frontends.onnx.layout import OnnxValue
 from isthmus.frontends.onnx.movement import join, slice_value
 from isthmus.frontends.onnx.node import Converter, OnnxNode
-from isthmus.graph import DataType, Tensor
+from isthmus.graph import Tensor
 
 _DIRECTIONS = {"forward": (0,), "reverse": (1,), "bidirectional": (0, 1)}
 """Values of the operations' direction parameter, one for each layer."""
@@ -18,17 +18,22 @@ _MAX_STEPS = 512
 """The most steps that are unrolled."""
 
 
-def _directions(node: OnnxNode, activations: Sequence[str]) -> tuple[int, ...]:
+_RNN_ACTIVATIONS = {"tanh": "Tanh", "relu": "Relu", "sigmoid": "Sigmoid"}
+"""The operations of the functions that an RNN may have."""
+
+
+def _directions(node: OnnxNode, activations: Sequence[str] | None = None) -> tuple[int, ...]:
     """Return the directions of the layer, after checking what all three operators share.
 
-    `activations` are the functions that the operation has for one direction; others are not supported.
+    `activations` are the functions that the operation has for one direction; others are not supported. None if the
+    caller checks them.
     """
     direction = node.attr("direction", "forward")
     if direction not in _DIRECTIONS:
         node.refuse(f"direction '{direction}' is unknown")
     directions = _DIRECTIONS[direction]
     requested = [name.lower() for name in node.attr("activations", ())]
-    if requested and requested != [name.lower() for name in activations] * len(directions):
+    if activations is not None and requested and requested != [name.lower() for name in activations] * len(directions):
         node.unsupported(f"activations {', '.join(node.attr('activations'))}")
     if node.attr("clip"):
         node.unsupported("clip")
@@ -68,8 +73,8 @@ def _state(node: OnnxNode, index: int, direction: int, batch: int, units: int) -
 
 
 def _zeros(node: OnnxNode, *dims: int) -> Tensor:
-    """Return a constant of zeros."""
-    zero = node.builder.scalar(0.0, DataType.FLOAT_32)
+    """Return a constant of zeros, of the type of the node's input."""
+    zero = node.builder.scalar(0.0, node.value(0).tensor.dtype)
     tensor = node.builder.arrange(zero, (), (1,) * len(dims))
     return node.emit("Tile", [tensor], {"multiples": dims})
 
@@ -179,8 +184,11 @@ def _gru(node: OnnxNode) -> list[OnnxValue | None]:
 
 
 def _rnn(node: OnnxNode) -> list[OnnxValue | None]:
-    """Unroll h = tanh(W x + R h + b); the products with W are computed for all steps at once."""
-    directions = _directions(node, ("Tanh",))
+    """Unroll h = tanh(W x + R h + b), or another function; the products with W are computed for all steps at once."""
+    directions = _directions(node)
+    names = [name.lower() for name in node.attr("activations", ())] or ["tanh"] * len(directions)
+    if len(names) != len(directions) or not set(names) <= set(_RNN_ACTIVATIONS):
+        node.unsupported(f"activations {', '.join(node.attr('activations'))}")
     x, weights, recurrence = _sequence(node), node.value(1), node.value(2)
     steps, batch, _ = x.dims
     units = weights.dims[1]
@@ -199,7 +207,8 @@ def _rnn(node: OnnxNode) -> list[OnnxValue | None]:
         for step in order:
             part = slice_value(node, node.unmoved(inputs), {0: (step, step + 1, 1)})
             step_input = node.builder.materialized(node.builder.reshaped(part, (batch, units)))
-            h = node.emit("Tanh", [node.emit("ElementWiseAdd", [step_input, node.emit("FullyConnected", [h, r])])])
+            total = node.emit("ElementWiseAdd", [step_input, node.emit("FullyConnected", [h, r])])
+            h = node.emit(_RNN_ACTIVATIONS[names[direction]], [total])
             states[step] = h
         sequences.append(node.emit("Pack", [states[step] for step in range(steps)], {"axis": 0}))
         hidden.append(h)

@@ -122,7 +122,7 @@ def _argument(op: str) -> Converter:
 def _top_k(node: OnnxNode) -> list[OnnxValue | None]:
     x = node.value(0)
     axis = node.axis(int(node.attr("axis", -1)))
-    k = int(node.attr("k", 0)) if node.opset < 10 else int(node.number(1))
+    k = int(node.attr("k", 0)) if node.opset < 10 else int(node.number(1, greatest=node.value(0).dims[axis]))
     # The operation sorts along the last stored axis.
     perm = _axis_last(x, axis)
     tensor = node.builder.stored(x, perm)

@@ -8,11 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from isthmus.frontends.onnx.layout import OnnxValue, channel_last
 from isthmus.frontends.onnx.node import Converter, OnnxNode
+from isthmus.graph.evaluation.sampling import axis_taps
 
 NEAREST, LINEAR, CUBIC = range(3)
 """Values of Resize's interpolation_mode."""
@@ -50,26 +52,30 @@ class ResizedAxis:
 
 
 def _coordinates(node: OnnxNode, mode: str, axis: ResizedAxis) -> np.ndarray:
-    """Return the position of each output element on the input axis."""
-    i = np.arange(axis.out, dtype=np.float64)
+    """Return the position of each output element on the input axis.
+
+    Positions are computed in float32, as ONNX Runtime and PyTorch do: 3 / 0.6 is then 5, and in float64 it is less,
+    since the scale itself is a float32.
+    """
+    i = np.arange(axis.out, dtype=np.float32)
+    scale = np.float32(axis.scale)
+    half = np.float32(0.5)
     last = axis.size - 1
     begin, end = axis.region
-    zeros = np.zeros(axis.out)
+    zeros = np.zeros(axis.out, np.float32)
     if mode == "half_pixel":
-        return (i + 0.5) / axis.scale - 0.5
+        return (i + half) / scale - half
     if mode == "pytorch_half_pixel":
-        return (i + 0.5) / axis.scale - 0.5 if axis.out > 1 else zeros
+        return (i + half) / scale - half if axis.out > 1 else zeros
     if mode == "align_corners":
-        # ONNX uses the resized length before it is rounded down to an integer.
-        length = axis.size * axis.scale
-        return i * last / (length - 1) if axis.out > 1 else zeros
+        return i * np.float32(last) / np.float32(axis.out - 1) if axis.out > 1 else zeros
     if mode == "asymmetric":
-        return i / axis.scale
+        return i / scale
     if mode == "tf_half_pixel_for_nn":
-        return (i + 0.5) / axis.scale
+        return (i + half) / scale
     if mode == "half_pixel_symmetric":
-        shift = axis.size / 2 * (1 - axis.out / (axis.scale * axis.size))
-        return shift + (i + 0.5) / axis.scale - 0.5
+        shift = np.float32(axis.size) / 2 * (1 - np.float32(axis.out) / (scale * np.float32(axis.size)))
+        return shift + (i + half) / scale - half
     if mode == "tf_crop_and_resize":
         if axis.out > 1:
             return begin * last + i * (end - begin) * last / (axis.out - 1)
@@ -114,7 +120,7 @@ def _matrix(node: OnnxNode, axis: ResizedAxis, coordinates: np.ndarray, interpol
     # A position exactly on a pixel counts as the right end of the interval before it.
     left = np.where(coordinates == np.floor(coordinates), coordinates - 1, np.floor(coordinates))
     ratio = coordinates - left
-    weights = weight_at(np.abs(offsets[None, :] - ratio[:, None]) * scale)
+    weights = weight_at(np.abs(offsets[None, :] - ratio[:, None].astype(np.float64)) * scale)
     positions = left[:, None].astype(np.int64) + offsets[None, :]
     if node.attr("exclude_outside", 0):
         weights = np.where((positions >= 0) & (positions < axis.size), weights, 0.0)
@@ -126,18 +132,45 @@ def _matrix(node: OnnxNode, axis: ResizedAxis, coordinates: np.ndarray, interpol
     return matrix
 
 
+def _rounding(node: OnnxNode) -> str:
+    """Return the name of the node's rule for rounding positions, which must be known."""
+    rounding = node.attr("nearest_mode", "round_prefer_floor" if node.opset >= 11 else "floor")
+    if rounding not in _ROUNDINGS:
+        node.unsupported(f"nearest_mode '{rounding}'")
+    return rounding
+
+
+def _nearest(node: OnnxNode, mode: str, axis: ResizedAxis) -> np.ndarray:
+    """Return the input element of each output element."""
+    positions = _ROUNDINGS[_rounding(node)](_coordinates(node, mode, axis))
+    return np.clip(positions, 0, axis.size - 1).astype(np.int32)
+
+
+def _resize_params(node: OnnxNode, mode: str, interpolation: int) -> dict[str, Any]:
+    """Return the parameters of QNN's Resize for a mode that it has."""
+    return {
+        "transformation_mode": _TRANSFORMATIONS[mode], "interpolation_mode": interpolation,
+        "nearest_mode": list(_ROUNDINGS).index(_rounding(node)),
+        "exclude_outside": bool(node.attr("exclude_outside", 0)), "cubic_coeff": node.attr("cubic_coeff_a", -0.75),
+    }  # fmt: skip
+
+
+def _is_same(node: OnnxNode, mode: str, axis: ResizedAxis, params: dict[str, Any]) -> bool:
+    """Return whether QNN's Resize, which knows the sizes and not the scale, reads the same elements of an axis."""
+    if params["interpolation_mode"] == NEAREST:
+        return np.array_equal(axis_taps(axis.size, axis.out, params)[0][:, 0], _nearest(node, mode, axis))
+    return mode == "align_corners" or abs(axis.size * axis.scale - axis.out) < 1e-4
+
+
 def _along_axis(
     node: OnnxNode, x: OnnxValue, index: int, axis: ResizedAxis, mode: str, interpolation: int
 ) -> OnnxValue:
     """Resize one axis, number `index` in ONNX's order: by a gather if nearest, else by a product with a matrix."""
-    coordinates = _coordinates(node, mode, axis)
     stored_axis = x.perm[index]
     if interpolation == NEAREST:
-        rounding = node.attr("nearest_mode", "round_prefer_floor" if node.opset >= 11 else "floor")
-        if rounding not in _ROUNDINGS:
-            node.unsupported(f"nearest_mode '{rounding}'")
-        indices = np.clip(_ROUNDINGS[rounding](coordinates), 0, axis.size - 1).astype(np.int32)
-        return OnnxValue(node.emit("Gather", [x.tensor, node.builder.constant(indices)], {"axis": stored_axis}), x.perm)
+        indices = node.builder.constant(_nearest(node, mode, axis))
+        return OnnxValue(node.emit("Gather", [x.tensor, indices], {"axis": stored_axis}), x.perm)
+    coordinates = _coordinates(node, mode, axis)
     if axis.size * axis.out > 1 << 24:
         node.unsupported(f"resizing an axis of {axis.size} to {axis.out} in this mode")
     # A matrix product works along the last axis, so this one is moved there.
@@ -160,20 +193,13 @@ def _resized(node: OnnxNode, x: OnnxValue, axes: dict[int, ResizedAxis]) -> Onnx
     if name not in _INTERPOLATIONS:
         node.unsupported(f"mode '{name}'")
     interpolation = _INTERPOLATIONS[name]
-    exact = all(abs(a.size * a.scale - a.out) < 1e-4 for a in axes.values())
-    if mode in _TRANSFORMATIONS and exact and x.rank == 4 and set(axes) <= {2, 3} and not node.attr("antialias", 0):
-        rounding = node.attr("nearest_mode", "round_prefer_floor" if node.opset >= 11 else "floor")
-        if rounding not in _ROUNDINGS:
-            node.unsupported(f"nearest_mode '{rounding}'")
-        tensor = node.builder.channel_last(x)
-        n, h, w, c = tensor.dims
-        dims = (n, axes[2].out if 2 in axes else h, axes[3].out if 3 in axes else w, c)
-        params = {
-            "transformation_mode": _TRANSFORMATIONS[mode], "interpolation_mode": interpolation,
-            "nearest_mode": list(_ROUNDINGS).index(rounding), "exclude_outside": bool(node.attr("exclude_outside", 0)),
-            "cubic_coeff": node.attr("cubic_coeff_a", -0.75),
-        }  # fmt: skip
-        return OnnxValue(node.emit("Resize", [tensor], params, dims=[dims]), channel_last(4))
+    if mode in _TRANSFORMATIONS and x.rank == 4 and set(axes) <= {2, 3} and not node.attr("antialias", 0):
+        params = _resize_params(node, mode, interpolation)
+        if all(_is_same(node, mode, axis, params) for axis in axes.values()):
+            tensor = node.builder.channel_last(x)
+            n, h, w, c = tensor.dims
+            dims = (n, axes[2].out if 2 in axes else h, axes[3].out if 3 in axes else w, c)
+            return OnnxValue(node.emit("Resize", [tensor], params, dims=[dims]), channel_last(4))
     result = x
     for index, axis in axes.items():
         result = _along_axis(node, result, index, axis, mode, interpolation)

@@ -80,6 +80,7 @@ def _cubic_taps(node: OnnxNode, position: OnnxValue) -> list[Tap]:
 
 _TAPS = {"nearest": _nearest_taps, "linear": _linear_taps, "bilinear": _linear_taps, "cubic": _cubic_taps,
          "bicubic": _cubic_taps}  # fmt: skip
+_CUBIC = {"cubic", "bicubic"}
 
 
 def _ends(size: int, aligned: bool) -> tuple[float, float]:
@@ -94,6 +95,20 @@ def _reflected(node: OnnxNode, x: OnnxValue, low: float, high: float) -> OnnxVal
     turn = node.elementwise("ElementWiseMod", _add(node, x, -low), 2 * (high - low))
     from_top = node.elementwise("ElementWiseAbs", _add(node, turn, low - high))
     return _add(node, _times(node, from_top, -1.0), high)
+
+
+def _position_inside(node: OnnxNode, position: OnnxValue, size: int, outside: str, aligned: bool) -> OnnxValue:
+    """Move positions outside an axis of `size` by ONNX's padding_mode, before their taps are chosen.
+
+    Cubic sampling has no such rule: it weighs taps by the position as it is, and only moves the taps.
+    """
+    low, high = _ends(size, aligned)
+    if outside == "border":
+        # Between the border and the centre of the last element, a position stays.
+        is_inside = node.elementwise("ElementWiseEqual", _limited(node, position, low, high), position)
+        nearest = _limited(node, position, 0.0, size - 1.0)
+        return node.elementwise("ElementWiseSelect", is_inside, position, nearest)
+    return _reflected(node, position, low, high) if outside == "reflection" else position
 
 
 def _inside(node: OnnxNode, tap: Tap, size: int, outside: str, aligned: bool) -> Tap:
@@ -182,14 +197,8 @@ def _grid_sample(node: OnnxNode) -> OnnxValue:
         position = _add(node, _times(node, coordinate, scale), shift)
         if mode == "nearest":
             position = node.elementwise("ElementWiseRound", position)
-        low, high = _ends(size, aligned)
-        if outside == "border":
-            # Between the border and the centre of the last element, a position stays.
-            is_inside = node.elementwise("ElementWiseEqual", _limited(node, position, low, high), position)
-            nearest = _limited(node, position, 0.0, size - 1.0)
-            position = node.elementwise("ElementWiseSelect", is_inside, position, nearest)
-        elif outside == "reflection":
-            position = _reflected(node, position, low, high)
+        if mode not in _CUBIC:
+            position = _position_inside(node, position, size, outside, aligned)
         taps.append([_inside(node, tap, size, outside, aligned) for tap in _TAPS[mode](node, position)])
     return _image(node, _sampled(node, x, taps), out_sizes)
 
@@ -358,7 +367,28 @@ def _max_unpool(node: OnnxNode) -> OnnxValue:
     return node.unmoved(node.emit("Pad", [tensor], {"scheme": 0, "pad_amount": after}))
 
 
+def _affine_grid(node: OnnxNode) -> OnnxValue:
+    """Multiply the positions of a picture or volume, from -1 to 1, by a matrix for each sample.
+
+    ONNX's own definition fails for a batch of 1.
+    """
+    theta, dims = node.value(0), node.ints(1) or []
+    sizes = dims[2:]
+    axes = len(sizes)
+    if axes not in (2, 3) or theta.dims != (dims[0], axes, axes + 1) or min(sizes) < 1:
+        node.refuse(f"matrices {list(theta.dims)} do not fit a picture of {dims}")
+    # The outermost elements are at -1 and 1 if corners are aligned, otherwise their outer edges.
+    ends = [size - 1 if node.attr("align_corners", 0) else size for size in sizes]
+    lines = [(2 * np.arange(size) + 1 - size) / max(end, 1) for size, end in zip(sizes, ends, strict=True)]
+    # Coordinates are in reverse order, and 1 follows for the shift.
+    grid = np.stack([*np.meshgrid(*lines, indexing="ij")[::-1], np.ones(sizes)], -1).reshape(-1, axes + 1)
+    positions = OnnxValue(node.builder.numbers(grid, theta.tensor.dtype), (0, 1))
+    moved = matmul(node, positions, permuted(theta, (0, 2, 1)))
+    return node.builder.reshaped(moved, (dims[0], *sizes, axes))
+
+
 CONVERTERS: dict[str, Converter] = {
+    "AffineGrid": _affine_grid,
     "GridSample": _grid_sample,
     "DeformConv": _deform_conv,
     "RoiAlign": _roi_align,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -15,6 +16,7 @@ from typing import Any
 
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.formats import KNOWN_FORMATS, beginning
+from isthmus.frontends.onnx.tensors import ExternalData, keep_all_data
 
 _MESSAGES = "onnx.onnx_ml_pb2"
 
@@ -52,6 +54,35 @@ def _missing(why: str) -> QnnError:
         f"reading ONNX files needs the 'onnx' package ({why})",
         "Install it with: pip install 'isthmus[onnx]'",
     )
+
+
+@dataclass(frozen=True)
+class OnnxContents:
+    """The contents of an ONNX file.
+
+    Parameters
+    ----------
+    message
+        ONNX's ModelProto.
+    nbytes
+        The size of the file. Protobuf would have to serialize the message to tell it.
+    external
+        The data in other files; None if there may be none.
+    """
+
+    message: Any
+    nbytes: int
+    external: ExternalData | None
+
+    @classmethod
+    def parse(cls, data: bytes, name: str, folder: Path | None) -> OnnxContents:
+        """Parse the bytes of an ONNX file; `folder` is the folder of its external data (None: not allowed)."""
+        return cls(parse_model(data, name), len(data), None if folder is None else ExternalData(folder))
+
+    def keep_external_data(self) -> None:
+        """Read all data in other files and keep it, whatever happens to these files."""
+        if self.external is not None:
+            keep_all_data(self.message, self.external)
 
 
 def parse_model(data: bytes, name: str) -> Any:

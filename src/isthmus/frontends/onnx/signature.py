@@ -49,9 +49,8 @@ def bound_arrays(graph: Any, constants: Mapping[str, Any]) -> dict[str, np.ndarr
 
 def _bfloat16(array: np.ndarray, what: str) -> np.ndarray:
     """Return numbers, or elements that are BFLOAT16 already (as bits, or in another package's type), as BFLOAT16."""
-    if array.dtype.kind == "f":
-        array = DataType.BFLOAT_16.encode(array)
-    elif array.dtype != np.uint16 and array.dtype.name != "bfloat16":
+    array = DataType.BFLOAT_16.encode(array) if array.dtype.kind == "f" else DataType.BFLOAT_16.elements(array)
+    if array.dtype != np.uint16:
         raise QnnError(Code.GRAPH_INVALID_ARGUMENT, what, f"the model takes bfloat16, {array.dtype} is given")
     return np.ascontiguousarray(array).reshape(array.shape).view(BFLOAT16_BITS)
 
@@ -90,6 +89,42 @@ def graph_inputs(graph: Any, shapes: Mapping[str, Sequence[int]], bound: Mapping
         elif value.name in shapes:
             _bind(value, shapes[value.name], symbols)
     return [_fixed(value, shapes.get(value.name), symbols) for value in declared]
+
+
+def open_dims(graph: Any) -> dict[str, tuple[bool, ...]]:
+    """Return which dimensions of each input the file leaves open; () for an input without a declared rank."""
+    return {
+        value.name: tuple(not dim.HasField("dim_value") or dim.dim_value < 0 for dim in _dims(value))
+        for value in graph.input
+    }
+
+
+def assumed_shapes(graph: Any, shapes: Mapping[str, Sequence[int]]) -> dict[str, list[int | str]]:
+    """Return the shapes of inputs in which `graph_inputs` takes dimensions as 1 because nothing gives their size.
+
+    Such a dimension is its symbolic name, or "?" if it has none that a command line could show. An input without a
+    declared rank has the shape ["..."].
+    """
+    constants = {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer}
+    sizes = {
+        dim.dim_param: size
+        for value in graph.input if value.name in shapes
+        for dim, size in zip(_dims(value), shapes[value.name], strict=False) if dim.dim_param != "?"
+    }  # fmt: skip
+    found: dict[str, list[int | str]] = {}
+    for value in graph.input:
+        if value.name in shapes or value.name in constants:
+            continue
+        dims: list[int | str] = [
+            dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0
+            else sizes.get(dim.dim_param or "?", dim.dim_param if dim.dim_param.isidentifier() else "?")
+            for dim in _dims(value)
+        ]  # fmt: skip
+        if not value.type.tensor_type.HasField("shape"):
+            dims = ["..."]
+        if any(isinstance(dim, str) for dim in dims):
+            found[value.name] = dims
+    return found
 
 
 def _dims(value: Any) -> list[Any]:

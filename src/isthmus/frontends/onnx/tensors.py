@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -62,8 +64,24 @@ def _type_name(number: int) -> str:
     )
 
 
-def to_array(tensor: Any, folder: Path | None) -> np.ndarray:
-    """Return the contents of a TensorProto; `folder` is the folder of external data (None: not allowed)."""
+@dataclass
+class ExternalData:
+    """The data that a model has in other files.
+
+    Parameters
+    ----------
+    folder
+        The folder of the model, which has these files.
+    kept
+        The data that has been read and is not read again, by file, offset and length; None if none is kept.
+    """
+
+    folder: Path
+    kept: dict[tuple[str, int, int], bytes] | None = None
+
+
+def to_array(tensor: Any, external: ExternalData | None) -> np.ndarray:
+    """Return the contents of a TensorProto; `external` is where external data is (None: not allowed)."""
     what = f"tensor '{tensor.name}'"
 
     def refuse(rule: str) -> QnnError:
@@ -80,7 +98,7 @@ def to_array(tensor: Any, folder: Path | None) -> np.ndarray:
     # The number of bytes, or of entries of a field for bytes.
     stored = -(-elements // 2) if packed else elements
     if tensor.data_location == _EXTERNAL:
-        raw = _external(tensor, folder, what, stored * dtype.itemsize)
+        raw = _external(tensor, external, what, stored * dtype.itemsize)
     elif tensor.HasField("raw_data"):
         raw = tensor.raw_data
     else:
@@ -104,7 +122,7 @@ def to_array(tensor: Any, folder: Path | None) -> np.ndarray:
     return array if dtype == BFLOAT16_BITS else array.astype(dtype.newbyteorder("="), copy=False)
 
 
-def _external(tensor: Any, folder: Path | None, what: str, nbytes: int) -> bytes:
+def _external(tensor: Any, external: ExternalData | None, what: str, nbytes: int) -> bytes:
     """Read external data, which must be inside the model's folder."""
 
     def refuse(rule: str, hint: str = "") -> QnnError:
@@ -112,41 +130,47 @@ def _external(tensor: Any, folder: Path | None, what: str, nbytes: int) -> bytes
 
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
-    if folder is None:
+    if external is None:
         raise refuse(
             f"its data is in an external file '{location}'", "Load the model by its path, not from bytes."
         )
     try:
-        base = folder.resolve()
-        path = (base / location).resolve()
-        if not location or "\0" in location or not path.is_relative_to(base):
-            raise refuse(f"external data '{location}' is outside the model's folder")
         offset = int(entries.get("offset", 0))
         length = int(entries.get("length", nbytes))
         if length != nbytes:
             raise refuse(f"external data of {length} bytes, its dimensions ask for {nbytes}")
+        key = location, offset, length
+        if external.kept is not None and key in external.kept:
+            return external.kept[key]
+        base = external.folder.resolve()
+        path = (base / location).resolve()
+        if not location or "\0" in location or not path.is_relative_to(base):
+            raise refuse(f"external data '{location}' is outside the model's folder")
         with reading.opened(path) as file:
             size = os.fstat(file.fileno()).st_size
             if offset < 0 or offset + length > size:
                 raise refuse(f"external data at {offset}..{offset + length} is outside '{location}' of {size} bytes")
             file.seek(offset)
-            return file.read(length)
+            raw = file.read(length)
+        if external.kept is not None:
+            external.kept[key] = raw
+        return raw
     except (OSError, ValueError, RuntimeError) as error:
         why = getattr(error, "strerror", None) or error
         raise refuse(f"external data '{location}' cannot be read: {why}") from error
 
 
-def embed_data(tensor: Any, folder: Path) -> None:
+def embed_data(tensor: Any, external: ExternalData | None) -> None:
     """Store the external data of a TensorProto, if it has any, in the message itself."""
     if tensor.data_location == _EXTERNAL:
-        array = to_array(tensor, folder)
+        array = to_array(tensor, external)
         is_packed = tensor.data_type in FOUR_BITS
         tensor.raw_data = (nibble_bytes(array) if is_packed else array.astype(NUMPY[tensor.data_type])).tobytes()
         tensor.ClearField("external_data")
         tensor.ClearField("data_location")
 
 
-def attribute_value(attribute: Any, folder: Path | None) -> Any:
+def attribute_value(attribute: Any, external: ExternalData | None) -> Any:
     """Return an attribute as a Python value: number, str, tuple, numpy array, or GraphProto."""
     # The numbers are those of ONNX's AttributeProto.AttributeType.
     kind = attribute.type or _guess(attribute)
@@ -157,7 +181,7 @@ def attribute_value(attribute: Any, folder: Path | None) -> Any:
     if kind == 3:
         return attribute.s.decode("utf-8", "replace")
     if kind == 4:
-        return to_array(attribute.t, folder)
+        return to_array(attribute.t, external)
     if kind == 5:
         return attribute.g
     if kind == 6:
@@ -180,11 +204,36 @@ def _guess(attribute: Any) -> int:
     return 7
 
 
+def stored_tensors(message: Any) -> Iterator[Any]:
+    """Yield the tensors, at any depth, that a message of ONNX has."""
+    if message.DESCRIPTOR.name == "TensorProto":
+        yield message
+        return
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            # A field holds one message or several.
+            for inner in [value] if hasattr(value, "ListFields") else value:
+                yield from stored_tensors(inner)
+
+
 def has_external_data(message: Any) -> bool:
     """Return whether a message of ONNX has a tensor, at any depth, whose contents are in another file."""
-    if message.DESCRIPTOR.name == "TensorProto":
-        return bool(message.data_location == _EXTERNAL)
-    found = (value for field, value in message.ListFields() if field.message_type is not None)
-    # A field holds one message or several.
-    several = ([value] if hasattr(value, "ListFields") else value for value in found)
-    return any(has_external_data(inner) for inners in several for inner in inners)
+    return any(tensor.data_location == _EXTERNAL for tensor in stored_tensors(message))
+
+
+def keep_all_data(model: Any, external: ExternalData) -> None:
+    """Read all external data of a model and keep it. Tensors that cannot be read stay: they may not be needed.
+
+    It is kept beside the message: protobuf cannot serialize a message of 2 GB or more, nor tell its size.
+    """
+    external.kept = external.kept or {}
+    for tensor in stored_tensors(model):
+        if tensor.data_location == _EXTERNAL and tensor.data_type in NUMPY:
+            to_array(tensor, external)
+
+
+def embed_all_data(model: Any, external: ExternalData | None) -> None:
+    """Store all external data of a model in its message. Tensors that cannot be read stay: they may not be needed."""
+    for tensor in stored_tensors(model):
+        if tensor.data_type in NUMPY:
+            embed_data(tensor, external)

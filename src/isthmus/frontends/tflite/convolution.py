@@ -10,9 +10,9 @@ from typing import Any
 
 from isthmus.frontends.tflite.elementwise import Converter
 from isthmus.frontends.tflite.hybrid import activations, factors
-from isthmus.frontends.tflite.operator_context import OperatorContext
+from isthmus.frontends.tflite.operator_context import OperatorContext, data_type
 from isthmus.frontends.tflite.schema import Padding
-from isthmus.graph import Tensor
+from isthmus.graph import DataType, Tensor
 
 HWIO_OF_OHWI = (1, 2, 3, 0)
 """The permutation from TFLite's filter order [out, height, width, in] to QNN's [height, width, in, out]."""
@@ -145,10 +145,22 @@ def _batch_matmul(site: OperatorContext) -> list[Tensor]:
     """Convert to a MatMul; fixed-point weights of float activations are dequantized."""
     left, right = site.input(0), site.input(1)
     params = {"transpose_in0": bool(site.options["adj_x"]), "transpose_in1": bool(site.options["adj_y"])}
+    if {left.dtype, right.dtype} == {DataType.SFIXED_POINT_8} and data_type(site.output()) is DataType.INT_32:
+        return [_product_of_stored(site, left, right)]
     if left.dtype.is_float and right.dtype.is_fixed_point:
         right = site.real(right)
         left = activations(site, left, right, 1, [-2 if site.options["adj_x"] else -1])
     return [site.emit("MatMul", [left, right], params)]
+
+
+def _product_of_stored(site: OperatorContext, left: Tensor, right: Tensor) -> Tensor:
+    """Emit the product of stored bytes as 32-bit integers; LiteRT's kernel for it does not subtract zero points."""
+    operands = []
+    for tensor, adjoint in ((left, site.options["adj_x"]), (right, site.options["adj_y"])):
+        order = (*range(tensor.rank - 2), tensor.rank - 1, tensor.rank - 2)
+        plain = site.step("Cast", [tensor], dtype=DataType.INT_8)
+        operands.append(site.step("Transpose", [plain], {"perm": order}) if adjoint else plain)
+    return site.emit("MatMulInteger", operands)
 
 
 def _pool(op: str) -> Converter:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.frontends.tflite.integer_arithmetic import combined, doubles, in_range_of, rescaled
+from isthmus.frontends.tflite.integer_arithmetic import combined, doubles, in_range_of, rescaled, wide_softmax
 from isthmus.frontends.tflite.operator_context import OperatorContext, data_type
 from isthmus.graph import DataType, Quantization, Tensor
 
@@ -134,8 +134,11 @@ def _zeros_like(site: OperatorContext) -> list[Tensor]:
 
 def _softmax(site: OperatorContext) -> list[Tensor]:
     x = site.input(0)
-    axis = site.axis(-1, x.rank)
-    return [site.emit("Softmax", [x], {"axis": axis, "beta": float(site.options["beta"])})]
+    axis, beta = site.axis(-1, x.rank), float(site.options["beta"])
+    dtype = data_type(site.output())
+    if x.dtype.is_fixed_point and x.dtype.itemsize == 1 and dtype is DataType.SFIXED_POINT_16:
+        return [wide_softmax(site, x, axis, beta)]
+    return [site.emit("Softmax", [x], {"axis": axis, "beta": beta})]
 
 
 def _log_softmax(site: OperatorContext) -> list[Tensor]:

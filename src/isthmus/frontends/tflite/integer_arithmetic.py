@@ -99,6 +99,35 @@ def product(site: OperatorContext, x: Tensor, zero: int, weights: np.ndarray) ->
     return combined(site, "Subtract", total, zero * weights.astype(np.float64).sum(1)) if zero else total
 
 
+# --- softmax of 8-bit integers with a result of 16 bits ----------------------------------------------------------
+
+
+def wide_softmax(site: OperatorContext, x: Tensor, axis: int, beta: float) -> Tensor:
+    """Emit the softmax of 8-bit integers along the last axis with a result of 16 bits, in the arithmetic of LiteRT.
+
+    Exponentials come from a table, by the distance to the largest element. They are floats and added up in their order,
+    so their sum is the last one of a cumulative sum; quotients are rounded half away from zero.
+    """
+    before, after = x.quantization, site.output().quantization()
+    if before is None or after is None or before.axis is not None:
+        site.refuse("its input and its result need a scale each")
+    step = -np.float32(before.scale) * np.float32(beta)
+    table = np.exp((step * np.arange(256, dtype=np.float32)).astype(np.float64)).astype(np.float32)
+    stored_x = site.step("Cast", [x], dtype=DataType.INT_32)
+    largest = site.step("ReduceMax", [stored_x], {"axes": [axis], "keep_dims": True})
+    distances = site.step("ElementWiseSubtract", [largest, stored_x])
+    powers = site.step("Gather", [site.constant(table, "table"), distances], {"axis": 0})
+    sums = site.step("CumulativeSum", [powers], {"axis": axis})
+    last = [(0, size, 1) for size in x.dims[:-1]] + [(x.dims[-1] - 1, x.dims[-1], 1)]
+    total = site.step("StridedSlice", [sums], {"ranges": np.array(last, np.int64)})
+    scaled = site.step("ElementWiseMultiply", [total, site.constant(np.array([after.scale], np.float32), "scale")])
+    factor = site.step("ElementWiseDivide", [site.constant(np.ones(1, np.float32), "one"), scaled])
+    quotients = doubles(site, site.step("ElementWiseMultiply", [powers, factor]))
+    rounded = site.step("ElementWiseFloor", [combined(site, "Add", quotients, 0.5)])
+    shifted = combined(site, "Add", rounded, float(after.zero_point))
+    return site.emit("Cast", [in_range_of(site, shifted, DataType.SFIXED_POINT_16)])
+
+
 # --- sigmoid and tanh of 16-bit integers -------------------------------------------------------------------------
 
 
