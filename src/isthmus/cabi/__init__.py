@@ -2,7 +2,8 @@
 
 `types` has tensors and operations, `objects` configurations and descriptors, `system` the structures of the system
 library and of model libraries, `declarations` the functions, `tables` their tables. `client` reads and writes the
-client's memory, `tensors` its tensors. The structures of single backends are in their packages.
+client's memory, `tensors` its tensors. The structures of single backends are in their packages, declared by `layout`
+for C and Python at once; `other_backends` has those of backends that execute nothing here.
 """
 
 from isthmus.cabi import objects, system, tables, types

@@ -30,6 +30,7 @@ class ContextOption(IntEnum):
     PERSISTENT_BINARY = 7
     BINARY_COMPATIBILITY = 8
     DEFER_GRAPH_INIT = 9
+    GRAPH_RETENTION_ORDER = 10
 
 
 class GraphOption(IntEnum):
@@ -164,6 +165,7 @@ class ContextConfigUnion(ctypes.Union):
         ("isPersistentBinary", c_uint8),
         ("binaryCompatibilityType", c_uint32),
         ("isGraphInitDeferred", c_uint8),
+        ("graphRetentionOrder", POINTER(c_char_p)),
     ]
 
 

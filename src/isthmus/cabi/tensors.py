@@ -45,7 +45,8 @@ class EncodingFields:
     axis
         The axis; None if there is one pair for the whole tensor.
     bits
-        How many low bits of an element are significant; 0 for all bits of its data type.
+        How many low bits of an element are significant; 0 for all bits of its data type. Of BLOCKWISE_EXPANSION, the
+        bits of a factor.
     kind
         QNN's number for the encoding. An encoding that is not read here has no scales.
     blocks
@@ -157,7 +158,7 @@ def _encoding(what: str, params: QuantizeParams, dims: tuple[int, ...]) -> Encod
         scales, offsets = pairs["scale"], pairs["offset"]
     elif kind == QuantizationEncoding.BLOCKWISE_EXPANSION:
         expansion = read(pointer(params, "blockwiseExpansion"), BlockwiseExpansion)
-        axis, count = expansion.axis, expansion.numBlocksPerAxis
+        axis, count, bits = expansion.axis, expansion.numBlocksPerAxis, expansion.blockScaleBitwidth
         if not 0 <= axis < len(dims):
             raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, what, f"axis {axis} is outside rank {len(dims)}")
         pairs = read_array(pointer(expansion, "scaleOffsets"), _PAIR, _shape(what, dims[axis]))

@@ -1,7 +1,8 @@
 """Generation of C code from Python's tables: function tables, operations, accessors, functions that call Python.
 
-``python -m isthmus.capi.headers`` writes these files into the tree, and a test compares them with the tree. The other
-headers are written by hand, except for their prototypes.
+``python -m isthmus.capi.headers`` writes these files into the tree, and a test compares them with the tree. Headers of
+single backends are printed from their packages' declarations (`isthmus.cabi.layout`). The other headers are written by
+hand, except for their prototypes.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from isthmus.cabi import CORE_VERSION, SYSTEM_VERSION
+from isthmus.backends.seam import registry
+from isthmus.cabi import CORE_VERSION, SYSTEM_VERSION, other_backends
 from isthmus.cabi.declarations import BACKEND, FREED, SYSTEM, Functions, Parameter
+from isthmus.cabi.layout import api_header, header_text
 from isthmus.cabi.tables import TYPES
 from isthmus.cabi.types import OpConfigV1, TensorV2
 from isthmus.capi.building import HERE, INCLUDE
@@ -24,6 +27,8 @@ from isthmus.graph.ops.elementwise import NUMBERED
 
 BACKEND_HEADERS = ("Backend", "Context", "Device", "Error", "GlobalConfig", "Graph", "Log", "Mem", "Profile",
                    "Property", "Signal", "Tensor")  # fmt: skip
+OPERATION_HEADERS = ("OpDef", "OpPackage")
+"""Headers without functions of the table, which clients get with it all the same."""
 SYSTEM_HEADERS = ("Context", "Dlc", "Log", "Profile", "Tensor")
 
 MORE_OPERATIONS = {
@@ -42,7 +47,7 @@ MORE_OPERATIONS = {
     "ImageProjectionTransform": "interpolation_mode", "Lstm": "time_major", "MaskedSoftmax": "mode",
     "Moments": "axes keep_dims",
     "ReduceSumSquare": "axes keep_dims", "ResizeBilinear": "antialias",
-    "RoiPooling": "img_size_ratio", "SpaceToDepth": "mode",
+    "RoiPooling": "img_size_ratio",
 }  # fmt: skip
 """Operations and parameters that QNN defines but that are not implemented here; a client that uses one is refused."""
 
@@ -81,7 +86,7 @@ VALUES = {
     "Resize.transformation_mode": "HALF_PIXEL PYTORCH_HALF_PIXEL ALIGN_CORNERS ASYMMETRIC",
     "Resize.interpolation_mode": "NEAREST LINEAR CUBIC",
     "Resize.nearest_mode": "ROUND_PREFER_FLOOR ROUND_PREFER_CEIL FLOOR CEIL",
-    "ScatterElements.reduction": _REDUCTION,
+    "ScatterElements.reduction": f"{_REDUCTION} MAX",
     "ScatterNd.reduction": _REDUCTION,
     "SpaceToDepth.mode": _DEPTH,
 }
@@ -137,19 +142,11 @@ def _table(kind: str, entries: Functions, version: tuple[int, int, int]) -> Iter
     yield f"}} {kind}_ImplementationV{major}_{minor}_t;"
     yield ""
     yield f"#define {macro}_VER_TYPE {kind}_ImplementationV{major}_{minor}_t"
+    yield f"#define {macro}_VER_TYPE_INIT \\"
+    nulls = textwrap.wrap(f"{{{', '.join(['NULL'] * len(entries))}}}", 112)
+    yield from (f"  {line} \\" for line in nulls[:-1])
+    yield f"  {nulls[-1]}"
     yield f"#define {macro}_VER_NAME v{major}_{minor}"
-
-
-def _header(doc: str, guard: str, includes: Iterable[str], body: Iterable[str], linkage: bool = True) -> str:
-    """Return a header with its comment, include guard and includes; with `linkage`, C++ gets C's linkage."""
-    opening = ["", "#ifdef __cplusplus", 'extern "C" {', "#endif", ""] if linkage else [""]
-    ending = ["", "#ifdef __cplusplus", "}", "#endif"] if linkage else [""]
-    lines = [
-        f"/* {doc}", " * Written by `python -m isthmus.capi.headers`; change that, not this. */",
-        f"#ifndef {guard}", f"#define {guard}", "", *(f'#include "{file}"' for file in includes), *opening, *body,
-        *ending, "#endif", "",
-    ]  # fmt: skip
-    return "\n".join(lines)
 
 
 def interface() -> str:
@@ -157,7 +154,8 @@ def interface() -> str:
     body = [
         "typedef enum {",
         "  QNN_INTERFACE_NO_ERROR = 0, QNN_INTERFACE_ERROR_NOT_SUPPORTED = 1000,",
-        "  QNN_INTERFACE_ERROR_INVALID_PARAMETER = 60000, QNN_INTERFACE_ERROR_UNDEFINED = QNN_UNDEFINED",
+        "  QNN_INTERFACE_ERROR_INVALID_PARAMETER = 60000, QNN_INTERFACE_MIN_ERROR = QNN_MIN_ERROR_INTERFACE,",
+        "  QNN_INTERFACE_MAX_ERROR = QNN_MAX_ERROR_INTERFACE, QNN_INTERFACE_ERROR_UNDEFINED = QNN_UNDEFINED",
         "} QnnInterface_Error_t;",
         "typedef Qnn_ErrorHandle_t (*Qnn_NotOffered_t)(void);",
         "",
@@ -175,11 +173,10 @@ def interface() -> str:
         " uint32_t *numProviders);",
         "typedef __typeof__(&QnnInterface_getProviders) QnnInterface_getProvidersFn_t;",
     ]
-    includes = [f"Qnn{name}.h" for name in BACKEND_HEADERS]
-    common = [file.relative_to(INCLUDE / "QNN") for file in INCLUDE.glob("QNN/*/Qnn*Common.h")]
-    ids = sorted(file.as_posix() for file in common if file.parent.name != "System")
+    includes = [f"Qnn{name}.h" for name in sorted((*BACKEND_HEADERS, *OPERATION_HEADERS))]
+    ids = sorted(file for file in _DECLARED if file.endswith("Common.h"))
     doc = "The backend's functions: the table that a library hands to its client."
-    return _header(doc, "QNN_INTERFACE_H", [*includes, *ids], body)
+    return header_text(doc, "QNN_INTERFACE_H", [*includes, *ids], body)
 
 
 def system_interface() -> str:
@@ -201,7 +198,7 @@ def system_interface() -> str:
         "typedef __typeof__(&QnnSystemInterface_getProviders) QnnSystemInterface_getProvidersFn_t;",
     ]
     includes = ["../QnnInterface.h", *(f"QnnSystem{name}.h" for name in SYSTEM_HEADERS)]
-    return _header("The system library's functions.", "QNN_SYSTEM_INTERFACE_H", includes, body)
+    return header_text("The system library's functions.", "QNN_SYSTEM_INTERFACE_H", includes, body)
 
 
 def _operation(name: str, params: Sequence[str]) -> Iterator[str]:
@@ -232,7 +229,7 @@ def operations() -> str:
     body = [f'#define QNN_OP_PACKAGE_NAME_QTI_AISW "{QTI}"']
     for name in sorted(named, key=_macro):
         body += ["", *_operation(name, named[name])]
-    return _header("Operations by name.", "QNN_OP_DEF_H", (), body, linkage=False)
+    return header_text("Operations by name.", "QNN_OP_DEF_H", (), body, linkage=False)
 
 
 ACCESSORS = {
@@ -337,7 +334,7 @@ def accessors() -> str:
         *_accessors("QNN_OP_CFG", OpConfigV1),
     ]
     doc = "Accessors of tensors and operations, for C++."
-    return _header(doc, "QNN_TYPE_MACROS_HPP", ["QnnTypes.h"], body, linkage=False)
+    return header_text(doc, "QNN_TYPE_MACROS_HPP", ["QnnTypes.h"], body, linkage=False)
 
 
 NATIVE = ("graphExecute", "deviceGetInfrastructure")
@@ -396,6 +393,20 @@ _PROTOTYPES = {
     for entry, parameters in {**BACKEND, **SYSTEM}.items()
     if parameters is not None
 }
+
+
+def _declared() -> Iterator[tuple[str, Callable[[], str]]]:
+    """Yield the headers of single backends that are printed from declarations: the file, and what returns its text."""
+    for entry in registry.usable():
+        facet = registry.c_facet(entry.name)
+        if entry.driver.__module__.startswith("isthmus.") and facet.backend_id:
+            common = api_header(entry.name.upper(), facet.backend_id, facet.version)
+            yield common.file, common.text
+            yield from facet.headers.items()
+    yield from ((header.file, header.text) for header in other_backends.HEADERS)
+
+
+_DECLARED = dict(_declared())
 _BY_HAND = [
     *(INCLUDE / "QNN" / f"Qnn{name}.h" for name in BACKEND_HEADERS),
     *(INCLUDE / "QNN" / "System" / f"QnnSystem{name}.h" for name in SYSTEM_HEADERS),
@@ -407,6 +418,7 @@ FILES: dict[Path, Callable[[], str]] = {
     INCLUDE / "QNN" / "QnnOpDef.h": operations,
     INCLUDE / "QNN" / "QnnTypeMacros.hpp": accessors,
     HERE / "functions.h": functions,
+    **{INCLUDE / "QNN" / file: text for file, text in _DECLARED.items()},
     **{file: partial(prototypes, file) for file in _BY_HAND},
 }
 
@@ -414,7 +426,8 @@ FILES: dict[Path, Callable[[], str]] = {
 def main() -> None:
     """Write every file."""
     for file, text in FILES.items():
-        Path(file).write_text(text())
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text())
 
 
 if __name__ == "__main__":

@@ -26,6 +26,8 @@ typedef enum {
   QNN_CONTEXT_ERROR_BINARY_SUBOPTIMAL = 5011,
   QNN_CONTEXT_ERROR_ABORTED = 5012,
   QNN_CONTEXT_ERROR_TIMED_OUT = 5013,
+  QNN_CONTEXT_MIN_ERROR = QNN_MIN_ERROR_CONTEXT,
+  QNN_CONTEXT_MAX_ERROR = QNN_MAX_ERROR_CONTEXT,
   QNN_CONTEXT_ERROR_UNDEFINED = QNN_UNDEFINED
 } QnnContext_Error_t;
 
@@ -35,22 +37,21 @@ typedef enum {
   QNN_CONTEXT_CONFIG_OPTION_OEM_STRING, QNN_CONTEXT_CONFIG_ASYNC_EXECUTION_QUEUE_DEPTH,
   QNN_CONTEXT_CONFIG_ENABLE_GRAPHS, QNN_CONTEXT_CONFIG_MEMORY_LIMIT_HINT, QNN_CONTEXT_CONFIG_PERSISTENT_BINARY,
   QNN_CONTEXT_CONFIG_BINARY_COMPATIBILITY,
-  QNN_CONTEXT_CONFIG_OPTION_DEFER_GRAPH_INIT, QNN_CONTEXT_CONFIG_UNDEFINED = QNN_UNDEFINED
+  QNN_CONTEXT_CONFIG_OPTION_DEFER_GRAPH_INIT, QNN_CONTEXT_CONFIG_OPTION_GRAPH_RETENTION_ORDER,
+  QNN_CONTEXT_CONFIG_UNDEFINED = QNN_UNDEFINED
 } QnnContext_ConfigOption_t;
-typedef uint32_t QnnContext_AsyncExecutionQueueDepthType_t;
-enum {
+typedef enum {
   QNN_CONTEXT_ASYNC_EXECUTION_QUEUE_DEPTH_TYPE_NUMERIC = 0,
   QNN_CONTEXT_ASYNC_EXECUTION_QUEUE_DEPTH_TYPE_UNDEFINED = QNN_UNDEFINED
-};
+} QnnContext_AsyncExecutionQueueDepthType_t;
 typedef struct {
   QnnContext_AsyncExecutionQueueDepthType_t type; union { uint32_t depth; };
 } QnnContext_AsyncExecutionQueueDepth_t;
 #define QNN_CONTEXT_ASYNC_EXECUTION_QUEUE_DEPTH_INIT {QNN_CONTEXT_ASYNC_EXECUTION_QUEUE_DEPTH_TYPE_UNDEFINED, {0}}
-typedef uint32_t QnnContext_BinaryCompatibilityType_t;
-enum {
+typedef enum {
   QNN_CONTEXT_BINARY_COMPATIBILITY_PERMISSIVE = 0, QNN_CONTEXT_BINARY_COMPATIBILITY_STRICT = 1,
   QNN_CONTEXT_BINARY_COMPATIBILITY_TYPE_UNDEFINED = QNN_UNDEFINED
-};
+} QnnContext_BinaryCompatibilityType_t;
 typedef struct {
   QnnContext_ConfigOption_t option;
   union {
@@ -58,22 +59,23 @@ typedef struct {
     const char *oemString; QnnContext_AsyncExecutionQueueDepth_t asyncExeQueueDepth; const char *const *enableGraphs;
     uint64_t memoryLimitHint; uint8_t isPersistentBinary;
     QnnContext_BinaryCompatibilityType_t binaryCompatibilityType; uint8_t isGraphInitDeferred;
+    const char *const *graphRetentionOrder;
   };
 } QnnContext_Config_t;
 #define QNN_CONTEXT_CONFIG_INIT {QNN_CONTEXT_CONFIG_UNDEFINED, {NULL}}
 
-typedef uint32_t QnnContext_PropertyOption_t;
-enum { QNN_CONTEXT_PROPERTY_OPTION_CUSTOM = 0, QNN_CONTEXT_PROPERTY_OPTION_UNDEFINED = QNN_UNDEFINED };
+typedef enum {
+  QNN_CONTEXT_PROPERTY_OPTION_CUSTOM = 0, QNN_CONTEXT_PROPERTY_OPTION_UNDEFINED = QNN_UNDEFINED
+} QnnContext_PropertyOption_t;
 typedef struct {
   QnnContext_PropertyOption_t option; union { QnnContext_CustomProperty_t customProperty; };
 } QnnContext_Property_t;
 #define QNN_CONTEXT_PROPERTY_INIT {QNN_CONTEXT_PROPERTY_OPTION_UNDEFINED, {NULL}}
 
-typedef uint32_t QnnContext_createFromBinaryAsyncNotifyType_t;
-enum {
+typedef enum {
   QNN_CONTEXT_NOTIFY_TYPE_GRAPH_INIT = 0, QNN_CONTEXT_NOTIFY_TYPE_CONTEXT_INIT = 1,
   QNN_CONTEXT_NOTIFY_TYPE_UNDEFINED = QNN_UNDEFINED
-};
+} QnnContext_createFromBinaryAsyncNotifyType_t;
 typedef void (*QnnContext_createFromBinaryNotifyFn_t)(Qnn_ContextHandle_t context, Qnn_GraphHandle_t graph,
                                                       const char *graphName,
                                                       QnnContext_createFromBinaryAsyncNotifyType_t notifyType,
@@ -82,23 +84,25 @@ typedef struct {
   const QnnContext_Config_t **config; const void *binaryBuffer; Qnn_ContextBinarySize_t binaryBufferSize;
   Qnn_ProfileHandle_t profile; QnnContext_createFromBinaryNotifyFn_t notifyFunc; void *notifyParam;
 } QnnContext_ParamsV1_t;
-typedef uint32_t QnnContext_ParamsVersion_t;
-enum { QNN_CONTEXT_PARAMS_VERSION_1 = 1, QNN_CONTEXT_PARAMS_VERSION_UNDEFINED = QNN_UNDEFINED };
+typedef enum {
+  QNN_CONTEXT_PARAMS_VERSION_1 = 1, QNN_CONTEXT_PARAMS_VERSION_UNDEFINED = QNN_UNDEFINED
+} QnnContext_ParamsVersion_t;
 typedef struct { QnnContext_ParamsVersion_t version; union { QnnContext_ParamsV1_t v1; }; } QnnContext_Params_t;
 
 /* Parts of a binary; the functions that take them answer 1000 here. */
-typedef uint32_t QnnContext_SectionType_t;
-enum { QNN_CONTEXT_SECTION_UPDATABLE = 1, QNN_CONTEXT_SECTION_UNDEFINED = QNN_UNDEFINED };
+typedef enum {
+  QNN_CONTEXT_SECTION_UPDATABLE = 1, QNN_CONTEXT_SECTION_UNDEFINED = QNN_UNDEFINED
+} QnnContext_SectionType_t;
 typedef struct { void *data; Qnn_ContextBinarySize_t dataSize; } Qnn_BinaryBuffer_t;
-typedef uint32_t QnnContext_MemType_t;
-enum {
+typedef enum {
   QNN_CONTEXTMEMTYPE_RAW = 0, QNN_CONTEXTMEMTYPE_MEMHANDLE = 1, QNN_CONTEXTMEMTYPE_UNDEFINED = QNN_UNDEFINED
-};
+} QnnContext_MemType_t;
 typedef struct {
   QnnContext_MemType_t memType; union { Qnn_BinaryBuffer_t binaryBuf; Qnn_MemHandle_t memHandle; };
 } QnnContext_BufferV1_t;
-typedef uint32_t QnnContext_BufferVersion_t;
-enum { QNN_CONTEXT_BUFFER_VERSION_1 = 1, QNN_CONTEXT_BUFFER_VERSION_UNDEFINED = QNN_UNDEFINED };
+typedef enum {
+  QNN_CONTEXT_BUFFER_VERSION_1 = 1, QNN_CONTEXT_BUFFER_VERSION_UNDEFINED = QNN_UNDEFINED
+} QnnContext_BufferVersion_t;
 typedef struct { QnnContext_BufferVersion_t version; union { QnnContext_BufferV1_t v1; }; } QnnContext_Buffer_t;
 
 QNN_API Qnn_ErrorHandle_t QnnContext_create(Qnn_BackendHandle_t backend, Qnn_DeviceHandle_t device,

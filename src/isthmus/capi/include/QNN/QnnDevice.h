@@ -17,6 +17,8 @@ typedef enum {
   QNN_DEVICE_ERROR_INVALID_CONFIG = 14001,
   QNN_DEVICE_ERROR_HARDWARE_UNAVAILABLE = 14002,
   QNN_DEVICE_ERROR_ASSOCIATED_TO_CONTEXT = 14003,
+  QNN_DEVICE_MIN_ERROR = QNN_MIN_ERROR_DEVICE,
+  QNN_DEVICE_MAX_ERROR = QNN_MAX_ERROR_DEVICE,
   QNN_DEVICE_ERROR_UNDEFINED = QNN_UNDEFINED
 } QnnDevice_Error_t;
 
@@ -33,8 +35,9 @@ typedef struct {
   uint32_t coreId, coreType; QnnDevice_CoreInfoExtension_t coreInfoExtension;
 } QnnDevice_CoreInfoV1_t;
 #define QNN_DEVICE_CORE_INFO_V1_INIT {QNN_DEVICE_DEFAULT_CORE_ID, 0, NULL}
-typedef uint32_t QnnDevice_CoreInfoVersion_t;
-enum { QNN_DEVICE_CORE_INFO_VERSION_1 = 1, QNN_DEVICE_CORE_INFO_VERSION_UNDEFINED = QNN_UNDEFINED };
+typedef enum {
+  QNN_DEVICE_CORE_INFO_VERSION_1 = 1, QNN_DEVICE_CORE_INFO_VERSION_UNDEFINED = QNN_UNDEFINED
+} QnnDevice_CoreInfoVersion_t;
 typedef struct { QnnDevice_CoreInfoVersion_t version; union { QnnDevice_CoreInfoV1_t v1; }; } QnnDevice_CoreInfo_t;
 #define QNN_DEVICE_CORE_INFO_INIT {QNN_DEVICE_CORE_INFO_VERSION_1, {QNN_DEVICE_CORE_INFO_V1_INIT}}
 
@@ -43,10 +46,9 @@ typedef struct {
   QnnDevice_DeviceInfoExtension_t deviceInfoExtension;
 } QnnDevice_HardwareDeviceInfoV1_t;
 #define QNN_DEVICE_HARDWARE_DEVICE_INFO_V1_INIT {QNN_DEVICE_DEFAULT_DEVICE_ID, 0, 0, NULL, NULL}
-typedef uint32_t QnnDevice_HardwareDeviceInfoVersion_t;
-enum {
+typedef enum {
   QNN_DEVICE_HARDWARE_DEVICE_INFO_VERSION_1 = 1, QNN_DEVICE_HARDWARE_DEVICE_INFO_VERSION_UNDEFINED = QNN_UNDEFINED
-};
+} QnnDevice_HardwareDeviceInfoVersion_t;
 typedef struct {
   QnnDevice_HardwareDeviceInfoVersion_t version; union { QnnDevice_HardwareDeviceInfoV1_t v1; };
 } QnnDevice_HardwareDeviceInfo_t;
@@ -55,8 +57,9 @@ typedef struct {
 
 typedef struct { uint32_t numHwDevices; QnnDevice_HardwareDeviceInfo_t *hwDevices; } QnnDevice_PlatformInfoV1_t;
 #define QNN_DEVICE_PLATFORM_INFO_V1_INIT {0, NULL}
-typedef uint32_t QnnDevice_PlatformInfoVersion_t;
-enum { QNN_DEVICE_PLATFORM_INFO_VERSION_1 = 1, QNN_DEVICE_PLATFORM_INFO_VERSION_UNDEFINED = QNN_UNDEFINED };
+typedef enum {
+  QNN_DEVICE_PLATFORM_INFO_VERSION_1 = 1, QNN_DEVICE_PLATFORM_INFO_VERSION_UNDEFINED = QNN_UNDEFINED
+} QnnDevice_PlatformInfoVersion_t;
 typedef struct {
   QnnDevice_PlatformInfoVersion_t version; union { QnnDevice_PlatformInfoV1_t v1; };
 } QnnDevice_PlatformInfo_t;

@@ -11,13 +11,17 @@
 #include "QnnGraph.h"
 #include "QnnLog.h"
 #include "QnnMem.h"
+#include "QnnOpDef.h"
+#include "QnnOpPackage.h"
 #include "QnnProfile.h"
 #include "QnnProperty.h"
 #include "QnnSignal.h"
 #include "QnnTensor.h"
 #include "CPU/QnnCpuCommon.h"
+#include "DSP/QnnDspCommon.h"
 #include "GPU/QnnGpuCommon.h"
 #include "HTP/QnnHtpCommon.h"
+#include "IR/QnnIrCommon.h"
 #include "LPAI/QnnLpaiCommon.h"
 #include "Saver/QnnSaverCommon.h"
 
@@ -27,7 +31,8 @@ extern "C" {
 
 typedef enum {
   QNN_INTERFACE_NO_ERROR = 0, QNN_INTERFACE_ERROR_NOT_SUPPORTED = 1000,
-  QNN_INTERFACE_ERROR_INVALID_PARAMETER = 60000, QNN_INTERFACE_ERROR_UNDEFINED = QNN_UNDEFINED
+  QNN_INTERFACE_ERROR_INVALID_PARAMETER = 60000, QNN_INTERFACE_MIN_ERROR = QNN_MIN_ERROR_INTERFACE,
+  QNN_INTERFACE_MAX_ERROR = QNN_MAX_ERROR_INTERFACE, QNN_INTERFACE_ERROR_UNDEFINED = QNN_UNDEFINED
 } QnnInterface_Error_t;
 typedef Qnn_ErrorHandle_t (*Qnn_NotOffered_t)(void);
 
@@ -181,6 +186,12 @@ typedef struct {
 } QnnInterface_ImplementationV2_40_t;
 
 #define QNN_INTERFACE_VER_TYPE QnnInterface_ImplementationV2_40_t
+#define QNN_INTERFACE_VER_TYPE_INIT \
+  {NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, \
+  NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, \
+  NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, \
+  NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, \
+  NULL, NULL, NULL}
 #define QNN_INTERFACE_VER_NAME v2_40
 #define QNN_TABLE_ENTRIES 75
 QNN_LAYOUT(QNN_INTERFACE_VER_TYPE, 8 * QNN_TABLE_ENTRIES);

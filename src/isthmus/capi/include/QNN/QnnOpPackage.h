@@ -1,4 +1,4 @@
-/* Operation packages: the interface that a package offers to a backend. Backends here load none. */
+/* Operation packages: the interface that a package offers to a backend. The CPU backend here loads packages. */
 #ifndef QNN_OP_PACKAGE_H
 #define QNN_OP_PACKAGE_H
 
@@ -20,9 +20,12 @@ typedef enum {
   QNN_OP_PACKAGE_ERROR_INVALID_INFO = 3101,
   QNN_OP_PACKAGE_ERROR_VALIDATION_FAILURE = 3110,
   QNN_OP_PACKAGE_ERROR_INVALID_ARGUMENT = 3200,
+  QNN_OP_PACKAGE_MIN_ERROR = QNN_MIN_ERROR_OP_PACKAGE,
+  QNN_OP_PACKAGE_MAX_ERROR = QNN_MAX_ERROR_OP_PACKAGE,
   QNN_OP_PACKAGE_ERROR_UNDEFINED = QNN_UNDEFINED
 } QnnOpPackage_Error_t;
 
+typedef Qnn_Handle_t Qnn_OpPackageHandle_t;
 typedef struct _QnnOpPackage_GlobalInfrastructure_t *QnnOpPackage_GlobalInfrastructure_t;
 typedef struct _QnnOpPackage_GraphInfrastructure_t *QnnOpPackage_GraphInfrastructure_t;
 typedef struct _QnnOpPackage_Node_t *QnnOpPackage_Node_t;
@@ -31,7 +34,7 @@ typedef struct _QnnOpPackage_Optimization_t *QnnOpPackage_Optimization_t;
 typedef struct _QnnOpPackage_OperationInfo_t *QnnOpPackage_OperationInfo_t;
 typedef struct _QnnOpPackage_PackageInfo_t QnnOpPackage_PackageInfo_t;
 
-#define QNN_OP_PACKAGE_RESERVED_INFO_SIZE 9
+#define QNN_OP_PACKAGE_RESERVED_INFO_SIZE 12
 typedef struct {
   const char *packageName; const char **operationNames; const QnnOpPackage_OperationInfo_t *operationInfo;
   uint32_t numOperations; const QnnOpPackage_Optimization_t *optimizations; uint32_t numOptimizations;
@@ -58,9 +61,35 @@ typedef struct {
 } QnnOpPackage_ImplementationV1_4_t;
 #define QNN_OP_PACKAGE_IMPLEMENTATION_V1_4_INIT {NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL}
 #define QNN_OP_PACKAGE_API_VERSION_1_4_0 {1, 4, 0}
+
+typedef Qnn_ErrorHandle_t (*QnnOpPackage_CreateFn_t)(QnnOpPackage_GlobalInfrastructure_t infrastructure,
+                                                     QnnLog_Callback_t callback, QnnLog_Level_t maxLogLevel,
+                                                     Qnn_OpPackageHandle_t *opPackage);
+typedef Qnn_ErrorHandle_t (*QnnOpPackage_ValidateOpConfigHandleFn_t)(Qnn_OpPackageHandle_t opPackage,
+                                                                     Qnn_OpConfig_t opConfig);
+typedef Qnn_ErrorHandle_t (*QnnOpPackage_CreateOpImplHandleFn_t)(Qnn_OpPackageHandle_t opPackage,
+                                                                 QnnOpPackage_GraphInfrastructure_t graphInfrastructure,
+                                                                 QnnOpPackage_Node_t node,
+                                                                 QnnOpPackage_OpImpl_t *opImpl);
+typedef Qnn_ErrorHandle_t (*QnnOpPackage_FreeOpImplHandleFn_t)(Qnn_OpPackageHandle_t opPackage,
+                                                               QnnOpPackage_OpImpl_t opImpl);
+typedef Qnn_ErrorHandle_t (*QnnOpPackage_LogSetLevelHandleFn_t)(Qnn_OpPackageHandle_t opPackage,
+                                                                QnnLog_Level_t maxLogLevel);
+typedef Qnn_ErrorHandle_t (*QnnOpPackage_FreeFn_t)(Qnn_OpPackageHandle_t opPackage);
 typedef struct {
-  Qnn_Version_t interfaceVersion; union { QnnOpPackage_ImplementationV1_4_t v1_4; };
+  QnnOpPackage_CreateFn_t create; QnnOpPackage_GetInfoFn_t getInfo;
+  QnnOpPackage_ValidateOpConfigHandleFn_t validateOpConfig; QnnOpPackage_CreateOpImplHandleFn_t createOpImpl;
+  QnnOpPackage_FreeOpImplHandleFn_t freeOpImpl; QnnOpPackage_LogSetLevelHandleFn_t logSetLevel;
+  QnnOpPackage_FreeFn_t free;
+} QnnOpPackage_ImplementationV2_0_t;
+#define QNN_OP_PACKAGE_IMPLEMENTATION_V2_0_INIT {NULL, NULL, NULL, NULL, NULL, NULL, NULL}
+#define QNN_OP_PACKAGE_API_VERSION_2_0_0 {2, 0, 0}
+
+typedef struct {
+  Qnn_Version_t interfaceVersion;
+  union { QnnOpPackage_ImplementationV1_4_t v1_4; QnnOpPackage_ImplementationV2_0_t v2_0; };
 } QnnOpPackage_Interface_t;
+#define QNN_OP_PACKAGE_INTERFACE_INIT {QNN_OP_PACKAGE_API_VERSION_1_4_0, {QNN_OP_PACKAGE_IMPLEMENTATION_V1_4_INIT}}
 typedef Qnn_ErrorHandle_t (*QnnOpPackage_InterfaceProvider_t)(QnnOpPackage_Interface_t *interface);
 
 #ifdef __cplusplus

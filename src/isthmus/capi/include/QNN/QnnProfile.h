@@ -15,6 +15,9 @@ typedef enum {
   QNN_PROFILE_ERROR_INVALID_ARGUMENT = 1004,
   QNN_PROFILE_ERROR_INVALID_HANDLE = 12000,
   QNN_PROFILE_ERROR_HANDLE_IN_USE = 12001,
+  QNN_PROFILE_ERROR_INCOMPATIBLE_EVENT = 12002,
+  QNN_PROFILE_MIN_ERROR = QNN_MIN_ERROR_PROFILE,
+  QNN_PROFILE_MAX_ERROR = QNN_MAX_ERROR_PROFILE,
   QNN_PROFILE_ERROR_UNDEFINED = QNN_UNDEFINED
 } QnnProfile_Error_t;
 
@@ -63,8 +66,9 @@ typedef struct {
   uint64_t timestamp; const char *identifier;
 } QnnProfile_ExtendedEventDataV1_t;
 #define QNN_PROFILE_EXTENDED_EVENT_DATA_V1_INIT {0, 0, {QNN_SCALAR_INIT}, 0, NULL}
-typedef uint32_t QnnProfile_DataVersion_t;
-enum { QNN_PROFILE_DATA_VERSION_1 = 1, QNN_PROFILE_DATA_VERSION_UNDEFINED = QNN_UNDEFINED };
+typedef enum {
+  QNN_PROFILE_DATA_VERSION_1 = 1, QNN_PROFILE_DATA_VERSION_UNDEFINED = QNN_UNDEFINED
+} QnnProfile_DataVersion_t;
 typedef struct {
   QnnProfile_DataVersion_t version; union { QnnProfile_ExtendedEventDataV1_t v1; };
 } QnnProfile_ExtendedEventData_t;

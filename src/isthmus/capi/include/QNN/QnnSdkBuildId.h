@@ -7,7 +7,7 @@
 extern "C" {
 #endif
 
-#define QNN_SDK_BUILD_ID "isthmus"
+#define QNN_SDK_BUILD_ID "v2.51.0.0-isthmus-0.3.0"
 
 #ifdef __cplusplus
 }

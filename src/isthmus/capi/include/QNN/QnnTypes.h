@@ -15,11 +15,10 @@ typedef struct { uint32_t major, minor, patch; } Qnn_Version_t;
 typedef struct { Qnn_Version_t coreApiVersion, backendApiVersion; } Qnn_ApiVersion_t;
 #define QNN_API_VERSION_INIT {{QNN_API_VERSION_MAJOR, QNN_API_VERSION_MINOR, QNN_API_VERSION_PATCH}, QNN_VERSION_INIT}
 
-typedef uint32_t Qnn_ErrorReportingLevel_t;
-enum {
+typedef enum {
   QNN_ERROR_REPORTING_LEVEL_BRIEF = 0, QNN_ERROR_REPORTING_LEVEL_DETAILED = 1,
   QNN_ERROR_REPORTING_LEVEL_UNDEFINED = QNN_UNDEFINED
-};
+} Qnn_ErrorReportingLevel_t;
 typedef struct { Qnn_ErrorReportingLevel_t reportingLevel; uint32_t storageLimit; } Qnn_ErrorReportingConfig_t;
 #define QNN_ERROR_REPORTING_CONFIG_INIT {QNN_ERROR_REPORTING_LEVEL_UNDEFINED, 0}
 
@@ -95,11 +94,10 @@ typedef struct {
 #define QNN_BW_AXIS_SCALE_OFFSET_INIT {0, 0, 0, NULL, NULL}
 typedef struct { uint32_t *blockSize; Qnn_ScaleOffset_t *scaleOffset; } Qnn_BlockEncoding_t;
 #define QNN_BLOCK_ENCODING_INIT {NULL, NULL}
-typedef uint32_t Qnn_BlockwiseExpansionBlockScaleStorageType_t;
-enum {
+typedef enum {
   QNN_BLOCKWISE_EXPANSION_BITWIDTH_SCALE_STORAGE_8 = 0, QNN_BLOCKWISE_EXPANSION_BITWIDTH_SCALE_STORAGE_16 = 1,
   QNN_BLOCKWISE_EXPANSION_BITWIDTH_SCALE_STORAGE_UNDEFINED = QNN_UNDEFINED
-};
+} Qnn_BlockwiseExpansionBlockScaleStorageType_t;
 typedef struct {
   int32_t axis; Qnn_ScaleOffset_t *scaleOffsets; uint32_t numBlocksPerAxis, blockScaleBitwidth;
   Qnn_BlockwiseExpansionBlockScaleStorageType_t blockScaleStorageType;
@@ -152,8 +150,7 @@ typedef struct {
   {0, NULL, QNN_TENSOR_TYPE_UNDEFINED, QNN_TENSOR_DATA_FORMAT_DENSE, QNN_DATATYPE_UNDEFINED, QNN_QUANTIZE_PARAMS_INIT, \
    0, NULL, QNN_TENSORMEMTYPE_UNDEFINED, {QNN_CLIENT_BUFFER_INIT}}
 
-typedef uint32_t Qnn_SparseLayoutType_t;
-enum { QNN_SPARSE_LAYOUT_HYBRID_COO = 0, QNN_SPARSE_LAYOUT_UNDEFINED = QNN_UNDEFINED };
+typedef enum { QNN_SPARSE_LAYOUT_HYBRID_COO = 0, QNN_SPARSE_LAYOUT_UNDEFINED = QNN_UNDEFINED } Qnn_SparseLayoutType_t;
 typedef struct { uint32_t numSpecifiedElements, numSparseDimensions; } Qnn_SparseLayoutHybridCoo_t;
 #define QNN_SPARSE_LAYOUT_HYBRID_COO_INIT {0, 0}
 typedef struct { Qnn_SparseLayoutType_t type; union { Qnn_SparseLayoutHybridCoo_t hybridCoo; }; } Qnn_SparseParams_t;
@@ -174,8 +171,7 @@ typedef struct {
   uint32_t numInputs; Qnn_Tensor_t *inputs; uint32_t numOutputs; Qnn_Tensor_t *outputs;
 } Qnn_TensorSetV1_t;
 #define QNN_TENSOR_SET_V1_INIT {0, NULL, 0, NULL}
-typedef uint32_t Qnn_TensorSetVersion_t;
-enum { QNN_TENSOR_SET_VERSION_1 = 1, QNN_TENSOR_SET_VERSION_UNDEFINED = QNN_UNDEFINED };
+typedef enum { QNN_TENSOR_SET_VERSION_1 = 1, QNN_TENSOR_SET_VERSION_UNDEFINED = QNN_UNDEFINED } Qnn_TensorSetVersion_t;
 typedef struct { Qnn_TensorSetVersion_t version; union { Qnn_TensorSetV1_t v1; }; } Qnn_TensorSet_t;
 #define QNN_TENSOR_SET_INIT {QNN_TENSOR_SET_VERSION_1, {QNN_TENSOR_SET_V1_INIT}}
 
@@ -207,8 +203,7 @@ typedef struct { Qnn_OpConfigVersion_t version; union { Qnn_OpConfigV1_t v1; }; 
 #define QNN_OP_CONFIG_INIT QNN_OPCONFIG_INIT /* as some documents spell it */
 
 /* Which operation or tensor of a model's source became which of QNN's. */
-typedef uint32_t Qnn_MappingType_t;
-enum { QNN_OP_MAPPING_TYPE_TENSOR = 0, QNN_OP_MAPPING_TYPE_OP = 1 };
+typedef enum { QNN_OP_MAPPING_TYPE_TENSOR = 0, QNN_OP_MAPPING_TYPE_OP = 1 } Qnn_MappingType_t;
 typedef struct { const char *name; Qnn_MappingType_t type; } Qnn_OpMappingPair_t;
 typedef struct { const char *name; Qnn_OpMappingPair_t *pair; uint32_t numPairs; } Qnn_Mapping_t;
 typedef struct {
@@ -216,8 +211,7 @@ typedef struct {
   uint32_t numTensorMappings;
 } Qnn_OpMappingV1_t;
 #define QNN_OP_MAPPING_V1_INIT {NULL, NULL, 0, NULL, 0}
-typedef uint32_t Qnn_OpMappingVersion_t;
-enum { QNN_OP_MAPPING_VERSION_1 = 1 };
+typedef enum { QNN_OP_MAPPING_VERSION_1 = 1 } Qnn_OpMappingVersion_t;
 typedef struct { Qnn_OpMappingVersion_t version; union { Qnn_OpMappingV1_t *v1; }; } Qnn_OpMapping_t;
 #define QNN_OP_MAPPING_INIT {QNN_OP_MAPPING_VERSION_1, {NULL}}
 
@@ -226,13 +220,12 @@ QNN_LAYOUT(Qnn_Tensor_t, 144);
 QNN_LAYOUT(Qnn_Param_t, 160);
 QNN_LAYOUT(Qnn_OpConfig_t, 80);
 
-typedef uint32_t Qnn_SocModel_t;
-enum {
+typedef enum {
   QNN_SOC_MODEL_UNKNOWN = 0, QNN_SOC_MODEL_SM8350 = 30, QNN_SOC_MODEL_SM7350 = 32, QNN_SOC_MODEL_SM8325 = 34,
   QNN_SOC_MODEL_SM7325 = 35, QNN_SOC_MODEL_SM8450 = 36, QNN_SOC_MODEL_SC8280X = 37, QNN_SOC_MODEL_SM7315 = 38,
   QNN_SOC_MODEL_SA8295 = 39, QNN_SOC_MODEL_SM7450 = 41, QNN_SOC_MODEL_SM8475 = 42, QNN_SOC_MODEL_SM8550 = 43,
   QNN_SOC_MODEL_SM6450 = 50, QNN_SOC_MODEL_SA8255 = 52, QNN_SOC_MODEL_SM7475 = 54, QNN_SOC_MODEL_SM4450 = 59
-};
+} Qnn_SocModel_t;
 
 #ifdef __cplusplus
 }

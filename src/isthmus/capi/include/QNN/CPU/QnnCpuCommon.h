@@ -1,4 +1,5 @@
-/* Which backend CPU is. */
+/* Which backend CPU is.
+ * Written by `python -m isthmus.capi.headers`; change that, not this. */
 #ifndef QNN_CPU_COMMON_H
 #define QNN_CPU_COMMON_H
 

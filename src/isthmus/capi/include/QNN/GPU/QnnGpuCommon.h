@@ -1,4 +1,5 @@
-/* Which backend GPU is. */
+/* Which backend GPU is.
+ * Written by `python -m isthmus.capi.headers`; change that, not this. */
 #ifndef QNN_GPU_COMMON_H
 #define QNN_GPU_COMMON_H
 

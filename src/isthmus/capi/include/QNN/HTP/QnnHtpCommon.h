@@ -1,4 +1,5 @@
-/* Which backend HTP is. */
+/* Which backend HTP is.
+ * Written by `python -m isthmus.capi.headers`; change that, not this. */
 #ifndef QNN_HTP_COMMON_H
 #define QNN_HTP_COMMON_H
 

@@ -22,12 +22,16 @@ typedef enum {
   QNN_HTP_CONTEXT_CONFIG_OPTION_UNKNOWN = QNN_UNDEFINED
 } QnnHtpContext_ConfigOption_t;
 typedef struct { Qnn_ContextHandle_t firstGroupHandle; uint64_t maxSpillFillBuffer; } QnnHtpContext_GroupRegistration_t;
+typedef enum {
+  SEQUENTIAL_WITH_VA_OPTIMIZATION = 0, SEQUENTIAL_WITHOUT_VA_OPTIMIZATION = 1, CONCURRENT_OPTIMIZATION = 2
+} QnnHtpContext_ShareResourcesOptimizationType_t;
 typedef struct {
   QnnHtpContext_ConfigOption_t option;
   union {
     bool flag, weightSharingEnabled, dspMemoryProfilingEnabled, shareResources, ioMemEstimation, isPrepareOnly,
         initAcceleration, skipValidationOnBinarySection, useExtendedUdma;
-    QnnHtpContext_GroupRegistration_t groupRegistration; uint64_t fileReadMemoryBudgetInMb; uint32_t shareResOptType;
+    QnnHtpContext_GroupRegistration_t groupRegistration; uint64_t fileReadMemoryBudgetInMb;
+    QnnHtpContext_ShareResourcesOptimizationType_t shareResOptType;
   };
 } QnnHtpContext_CustomConfig_t;
 #define QNN_HTP_CONTEXT_CUSTOM_CONFIG_INIT {QNN_HTP_CONTEXT_CONFIG_OPTION_UNKNOWN, {false}}

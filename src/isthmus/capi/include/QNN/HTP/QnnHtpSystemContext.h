@@ -8,14 +8,13 @@
 extern "C" {
 #endif
 
-typedef uint32_t QnnHtpSystemContext_HwInfoBlobVersion_t, QnnHtpSystemContext_GraphInfoBlobVersion_t;
-enum {
+typedef enum {
   QNN_SYSTEM_CONTEXT_HTP_HW_INFO_BLOB_VERSION_V1 = 1, QNN_SYSTEM_CONTEXT_HTP_HW_INFO_BLOB_UNDEFINED = QNN_UNDEFINED
-};
-enum {
+} QnnHtpSystemContext_HwInfoBlobVersion_t;
+typedef enum {
   QNN_SYSTEM_CONTEXT_HTP_GRAPH_INFO_BLOB_VERSION_V1 = 1, QNN_SYSTEM_CONTEXT_HTP_GRAPH_INFO_BLOB_VERSION_V2 = 2,
   QNN_SYSTEM_CONTEXT_HTP_GRAPH_INFO_BLOB_UNDEFINED = QNN_UNDEFINED
-};
+} QnnHtpSystemContext_GraphInfoBlobVersion_t;
 typedef struct { uint32_t graphListIndex; uint64_t spillFillBufferSize; } QnnHtpSystemContext_HwBlobInfoV1_t;
 typedef struct {
   QnnHtpSystemContext_HwInfoBlobVersion_t version;

@@ -1,4 +1,5 @@
-/* Which backend LPAI is. */
+/* Which backend LPAI is.
+ * Written by `python -m isthmus.capi.headers`; change that, not this. */
 #ifndef QNN_LPAI_COMMON_H
 #define QNN_LPAI_COMMON_H
 

@@ -1,4 +1,5 @@
-/* LPAI's kinds of memory, and its descriptor behind Qnn_MemInfoCustom_t. */
+/* LPAI's kinds of memory, and its descriptor behind Qnn_MemInfoCustom_t.
+ * Written by `python -m isthmus.capi.headers`; change that, not this. */
 #ifndef QNN_LPAI_MEM_H
 #define QNN_LPAI_MEM_H
 
@@ -13,6 +14,7 @@ typedef enum {
   QNN_LPAI_MEM_TYPE_UNDEFINED = QNN_UNDEFINED
 } QnnLpaiMem_MemType_t;
 typedef struct { int32_t fd; uint32_t offset; } QnnLpaiMem_MemInfoCustom_t;
+QNN_LAYOUT(QnnLpaiMem_MemInfoCustom_t, 8);
 
 #ifdef __cplusplus
 }

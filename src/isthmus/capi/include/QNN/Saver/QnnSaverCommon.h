@@ -1,4 +1,5 @@
-/* Which backend SAVER is. */
+/* Which backend SAVER is.
+ * Written by `python -m isthmus.capi.headers`; change that, not this. */
 #ifndef QNN_SAVER_COMMON_H
 #define QNN_SAVER_COMMON_H
 

@@ -11,12 +11,11 @@ extern "C" {
 
 typedef void *QnnSystemDlc_Handle_t, *QnnSystemDlc_RecordHandle_t, *QnnSystemDlc_GraphInfoHandle_t,
     *QnnSystemDlc_TensorInfoHandle_t, *QnnSystemDlc_QuantParamsHandle_t;
-typedef uint32_t QnnSystemDlc_RecordType_t, QnnSystemDlc_GraphConfigInfoVersion_t;
-enum {
+typedef enum {
   QNN_SYSTEM_DLC_RECORD_METADATA = 1, QNN_SYSTEM_DLC_RECORD_MODEL = 2, QNN_SYSTEM_DLC_RECORD_PARAMS = 3,
   QNN_SYSTEM_DLC_RECORD_RAW_WEIGHTS = 4, QNN_SYSTEM_DLC_RECORD_HTP_CACHE = 7
-};
-enum { QNN_SYSTEM_DLC_GRAPH_CONFIG_INFO_VERSION_1 = 1 };
+} QnnSystemDlc_RecordType_t;
+typedef enum { QNN_SYSTEM_DLC_GRAPH_CONFIG_INFO_VERSION_1 = 1 } QnnSystemDlc_GraphConfigInfoVersion_t;
 typedef struct {
   QnnSystemDlc_GraphConfigInfoVersion_t version; const char *graphName; QnnGraph_Config_t **graphConfigs;
   uint32_t numGraphConfigs;

@@ -10,15 +10,42 @@ extern "C" {
 #endif
 
 typedef void *QnnSystemProfile_SerializationTargetHandle_t;
-typedef uint32_t QnnSystemProfile_SerializationTargetType_t, QnnSystemProfile_SerializationTargetConfigType_t,
-    QnnSystemProfile_ProfileEventType_t, QnnSystemProfile_ProfileDataVersion_t, QnnSystemProfile_MethodType_t;
-enum { QNN_SYSTEM_PROFILE_SERIALIZATION_TARGET_FILE = 1 };
-enum {
+typedef enum {
+  QNN_SYSTEM_PROFILE_NO_ERROR = 0, QNN_SYSTEM_PROFILE_ERROR_UNSUPPORTED_FEATURE = 1000,
+  QNN_SYSTEM_PROFILE_ERROR_INVALID_HANDLE = 30000, QNN_SYSTEM_PROFILE_ERROR_INVALID_ARGUMENT = 30001,
+  QNN_SYSTEM_PROFILE_ERROR_MEM_ALLOC = QNN_SYSTEM_PROFILE_MIN_ERROR
+} QnnSystemProfile_Error_t;
+typedef enum {
+  QNN_SYSTEM_PROFILE_SERIALIZATION_TARGET_FILE = 1, QNN_SYSTEM_PROFILE_SERIALIZATION_TARGET_UNDEFINED = QNN_UNDEFINED
+} QnnSystemProfile_SerializationTargetType_t;
+typedef enum {
   QNN_SYSTEM_PROFILE_SERIALIZATION_TARGET_CONFIG_MAX_NUM_MESSAGES = 0,
-  QNN_SYSTEM_PROFILE_SERIALIZATION_TARGET_CONFIG_SERIALIZATION_HEADER = 1
-};
-enum { QNN_SYSTEM_PROFILE_EVENT_DATA = 0, QNN_SYSTEM_PROFILE_EXTENDED_EVENT_DATA = 1 };
-enum { QNN_SYSTEM_PROFILE_DATA_VERSION_1 = 1 };
+  QNN_SYSTEM_PROFILE_SERIALIZATION_TARGET_CONFIG_SERIALIZATION_HEADER = 1,
+  QNN_SYSTEM_PROFILE_SERIALIZATION_TARGET_CONFIG_UNDEFINED = QNN_UNDEFINED
+} QnnSystemProfile_SerializationTargetConfigType_t;
+typedef enum {
+  QNN_SYSTEM_PROFILE_EVENT_DATA = 0, QNN_SYSTEM_PROFILE_EXTENDED_EVENT_DATA = 1,
+  QNN_SYSTEM_PROFILE_EVENT_DATA_UNDEFINED = QNN_UNDEFINED
+} QnnSystemProfile_EventDataType_t;
+typedef enum {
+  QNN_SYSTEM_PROFILE_VISIBILITY_PUBLIC = 0, QNN_SYSTEM_PROFILE_VISIBILITY_PRIVATE = 1
+} QnnSystemProfile_Visibility_t;
+typedef enum {
+  QNN_SYSTEM_PROFILE_DATA_VERSION_1 = 1, QNN_SYSTEM_PROFILE_DATA_VERSION_UNDEFINED = QNN_UNDEFINED
+} QnnSystemProfile_ProfileDataVersion_t;
+/* The call that a profile is of. */
+typedef enum {
+  QNN_SYSTEM_PROFILE_METHOD_TYPE_NONE = 0, QNN_SYSTEM_PROFILE_METHOD_TYPE_BACKEND_EXECUTE,
+  QNN_SYSTEM_PROFILE_METHOD_TYPE_BACKEND_FINALIZE, QNN_SYSTEM_PROFILE_METHOD_TYPE_BACKEND_EXECUTE_ASYNC,
+  QNN_SYSTEM_PROFILE_METHOD_TYPE_BACKEND_CREATE_FROM_BINARY, QNN_SYSTEM_PROFILE_METHOD_TYPE_BACKEND_DEINIT,
+  QNN_SYSTEM_PROFILE_METHOD_TYPE_APP_CONTEXT_CREATE, QNN_SYSTEM_PROFILE_METHOD_TYPE_APP_COMPOSE_GRAPHS,
+  QNN_SYSTEM_PROFILE_METHOD_TYPE_APP_EXECUTE_IPS, QNN_SYSTEM_PROFILE_METHOD_TYPE_BACKEND_GRAPH_COMPONENT,
+  QNN_SYSTEM_PROFILE_METHOD_TYPE_APP_BACKEND_LIB_LOAD, QNN_SYSTEM_PROFILE_METHOD_TYPE_BACKEND_APPLY_BINARY_SECTION,
+  QNN_SYSTEM_PROFILE_METHOD_TYPE_CONTEXT_FINALIZE, QNN_SYSTEM_PROFILE_METHOD_TYPE_CONTEXT_GET_BINARY_SIZE,
+  QNN_SYSTEM_PROFILE_METHOD_TYPE_CONTEXT_GET_BINARY, QNN_SYSTEM_PROFILE_METHOD_TYPE_CONTEXT_GET_BINARY_SECTION_SIZE,
+  QNN_SYSTEM_PROFILE_METHOD_TYPE_BACKEND_FINALIZE_TENSOR_UPDATES,
+  QNN_SYSTEM_PROFILE_METHOD_TYPE_BACKEND_UPDATE_BINARY_SECTION
+} QnnSystemProfile_MethodType_t;
 typedef struct { const char *fileName, *fileDirectory; } QnnSystemProfile_SerializationTargetFile_t;
 typedef struct {
   QnnSystemProfile_SerializationTargetType_t type; union { QnnSystemProfile_SerializationTargetFile_t file; };
@@ -29,20 +56,26 @@ typedef struct {
   union { uint32_t maxNumMessages; QnnSystemProfile_SerializationFileHeader_t serializationHeader; };
 } QnnSystemProfile_SerializationTargetConfig_t;
 typedef struct QnnSystemProfile_ProfileEventV1_t {
-  QnnSystemProfile_ProfileEventType_t type;
+  QnnSystemProfile_EventDataType_t type;
   union { QnnProfile_EventData_t eventData; QnnProfile_ExtendedEventData_t extendedEventData; };
   struct QnnSystemProfile_ProfileEventV1_t *profileSubEventData; uint32_t numSubEvents;
 } QnnSystemProfile_ProfileEventV1_t;
+#define QNN_SYSTEM_PROFILE_EVENT_V1_INIT \
+  {QNN_SYSTEM_PROFILE_EVENT_DATA_UNDEFINED, {QNN_PROFILE_EVENT_DATA_INIT}, NULL, 0}
 typedef struct {
-  uint64_t startTime, stopTime, startMem, stopMem; QnnSystemProfile_MethodType_t methodType; uint32_t visibility;
-  const char *graphName;
+  uint64_t startTime, stopTime, startMem, stopMem; QnnSystemProfile_MethodType_t methodType;
+  QnnSystemProfile_Visibility_t visibility; const char *graphName;
 } QnnSystemProfile_HeaderV1_t;
+#define QNN_SYSTEM_PROFILE_HEADER_V1_INIT \
+  {0, 0, 0, 0, QNN_SYSTEM_PROFILE_METHOD_TYPE_NONE, QNN_SYSTEM_PROFILE_VISIBILITY_PUBLIC, NULL}
 typedef struct {
   QnnSystemProfile_HeaderV1_t header; QnnSystemProfile_ProfileEventV1_t *profilingEvents; uint32_t numProfilingEvents;
 } QnnSystemProfile_ProfileDataV1_t;
+#define QNN_SYSTEM_PROFILE_DATA_V1_INIT {QNN_SYSTEM_PROFILE_HEADER_V1_INIT, NULL, 0}
 typedef struct {
   QnnSystemProfile_ProfileDataVersion_t version; union { QnnSystemProfile_ProfileDataV1_t v1; };
 } QnnSystemProfile_ProfileData_t;
+#define QNN_SYSTEM_PROFILE_DATA_INIT {QNN_SYSTEM_PROFILE_DATA_VERSION_UNDEFINED, {QNN_SYSTEM_PROFILE_DATA_V1_INIT}}
 
 QNN_SYSTEM_API Qnn_ErrorHandle_t QnnSystemProfile_createSerializationTarget(
     QnnSystemProfile_SerializationTarget_t target, QnnSystemProfile_SerializationTargetConfig_t *configs,

@@ -1,0 +1,267 @@
+"""C declarations that serve twice: printed in a header for C, and as ctypes for Python.
+
+An `Enumeration` takes its members from a Python enumeration, a `Structure` its members from C text, from which its
+ctypes structure is made. A `Header` is a file of them. A structure in a printed header asserts the size of its ctypes
+structure, so a compiler checks that the two agree.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cached_property
+from itertools import groupby
+from typing import Any
+
+_WIDTH = 120
+_KNOWN: dict[str, Any] = {
+    "bool": ctypes.c_bool, "float": ctypes.c_float, "size_t": ctypes.c_size_t, "int32_t": ctypes.c_int32,
+    "uint8_t": ctypes.c_uint8, "uint32_t": ctypes.c_uint32, "uint64_t": ctypes.c_uint64,
+}  # fmt: skip
+"""The ctypes types of C types; each declaration adds its own."""
+
+
+@dataclass(frozen=True)
+class Enumeration:
+    """An enumeration of 32 bits.
+
+    Parameters
+    ----------
+    name
+        Its type in C.
+    prefix
+        The beginning of its members' names in C, without the underscore that follows.
+    members
+        Its members, with aliases. Numbers from 20001 on, which are this project's own, are left out.
+    undefined
+        The name of the member for an undefined value, after the prefix; empty if it has none.
+    """
+
+    name: str
+    prefix: str
+    members: type[IntEnum] | Mapping[str, int]
+    undefined: str = "UNDEFINED"
+
+    def __post_init__(self) -> None:
+        _KNOWN[self.name] = ctypes.c_uint32
+
+    def numbers(self) -> dict[str, int]:
+        """Return its members by their names in C."""
+        members = self.members if isinstance(self.members, Mapping) else self.members.__members__
+        own = range(20001, 30000)
+        return {
+            f"{self.prefix}_{name}": int(value)
+            for name, value in members.items()
+            if name != self.undefined and value not in own
+        }
+
+    def lines(self) -> Iterator[str]:
+        """Yield its declaration in C."""
+        members = [f"{name} = {value}" for name, value in self.numbers().items()]
+        members += [f"{self.prefix}_{self.undefined} = QNN_UNDEFINED"] if self.undefined else []
+        yield from _block("typedef enum", [*(f"{each}," for each in members[:-1]), members[-1]], self.name)
+
+
+@dataclass(frozen=True)
+class Structure:
+    """A structure.
+
+    Parameters
+    ----------
+    name
+        Its type in C.
+    members
+        Its members in C. A union without a name may be one of them; pointers become plain addresses in ctypes.
+    initial
+        Its initial value in C, from which its ``_INIT`` macro is made; empty if it has none.
+    macro
+        The name of that macro without ``_INIT``, if it does not follow from the structure's name.
+    tag
+        Its tag, if it has one.
+    """
+
+    name: str
+    members: str
+    initial: str = ""
+    macro: str = ""
+    tag: str = ""
+
+    def __post_init__(self) -> None:
+        _KNOWN[self.name] = self.ctype
+
+    @cached_property
+    def ctype(self) -> Any:
+        """Its ctypes structure."""
+        fields, anonymous = _fields(self.members)
+        return type(self.name, (ctypes.Structure,), {"_anonymous_": anonymous, "_fields_": fields})
+
+    def lines(self) -> Iterator[str]:
+        """Yield its declaration in C, and its macro."""
+        yield from _block(f"typedef struct {self.tag}".rstrip(), _members(self.members), self.name)
+        yield f"QNN_LAYOUT({self.name}, {ctypes.sizeof(self.ctype)});"
+        if self.initial:
+            macro = self.macro or re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", self.name.removesuffix("_t")).upper()
+            line = f"#define {macro}_INIT {self.initial}"
+            yield line if len(line) <= _WIDTH else f"#define {macro}_INIT \\\n  {self.initial}"
+
+
+@dataclass(frozen=True)
+class Macros:
+    """Macros with values, by name."""
+
+    values: Mapping[str, int | str]
+
+    def lines(self) -> Iterator[str]:
+        """Yield their definitions in C."""
+        yield from (f"#define {name} {value}" for name, value in self.values.items())
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Names for numbers of 32 bits."""
+
+    names: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        _KNOWN.update(dict.fromkeys(self.names, ctypes.c_uint32))
+
+    def lines(self) -> Iterator[str]:
+        """Yield their declaration in C."""
+        yield from _packed(
+            "", ["typedef uint32_t", *(f"{name}," for name in self.names[:-1]), f"{self.names[-1]};"], " " * 4
+        )
+
+
+@dataclass(frozen=True)
+class Functions:
+    """Types of pointers to functions that return an error: their parameters in C, by the type's name."""
+
+    parameters: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        _KNOWN.update(dict.fromkeys(self.parameters, ctypes.c_void_p))
+
+    def lines(self) -> Iterator[str]:
+        """Yield their declarations in C."""
+        for name, parameters in self.parameters.items():
+            line = f"typedef Qnn_ErrorHandle_t (*{name})({parameters});"
+            opening, _, rest = line.partition(f"({parameters}")
+            yield from [line] if len(line) <= _WIDTH else [f"{opening}(", f"    {parameters}{rest}"]
+
+
+@dataclass(frozen=True)
+class Prototype:
+    """A function of a library that returns an error: its name, and its parameters in C."""
+
+    name: str
+    parameters: str
+
+    def lines(self) -> Iterator[str]:
+        """Yield its declaration in C."""
+        yield f"QNN_API Qnn_ErrorHandle_t {self.name}({self.parameters});"
+
+
+Declaration = Enumeration | Structure | Macros | Numbers | Functions | Prototype
+
+
+@dataclass(frozen=True)
+class Header:
+    """A header: its file below the folder ``QNN``, what it is for, the headers that it includes, its declarations."""
+
+    file: str
+    doc: str
+    includes: tuple[str, ...]
+    declarations: tuple[Declaration, ...]
+
+    def text(self) -> str:
+        """Return its text."""
+        stem = self.file.rpartition("/")[2].removesuffix(".h")
+        guard = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", stem).upper() + "_H"
+        return header_text(
+            self.doc, guard, self.includes, (line for each in self.declarations for line in each.lines())
+        )
+
+
+def api_header(folder: str, number: int, version: tuple[int, int, int]) -> Header:
+    """Return the header that names a backend: its number among QNN's backends, and the version of its interface."""
+    macro = f"QNN_{folder}_API_VERSION"
+    parts = {f"{macro}_{part}": value for part, value in zip(_PARTS, version, strict=True)}
+    core = ", ".join(f"QNN_API_VERSION_{part}" for part in _PARTS)
+    both = f"\\\n  {{{{{core}}}, \\\n   {{{', '.join(parts)}}}}}"
+    values = Macros({f"QNN_BACKEND_ID_{folder}": number, **parts, f"{macro}_INIT": both})
+    file = f"{folder}/Qnn{folder.capitalize()}Common.h"
+    return Header(file, f"Which backend {folder} is.", ("../QnnCommon.h",), (values,))
+
+
+_PARTS = ("MAJOR", "MINOR", "PATCH")
+
+
+def header_text(doc: str, guard: str, includes: Iterable[str], body: Iterable[str], linkage: bool = True) -> str:
+    """Return a header with its comment, include guard and includes; with `linkage`, C++ gets C's linkage."""
+    opening = ["", "#ifdef __cplusplus", 'extern "C" {', "#endif", ""] if linkage else [""]
+    ending = ["", "#ifdef __cplusplus", "}", "#endif"] if linkage else [""]
+    files = (file if file.startswith("<") else f'"{file}"' for file in includes)
+    lines = [
+        f"/* {doc}", " * Written by `python -m isthmus.capi.headers`; change that, not this. */",
+        f"#ifndef {guard}", f"#define {guard}", "", *(f"#include {file}" for file in files), *opening, *body,
+        *ending, "#endif", "",
+    ]  # fmt: skip
+    return "\n".join(lines)
+
+
+def _block(opening: str, members: Sequence[str], name: str) -> Iterator[str]:
+    """Yield a declaration with members: in one line if it fits, else with the members in lines of their own."""
+    line = f"{opening} {{ {' '.join(members)} }} {name}".rstrip() + ";"
+    if len(line) <= _WIDTH:
+        yield line
+        return
+    indent = " " * (len(opening) - len(opening.lstrip()) + 2)
+    yield f"{opening} {{"
+    for union, others in groupby(members, lambda member: member.startswith("union {")):
+        if union:
+            for each in others:
+                inner = each.removeprefix("union {").removesuffix("};")
+                yield from _block(f"{indent}union", _members(inner), "")
+        else:
+            yield from _packed(indent, others)
+    yield f"{indent[2:]}}} {name}".rstrip() + ";"
+
+
+def _members(text: str) -> list[str]:
+    """Split members in C."""
+    return re.findall(r"\S[^;{}]*(?:\{[^}]*\}\w*)?;", " ".join(text.split()))
+
+
+def _packed(indent: str, items: Iterable[str], hanging: str = "") -> list[str]:
+    """Put items into indented lines of C, as many as fit; no item is broken. `hanging` indents all lines but one."""
+    text = " ".join(item.replace(" ", "\0") for item in items)
+    lines = textwrap.wrap(
+        text, _WIDTH, initial_indent=indent, subsequent_indent=indent + hanging, break_long_words=False,
+        break_on_hyphens=False,
+    )  # fmt: skip
+    return [line.replace("\0", " ") for line in lines]
+
+
+def _fields(members: str) -> tuple[list[tuple[str, Any]], tuple[str, ...]]:
+    """Return the ctypes fields for members in C, and the names that were made for unions without one.
+
+    Examples
+    --------
+    >>> _fields("uint32_t option; union { bool flag; void *config; };")[0][0]
+    ('option', <class 'ctypes.c_uint'>)
+    """
+    fields: list[tuple[str, Any]] = []
+    anonymous: list[str] = []
+    for union, base, names in re.findall(r"\s*(?:union\s*\{([^}]*)\}|(?:const )?(\w+)\b([^;{}]*));", members):
+        if union:
+            anonymous.append(f"union{len(anonymous)}")
+            fields.append((anonymous[-1], type("union", (ctypes.Union,), {"_fields_": _fields(union)[0]})))
+            continue
+        for stars, name, count in re.findall(r"(\**)\s*(\w+)(?:\[(\d+)\])?", names):
+            kind = ctypes.c_void_p if stars else _KNOWN[base]
+            fields.append((name, kind * int(count) if count else kind))
+    return fields, tuple(anonymous)

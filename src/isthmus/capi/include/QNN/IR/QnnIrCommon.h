@@ -1,0 +1,23 @@
+/* Which backend IR is.
+ * Written by `python -m isthmus.capi.headers`; change that, not this. */
+#ifndef QNN_IR_COMMON_H
+#define QNN_IR_COMMON_H
+
+#include "../QnnCommon.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define QNN_BACKEND_ID_IR 9
+#define QNN_IR_API_VERSION_MAJOR 0
+#define QNN_IR_API_VERSION_MINOR 1
+#define QNN_IR_API_VERSION_PATCH 0
+#define QNN_IR_API_VERSION_INIT \
+  {{QNN_API_VERSION_MAJOR, QNN_API_VERSION_MINOR, QNN_API_VERSION_PATCH}, \
+   {QNN_IR_API_VERSION_MAJOR, QNN_IR_API_VERSION_MINOR, QNN_IR_API_VERSION_PATCH}}
+
+#ifdef __cplusplus
+}
+#endif
+#endif
