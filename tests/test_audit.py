@@ -4,6 +4,7 @@ import contextlib
 import gc
 import json
 import linecache
+import os
 import re
 import subprocess
 import sys
@@ -364,6 +365,19 @@ def test_the_environment_asks_for_the_audit_of_a_process(tmp_path, suffix):
     assert "never freed" in text
     if suffix == ".json":
         assert [each["nbytes"] for each in json.loads(text)["events"]] == [768]
+
+
+@pytest.mark.parametrize(("value", "times"), [("1", 1), ("/dev/stderr", 1), ("0", 0)])
+def test_the_audit_of_a_process_goes_to_standard_error_and_replaces_no_file(tmp_path, value, times):
+    program = "import sys; from isthmus import qnn, memory; print('before', file=sys.stderr); kept = memory.host(64)"
+    report = tmp_path / "errors.txt"
+    with report.open("w") as stream:
+        environment = {**os.environ, "ISTHMUS_AUDIT": value}
+        subprocess.run([sys.executable, "-c", program], check=True, stderr=stream, env=environment, cwd=tmp_path)
+    text = report.read_text()
+    assert text.startswith("before\n")
+    assert text.count("never freed: host buffer of 64 bytes") == times
+    assert list(tmp_path.iterdir()) == [report]
 
 
 def test_an_audit_file_that_cannot_be_written_is_one_line(tmp_path):

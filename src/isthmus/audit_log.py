@@ -190,11 +190,14 @@ class AuditLog:
         Every allocation, registration, copy, execution and free, in order.
     mistakes
         The mistakes so far. What was never freed is added when the audit ends.
+    tell
+        Called with each mistake when it is made, in the thread that makes it; not with those that the end adds.
     """
 
     kinds: frozenset[str] = frozenset()
     events: list[AuditEvent] = field(default_factory=list)
     mistakes: list[Mistake] = field(default_factory=list)
+    tell: Callable[[Mistake], object] | None = None
     _begun: dict[AuditKey, _Begun] = field(default_factory=dict)
     # Errors that are recorded already: several rooms may see the same one on its way to the client.
     _errors: weakref.WeakSet[QnnError] = field(default_factory=weakref.WeakSet)
@@ -277,8 +280,13 @@ class AuditLog:
                     where=calling_line(), kind=first.kind,
                 )
             )  # fmt: skip
-            if missed and not self._is_suspended:
-                self.mistakes.append(unfreed(first, missed))
+            if not missed or self._is_suspended:
+                return
+            made = unfreed(first, missed)
+            self.mistakes.append(made)
+        # Without the lock: the listener may have one of its own.
+        if self.tell is not None:
+            self.tell(made)
 
     def name_memory(self, spans: Sequence[Any], tensor: str, is_certain: bool) -> None:
         """Record that memory is for a tensor, or may be: in the events of its allocation and registration."""
@@ -299,6 +307,8 @@ class AuditLog:
                     return
                 self._errors.add(error)
             self.mistakes.append(mistake)
+        if self.tell is not None:
+            self.tell(mistake)
 
     def tensors_in(self, spans: Sequence[Any]) -> str:
         """Return the tensors that use this memory, as far as they are known."""

@@ -6,11 +6,13 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 from host_programs import PROGRAMS, Build
 from qnn_calls import Client
 from support.libraries import copy_into
 
+from isthmus import qnn
 from isthmus.capi.installation import INCLUDE
 
 
@@ -60,3 +62,21 @@ def client(libraries: Path) -> Client:
 def htp(libraries: Path) -> Client:
     """A client of HTP."""
     return Client(libraries / "libQnnHtp.so")
+
+
+@pytest.fixture(scope="session")
+def counting(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A context binary for LPAI with a graph that adds its input to its state."""
+    dims = (1, 64)
+    with qnn.Backend("lpai") as backend:
+        graph = backend.create_context().create_graph("count")
+        x = graph.create_tensor("x", qnn.TensorType.APP_WRITE, qnn.DataType.FLOAT_32, dims)
+        y = graph.create_tensor("y", qnn.TensorType.APP_READ, qnn.DataType.FLOAT_32, dims)
+        state = graph.create_tensor(
+            "state", qnn.TensorType.APP_READWRITE, qnn.DataType.FLOAT_32, dims, data=np.zeros(dims, np.float32)
+        )
+        graph.add_node("add", "ElementWiseAdd", [x, state], [y])
+        graph.update_state(state, y)
+        file = tmp_path_factory.mktemp("binary") / "count.bin"
+        file.write_bytes(graph.context.prepare_offline())
+    return file

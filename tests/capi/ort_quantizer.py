@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any
 
 import ort_provider
-from support import quantized_models, stimuli
+from support import quantized_models, quiet, stimuli
 
 
+@quiet.errors_only()
 def quantized(key: str, folder: Path, activations: str, weights: str, per_channel: bool = False) -> Path:
     """A model with weights and activations of these types, named as in `QuantType` (``QUInt16``, ``QInt8``).
 
@@ -29,7 +29,6 @@ def quantized(key: str, folder: Path, activations: str, weights: str, per_channe
         def get_next(self) -> Any:
             return next(self._feeds, None)
 
-    logging.getLogger().setLevel(logging.ERROR)
     source = ort_provider.fixed(key, folder)
     onnx.save(quantized_models.with_initializers(source), source)
     # The provider rounds the numbers of a BatchNormalization to the type of weights, unless it is folded before.

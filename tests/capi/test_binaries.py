@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +14,8 @@ from qnn_calls import Client, at, doubling, opened
 from isthmus import cabi as interface
 from isthmus import qnn
 from isthmus.cabi import objects, types
+from isthmus.capi import serve
+from isthmus.capi.context import ClientContext, context_of
 from isthmus.errors import Code
 from isthmus.graph import DataType, TensorType
 from isthmus.memory import host
@@ -36,6 +40,7 @@ def test_a_binary_is_described_checked_and_restored(client: Client, libraries: P
     info, info_size = ctypes.POINTER(interface.system.BinaryInfo)(), ctypes.c_uint64()
     arguments = (binary, len(binary), ctypes.byref(info), ctypes.byref(info_size))
     assert system.systemContextGetBinaryInfo(handle, *arguments) == 0
+    assert info_size.value == ctypes.sizeof(interface.system.BinaryInfo)
     v1 = info.contents.contextBinaryInfoV1
     assert (info.contents.version, v1.backendId, v1.numGraphs) == (1, 3, 1)
     graph_info = v1.graphs[0].graphInfoV3
@@ -73,6 +78,90 @@ def test_only_enabled_graphs_of_a_binary_can_be_retrieved(client: Client) -> Non
     config.enableGraphs = client.keep((ctypes.c_char_p * 2)(b"three", None))
     arguments = (backend, None, listed, binary, len(binary), ctypes.byref(out), None)
     assert client.contextCreateFromBinary(*arguments) == Code.CONTEXT_INVALID_CONFIG
+    client.do("backendFree", backend)
+
+
+def retention(client: Client, names: Sequence[bytes | None] | None, limit: int | None = None) -> Any:
+    """Configs of a context: the order in which its graphs are retained, and a memory limit hint."""
+    order = objects.ContextConfig(objects.ContextOption.GRAPH_RETENTION_ORDER)
+    if names is not None:
+        order.graphRetentionOrder = client.keep((ctypes.c_char_p * (len(names) + 1))(*names, None))
+    hint = objects.ContextConfig(objects.ContextOption.MEMORY_LIMIT_HINT)
+    hint.memoryLimitHint = limit or 0
+    configs = [client.keep(order)] + ([] if limit is None else [client.keep(hint)])
+    return client.keep((ctypes.POINTER(objects.ContextConfig) * 3)(*map(ctypes.pointer, configs)))
+
+
+def test_the_order_of_retention_is_checked_and_kept(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+    backend, context = opened(client)
+    for name in ("one", "two", "three"):
+        doubling(client, context, name)
+    size, out = ctypes.c_uint64(), ctypes.c_void_p()
+    client.do("contextGetBinarySize", context, ctypes.byref(size))
+    binary = ctypes.create_string_buffer(size.value)
+    client.do("contextGetBinary", context, binary, len(binary), ctypes.byref(size))
+    server = next(each for each in serve.servers() if dict(each.handles.of_kind(qnn.Backend)).get(backend))
+
+    def restored(configs: Any) -> int:
+        return client.contextCreateFromBinary(backend, None, configs, binary, len(binary), ctypes.byref(out), None)
+
+    def kept() -> tuple[str, ...]:
+        return context_of(server, out.value or 0).retention
+
+    with caplog.at_level("WARNING", "isthmus"):
+        assert restored(retention(client, [b"two", b"one"], 64)) == 0
+        assert kept() == ("two", "one")
+        assert not caplog.records
+        # It replaces the earlier order; one that is refused does not. The hint is still that of the context.
+        assert client.contextSetConfig(out, retention(client, [b"three"])) == 0
+        for wrong, said in (
+            ([b"three", b"four"], "names graph 'four', and there are one, three, two"),
+            ([b"one", b"one"], "names graph 'one', twice"),
+            ([b""], "names graph '', and there are"),
+        ):
+            assert client.contextSetConfig(out, retention(client, wrong)) == Code.CONTEXT_INVALID_CONFIG
+            assert said in client.reason(Code.CONTEXT_INVALID_CONFIG)
+        assert kept() == ("three",)
+        assert all(each.levelname == "ERROR" for each in caplog.records)
+        assert client.contextSetConfig(out, retention(client, [])) == 0
+        assert kept() == ()
+        for wrong, code in (
+            ([b"two", b"two"], Code.CONTEXT_INVALID_CONFIG),
+            ([b"four"], Code.CONTEXT_INVALID_CONFIG),
+            (None, Code.CONTEXT_INVALID_ARGUMENT),
+        ):
+            contexts = len(server.handles.of_kind(ClientContext))
+            assert restored(retention(client, wrong, 64)) == code
+            assert len(server.handles.of_kind(ClientContext)) == contexts
+        # Without a hint no graph is switched.
+        caplog.clear()
+        assert restored(retention(client, [b"two"])) == 0
+        assert [each.levelname for each in caplog.records] == ["WARNING"]
+        assert "without a memory limit hint" in caplog.text
+    # Graphs that are composed are not switched.
+    assert client.contextSetConfig(context, retention(client, [b"one"], 64)) == Code.CONTEXT_INVALID_CONFIG
+    client.make("contextCreate", backend, None, retention(client, [b"one"], 64))
+    client.do("backendFree", backend)
+
+
+def test_the_order_of_retention_names_enabled_graphs_only(client: Client) -> None:
+    backend, context = opened(client)
+    doubling(client, context, "one")
+    doubling(client, context, "two")
+    size, out = ctypes.c_uint64(), ctypes.c_void_p()
+    client.do("contextGetBinarySize", context, ctypes.byref(size))
+    binary = ctypes.create_string_buffer(size.value)
+    client.do("contextGetBinary", context, binary, len(binary), ctypes.byref(size))
+    enabled = client.keep(objects.ContextConfig(objects.ContextOption.ENABLE_GRAPHS))
+    enabled.enableGraphs = client.keep((ctypes.c_char_p * 2)(b"two", None))
+    for name, code in ((b"one", Code.CONTEXT_INVALID_CONFIG), (b"two", 0)):
+        configs = retention(client, [name], 64)
+        configs[2], listed = ctypes.pointer(enabled), (ctypes.POINTER(objects.ContextConfig) * 4)()
+        listed[:3] = configs[:3]
+        arguments = (backend, None, listed, binary, len(binary), ctypes.byref(out), None)
+        assert client.contextCreateFromBinary(*arguments) == code
+        assert not code or not out.value
+    assert client.contextSetConfig(out, retention(client, [b"one"])) == Code.CONTEXT_INVALID_CONFIG
     client.do("backendFree", backend)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 import re
 import threading
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from isthmus.cabi import objects, types
 from isthmus.capi import rules
 from isthmus.capi.protocol import CONFIGS, CREATES, FREES, HANDLES, NEEDED
 from isthmus.capi.validation import Validation
-from isthmus.graph import DataType
+from isthmus.graph import DataType, TensorType
 from isthmus.memory import rpcmem
 
 F32 = DataType.FLOAT_32
@@ -49,7 +50,7 @@ class Watched(Client):
         """What was wrong since the last time, without the calls' numbers."""
         found = [mistake.partition("): ")[2] for mistake in self.seen.mistakes]
         self.seen.mistakes.clear()
-        return [rule for rule in found if not rule.startswith("this library returns 0 anyway")]
+        return found
 
 
 def as_number(argument: Any) -> int:
@@ -92,6 +93,22 @@ def test_what_a_call_does_with_its_arguments_follows_from_their_declaration() ->
         assert (place, kind, False) in HANDLES[free]
     assert "deviceGetInfo" not in CREATES, "that information is the device's"
     assert CONFIGS["contextCreateFromBinaryListAsync"] == (3, objects.ContextConfig)
+
+
+def test_an_operation_with_a_parameter_that_only_a_graph_knows_may_be_asked_about(watched: Watched) -> None:
+    backend, context = opened(watched)
+    graph = watched.make("graphCreate", context, b"reduction", None)
+    x = watched.tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (1, 8))
+    y = watched.tensor("y", TensorType.APP_READ, DataType.FLOAT_32, (1,))
+    axes = watched.tensor("axes", TensorType.STATIC, DataType.UINT_32, (1,), data=np.array([1], np.uint32))
+    for tensor in (x, y, axes):
+        watched.do("tensorCreateGraphTensor", graph, ctypes.byref(tensor))
+    axes.v1.clientBuf.data, axes.v1.clientBuf.dataSize = None, 0
+    node = watched.operation("sum", "ReduceSum", [x], [y], tensors={"axes": np.array([1], np.uint32)})
+    node.v1.params[0].tensorParam = axes
+    watched.backendValidateOpConfig(backend, node)
+    assert watched.rules() == []
+    watched.backendFree(backend)
 
 
 def test_a_client_that_does_right_makes_no_mistake(watched: Watched) -> None:
@@ -137,6 +154,37 @@ def test_an_asynchronous_execution_is_held_to_the_rules_of_any(watched: Watched)
 
 def event_of_nobody(watched: Watched, backend: int, context: int) -> None:
     watched.profileGetEventData(4711, ctypes.byref(objects.EventData()))
+
+
+def pages_with_a_hole() -> ctypes.Array[ctypes.c_char]:
+    """Map two pages, the second of which cannot be accessed."""
+    mapping = mmap.mmap(-1, 2 * mmap.PAGESIZE)
+    pages = (ctypes.c_char * (2 * mmap.PAGESIZE)).from_buffer(mapping)
+    assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(ctypes.addressof(pages) + mmap.PAGESIZE), mmap.PAGESIZE, 0) == 0
+    return pages
+
+
+def data_of_events_beyond_memory(watched: Watched, backend: int, context: int) -> None:
+    """The last 8 bytes of a page have room for a pointer to sub-events, but not for the data of an event."""
+    graph, x, y = doubling(watched, context)
+    profile = watched.make("profileCreate", backend, 2)
+    given, made = np.ones((1, 8), np.float32), np.zeros((1, 8), np.float32)
+    inputs, outputs = (types.Tensor * 1)(at(x, given)), (types.Tensor * 1)(at(y, made))
+    watched.do("graphExecute", graph, inputs, 1, outputs, 1, profile, None)
+    events, count = ctypes.POINTER(ctypes.c_uint64)(), ctypes.c_uint32()
+    watched.do("profileGetEvents", profile, ctypes.byref(events), ctypes.byref(count))
+    pages = pages_with_a_hole()
+    last = ctypes.addressof(pages) + mmap.PAGESIZE - 8
+    inner = type(events).from_address(last)
+    watched.do("profileGetSubEvents", events[0], ctypes.byref(inner), ctypes.byref(count))
+    assert watched.rules() == []
+    watched.profileGetEventData(events[0], ctypes.cast(last, ctypes.POINTER(objects.EventData)))
+    watched.do("profileFree", profile)
+
+
+def no_environments(watched: Watched, backend: int, context: int) -> None:
+    graph, _, _ = doubling(watched, context)
+    watched.graphPrepareExecutionEnvironment(graph, None, 1)
 
 
 def name_twice(watched: Watched, backend: int, context: int) -> None:
@@ -230,6 +278,8 @@ def not_offered(watched: Watched, backend: int, context: int) -> None:
     ("deed", "expected"),
     [
         (event_of_nobody, ["event 0x1267: no profile has reported it"]),
+        (data_of_events_beyond_memory, [r"\d+ bytes at 0x.* are not memory of this process"]),
+        (no_environments, ["argument 2 is null"]),
         (name_twice, [r"graph 'same': graph 0x.* of the context has that name \(call \d+ \(graphCreate\)\)"]),
         (no_name, ["a graph must have a name"]),
         (no_nodes, ["graph 0x.*: it has no nodes"]),
@@ -247,8 +297,7 @@ def not_offered(watched: Watched, backend: int, context: int) -> None:
         (message_of_nobody, ["message 0x1234: no call has made it"]),
         (
             node_twice,
-            [r"node 'n' \(Relu\): the graph has a node of that name",
-             r"node 'n' \(Relu\): tensor 'y' is written by node 'n' already",
+            [r"node 'n' \(Relu\): tensor 'y' is written by node 'n' already",
              r"node 'm' \(Relu\): tensor 'x' is APP_WRITE, and no node may write it"],
         ),
         (
@@ -351,8 +400,6 @@ def test_a_call_from_within_a_call_is_another_one() -> None:
     assert seen.mistakes == [
         "call 1 (backendGetBuildId): argument 1 is null",
         "call 2 (errorGetMessage): argument 2 is null",
-        "call 2 (errorGetMessage): this library returns 0 anyway; another one may not",
-        "call 1 (backendGetBuildId): this library returns 0 anyway; another one may not",
     ]
     assert {name: call.count for name, call in seen.calls.items()} == {"backendGetBuildId": 1, "errorGetMessage": 1}
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -249,9 +252,7 @@ def chip(client: Client, soc: int) -> Any:
     """Configs of a device that name a chip."""
     config = client.keep(htp_c.HtpDeviceConfig(htp_c.HtpDeviceOption.SOC))
     config.socModel = soc
-    listed = client.keep(objects.DeviceConfig(objects.DeviceOption.CUSTOM))
-    listed.customConfig = ctypes.addressof(config)
-    return client.keep((ctypes.POINTER(objects.DeviceConfig) * 2)(ctypes.pointer(listed)))
+    return device_configs(client, ctypes.addressof(config))
 
 
 def test_the_answers_are_those_of_the_vendors_library(htp: Client) -> None:
@@ -275,3 +276,69 @@ def test_the_chip_of_a_device_is_read_where_clients_put_it(htp: Client, caplog: 
         device = htp.make("deviceCreate", None, chip(htp, 69))
     assert "HTP device option SOC = 69: accepted" in caplog.text
     htp.do("deviceFree", device)
+
+
+GAP = 0x7FFD
+"""What uninitialised memory may have where a structure has a gap: the upper half of an address."""
+LAYOUTS = {
+    # The option and what follows it, as 32-bit words; what the log has.
+    "SOC, earlier": ((0, 69), "SOC = 69"),
+    "SOC, later": ((0, 0, 69, 0), "SOC = 69"),
+    "SOC, earlier, the rest of its union is not set": ((0, 69, GAP), "SOC = 69"),
+    "SOC, later, its gap is not set": ((0, GAP, 69, GAP), "SOC = 69"),
+    "SOC, later, its gap may be a chip": ((0, 30, 69, 0), "SOC = 69"),
+    "SOC, none": ((0, 0, 0, 0), "SOC = 0"),
+    "ARCH, earlier": ((1, 0, 79), "ARCH = v79 of device 0"),
+    "ARCH, earlier, another device": ((1, 1, 79, 73), "ARCH = v79 of device 1"),
+    "ARCH, later": ((1, 0, 0, 79), "ARCH = v79 of device 0"),
+    "ARCH, later, another device, its gap is not set": ((1, GAP, 1, 79), "ARCH = v79 of device 1"),
+    "ARCH, none": ((1, 0, 0, 0), "ARCH = v0 of device 0"),
+    "SIGNEDPD, earlier": ((2, 0, 1), "SIGNEDPD = True"),
+    "SIGNEDPD, later": ((2, 0, 0, 1), "SIGNEDPD = True"),
+    "SIGNEDPD, later, its gap is not set": ((2, GAP, 0, 1), "SIGNEDPD = True"),
+    "SIGNEDPD, neither": ((2, 0, 0, 0), "SIGNEDPD = False"),
+}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_device_config_has_either_layout_of_the_headers(
+    htp: Client, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    words, expected = LAYOUTS[name]
+    stored = np.array(words + (0,) * (3 - len(words)), np.uint32).tobytes()
+    # The page after the structure cannot be read: only the shorter layout's bytes are there for those with 12.
+    with guarded_pages() as end, caplog.at_level(10, "isthmus"):
+        ctypes.memmove(end - len(stored), stored, len(stored))
+        device = htp.make("deviceCreate", None, device_configs(htp, end - len(stored)))
+    assert f"HTP device option {expected}: accepted" in caplog.text
+    htp.do("deviceFree", device)
+
+
+@pytest.mark.parametrize("nbytes", [1, 4, 8, 11])
+def test_a_device_config_that_ends_too_early_is_refused(htp: Client, nbytes: int) -> None:
+    with guarded_pages() as end:
+        ctypes.memmove(end - nbytes, bytes(nbytes), nbytes)
+        made = ctypes.c_void_p()
+        configs = device_configs(htp, end - nbytes)
+        assert htp.deviceCreate(None, configs, ctypes.byref(made)) == Code.COMMON_INVALID_ARGUMENT
+    assert not made.value
+
+
+@contextmanager
+def guarded_pages() -> Iterator[int]:
+    """The address behind a page that can be written, where a page begins that cannot be read."""
+    pages = mmap.mmap(-1, 2 * mmap.PAGESIZE)
+    first = ctypes.addressof(ctypes.c_char.from_buffer(pages))
+    libc = ctypes.CDLL(None, use_errno=True)
+    protect = libc.mprotect
+    protect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    assert protect(first + mmap.PAGESIZE, mmap.PAGESIZE, 0) == 0
+    yield first + mmap.PAGESIZE
+    assert protect(first + mmap.PAGESIZE, mmap.PAGESIZE, mmap.PROT_READ | mmap.PROT_WRITE) == 0
+
+
+def device_configs(client: Client, address: int) -> Any:
+    """A list of configs of a device: the custom config at this address."""
+    listed = client.keep(objects.DeviceConfig(objects.DeviceOption.CUSTOM))
+    listed.customConfig = address
+    return client.keep((ctypes.POINTER(objects.DeviceConfig) * 2)(ctypes.pointer(listed)))

@@ -6,6 +6,7 @@ import ctypes
 import gc
 import itertools
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -48,6 +49,34 @@ def test_the_same_memory_goes_straight_to_its_binding(client: Client, monkeypatc
     other = np.zeros((1, 8), np.float32)
     assert client.execute(graph, [at(x, given)], [at(y, other)]) == 0
     assert len(whole_ways) == 2, "other memory is another binding"
+    client.do("backendFree", backend)
+
+
+def test_an_output_in_its_inputs_memory_is_computed_each_time_it_is_repeated(client: Client) -> None:
+    backend, context = opened(client)
+    graph, x, y = doubling(client, context)
+    memory = np.arange(8, dtype=np.float32).reshape(1, 8)
+    start = memory.copy()
+    for times in range(1, 6):
+        assert client.execute(graph, [at(x, memory)], [at(y, memory)]) == 0
+        assert memory.tolist() == (start * 2**times).tolist()
+    room = np.zeros(9, np.float32)
+    assert client.execute(graph, [at(x, room[:8])], [at(y, room[1:])]) == Code.GRAPH_INVALID_TENSOR
+    # A graph that overwrites what it has not read yet.
+    turned = client.make("graphCreate", context, b"turned", None)
+    x = client.tensor("x", TensorType.APP_WRITE, F32, (4, 4))
+    y = client.tensor("y", TensorType.APP_READ, F32, (4, 4))
+    perm = {"perm": np.uint32([1, 0])}
+    for tensor in (x, y):
+        client.do("tensorCreateGraphTensor", turned, ctypes.byref(tensor))
+    client.do("graphAddNode", turned, client.operation("n", "Transpose", [x], [y], None, perm))
+    client.do("graphFinalize", turned, None, None)
+    square = np.arange(16, dtype=np.float32).reshape(4, 4)
+    for _ in range(2):
+        before = square.copy()
+        for _ in range(3):
+            assert client.execute(turned, [at(x, square)], [at(y, square)]) == 0
+        assert square.tolist() == before.T.tolist()
     client.do("backendFree", backend)
 
 
@@ -488,8 +517,8 @@ def test_a_profile_holds_what_its_latest_call_took(client: Client) -> None:
     client.do("backendFree", backend)
 
 
-def test_a_log_hears_levels_up_to_its_own(client: Client) -> None:
-    heard: list[tuple[int, bytes]] = []
+def listener(heard: list[tuple[int, bytes, int]]) -> Any:
+    """A log callback that notes level, text and time of each message."""
     libc = ctypes.CDLL(None)
     libc.vsnprintf.argtypes = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_void_p]
 
@@ -497,14 +526,62 @@ def test_a_log_hears_levels_up_to_its_own(client: Client) -> None:
     def callback(format: bytes, level: int, timestamp: int, arguments: int) -> None:
         text = ctypes.create_string_buffer(4096)
         libc.vsnprintf(text, len(text), format, arguments)
-        heard.append((level, text.value))
+        heard.append((level, text.value, timestamp))
 
+    return callback
+
+
+def test_a_log_hears_levels_up_to_its_own(client: Client) -> None:
+    heard: list[tuple[int, bytes, int]] = []
+    callback = listener(heard)
     log = client.make("logCreate", callback, 1)
     assert client.contextFree(1, None) == Code.CONTEXT_INVALID_HANDLE
-    assert [level for level, _ in heard] == [1]
+    assert [level for level, *_ in heard] == [1]
     assert heard[0][1].startswith(b"contextFree: [5002 CONTEXT_INVALID_HANDLE] context handle 0x1")
     client.do("logSetLogLevel", log, 5)
     client.do("logFree", log)
     assert client.logFree(log) == Code.LOG_INVALID_ARGUMENT
     assert client.contextFree(1, None) == Code.CONTEXT_INVALID_HANDLE
     assert len(heard) == 1
+
+
+def test_a_message_is_a_line_and_its_time_counts_from_the_log(client: Client) -> None:
+    heard: list[tuple[int, bytes, int]] = []
+    callback = listener(heard)
+    begin = time.monotonic_ns()
+    log = client.make("logCreate", callback, 1)
+    for handle in (1, 2):
+        assert client.contextFree(handle, None) == Code.CONTEXT_INVALID_HANDLE
+    assert all(text.endswith(b"\n") and text.count(b"\n") == 1 for _, text, _ in heard)
+    times = [timestamp for *_, timestamp in heard]
+    assert times == sorted(times)
+    assert times[-1] <= time.monotonic_ns() - begin
+    client.do("logFree", log)
+
+
+def test_a_client_hears_why_a_call_is_refused_at_the_level_of_errors(
+    client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    heard: list[tuple[int, bytes, int]] = []
+    callback = listener(heard)
+    backend, context = opened(client)
+    x, y = client.tensor("x", TensorType.NATIVE, F32, (4,)), client.tensor("y", TensorType.NATIVE, F32, (5,))
+    relu = client.operation("n", "Relu", [x], [y])
+
+    def refused() -> None:
+        assert client.backendValidateOpConfig(backend, relu) == Code.OP_PACKAGE_VALIDATION_FAILURE
+        subgraph = ctypes.c_void_p()
+        assert client.graphCreateSubgraph(context, b"part", ctypes.byref(subgraph)) == Code.COMMON_NOT_SUPPORTED
+
+    # Whoever has no log asks, and is not told of every node that is not accepted.
+    refused()
+    assert [each.message.split(":")[0] for each in caplog.records if each.levelname == "ERROR"] == [
+        "graphCreateSubgraph"
+    ]
+    log = client.make("logCreate", callback, 1)
+    refused()
+    assert [text.split(b": ")[0] for _, text, _ in heard] == [b"backendValidateOpConfig", b"graphCreateSubgraph"]
+    assert b"[5]" in heard[0][1]
+    assert client.reason(Code.COMMON_NOT_SUPPORTED).startswith("graphCreateSubgraph: [1000")
+    client.do("logFree", log)
+    client.do("backendFree", backend)

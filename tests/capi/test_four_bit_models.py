@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import math
+from collections.abc import Iterator
 from pathlib import Path
 
 import model_roads
@@ -11,7 +11,7 @@ import numpy as np
 import ort_provider
 import pytest
 from model_roads import TypedModel
-from support import oracles, quantized_models, stimuli, zoo
+from support import oracles, quantized_models, quiet, stimuli, zoo
 from support.oracles import Feeds
 from support.suites import LONG, only
 
@@ -23,9 +23,10 @@ FEEDS = 2
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _quiet() -> None:
+def _quiet() -> Iterator[None]:
     """Leave out what ONNX Runtime's tools log about models that were not prepared for them."""
-    logging.getLogger().setLevel(logging.ERROR)
+    with quiet.errors_only():
+        yield
 
 
 def fixed(key: str, folder: Path) -> tuple[Path, list[Feeds]]:

@@ -25,6 +25,7 @@ from isthmus.capi.handles import Handles
 from isthmus.capi.messages import name_of
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, TensorType
+from isthmus.version import PRODUCER
 
 F32 = DataType.FLOAT_32
 
@@ -45,14 +46,17 @@ def test_no_entry_of_a_table_is_null_and_what_is_not_offered_answers_so(librarie
 def test_libraries_say_which_back_end_they_are(libraries: Path) -> None:
     told = {
         name: (int(provider.backendId), provider.providerName, str(provider.coreApiVersion))
-        for name in ("Cpu", "Gpu", "Htp", "Lpai")
+        for name in ("Cpu", "Dsp", "Gpu", "Htp", "Ir", "Lpai", "Saver")
         for provider in [Client(libraries / f"libQnn{name}.so").provider]
     }
     assert told == {
         "Cpu": (3, b"CPU_ISTHMUS", "2.40.0"),
+        "Dsp": (5, b"DSP_ISTHMUS", "2.40.0"),
         "Gpu": (4, b"GPU_ISTHMUS", "2.40.0"),
         "Htp": (6, b"HTP_ISTHMUS", "2.40.0"),
+        "Ir": (9, b"IR_ISTHMUS", "2.40.0"),
         "Lpai": (12, b"LPAI_ISTHMUS", "2.40.0"),
+        "Saver": (2, b"SAVER_ISTHMUS", "2.40.0"),
     }
 
 
@@ -63,7 +67,7 @@ def test_versions_operations_and_build_are_told(client: Client) -> None:
     client.do("backendGetBuildId", ctypes.byref(build))
     assert str(versions[0]) == "2.40.0"
     assert build.value is not None
-    assert build.value.startswith(b"isthmus")
+    assert build.value.startswith(PRODUCER.encode())
     count, names = ctypes.c_uint32(), ctypes.POINTER(objects.OperationName)()
     client.do("backendGetSupportedOperations", backend, ctypes.byref(count), ctypes.byref(names))
     listed = {(names[i].packageName, names[i].name) for i in range(count.value)}

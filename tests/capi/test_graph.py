@@ -1,8 +1,9 @@
-"""A node that is refused leaves its graph as it was, also where one of the client's becomes three of ours."""
+"""A node or tensor that is refused leaves its graph as it was, also where a client's node becomes three of ours."""
 
 from __future__ import annotations
 
 import ctypes
+import mmap
 
 import numpy as np
 import pytest
@@ -85,3 +86,18 @@ def test_the_transposes_of_a_recurrent_node_take_names_that_the_client_has_not(c
     assert net.add() == 0
     for ours, right in zip(net.results(), wanted, strict=True):
         np.testing.assert_array_equal(ours, right)
+
+
+def test_a_tensor_whose_id_cannot_be_written_is_not_created(client: Client) -> None:
+    backend, context = opened(client)
+    graph = client.make("graphCreate", context, b"net", None)
+    x = client.tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (1, 4))
+    page = mmap.mmap(-1, mmap.PAGESIZE)
+    fixed = type(x).from_buffer(page)
+    ctypes.memmove(ctypes.byref(fixed), ctypes.byref(x), ctypes.sizeof(x))
+    protect = ctypes.CDLL(None).mprotect
+    assert protect(ctypes.c_void_p(ctypes.addressof(fixed)), mmap.PAGESIZE, mmap.PROT_READ) == 0
+    assert client.tensorCreateGraphTensor(graph, ctypes.byref(fixed)) == Code.TENSOR_INVALID_TENSOR_PARAM
+    client.do("tensorCreateGraphTensor", graph, ctypes.byref(x))
+    assert x.v1.id == 1
+    client.do("backendFree", backend)

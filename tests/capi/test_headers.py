@@ -8,23 +8,29 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from host_programs import PROGRAMS
 
-from isthmus.cabi import ARGUMENTS
+from isthmus.cabi import ARGUMENTS, CORE_VERSION, SYSTEM_VERSION
 from isthmus.capi import headers
 from isthmus.capi.installation import INCLUDE
 from isthmus.graph.ops import OPERATIONS
 
 QNN = INCLUDE / "QNN"
 HEADERS = sorted(str(file.relative_to(QNN)) for file in QNN.rglob("*.h"))
+# Sources for the DSP and sources for HTP share names, as in the SDK; no source includes the headers of both.
+FAMILIES = [[each for each in HEADERS if not each.startswith(other)] for other in ("DSP/", "HTP/")]
 SDK = [
     "QnnBackend", "QnnCommon", "QnnContext", "QnnDevice", "QnnError", "QnnGraph", "QnnInterface", "QnnLog", "QnnMem",
     "QnnOpDef", "QnnOpPackage", "QnnProfile", "QnnProperty", "QnnSdkBuildId", "QnnSignal", "QnnTensor", "QnnTypes",
-    "CPU/QnnCpuCommon", "GPU/QnnGpuCommon", "GPU/QnnGpuGraph", "GPU/QnnGpuMem", "HTP/QnnHtpCommon", "HTP/QnnHtpContext",
-    "HTP/QnnHtpDevice", "HTP/QnnHtpGraph", "HTP/QnnHtpMem", "HTP/QnnHtpPerfInfrastructure", "HTP/QnnHtpProfile",
-    "HTP/QnnHtpProperty", "HTP/QnnHtpSystemContext", "LPAI/QnnLpaiBackend", "LPAI/QnnLpaiCommon", "LPAI/QnnLpaiContext",
-    "LPAI/QnnLpaiGraph", "LPAI/QnnLpaiMem", "Saver/QnnSaver", "Saver/QnnSaverCommon", "System/QnnSystemCommon",
-    "System/QnnSystemContext", "System/QnnSystemDlc", "System/QnnSystemInterface", "System/QnnSystemLog",
-    "System/QnnSystemProfile", "System/QnnSystemTensor", "TFLiteDelegate/QnnTFLiteDelegate",
+    "CPU/QnnCpuCommon", "CPU/QnnCpuOpPackage",
+    "DSP/QnnDspCommon", "DSP/QnnDspDevice", "DSP/QnnDspPerfInfrastructure", "GPU/QnnGpuBackend",
+    "GPU/QnnGpuCommon", "GPU/QnnGpuContext", "GPU/QnnGpuGraph", "GPU/QnnGpuMem", "HTP/QnnHtpCommon",
+    "HTP/QnnHtpContext", "HTP/QnnHtpDevice", "HTP/QnnHtpDeviceConfigShared", "HTP/QnnHtpGraph", "HTP/QnnHtpMem",
+    "HTP/QnnHtpPerfInfrastructure", "HTP/QnnHtpProfile", "HTP/QnnHtpProperty", "HTP/QnnHtpSystemContext",
+    "IR/QnnIrCommon", "IR/QnnIrGraph", "LPAI/QnnLpaiBackend", "LPAI/QnnLpaiCommon", "LPAI/QnnLpaiContext",
+    "LPAI/QnnLpaiGraph", "LPAI/QnnLpaiGraphPrepare", "LPAI/QnnLpaiMem", "Saver/QnnSaver", "Saver/QnnSaverCommon",
+    "System/QnnSystemCommon", "System/QnnSystemContext", "System/QnnSystemDlc", "System/QnnSystemInterface",
+    "System/QnnSystemLog", "System/QnnSystemProfile", "System/QnnSystemTensor", "TFLiteDelegate/QnnTFLiteDelegate",
 ]  # fmt: skip
 STANDARDS = {"gcc": "-std=c11", "g++": "-std=c++17"}
 
@@ -66,15 +72,22 @@ def test_every_initialiser_makes_a_value_of_its_type(tmp_path: Path, compiler: s
     text = "".join((QNN / header).read_text() for header in HEADERS)
     types = {name.replace("_", "").lower(): name for name in re.findall(r"\}\s*(\w+)_t;", text)}
     types |= {"qnnlpaibackendalignmentreq": "QnnLpaiBackend_BufferAlignmentReq"}
+    for noun in ("Data", "DataV1", "EventV1"):
+        types[f"qnnsystemprofile{noun.lower()}"] = f"QnnSystemProfile_Profile{noun}"
+    for kind, (major, minor, _) in (("QnnInterface", CORE_VERSION), ("QnnSystemInterface", SYSTEM_VERSION)):
+        types[f"{kind.lower()}vertype"] = f"{kind}_ImplementationV{major}_{minor}"
     made = []
     for macro in sorted(set(re.findall(r"#define (\w+)_INIT [^0-9]", text))):
         plain = re.sub("^qnn[a-z]+apiversion$", "qnnapiversion", macro.replace("_", "").lower())
         made.append(f"{types[plain]}_t value{len(made)} = {macro}_INIT;")
-    assert len(made) > 60
-    source = tmp_path / ("initialisers.c" if compiler == "gcc" else "initialisers.cpp")
-    includes = "".join(f'#include "{header}"\n' for header in HEADERS)
-    source.write_text(f"{includes}\n" + "\n".join(made) + "\n")
-    accept(compiler, [source], f"-I{QNN}")
+    assert len(made) > 80
+    for number, family in enumerate(FAMILIES):
+        source = tmp_path / f"initialisers{number}.{'c' if compiler == 'gcc' else 'cpp'}"
+        includes = "".join(f'#include "{header}"\n' for header in family)
+        own = "".join((QNN / header).read_text() for header in family)
+        values = [line for line in made if f"#define {line.split(' = ')[1][:-1]} " in own]
+        source.write_text(f"{includes}\n" + "\n".join(values) + "\n")
+        accept(compiler, [source], f"-I{QNN}")
 
 
 def test_accessors_take_the_arguments_that_sources_for_the_sdk_give_them(tmp_path: Path) -> None:
@@ -123,6 +136,33 @@ int main() {
     done = subprocess.run(["g++", *flags, source, "-o", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[:3000]
     assert subprocess.run([program]).returncode == 0, "the line that failed"
+
+
+@pytest.mark.parametrize("standard", ["c++17", "c++20"])
+def test_names_that_public_clients_use_have_their_numbers_and_places(standard: str) -> None:
+    accept("g++", [PROGRAMS / "client_names.cpp"], f"-std={standard}", f"-I{QNN}")
+
+
+def test_names_of_the_dsp_have_their_numbers_and_places(tmp_path: Path) -> None:
+    """A source for the DSP: QNN's own headers for HTP and for the DSP cannot be included together either."""
+    source = tmp_path / "dsp.cpp"
+    source.write_text("""
+#include "DSP/QnnDspCommon.h"
+#include "DSP/QnnDspDevice.h"
+#include "QnnInterface.h"
+static_assert(QNN_DSP_PERF_INFRASTRUCTURE_MIN_ERROR == 13000 && QNN_DSP_PERF_INFRASTRUCTURE_MAX_ERROR == 13999, "");
+static_assert(QNN_DSP_PERF_INFRASTRUCTURE_POWER_CONFIGOPTION_HMX_TIMEOUT_INTERVAL_US == 11, "");
+static_assert(offsetof(QnnDspPerfInfrastructure_PowerConfig_t, coreVoltageCornerMaxConfig) == 4, "");
+static_assert(sizeof(QnnDspDevice_Infrastructure_t) == 40, "");
+Qnn_ErrorHandle_t vote(QnnDevice_Infrastructure_t infrastructure, uint32_t number) {
+  QnnDspPerfInfrastructure_PowerConfig_t config = QNN_DSP_PERF_INFRASTRUCTURE_POWER_CONFIG_INIT;
+  config.config = QNN_DSP_PERF_INFRASTRUCTURE_POWER_CONFIGOPTION_DCVS_POWER_MODE;
+  config.dcvsPowerModeConfig = QNN_DSP_PERF_INFRASTRUCTURE_POWERMODE_PERFORMANCE_MODE;
+  const QnnDspPerfInfrastructure_PowerConfig_t *configs[] = {&config, nullptr};
+  return infrastructure->setPowerConfig(number, configs);
+}
+""")
+    accept("g++", [source], f"-I{QNN}")
 
 
 def test_what_is_known_of_a_device_is_read_without_a_cast(tmp_path: Path) -> None:

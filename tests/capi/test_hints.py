@@ -12,14 +12,19 @@ from qnn_calls import Client, opened
 
 import isthmus
 from isthmus.backends.seam import registry
+from isthmus.cabi import objects
 from isthmus.capi.hints import in_c
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, TensorType
+from isthmus.qnn import DescriptorType
 
 SOURCES = Path(isthmus.__file__).parent
 NEVER_IN_C = ("tools", "split", "delegate", "frontends", "session.py", "report", "system")
 """Rooms whose errors no function of the C interface answers: a library says which Python is run, for one."""
-PYTHON = re.compile(r"\bisthmus\.\w+\.|\b\w+\(\)|\b[a-z]\w*\.\w+\(|\bset_config\(|\bMemType\.|\bqnn\.\w+\.\w+ |\bsys\.")
+PYTHON = re.compile(
+    r"\bisthmus\.\w+\.|\b\w+\(\)|\b[a-z]\w*\.\w+\(|\bset_config\(|\bMemType\.|\bqnn\.\w+\.\w+ |\bsys\.|"
+    r"\b(?:lpai|htp|gpu|memory)\.[A-Z]"
+)
 
 
 def texts() -> list[str]:
@@ -33,7 +38,7 @@ def texts() -> list[str]:
                 found += node.args[2:]
             elif isinstance(node, ast.Call) and re.search(r"(refuse|refusal)$", ast.unparse(node.func)):
                 found += node.args
-            elif isinstance(node, ast.Assign) and "hint" in ast.unparse(node.targets[0]).lower():
+            elif isinstance(node, ast.Assign) and re.search("hint|rule", ast.unparse(node.targets[0]).lower()):
                 found.append(node.value)
     return [text for each in found for text in literals(each)]
 
@@ -69,4 +74,15 @@ def test_a_client_is_told_which_function_to_call(libraries: Path) -> None:
     client.do("graphAddNode", graph, client.operation("add", "ElementWiseAdd", [x, x], [y]))
     assert client.graphFinalize(graph, None, None) == Code.GRAPH_FINALIZE_FAILED
     assert "graphSetConfig with QNN_LPAI_GRAPH_SET_CFG_SCRATCH_MEM and " in client.reason(Code.GRAPH_FINALIZE_FAILED)
+    client.do("backendFree", backend)
+
+
+def test_a_client_is_told_which_structure_describes_memory(libraries: Path) -> None:
+    client = Client(libraries / "libQnnLpai.so")
+    backend, context = opened(client)
+    dims = (ctypes.c_uint32 * 1)(8)
+    descriptor = objects.MemDescriptor(objects.MemShape(1, dims, None), DataType.FLOAT_32, DescriptorType.ION)
+    answer = client.memRegister(context, ctypes.byref(descriptor), 1, ctypes.byref(ctypes.c_void_p()))
+    assert answer == Code.MEM_UNSUPPORTED_MEMTYPE
+    assert "LPAI takes CUSTOM memory (QnnLpaiMem_MemInfoCustom_t), not ION" in client.reason(answer)
     client.do("backendFree", backend)

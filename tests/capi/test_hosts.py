@@ -16,30 +16,11 @@ from host_programs import PROGRAMS, Build, accelerators, complaints, execute
 from support.recurrent_states import LAYERS, Recurrent, check
 from support.suites import long, sampled
 
-from isthmus import qnn
 from isthmus.capi.installation import INCLUDE
 from isthmus.errors import Code
 
 KINDS = [("gcc", False), ("g++", False), ("g++", True)]
 kinds = pytest.mark.parametrize(("compiler", "sanitize"), KINDS, ids=["c", "c++", "c++-asan"])
-
-
-@pytest.fixture(scope="module")
-def counting(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A context binary for LPAI with a graph that adds its input to its state."""
-    dims = (1, 64)
-    with qnn.Backend("lpai") as backend:
-        graph = backend.create_context().create_graph("count")
-        x = graph.create_tensor("x", qnn.TensorType.APP_WRITE, qnn.DataType.FLOAT_32, dims)
-        y = graph.create_tensor("y", qnn.TensorType.APP_READ, qnn.DataType.FLOAT_32, dims)
-        state = graph.create_tensor(
-            "state", qnn.TensorType.APP_READWRITE, qnn.DataType.FLOAT_32, dims, data=np.zeros(dims, np.float32)
-        )
-        graph.add_node("add", "ElementWiseAdd", [x, state], [y])
-        graph.update_state(state, y)
-        file = tmp_path_factory.mktemp("binary") / "count.bin"
-        file.write_bytes(graph.context.prepare_offline())
-    return file
 
 
 @kinds
@@ -49,6 +30,16 @@ def test_a_qmem_graph_runs_online_and_from_its_binary(
     done = execute(build("htp_qmem", compiler, sanitize), libraries)
     assert (done.returncode, complaints(done)) == (0, [])
     assert "done" in done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("sanitize", [False, True], ids=["c++", "c++-asan"])
+def test_pieces_of_one_buffer_are_registered_once_and_executed_in_place(
+    libraries: Path, build: Build, sanitize: bool
+) -> None:
+    """A runner of language models keeps cache, prompt and token in one buffer; during an execution it has no access."""
+    done = execute(build("shared_pieces", "g++", sanitize), libraries)
+    assert (done.returncode, complaints(done)) == (0, [])
+    assert "8 executions, 0 bytes copied, 2688 in place, 8 registrations" in done.stdout.splitlines()
 
 
 def test_a_program_that_frees_nothing_leaves_nothing(libraries: Path, build: Build) -> None:
@@ -68,6 +59,38 @@ def test_lpai_asks_for_pools_and_runs_in_them(
     assert done.stdout.startswith("alignment 128 128\nscratch 512 persistent 256\n")
     assert "its scratch memory is not set" in done.stdout
     assert "which is not a multiple of 128" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("compiler", "target", "version", "alignment"),
+    [("gcc", 0, "6", "128 128"), ("g++", 0, "5", "64 64"), ("gcc", 2, "0x10005", "64 64"), ("gcc", 0, "4", "64 8"),
+     ("gcc", 2, "7", "128 128"), ("gcc", 0, "0", "128 128")],
+)  # fmt: skip
+def test_lpais_hardware_is_what_a_program_names(
+    libraries: Path, build: Build, compiler: str, target: int, version: str, alignment: str
+) -> None:
+    done = execute(build("lpai_hardware", compiler), libraries, target, version)
+    assert (done.returncode, complaints(done)) == (0, [])
+    assert f"created 0\nalignment {alignment}\n" in done.stdout
+    for hint in ("PREPARE, enablePerLayer = 0, cores '0,1'", "PERF_CFG = PerfCfg(fps=1, ", "CORE_AFFINITY = "):
+        assert done.stdout.count(f"LPAI graph option {hint}") == 1
+    assert done.stdout.count("accepted, but without effect here") == 3
+
+
+@pytest.mark.parametrize(("target", "version"), [(3, "6"), (0, "3"), (0, "0x7fffffff")])
+def test_hardware_that_lpai_does_not_simulate_is_refused(
+    libraries: Path, build: Build, target: int, version: str
+) -> None:
+    done = execute(build("lpai_hardware"), libraries, target, version)
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "created 4012")
+
+
+def test_what_a_program_names_comes_before_the_configuration(libraries: Path, build: Build, tmp_path: Path) -> None:
+    config = lpai_config(tmp_path, "ddr", enable_hw_ver="v4")
+    done = execute(build("lpai_hardware"), libraries, 0, "5", ISTHMUS_LPAI_CONFIG=config)
+    assert "alignment 64 64\n" in done.stdout
+    done = execute(build("lpai_hardware"), libraries, 0, "0", ISTHMUS_LPAI_CONFIG=config)
+    assert "alignment 64 8\n" in done.stdout
 
 
 @kinds

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import platform
 import re
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import isthmus
 from isthmus import Code, QnnError, capi
 from isthmus import cabi as interface
 from isthmus.backends import BUILT_IN
@@ -19,7 +21,8 @@ from isthmus.capi import building, headers, installation
 from isthmus.tools import cli
 
 NAMES = (
-    "QnnCpu", "QnnGpu", "QnnHtp", "QnnLpai", "QnnLpaiNetRunExtensions", "QnnSystem", "QnnTFLiteDelegate", "cdsprpc",
+    "QnnCpu", "QnnDsp", "QnnGpu", "QnnHtp", "QnnHtpNetRunExtensions", "QnnIr", "QnnLpai", "QnnLpaiNetRunExtensions",
+    "QnnSaver", "QnnSystem", "QnnTFLiteDelegate", "cdsprpc",
 )  # fmt: skip
 FILES = {f"lib{name}.so" for name in NAMES}
 SMALL = [library for library in building.LIBRARIES if library.name == "cdsprpc"]
@@ -38,12 +41,59 @@ def test_the_command_makes_libraries_headers_and_settings(
     monkeypatch.setattr(installation, "BUILT", libraries)
     assert cli.main(["capi", "install", str(tmp_path / "made")]) == 0
     printed = capsys.readouterr().out.splitlines()
-    assert {Path(line).name for line in printed[:9]} == {*FILES, "include"}
+    assert {Path(line).name for line in printed[: len(FILES) + 1]} == {*FILES, "include"}
     assert (tmp_path / "made" / "include" / "QNN" / "System" / "QnnSystemInterface.h").is_file()
     settings = (tmp_path / "made" / "isthmus.conf").read_text()
     assert f"\nexecutable={sys.executable}\n" in settings
     assert cli.main(["capi", "include"]) == 0
     assert (Path(capsys.readouterr().out.strip()) / "QNN" / "QnnInterface.h").is_file()
+
+
+def test_an_sdk_has_libraries_tools_and_headers_where_clients_look(
+    libraries: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(installation, "BUILT", libraries)
+    root = tmp_path / "an sdk"
+    folder = installation.SDK_FOLDERS[platform.machine()]
+    for _ in range(2):  # again, over itself
+        assert cli.main(["capi", "install", "--sdk", str(root)]) == 0
+        printed = {str(Path(line).relative_to(root)) for line in capsys.readouterr().out.splitlines() if "/" in line}
+        assert printed == {
+            "include", *(f"lib/{folder}/{file}" for file in FILES),
+            *(f"bin/{folder}/{tool}" for tool in installation.SDK_TOOLS),
+        }  # fmt: skip
+    assert all((root / path).exists() for path in printed)
+    assert (root / "lib" / folder / "isthmus.conf").is_file()
+    assert (root / "include" / "QNN" / "QnnInterface.h").is_file()
+    # Nothing is imported from the working folder.
+    for name in ("isthmus", "json", "numpy"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('a file of the working folder was run')")
+    told = subprocess.run(
+        [root / "bin" / folder / "qnn-net-run", "--version"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert (told.returncode, told.stdout) == (0, f"qnn-net-run of isthmus {isthmus.__version__}\n"), told.stderr
+    project = (Path(__file__).parents[2] / "pyproject.toml").read_text()
+    scripts = dict(re.findall(r'^(qnn-[a-z-]+) = "isthmus.tools.cli:(\w+)"$', project, re.MULTILINE))
+    assert scripts == installation.SDK_TOOLS
+
+
+def test_the_command_takes_one_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, rule in (
+        (["install"], "no folder is given"),
+        (["install", str(tmp_path), "--sdk", str(tmp_path)], "give one folder"),
+        (["include", "--sdk", str(tmp_path)], "takes no folder"),
+    ):
+        assert cli.main(["capi", *arguments]) == 2
+        assert rule in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_sdk_is_refused_where_it_has_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: "riscv64")
+    with pytest.raises(QnnError, match="not for riscv64") as refusal:
+        capi.install_sdk(tmp_path / "made")
+    assert refusal.value.code is Code.COMMON_PLATFORM_NOT_SUPPORTED
+    assert not list(tmp_path.iterdir())
 
 
 def test_what_stands_is_replaced_and_a_loaded_library_stays(
@@ -69,6 +119,8 @@ def test_each_library_offers_its_own_functions_only(libraries: Path) -> None:
             assert {"rpcmem_alloc", "rpcmem_alloc2", "rpcmem_free", "rpcmem_to_fd"} <= names
         elif file == "libQnnLpaiNetRunExtensions.so":
             assert names == {f"QnnLpaiNetRunExtensions_{verb}Buffer" for verb in ("allocate", "free")}
+        elif file == "libQnnHtpNetRunExtensions.so":
+            assert names == {"createBackendInterface", "destroyBackendInterface"}
         elif file == "libQnnTFLiteDelegate.so":
             assert "TfLiteQnnDelegateCreate" in names
             assert all(name.startswith(("TfLiteQnnDelegate", "tflite_plugin_")) for name in names)
@@ -77,6 +129,8 @@ def test_each_library_offers_its_own_functions_only(libraries: Path) -> None:
             entries = interface.SYSTEM_FUNCTIONS if system else interface.BACKEND_FUNCTIONS
             expected = {headers.function_name(entry) for entry in entries if entry in interface.ARGUMENTS}
             expected.add("QnnSystemInterface_getProviders" if system else "QnnInterface_getProviders")
+            if file == "libQnnSaver.so":
+                expected.add("QnnSaver_initialize")
             assert names - {"QnnMem_deregister"} == expected
             assert len(expected) > 50
 

@@ -19,7 +19,7 @@ from support.processes import answer
 from support.suites import long
 
 from isthmus import cabi as interface
-from isthmus.backends.lpai import c as lpai_c
+from isthmus.backends.lpai import headers as lpai_headers
 from isthmus.cabi import objects, types
 from isthmus.graph import DataType, TensorType
 
@@ -86,8 +86,8 @@ class Program:
         for option in (1, 101):
             memory = np.zeros(1 << 16, np.uint8)
             start = -memory.ctypes.data % 64
-            pool = self.client.keep(lpai_c.LpaiMem(1, memory.nbytes - 64, memory.ctypes.data + start))
-            own = self.client.keep(lpai_c.LpaiCustom(option, ctypes.addressof(pool)))
+            pool = self.client.keep(lpai_headers.MEM.ctype(1, memory.nbytes - 64, memory.ctypes.data + start))
+            own = self.client.keep(lpai_headers.CUSTOM.ctype(option, ctypes.addressof(pool)))
             config = self.client.keep(objects.GraphConfig(objects.GraphOption.CUSTOM))
             config.customConfig = ctypes.addressof(own)
             self.client.graphSetConfig(graph, (ctypes.POINTER(objects.GraphConfig) * 2)(ctypes.pointer(config)))

@@ -41,17 +41,17 @@ def tiny(tmp_path: Path) -> Path:
     return convolution(tmp_path / "tiny.onnx")
 
 
-def convolution(file: Path, dtype: type | None = None) -> Path:
-    """A convolution, of floats, or quantized with activations of a type."""
+def convolution(file: Path, dtype: type | None = None, axes: int = 2) -> Path:
+    """A convolution over some axes, of floats, or quantized with activations of a type."""
     from onnx import TensorProto, helper, numpy_helper
 
     random = np.random.default_rng(3)
-    weights = random.integers(-127, 128, (8, 4, 3, 3)).astype(np.int8)
+    weights, pads, size = random.integers(-127, 128, (8, 4, *(3,) * axes)).astype(np.int8), [1, 1] * axes, [12] * axes
     constants: dict[str, Any] = {"bias": random.standard_normal(8).astype(np.float32)}
     nodes = []
     if dtype is None:
         constants["w"] = weights.astype(np.float32) * np.float32(0.01)
-        nodes.append(helper.make_node("Conv", ["x", "w", "bias"], ["y"], pads=[1, 1, 1, 1]))
+        nodes.append(helper.make_node("Conv", ["x", "w", "bias"], ["y"], pads=pads))
     else:
         most = np.iinfo(dtype).max
         constants |= {
@@ -63,23 +63,23 @@ def convolution(file: Path, dtype: type | None = None) -> Path:
             helper.make_node("QuantizeLinear", ["x", "scale", "zero"], ["xq"]),
             helper.make_node("DequantizeLinear", ["xq", "scale", "zero"], ["xd"]),
             helper.make_node("DequantizeLinear", ["stored", "w_scale", "w_zero"], ["w"]),
-            helper.make_node("Conv", ["xd", "w"], ["made"], pads=[1, 1, 1, 1]),
+            helper.make_node("Conv", ["xd", "w"], ["made"], pads=pads),
             helper.make_node("QuantizeLinear", ["made", "scale", "zero"], ["yq"]),
             helper.make_node("DequantizeLinear", ["yq", "scale", "zero"], ["y"]),
         ]
     graph = helper.make_graph(
         nodes,
         "tiny",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4, 12, 12])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 8, 12, 12])],
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4, *size])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 8, *size])],
         [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
     )
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), str(file))
     return file
 
 
-def image() -> dict[str, np.ndarray]:
-    return {"x": np.random.default_rng(0).standard_normal((1, 4, 12, 12)).astype(np.float32)}
+def image(axes: int = 2) -> dict[str, np.ndarray]:
+    return {"x": np.random.default_rng(0).standard_normal((1, 4, *(12,) * axes)).astype(np.float32)}
 
 
 def reference(model: Path, feed: dict[str, np.ndarray]) -> list[np.ndarray]:
@@ -111,13 +111,16 @@ def test_a_model_runs_on_the_provider_and_answers_as_the_reference(key: str, htp
             np.testing.assert_allclose(found, expected, atol=within, rtol=0, err_msg=made.name)
 
 
+@pytest.mark.parametrize("axes", [1, 2, 3])
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
-def test_quantized_models_of_8_and_16_bits_are_within_a_step(htp_library: Path, tmp_path: Path, dtype: type) -> None:
-    model = convolution(tmp_path / "quantized.onnx", dtype)
+def test_quantized_models_of_8_and_16_bits_are_within_a_step(
+    htp_library: Path, tmp_path: Path, dtype: type, axes: int
+) -> None:
+    model = convolution(tmp_path / "quantized.onnx", dtype, axes)
     session = ort_provider.session(model, htp_library, {"offload_graph_io_quantization": "0"})
     mine, total = ort_provider.assigned(session)
     assert mine == total
-    (found,), (expected,) = session.run(None, image()), reference(model, image())
+    (found,), (expected,) = session.run(None, image(axes)), reference(model, image(axes))
     step = 40 / np.iinfo(dtype).max
     np.testing.assert_allclose(found, expected, atol=1.01 * step, rtol=0)
     assert expected.std() > 10 * step

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import platform
 import subprocess
 import sys
 import threading
@@ -381,10 +382,16 @@ def test_files_that_are_none_and_handles_that_are_none_are_refused(
     assert reader.systemDlcFree(handle) == 0
 
 
-def test_a_dlc_is_saved_whole_or_the_file_is_as_it_was(reader: Client, file: Path, tmp_path: Path) -> None:
+def test_a_dlc_is_saved_whole_or_the_file_is_as_it_was(
+    reader: Client, file: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     handle, before = opened(reader, file), sorted(tmp_path.iterdir())
     for wrong in (file / "below.dlc", tmp_path, tmp_path / "nowhere" / "x.dlc", tmp_path / ("n" * 300)):
         assert reader.systemDlcSave(handle, str(wrong).encode()) == Code.COMMON_INVALID_ARGUMENT, wrong
+    for wrong in (b"", b".", b"/"):
+        caplog.clear()
+        assert reader.systemDlcSave(handle, wrong) == Code.COMMON_INVALID_ARGUMENT
+        assert "is not a file name" in caplog.text
     assert sorted(tmp_path.iterdir()) == before
     for name in ("saved.dlc", "n" * 250):
         assert reader.systemDlcSave(handle, str(tmp_path / name).encode()) == 0
@@ -510,3 +517,23 @@ def test_a_program_in_c_composes_a_dlc_and_frees_what_it_is_given(
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("sum")]
     assert abs(float(line.split()[1]) - wanted) < 1e-3
     assert "the context has one of that name" in done.stdout + done.stderr
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="elsewhere a table is passed by its address")
+@pytest.mark.parametrize("compiler", ["gcc", "g++"])
+def test_a_client_of_earlier_headers_may_pass_a_shorter_table(
+    libraries: Path, build: Build, tmp_path: Path, compiler: str
+) -> None:
+    file = tmp_path / "net.dlc"
+    file.write_bytes(dlc_write.dlc([dlc_graphs.convolution()]))
+    done = subprocess.run(
+        [build("earlier_table", compiler), libraries, file], capture_output=True, text=True, timeout=200
+    )
+    assert done.returncode == 0, done.stderr
+    sizes = ["48 0", "58 0", "69 0", "71 0", "74 0", "75 0", "75 35", "75 74", "75 74"]
+    *lines, function, half, none = done.stdout.splitlines()
+    assert lines == [f"{size}: 0 1 net" for size in sizes]
+    assert function == "c3", "an entry in memory that can be written is not written"
+    refused = f"{int(Code.COMMON_INVALID_ARGUMENT)} 7"
+    assert half.rstrip() == f"58 -1: {refused}", "where nothing fits, nothing is written"
+    assert none.rstrip() == f"71 -2: {refused}", "the client's own stack is not written"

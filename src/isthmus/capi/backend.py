@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from isthmus.capi.functions import serves
 from isthmus.capi.values import ClientNode, ClientTensorInfo, node_at
 from isthmus.errors import Code, QnnError
 from isthmus.graph import Tensor, TensorType
-from isthmus.graph.ops import OPERATIONS
+from isthmus.graph.package import qualified
 from isthmus.log import LogLevel
 from isthmus.system.shield import shielded
 from isthmus.version import build_id
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _EVERYWHERE = {
     *(106, 107),  # platform options, composition
     *(202, 205, 206, 208, 210, 211, 212),  # binaries, configuration, graphs by name, several kinds of binaries
+    221,  # the order of retention
     *(302, 304, 306, 308, 311, 313, 322),  # configuration, asynchronous, priorities, signals, execution, profiles
     *(509, 510, 511, 512, 513, 514),  # quantization: for a tensor, along an axis, both with fewer bits, in blocks
     *(1201, 1202, 1203),  # signals: abort, timeout
@@ -54,12 +55,15 @@ def property_has_capability(server: LibraryServer, key: int) -> int:
 @serves("backendCreate", Code.BACKEND_INVALID_ARGUMENT)
 @shielded
 def backend_create(server: LibraryServer, log: int, configs: int, out: int) -> None:
-    """Create a backend. Its config file is the platform option ``config_file_path:`` or an environment variable."""
+    """Create a backend. Its config file is the platform option ``config_file_path:`` or an environment variable; custom
+    configs take precedence over it.
+    """
     from isthmus.capi.records import log_of
 
     write_number(out, 0)
     client_log = log_of(server, log, Code.BACKEND_INVALID_ARGUMENT) if log else server.own_log
     config = os.environ.get(f"ISTHMUS_{server.backend_name.upper()}_CONFIG")
+    custom: list[dict[Any, Any]] = []
     for backend_config in listed(configs, BackendConfig):
         if backend_config.option == BackendOption.PLATFORM:
             platform_option = text(pointer(backend_config, "platformOption"))
@@ -71,11 +75,11 @@ def backend_create(server: LibraryServer, log: int, configs: int, out: int) -> N
             else:
                 server.log(LogLevel.INFO, f"platform option '{key}' has no effect here")
         elif backend_config.option == BackendOption.CUSTOM:
-            server.log(LogLevel.INFO, "custom config of the back end: it has no effect here")
+            custom.append(options.settings(server, "backend", backend_config.customConfig or 0))
         elif backend_config.option != BackendOption.ERROR_REPORTING:
             raise QnnError(Code.BACKEND_INVALID_CONFIG, "backend", f"it has no config {backend_config.option}")
     try:
-        settings = [each for each in (server.facet.config, config) if each]
+        settings = [each for each in (server.facet.config, config, *custom) if each]
         backend = qnn.Backend(server.backend_name, settings, client_log)
     except QnnError as problem:
         # What the backend refuses is the config file, not an argument of the client.
@@ -111,29 +115,33 @@ def backend_get_api_version(server: LibraryServer, out: int) -> None:
 
 @serves("backendGetBuildId", Code.BACKEND_INVALID_ARGUMENT)
 def backend_get_build_id(server: LibraryServer, out: int) -> None:
-    """Write this software's version and platform."""
+    """Write the versions of the SDK and of this software, and the platform."""
     write_number(out, server.keep_text(build_id()))
 
 
 @serves("backendRegisterOpPackage", Code.BACKEND_INVALID_ARGUMENT)
 def backend_register_op_package(server: LibraryServer, handle: int, path: int, provider: int, target: int) -> None:
-    """Refuse an op package: a library that is not there by a code of its own, any other because none can be used."""
-    backend_of(server, handle)
-    file, _ = text(checked(path)) or "", text(checked(provider))
-    what = f"op package '{file}'"
-    if not os.path.isfile(file):
-        raise QnnError(Code.BACKEND_OP_PACKAGE_NOT_FOUND, what, "there is no such file")
-    raise QnnError(Code.COMMON_NOT_SUPPORTED, what, "op packages of clients cannot be used here")
+    """Register an op package. A path without a folder is searched for like any library."""
+    backend = backend_of(server, handle)
+    file, function = text(checked(path)) or "", text(checked(provider)) or ""
+    if "/" in file and not os.path.isfile(file):
+        raise QnnError(Code.BACKEND_OP_PACKAGE_NOT_FOUND, f"op package '{file}'", "there is no such file")
+    backend.register_op_package(file, function, text(target))
 
 
 @serves("backendGetSupportedOperations", Code.BACKEND_INVALID_ARGUMENT)
 def backend_get_supported_operations(server: LibraryServer, handle: int, count: int, out: int) -> None:
     """Write the supported operations by package and name."""
-    names = backend_of(server, handle).get_supported_operations()
+    backend = backend_of(server, handle)
+    names = backend.get_supported_operations()
+    packages = [backend.driver.definitions[name].package for name in names]
 
     def operations() -> ctypes.Array[OperationName]:
         return (OperationName * len(names))(
-            *[OperationName(OPERATIONS[name].package.encode(), name.encode(), None) for name in names]
+            *[
+                OperationName(package.encode(), name.removeprefix(qualified(package, "")).encode(), None)
+                for package, name in zip(packages, names, strict=True)
+            ]
         )
 
     write_number(count, len(names), ctypes.c_uint32)
@@ -150,7 +158,8 @@ def backend_validate_op_config(server: LibraryServer, handle: int, config: int) 
         # The codes of tensors and graphs are for those that are created.
         code = Code.OP_PACKAGE_VALIDATION_FAILURE
         raise QnnError(code, problem.what, problem.rule, problem.hint) from None
-    node.check_package(Code.BACKEND_OP_PACKAGE_NOT_FOUND, Code.BACKEND_OP_PACKAGE_NOT_FOUND)
+    not_found = Code.BACKEND_OP_PACKAGE_NOT_FOUND
+    node.check_package(backend.driver.definitions, not_found, not_found)
     node.check_param_types(Code.OP_PACKAGE_VALIDATION_FAILURE)
     node.check_floats(Code.OP_PACKAGE_VALIDATION_FAILURE)
     inputs, output_infos = list(node.inputs), list(node.outputs)
@@ -178,7 +187,7 @@ def _validate(
 ) -> None:
     """Refuse a node on these operands; an optional input that is left out is None."""
     tensors = [None if info.type is TensorType.NULL else _stand_in(info) for info in inputs]
-    backend.validate_op_config(node.name, node.op, tensors, outputs, node.params)
+    backend.validate_op_config(node.name, node.key, tensors, outputs, node.graph_params())
 
 
 def _as_static(info: ClientTensorInfo) -> ClientTensorInfo:

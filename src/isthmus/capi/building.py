@@ -51,11 +51,14 @@ class LibraryRecipe:
         return f"lib{self.name}.so"
 
 
-def backend_recipe(library: str, backend_id: int, version: Sequence[int]) -> LibraryRecipe:
-    """Return the recipe for a backend's library, given its file name and the backend's id and interface version."""
+def backend_recipe(library: str, backend_id: int, version: Sequence[int], *more: str) -> LibraryRecipe:
+    """Return the recipe for a backend's library, given its file name and the backend's id and interface version.
+
+    `more` are further definitions.
+    """
     name = library.removeprefix("lib").removesuffix(".so")
     provider, numbers = f"{name.removeprefix('Qnn').upper()}_ISTHMUS", ",".join(map(str, version))
-    defines = (f"SERVES_BACKEND={backend_id}", f'PROVIDER_NAME="{provider}"', f"PROVIDER_VERSION={numbers}")
+    defines = (f"SERVES_BACKEND={backend_id}", f'PROVIDER_NAME="{provider}"', f"PROVIDER_VERSION={numbers}", *more)
     return LibraryRecipe(name, defines)
 
 
@@ -70,7 +73,12 @@ def _backends() -> Iterator[LibraryRecipe]:
 
 LIBRARIES = (
     *_backends(),
+    # Backends that compose and execute nothing (composing.py), and one that is not there. The numbers are QNN's.
+    backend_recipe("libQnnIr.so", 9, (0, 1, 0)),
+    backend_recipe("libQnnSaver.so", 2, (1, 1, 0), "SERVES_SAVER"),
+    backend_recipe("libQnnDsp.so", 5, (5, 0, 1)),
     LibraryRecipe("QnnLpaiNetRunExtensions", ("SERVES_LPAI_EXTENSIONS",)),
+    LibraryRecipe("QnnHtpNetRunExtensions", ("SERVES_HTP_EXTENSIONS",)),
     LibraryRecipe("QnnSystem", ("SERVES_SYSTEM",)),
     LibraryRecipe("cdsprpc", ("SERVES_RPCMEM",)),
     LibraryRecipe("QnnTFLiteDelegate", ("SERVES_DELEGATE",)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +50,12 @@ class ClientContext:
         The priority of its graphs (QNN_PRIORITY_*), unless a graph sets its own.
     enabled
         The graphs of its binary that may be retrieved; all if None.
+    is_composed
+        Whether the client composes its graphs; otherwise they come from a binary.
+    has_memory_limit
+        Whether the client has set a memory limit hint, without which the order of retention has no meaning.
+    retention
+        The graphs to keep loaded, the most important first. All graphs are always loaded here.
     graphs
         The client's handles of its graphs by name.
     binary
@@ -58,6 +65,9 @@ class ClientContext:
     handle: qnn.Context
     priority: int = DEFAULT_PRIORITY
     enabled: frozenset[str] | None = None
+    is_composed: bool = True
+    has_memory_limit: bool = False
+    retention: tuple[str, ...] = ()
     graphs: dict[str, int] = field(default_factory=dict)
     binary: bytes | None = None
 
@@ -70,13 +80,33 @@ class _Configs:
     ----------
     settings
         Custom configs by option.
-    priority, enabled
+    priority, enabled, has_memory_limit, retention
         As for `ClientContext`.
     """
 
     settings: dict[Any, Any]
     priority: int | None
     enabled: frozenset[str] | None
+    has_memory_limit: bool | None
+    retention: tuple[str, ...] | None
+
+    def check_retention(self, graphs: Iterable[str]) -> None:
+        """Refuse an order of retention that names a graph twice, or one that is not among these."""
+        names, known = self.retention or (), sorted(graphs)
+        for index, name in enumerate(names):
+            if name in names[:index] or name not in known:
+                problem = "twice" if name in names[:index] else f"and there are {', '.join(known) or 'none'}"
+                rule = f"the order of retention names graph '{name}', {problem}"
+                raise QnnError(Code.CONTEXT_INVALID_CONFIG, "context", rule)
+
+    def keep_retention(self, server: LibraryServer, context: ClientContext) -> None:
+        """Set an order of retention that was checked, and the hint that it depends on."""
+        if self.has_memory_limit is not None:
+            context.has_memory_limit = self.has_memory_limit
+        if self.retention is not None:
+            context.retention = self.retention
+            if self.retention and not context.has_memory_limit:
+                server.log(LogLevel.WARN, "an order of retention without a memory limit hint: no graph is switched")
 
 
 def context_of(server: LibraryServer, handle: int, code: Code = Code.CONTEXT_INVALID_HANDLE) -> ClientContext:
@@ -87,7 +117,7 @@ def context_of(server: LibraryServer, handle: int, code: Code = Code.CONTEXT_INV
 def _read_configs(server: LibraryServer, configs: int) -> _Configs:
     """Read the client's configs, a null-terminated list of pointers; refuse unknown options and priorities."""
     settings: dict[Any, Any] = {}
-    priority, enabled = None, None
+    priority, enabled, has_memory_limit, retention = None, None, None, None
     for config in listed(configs, ContextConfig):
         if config.option == ContextOption.CUSTOM:
             settings.update(options.settings(server, "context", checked(config.customConfig or 0)))
@@ -95,14 +125,18 @@ def _read_configs(server: LibraryServer, configs: int) -> _Configs:
             priority = config.priority
         elif config.option == ContextOption.ENABLE_GRAPHS:
             enabled = frozenset(_names(pointer(config, "enableGraphs")))
+        elif config.option == ContextOption.GRAPH_RETENTION_ORDER:
+            retention = tuple(_names(pointer(config, "graphRetentionOrder")))
         elif config.option in list(ContextOption):
+            if config.option == ContextOption.MEMORY_LIMIT_HINT:
+                has_memory_limit = config.memoryLimitHint != 0
             name = ContextOption(config.option).name
             server.log(LogLevel.INFO, f"context option {name}: accepted, but without effect here")
         else:
             raise QnnError(Code.COMMON_NOT_SUPPORTED, "context", f"it has no config {config.option}")
     if priority is not None and priority not in list(qnn.Priority):
         raise QnnError(Code.CONTEXT_INVALID_CONFIG, "context", f"there is no priority {priority}")
-    return _Configs(settings, priority, enabled)
+    return _Configs(settings, priority, enabled, has_memory_limit, retention)
 
 
 def _names(address: int) -> list[str]:
@@ -127,15 +161,23 @@ def _create(
         context = backend.create_context(client_configs.settings, qnn_device)
     else:
         context = backend.create_context_from_binary(binary, client_configs.settings, qnn_device)
-    if client_configs.enabled is not None and not client_configs.enabled <= set(context.graphs):
-        missing = ", ".join(sorted(client_configs.enabled - set(context.graphs)))
+    enabled = set(context.graphs) if client_configs.enabled is None else client_configs.enabled
+    try:
+        if not enabled <= set(context.graphs):
+            missing = ", ".join(sorted(enabled - set(context.graphs)))
+            raise QnnError(Code.CONTEXT_INVALID_CONFIG, "context binary", f"it has no graph {missing}")
+        if binary is not None:
+            client_configs.check_retention(enabled)
+    except QnnError:
         context.free()
-        raise QnnError(Code.CONTEXT_INVALID_CONFIG, "context binary", f"it has no graph {missing}")
+        raise
     priority = DEFAULT_PRIORITY if client_configs.priority is None else client_configs.priority
     for graph in context.graphs.values():
         graph.set_config(qnn.GraphConfig.PRIORITY, priority)
-    number = server.handles.add(ClientContext(context, priority, client_configs.enabled), backend_handle)
+    made = ClientContext(context, priority, client_configs.enabled, is_composed=binary is None)
+    number = server.handles.add(made, backend_handle)
     write_number(out, number)
+    client_configs.keep_retention(server, made)
     return number
 
 
@@ -253,10 +295,14 @@ def context_set_config(server: LibraryServer, handle: int, configs: int) -> None
     """Change configs of a context: all or none."""
     context = context_of(server, handle)
     client_configs = _read_configs(server, configs)
+    # Graphs that a client composes are not switched: as with the vendor's library, none of them can be named.
+    known = set() if context.is_composed else set(context.handle.graphs)
+    client_configs.check_retention(known if context.enabled is None else known & context.enabled)
     if client_configs.settings:
         context.handle.set_config(client_configs.settings)
     if client_configs.priority is not None:
         context.priority = client_configs.priority
+    client_configs.keep_retention(server, context)
 
 
 @serves("contextGetProperty", Code.CONTEXT_INVALID_ARGUMENT)

@@ -7,8 +7,10 @@ malloc, as by QNN's own library.
 from __future__ import annotations
 
 import ctypes
+import platform
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,12 +23,13 @@ from isthmus.cabi.client import (
     listed_all,
     pointer,
     read,
+    read_array,
     read_large,
     text,
     write_bytes,
     write_number,
 )
-from isthmus.cabi.tables import Interface
+from isthmus.cabi.tables import BACKEND_FUNCTIONS, COMPOSING_ENTRIES, Interface
 from isthmus.cabi.types import (
     AxisScaleOffset,
     BwAxisScaleOffset,
@@ -40,11 +43,15 @@ from isthmus.frontends import dlc
 from isthmus.frontends.composed.entries import GraphEntry
 from isthmus.frontends.dlc.operations import translated
 from isthmus.log import LogLevel
+from isthmus.memory import identity
 from isthmus.qnn.composer import ComposedGraph, Composer
 from isthmus.system.writing import write_whole
 
 if TYPE_CHECKING:
     from isthmus.capi.serve import LibraryServer
+
+_libc = ctypes.CDLL(None)
+_libc.malloc.argtypes, _libc.malloc.restype = [ctypes.c_size_t], ctypes.c_void_p
 
 INVALID_HANDLE = 30000
 MAX_CONFIGS = 4096
@@ -302,8 +309,8 @@ def compose_graphs(
     is 1004.
     """
     known = object_of(server, handle, Dlc, "DLC")
-    write_number(checked(out), 0)
-    write_number(checked(count), 0, ctypes.c_uint32)
+    out, count = _behind_the_table(interface) or (out, count)
+    _clear(out, count)
     if version not in (1, 2, 3):
         rule = f"there is no version {version} of them; there are 1, 2 and 3"
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, "graph information", rule)
@@ -319,6 +326,52 @@ def compose_graphs(
         return int(Code.COMMON_MEM_ALLOC)
     write_number(out, _describe(composed, version))
     write_number(count, len(composed), ctypes.c_uint32)
+    return None
+
+
+def _clear(out: int, count: int) -> None:
+    """Write that there are no graphs."""
+    write_number(checked(out), 0)
+    write_number(checked(count), 0, ctypes.c_uint32)
+
+
+def _behind_the_table(interface: int) -> tuple[int, int] | None:
+    """Return the last two arguments of a client whose table is shorter than ours; None if it is not.
+
+    On x86-64 the table is on the stack with these arguments behind it, and no word of it tells the length that it has
+    in the client's headers. An entry is null or the address of code and the arguments are addresses of data, so the
+    table ends before the first word that is one of data. Where the words fit neither, or nulls before it may be the
+    arguments, so that the client's own stack has begun, the call is refused and nothing is written.
+    """
+    if platform.machine() != "x86_64":
+        return None
+    entries = len(BACKEND_FUNCTIONS)
+    words = read_array(checked(interface) + Interface.table.offset, np.uint64, (entries + 1,)).tolist()
+    mappings = identity.mappings()
+
+    def mapping(address: int) -> identity.Mapping | None:
+        return next((each for each in mappings if each.start <= address < each.end), None)
+
+    stack = mapping(interface)
+
+    def is_entry(word: int) -> bool:
+        found = mapping(word)
+        # A stack may be executable, but no function is on it.
+        return word == 0 or (found is not None and found.executable and found is not stack)
+
+    def is_data(word: int) -> bool:
+        found = mapping(word)
+        return found is not None and found.writable and not is_entry(word)
+
+    for index in range(COMPOSING_ENTRIES, entries):
+        if is_entry(words[index]):
+            continue
+        # One null before it may be the first argument, two nulls anywhere may be both.
+        is_clear = words[index - 1] and (0, 0) not in pairwise(words[COMPOSING_ENTRIES:index])
+        if is_clear and is_data(words[index]) and is_data(words[index + 1]):
+            return words[index], words[index + 1]
+        rule = f"word {index} of the back end's table is neither an entry nor, beyond doubt, the place for the graphs"
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, "its arguments", rule)
     return None
 
 
@@ -359,10 +412,6 @@ def _configs(configs: int, count: int, names: set[str]) -> dict[str, Any]:
         array = (ctypes.c_uint64 * (len(listed) + 1))(*listed, 0)
         by_graph[name] = ctypes.cast(array, system.GRAPH_CONFIGS)
     return by_graph
-
-
-_libc = ctypes.CDLL(None)
-_libc.malloc.argtypes, _libc.malloc.restype = [ctypes.c_size_t], ctypes.c_void_p
 
 
 def _client_copy(thing: Any) -> int:

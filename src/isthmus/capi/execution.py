@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -78,6 +78,32 @@ def _tensors(
     return tensors
 
 
+def read_tensors(
+    server: LibraryServer, graph: ClientGraph, inputs: int, input_count: int, outputs: int, output_count: int,
+    known_inputs: Sequence[IoTensor], known_outputs: Sequence[IoTensor],
+) -> tuple[list[qnn.ClientTensor], list[qnn.ClientTensor]]:  # fmt: skip
+    """Read the client's tensors of an execution: for inputs and for outputs. None of the graph's may be missing.
+
+    Parameters
+    ----------
+    inputs, input_count, outputs, output_count
+        The client's arrays of tensors.
+    known_inputs, known_outputs
+        The graph's inputs and outputs.
+    """
+    io = graph.io_tensors()
+    for kind, count, known in (("input", input_count, known_inputs), ("output", output_count, known_outputs)):
+        if known and not count:
+            raise QnnError(Code.GRAPH_INVALID_ARGUMENT, graph.handle.what, f"it has {kind}s, and none is given")
+    given_inputs = _tensors(server, graph, inputs, input_count, "input", io)
+    given_outputs = _tensors(server, graph, outputs, output_count, "output", io)
+    for kind, given, known in (("input", given_inputs, known_inputs), ("output", given_outputs, known_outputs)):
+        for missing in {each.name for each in known} - {each.name for each in given}:
+            rule = "it is not given"
+            raise QnnError(Code.GRAPH_INVALID_TENSOR, f"{kind} '{missing}' of {graph.handle.what}", rule)
+    return given_inputs, given_outputs
+
+
 def _given(
     server: LibraryServer, handle: int, inputs: int, input_count: int, outputs: int, output_count: int
 ) -> tuple[ClientGraph, list[qnn.ClientTensor], list[qnn.ClientTensor]]:
@@ -90,18 +116,10 @@ def _given(
     """
     graph = graph_of(server, handle)
     check_finalized(graph.handle)
-    io, info = graph.io_tensors(), graph.handle.info
-    for kind, count, known in (("input", input_count, info.inputs), ("output", output_count, info.outputs)):
-        if known and not count:
-            raise QnnError(Code.GRAPH_INVALID_ARGUMENT, graph.handle.what, f"it has {kind}s, and none is given")
-    read_tensors = _tensors(server, graph, inputs, input_count, "input", io)
-    written_tensors = _tensors(server, graph, outputs, output_count, "output", io)
-    for kind, tensors, known in (("input", read_tensors, info.inputs), ("output", written_tensors, info.outputs)):
-        for missing in {each.name for each in known} - {each.name for each in tensors}:
-            rule = "it is not given"
-            raise QnnError(Code.GRAPH_INVALID_TENSOR, f"{kind} '{missing}' of {graph.handle.what}", rule)
-    graph.handle.bound(read_tensors, written_tensors)
-    return graph, read_tensors, written_tensors
+    info = graph.handle.info
+    given = read_tensors(server, graph, inputs, input_count, outputs, output_count, info.inputs, info.outputs)
+    graph.handle.bound(*given)
+    return graph, *given
 
 
 @serves("graphExecute", Code.GRAPH_INVALID_ARGUMENT)
@@ -110,17 +128,17 @@ def graph_execute(
     signal: int,
 ) -> Callable[[], int] | None:  # fmt: skip
     """Run once. Return a function that repeats it, for the library to cache, or None if it must not be cached."""
-    graph, read_tensors, written_tensors = _given(server, handle, inputs, input_count, outputs, output_count)
+    graph, given_inputs, given_outputs = _given(server, handle, inputs, input_count, outputs, output_count)
     client_profile = ClientProfile.of(server, profile or graph.profile)
     limit = ClientSignal.of(server, signal)
     if client_profile is not None:
         with client_profile.collecting() as events:
-            graph.handle.execute(read_tensors, written_tensors, events, limit)
+            graph.handle.execute(given_inputs, given_outputs, events, limit)
         return None
-    graph.handle.execute(read_tensors, written_tensors, signal=limit)
+    graph.handle.execute(given_inputs, given_outputs, signal=limit)
     if limit is not None or audit_log.active:
         return None
-    return _repeated(server, graph, graph.handle.bound(read_tensors, written_tensors))
+    return _repeated(server, graph, graph.handle.bound(given_inputs, given_outputs))
 
 
 def _repeated(server: LibraryServer, graph: ClientGraph, binding: DriverBinding) -> Callable[[], int]:
@@ -195,7 +213,7 @@ def graph_execute_async(
     signal: int, notify: int, parameter: int,
 ) -> None:  # fmt: skip
     """Run once on another thread, in the order of such calls on the context, and notify the client at the end."""
-    graph, read_tensors, written_tensors = _given(server, handle, inputs, input_count, outputs, output_count)
+    graph, given_inputs, given_outputs = _given(server, handle, inputs, input_count, outputs, output_count)
     client_profile, limit = ClientProfile.of(server, profile or graph.profile), ClientSignal.of(server, signal)
 
     def ended(execution: qnn.Execution) -> None:
@@ -217,11 +235,11 @@ def graph_execute_async(
                 server.notify(notify, parameter, error)
 
     if client_profile is None:
-        graph.handle.execute_async(read_tensors, written_tensors, ended, signal=limit)
+        graph.handle.execute_async(given_inputs, given_outputs, ended, signal=limit)
         return
     events = client_profile.begin()
     try:
-        graph.handle.execute_async(read_tensors, written_tensors, ended, events, limit)
+        graph.handle.execute_async(given_inputs, given_outputs, ended, events, limit)
     except BaseException:
         client_profile.end(events, failed=True)
         raise

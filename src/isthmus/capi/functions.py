@@ -6,7 +6,7 @@ It returns a QNN code, or None for success; a `QnnError` is turned into its code
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,15 +40,28 @@ class Function:
 
 TABLE: dict[str, Function] = {}
 """All functions by C name."""
+SPECIAL: dict[tuple[str, str], Function] = {}
+"""Functions that a library serves in its own way, by the library's name and the C name."""
 
 
 def serves(
-    name: str, invalid: Code = Code.COMMON_INVALID_ARGUMENT, expected: bool = False, failure: int | None = None
+    name: str,
+    invalid: Code = Code.COMMON_INVALID_ARGUMENT,
+    expected: bool = False,
+    failure: int | None = None,
+    libraries: Sequence[str] = (),
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a function under its C name; the other arguments are those of `Function`."""
+    """Register a function under its C name, for some libraries only or for all.
+
+    The other arguments are those of `Function`.
+    """
 
     def enter(call: Callable[..., Any]) -> Callable[..., Any]:
-        TABLE[name] = Function(name, call, invalid, expected, failure)
+        function = Function(name, call, invalid, expected, failure)
+        for library in libraries:
+            SPECIAL[library, name] = function
+        if not libraries:
+            TABLE[name] = function
         return call
 
     return enter

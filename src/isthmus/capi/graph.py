@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -120,8 +120,16 @@ def graph_get_property(server: LibraryServer, handle: int, properties: int) -> N
 
 
 @serves("tensorCreateGraphTensor", Code.TENSOR_INVALID_TENSOR_PARAM)
-def tensor_create_graph_tensor(server: LibraryServer, handle: int, tensor: int) -> None:
-    """Create a tensor, and write its id into the client's description."""
+def tensor_create_graph_tensor(
+    server: LibraryServer, handle: int, tensor: int, record: Callable[[int], object] = lambda number: None
+) -> None:
+    """Create a tensor, and write its id into the client's description.
+
+    Parameters
+    ----------
+    record
+        Called with the id once all else is done; if it raises, no tensor is created.
+    """
     graph = server.handles.get(handle, ClientGraph, Code.TENSOR_INVALID_HANDLE, "graph")
     if not tensor:
         raise QnnError(Code.TENSOR_INVALID_HANDLE, "tensor", "its description is null")
@@ -137,8 +145,13 @@ def tensor_create_graph_tensor(server: LibraryServer, handle: int, tensor: int) 
         info.name, info.type, info.dtype, info.dims, narrowed(info.quantization, data), data, mem_type=kind
     )
     number = len(graph.tensors) + 1
+    try:
+        write_number(tensor + _ID_OFFSET, number, ctypes.c_uint32)
+        record(number)
+    except BaseException:
+        del graph.handle.driver.graph.tensors[created.name]
+        raise
     graph.tensors[number] = created
-    write_number(tensor + _ID_OFFSET, number, ctypes.c_uint32)
 
 
 @serves("tensorCreateContextTensor", Code.TENSOR_INVALID_TENSOR_PARAM)
@@ -149,8 +162,16 @@ def tensor_create_context_tensor(server: LibraryServer, handle: int, tensor: int
 
 
 @serves("graphAddNode", Code.GRAPH_INVALID_ARGUMENT)
-def graph_add_node(server: LibraryServer, handle: int, config: int) -> None:
-    """Add a node on existing tensors."""
+def graph_add_node(
+    server: LibraryServer, handle: int, config: int, record: Callable[[], object] = lambda: None
+) -> None:
+    """Add a node on existing tensors.
+
+    Parameters
+    ----------
+    record
+        Called once the node is known to be right; if it raises, no node is added.
+    """
     graph = graph_of(server, handle)
 
     def static(number: int) -> np.ndarray | None:
@@ -159,7 +180,8 @@ def graph_add_node(server: LibraryServer, handle: int, config: int) -> None:
         return None if created is None else created.data
 
     node = node_at(config, static)
-    node.check_package(Code.GRAPH_UNCONNECTED_NODE, Code.GRAPH_INVALID_OP_CONFIG)
+    operations = graph.handle.driver.graph.operations
+    node.check_package(operations, Code.GRAPH_UNCONNECTED_NODE, Code.GRAPH_INVALID_OP_CONFIG)
     read = [_created(graph, node.what, info) for info in node.inputs]
     written = [_created(graph, node.what, info) for info in node.outputs]
     if None in written:
@@ -171,7 +193,8 @@ def graph_add_node(server: LibraryServer, handle: int, config: int) -> None:
         if node.batch_first and x is not None and outputs and x.rank == outputs[0].rank == 3:
             add_batch_first(graph.handle.driver.graph, node.name, node.op, x, read[1:], outputs, node.params, add)
         else:
-            add(node.name, node.op, read, outputs, node.params)
+            add(node.name, node.key, read, outputs, node.graph_params())
+        record()
     for info, each in zip([*node.inputs, *node.outputs], [*read, *written], strict=True):
         # The memory type may be set on the tensor or on a node; a description that does not set it says RAW.
         if each is not None and info.mem_type is types.TensorMemType.MEMHANDLE:

@@ -12,6 +12,9 @@ _IN_C = (
     (r"\bfinalize\(\)", "graphFinalize"),
     (r"\bisthmus\.memory\.rpcmem(\.alloc\(\))?", "rpcmem_alloc"),
     (r"\bisthmus\.memory\.host\(nbytes, alignment=(\d+)\)", r"aligned_alloc(\1, size)"),
+    (r"\bClose the buffer \(rpcmem_free\)", "Call rpcmem_free"),
+    (r"\bCall mem_deregister \(memDeRegister\)", "Call memDeRegister"),
+    (r"\(mem_register\)", "(memRegister)"),
     (r"; reset\(\) restores states", "; a context that is created again has its states anew"),
 )
 
@@ -26,7 +29,12 @@ def in_c(problem: QnnError, hints: Sequence[tuple[str, str]] = ()) -> QnnError:
     >>> in_c(problem).hint
     'Call graphFinalize first.'
     """
-    rule, hint = problem.rule, problem.hint
-    for python, c in (*hints, *_IN_C):
-        rule, hint = re.sub(python, c, rule), re.sub(python, c, hint)
+    rule, hint = (worded_in_c(text, hints) for text in (problem.rule, problem.hint))
     return QnnError(problem.code, problem.what, rule, hint)
+
+
+def worded_in_c(text: str, hints: Sequence[tuple[str, str]] = ()) -> str:
+    """Return a text with C names, as `in_c` does."""
+    for python, c in (*hints, *_IN_C):
+        text = re.sub(python, c, text)
+    return text

@@ -7,6 +7,9 @@ A library does not depend on a particular Python: `isthmus.conf` beside it names
 from __future__ import annotations
 
 import os
+import platform
+import shlex
+import shutil
 import site
 import sys
 import sysconfig
@@ -23,7 +26,17 @@ BUILT = Path(__file__).parent / "libraries"
 SETTINGS = "isthmus.conf"
 """The file beside the libraries that names the Python to use."""
 _PACKAGES = ("site-packages", "dist-packages")
-__all__ = ["BUILT", "INCLUDE", "LIBRARIES", "install", "libpython", "settings"]
+SDK_FOLDERS = {"x86_64": "x86_64-linux-clang", "aarch64": "aarch64-oe-linux-gcc11.2"}
+"""The folders of an SDK in which libraries and tools for a machine are."""
+SDK_TOOLS = {
+    "qnn-net-run": "net_run",
+    "qnn-context-binary-generator": "context_binary_generator",
+    "qnn-context-binary-utility": "context_binary_utility",
+    "qnn-throughput-net-run": "throughput_net_run",
+    "qnn-profile-viewer": "profile_viewer",
+}
+"""The tools of an SDK that this package has, each with its function in `isthmus.tools.cli`."""
+__all__ = ["BUILT", "INCLUDE", "LIBRARIES", "install", "install_sdk", "libpython", "settings"]
 
 
 def install(folder: str | os.PathLike[str]) -> list[Path]:
@@ -58,6 +71,41 @@ def install(folder: str | os.PathLike[str]) -> list[Path]:
     except OSError as problem:
         raise QnnError(Code.COMMON_SYSTEM, f"folder '{target}'", f"cannot be written: {problem}") from None
     return paths
+
+
+def install_sdk(folder: str | os.PathLike[str]) -> list[Path]:
+    """Write the libraries, QNN's tools and the headers into a folder as an SDK has them.
+
+    Clients that find an SDK by ``QNN_SDK_ROOT`` use that folder as one.
+
+    Returns
+    -------
+    list
+        The paths of the libraries, of the tools, and of the folder of headers.
+
+    Raises
+    ------
+    QnnError
+        As for `install`, and COMMON_PLATFORM_NOT_SUPPORTED on a machine that no SDK has a folder for.
+    """
+    root, machine = folder_of(folder), platform.machine()
+    if machine not in SDK_FOLDERS:
+        rule = f"an SDK has folders for {' and '.join(SDK_FOLDERS)}, not for {machine}"
+        raise QnnError(Code.COMMON_PLATFORM_NOT_SUPPORTED, "layout of an SDK", rule)
+    paths = install(root / "lib" / SDK_FOLDERS[machine])
+    tools, include = root / "bin" / SDK_FOLDERS[machine], root / "include"
+    try:
+        tools.mkdir(parents=True, exist_ok=True)
+        for tool, function in SDK_TOOLS.items():
+            # The working folder comes first on the path of `python -c`: a file numpy.py beside a model would be run.
+            start = f"import sys; sys.path[:] = [{str(Path(__file__).parents[2])!r}, *filter(None, sys.path)]; "
+            start += f"from isthmus.tools.cli import {function}; raise SystemExit({function}())"
+            script = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -c {shlex.quote(start)} "$@"\n'
+            _replace(tools / tool, script.encode("utf-8", "surrogateescape"))
+        shutil.copytree(INCLUDE, include, dirs_exist_ok=True)
+    except OSError as problem:
+        raise QnnError(Code.COMMON_SYSTEM, f"folder '{root}'", f"cannot be written: {problem}") from None
+    return [*paths, *(tools / tool for tool in SDK_TOOLS), include]
 
 
 def folder_of(folder: object) -> Path:

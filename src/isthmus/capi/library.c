@@ -225,6 +225,13 @@ __attribute__((unused)) static long long cross_for(PyObject **method, const char
     LOOKED(#name, (E)cross(&method, #name, (long long)UNABLE(freeing), COUNT, values))     \
   }
 
+/* Have a function logged that no library here implements, and return the error. */
+__attribute__((unused)) static E refused(const char *name) {
+  static PyObject *method;
+  const uint64_t values[] = {V(name)};
+  return (E)cross(&method, "notOffered", QNN_COMMON_ERROR_NOT_SUPPORTED, 1, values);
+}
+
 /* The kinds of functions in functions.h: SERVED calls Python, FREEING also frees something, NOT_OFFERED is not
  * implemented here but may be in a library that calls are forwarded to, NATIVE is written by hand below. */
 #define SERVED(...) CALLS_PYTHON(0, __VA_ARGS__)
@@ -233,7 +240,7 @@ __attribute__((unused)) static long long cross_for(PyObject **method, const char
   static E name parameters {                           \
     const uint64_t values[] = {__VA_ARGS__};           \
     FORWARDED(name, arguments)                         \
-    LOOKED(#name, QNN_COMMON_ERROR_NOT_SUPPORTED)      \
+    LOOKED(#name, refused(#name))                      \
   }
 #define NATIVE(...)
 
@@ -309,7 +316,7 @@ static E deviceGetInfrastructure(const QnnDevice_Infrastructure_t *answer) {
   FORWARDED(deviceGetInfrastructure, (answer))
   const QnnHtpDevice_Infrastructure_t *offered = &infrastructure;
   LOOKED("deviceGetInfrastructure",
-         strcmp(NAME, "QnnHtp")                               ? QNN_COMMON_ERROR_NOT_SUPPORTED
+         strcmp(NAME, "QnnHtp") && strcmp(NAME, "QnnSaver")   ? QNN_COMMON_ERROR_NOT_SUPPORTED
          : put((void *)answer, &offered, sizeof offered)      ? QNN_SUCCESS
                                                               : QNN_COMMON_ERROR_INVALID_ARGUMENT)
 }
@@ -621,6 +628,19 @@ static const QNN_SYSTEM_INTERFACE_VER_TYPE *forwarding(E *error) {
 
 #endif
 
+/* -- the recorder's own function ---------------------------------------------------------------------------------- */
+
+#ifdef SERVES_SAVER
+#include "QNN/Saver/QnnSaver.h"
+
+EXPORTED E QnnSaver_initialize(const QnnSaver_Config_t **config) {
+  static PyObject *method;
+  const uint64_t values[] = {V(config)};
+  return (E)cross(&method, "QnnSaver_initialize", QNN_COMMON_ERROR_SYSTEM, 1, values);
+}
+
+#endif
+
 /* -- shared memory ------------------------------------------------------------------------------------------------ */
 
 #ifdef SERVES_RPCMEM
@@ -681,6 +701,19 @@ EXPORTED void QnnLpaiNetRunExtensions_freeBuffer(void *buffer) {
   const uint64_t values[] = {V(buffer)};
   if (buffer) cross(&method, "QnnLpaiNetRunExtensions_freeBuffer", 0, 1, values);
 }
+
+#endif
+
+/* -- HTP's backend extensions -------------------------------------------------------------------------------------- */
+
+#ifdef SERVES_HTP_EXTENSIONS
+
+/* The SDK's tools and Genie ask for an object of a C++ class that no public header declares. They go on without it. */
+EXPORTED void *createBackendInterface(void) {
+  complain("there are no backend extensions here: ", "QNN's interface for them is not public", "; configs have no effect");
+  return NULL;
+}
+EXPORTED void destroyBackendInterface(void *extensions) { (void)extensions; }
 
 #endif
 

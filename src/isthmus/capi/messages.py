@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING
 
-from isthmus.cabi.client import write_number
+from isthmus.cabi.client import text, write_number
 from isthmus.cabi.objects import PropertyAnswer
 from isthmus.capi.functions import serves
 from isthmus.errors import Code, QnnError
@@ -42,6 +42,8 @@ SENTENCES = {
     Code.BACKEND_INCONSISTENT_CONFIG: "the configs of the backend contradict each other",
     Code.BACKEND_INVALID_HANDLE: "the handle is not that of a backend",
     Code.BACKEND_INVALID_CONFIG: "a config of the backend is not valid",
+    Code.SAVER_DUMMY_RETVALUE: "the call is recorded, or not, and has no result",
+    Code.SAVER_ALREADY_INSTANTIATED: "the recording has begun already",
     Code.CONTEXT_INVALID_ARGUMENT: "an argument is not valid",
     Code.CONTEXT_CTX_DOES_NOT_EXIST: "the context does not exist",
     Code.CONTEXT_INVALID_HANDLE: "the handle is not that of a context",
@@ -119,6 +121,13 @@ def message_of(error: int) -> str:
     except ValueError:
         raise QnnError(Code.ERROR_INVALID_ERROR_HANDLE, f"error {error}", "no function returns it") from None
     return f"{name_of(code)}: {SENTENCES[code]}"
+
+
+@serves("notOffered")
+def not_offered(server: LibraryServer, name: int) -> int:
+    """Log that no library here has a function, and return the code."""
+    function = text(name) or ""
+    return server.failed(function, QnnError(Code.COMMON_NOT_SUPPORTED, "function", "no library here implements it"))
 
 
 @serves("errorGetMessage", Code.ERROR_INVALID_ARGUMENT)

@@ -26,7 +26,7 @@ def settings(server: LibraryServer, noun: str, custom: int) -> dict[Any, Any]:
     Parameters
     ----------
     noun
-        The kind of object that it is for: "graph", "context" or "device".
+        The kind of object that it is for: "backend", "graph", "context" or "device".
     custom
         The address of the backend's structure.
     """

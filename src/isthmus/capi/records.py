@@ -37,11 +37,13 @@ _UINT64 = 0x0164
 
 
 class ClientLog(Log):
-    """A client's log: its callback, or Python's logging if it has none."""
+    """A client's log: its callback, or Python's logging if it has none. Times are nanoseconds since it was created."""
 
     def __init__(self, server: LibraryServer, callback: int, level: int) -> None:
+        created = time.monotonic_ns()
+
         def call(logged_level: LogLevel, text: str) -> None:
-            server.hand(callback, logged_level, time.monotonic_ns(), text)
+            server.hand(callback, logged_level, time.monotonic_ns() - created, text)
 
         super().__init__(call if callback else None, level)
 

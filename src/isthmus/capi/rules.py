@@ -330,7 +330,7 @@ def _update_tensors(seen: Validation, values: Values) -> None:
 
 @_before("graphAddNode")
 def _add_node(seen: Validation, values: Values) -> None:
-    """Check a new node: its tensors exist as described, its name is new, and it may write its outputs."""
+    """Check a new node: its tensors exist as described, and it may write its outputs."""
     graph = _open_graph(seen, values[0])
     if graph is None:
         return
@@ -345,8 +345,6 @@ def _add_node(seen: Validation, values: Values) -> None:
                 f"{what} is {info.dtype.name}{list(info.dims)}, and was created as '{known.name}' "
                 f"{known.dtype.name}{list(known.dims)}"
             )
-    if node.name and node.name in graph.nodes:
-        seen.mistake(f"node '{node.name}' ({node.op}): the graph has a node of that name")
     for info in _present(node.outputs):
         _check_written(seen, graph, node, info)
 
@@ -440,7 +438,8 @@ def _check_operand(
     address, index
         The client's array of tensors, and the tensor's index in it.
     places
-        The buffers of the tensors before it, which an output must not overlap; its own is added.
+        The buffers of the tensors before it; its own is added. An output must not overlap them, but may be exactly an
+        input's.
     """
     tensor = read(address, Tensor, index)
     fields = tensor.v1
@@ -470,8 +469,9 @@ def _check_operand(
             seen.mistake(f"{what}: its buffer is null")
         elif nbytes < needed:
             seen.mistake(f"{what}: its buffer has {nbytes} bytes, {needed} are needed")
-        for first, last, other in places if kind == "output" else ():
-            if data < last and first < data + nbytes:
+        for first, last, other in places if kind == "output" and data else ():
+            same = (first, last) == (data, data + needed) and other.startswith("input")
+            if data < last and first < data + needed and not same:
                 seen.mistake(f"{what}: its buffer overlaps that of {other}")
-        places.append((data, data + nbytes, what))
+        places.append((data, data + needed, what))
     return int(fields.id)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import atexit
 import ctypes
 import logging
+import os
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -18,6 +19,7 @@ from isthmus.cabi.client import BadPointer
 from isthmus.capi import (  # noqa: F401 - these enter their functions
     backend,
     binaries,
+    composing,
     context,
     delegate,
     device,
@@ -29,10 +31,11 @@ from isthmus.capi import (  # noqa: F401 - these enter their functions
     memory,
     messages,
     records,
+    saver,
     serialization,
     validation,
 )
-from isthmus.capi.functions import TABLE, Function
+from isthmus.capi.functions import SPECIAL, TABLE, Function
 from isthmus.capi.handles import Handles
 from isthmus.capi.hints import in_c
 from isthmus.capi.records import ClientLog
@@ -47,6 +50,8 @@ SERVING_ALL = ("QnnSystem", "cdsprpc", "QnnTFLiteDelegate", "QnnLpaiNetRunExtens
 
 _servers: dict[int, LibraryServer] = {}
 """Servers by the address of their library's `leave` function, which is unique to each library."""
+_checks: list[validation.MemoryCheck] = []
+"""The check of memory that these libraries share, once there is one."""
 
 
 def open(library: str, log: int, notify: int, forget: int, leave: int, caller: int = 0) -> LibraryServer:
@@ -70,7 +75,10 @@ def open(library: str, log: int, notify: int, forget: int, leave: int, caller: i
         Address of its function that returns where the call in progress returns to.
     """
     if leave not in _servers:
+        if not _checks:
+            _checks.append(validation.MemoryCheck(os.environ.get("ISTHMUS_QNN_VALIDATE", "")))
         _servers[leave] = LibraryServer(library, log, notify, forget, leave, caller)
+        _checks[0].include(_servers[leave].validation)
     return _servers[leave]
 
 
@@ -95,7 +103,7 @@ class LibraryServer:
         self.handles = Handles()
         self.own_log = Log(None, LogLevel.WARN)
         """The log for messages that belong to no object of the client."""
-        self.validation = validation.Validation()
+        self.validation = validation.Validation(lambda: self._hints)
         """The record of a client's calls, if they are validated."""
         self.client_objects: dict[int, Any] = {}
         """Objects that clients have pointers to, by address."""
@@ -120,16 +128,27 @@ class LibraryServer:
     @cached_property
     def backend_name(self) -> str:
         """The backend's short name; empty for a library that belongs to no single backend."""
+        if self.library in composing.FACETS:
+            # Graphs are composed there, and never executed: any backend will do to check them.
+            return registry.DEFAULT
         return "" if self.library in SERVING_ALL else registry.entry(f"lib{self.library}.so").name
 
     @cached_property
     def facet(self) -> CFacet:
         """The backend's declarations for C."""
+        if self.library in composing.FACETS:
+            return composing.FACETS[self.library]
         return registry.c_facet(self.backend_name) if self.backend_name else CFacet()
+
+    @property
+    def _hints(self) -> Sequence[tuple[str, str]]:
+        """The backend's own words for C."""
+        # Do not import the facet for this: that import may be what failed.
+        return vars(self).get("facet", CFacet()).hints
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         """Return the method for a C function (`TABLE`), creating it at the first call."""
-        function = TABLE.get(name)
+        function = SPECIAL.get((self.library, name)) or TABLE.get(name)
         if function is None:
             raise AttributeError(name)
         answer = self._guarded(function)
@@ -175,32 +194,31 @@ class LibraryServer:
         function
             The C function that failed.
         expected
-            As for `Function`: such an error is logged only in detail.
+            As for `Function`: a client without a log is not told of such an error.
         """
         if not expected:
             audit_log.refuse(problem)
-        # Do not import the facet for this: that import may be what failed.
-        problem = in_c(problem, vars(self).get("facet", CFacet()).hints)
+        problem = in_c(problem, self._hints)
         self._failures[int(problem.code)] = f"{function}: {problem}"
-        self.log(LogLevel.VERBOSE if expected else LogLevel.ERROR, f"{function}: {problem}")
+        self.log(LogLevel.ERROR, f"{function}: {problem}", LogLevel.VERBOSE if expected else LogLevel.ERROR)
         return int(problem.code)
 
     def reason(self, code: int) -> str | None:
         """Return why a code was last returned."""
         return self._failures.get(code)
 
-    def log(self, level: LogLevel, text: str) -> None:
-        """Send a message to all logs of the client, or to `own_log` if it has none."""
+    def log(self, level: LogLevel, text: str, own_level: LogLevel | None = None) -> None:
+        """Send a message to all logs of the client, or to `own_log`, at `own_level` if given, if it has none."""
         logs = [log for _, log in self.handles.of_kind(ClientLog)]
         for log in logs:
             log(level, text)
         if not logs:
-            self.own_log(level, text)
+            self.own_log(own_level or level, text)
 
     def hand(self, callback: int, level: LogLevel, nanoseconds: int, text: str) -> None:
-        """Call a client's log callback as C does: with a format and its arguments."""
+        """Call a client's log callback as C does: with a format, which ends the line, and its arguments."""
         if self._call_log is not None:
-            self._call_log(callback, int(level), nanoseconds, b"%s", text.encode(errors="backslashreplace"))
+            self._call_log(callback, int(level), nanoseconds, b"%s\n", text.encode(errors="backslashreplace"))
 
     def notify(self, callback: int, parameter: int, error: int) -> None:
         """Call a client's callback for the end of an execution."""
@@ -236,11 +254,14 @@ class LibraryServer:
         """Free what the client has not freed, and serve no more calls."""
         # First: what the client has not freed is freed below.
         auditing.conclude()
+        for check in _checks:
+            check.end_audit()
         with deferred(), self._leaving:
             if self._leave is not None:
                 self._leave()
                 self._leave = None
-                self.validation.print_summary()
+                for check in _checks:
+                    check.leave(self.validation)
             for address, end in reversed(list(self.endings.items())):
                 try:
                     end()
@@ -253,3 +274,5 @@ class LibraryServer:
                     backend.free()
                 except QnnError as problem:
                     self.failed("backendFree", problem)
+        for check in _checks:
+            check.exit()

@@ -4,6 +4,9 @@
 client's objects and the calls in progress, and writes the report. No call is changed. A mistake is reported when it is
 made, with the call's number. At the end, calls, error codes and leaks are reported, and written as JSON to the file
 that ``ISTHMUS_QNN_REPORT`` names.
+
+With ``ISTHMUS_QNN_VALIDATE`` an audit (`isthmus.audit_log`) adds what only it finds, such as shared memory that is
+never freed (`MemoryCheck`).
 """
 
 from __future__ import annotations
@@ -16,17 +19,22 @@ import sys
 import threading
 import time
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from isthmus import audit_log
+from isthmus.audit_log import LEAKS, AuditEvent, AuditKey, AuditLog, Mistake, unfreed
 from isthmus.cabi.client import BadPointer, listed, read, text
 from isthmus.capi import rules
 from isthmus.capi.functions import serves
+from isthmus.capi.hints import worded_in_c
 from isthmus.capi.protocol import CONFIGS, CREATES, FREES, HANDLES, NEEDED
 from isthmus.capi.values import ClientTensorInfo
-from isthmus.errors import QnnError, counted
+from isthmus.errors import QnnError, counted, did_you_mean
 from isthmus.log import deferred, log_message
+from isthmus.system import shield
 
 if TYPE_CHECKING:
     from isthmus.capi.serve import LibraryServer
@@ -111,6 +119,8 @@ class Begun:
         When it began.
     mistaken
         Whether a mistake was found in it.
+    audited
+        The mistakes that the audit has found in it.
     """
 
     number: int
@@ -118,6 +128,7 @@ class Begun:
     uses: list[tuple[str, int]]
     at: float = 0.0
     mistaken: bool = False
+    audited: list[Mistake] = field(default_factory=list)
 
     @property
     def label(self) -> str:
@@ -126,9 +137,16 @@ class Begun:
 
 
 class Validation:
-    """The record of a client's calls through one library."""
+    """The record of a client's calls through one library.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    hints
+        Returns the backend's own words for C (`isthmus.capi.hints`).
+    """
+
+    def __init__(self, hints: Callable[[], Sequence[tuple[str, str]]] = tuple) -> None:
+        self._hints = hints
         self.calls: dict[str, CallRecord] = {}
         self.mistakes: list[str] = []
         self.objects: dict[tuple[str, int], Object] = {}
@@ -197,11 +215,13 @@ class Validation:
         call = self.calls.setdefault(name, CallRecord())
         call.count += 1
         call.seconds += taken
+        self._note_audited(begun, error)
         if error:
             call.errors[error] += 1
             return
         if begun.mistaken:
-            self.mistake("this library returns 0 anyway; another one may not")
+            text = f"{begun.label}: this library returns 0 anyway; another one may not"
+            log_message(logging.WARNING, text, logger=_logger)
         for index, kind, owner in CREATES.get(name, ()):
             for each in range(min(values[2], MAX_LISTED) if name == "memRegister" else 1):
                 self._create(name, kind, values[index] + 8 * each, values[owner] if owner is not None else 0)
@@ -213,13 +233,34 @@ class Validation:
             # Unreadable arguments were reported before the call.
             return
 
+    def _note_audited(self, begun: Begun, error: int) -> None:
+        """Report what the audit has found in a call, unless the mistakes that are reported already are the same.
+
+        They are the reason of a call's refusal, and they name what a call frees before its parts. An audit also finds
+        mistakes in calls that succeed.
+        """
+        for each in begun.audited:
+            if not begun.mistaken or not (error or each.kind in LEAKS):
+                text = _worded(replace(each, where=begun.label), self._hints())
+                self._report(f"{text} ({each.where})" if each.where else text)
+
     def mistake(self, rule: str) -> None:
         """Report a mistake in this thread's current call."""
         begun = self._stack[-1]
         begun.mistaken = True
+        self._report(f"{begun.label}: {rule}")
+
+    def _report(self, text: str) -> None:
+        """Report a mistake."""
         if len(self.mistakes) < MAX_MISTAKES:
-            self.mistakes.append(f"{begun.label}: {rule}")
-            log_message(logging.WARNING, self.mistakes[-1], logger=_logger)
+            self.mistakes.append(text)
+            log_message(logging.WARNING, text, logger=_logger)
+
+    def under_way(self) -> Begun | None:
+        """Return the innermost call that this thread is in, or that it helps the main thread with."""
+        thread = threading.main_thread().native_id if shield.is_helping() else threading.get_native_id()
+        stack = self._stacks.get(thread or 0)
+        return stack[-1] if stack else None
 
     # -- arguments -----------------------------------------------------------------------------------------------------
 
@@ -349,11 +390,17 @@ class Validation:
                 "shared_bytes": self.shared_bytes,
             }
 
-    def print_summary(self) -> None:
-        """Print a summary at the end, and write the report to the user's file."""
+    def print_summary(self, mistakes: Sequence[str] = (), leaks: Sequence[str] = ()) -> int:
+        """Print a summary at the end, write the report to the user's file, and return the number of mistakes and leaks.
+
+        `mistakes` and `leaks` are those that the audit has found outside the calls.
+        """
         report = self.report()
-        if not report["calls"]:
-            return
+        report["mistakes"] += mistakes
+        report["leaks"] += leaks
+        found = len(report["mistakes"]) + len(report["leaks"])
+        if not report["calls"] and not found:
+            return 0
         total = sum(call["count"] for call in report["calls"].values())
         print(
             f"isthmus: checked {counted(total, 'call')} of {counted(len(report['calls']), 'function')}; "
@@ -369,6 +416,97 @@ class Validation:
                     json.dump(report, stream, indent=1)
             except OSError as problem:
                 print(f"isthmus: ISTHMUS_QNN_REPORT='{file}' cannot be written: {problem.strerror}", file=sys.stderr)
+        return found
+
+
+def _worded(mistake: Mistake, hints: Sequence[tuple[str, str]] = ()) -> str:
+    """Return the text of a mistake in the words of C; `hints` are a backend's own."""
+    return worded_in_c(str(mistake), hints)
+
+
+class _UnendedOnly(AuditLog):
+    """An audit that keeps only what has to end: the number of executions does not make it grow."""
+
+    def add(self, event: AuditEvent, key: AuditKey | None = None, spans: Sequence[Any] = ()) -> None:
+        if key is not None:
+            super().add(event, key, spans)
+
+
+class MemoryCheck:
+    """What ``ISTHMUS_QNN_VALIDATE`` asks for besides the checks of calls: an audit of memory, and an exit status.
+
+    The value is ``1`` or options with commas between them: ``exitcode=66`` makes the process end with that status if it
+    has made a mistake.
+    """
+
+    def __init__(self, value: str) -> None:
+        self.exitcode = 0
+        self._validations: list[Validation] = []
+        # The validations whose libraries have not left yet.
+        self._open: list[Validation] = []
+        self._found = 0
+        # What the audit has found outside the calls, and not yet in a summary.
+        self._outside: list[str] = []
+        self._leaks: list[str] = []
+        # Objects are the business of the checks; of memory, a client in C can allocate rpcmem only.
+        self._log = _UnendedOnly(frozenset({"rpcmem"}), tell=self._hear)
+        if value not in ("", "0"):
+            for option in value.split(","):
+                self._set(option, value)
+            audit_log.start(self._log)
+
+    def _set(self, option: str, value: str) -> None:
+        """Set an option, or print that there is none of that name."""
+        name, _, number = option.partition("=")
+        if name == "exitcode" and number.isascii() and number.isdigit() and 1 <= int(number) <= 255:
+            self.exitcode = int(number)
+        elif option != "1":
+            rule = "exitcode= takes 1 to 255" if name == "exitcode" else f"there is no option '{option}'"
+            hint = "" if name == "exitcode" else did_you_mean(name, ["exitcode"])
+            text = f"isthmus: ISTHMUS_QNN_VALIDATE='{value}': {rule}. {hint}".rstrip()
+            print(text, file=sys.stderr)
+
+    def include(self, validation: Validation) -> None:
+        """Include a library's validation; `leave` ends it."""
+        self._validations.append(validation)
+        self._open.append(validation)
+
+    def _hear(self, mistake: Mistake) -> None:
+        """Record a mistake that the audit finds: in the call that this thread is in, or outside the calls."""
+        for validation in self._validations:
+            begun = validation.under_way()
+            if begun is not None:
+                begun.audited.append(mistake)
+                return
+        if len(self._outside) < MAX_MISTAKES:
+            self._outside.append(_worded(mistake))
+            log_message(logging.WARNING, self._outside[-1], logger=_logger)
+
+    def end_audit(self) -> None:
+        """End the audit: the rest of the process's end frees what the client has not freed. Safe to call again."""
+        if self._log in audit_log.active:
+            audit_log.stop(self._log)
+            live = [event for event in self._log.live if event.owner == "client"]
+            self._leaks = [_worded(unfreed(event, "it is there still at the end")) for event in live]
+
+    def leave(self, validation: Validation) -> None:
+        """Print the summary of a library that leaves; the last one, or the first with calls, includes the audit."""
+        self._open.remove(validation)
+        mistakes: list[str] = []
+        leaks: list[str] = []
+        if validation.calls or not self._open:
+            mistakes, self._outside = self._outside, []
+            leaks, self._leaks = self._leaks, []
+        self._found += validation.print_summary(mistakes, leaks)
+
+    def exit(self) -> None:
+        """End the process with the status that was asked for, if all libraries have left and mistakes were found."""
+        if self.exitcode and self._found and not self._open:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            # What the program has printed and not flushed.
+            ctypes.CDLL(None).fflush(None)
+            os._exit(self.exitcode)
 
 
 _names: dict[int, str] = {}

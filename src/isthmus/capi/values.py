@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from isthmus import graph
 from isthmus.cabi.client import pointer, read, read_array, text
 from isthmus.cabi.tensors import MAX_RANK, tensor_fields
 from isthmus.cabi.types import (
@@ -30,7 +31,9 @@ from isthmus.frontends.composed.recurrent import RECURRENT, is_batch_first
 from isthmus.graph import DataType, Quantization, TensorType
 from isthmus.graph.neutral import without_neutral
 from isthmus.graph.nibbles import low_bits, unpacked
+from isthmus.graph.operation import Operation
 from isthmus.graph.ops import OPERATIONS
+from isthmus.graph.package import number, qualified
 
 MAX_OPERANDS = 1 << 14
 MAX_BYTES = 1 << 62
@@ -38,7 +41,7 @@ MAX_BYTES = 1 << 62
 _UNDECLARED = (0, int(DataType.UNDEFINED))
 """The data types that mean that the client has not declared one."""
 PACKAGES = frozenset(operation.package for operation in OPERATIONS.values())
-"""The registered op packages: QNN's, and this project's own."""
+"""The op packages that every backend has: QNN's, and this project's own."""
 _PARAM_TYPES = {
     "u32": DataType.UINT_32, "i32": DataType.INT_32, "f32": DataType.FLOAT_32, "bool": DataType.BOOL_8,
 }  # fmt: skip
@@ -146,7 +149,7 @@ def described(tensor: Tensor) -> ClientTensorInfo:
         bits = LPBQ_BITS if encoding.kind == QuantizationEncoding.BLOCKWISE_EXPANSION else encoding.bits
         # Only constants are stored in fewer bits than their type has.
         narrow = fields.type == TensorType.STATIC and (packed or 0 < bits < 8 * dtype.itemsize)
-        quantization = encoded(encoding, what, fields.dims, (4 if packed else bits) if narrow else 0)
+        quantization = encoded(encoding, what, fields.dims, dtype, (4 if packed else bits) if narrow else 0)
     if fields.mem_type == TensorMemType.RETRIEVE_RAW:
         raise refuse("callbacks for its data are not supported", Code.TENSOR_UNSUPPORTED_TENSOR_PARAM)
     if fields.mem_type not in list(TensorMemType):
@@ -169,6 +172,8 @@ class ClientNode:
         Whether it is a recurrent operation whose sequence has the batch first; in this project, time is first.
     param_types
         The data types of all parameters by name, as the client declares them.
+    param_infos
+        The descriptions of the parameters that are tensors, by name.
     """
 
     name: str
@@ -179,30 +184,58 @@ class ClientNode:
     outputs: list[ClientTensorInfo]
     batch_first: bool = False
     param_types: dict[str, int] = field(default_factory=dict)
+    param_infos: dict[str, ClientTensorInfo] = field(default_factory=dict)
 
     @property
     def what(self) -> str:
         """The node, for messages."""
         return f"node '{self.name}' ({self.op})"
 
-    def check_package(self, unknown: Code, missing: Code) -> None:
+    @property
+    def is_packaged(self) -> bool:
+        """Whether its operation is one of a client's package, if there is one."""
+        return self.package not in PACKAGES
+
+    @property
+    def key(self) -> str:
+        """The operation's name in a graph."""
+        return qualified(self.package, self.op) if self.is_packaged else self.op
+
+    def check_package(self, operations: Mapping[str, Operation], unknown: Code, missing: Code) -> None:
         """Refuse a package that is not registered, and an operation that is not in its package.
 
         Parameters
         ----------
+        operations
+            The operations of all registered packages.
         unknown, missing
             The codes for these two errors.
         """
-        if self.package not in PACKAGES:
-            hint = f"Registered are {' and '.join(sorted(PACKAGES))}."
+        operation = operations.get(self.key)
+        if operation is not None and operation.package == self.package:
+            return
+        packages = {each.package for each in operations.values()}
+        if self.package not in packages:
+            hint = f"Registered are {' and '.join(sorted(packages))}."
             raise QnnError(unknown, self.what, f"there is no op package '{self.package}'", hint)
-        operation = OPERATIONS.get(self.op)
-        if operation is None or operation.package != self.package:
-            raise QnnError(missing, self.what, f"op package '{self.package}' has no such operation")
+        raise QnnError(missing, self.what, f"op package '{self.package}' has no such operation")
+
+    def graph_params(self) -> dict[str, Any]:
+        """Return the parameters as a graph takes them; those of a client's package keep the client's types."""
+        if not self.is_packaged:
+            return self.params
+        return {name: self._typed(name, value) for name, value in self.params.items()}
+
+    def _typed(self, name: str, value: Any) -> Any:
+        """Return a parameter as a text, a number of its type or a constant."""
+        info = self.param_infos.get(name)
+        if info is None:
+            return value if isinstance(value, str) else number(value, DataType(self.param_types[name]))
+        return graph.Tensor(info.name or name, TensorType.STATIC, info.dtype, info.dims, info.quantization, value)
 
     def check_param_types(self, code: Code) -> None:
         """Refuse a parameter whose data type is not the one that QNN defines, even if its value fits."""
-        for param in OPERATIONS[self.op].params:
+        for param in () if self.is_packaged else OPERATIONS[self.op].params:
             defined = _PARAM_TYPES.get(param.kind.removesuffix("[]"))
             if param.is_own or defined is None or param.name not in self.param_types:
                 continue
@@ -214,6 +247,8 @@ class ClientNode:
     def check_floats(self, code: Code) -> None:
         """Refuse BFLOAT_16 mixed with other floats, except in a Cast, and any BFLOAT_16 in a Convert."""
         floats = {info.dtype for info in (*self.inputs, *self.outputs) if info.dtype.is_float}
+        if self.is_packaged:
+            return
         if DataType.BFLOAT_16 in floats and self.op != "Cast" and (len(floats) > 1 or self.op == "Convert"):
             raise QnnError(code, self.what, "BFLOAT_16 becomes another type of floats by a Cast only")
 
@@ -251,15 +286,22 @@ def node_at(address: int, static: Callable[[int], np.ndarray | None] = lambda nu
             raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, what, f"{count} {noun} are more than any operation has")
     params: dict[str, Any] = {}
     param_types: dict[str, int] = {}
+    param_infos: dict[str, ClientTensorInfo] = {}
     for index in range(op.numOfParams):
         param = read(pointer(op, "params"), Param, index)
         param_name = text(pointer(param, "name")) or ""
         params[param_name] = _value(what, param, static)
         is_scalar = param.paramType == ParamType.SCALAR
         param_types[param_name] = param.scalarParam.dataType if is_scalar else param.tensorParam.v1.dataType
+        if not is_scalar:
+            param_infos[param_name] = described(param.tensorParam)
     inputs = [tensor_at(pointer(op, "inputTensors"), index) for index in range(op.numOfInputs)]
     outputs = [tensor_at(pointer(op, "outputTensors"), index) for index in range(op.numOfOutputs)]
     package = text(pointer(op, "packageName")) or ""
+    if package not in PACKAGES:
+        return ClientNode(
+            name, package, kind, params, inputs, outputs, param_types=param_types, param_infos=param_infos
+        )
     dims = inputs[0].dims if inputs else ()
     batch_first = is_batch_first(kind, params, dims)
     if kind in RECURRENT:

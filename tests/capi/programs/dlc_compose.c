@@ -81,9 +81,10 @@ static float run(QnnSystemDlc_Handle_t dlc) {
   low.option = QNN_GRAPH_CONFIG_OPTION_PRIORITY;
   low.priority = QNN_PRIORITY_LOW;
   QnnGraph_Config_t *configs[] = {&low};
-  QnnSystemDlc_GraphConfigInfo_t config = {1, "net", configs, 1};
+  QnnSystemDlc_GraphConfigInfo_t config = {QNN_SYSTEM_DLC_GRAPH_CONFIG_INFO_VERSION_1, "net", configs, 1};
   const QnnSystemDlc_GraphConfigInfo_t *all[] = {&config};
-  CHECK(sys.systemDlcComposeGraphs(dlc, all, 1, backend, context, provider, 1, &graphs, &count));
+  CHECK(sys.systemDlcComposeGraphs(dlc, all, 1, backend, context, provider,
+                                   QNN_SYSTEM_CONTEXT_GRAPH_INFO_VERSION_1, &graphs, &count));
   REQUIRE(count == 1 && graphs[0].version == 1 && !strcmp(graphs[0].graphInfoV1.graphName, "net"));
   QnnSystemContext_GraphInfoV1_t info = graphs[0].graphInfoV1;
   REQUIRE(info.numGraphInputs == 1 && info.numGraphOutputs == 1);
@@ -99,7 +100,8 @@ static float run(QnnSystemDlc_Handle_t dlc) {
 
   /* The context has that graph already: the reason is in the log. */
   QnnSystemContext_GraphInfo_t *again = NULL;
-  REQUIRE(sys.systemDlcComposeGraphs(dlc, NULL, 0, backend, context, provider, 1, &again, &count));
+  REQUIRE(sys.systemDlcComposeGraphs(dlc, NULL, 0, backend, context, provider,
+                                     QNN_SYSTEM_CONTEXT_GRAPH_INFO_VERSION_1, &again, &count));
   REQUIRE(!again && !count);
   free_tensors(info.graphInputs, 1);
   free_tensors(info.graphOutputs, 1);

@@ -89,11 +89,6 @@ int main(int argc, char **argv) {
   REQUIRE(clStatus == CL_SUCCESS);
   cl_command_queue queue = cl.CreateCommandQueue(clContext, device, 0, &clStatus);
   REQUIRE(clStatus == CL_SUCCESS);
-  cl_program program = cl.CreateProgramWithSource(clContext, 1, &SOURCE, NULL, &clStatus);
-  REQUIRE(clStatus == CL_SUCCESS);
-  CHECK(cl.BuildProgram(program, 1, &device, "", NULL, NULL));
-  cl_kernel kernel = cl.CreateKernel(program, "fill", &clStatus);
-  REQUIRE(clStatus == CL_SUCCESS);
 
   /* The input lies in memory of the device's choice, the output in memory of the client's, as in the tutorial. */
   float *outputTensorBuffer = (float *)aligned_alloc(4096, bufferSize);
@@ -111,6 +106,14 @@ int main(int argc, char **argv) {
   Qnn_GraphHandle_t graph = NULL;
   CHECK(qnn.logCreate(log_line, QNN_LOG_LEVEL_ERROR, &log));
   CHECK(qnn.backendCreate(log, NULL, &backend));
+
+  /* PoCL 3.0 builds nothing on a processor that it does not know, until the back end has named it. */
+  cl_program program = cl.CreateProgramWithSource(clContext, 1, &SOURCE, NULL, &clStatus);
+  REQUIRE(clStatus == CL_SUCCESS);
+  CHECK(cl.BuildProgram(program, 1, &device, "", NULL, NULL));
+  cl_kernel kernel = cl.CreateKernel(program, "fill", &clStatus);
+  REQUIRE(clStatus == CL_SUCCESS);
+
   CHECK(qnn.contextCreate(backend, NULL, NULL, &context));
   QnnGpuGraph_CustomConfig_t precise;
   memset(&precise, 0, sizeof precise);

@@ -127,7 +127,7 @@ int main(int argc, char **argv) {
   QnnGraph_ExecuteEnvironment_t environment;
   memset(&environment, 0, sizeof environment);
   environment.option = QNN_GRAPH_EXECUTE_ENVIRONMENT_OPTION_POPULATE_CLIENT_BUFS;
-  environment.tensorSet.version = 1;
+  environment.tensorSet.version = QNN_TENSOR_SET_VERSION_1;
   environment.tensorSet.v1.numInputs = environment.tensorSet.v1.numOutputs = 1;
   environment.tensorSet.v1.inputs = &input;
   environment.tensorSet.v1.outputs = &output;

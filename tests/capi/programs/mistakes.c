@@ -45,7 +45,10 @@ int main(int argc, char **argv) {
   REQUIRE(qnn.graphExecute(graph, &x, 1, &y, 1, NULL, NULL)); /* too small */
   y.v1.clientBuf.dataSize = sizeof made;
   y.v1.clientBuf.data = given + 1;
-  REQUIRE(qnn.graphExecute(graph, &x, 1, &y, 1, NULL, NULL)); /* over its input */
+  REQUIRE(qnn.graphExecute(graph, &x, 1, &y, 1, NULL, NULL)); /* over a part of its input */
+  y.v1.clientBuf.data = given;
+  CHECK(qnn.graphExecute(graph, &x, 1, &y, 1, NULL, NULL)); /* exactly in its input: no mistake */
+  REQUIRE(given[0] == 1.0f && given[1] == 0.0f);
   y.v1.clientBuf.data = made;
   REQUIRE(qnn.graphExecute(graph, &x, 1, &y, 0, NULL, NULL)); /* an output is missing */
   REQUIRE(qnn.graphCreate(context, "without a place for the handle", NULL, NULL));

@@ -99,8 +99,7 @@ static inline size_t tensor_bytes(const Qnn_Tensor_t *tensor) {
 static inline void log_line(const char *format, QnnLog_Level_t level, uint64_t timestamp, va_list arguments) {
   (void)timestamp;
   printf("log %d: ", (int)level);
-  vprintf(format, arguments);
-  printf("\n");
+  vprintf(format, arguments); /* a message ends its line */
 }
 
 #endif

@@ -1,0 +1,258 @@
+"""libQnnIr.so, libQnnSaver.so and libQnnDsp.so: backends on which graphs are composed and not executed, and one that is
+not there.
+
+Graphs are composed and checked as on any other backend. Besides, what the client passes is recorded. libQnnIr.so writes
+a DLC of it when a graph is finalized; what libQnnSaver.so does with it is in saver.py.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+from weakref import WeakKeyDictionary
+
+from isthmus.backends.seam.facets import CFacet, LogFunction
+from isthmus.cabi import other_backends
+from isthmus.cabi.client import checked, listed, pointer, read, text, write_number
+from isthmus.cabi.objects import GraphConfig, GraphOption
+from isthmus.cabi.types import OpConfig, Tensor
+from isthmus.capi import graph as graphs
+from isthmus.capi.context import ClientContext
+from isthmus.capi.functions import serves
+from isthmus.capi.graph import ClientGraph, graph_of
+from isthmus.capi.records import ClientProfile, ClientSignal
+from isthmus.errors import Code, QnnError
+from isthmus.frontends.composed.entries import ComposedTensor, NodeEntry
+from isthmus.frontends.dlc import writing
+from isthmus.log import LogLevel
+from isthmus.qnn.recorder import Recording, composed_tensor
+from isthmus.system.writing import written
+from isthmus.version import PRODUCER, __version__
+
+if TYPE_CHECKING:
+    from isthmus.capi.serve import LibraryServer
+
+IR, SAVER, DSP = "QnnIr", "QnnSaver", "QnnDsp"
+_SERIALIZATION, _FLAT_BUFFER = 1, 1
+"""QNN_IR_GRAPH_CONFIG_OPTION_SERIALIZATION, and the only type of it."""
+
+
+def _read_elsewhere(address: int, log: LogFunction) -> dict[object, object]:
+    """Return no settings: where a graph is written is no config of the graph (`_output_path`)."""
+    return {}
+
+
+FACETS = {
+    IR: CFacet(*other_backends.IR, configs={"graph": _read_elsewhere}),
+    SAVER: CFacet(*other_backends.SAVER),
+    DSP: CFacet(*other_backends.DSP),
+}
+"""The libraries here, with what each presents."""
+
+
+@dataclass
+class GraphRecording(Recording):
+    """A graph as a client composes it.
+
+    Parameters
+    ----------
+    path
+        The DLC that it is written to.
+    is_final
+        Whether it is finalized.
+    variables
+        The variables of its tensors in a program of Saver, by name.
+    lock
+        Held by the thread that composes it.
+    """
+
+    path: str = ""
+    is_final: bool = False
+    variables: dict[str, str] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+_composed: WeakKeyDictionary[ClientGraph, GraphRecording] = WeakKeyDictionary()
+
+
+_writing = threading.Lock()
+"""Held while a DLC is written, which may have graphs that other threads finalize."""
+
+
+def recording_of(server: LibraryServer, handle: int, code: Code = Code.GRAPH_INVALID_HANDLE) -> GraphRecording:
+    """Return what was recorded of a graph; `code` is the error for an unknown handle."""
+    return _composed[server.handles.get(handle, ClientGraph, code, "graph")]
+
+
+@contextmanager
+def composition_of(
+    server: LibraryServer, handle: int, code: Code = Code.GRAPH_INVALID_HANDLE
+) -> Iterator[GraphRecording]:
+    """Yield what was recorded of a graph that is not finalized, to one thread at a time.
+
+    `code` is the error for an unknown handle.
+    """
+    composed = recording_of(server, handle, code)
+    with composed.lock:
+        if composed.is_final:
+            raise QnnError(Code.GRAPH_FINALIZED, f"graph '{composed.name}'", "it is finalized")
+        yield composed
+
+
+# -- graphs ------------------------------------------------------------------------------------------------------------
+
+
+@serves("graphCreate", Code.GRAPH_INVALID_ARGUMENT, libraries=[IR, SAVER])
+def graph_create(server: LibraryServer, context: int, name: int, configs: int, out: int) -> None:
+    """Create an empty graph, and note where its DLC is to be written."""
+    path = _output_path(configs) if server.library == IR else None
+    graphs.graph_create(server, context, name, configs, out)
+    handle = read(out, ctypes.c_uint64).value
+    graph = graph_of(server, handle)
+    # As with the vendor's library, a graph without a path is written into the working folder.
+    _composed[graph] = GraphRecording(graph.handle.name, path=f"{graph.handle.name}.dlc" if path is None else path)
+
+
+@serves("graphSetConfig", Code.GRAPH_INVALID_ARGUMENT, libraries=[IR])
+def graph_set_config(server: LibraryServer, handle: int, configs: int) -> None:
+    """Change configs of a graph: where its DLC is to be written too."""
+    with composition_of(server, handle) as composed:
+        path = _output_path(configs)
+        graphs.graph_set_config(server, handle, configs)
+        if path is not None:
+            composed.path = path
+
+
+def _output_path(configs: int) -> str | None:
+    """Return the path of the DLC that a client's configs name; None if they name none."""
+    path = None
+    for config in listed(configs, GraphConfig):
+        if config.option == GraphOption.CUSTOM:
+            custom = read(checked(config.customConfig or 0), other_backends.IR_GRAPH_CONFIG.ctype)
+            kind = custom.serializationOption.serializationType
+            if custom.option != _SERIALIZATION or kind != _FLAT_BUFFER:
+                rule = f"it has no custom config {custom.option} of type {kind}; it has serialization to a DLC, 1 and 1"
+                raise QnnError(Code.GRAPH_INVALID_ARGUMENT, "IR graph", rule)
+            path = text(checked(pointer(custom.serializationOption, "outputPath")))
+    return path
+
+
+@serves("tensorCreateGraphTensor", Code.TENSOR_INVALID_TENSOR_PARAM, libraries=[IR])
+def tensor_create_graph_tensor(
+    server: LibraryServer,
+    handle: int,
+    tensor: int,
+    record: Callable[[GraphRecording, int, ComposedTensor], object] = lambda composed, number, created: None,
+) -> None:
+    """Create a tensor, and record it.
+
+    Parameters
+    ----------
+    record
+        Called with what was recorded of the graph before, the tensor's id and the tensor; if it raises, no tensor is
+        created.
+    """
+    with composition_of(server, handle, Code.TENSOR_INVALID_HANDLE) as composed:
+
+        def add(number: int) -> None:
+            created = composed_tensor(read(tensor, Tensor))
+            record(composed, number, created)
+            composed.tensors[number] = created
+
+        graphs.tensor_create_graph_tensor(server, handle, tensor, add)
+
+
+@serves("graphAddNode", Code.GRAPH_INVALID_ARGUMENT, libraries=[IR])
+def graph_add_node(
+    server: LibraryServer,
+    handle: int,
+    config: int,
+    record: Callable[[GraphRecording, NodeEntry], object] = lambda composed, node: None,
+) -> None:
+    """Add a node, and record it.
+
+    Parameters
+    ----------
+    record
+        Called with what was recorded of the graph before, and the node; if it raises, no node is added.
+    """
+    with composition_of(server, handle) as composed:
+
+        def add() -> None:
+            described = read(config, OpConfig)
+            node = composed.describe_node(described)
+            record(composed, node)
+            composed.add_node(described, node)
+
+        graphs.graph_add_node(server, handle, config, add)
+
+
+@serves("graphFinalize", Code.GRAPH_INVALID_ARGUMENT, libraries=[IR])
+def graph_finalize(server: LibraryServer, handle: int, profile: int, signal: int) -> None:
+    """Write the DLC of a graph. Graphs of a context that name one file are all in it."""
+    with composition_of(server, handle) as composed, _writing:
+        ClientProfile.of(server, profile)
+        ClientSignal.of(server, signal)
+        check_nodes(composed)
+        owner = graph_of(server, handle).context
+        together = [*(each for each in _finalized(server, owner) if each.path == composed.path), composed]
+        data = writing.dlc([each.entry for each in together], PRODUCER, __version__)
+        try:
+            with written(Path(composed.path)) as stream:
+                stream.write(data)
+        except (OSError, ValueError) as problem:
+            rule = f"its DLC '{composed.path}' cannot be written: {problem}"
+            raise QnnError(Code.GRAPH_FINALIZE_FAILED, f"graph '{composed.name}'", rule) from None
+        composed.is_final = True
+    server.log(LogLevel.INFO, f"graph '{composed.name}' is written to '{composed.path}'")
+
+
+def check_nodes(composed: GraphRecording) -> None:
+    """Refuse to finalize a graph without nodes."""
+    if not composed.nodes:
+        raise QnnError(Code.GRAPH_FINALIZE_FAILED, f"graph '{composed.name}'", "it has no nodes")
+
+
+def _finalized(server: LibraryServer, owner: ClientContext) -> list[GraphRecording]:
+    """Return the finalized graphs of a context, in the order of their creation."""
+    graphs_of_owner = [graph_of(server, handle) for handle in list(owner.graphs.values())]
+    recordings = [_composed[graph] for graph in graphs_of_owner if graph in _composed]
+    return [each for each in recordings if each.is_final]
+
+
+# -- what is not there -------------------------------------------------------------------------------------------------
+
+
+def _refuses(what: str, rule: str, code: Code, hint: str = "", creates: bool = False) -> Callable[..., NoReturn]:
+    """Return a function that refuses every call for this reason."""
+
+    def refuse(server: LibraryServer, *arguments: int) -> NoReturn:
+        """Refuse the call."""
+        if creates:
+            # The last argument is the place of what is created.
+            write_number(arguments[-1], 0)
+        raise QnnError(code, what, rule, hint)
+
+    return refuse
+
+
+_EXECUTING = (
+    "graphExecute", "graphExecuteAsync", "contextGetBinarySize", "contextGetBinary",
+    "contextCreateFromBinary", "contextCreateFromBinaryWithSignal", "contextCreateFromBinaryListAsync",
+    "contextValidateBinary", "memRegister",
+)  # fmt: skip
+"""Functions of backends that execute."""
+for _name in _EXECUTING:
+    _rule = "graphs are composed there and written to DLC files; they are neither executed nor kept in context binaries"
+    _hint = "Compose the DLC on a backend such as libQnnHtp.so (QnnSystemDlc_composeGraphs)."
+    serves(_name, libraries=[IR])(_refuses("IR backend", _rule, Code.COMMON_NOT_SUPPORTED, _hint))
+for _name in ("backendCreate", "deviceCreate", "deviceGetPlatformInfo"):
+    _rule = "there is no such processor on this machine, and none is simulated"
+    serves(_name, libraries=[DSP])(
+        _refuses("DSP backend", _rule, Code.COMMON_PLATFORM_NOT_SUPPORTED, "Load libQnnHtp.so instead.", creates=True)
+    )

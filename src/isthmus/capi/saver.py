@@ -1,0 +1,315 @@
+"""libQnnSaver.so: records the calls with which a client composes and executes graphs, as a program in C.
+
+Nothing is executed. The program is written when a graph is finalized, when a backend is freed, and at the end.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from isthmus.backends.seam.staging import require_memory
+from isthmus.cabi.client import checked, listed, pointer, read, read_large, text
+from isthmus.cabi.other_backends import SAVER_CONFIG, SaverOption
+from isthmus.capi import backend as backends
+from isthmus.capi import composing
+from isthmus.capi import context as contexts
+from isthmus.capi import device as devices
+from isthmus.capi.composing import SAVER, GraphRecording
+from isthmus.capi.execution import read_tensors
+from isthmus.capi.functions import TABLE, serves
+from isthmus.capi.graph import ClientGraph, graph_of
+from isthmus.capi.records import ClientProfile, ClientSignal
+from isthmus.capi.saver_program import SaverProgram
+from isthmus.capi.saver_program import text as quoted
+from isthmus.errors import Code, QnnError
+from isthmus.frontends.composed.entries import ComposedTensor, NodeEntry
+from isthmus.graph import Tensor as GraphTensor
+from isthmus.graph import TensorInfo
+from isthmus.qnn.tensor import ClientTensor, match_tensors
+from isthmus.version import PRODUCER
+
+if TYPE_CHECKING:
+    from isthmus.capi.serve import LibraryServer
+
+
+@dataclass
+class _Recorder:
+    """The recording of a library.
+
+    Parameters
+    ----------
+    folder, program_name, data_name
+        Where it is written: a folder, which is created with the first call, and the names of its two files.
+    variables
+        The variables of handles in the program, by handle.
+    numbers
+        The numbers in the names of the next variables.
+    opening
+        Held while the program is begun.
+    """
+
+    folder: Path = Path("saver_output")
+    program_name: str = "saver_output.c"
+    data_name: str = "params.bin"
+    variables: dict[int, str] = field(default_factory=dict)
+    numbers: Iterator[int] = field(default_factory=itertools.count)
+    opening: threading.Lock = field(default_factory=threading.Lock)
+    program: SaverProgram | None = None
+
+
+_recorders: dict[int, _Recorder] = {}
+"""The recorders by the id of their library's server; servers are never freed."""
+
+
+def _recorder(server: LibraryServer) -> _Recorder:
+    return _recorders.setdefault(id(server), _Recorder())
+
+
+def _program(server: LibraryServer) -> SaverProgram:
+    """Return the program of a library's recording, beginning it if needed."""
+    recorder = _recorder(server)
+    with recorder.opening:
+        if recorder.program is None:
+            with _writing(recorder):
+                recorder.folder.mkdir(parents=True, exist_ok=True)
+                folder = recorder.folder.resolve()
+                recorder.program = SaverProgram(folder / recorder.program_name, folder / recorder.data_name, PRODUCER)
+            server.endings[id(recorder)] = lambda: _end(server)
+        return recorder.program
+
+
+@contextmanager
+def _writing(recorder: _Recorder) -> Iterator[None]:
+    """Tell the client if the block cannot write the recording."""
+    try:
+        yield
+    except (OSError, ValueError) as problem:
+        rule = f"it cannot be written: {problem}"
+        raise QnnError(Code.COMMON_SYSTEM, f"recording in '{recorder.folder}'", rule) from None
+
+
+@contextmanager
+def _recording(server: LibraryServer) -> Iterator[SaverProgram]:
+    """Yield the program of a library's recording; tell the client if the block cannot write it."""
+    program = _program(server)
+    with _writing(_recorder(server)):
+        yield program
+
+
+def _end(server: LibraryServer) -> None:
+    """Write the program, and close its files."""
+    with _recording(server) as program:
+        program.close()
+
+
+@serves("QnnSaver_initialize")
+def initialize(server: LibraryServer, configs: int) -> None:
+    """Set where the recording is written, before the first call."""
+    recorder, stamp = _Recorder(), ""
+    for config in listed(configs, SAVER_CONFIG.ctype):
+        if config.option == SaverOption.OUTPUT_DIRECTORY:
+            recorder.folder = Path(_name(pointer(config, "outputDirectory"), "output directory"))
+        elif config.option == SaverOption.APPEND_TIMESTAMP:
+            stamp = time.strftime("_%Y%m%d_%H%M%S") if config.appendTimestamp else ""
+        elif config.option == SaverOption.FILE_CONFIG:
+            files = config.fileConfig
+            recorder.program_name = Path(_name(pointer(files, "modelFileName"), "name of the program")).name
+            recorder.data_name = Path(_name(pointer(files, "dataFileName"), "name of the data file")).name
+        elif config.option != SaverOption.BACKEND_ID:
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, "Saver", f"it has no config {config.option}")
+    # Not with_name: "." and "/" have no name.
+    recorder.folder = recorder.folder.parent / (recorder.folder.name + stamp)
+    if _recorders.setdefault(id(server), recorder) is not recorder:
+        raise QnnError(Code.SAVER_ALREADY_INSTANTIATED, "Saver", "it can be initialized once, before all other calls")
+
+
+def _name(address: int, noun: str) -> str:
+    """Return a name that a config has."""
+    name = text(checked(address))
+    if not name:
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, "Saver", f"its {noun} is empty")
+    return name
+
+
+# -- objects -----------------------------------------------------------------------------------------------------------
+
+
+def _record_creation(server: LibraryServer, kind: str, out: int, call: str, *arguments: str) -> None:
+    """Record a call that has created an object; its handle is at `out`."""
+    recorder = _recorder(server)
+    variable = f"{kind.lower()}_{next(recorder.numbers)}"
+    recorder.variables[read(out, ctypes.c_uint64).value] = variable
+    passed = ", ".join((*arguments, f"&{variable}"))
+    _program(server).add(f"CALL({call}, {passed});", variable=f"Qnn_{kind}Handle_t {variable}")
+
+
+def _variable(server: LibraryServer, handle: int) -> str:
+    """Return the variable of a handle; NULL for none."""
+    return _recorder(server).variables.get(handle, "NULL")
+
+
+@serves("backendCreate", Code.BACKEND_INVALID_ARGUMENT, libraries=[SAVER])
+def backend_create(server: LibraryServer, log: int, configs: int, out: int) -> None:
+    """Create a backend. Its configs are not recorded, like those of other objects."""
+    _program(server)
+    backends.backend_create(server, log, configs, out)
+    _record_creation(server, "Backend", out, "backendCreate", "NULL", "NULL")
+
+
+@serves("deviceCreate", libraries=[SAVER])
+def device_create(server: LibraryServer, log: int, configs: int, out: int) -> None:
+    """Create a device."""
+    _program(server)
+    devices.device_create(server, log, configs, out)
+    _record_creation(server, "Device", out, "deviceCreate", "NULL", "NULL")
+
+
+@serves("contextCreate", Code.CONTEXT_INVALID_ARGUMENT, libraries=[SAVER])
+def context_create(server: LibraryServer, backend: int, device: int, configs: int, out: int) -> None:
+    """Create a context."""
+    contexts.context_create(server, backend, device, configs, out)
+    owner = _variable(server, backend), _variable(server, device)
+    _record_creation(server, "Context", out, "contextCreate", *owner, "NULL")
+
+
+def _frees(name: str, *more: str) -> None:
+    """Register a function that frees an object, records it, and writes the program."""
+    function = TABLE[name]
+
+    def free(server: LibraryServer, handle: int, *arguments: int) -> None:
+        """Free an object."""
+        function.call(server, handle, *arguments)
+        variable = _recorder(server).variables.pop(handle, "NULL")
+        _program(server).add(f"CALL({name}, {', '.join((variable, *more))});")
+        # The object is freed, so the call stays recorded even if it cannot be written yet.
+        with _recording(server) as program:
+            program.write()
+
+    serves(name, function.invalid, libraries=[SAVER])(free)
+
+
+_frees("backendFree")
+_frees("deviceFree")
+_frees("contextFree", "NULL")
+
+# -- graphs ------------------------------------------------------------------------------------------------------------
+
+
+@serves("graphCreate", Code.GRAPH_INVALID_ARGUMENT, libraries=[SAVER])
+def graph_create(server: LibraryServer, context: int, name: int, configs: int, out: int) -> None:
+    """Create a graph."""
+    composing.graph_create(server, context, name, configs, out)
+    graph_name = graph_of(server, read(out, ctypes.c_uint64).value).handle.name
+    _record_creation(server, "Graph", out, "graphCreate", _variable(server, context), quoted(graph_name), "NULL")
+
+
+@serves("tensorCreateGraphTensor", Code.TENSOR_INVALID_TENSOR_PARAM, libraries=[SAVER])
+def tensor_create_graph_tensor(server: LibraryServer, handle: int, tensor: int) -> None:
+    """Create a tensor."""
+
+    def record(composed: GraphRecording, number: int, created: ComposedTensor) -> None:
+        variable = _tensor_variable(server, handle, number)
+        with _recording(server) as program:
+            described = program.tensor(variable, created)
+        call = f"CALL(tensorCreateGraphTensor, {_variable(server, handle)}, &{variable});"
+        program.add(*described, call, variable=f"Qnn_Tensor_t {variable}")
+        composed.variables[created.name] = variable
+
+    composing.tensor_create_graph_tensor(server, handle, tensor, record)
+
+
+def _tensor_variable(server: LibraryServer, graph: int, number: int) -> str:
+    """Return the variable of a graph's tensor with an id."""
+    return f"{_variable(server, graph)}_tensor_{number}"
+
+
+@serves("graphAddNode", Code.GRAPH_INVALID_ARGUMENT, libraries=[SAVER])
+def graph_add_node(server: LibraryServer, handle: int, config: int) -> None:
+    """Add a node."""
+
+    def record(composed: GraphRecording, node: NodeEntry) -> None:
+        with _recording(server) as program:
+            described = program.node(node, composed.variables)
+        program.add(*described, f"CALL(graphAddNode, {_variable(server, handle)}, node);")
+
+    composing.graph_add_node(server, handle, config, record)
+
+
+@serves("graphFinalize", Code.GRAPH_INVALID_ARGUMENT, libraries=[SAVER])
+def graph_finalize(server: LibraryServer, handle: int, profile: int, signal: int) -> None:
+    """Record that a graph is finalized, and write the program."""
+    with composing.composition_of(server, handle) as composed, _recording(server) as program:
+        ClientProfile.of(server, profile)
+        ClientSignal.of(server, signal)
+        composing.check_nodes(composed)
+        program.add(f"CALL(graphFinalize, {_variable(server, handle)}, NULL, NULL);", now=True)
+        composed.is_final = True
+
+
+@serves("graphExecute", Code.GRAPH_INVALID_ARGUMENT, libraries=[SAVER])
+def graph_execute(
+    server: LibraryServer, handle: int, inputs: int, input_count: int, outputs: int, output_count: int, profile: int,
+    signal: int,
+) -> None:  # fmt: skip
+    """Record an execution with the bytes of its inputs, checked as on other backends. Outputs are left as they are."""
+    graph, composed = graph_of(server, handle), composing.recording_of(server, handle)
+    if not composed.is_final:
+        raise QnnError(Code.GRAPH_NOT_FINALIZED, f"graph '{composed.name}'", "it is not finalized")
+    known = graph.handle.driver.graph.inputs, graph.handle.driver.graph.outputs
+    given = read_tensors(server, graph, inputs, input_count, outputs, output_count, *known)
+    read_buffers, written_buffers = map(partial(_buffers, graph), ("input", "output"), given, known)
+    ClientProfile.of(server, profile)
+    ClientSignal.of(server, signal)
+    lines = []
+    with _recording(server) as program:
+        for side, buffers in (("inputs", read_buffers), ("outputs", written_buffers)):
+            lines.append(f"Qnn_Tensor_t {side}[{max(len(buffers), 1)}];")
+            for index, (info, address) in enumerate(buffers):
+                held = f"calloc(1, {max(info.nbytes, 1)})"
+                if side == "inputs":
+                    held = program.stored(read_large(address, info.nbytes) if info.nbytes else b"")
+                lines += [
+                    f"{side}[{index}] = {composed.variables[info.name]};",
+                    f"{side}[{index}].v1.clientBuf.data = {held};",
+                    f"{side}[{index}].v1.clientBuf.dataSize = {info.nbytes};",
+                ]
+    passed = f"inputs, {len(read_buffers)}, outputs, {len(written_buffers)}, NULL, NULL"
+    program.add(*lines, f"CALL(graphExecute, {_variable(server, handle)}, {passed});")
+
+
+def _buffers(
+    graph: ClientGraph, kind: str, given: Sequence[ClientTensor], known: Sequence[GraphTensor]
+) -> list[tuple[TensorInfo, int]]:
+    """Return the graph's inputs or outputs, with the addresses of the client's memory, which is large enough."""
+    infos, what = [TensorInfo.of(tensor) for tensor in known], graph.handle.what
+    buffers = []
+    for info, client in zip(infos, match_tensors(what, kind, given, infos), strict=True):
+        memory = None if client is None else client.memory(info, graph.handle.context, writable=kind == "output")
+        buffers.append((info, require_memory(what, info, memory, "Saver").window.address))
+    return buffers
+
+
+def _has_no_result(what: str) -> Callable[..., Any]:
+    """Return a function that refuses a call whose result only an execution could give."""
+
+    def refuse(server: LibraryServer, *arguments: int) -> Any:
+        """Refuse the call."""
+        raise QnnError(Code.SAVER_DUMMY_RETVALUE, what, "calls are recorded here, and nothing is prepared or executed")
+
+    return refuse
+
+
+for _function in (
+    "graphExecuteAsync", "contextGetBinarySize", "contextGetBinary", "contextCreateFromBinary",
+    "contextCreateFromBinaryWithSignal", "contextCreateFromBinaryListAsync", "contextValidateBinary", "memRegister",
+):  # fmt: skip
+    serves(_function, libraries=[SAVER])(_has_no_result("Saver"))
