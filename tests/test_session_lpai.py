@@ -100,6 +100,14 @@ def test_the_command_runs_lpai_and_shows_its_messages(model, direct_config, caps
     assert len(others) == 3
 
 
+def test_the_command_runs_in_the_tcm_that_it_is_told(model, direct_config, capsys, fresh_tcm):
+    arguments = ["run", model, "--backend", "lpai", "--config", direct_config, "--direct-mode", "adsp", "--tcm"]
+    assert main([*map(str, arguments), "1MiB", "--log-level", "info", "--json"]) == 0
+    assert "[INFO] TCM pool current size: 0 max_size: 1048576" in capsys.readouterr().err
+    assert main([*map(str, arguments), "1KiB"]) == 1
+    assert "of TCM are needed in one piece, 1024 of 1024 are left" in capsys.readouterr().err
+
+
 def test_the_command_repeats_with_inputs_in_scratch(model, tmp_path, capsys):
     x = image(4)
     np.savez(tmp_path / "in.npz", x=x)

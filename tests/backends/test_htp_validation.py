@@ -42,6 +42,7 @@ def refusal(backend: str, op: str, inputs: list[Spec], output: Spec, **params: A
     return None
 
 
+VOLUME = (1, 4, 4, 4, 2)
 WEIGHTS = (3, 3, 2, 5)
 CONVOLUTION: dict[str, Any] = {"stride": [1, 1], "pad_amount": [[1, 1], [1, 1]]}
 REFUSED: list[tuple[str, list[Spec], Spec, dict[str, Any], str]] = [
@@ -49,6 +50,7 @@ REFUSED: list[tuple[str, list[Spec], Spec, dict[str, Any], str]] = [
     ("Argmin", [(I32, IMAGE)], (I32, IMAGE[:3]), {"axis": 3}, "in[0] INT_32"),
     ("Conv2d", [(U8, IMAGE), (F32, WEIGHTS)], (U8, (1, 4, 4, 5)), CONVOLUTION, "in[1] FLOAT_32"),
     ("Tanh", [(F32, (1, *IMAGE))], (F32, (1, *IMAGE)), {}, "rank 4 at most"),
+    ("GridSample", [(F32, VOLUME), (F32, (1, 4, 4, 4, 3))], (F32, VOLUME), {}, "in[0] FLOAT_32"),
     ("L2Norm", [(F32, IMAGE)], (F32, IMAGE), {}, "the parameter 'axis'"),
     ("Conv1d", [(F32, (1, 4, 2)), (F32, (3, 2, 5))], (F32, (1, 4, 5)), {"stride": 1, "pad_amount": [1, 1]},
      "does not have this operation"),
@@ -68,6 +70,8 @@ def test_what_the_vendors_library_refuses_does_not_validate(
 ACCEPTED: list[tuple[str, list[Spec], Spec, dict[str, Any]]] = [
     ("HardSwish", [(U16, IMAGE)], (U16, IMAGE), {}),
     ("Conv2d", [(U8, IMAGE), (S8, WEIGHTS), (S32, (5,))], (U8, (1, 4, 4, 5)), CONVOLUTION),
+    ("GridSample", [(U8, VOLUME), (U8, (1, 4, 4, 4, 3))], (U8, VOLUME), {}),
+    ("GridSample", [(U16, VOLUME), (U16, (1, 4, 4, 4, 3))], (U16, VOLUME), {}),
     ("L2Norm", [(F32, IMAGE)], (F32, IMAGE), {"axis": 3}),
     ("Concat", [(F32, IMAGE)] * 3, (F32, (1, 4, 4, 6)), {"axis": 3}),
     ("Squeeze", [(U8, IMAGE)], (U8, IMAGE[1:]), {"axes": [0]}),

@@ -7,7 +7,7 @@ from lpai_harness import OUT_OF_SCRATCH, WIDTH, counter, ready
 from isthmus import Code, QnnError, qnn
 from isthmus.qnn import ClientTensor, lpai
 
-START = {"v4": 64, "v5": 64, "v6": 128}
+START = {"v4": 64, "v5": 64, "v5.1": 64, "v6": 128, "v7": 128}
 
 
 def tensor(name, alignment, shift, value=0.0):

@@ -9,6 +9,7 @@ from lpai_harness import count, counter, ddr, pools, ready, running
 from support.waiting import PATIENCE, eventually
 
 from isthmus import Code, QnnError, memory, qnn
+from isthmus.graph import DataType, TensorType
 from isthmus.qnn import lpai
 
 
@@ -35,7 +36,10 @@ def finish(graph, scratch, persistent):
     assert [count(graph, 1), count(graph, 1)] == [4, 6]
 
 
-@pytest.mark.parametrize(("version", "start", "size"), [("v4", 64, 8), ("v5", 64, 64), ("v6", 128, 128)])
+@pytest.mark.parametrize(
+    ("version", "start", "size"),
+    [("v4", 64, 8), ("v5", 64, 64), ("v5.1", 64, 64), ("v6", 128, 128), ("v7", 128, 128)],
+)
 def test_alignment_is_a_property_of_the_hardware_version(version, start, size):
     with qnn.Backend("lpai", {"lpai_backend": {"enable_hw_ver": version}}) as backend:
         assert backend.get_property(lpai.ALIGNMENT_REQ) == lpai.BufferAlignmentReq(start, size)
@@ -54,6 +58,20 @@ def test_sizes_are_multiples_of_the_size_alignment_and_hold_what_is_needed(graph
     assert scratch % 128 == persistent % 128 == 0
     assert persistent >= 160, "forty floats of state"
     assert scratch >= 160, "an input of forty floats"
+
+
+@pytest.mark.parametrize(("version", "one", "two"), [("v4", 192, 256), ("v5", 192, 256), ("v6", 256, 384)])
+def test_the_persistent_size_is_that_of_the_states_each_up_to_the_next_aligned_start(version, one, two):
+    with qnn.Backend("lpai", {"lpai_backend": {"enable_hw_ver": version}}) as backend:
+        graph = counter(backend.create_context(), width=40)
+        assert graph.get_property(lpai.PERSISTENT_MEM_SIZE) == one
+        graph = counter(backend.create_context(), width=40)
+        state = graph.create_tensor("small", TensorType.APP_READWRITE, DataType.FLOAT_32, (1, 3))
+        x = graph.create_tensor("other", TensorType.APP_WRITE, DataType.FLOAT_32, (1, 3))
+        total = graph.create_tensor("sum", TensorType.APP_READ, DataType.FLOAT_32, (1, 3))
+        graph.add_node("small", "ElementWiseAdd", [x, state], [total])
+        graph.update_state(state, total)
+        assert graph.get_property(lpai.PERSISTENT_MEM_SIZE) == two
 
 
 def test_asking_for_a_size_ends_composition(graph):

@@ -14,6 +14,7 @@ from isthmus.backends.seam import registry
 from isthmus.backends.seam.entry import PlanRequest
 from isthmus.graph import DataType, Graph, TensorType
 from isthmus.log import Log
+from isthmus.prepare.tiling import ScratchLimit
 from isthmus.qnn import lpai
 
 
@@ -158,6 +159,86 @@ def test_the_plan_of_a_command_is_that_of_the_graph(config):
         planned = entry.prepare(graph.driver.graph, entry.read_config(config, Log()), PlanRequest())
     assert planned.section.scratch.bytes == wanted
     assert planned.plan.io_inside is (config is None)
+
+
+@pytest.mark.parametrize(("start", "size"), [(1, 1), (64, 8), (64, 128), (128, 128), (4, 4096)])
+def test_scratch_and_state_have_one_size_each(start, size):
+    config = {"lpai_backend": {"start_addr_alignment": start, "size_alignment": size}}
+    entry = registry.entry("lpai")
+    with qnn.Backend("lpai", config) as backend:
+        context = backend.create_context()
+        graph = counter(context, width=41)
+        asked = graph.get_property(lpai.SCRATCH_MEM_SIZE), graph.get_property(lpai.PERSISTENT_MEM_SIZE)
+        planned = entry.prepare(graph.driver.graph, entry.read_config(config, Log()), PlanRequest())
+        ready(backend, graph)
+        composed = graph.info
+        [stored] = qnn.SystemContext().get_binary_info(context.get_binary()).graphs
+    section = planned.section
+    assert (section.scratch.bytes, section.persistent.bytes) == asked
+    assert planned.plan.bytes == asked[0]
+    for info in (composed, planned.info, stored):
+        assert (info.memory.scratch_bytes, info.memory.state_bytes) == asked
+    assert planned.plan.lower_bound <= planned.plan.bytes <= planned.plan.greedy_bytes <= planned.plan.unshared_bytes
+
+
+def test_a_limit_on_scratch_limits_the_pool():
+    graph = dense(41)
+    entry = registry.entry("lpai")
+    config = entry.read_config(None, Log())
+    needed = entry.prepare(graph, config, PlanRequest()).plan.bytes
+    assert entry.prepare(graph, config, PlanRequest(limit=ScratchLimit(needed))).section.scratch.bytes == needed
+    with pytest.raises(QnnError, match=f"{needed:,} bytes are needed, 1 more"):
+        entry.prepare(graph, config, PlanRequest(limit=ScratchLimit(needed - 1)))
+
+
+# -- the size of TCM ---------------------------------------------------------------------------------------------------
+
+
+def test_the_verdict_is_for_the_size_of_tcm_that_the_configuration_states():
+    need = describe_pools(dense(41)).tcm.bytes
+    for size, fits in ((need, True), (need - 1, False)):
+        report = describe_pools(dense(41), {"lpai_backend": {"tcm_size": size}})
+        assert (report.fits, report.tcm.fits, report.tcm.spare) == (fits, fits, size - need)
+        [limit] = report.to_json()["limits"]
+        assert (limit["limit"], limit["stated"]) == (size, True)
+        assert f"bytes of {size:,}: binary" in report.lines()[5]
+        assert not any("--tcm" in line for line in report.lines())
+    assert "--tcm SIZE states that of your device" in describe_pools(dense(41)).lines()[6]
+
+
+@pytest.mark.parametrize(("more", "fits"), [({"mem_type": "ddr"}, True), ({"mem_type": "tcm"}, False), ({}, False)])
+def test_a_stated_size_of_tcm_counts_unless_the_model_is_in_ddr(more, fits):
+    graph = {"lpai_graph": {"execute": more}}
+    for hw_ver in ("v5", "v6"):
+        report = describe_pools(dense(41), {"lpai_backend": {"tcm_size": "1KiB", "enable_hw_ver": hw_ver}} | graph)
+        assert report.fits is fits
+
+
+@pytest.mark.parametrize("wrong", [0, 2_035_713, "much", "25%", 1.5, True, None])
+def test_a_size_that_no_tcm_has_is_refused(wrong):
+    with pytest.raises(QnnError, match=r"tcm_size': must be a size such as 65536 or '64KiB', 1 to 2035712 bytes"):
+        read({"lpai_backend": {"tcm_size": wrong}}, Log())
+
+
+def test_a_model_runs_in_the_tcm_that_the_configuration_states_and_no_more(fresh_tcm):
+    need = describe_pools(counter_graph(), IN_TCM).tcm.bytes
+    for size in (need, need - 1):
+        config = {**IN_TCM, "lpai_backend": {"target_env": "adsp", "tcm_size": size}}
+        with qnn.Backend("lpai", config) as backend:
+            graph = counter(backend.create_context())
+            if size == need:
+                ready(backend, graph)
+            else:
+                with pytest.raises(QnnError, match=f"of TCM are needed in one piece, .* of {size} are left"):
+                    ready(backend, graph)
+    assert fresh_tcm.allocations == 0
+
+
+def counter_graph():
+    with qnn.Backend("lpai") as backend:
+        graph = counter(backend.create_context())
+        graph.get_property(lpai.SCRATCH_MEM_SIZE)  # completes the graph
+        return graph.driver.graph
 
 
 def test_memory_of_an_unknown_type_is_refused_as_by_the_allocator():

@@ -6,6 +6,7 @@ from isthmus import memory
 from isthmus.backends.lpai.options import BufferAlignmentReq, LpaiMemType, Mem
 from isthmus.backends.lpai.rules import io_window, pool_window
 from isthmus.errors import QnnError
+from isthmus.memory.tcm import POOL_BYTES
 
 ALIGNMENT = BufferAlignmentReq(64, 8)
 
@@ -54,10 +55,10 @@ def test_tcm_is_no_place_for_a_pool(fresh_tcm) -> None:
 
 def test_a_tensor_takes_the_first_bytes_of_its_buffer(buffer) -> None:
     whole = buffer.window()
-    assert io_window("x", whole, 256, ALIGNMENT, False).nbytes == 256
-    assert io_window("x", whole, 100, ALIGNMENT, False).nbytes == 100
-    assert io_window("x", whole.part(0, 100), 100, ALIGNMENT, False).nbytes == 100
-    assert io_window("x", whole.part(64, 104), 100, ALIGNMENT, False).address == buffer.address + 64
+    assert io_window("x", whole, 256, ALIGNMENT, None).nbytes == 256
+    assert io_window("x", whole, 100, ALIGNMENT, None).nbytes == 100
+    assert io_window("x", whole.part(0, 100), 100, ALIGNMENT, None).nbytes == 100
+    assert io_window("x", whole.part(64, 104), 100, ALIGNMENT, None).address == buffer.address + 64
 
 
 @pytest.mark.parametrize(
@@ -70,12 +71,19 @@ def test_a_tensor_takes_the_first_bytes_of_its_buffer(buffer) -> None:
 )
 def test_a_buffer_that_breaks_a_rule_is_refused_by_it(buffer, offset, size, nbytes, sentence) -> None:
     with pytest.raises(QnnError, match=sentence):
-        io_window("x", buffer.window().part(offset, size), nbytes, ALIGNMENT, False)
+        io_window("x", buffer.window().part(offset, size), nbytes, ALIGNMENT, None)
 
 
 def test_memory_types_are_not_mixed(buffer, fresh_tcm) -> None:
     with fresh_tcm.allocate(256, 64) as on_chip:
-        assert io_window("x", on_chip.window(), 256, ALIGNMENT, True).nbytes == 256
-        for window, in_tcm in ((buffer.window(), True), (on_chip.window(), False)):
+        assert io_window("x", on_chip.window(), 256, ALIGNMENT, POOL_BYTES).nbytes == 256
+        for window, tcm_bytes in ((buffer.window(), POOL_BYTES), (on_chip.window(), None)):
             with pytest.raises(QnnError, match="cannot be mixed"):
-                io_window("x", window, 256, ALIGNMENT, in_tcm)
+                io_window("x", window, 256, ALIGNMENT, tcm_bytes)
+
+
+def test_a_buffer_beyond_the_stated_size_of_tcm_is_refused(fresh_tcm) -> None:
+    with fresh_tcm.allocate(256, 64), fresh_tcm.allocate(256, 64) as second:
+        assert io_window("x", second.window(), 256, ALIGNMENT, 512).nbytes == 256
+        with pytest.raises(QnnError, match="not within the 511 bytes of TCM that the configuration states"):
+            io_window("x", second.window(), 256, ALIGNMENT, 511)

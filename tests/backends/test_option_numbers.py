@@ -13,7 +13,14 @@ NUMBERS = {
         "PRECISION": 20001, "DISABLE_MEMORY_OPTIMIZATIONS": 20002, "DISABLE_NODE_OPTIMIZATIONS": 20003,
         "DISABLE_QUEUE_RECORDING": 20004,
     },
-    gpu_options.GpuContextOption: {"KERNEL_REPO_DIR": 2, "INVALIDATE_KERNEL_REPO": 3},
+    gpu_options.GpuBackendOption: {
+        "ENABLE_TUNING_MODE": 0, "PERFORMANCE_CACHE_DIR": 1, "INVALIDATE_PERFORMANCE_CACHE": 2,
+        "WEIGHT_SHARING_ENABLED": 3,
+    },
+    gpu_options.GpuContextOption: {
+        "PERF_HINT": 0, "USE_GL_BUFFERS": 1, "KERNEL_REPO_DIR": 2, "INVALIDATE_KERNEL_REPO": 3,
+    },
+    gpu_options.PerfHint: {"HIGH": 0, "NORMAL": 1, "LOW": 2},
     gpu_options.GpuBackendProperty: {"CL_CONTEXT": 20001, "CL_QUEUE": 20002, "CL_DEVICE": 20003},
     htp_options.HtpMemType: {
         "QURT": 0, "SHARED_BUFFER": 1, "WEIGHTS_BUFFER": 2, "SHARED_SPILLFILL_BUFFER": 3,
@@ -24,6 +31,11 @@ NUMBERS = {
     htp_options.HtpGraphConfigOption: {"PRECISION": 2},
     htp_options.HtpFloatPrecision: {"FLOAT32": 0, "FLOAT16": 1},
     lpai_options.LpaiBackendProperty: {"ALIGNMENT_REQ": 0, "REQUIRE_PERSISTENT_BINARY": 1, "SHARED_POOLS": 20001},
+    lpai_options.LpaiBackendOption: {"HW_INFO": 0},
+    lpai_options.LpaiTarget: {"X86": 0, "ARM": 1, "ADSP": 2, "TENSILICA": 3},
+    lpai_options.LpaiHwVersion: {
+        "NA": 0, "V1": 1, "V2": 2, "V3": 3, "V4": 4, "V5": 5, "V5_1": 0x10005, "V6": 6, "V7": 7, "DEFAULT": 5,
+    },
     lpai_options.LpaiContextOption: {"MODEL_BUFFER_MEM_TYPE": 1, "ENABLE_ISLAND": 11},
     lpai_options.GraphProperty: {"SCRATCH_MEM_SIZE": 1, "PERSISTENT_MEM_SIZE": 101, "IO_OFFSETS": 20001},
     lpai_options.LpaiGraphOption: {

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
+from collections import Counter
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -245,3 +248,28 @@ def test_a_file_that_is_no_library_is_refused(tmp_path):
 def test_another_backend_refuses_a_library(tmp_path):
     with pytest.raises(QnnError, match=r"key 'htp\.library': there is no such key"):
         qnn.Backend("htp", library=tmp_path)
+
+
+def test_a_freed_backend_leaves_no_descriptor_to_the_collector(library):
+    gc.collect()
+    gc.disable()
+    try:
+        before = open_files()
+        for fault in (None, ENDS):
+            chosen = library if fault is None else faulty(library, fault)
+            with qnn.Backend(NAME, library=chosen) as backend:
+                graph = backend.create_context().add_graph(doubling())
+                with suppress(QnnError):
+                    graph.finalize()
+            assert open_files() - before == Counter()
+    finally:
+        gc.enable()
+
+
+def open_files() -> Counter[str]:
+    """What this process has open: sockets by their numbers, and memory by its name."""
+    found: Counter[str] = Counter()
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            found[os.readlink(f"/proc/self/fd/{name}")] += 1
+    return found

@@ -17,7 +17,14 @@ import numpy as np
 from isthmus import memory
 from isthmus.backends.seam import registry
 from isthmus.backends.seam.binding import BindingBase, ExecutionCounts
-from isthmus.backends.seam.driver import BackendDriver, ContextDriver, GraphDriver, Registration, Traffic, check_apart
+from isthmus.backends.seam.driver import (
+    BackendDriver,
+    ContextDriver,
+    GraphDriver,
+    Registration,
+    Traffic,
+    check_overlaps,
+)
 from isthmus.backends.seam.entry import BackendEntry
 from isthmus.backends.seam.execution_lock import ExecutionLock
 from isthmus.backends.seam.facets import CFacet, DelegateFacet
@@ -130,7 +137,7 @@ class ToyBinding(BindingBase):
                 raise QnnError(Code.GRAPH_INVALID_TENSOR, f"tensor '{info.name}'", "needs memory")
             given.window.check(f"tensor '{info.name}'", info.nbytes)
         windows = [given.window for given in self.memories]
-        check_apart(self._what, infos, inputs, windows)
+        check_overlaps(self._what, infos, inputs, windows)
         raw = [given.registration is None and given.window.buffer.has_host_view for given in self.memories]
         copied = [info.nbytes * copies for info, copies in zip(infos, raw)]
         in_place = {"toy": self.driver.info.io_bytes - sum(copied)}

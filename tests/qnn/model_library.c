@@ -2,19 +2,24 @@
  * weights from a binary that is linked in. The table may be compiled for any version (-DENTRIES=n).
  *
  * Deeds besides, by -DDEED=n: 1 crash, 2 hang, 3 refuse, 4 name a tensor that was not created, 5 leave a process behind,
- * 6 take all memory and refuse when there is no more. */
+ * 6 take all memory and refuse when there is no more, 7 reach for what is forbidden and refuse if that is refused,
+ * 8 the same and abort. */
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "QNN/QnnInterface.h"
+#include "../backends/forbidden.h"
 
 #ifndef ENTRIES
 #define ENTRIES QNN_TABLE_ENTRIES
 #endif
 #ifndef DEED
 #define DEED 0
+#endif
+#ifndef TARGET /* a file that it tries to write */
+#define TARGET ""
 #endif
 #ifndef LISTENS /* whether a log callback is taken */
 #define LISTENS 0
@@ -165,6 +170,7 @@ EXPORTED uint32_t QnnModel_composeGraphs(Qnn_BackendHandle_t backendHandle, Tabl
   if (DEED == 1) *(volatile int *)16 = 1;
   if (DEED == 2) for (;;) pause();
   if (DEED == 3) return MODEL_PARAMS_ERROR;
+  if (DEED >= 7 && refused_calls(TARGET) == FORBIDDEN_CALLS) { if (DEED == 8) abort(); return MODEL_PARAMS_ERROR; }
   if (DEED == 5 && !fork()) for (;;) pause();
   if (DEED == 6) for (size_t size = (size_t)1 << 30;; size *= 2) if (!malloc(size)) return MODEL_TENSOR_ERROR;
   *graphs = malloc(2 * sizeof **graphs);

@@ -5,6 +5,7 @@ import mmap
 import threading
 import weakref
 
+import ml_dtypes
 import numpy as np
 import pytest
 from support.waiting import PATIENCE
@@ -44,6 +45,30 @@ def tensors(x, y):
 
 def bound(graph):
     return graph.driver._counts.bindings
+
+
+@pytest.mark.parametrize("backend", ["cpu", "htp"])
+def test_arrays_of_bfloat16_are_memory_of_such_tensors(backend):
+    with qnn.Backend(backend) as opened:
+        graph = opened.create_context().create_graph("sum")
+        x = graph.create_tensor("x", TensorType.APP_WRITE, DataType.BFLOAT_16, DIMS)
+        y = graph.create_tensor("y", TensorType.APP_READ, DataType.BFLOAT_16, DIMS)
+        graph.add_node("add", "ElementWiseAdd", [x, x], [y])
+        graph.finalize()
+        given, result = (np.arange(16).reshape(DIMS).astype(ml_dtypes.bfloat16) for _ in range(2))
+        with graph.bind(*tensors(given, result)) as binding:
+            binding.execute()
+        np.testing.assert_array_equal(result, given + given)
+        with pytest.raises(QnnError, match="its array is float16") as refusal:
+            graph.bind(*tensors(given, result.view(np.float16)))
+        assert refusal.value.code is Code.GRAPH_INVALID_TENSOR
+
+
+@pytest.mark.parametrize("type", [ml_dtypes.bfloat16, ml_dtypes.int4])
+def test_types_without_a_tensor_of_their_own_are_no_memory(context, type):
+    x, y = arrays()
+    with pytest.raises(QnnError, match=f"its array is {np.dtype(type).name}"):
+        doubler(context).bind(*tensors(x, y.astype(type)))
 
 
 def test_a_binding_runs_as_often_as_it_is_asked_and_counts(context):
@@ -165,12 +190,14 @@ def test_a_closed_buffer_is_not_written_any_more(context):
     assert binding.stats.executions == 1
 
 
-def test_an_output_may_not_lie_over_an_input_by_another_mapping(context):
+def test_an_output_may_not_lie_over_a_part_of_an_input_by_another_mapping(context):
     graph = doubler(context)
-    with rpcmem.alloc(25, 1, NBYTES) as buffer:
-        alias = np.frombuffer(mmap.mmap(buffer.fd, NBYTES), np.float32).reshape(DIMS)
-        with pytest.raises(QnnError, match="overlaps that of tensor 'x'"):
-            graph.bind([ClientTensor("x", buffer)], [ClientTensor("y", alias)])
+    with rpcmem.alloc(25, 1, 2 * NBYTES) as buffer:
+        alias = np.frombuffer(mmap.mmap(buffer.fd, 2 * NBYTES), np.uint8)
+        x = buffer.view(np.float32, DIMS)
+        for offset in (4, NBYTES - 1):
+            with pytest.raises(QnnError, match="overlaps that of tensor 'x'"):
+                graph.bind([ClientTensor("x", x)], [ClientTensor("y", alias[offset : offset + NBYTES])])
 
 
 def test_a_binding_whose_memory_became_a_pool_of_another_graph_is_refused(context):
@@ -346,12 +373,13 @@ def test_registered_memory_that_is_a_pool_is_not_written_either():
 
 
 @pytest.mark.parametrize("name", ["cpu", "htp"])
-def test_an_output_over_an_input_is_refused_whatever_each_of_them_is(name):
+def test_an_output_over_a_part_of_an_input_is_refused_whatever_each_of_them_is(name):
     with qnn.Backend(name) as backend:
         graph = doubler(backend.create_context())
-        x = arrays()[0]
-        with pytest.raises(QnnError, match="overlaps that of tensor 'x'"):
-            graph.execute([ClientTensor("x", x)], [ClientTensor("y", x)])
+        room = np.zeros(2 * NBYTES, np.uint8)
+        with pytest.raises(QnnError, match="overlaps that of tensor 'x'") as refused:
+            graph.execute([ClientTensor("x", room[:NBYTES])], [ClientTensor("y", room[4 : 4 + NBYTES])])
+        assert "or exactly the memory of an input of its size" in refused.value.hint
 
 
 @pytest.mark.parametrize("name", ["cpu", "htp"])

@@ -11,7 +11,8 @@ from support import oracles
 from support.suites import long
 
 from isthmus import qnn
-from isthmus.graph import Quantization
+from isthmus.graph import Quantization, Tensor
+from isthmus.graph.evaluate import evaluate
 from isthmus.qnn import DataType, TensorType
 
 RNG = np.random.default_rng(3)
@@ -238,6 +239,44 @@ def test_regions_are_those_of_onnx_runtime(cpu: Any) -> None:
         np.testing.assert_allclose(node(x, regions, index)[0], np.moveaxis(theirs, 1, 3), rtol=1e-4, atol=1e-5)
 
 
+GRIDS = [(1, 0, 1), (0, 1, 0), (1, 2, 0), (0, 0, 0), (0, 2, 1)]
+"""GridSample's align_corners, padding_mode and mode."""
+
+
+@pytest.mark.parametrize(("align", "padding", "mode"), GRIDS)
+def test_volumes_sampled_by_a_grid_are_those_of_onnx_runtime(cpu: Any, align: int, padding: int, mode: int) -> None:
+    x, grid = rand(2, 3, 5, 4, 6), rand(2, 2, 3, 4, 3)
+    grid[0, 0, 0, 0] = 40, -40, 0
+    (theirs,) = onnx_runtime(
+        "GridSample", [np.moveaxis(x, 4, 1).copy(), grid], 1, opset=20, align_corners=align,
+        padding_mode=("zeros", "border", "reflection")[padding], mode=("linear", "nearest")[mode],
+    )  # fmt: skip
+    theirs = np.moveaxis(theirs, 1, 4)
+    params = {"align_corners": bool(align), "padding_mode": padding, "mode": mode}
+    node = Node(cpu, "GridSample", [(F32, x.shape), (F32, grid.shape)], [(F32, theirs.shape)], params)
+    np.testing.assert_allclose(node(x, grid)[0], theirs, rtol=1e-4, atol=1e-4)
+    grid[0] = np.inf, -np.inf, np.nan
+    assert np.isfinite(node(x, grid)[0]).all(), "such places read from the volume, or zeros"
+
+
+@pytest.mark.parametrize("backend", ["cpu", "htp"])
+@pytest.mark.parametrize("dtype", [Q8, DataType.UFIXED_POINT_16])
+def test_volumes_of_fixed_point_are_sampled_within_a_step(backend: str, dtype: DataType) -> None:
+    most = np.iinfo(dtype.numpy).max
+    x = RNG.integers(0, most, (1, 3, 4, 5, 2), dtype.numpy)
+    grid = RNG.integers(0, most, (1, 3, 4, 5, 3), dtype.numpy)
+    values, places = (Quantization.per_tensor(span / most, most // 2) for span in (2, 3))
+    with qnn.Backend(backend) as opened:
+        node = Node(
+            opened, "GridSample", [(dtype, x.shape, values), (dtype, grid.shape, places)], [(dtype, x.shape, values)]
+        )
+        (ours,) = node(x, grid)
+    reals = [((a.astype(np.float32) - most // 2) * s / most) for a, s in ((x, 2), (grid, 3))]
+    (theirs,) = onnx_runtime("GridSample", [np.moveaxis(reals[0], 4, 1).copy(), reals[1]], 1, opset=20, mode="linear")
+    steps = np.moveaxis(theirs, 1, 4) * most / 2 + most // 2
+    assert np.abs(ours - steps).max() <= 0.55
+
+
 @pytest.mark.parametrize("onesided", [0, 1])
 def test_the_short_time_fourier_transform_is_that_of_onnx_runtime(cpu: Any, onesided: int) -> None:
     x, window = rand(2, 100, 1), np.hanning(32).astype(np.float32)
@@ -340,3 +379,21 @@ def test_a_glimpse_outside_its_image_is_noise_of_the_images_range(cpu: Any) -> N
     np.testing.assert_array_equal(inside, x[:, 1:5, 1:5])
     assert x.min() <= outside.min() < outside.max() <= x.max()
     assert node(x, [[9, 9]])[0].tobytes() != outside.tobytes()
+
+
+@pytest.mark.parametrize("bits", [8, 16])
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_a_cast_between_signed_and_unsigned_keeps_the_place_in_the_range(bits: int, sign: int) -> None:
+    types = [DataType[f"{letter}FIXED_POINT_{bits}"] for letter in "US"[::sign]]
+    source, result = (np.iinfo(each.numpy) for each in types)
+    x = np.linspace(source.min, source.max, 1000).astype(types[0].numpy)
+    # The quantizations do not matter, as in the vendor's library.
+    encodings = Quantization.per_tensor(0.1, 3), Quantization.per_tensor(0.7, -5)
+    expected = (x.astype(np.int64) - source.min + result.min).astype(types[1].numpy)
+    specs = [(dtype, x.shape, encoding) for dtype, encoding in zip(types, encodings, strict=True)]
+    for name in ("cpu", "htp"):
+        with qnn.Backend(name) as backend:
+            (found,) = Node(backend, "Cast", specs[:1], specs[1:])(x)
+            assert np.array_equal(found, expected)
+    tensors = [Tensor(str(i), TensorType.NATIVE, *spec) for i, spec in enumerate(specs)]
+    assert np.array_equal(evaluate("Cast", tensors[:1], [x], {}, tensors[1:])[0], expected)

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support import tiny, zoo
+from support.alone import alone
 from support.growth import growth
 from support.suites import LONG, long, only
 
@@ -23,6 +24,7 @@ ARM = {"lpai_backend": {"target_env": "arm"}}
 BACKENDS = ["cpu", "htp", long("lpai"), long("arm")]
 WIDTH = 1024
 WEIGHTS = 4 * WIDTH * WIDTH
+COMPOSITIONS = 100
 FEW = 10
 """Objects that caches may keep of a round; the smallest context that keeps itself alive is four times as many."""
 
@@ -158,6 +160,34 @@ def test_a_session_that_is_closed_leaves_no_object_behind(backend: str, tmp_path
 def test_a_model_that_was_loaded_leaves_no_object_behind(key: str) -> None:
     left = growth(__file__, "sessions", "cpu", model(key), rounds=4, collected=False)
     assert left.objects < 4 * FEW
+
+
+def left_by_composing(path: str) -> list[float]:
+    """Return the blocks of Python's objects and the bytes of the C heap that a composition leaves behind on average.
+
+    Called in a process of its own.
+    """
+    import account
+
+    def compose() -> None:
+        context = backend.create_context()
+        context.compose(path)
+        context.free()
+
+    seen = []
+    with qnn.Backend("cpu") as backend:
+        for _ in range(2):
+            for _ in range(COMPOSITIONS):
+                compose()
+            seen.append((account.blocks(), account.heap_bytes() or 0))
+    return [(after - before) / COMPOSITIONS for before, after in zip(*seen, strict=True)]
+
+
+def test_composing_does_not_grow_the_heap() -> None:
+    blocks, nbytes = alone(__file__, "left_by_composing", model("okay_nabu"))
+    # One object a composition would be 1. The heap grows by some bytes, ever fewer.
+    assert blocks < 0.5
+    assert nbytes < 200
 
 
 def test_a_search_for_tiles_leaves_no_object_behind() -> None:

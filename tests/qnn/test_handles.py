@@ -113,7 +113,7 @@ def test_many_contexts_leave_nothing_behind():
 def test_a_backend_tells_who_it_is():
     with qnn.Backend("cpu") as backend:
         assert backend.get_api_version() == (2, 40, 0)
-        assert backend.get_build_id().startswith("isthmus-")
+        assert backend.get_build_id().startswith("v2.51.0.0-isthmus-")
         assert "Conv2d" in backend.get_supported_operations()
 
 

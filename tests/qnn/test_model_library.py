@@ -227,11 +227,11 @@ def test_graphs_larger_than_any_are_refused_before_they_fill_the_memory(library,
 
 def test_a_process_has_limits_that_it_cannot_raise(tmp_path):
     code = (
-        "import resource; from isthmus.qnn import model_process as m; m.limit()\n"
+        "import resource; from isthmus.system import isolated; isolated.limit(1 << 34)\n"
         "kinds = resource.RLIMIT_CORE, resource.RLIMIT_AS, resource.RLIMIT_FSIZE\n"
-        "most = max(m.memory(), m.MIN_MEMORY)\n"
+        "most = max(isolated.memory(), isolated.MIN_MEMORY)\n"
         "assert all(len(set(resource.getrlimit(kind))) == 1 for kind in kinds)\n"
-        "print([0 <= resource.getrlimit(kind)[1] <= limit for kind, limit in zip(kinds, (0, most, m.MAX_COMPOSED))])\n"
+        "print([0 <= resource.getrlimit(kind)[1] <= limit for kind, limit in zip(kinds, (0, most, 1 << 34))])\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert (done.stdout, done.stderr) == ("[True, True, True]\n", "")
@@ -256,3 +256,14 @@ def test_the_tools_take_a_library(library, tmp_path, monkeypatch, capsys):
     assert "output  y: UFIXED_POINT_8[1, 4], scale 0.5, offset -128" in told
     assert main(["plan", str(library), "--graph", "image"]) == 0
     assert main(["run", str(library), "--graph", "bytes"]) == 0
+
+
+@pytest.mark.parametrize(("deed", "answer"), [(7, "QnnModel_composeGraphs answers 2"), (8, "SIGABRT")])
+def test_a_library_reaches_no_network_program_process_or_file_to_write(deed, answer, tmp_path):
+    target = tmp_path / "written"
+    # It does this only if all of its attempts were refused. All that can be named are named.
+    rule = refused(build(tmp_path, DEED=deed, TARGET=f'"{target}"')).rule
+    assert answer in rule
+    for call in ("socket", "execve", "ptrace", "open", "unlink", "kill"):
+        assert f"it called {call}" in rule
+    assert not target.exists()

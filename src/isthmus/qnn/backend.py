@@ -12,7 +12,6 @@ from isthmus.backends.seam.driver import Source
 from isthmus.errors import Code, QnnError, did_you_mean
 from isthmus.graph import Tensor
 from isthmus.graph.operation import Call
-from isthmus.graph.ops import OPERATIONS
 from isthmus.log import Log, LogLevel
 from isthmus.qnn import options
 from isthmus.qnn.handle import Handle, end_forgotten
@@ -88,7 +87,7 @@ class Backend(Handle):
         return API_VERSION
 
     def get_build_id(self) -> str:
-        """Return this software's version and platform (QnnBackend_getBuildId)."""
+        """Return the versions of the SDK and of this software, and the platform (QnnBackend_getBuildId)."""
         self._check()
         return build_id()
 
@@ -96,6 +95,34 @@ class Backend(Handle):
         """Return the operations that the backend supports in some form (QnnBackend_getSupportedOperations)."""
         self._check()
         return tuple(self.driver.operations())
+
+    @shielded
+    def register_op_package(
+        self, path: str | os.PathLike[str], interface_provider: str, target: str | None = None
+    ) -> None:
+        """Register a library with operations of its own (QnnBackend_registerOpPackage).
+
+        Its operations are called ``package::operation`` in nodes. It is loaded into a process of its own.
+
+        Parameters
+        ----------
+        path
+            The library.
+        interface_provider
+            The name of the function that provides its interface (QnnOpPackage_InterfaceProvider_t).
+        target
+            What the library was compiled for; only the backend's own target is accepted.
+
+        Raises
+        ------
+        QnnError
+            COMMON_NOT_SUPPORTED if the backend takes no packages; otherwise the reason why this one is refused.
+        """
+        self._check()
+        for what, text in (("path", os.fspath(path)), ("interface provider", interface_provider)):
+            if not isinstance(text, str) or not text or "\0" in text:
+                raise QnnError(Code.BACKEND_INVALID_ARGUMENT, "op package", f"its {what} {text!r} is none")
+        self.driver.register_op_package(os.fspath(path), interface_provider, target)
 
     def validate_op_config(
         self,
@@ -107,10 +134,10 @@ class Backend(Handle):
     ) -> None:
         """Refuse a node that a graph cannot take or the backend cannot execute (QnnBackend_validateOpConfig)."""
         self._check()
-        operation = OPERATIONS.get(op)
+        operation = self.driver.definitions.get(op)
         what = f"node '{name}' ({op})"
         if operation is None:
-            hint = did_you_mean(op, OPERATIONS)
+            hint = did_you_mean(op, self.driver.definitions)
             raise QnnError(Code.BACKEND_OP_PACKAGE_NOT_FOUND, what, "there is no such operation", hint)
         for tensor in (*inputs, *outputs):
             if tensor is not None and not isinstance(tensor, Tensor):
@@ -159,5 +186,6 @@ class Backend(Handle):
     def _release(self) -> None:
         self.driver.close()
 
-    def __del__(self) -> None:
-        end_forgotten(self)
+    def __del__(self, end: Callable[[Handle], None] = end_forgotten) -> None:
+        # A parameter, since names of this module may be gone when the interpreter exits.
+        end(self)

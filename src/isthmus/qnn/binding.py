@@ -20,7 +20,7 @@ from isthmus.qnn.profile import OPERATION, ExecutionSpans, Profile, ProfileLevel
 from isthmus.qnn.signal import Reservation, Signal
 from isthmus.qnn.tensor import ClientTensor
 from isthmus.system.interrupts import Finalizer
-from isthmus.system.shield import shielded
+from isthmus.system.shield import shielded, unless_exiting
 
 if TYPE_CHECKING:
     from isthmus.qnn.graph import QnnGraph
@@ -125,6 +125,7 @@ class Binding:
         self.graph._check()
         return self._driver.stats
 
+    @unless_exiting
     @shielded
     def close(self) -> None:
         """Release the binding; safe to call again."""

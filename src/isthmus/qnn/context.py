@@ -20,7 +20,7 @@ from isthmus.qnn.device import Device
 from isthmus.qnn.graph import QnnGraph
 from isthmus.qnn.handle import Handle
 from isthmus.qnn.mem import MemHandle
-from isthmus.qnn.system import with_file_name
+from isthmus.qnn.system import of_binary, with_file_name
 from isthmus.system.shield import shielded
 
 
@@ -92,9 +92,12 @@ class Context(Handle):
             if configs:
                 self.set_config(configs)
             if from_binary:
-                for driver in self.driver.restore(binary):
-                    # The new handle registers itself with this context, its owner.
-                    QnnGraph(self, driver)
+                try:
+                    for driver in self.driver.restore(binary):
+                        # The new handle registers itself with this context, its owner.
+                        QnnGraph(self, driver)
+                except QnnError as problem:
+                    raise of_binary(problem) from None
         except QnnError as problem:
             self.free()
             raise with_file_name(problem, binary) from None
@@ -124,7 +127,7 @@ class Context(Handle):
         """Create an empty graph (QnnGraph_create)."""
         self._check()
         self._check_name(name)
-        return self._add(ir.Graph(name))
+        return self._add(ir.Graph(name, self.backend.driver.definitions))
 
     @shielded(release=_drop)
     def compose(
@@ -155,7 +158,8 @@ class Context(Handle):
         self._check()
         from isthmus.qnn.models import load
 
-        return self._compose([load(ModelSource(_path(path), shapes, constants, graph))], name, mem_type)[0]
+        source = ModelSource(_path(path), shapes, constants, graph, operations=self.backend.driver.definitions)
+        return self._compose([load(source)], name, mem_type)[0]
 
     @shielded(release=_drop_all)
     def compose_all(
@@ -182,7 +186,8 @@ class Context(Handle):
         self._check()
         from isthmus.qnn.models import load_all
 
-        source = ModelSource(_path(path), shapes, clean_names=clean_names, prefix=prefix)
+        operations = self.backend.driver.definitions
+        source = ModelSource(_path(path), shapes, clean_names=clean_names, prefix=prefix, operations=operations)
         return self._compose(load_all(source), None, mem_type)
 
     def _compose(self, graphs: list[ir.Graph], name: str | None, mem_type: ir.TensorMemType | None) -> list[QnnGraph]:
@@ -324,6 +329,14 @@ class Context(Handle):
         for handle in list(self._owned):
             if isinstance(handle, QnnGraph) and handle.driver.graph is graph:
                 self._disown(handle)
+
+    @shielded
+    def release_graph(self, graph: QnnGraph) -> None:
+        """Free a graph that nothing executes, with its bindings, before its context; QNN has no call for this."""
+        graph.usable = False
+        graph._release()
+        self.driver.release_graph(graph.driver)
+        self._disown(graph)
 
     def _check_name(self, name: str) -> None:
         """Refuse a graph's name that is empty or taken."""

@@ -14,11 +14,13 @@ if TYPE_CHECKING:
     def __getattr__(name: str) -> Any: ...
 
 
+BackendConfig = _options.GpuBackendOption
 BackendProperty = _options.GpuBackendProperty
 ContextConfig = _options.GpuContextOption
 GpuMemInfo = _options.GpuMemInfo
 GraphConfig = _options.GpuGraphOption
 MemType = _options.GpuMemType
+PerfHint = _options.PerfHint
 Precision = _options.PrecisionMode
 
 # Properties and options are names of this module too, as in C.

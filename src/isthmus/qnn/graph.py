@@ -15,7 +15,7 @@ import numpy as np
 from isthmus import audit_log
 from isthmus import graph as ir
 from isthmus.backends.seam.driver import Change, DriverBinding, GraphDriver, GraphStats, Memories, TensorMemory
-from isthmus.errors import Code, QnnError, did_you_mean
+from isthmus.errors import Code, QnnError
 from isthmus.graph import folding
 from isthmus.log import LogLevel, deferred
 from isthmus.memory.integers import is_int
@@ -28,7 +28,7 @@ from isthmus.qnn.handle import Handle
 from isthmus.qnn.memory import GraphMemory
 from isthmus.qnn.profile import Profile, ProfileLevel, ProfilingEvent
 from isthmus.qnn.signal import Reservation, Signal
-from isthmus.qnn.tensor import ClientTensor
+from isthmus.qnn.tensor import ClientTensor, match_tensors
 from isthmus.system.shield import shielded
 
 if TYPE_CHECKING:
@@ -115,7 +115,10 @@ class QnnGraph(Handle):
         outputs: Sequence[ir.Tensor],
         params: dict[str, Any] | None = None,
     ) -> None:
-        """Add a node (QnnGraph_addNode). A node on constants alone is computed at once and yields constants."""
+        """Add a node (QnnGraph_addNode). A node on constants alone is computed at once and yields constants.
+
+        Names of nodes need not differ: one that is taken gets a number.
+        """
         self._check_composing()
         what = f"node {name!r} ({op})"
         if not all(isinstance(tensors, Sequence) and not isinstance(tensors, str) for tensors in (inputs, outputs)):
@@ -124,7 +127,8 @@ class QnnGraph(Handle):
             raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, what, "its inputs and outputs must be tensors")
         if not isinstance(name, str) or not isinstance(op, str) or not isinstance(params, (dict, type(None))):
             raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, what, "its name and operation are texts, its params a dict")
-        folding.add_node(self.driver.graph, name, op, inputs, outputs, params)
+        graph = self.driver.graph
+        folding.add_node(graph, graph.fresh_node(name), op, inputs, outputs, params)
 
     def update_state(self, state: ir.Tensor, value: ir.Tensor) -> None:
         """Declare which value a state (an APP_READWRITE tensor) has after an execution."""
@@ -478,19 +482,6 @@ class QnnGraph(Handle):
         memories: list[TensorMemory | None] = []
         infos = (self.info.inputs, self.info.outputs)
         for kind, tensors, known_infos in zip(("input", "output"), (inputs, outputs), infos, strict=True):
-            named: dict[str, ClientTensor] = {}
-            for tensor in tensors:
-                if not isinstance(tensor, ClientTensor) or not isinstance(tensor.name, str):
-                    raise QnnError(Code.GRAPH_INVALID_TENSOR, self._what, f"{tensor!r} is not a ClientTensor")
-                if tensor.name in named:
-                    raise QnnError(Code.GRAPH_INVALID_TENSOR, f"{kind} '{tensor.name}'", "it is given twice")
-                named[tensor.name] = tensor
-            for info in known_infos:
-                client = named.pop(info.name, None)
+            for info, client in zip(known_infos, match_tensors(self._what, kind, tensors, known_infos), strict=True):
                 memories.append(None if client is None else self._memory(client, info, kind == "output"))
-            for name in named:
-                names = ", ".join(f"'{info.name}'" for info in known_infos)
-                rule = f"{self._what} has no such {kind}; it has {names}"
-                hint = did_you_mean(name, [info.name for info in known_infos])
-                raise QnnError(Code.GRAPH_INVALID_TENSOR, f"{kind} '{name}'", rule, hint)
         return memories

@@ -12,12 +12,13 @@ import sys
 import threading
 import warnings
 import weakref
+from collections.abc import Callable
 from typing import ClassVar, TypeVar
 
 from isthmus import audit_log
 from isthmus.errors import Code, QnnError
 from isthmus.log import deferred
-from isthmus.system.shield import shielded
+from isthmus.system.shield import shielded, unless_exiting
 
 _Self = TypeVar("_Self", bound="Handle")
 _handles: weakref.WeakSet[Handle] = weakref.WeakSet()
@@ -89,6 +90,7 @@ class Handle:
         """Whether it belongs to the process that this one was forked from."""
         return self._inherited
 
+    @unless_exiting
     @shielded
     def free(self) -> None:
         """Free the handle and everything it owns; safe to call again."""
@@ -176,10 +178,13 @@ class Handle:
         self.free()
 
 
-def end_forgotten(handle: Handle) -> None:
-    """Free a handle that is no longer reachable, and warn as Python does for files."""
+def end_forgotten(handle: Handle, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+    """Free a handle that is no longer reachable, and warn as Python does for files.
+
+    While the interpreter exits, names of this module may be gone, `sys` too; so a parameter keeps the function.
+    """
     # During interpreter shutdown the serving threads are gone; the system releases the rest.
-    if handle.alive and not sys.is_finalizing():
+    if not is_finalizing() and handle.alive:
         if handle.audit_key is not None:
             audit_log.end(handle.audit_key, "it is no longer reachable")
         # Free first: the warning may be turned into an error.

@@ -3,6 +3,7 @@
 from isthmus.backends.lpai import options as _options
 
 Affinity = _options.Affinity
+BackendConfig = _options.LpaiBackendOption
 BackendProperty = _options.LpaiBackendProperty
 BufferAlignmentReq = _options.BufferAlignmentReq
 ClientType = _options.ClientType

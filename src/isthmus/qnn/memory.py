@@ -7,11 +7,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from isthmus import audit_log
-from isthmus.backends.seam.driver import Memories, Registration
+from isthmus.backends.seam.driver import Memories, Registration, TensorMemory
 from isthmus.memory import Buffer
 from isthmus.qnn.binding import Binding
 from isthmus.system.interrupts import Finalizer
-from isthmus.system.shield import shielded
+from isthmus.system.shield import shielded, unless_exiting
 
 if TYPE_CHECKING:
     from isthmus.qnn.graph import QnnGraph
@@ -45,6 +45,7 @@ class GraphMemory:
             if audit_log.active:
                 _report(graph, provision.memories, since)
             self._buffers += provision.buffers
+            self._provided = provision.memories
             self.binding = Binding(graph, driver.bind(provision.memories))
             """The graph bound to this memory."""
         except Exception:
@@ -67,6 +68,17 @@ class GraphMemory:
         self.inputs_survive = driver.inputs_survive or not planned
         """Whether an execution leaves the inputs unchanged."""
 
+    @property
+    def memories(self) -> list[TensorMemory]:
+        """The memory of each input, then each output."""
+        driver, found = self.binding.graph.driver, []
+        for index, memory in enumerate(self._provided):
+            window = driver.place(index) if memory is None else memory.window
+            assert window is not None
+            found.append(memory or TensorMemory(window))
+        return found
+
+    @unless_exiting
     @shielded
     def close(self) -> None:
         """Free the memory, after the context; safe to call again. Existing views stay readable."""

@@ -8,13 +8,14 @@ memory or composes nonsense, the error names it.
 
 from __future__ import annotations
 
-import math
+import logging
 import mmap
 import os
 import select
 import signal
 import subprocess
 import time
+from functools import cache
 from pathlib import Path
 
 from isthmus.errors import Code, QnnError
@@ -27,13 +28,15 @@ from isthmus.system import isolated, reading
 from isthmus.system.interrupts import own_fd
 from isthmus.system.shield import PIECE, check, shielded
 
-SECONDS = 60.0
-"""How long a library may take to compose its graphs, unless ``ISTHMUS_MODEL_SECONDS`` overrides it."""
+_logger = logging.getLogger("isthmus")
+
 MAX_MESSAGE = 4096
 """Maximum size in bytes of the process's error message: no more than a pipe takes at once."""
 MAX_COMPOSED = 1 << 34
 """Maximum size in bytes of a library's graphs with their weights."""
 
+REMARK_END = b"\0"
+"""What ends each remark before the error message."""
 CHILD = "isthmus.qnn.model_process"
 """The module that the process runs."""
 
@@ -57,7 +60,7 @@ def load_all(source: ModelSource) -> list[Graph]:
     entries = compose_source(source)
     if not entries:
         raise QnnError(Code.COMMON_LOADING_BINARIES, _what(source.path), "it composes no graph")
-    return [ComposedBuilder(entry, entry.name).build() for entry in source.select(entries)]
+    return [ComposedBuilder(entry, entry.name, source.operations).build() for entry in source.select(entries)]
 
 
 def compose_source(source: ModelSource) -> list[GraphEntry]:
@@ -71,7 +74,7 @@ def compose_source(source: ModelSource) -> list[GraphEntry]:
 @shielded
 def compose(path: str | os.PathLike[str], prefix: str = ModelSource.prefix) -> list[GraphEntry]:
     """Return the graphs that a model library composes, as data; its functions begin with `prefix`."""
-    content = _Composition(_what(path), Path(path).absolute(), prefix, _time_limit()).result()
+    content = _Composition(_what(path), Path(path).absolute(), prefix, isolated.library_seconds()).result()
     return read(memoryview(content), _what(path))
 
 
@@ -140,12 +143,17 @@ class _Composition:
             # Kill its process group too, before it is reaped and the id can be reused.
             os.killpg(child.pid, signal.SIGKILL)
             status = child.wait()
-            message = _message(read_end)
+            *remarks, message = _message(read_end).split(REMARK_END.decode())
+        for remark in remarks:
+            _warn_once(f"{self._what}: {remark}")
+        reason = ""
         if late:
-            return f"it did not compose its graphs within {self._seconds:g} s"
-        if status < 0:
-            return f"it ended its process by {_signal(-status)} while it composed its graphs"
-        return message or f"its process ended with {status}" if status else ""
+            reason = f"it did not compose its graphs within {self._seconds:g} s"
+        elif status < 0:
+            reason = f"it ended its process by {_signal(-status)} while it composed its graphs"
+        elif status:
+            reason = message or f"its process ended with {status}"
+        return "; ".join((reason, *remarks)) if reason else ""
 
     def _wait(self, pid: int) -> bool:
         """Wait for the end of a child, and return whether it came in time. The child is not reaped here."""
@@ -156,6 +164,12 @@ class _Composition:
                 if select.select([own], [], [], min(remaining, PIECE))[0]:
                     return True
         return False
+
+
+@cache
+def _warn_once(text: str) -> None:
+    """Log a warning, unless it was logged before."""
+    _logger.warning("%s", text)
 
 
 def _message(fd: int) -> str:
@@ -175,19 +189,6 @@ def _signal(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-
-
-def _time_limit() -> float:
-    """Return how many seconds a library may take: `SECONDS`, or the environment's value."""
-    text = os.environ.get("ISTHMUS_MODEL_SECONDS")
-    try:
-        seconds = float(text) if text else SECONDS
-    except ValueError:
-        seconds = math.nan
-    if not 0 < seconds < math.inf:
-        what = f"ISTHMUS_MODEL_SECONDS '{text}'"
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, "must be a number of seconds above 0")
-    return seconds
 
 
 def _what(path: str | os.PathLike[str]) -> str:

@@ -1,29 +1,24 @@
 """The process that a model library composes in, isolated.
 
 Its command line is ``isthmus.qnn.model_process LIBRARY PREFIX RESULT MESSAGES PARENT``. PREFIX_composeGraphs is the
-function to call. RESULT and MESSAGES are file descriptors: the first takes the composed graphs, the second an error
-message.
+function to call. RESULT and MESSAGES are file descriptors: the first takes the composed graphs; the second takes
+remarks, a null byte after each, and then an error message.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
-import resource
 import sys
 from ctypes import POINTER, byref, c_bool, c_uint32, c_void_p
 
 from isthmus.cabi import ComposingTable
 from isthmus.cabi.system import ModelGraphInfo
 from isthmus.frontends.composed import serialization
-from isthmus.qnn.model_library import MAX_COMPOSED, MAX_MESSAGE
+from isthmus.qnn.model_library import MAX_COMPOSED, MAX_MESSAGE, REMARK_END
 from isthmus.qnn.recorder import Recorder
 from isthmus.system import isolated
-
-MIN_MEMORY = 1 << 32
-"""Minimum memory limit of the process, even on the smallest machine: an interpreter and its libraries reserve more than
-they use.
-"""
+from isthmus.system.forbidden_calls import REFUSED, forbid
 
 ANSWERS = {
     1: "a tensor", 2: "parameters", 3: "nodes", 4: "a graph", 5: "the context", 6: "generation", 7: "set-up",
@@ -37,37 +32,28 @@ def main(arguments: list[str]) -> int:
     path, prefix = arguments[:2]
     result, messages, parent = (int(number) for number in arguments[2:5])
     isolated.end_with(parent)
-    limit()
+    isolated.limit(MAX_COMPOSED)
+
+    def remark(text: str) -> None:
+        os.write(messages, text.encode() + REMARK_END)
+
     recorder = Recorder()
+    unable = forbid(lambda call: remark(f"it called {call}, {REFUSED}"))
+    if unable:
+        remark(f"its system calls are not restricted: {unable}")
     try:
         problem = compose(path, prefix, recorder)
         if not problem:
             with open(result, "wb", closefd=False) as stream:
                 serialization.write(recorder.graphs, stream)
     except MemoryError:
-        problem = f"it needs more memory than this machine has ({memory():,} bytes)"
+        problem = f"it needs more memory than this machine has ({isolated.memory():,} bytes)"
     except OSError as error:
         problem = f"the graphs that it composes cannot be kept: {error.strerror}"
     if problem:
         os.write(messages, problem.encode()[:MAX_MESSAGE])
     # The library's exit handlers are of no use here, and may fail.
     os._exit(1 if problem else 0)
-
-
-def memory() -> int:
-    """Return the size of this machine's memory in bytes."""
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
-def limit() -> None:
-    """Limit the library's resources: it must not take the whole memory, fill the disk or dump core."""
-    most = max(memory(), MIN_MEMORY)
-    for kind, value in (
-        (resource.RLIMIT_CORE, 0), (resource.RLIMIT_AS, most), (resource.RLIMIT_FSIZE, min(MAX_COMPOSED, most)),
-    ):  # fmt: skip
-        hard = resource.getrlimit(kind)[1]
-        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(kind, (value, value))
 
 
 def compose(path: str, prefix: str, recorder: Recorder) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
+from statistics import median
 
 from isthmus.backends.seam.driver import Timings
 from isthmus.errors import Code, QnnError
@@ -52,6 +54,15 @@ class ExecutionSpans:
     end: float
     thread: str
     timings: Timings
+
+
+def median_times(events: Iterable[ProfilingEvent]) -> dict[str, float]:
+    """Return the median time of each operation in microseconds, by its name, from the events of several executions."""
+    times: dict[str, list[float]] = {}
+    for event in events:
+        if event.name.startswith(OPERATION):
+            times.setdefault(event.name.removeprefix(OPERATION), []).append(event.value)
+    return {name: median(values) for name, values in times.items()}
 
 
 class Profile(Handle):

@@ -49,6 +49,77 @@ class Recording:
         """The graph as composed so far."""
         return GraphEntry(self.name, tuple(self.tensors.values()), tuple(self.nodes))
 
+    def describe_node(self, config: OpConfig) -> NodeEntry:
+        """Return a node on tensors that were created before, as it is recorded."""
+        node = config.v1
+        name = _text(node.name, "node")
+
+        def names(tensors: Any, count: int) -> tuple[str, ...]:
+            """Return the names of the node's inputs or outputs; an optional input that is left out has none."""
+            operands = []
+            for tensor in _listed(tensors, count, f"tensors of node '{name}'"):
+                known = self.tensors.get(tensor.v1.id)
+                if known is None and tensor.v1.type != TensorKind.NULL:
+                    rule = f"its tensor {tensor.v1.id} was not created in graph '{self.name}'"
+                    raise QnnError(Code.GRAPH_INVALID_TENSOR, f"node '{name}'", rule)
+                operands.append("" if known is None else known.name)
+            return tuple(operands)
+
+        params = _listed(node.params, node.numOfParams, f"parameters of node '{name}'")
+        return NodeEntry(
+            name,
+            _text(node.typeName, f"operation of node '{name}'"),
+            names(node.inputTensors, node.numOfInputs),
+            names(node.outputTensors, node.numOfOutputs),
+            dict(self._param(name, param) for param in params),
+            package=_text(node.packageName, f"package of node '{name}'"),
+            kinds={
+                _text(param.name, "parameter"): param.scalarParam.dataType
+                for param in params
+                if param.paramType == ParamType.SCALAR
+            },
+        )
+
+    def add_node(self, config: OpConfig, described: NodeEntry) -> None:
+        """Record a node that `describe_node` has described."""
+        node = config.v1
+        operands = ((node.inputTensors, node.numOfInputs), (node.outputTensors, node.numOfOutputs))
+        for tensor in (each for tensors, count in operands for each in _listed(tensors, count, "its tensors")):
+            known = self.tensors.get(tensor.v1.id)
+            if known is not None and tensor.v1.memType == TensorMemType.MEMHANDLE:
+                # A client may announce registered memory when it creates a tensor, or later with a node.
+                self.tensors[tensor.v1.id] = replace(known, mem_type=int(TensorMemType.MEMHANDLE))
+        self.nodes.append(described)
+
+    def _param(self, node: str, param: Param) -> tuple[str, Scalar | ComposedTensor]:
+        """Copy a parameter of a node: its name and its value. A tensor without data is one that was created."""
+        name = _text(param.name, "parameter")
+        if param.paramType == ParamType.TENSOR:
+            tensor = Tensor.from_buffer_copy(param.tensorParam)
+            created = self.tensors.get(tensor.v1.id) if not tensor.v1.clientBuf.data else None
+            # A parameter is a constant, whatever its type; an undefined memory type means RAW.
+            tensor.v1.type = TensorKind.STATIC
+            if tensor.v1.memType == TensorMemType.UNDEFINED:
+                tensor.v1.memType = TensorMemType.RAW
+            return name, created or composed_tensor(tensor, "" if tensor.v1.name else self._fresh(f"{node}.{name}"))
+        scalar = param.scalarParam
+        field_name = SCALAR_FIELDS.get(scalar.dataType)
+        if field_name is None:
+            rule = f"its data type {scalar.dataType:#06x} is not a data type of a scalar"
+            raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, f"parameter '{name}'", rule)
+        value = getattr(scalar, field_name)
+        if field_name == "bool8Value":
+            return name, bool(value)
+        return name, value.decode("utf-8", "replace") if isinstance(value, bytes) else "" if value is None else value
+
+    def _fresh(self, name: str) -> str:
+        """Return a name for a parameter's tensor that has none: derived from `name`, and no other tensor's."""
+        taken = {each.name for each in self.tensors.values()}
+        numbered = f"{name}.{len(self.nodes)}"
+        while numbered in taken:
+            numbered += "_"
+        return numbered
+
 
 class Recorder:
     """The backend: `interface` is the interface for clients, `table` the functions alone.
@@ -123,39 +194,13 @@ class Recorder:
         """Record a tensor, and write its id into the client's structure."""
         recording = self._graph(graph)
         tensor_id = len(recording.tensors) + 1
-        recording.tensors[tensor_id] = _tensor(tensor[0])
+        recording.tensors[tensor_id] = composed_tensor(tensor[0])
         tensor[0].v1.id = tensor_id
 
     def _graphAddNode(self, graph: int, config: OpConfig) -> None:
         """Record a node on tensors that were created before."""
-        recording, node = self._graph(graph), config.v1
-        name = _text(node.name, "node")
-
-        def names(tensors: Any, count: int) -> tuple[str, ...]:
-            """Return the names of the node's inputs or outputs; an optional input that is left out has none."""
-            operands = []
-            for tensor in _listed(tensors, count, f"tensors of node '{name}'"):
-                known = recording.tensors.get(tensor.v1.id)
-                if known is None and tensor.v1.type != TensorKind.NULL:
-                    rule = f"its tensor {tensor.v1.id} was not created in graph '{recording.name}'"
-                    raise QnnError(Code.GRAPH_INVALID_TENSOR, f"node '{name}'", rule)
-                if known is not None and tensor.v1.memType == TensorMemType.MEMHANDLE:
-                    # A client may announce registered memory when it creates a tensor, or later with a node.
-                    recording.tensors[tensor.v1.id] = replace(known, mem_type=int(TensorMemType.MEMHANDLE))
-                operands.append("" if known is None else known.name)
-            return tuple(operands)
-
-        params = dict(_param(param) for param in _listed(node.params, node.numOfParams, f"parameters of node '{name}'"))
-        recording.nodes.append(
-            NodeEntry(
-                name,
-                _text(node.typeName, f"operation of node '{name}'"),
-                names(node.inputTensors, node.numOfInputs),
-                names(node.outputTensors, node.numOfOutputs),
-                params,
-                package=_text(node.packageName, f"package of node '{name}'"),
-            )
-        )
+        recording = self._graph(graph)
+        recording.add_node(config, recording.describe_node(config))
 
     def _graph(self, handle: int) -> Recording:
         """Return the graph of a handle."""
@@ -179,9 +224,15 @@ def _listed(pointer: Any, count: int, what: str) -> list[Any]:
     return pointer[:count] if count else []
 
 
-def _tensor(tensor: Tensor) -> ComposedTensor:
-    """Copy a tensor's description, with its data if it is a constant or the initial value of a state."""
-    name = _text(tensor.v1.name, "tensor")
+def composed_tensor(tensor: Tensor, name: str = "") -> ComposedTensor:
+    """Copy a tensor's description, with its data if it is a constant or the initial value of a state.
+
+    Parameters
+    ----------
+    name
+        Its name, for a tensor whose description has none.
+    """
+    name = name or _text(tensor.v1.name, "tensor")
     try:
         fields = tensor_fields(tensor)
         is_static = fields.type == TensorKind.STATIC
@@ -195,19 +246,3 @@ def _tensor(tensor: Tensor) -> ComposedTensor:
         raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, f"tensor '{name}'", str(problem)) from None
     encoding = None if fields.encoding is None else EncodingEntry(**vars(fields.encoding))
     return ComposedTensor(name, fields.type, fields.dtype, fields.dims, encoding, data, fields.mem_type)
-
-
-def _param(param: Param) -> tuple[str, Scalar | ComposedTensor]:
-    """Copy a parameter of a node: its name and its value."""
-    name = _text(param.name, "parameter")
-    if param.paramType == ParamType.TENSOR:
-        return name, _tensor(param.tensorParam)
-    scalar = param.scalarParam
-    field_name = SCALAR_FIELDS.get(scalar.dataType)
-    if field_name is None:
-        rule = f"its data type {scalar.dataType:#06x} is not a data type of a scalar"
-        raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, f"parameter '{name}'", rule)
-    value = getattr(scalar, field_name)
-    if field_name == "bool8Value":
-        return name, bool(value)
-    return name, value.decode("utf-8", "replace") if isinstance(value, bytes) else "" if value is None else value

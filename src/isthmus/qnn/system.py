@@ -12,6 +12,8 @@ from isthmus.graph import BinaryInfo
 from isthmus.system import reading
 
 _WHAT = "context binary"
+_OF_CONTENTS = (6, 7)
+"""The thousands of QNN's codes about graphs and tensors."""
 """The name of every context binary in errors of backends."""
 UNKNOWN_FORMAT = "no backend knows its format"
 """The reason given when bytes are not a context binary of any backend."""
@@ -24,6 +26,13 @@ def with_file_name(problem: QnnError, binary: object) -> QnnError:
     is_model = frontends.is_model(reading.beginning(binary, 8))
     hint = problem.hint or ("It is a model, which is composed, not retrieved." if is_model else "")
     return QnnError(problem.code, f"{_WHAT} '{os.fspath(binary)}'", problem.rule, hint, mistake=problem.mistake)
+
+
+def of_binary(problem: QnnError) -> QnnError:
+    """Return an error about a tensor or graph that a binary describes as an error of the binary."""
+    if problem.code // 1000 not in _OF_CONTENTS:
+        return problem
+    return QnnError(Code.CONTEXT_CREATE_FROM_BINARY, _WHAT, f"{problem.what}: {problem.rule}", problem.hint)
 
 
 class SystemContext:

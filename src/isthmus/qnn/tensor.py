@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from isthmus.backends.seam.driver import TensorMemory
-from isthmus.errors import Code, QnnError
+from isthmus.errors import Code, QnnError, did_you_mean
 from isthmus.graph import TensorInfo, TensorMemType
 from isthmus.memory import window
 from isthmus.qnn.handle import Handle
@@ -22,8 +23,9 @@ class ClientTensor(NamedTuple):
     name
         The tensor's name in the graph.
     data
-        RAW memory: a buffer, an array of the tensor's type and shape, any writable bytes, or an address with `nbytes`.
-        If neither this nor a handle is given, the tensor uses the memory that the backend planned for it.
+        RAW memory: a buffer, an array of the tensor's type and shape (of ``ml_dtypes.bfloat16`` for BFLOAT_16), any
+        writable bytes, or an address with `nbytes`. If neither this nor a handle is given, the tensor uses the memory
+        that the backend planned for it.
     mem_handle
         Registered memory, instead of `data`.
     nbytes
@@ -92,15 +94,18 @@ class ClientTensor(NamedTuple):
         if self.data is None:
             return None
         # An array of bytes may be memory of any type and shape; its size is checked when it is bound.
-        if isinstance(self.data, np.ndarray) and self.data.dtype != np.uint8:
+        data = self.data
+        if isinstance(data, np.ndarray) and data.dtype != np.uint8:
+            # Those of floats are a view, and a graph writes the client's own memory.
+            data = info.dtype.elements(data) if info.dtype.is_float else data
             expected = (info.dtype.numpy, tuple(info.dims))
-            if (self.data.dtype, self.data.shape) != expected:
+            if (data.dtype, data.shape) != expected:
                 raise QnnError(
                     Code.GRAPH_INVALID_TENSOR,
                     what,
-                    f"its array is {self.data.dtype}{list(self.data.shape)}, the tensor {expected[0]}{list(info.dims)}",
+                    f"its array is {data.dtype}{list(data.shape)}, the tensor {expected[0]}{list(info.dims)}",
                 )
-        return TensorMemory(window(self.data, what, nbytes=self.nbytes, writable=writable))
+        return TensorMemory(window(data, what, nbytes=self.nbytes, writable=writable))
 
     def _registered(self, what: str, info: TensorInfo, context: Handle) -> TensorMemory:
         """Return the memory of the handle, after checking the handle and what it was registered for."""
@@ -123,3 +128,32 @@ class ClientTensor(NamedTuple):
             )
         return TensorMemory(handle.registration.window, handle.registration)
 
+
+
+def match_tensors(
+    graph: str, kind: str, tensors: Sequence[ClientTensor], infos: Sequence[TensorInfo]
+) -> list[ClientTensor | None]:
+    """Return a client's tensors in the order of a graph's inputs or outputs; None for one that is not given.
+
+    Parameters
+    ----------
+    graph, kind
+        The graph, and "input" or "output", for messages.
+    infos
+        The graph's inputs or outputs.
+    """
+    named: dict[str, ClientTensor] = {}
+    for tensor in tensors:
+        if not isinstance(tensor, ClientTensor) or not isinstance(tensor.name, str):
+            raise QnnError(Code.GRAPH_INVALID_TENSOR, graph, f"{tensor!r} is not a ClientTensor")
+        if tensor.name in named:
+            raise QnnError(Code.GRAPH_INVALID_TENSOR, f"{kind} '{tensor.name}'", "it is given twice")
+        named[tensor.name] = tensor
+    matched = [named.pop(info.name, None) for info in infos]
+    for name in named:
+        names = ", ".join(f"'{info.name}'" for info in infos)
+        hint = did_you_mean(name, [info.name for info in infos])
+        raise QnnError(
+            Code.GRAPH_INVALID_TENSOR, f"{kind} '{name}'", f"{graph} has no such {kind}; it has {names}", hint
+        )
+    return matched

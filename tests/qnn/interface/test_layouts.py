@@ -15,19 +15,25 @@ from pathlib import Path
 import pytest
 
 from isthmus import cabi as interface
+from isthmus.backends.cpu import c as cpu_c
 from isthmus.backends.gpu import c as gpu_c
+from isthmus.backends.gpu import headers as gpu_headers
 from isthmus.backends.htp import c as htp_c
-from isthmus.backends.lpai import c as lpai_c
-from isthmus.cabi import delegate, objects, system, tables, types
+from isthmus.backends.htp import headers as htp_headers
+from isthmus.backends.lpai import headers as lpai_headers
+from isthmus.cabi import delegate, layout, objects, op_package, other_backends, system, tables, types
 from isthmus.capi.messages import name_of
 from isthmus.errors import Code
 
 INCLUDE = Path(interface.__file__).parents[1] / "capi" / "include"
-HEADERS = sorted(str(file.relative_to(INCLUDE)) for file in INCLUDE.glob("QNN/**/*.h"))
+ALL_HEADERS = sorted(str(file.relative_to(INCLUDE)) for file in INCLUDE.glob("QNN/**/*.h"))
+# A source includes one of the two: they share names.
+FAMILIES = {"HTP": [each for each in ALL_HEADERS if "/DSP/" not in each],
+            "DSP": [each for each in ALL_HEADERS if "/HTP/" not in each]}  # fmt: skip
+HEADERS = FAMILIES["HTP"]
+DECLARED = (*gpu_headers.HEADERS, *htp_headers.HEADERS, *lpai_headers.HEADERS, *other_backends.HEADERS)
+"""The headers that are printed from declarations."""
 C_NAMES = {
-    lpai_c.LpaiCustom: [
-        "QnnLpaiBackend_CustomProperty_t", "QnnLpaiContext_CustomConfig_t", "QnnLpaiGraph_CustomConfig_t",
-    ],
     objects.Property: ["QnnBackend_Property_t", "QnnGraph_Property_t"],
     objects.ContextProperty: ["QnnContext_Property_t"],
     tables.FunctionTable: ["QNN_INTERFACE_VER_TYPE"],
@@ -35,20 +41,20 @@ C_NAMES = {
 }
 """Structures whose description does not begin with their name in C."""
 OTHER_FIELDS = {
-    "QnnLpaiBackend_CustomProperty_t.value": "property",
-    "QnnLpaiContext_CustomConfig_t.value": "config",
-    "QnnLpaiGraph_CustomConfig_t.value": "config",
     "Qnn_SparseParams_t.numSpecifiedElements": "hybridCoo.numSpecifiedElements",
     "Qnn_SparseParams_t.numSparseDimensions": "hybridCoo.numSparseDimensions",
     "QnnInterface_t.coreApiVersion": "apiVersion.coreApiVersion",
     "QnnInterface_t.backendApiVersion": "apiVersion.backendApiVersion",
+    "QnnOpPackage_Interface_t.functions": "v1_4",
     "QnnInterface_t.table": "QNN_INTERFACE_VER_NAME",
     "QnnSystemProfile_SerializationTarget_t.fileName": "file.fileName",
     "QnnSystemProfile_SerializationTarget_t.fileDirectory": "file.fileDirectory",
     "QnnSystemInterface_t.table": "QNN_SYSTEM_INTERFACE_VER_NAME",
 }
-NOT_IN_C = {system.ModelGraphInfo, system.ModelGraphConfigInfo, tables.ComposingTable}
-"""What model libraries and no header of ours declare, and what is laid over tables of any size."""
+NOT_IN_C = {
+    system.ModelGraphInfo, system.ModelGraphConfigInfo, tables.ComposingTable, htp_c.EarlierHtpDeviceConfig,
+}  # fmt: skip
+"""What model libraries, earlier headers and no header of ours declare, and what is laid over tables of any size."""
 ENUMERATIONS = {
     "QNN_BACKEND_CONFIG_OPTION_": objects.BackendOption,
     "QNN_CONTEXT_CONFIG_OPTION_": objects.ContextOption,
@@ -65,6 +71,7 @@ ENUMERATIONS = {
     "QNN_HTP_GRAPH_CONFIG_OPTION_": htp_c.HtpGraphOption,
     "QNN_HTP_CONTEXT_CONFIG_OPTION_": htp_c.HtpContextOption,
     "QNN_HTP_DEVICE_CONFIG_OPTION_": htp_c.HtpDeviceOption,
+    "QNN_CPU_PARAMTYPE_": cpu_c.CpuParamType,
 }
 OTHER_NUMBERS = {
     f"QNN_CONTEXT_CONFIG_OPTION_{name}": f"QNN_CONTEXT_CONFIG_{name}"
@@ -75,7 +82,7 @@ OTHER_NUMBERS = {
 
 
 def structures() -> Iterator[tuple[type[ctypes.Structure], str]]:
-    for module in (types, objects, gpu_c, htp_c, lpai_c, system, tables, delegate):
+    for module in (types, objects, op_package, cpu_c, gpu_c, htp_c, system, tables, delegate):
         for _, kind in inspect.getmembers(module, inspect.isclass):
             if kind.__module__ != module.__name__ or not issubclass(kind, ctypes.Structure) or kind in NOT_IN_C:
                 continue
@@ -83,6 +90,14 @@ def structures() -> Iterator[tuple[type[ctypes.Structure], str]]:
             assert names, f"{kind.__name__} does not say which structure of C it is"
             for name in names:
                 yield kind, name
+    yield from declared("HTP")
+
+
+def declared(family: str) -> Iterator[tuple[type[ctypes.Structure], str]]:
+    """The structures that are declared for C and Python at once, of the headers of a family."""
+    for header in DECLARED:
+        if f"QNN/{header.file}" in FAMILIES[family]:
+            yield from ((each.ctype, each.name) for each in header.declarations if isinstance(each, layout.Structure))
 
 
 def fields(kind: type) -> Iterator[str]:
@@ -95,10 +110,10 @@ def fields(kind: type) -> Iterator[str]:
                 yield name
 
 
-def run_c(tmp_path: Path, body: str, compiler: str = "gcc") -> list[str]:
+def run_c(tmp_path: Path, body: str, compiler: str = "gcc", family: str = "HTP") -> list[str]:
     if shutil.which(compiler) is None:
         pytest.skip(f"needs {compiler}")
-    includes = "".join(f'#include "{header}"\n' for header in HEADERS)
+    includes = "".join(f'#include "{header}"\n' for header in FAMILIES[family])
     source = tmp_path / ("layouts.c" if compiler == "gcc" else "layouts.cpp")
     source.write_text(f"{includes}#include <stdio.h>\nint main(void) {{\n{body}  return 0;\n}}\n")
     program = tmp_path / "layouts"
@@ -109,19 +124,29 @@ def run_c(tmp_path: Path, body: str, compiler: str = "gcc") -> list[str]:
     return subprocess.run([program], check=True, capture_output=True, text=True).stdout.splitlines()
 
 
-@pytest.mark.parametrize("compiler", ["gcc", "g++"])
-def test_sizes_and_offsets_are_those_of_the_header(tmp_path: Path, compiler: str) -> None:
+@pytest.mark.parametrize(("compiler", "family"), [("gcc", "HTP"), ("g++", "HTP"), ("gcc", "DSP"), ("g++", "DSP")])
+def test_sizes_and_offsets_are_those_of_the_header(tmp_path: Path, compiler: str, family: str) -> None:
     body, expected = "", []
-    for kind, c_name in structures():
+    for kind, c_name in structures() if family == "HTP" else declared(family):
         body += f'  printf("{c_name} %zu\\n", sizeof({c_name}));\n'
         expected.append(f"{c_name} {ctypes.sizeof(kind)}")
         for name in fields(kind):
             c_field = OTHER_FIELDS.get(f"{c_name}.{name}", name)
             body += f'  printf("{c_name}.{name} %zu\\n", offsetof({c_name}, {c_field}));\n'
             expected.append(f"{c_name}.{name} {getattr(kind, name).offset}")
-    found = run_c(tmp_path, body, compiler)
-    assert len(found) > 500
+    found = run_c(tmp_path, body, compiler, family)
+    assert len(found) > (500 if family == "HTP" else 40)
     assert found == expected
+
+
+def test_functions_of_op_packages_are_in_the_order_of_the_header(tmp_path: Path) -> None:
+    body, expected = "", []
+    for (major, minor), functions in op_package.VERSIONS.items():
+        for index, name in enumerate(functions):
+            c_name = f"QnnOpPackage_ImplementationV{major}_{minor}_t"
+            body += f'  printf("{c_name}.{name} %zu\\n", offsetof({c_name}, {name}) / sizeof(void *));\n'
+            expected.append(f"{c_name}.{name} {index}")
+    assert run_c(tmp_path, body) == expected
 
 
 def test_parameters_have_the_types_of_the_header(tmp_path: Path) -> None:
@@ -142,6 +167,45 @@ def test_numbers_are_those_of_the_header(tmp_path: Path) -> None:
             body += f'  printf("{name} %d\\n", (int){OTHER_NUMBERS.get(name, name)});\n'
             expected.append(f"{name} {int(member)}")
     assert run_c(tmp_path, body) == expected
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_numbers_of_declarations_are_those_of_the_header(tmp_path: Path, family: str) -> None:
+    headers = [header for header in DECLARED if f"QNN/{header.file}" in FAMILIES[family]]
+    kinds = [each for header in headers for each in header.declarations if isinstance(each, layout.Enumeration)]
+    expected = {name: number for kind in kinds for name, number in kind.numbers().items()}
+    expected |= {f"{kind.prefix}_{kind.undefined}": types.UNDEFINED for kind in kinds if kind.undefined}
+    body = "".join(f'  printf("{name} %d\\n", (int){name});\n' for name in expected)
+    body += "".join(f'  printf("%zu\\n", sizeof({kind.name}));\n' for kind in kinds)
+    found = run_c(tmp_path, body, family=family)
+    assert found == [*(f"{name} {number}" for name, number in expected.items()), *["4"] * len(kinds)]
+
+
+def test_a_declaration_becomes_c_and_ctypes() -> None:
+    kind = layout.Enumeration("Sample_Kind_t", "SAMPLE_KIND", {"FIRST": 1, "OURS": 20001}, "UNKNOWN")
+    value = layout.Structure(
+        "Sample_SomeConfig_t",
+        "Sample_Kind_t kind; union { uint8_t flag; const char *text; }; uint32_t first, rest[3];",
+        "{SAMPLE_KIND_FIRST, {0}, 0, {0}}",
+    )
+    text = layout.Header("X/SampleSome.h", "A sample.", ("../QnnCommon.h", "<stdbool.h>"), (kind, value)).text()
+    assert text.splitlines()[2:7] == [
+        "#ifndef SAMPLE_SOME_H", "#define SAMPLE_SOME_H", "", '#include "../QnnCommon.h"', "#include <stdbool.h>",
+    ]  # fmt: skip
+    assert """
+typedef enum { SAMPLE_KIND_FIRST = 1, SAMPLE_KIND_UNKNOWN = QNN_UNDEFINED } Sample_Kind_t;
+typedef struct {
+  Sample_Kind_t kind;
+  union { uint8_t flag; const char *text; };
+  uint32_t first, rest[3];
+} Sample_SomeConfig_t;
+QNN_LAYOUT(Sample_SomeConfig_t, 32);
+#define SAMPLE_SOME_CONFIG_INIT {SAMPLE_KIND_FIRST, {0}, 0, {0}}
+""" in text
+    places = {name: getattr(value.ctype, name).offset for name in fields(value.ctype)}
+    assert places == {"kind": 0, "flag": 8, "text": 8, "first": 16, "rest": 20}
+    long = layout.Functions({"Sample_Fn_t": ", ".join(f"uint32_t number{index}" for index in range(9))})
+    assert next(long.lines()) == "typedef Qnn_ErrorHandle_t (*Sample_Fn_t)("
 
 
 def test_numbers_that_the_graph_has_too_are_the_same(tmp_path: Path) -> None:
@@ -222,6 +286,12 @@ def test_ways_to_set_power_have_their_numbers() -> None:
 
 def test_the_value_of_a_devices_config_is_where_the_vendors_library_reads_it() -> None:
     assert {name: getattr(htp_c.HtpDeviceConfig, name).offset for name in fields(htp_c.HtpDeviceConfig)} == {
-        "option": 0, "socModel": 8, "arch": 8, "useSignedProcessDomain": 8, "reserved": 8,
+        "option": 0, "socModel": 8, "arch": 8, "useSignedProcessDomain": 8, "useSecureProcessDomain": 8,
+        "asyncExecute": 8, "htpExtension": 8,
     }  # fmt: skip
     assert ctypes.sizeof(htp_c.HtpDeviceConfig) == 16
+    earlier = htp_c.EarlierHtpDeviceConfig
+    assert {name: getattr(earlier, name).offset for name in fields(earlier)} == {
+        "option": 0, "socModel": 4, "arch": 4, "useSignedProcessDomain": 4,
+    }  # fmt: skip
+    assert ctypes.sizeof(earlier) == 12

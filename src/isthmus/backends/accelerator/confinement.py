@@ -10,49 +10,29 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import platform
 import resource
 import struct
-from collections.abc import Mapping
-from dataclasses import dataclass
 
-_PR_SET_NO_NEW_PRIVS = 38
-_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 22, 2
-_SECCOMP_SET_MODE_FILTER, _SECCOMP_FILTER_FLAG_TSYNC = 1, 1
+from isthmus.system.seccomp import (
+    ALLOW,
+    ANY_BIT,
+    ARGUMENTS,
+    EQUAL,
+    ERRNO,
+    KILL,
+    LOAD,
+    RETURN,
+    Instruction,
+    Machine,
+    beginning,
+    give_up_privileges,
+    here,
+    install,
+)
+
 _CAPABILITY_VERSION_3 = 0x20080522
-
-KILL, ERRNO, ALLOW = 0x80000000, 0x00050000, 0x7FFF0000
-"""Return values of a filter; an error's number is added to ERRNO."""
-_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-"""Instructions of a filter (BPF): load an input; compare it with a value and jump; return a value."""
-_NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
-"""Offsets of a filter's inputs: the call's number, the instruction set, the low half of the first argument."""
-
 _CLONE_THREAD = 0x00010000
 _AT_EMPTY_PATH = 0x1000
-
-
-@dataclass(frozen=True)
-class Machine:
-    """The system calls of an instruction set, by name.
-
-    Parameters
-    ----------
-    architecture
-        The kernel's audit constant for it.
-    foreign
-        The first number of another calling convention; 0 if there is none.
-    seccomp
-        The number of the call that installs a filter.
-    calls
-        The numbers of the calls in the filter.
-    """
-
-    architecture: int
-    foreign: int
-    seccomp: int
-    calls: Mapping[str, int]
-
 
 MACHINES = {
     "x86_64": Machine(
@@ -96,16 +76,9 @@ So threads can be started but no processes, and the status of an open descriptor
 """
 
 
-def program(machine: Machine) -> list[tuple[int, int, int, int]]:
-    """Return the filter, which the kernel runs at every system call: its instructions as (code, jump if true, jump if
-    false, value).
-
-    A jump is the number of instructions to skip. Calls that the filter does not name fail with EPERM.
-    """
-    instructions = [(_LOAD, 0, 0, _ARCHITECTURE), (_EQUAL, 1, 0, machine.architecture), (_RETURN, 0, 0, KILL)]
-    instructions += [(_LOAD, 0, 0, _NUMBER)]
-    if machine.foreign:
-        instructions += [(_AT_LEAST, 0, 1, machine.foreign), (_RETURN, 0, 0, KILL)]
+def program(machine: Machine) -> list[Instruction]:
+    """Return the filter. Calls that it does not name fail with EPERM."""
+    instructions = beginning(machine)
     answers = dict.fromkeys(machine.calls, ALLOW)
     answers |= dict.fromkeys(_DEADLY, KILL) | dict.fromkeys(_UNKNOWN, ERRNO | errno.ENOSYS)
     for name, answer in answers.items():
@@ -114,24 +87,23 @@ def program(machine: Machine) -> list[tuple[int, int, int, int]]:
             continue
         if name in _NEEDS_BIT:
             argument, bit, otherwise = _NEEDS_BIT[name]
-            instructions += [(_EQUAL, 0, 4, machine.calls[name]), (_LOAD, 0, 0, _ARGUMENTS + 8 * argument)]
-            instructions += [(_ANY_BIT, 0, 1, bit), (_RETURN, 0, 0, ALLOW), (_RETURN, 0, 0, otherwise)]
+            instructions += [(EQUAL, 0, 4, machine.calls[name]), (LOAD, 0, 0, ARGUMENTS + 8 * argument)]
+            instructions += [(ANY_BIT, 0, 1, bit), (RETURN, 0, 0, ALLOW), (RETURN, 0, 0, otherwise)]
         else:
-            instructions += [(_EQUAL, 0, 1, machine.calls[name]), (_RETURN, 0, 0, answer)]
-    return [*instructions, (_RETURN, 0, 0, ERRNO | errno.EPERM)]
+            instructions += [(EQUAL, 0, 1, machine.calls[name]), (RETURN, 0, 0, answer)]
+    return [*instructions, (RETURN, 0, 0, ERRNO | errno.EPERM)]
 
 
 def confine(keep: int) -> list[str]:
     """Drop privileges, and all descriptors but `keep` and the first three; return what could not be dropped."""
     libc = ctypes.CDLL(None, use_errno=True)
-    libc.prctl.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4
-    libc.syscall.restype = ctypes.c_long
     _close_all_but(keep)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    machine = here(MACHINES)
     steps = {
-        "new privileges": lambda: libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0),
+        "new privileges": lambda: give_up_privileges(libc),
         "capabilities": lambda: _drop_capabilities(libc),
-        "system calls": lambda: _install_filter(libc),
+        "system calls": lambda: install(libc, machine, program(machine) if machine else ()),
     }
     kept = []
     for name, step in steps.items():
@@ -154,23 +126,3 @@ def _drop_capabilities(libc: ctypes.CDLL) -> int:
     """Set all capabilities of this thread to none (24 bytes of zeros); return what the system call returns."""
     header = struct.pack("=Ii", _CAPABILITY_VERSION_3, 0)
     return libc.capset(header, bytes(24))
-
-
-def _install_filter(libc: ctypes.CDLL) -> int:
-    """Install the filter of system calls; return 0, or -1 with `errno` set, as a system call does."""
-    machine = MACHINES.get(platform.machine().replace("arm64", "aarch64"))
-    if machine is None:
-        ctypes.set_errno(errno.ENOSYS)
-        return -1
-    instructions = program(machine)
-    # The arrays are a `struct sock_filter` for each instruction, and the `struct sock_fprog` that refers to them.
-    code = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *each) for each in instructions))
-    header = struct.pack("@HP", len(instructions), ctypes.addressof(code))
-    flags = ctypes.c_long(_SECCOMP_FILTER_FLAG_TSYNC)
-    mode = ctypes.c_long(_SECCOMP_SET_MODE_FILTER)
-    if libc.syscall(ctypes.c_long(machine.seccomp), mode, flags, header) == 0:
-        return 0
-    # Kernels before 3.17, and sandboxes that know only the older call. There the filter holds for this thread and the
-    # threads that it starts.
-    place = ctypes.create_string_buffer(header)
-    return libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.addressof(place), 0, 0)

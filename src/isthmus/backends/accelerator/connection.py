@@ -17,6 +17,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 import weakref
@@ -226,6 +227,10 @@ class Connection:
 
         It is sent once, however often it is posted: after an interrupt the caller may post it again to be sure.
         """
+        if sys.is_finalizing():
+            # The threads that send and receive do not run any more.
+            self.reason = self.reason or "the interpreter exits"
+            return False
         with self._lock:
             if self._open:
                 self._pending.add(request)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 import threading
 from dataclasses import dataclass, field
 
@@ -79,7 +80,8 @@ class Gate:
                 holder = self._busy.get(queue)
                 if holder is not None and holder[0] == thread:
                     return True
-                if holder is None and not self._waiting and self._has_unit(unit):
+                # While the interpreter exits, other threads do not run any more and release nothing.
+                if sys.is_finalizing() or (holder is None and not self._waiting and self._has_unit(unit)):
                     self._busy[queue] = thread, unit
                     return True
                 waiter = _Waiter(-priority, next(self._numbers), queue, thread, unit)

@@ -12,6 +12,7 @@ from typing import Any
 from isthmus.backends.accelerator.channel import encoded, refused_by_the_system
 from isthmus.backends.accelerator.connection import Connection, Request, Undo
 from isthmus.backends.accelerator.gate import Gate
+from isthmus.backends.accelerator.page import RINGING
 from isthmus.backends.seam.deadlines import Deadlines
 from isthmus.engine.native import loader
 from isthmus.engine.native.target import Target
@@ -58,11 +59,12 @@ class Accelerator:
         self.gate = Gate(units or len(os.sched_getaffinity(0)))
         self._sent: set[tuple[str, str]] = set()
         target = host_target()
-        loader.ensure(SERVING, target)
         self.connection = Connection()
         self._ending = Finalizer(self, _reclaim, self.connection)
         try:
             self.connection.start(self.deadlines.starting)
+            # Code is compiled while the process starts; its time limit begins afterwards.
+            loader.ensure((*SERVING, *RINGING), target)
             hello = self.call("hello", seconds=self.deadlines.starting)
             self.pid: int = hello["pid"]
             self.unconfined: tuple[str, ...] = tuple(hello["unconfined"])

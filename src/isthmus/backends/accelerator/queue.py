@@ -288,6 +288,11 @@ class Queue:
         self._targets.update((numbers[name], program.target) for name, program in programs.items())
         return numbers
 
+    def unload(self, graph: int) -> None:
+        """Unload a graph, after a running execution. The scratch that graphs share stays as large as it is."""
+        self.under_lock(lambda: self._control("unload", graphs=[graph]))
+        self._targets.pop(graph, None)
+
     def rebind(self, graph: int, scratch: int) -> None:
         """Make a graph use other scratch memory; the caller holds this queue's lock."""
         self._control("rebind", graph=graph, scratch=scratch)

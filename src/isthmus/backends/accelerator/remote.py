@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from isthmus.backends.accelerator.memory import NOTHING
 from isthmus.backends.accelerator.process import Slots
@@ -133,13 +133,20 @@ class RemoteExecutor:
             # The old memory after a success, the new one after a failure.
             self._queue.accelerator.deregister(replaced if self._scratch is scratch else scratch)
 
-    def bound(self, windows: Sequence[Window]) -> RemoteIo:
-        """Return memory for every input and output, checked and registered, for `bind_all_io`."""
+    def bound(self, windows: Sequence[Window], copied: Collection[int] = ()) -> RemoteIo:
+        """Return memory for every input and output, checked and registered, for `bind_all_io`.
+
+        The tensors `copied`, by index, are copied even if they are in shared memory.
+        """
         infos, inputs = self.program.info.tensors, len(self.program.inputs)
         for info, window in zip(infos, windows, strict=True):
             window.check(f"memory of tensor '{info.name}'", info.nbytes)
         exact = [window.part(0, info.nbytes) for info, window in zip(infos, windows, strict=True)]
-        shared = {index: span for index, window in enumerate(exact) if (span := _shared(window)) is not None}
+        shared = {
+            index: span
+            for index, window in enumerate(exact)
+            if index not in copied and (span := _shared(window)) is not None
+        }
         registered = self._queue.accelerator.register(list(shared.values()))
         io = RemoteIo(infos, inputs, exact, dict(zip(shared, registered, strict=True)), self._staging)
         io.registered = registered
@@ -207,6 +214,11 @@ class RemoteExecutor:
 def _number(slots: Slots) -> int:
     """Return the slot of a pool as a call names it."""
     return slots[0] if slots else NOTHING
+
+
+def is_shared(window: Window) -> bool:
+    """Return whether the accelerator can use memory in place."""
+    return _shared(window) is not None
 
 
 def _shared(window: Window) -> _Shared | None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from isthmus.backends.accelerator.channel import Channel, Frame, encoded, refusal_to_json, refused_by_the_system
 from isthmus.backends.accelerator.memory import Quiet, SharedMemory
-from isthmus.backends.seam import binary
+from isthmus.backends.seam import program_binary
 from isthmus.engine.native import doorbell, loader
 from isthmus.engine.native.executor import Executor
 from isthmus.engine.native.program import Program
@@ -277,13 +277,13 @@ class AcceleratorServer:
         """
         target_queue = self._queue(queue)
         # Sealed contents were checked by the client; others may have changed since and are checked here, in a copy.
-        graphs = binary.read(_immutable(fds[0]), verify=not binary.is_sealed(fds[0])).programs
+        graphs = program_binary.read_programs(_immutable(fds[0]), verify=not program_binary.is_sealed(fds[0]))
         if len(graphs) > len(self._free_numbers):
             raise QnnError(Code.COMMON_RESOURCE_UNAVAILABLE, "accelerator", f"it has {MAX_GRAPHS} graphs already")
         wanted = 0 if pools else max((program.scratch_bytes for program in graphs.values()), default=0)
         scratch = target_queue.scratch
         if scratch.nbytes < wanted:
-            scratch = host(wanted, binary.FORMAT.alignment)
+            scratch = host(wanted, program_binary.FORMAT.alignment)
         loaded: list[_Graph] = []
         try:
             for program in graphs.values():
@@ -421,9 +421,9 @@ def _immutable(fd: int) -> mmap.mmap | memoryview:
         nbytes = os.fstat(fd).st_size
         if nbytes == 0:
             raise QnnError(Code.CONTEXT_CREATE_FROM_BINARY, "contents of a descriptor", "it is empty")
-        if binary.is_sealed(fd):
+        if program_binary.is_sealed(fd):
             return mmap.mmap(fd, nbytes, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE, prot=mmap.PROT_READ)
-        copy = host(nbytes, binary.FORMAT.alignment).array
+        copy = host(nbytes, program_binary.FORMAT.alignment).array
         view, position = copy.data, 0
         while position < nbytes:
             read = os.preadv(fd, [view[position:]], position)

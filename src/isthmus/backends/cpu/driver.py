@@ -6,10 +6,13 @@ the client brings none. It has no custom options and registers no memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections import ChainMap
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from isthmus.backends.cpu import BACKEND_ID, INTERFACE_VERSION
+from isthmus.backends.cpu import BACKEND_ID, INTERFACE_VERSION, packaged
+from isthmus.backends.cpu.op_package import TARGET, OpPackage, check_name
+from isthmus.backends.cpu.packaged import PackagedExecutor, PackagedGraph
 from isthmus.backends.seam import native, registry
 from isthmus.backends.seam.binary import ContextBinary, Source, inspect, to_bytes
 from isthmus.backends.seam.binding import BindingBase, ExecutionCounts
@@ -17,60 +20,95 @@ from isthmus.backends.seam.driver import (
     BackendDriver,
     ContextDriver,
     DeviceDriver,
+    GraphDriver,
     GraphStats,
     Memories,
     NativeCall,
     Timings,
     Traffic,
-    check_apart,
+    check_overlaps,
 )
 from isthmus.backends.seam.entry import BackendEntry, IoPolicy, PlanReport, PlanRequest
 from isthmus.backends.seam.execution_deadline import ExecutionDeadline
 from isthmus.backends.seam.execution_lock import ExecutionLock
 from isthmus.backends.seam.facets import CFacet, DelegateFacet
 from isthmus.backends.seam.native import CompiledGraph, NativeGraphDriver
+from isthmus.backends.seam.staging import InputStaging, overwritten, traffic
 from isthmus.engine.native.executor import BoundIo, Executor
 from isthmus.engine.native.program import Program
 from isthmus.engine.native.target import named
 from isthmus.errors import Code, QnnError
 from isthmus.graph import Graph
-from isthmus.graph.operation import Call
+from isthmus.graph.operation import Call, Operation
+from isthmus.graph.ops import OPERATIONS
 from isthmus.log import Log
 from isthmus.memory import Buffer, Window, host
+from isthmus.prepare.schedule import Pool
 
+_CAPABILITIES = frozenset((105, 402, 403))
+"""The capability keys of op packages: registration, validation, implementations."""
 _IO_ALIGNMENT = 64
 """The alignment of inputs and outputs that the backend allocates."""
 
 
 class CpuBackend(BackendDriver):
-    """The CPU backend."""
+    """The CPU backend, with the op packages that its client has registered."""
 
     def __init__(self, config: None, log: Log) -> None:
-        """Do nothing: there is no configuration."""
+        self._log = log
+        self._packages: dict[str, OpPackage] = {}
+        self._package_operations: dict[str, Operation] = {}
+        self.definitions = ChainMap(self._package_operations, OPERATIONS)
 
     def create_context(self, device: DeviceDriver | None = None) -> CpuContext:
-        return CpuContext()
+        return CpuContext(self._packages)
 
     def supports(self, call: Call) -> str | None:
-        return native.supports(call)
+        # A package has said itself whether it takes a node.
+        return None if call.op in self._package_operations else native.supports(call)
 
     def operations(self) -> Collection[str]:
-        return native.operations()
+        return (*native.operations(), *self._package_operations)
+
+    def register_op_package(self, path: str, provider: str, target: str | None) -> None:
+        if target not in (None, TARGET):
+            rule = f"its target '{target}' is not {TARGET}"
+            raise QnnError(Code.BACKEND_INVALID_ARGUMENT, f"op package '{path}'", rule)
+        package = OpPackage(path, provider, self._log)
+        try:
+            check_name(package, self._packages)
+        except QnnError:
+            package.close()
+            raise
+        self._packages[package.name] = package
+        self._package_operations.update(package.definitions())
+
+    def close(self) -> None:
+        for package in self._packages.values():
+            package.close()
 
 
 class CpuContext(ContextDriver):
     """A context on the CPU."""
 
-    def __init__(self) -> None:
+    def __init__(self, packages: Mapping[str, OpPackage]) -> None:
+        self._packages = packages
         self._graphs: list[CpuGraphDriver] = []
+        self._scratch_owner: CpuGraphDriver | None = None
+        native.anticipate_graphs()
 
     def create_graph(self, graph: Graph) -> CpuGraphDriver:
-        driver = CpuGraphDriver(graph)
+        driver = CpuGraphDriver(graph, packages=self._packages, scratch_owner=self._scratch_owner)
         self._graphs.append(driver)
         return driver
 
     def drop_graph(self, graph: Graph) -> None:
         self._graphs = [driver for driver in self._graphs if driver.graph is not graph]
+
+    def share_scratch(self, graph: GraphDriver) -> None:
+        assert isinstance(graph, CpuGraphDriver)
+        graph.has_own_io = graph.finalized
+        self._scratch_owner = graph
 
     def get_binary(self) -> bytes:
         return to_bytes([graph.program for graph in self._graphs], "cpu")
@@ -90,44 +128,88 @@ class CpuContext(ContextDriver):
         self._graphs.clear()
 
 
-class CpuGraphDriver(NativeGraphDriver[CompiledGraph]):
-    """A graph on the CPU, with its own scratch and state."""
+class CpuGraphDriver(NativeGraphDriver[CompiledGraph | PackagedGraph]):
+    """A graph on the CPU, with its own scratch and state.
 
-    def __init__(self, graph: Graph, prepared: CompiledGraph | None = None) -> None:
+    Parameters
+    ----------
+    packages
+        The op packages of its backend by name.
+    scratch_owner
+        A graph whose scratch is used instead. Inputs and outputs then have no memory of the backend's own either.
+
+    Attributes
+    ----------
+    has_own_io
+        Whether the backend allocates memory for inputs and outputs, for clients that bring none.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        prepared: CompiledGraph | None = None,
+        packages: Mapping[str, OpPackage] | None = None,
+        scratch_owner: CpuGraphDriver | None = None,
+    ) -> None:
         super().__init__(graph, prepared)
+        self._packages = {} if packages is None else packages
+        self._scratch_owner = scratch_owner
+        self.has_own_io = scratch_owner is None
         # A binding may be closed while another one of the graph executes.
-        self._lock = ExecutionLock()
+        # Graphs with one scratch never run at once.
+        self._lock: ExecutionLock = ExecutionLock() if scratch_owner is None else scratch_owner._lock
         self._counts = ExecutionCounts(self._lock)
         # These exist from `finalize` to `close`: the executor, all memory of the graph, and of that the memory for
         # each input, then each output.
-        self._executor: Executor | None = None
+        self._executor: Executor | PackagedExecutor | None = None
         self._buffers: list[Buffer] = []
         self._own_io: list[Window] = []
+        self.staging = InputStaging(lambda info: host(info.nbytes, _IO_ALIGNMENT))
         self.current_binding: CpuBinding | None = None
         """The binding whose memory the executor currently has."""
 
     @property
     def program(self) -> Program:
         """Its executable form."""
-        return self.prepared().program
+        prepared = self.prepared()
+        if isinstance(prepared, PackagedGraph):
+            names = ", ".join(dict.fromkeys(node.op for node in prepared.nodes))
+            rule = f"it has nodes of op packages, whose code a context binary of this backend cannot have: {names}"
+            raise QnnError(Code.COMMON_NOT_SUPPORTED, self.what, rule, "Compose the graph where it is executed.")
+        return prepared.program
 
-    def _prepare(self) -> CompiledGraph:
+    def _prepare(self) -> CompiledGraph | PackagedGraph:
+        if packaged.has_package_nodes(self.graph):
+            return packaged.prepare(self.graph, self._threads, self._scratch_limit)
         return native.prepare(self.graph, self._threads, limit=self._scratch_limit)
 
     def finalize(self) -> None:
-        program = self.program
+        prepared = self.prepared()
+        if isinstance(prepared, PackagedGraph):
+            parts = PackagedExecutor(prepared, self._packages)
+            parts.reset()
+            self._executor, self._own_io, self._buffers = parts, parts.io, parts.buffers
+            self.finalized = True
+            return
+        program = prepared.program
         sizes = program.scratch_bytes, program.state_bytes
+        owner = self._scratch_owner
+        if owner is not None:
+            sizes = 0, program.state_bytes
         scratch, state = (host(nbytes, program.alignment) if nbytes else None for nbytes in sizes)
-        own = [host(info.nbytes, _IO_ALIGNMENT) for info in self.info.tensors]
+        own = [host(info.nbytes, _IO_ALIGNMENT) for info in self.info.tensors if self.has_own_io]
+        windows = [buffer.window() for buffer in own]
+        holder = None if owner is None else owner.executor()
+        shared = holder.bound.get(Pool.SCRATCH) if isinstance(holder, Executor) and program.scratch_bytes else None
         executor = Executor(
             program,
-            scratch.window() if scratch else None,
+            scratch.window() if scratch else shared,
             state.window() if state else None,
-            [buffer.window() for buffer in own],
+            windows if self.has_own_io else [None] * len(self.info.tensors),
         )
         # This gives the state its initial values.
         executor.reset()
-        self._executor, self._own_io = executor, [buffer.window() for buffer in own]
+        self._executor, self._own_io = executor, windows
         self._buffers = [buffer for buffer in (scratch, state, *own) if buffer is not None]
         self.finalized = True
 
@@ -138,15 +220,17 @@ class CpuGraphDriver(NativeGraphDriver[CompiledGraph]):
         """Return the backend's own memory for an input or output; None unless the graph is finalized."""
         return self._own_io[index] if self._own_io else None
 
-    def executor(self) -> Executor:
+    def executor(self) -> Executor | PackagedExecutor:
         """Return the graph's executor."""
         if self._executor is None:
             raise QnnError(Code.GRAPH_NOT_FINALIZED, self.what, "only a finalized graph can be executed")
         return self._executor
 
-    def native_call(self) -> NativeCall:
+    def native_call(self) -> NativeCall | None:
         with self._lock:
             executor = self.executor()
+            if isinstance(executor, PackagedExecutor):
+                return None
             # The foreign code stores other addresses in the executor.
             self.current_binding = None
             return NativeCall(
@@ -168,6 +252,7 @@ class CpuGraphDriver(NativeGraphDriver[CompiledGraph]):
                 self._executor = self.current_binding = None
             for buffer in self._buffers:
                 buffer.close()
+            self.staging.close()
             self._buffers, self._own_io = [], []
             super().close()
 
@@ -178,7 +263,7 @@ def _not_bound() -> int:
 
 
 class CpuBinding(BindingBase):
-    """Memory for a graph on the CPU: all of it is used in place.
+    """Memory for a graph on the CPU: all of it is used in place, except inputs that an output overwrites too early.
 
     All bindings of a graph share its executor, which has the addresses of one of them (`current_binding`).
     """
@@ -197,7 +282,8 @@ class CpuBinding(BindingBase):
     def _bind(self) -> tuple[Traffic, list[tuple[str, Window]]]:
         """Check the memory of each tensor, the backend's own where the client brings none, and keep it for a run."""
         graph, infos = self._graph, self._graph.info.tensors
-        self._native = graph.executor().run
+        executor = graph.executor()
+        self._native = executor.run
         windows = []
         for index, (info, memory) in enumerate(zip(infos, self.memories, strict=True)):
             window = graph.place(index) if memory is None else memory.window
@@ -205,12 +291,19 @@ class CpuBinding(BindingBase):
             what = f"memory of tensor '{info.name}' of {graph.what}"
             window.check(what, info.nbytes, code=Code.GRAPH_INVALID_TENSOR)
             windows.append(window.part(0, info.nbytes))
-        check_apart(graph.what, infos, len(graph.info.inputs), windows)
-        self._io = BoundIo(graph.program, windows)
+        inputs, kinds = len(graph.info.inputs), list[str | None](["raw"] * len(infos))
+        pairs = check_overlaps(graph.what, infos, inputs, windows)
+        if isinstance(executor, PackagedExecutor):
+            kinds = executor.kinds(windows)
+            # A copy that is made anyway, of either tensor, keeps the input as it was.
+            pairs = [(source, goal) for source, goal in pairs if kinds[source] and kinds[inputs + goal]]
+            executor.check_unshared(pairs, windows)
+        copied = overwritten(pairs, graph.prepared().shareable_io)
+        self._io = BoundIo(graph.info, self._copy_first(graph.staging, infos, windows, copied))
         # The executor may still have this binding's earlier memory.
         graph.current_binding = None
-        names = [info.name for info in infos]
-        return Traffic(in_place={"raw": graph.info.io_bytes}), list(zip(names, windows, strict=True))
+        named = [(info.name, window) for info, window in zip(infos, windows, strict=True)]
+        return traffic(infos, inputs, kinds, copied), named
 
     def _run(self) -> None:
         if self._graph.current_binding is not self:
@@ -233,7 +326,10 @@ class CpuBinding(BindingBase):
     def execute_timed(self, limit: ExecutionDeadline | None = None) -> Timings:
         def run() -> Timings:
             self._take_over()
-            return native.run_timed(self._graph.executor(), limit, self._what)
+            executor = self._graph.executor()
+            if isinstance(executor, PackagedExecutor):
+                return executor.run_timed(limit, self._what)
+            return native.run_timed(executor, limit, self._what)
 
         return self._run_under_lock(run)
 
@@ -265,7 +361,7 @@ ENTRY = BackendEntry(
     io=IoPolicy(),
     prepare=_plan,
     inspect=inspect,
-    c=CFacet(BACKEND_ID, INTERFACE_VERSION),
+    c=CFacet(BACKEND_ID, INTERFACE_VERSION, capabilities=_CAPABILITIES),
     delegate=DelegateFacet(number=101, threads=True),
     accepted=native.ACCEPTED,
 )

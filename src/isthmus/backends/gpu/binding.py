@@ -27,7 +27,7 @@ from isthmus.backends.seam.driver import (
     TimeSpan,
     Timings,
     Traffic,
-    check_apart,
+    check_overlaps,
 )
 from isthmus.backends.seam.execution_deadline import ExecutionDeadline, aborted
 from isthmus.backends.seam.staging import Copy, require_memory, traffic
@@ -77,9 +77,14 @@ class GpuBinding(BindingBase):
         ]
         windows = [memory.window.part(0, info.nbytes) for info, memory in zip(infos, memories, strict=True)]
         self._check_one_tensor_each(infos, memories)
-        check_apart(graph.what, infos, inputs, windows)
-        before = staging.reserved
         raw = [index for index, memory in enumerate(memories) if memory.registration is None]
+        # Raw inputs are transferred before the kernels run and raw outputs after them, so they may be the same memory.
+        for source, goal in check_overlaps(graph.what, infos, inputs, windows):
+            if source not in raw or inputs + goal not in raw:
+                what = f"tensor '{infos[inputs + goal].name}' of {self._what}"
+                rule = f"its buffer overlaps that of tensor '{infos[source].name}'"
+                raise QnnError(Code.GRAPH_INVALID_TENSOR, what, rule, "An OpenCL buffer serves one tensor.")
+        before = staging.reserved
         staging.reserve(infos, raw)
         self._raw = infos[raw[0]].name if raw else ""
         self._copies_in, self._copies_out, self._shared, self._sides = [], [], [], []

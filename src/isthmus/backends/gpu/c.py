@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import c_uint8, c_uint32, c_void_p
+from collections.abc import Callable
+from ctypes import c_uint32, c_void_p
+from enum import IntEnum
 from typing import Any
 
-from isthmus.backends.gpu import BACKEND_ID, INTERFACE_VERSION, options
-from isthmus.backends.gpu.options import GRAPH_OPTIONS, GpuGraphOption, GpuMemType
-from isthmus.backends.seam.facets import CFacet, LogFunction
-from isthmus.cabi.client import read
+from isthmus.backends.gpu import BACKEND_ID, INTERFACE_VERSION, headers, options
+from isthmus.backends.gpu.options import GRAPH_OPTIONS, GpuBackendOption, GpuContextOption, GpuMemType
+from isthmus.backends.seam.facets import CFacet, LogFunction, option_of
+from isthmus.cabi.client import read, text
+from isthmus.errors import Code
+from isthmus.log import LogLevel
 
 
 class GpuMemInfo(ctypes.Structure):
     """QnnGpu_MemInfoCustom_t: OpenCL (0) is the only kind."""
 
     _fields_ = [("memType", c_uint32), ("buffer", c_void_p)]
-
-
-def _field(option: GpuGraphOption) -> str:
-    """Name the field of an option in QNN's structure: DISABLE_QUEUE_RECORDING is disableQueueRecording."""
-    first, *others = option.name.lower().split("_")
-    return first + "".join(map(str.capitalize, others))
-
-
-class GpuGraphConfig(ctypes.Structure):
-    """QnnGpuGraph_CustomConfig_t."""
-
-    _fields_ = [(_field(option), c_uint8 if rule.is_flag else c_uint32) for option, rule in GRAPH_OPTIONS.items()]
 
 
 def _memory(address: int) -> options.GpuMemInfo:
@@ -37,10 +29,37 @@ def _memory(address: int) -> options.GpuMemInfo:
     return options.GpuMemInfo(kind, structure.buffer)
 
 
+def _backend(address: int, log: LogFunction) -> dict[str, Any]:
+    """Read and log a custom config of the backend; return the configuration that says the same: none."""
+    config = read(address, headers.BACKEND_CONFIG.ctype)
+    option = option_of(GpuBackendOption, config.option, "GPU backend", Code.BACKEND_INVALID_CONFIG)
+    log(LogLevel.INFO, f"GPU backend option {option.name}: accepted, but without effect here")
+    return {}
+
+
+# The readers of the values of context options.
+_CONTEXT_VALUES: dict[IntEnum, Callable[[Any], Any]] = {
+    GpuContextOption.PERF_HINT: lambda c: c.perfHint,
+    GpuContextOption.USE_GL_BUFFERS: lambda c: c.useGLBuffers,
+    GpuContextOption.KERNEL_REPO_DIR: lambda c: text(c.kernelRepoDir or 0),
+    GpuContextOption.INVALIDATE_KERNEL_REPO: lambda c: c.invalidateKernelRepo,
+}
+
+
+def _context(address: int, log: LogFunction) -> dict[Any, Any]:
+    """Read a custom config of a context; return its option with its value. One without effect is logged."""
+    config = read(address, headers.CONTEXT_CONFIG.ctype)
+    option = option_of(GpuContextOption, config.option, "GPU context", Code.CONTEXT_INVALID_CONFIG)
+    value = _CONTEXT_VALUES[option](config)
+    if option is GpuContextOption.PERF_HINT:
+        log(LogLevel.INFO, f"GPU context option PERF_HINT = {value}: accepted, but without effect here")
+    return {option: value}
+
+
 def _graph(address: int, log: LogFunction) -> dict[Any, Any]:
     """Return the values of all graph options from the structure at an address; nothing is logged."""
-    config = read(address, GpuGraphConfig)
-    return {option: getattr(config, _field(option)) for option in GRAPH_OPTIONS}
+    config = read(address, headers.GRAPH_CONFIG.ctype)
+    return {option: getattr(config, headers.field(option)) for option in GRAPH_OPTIONS}
 
 
 FACET = CFacet(
@@ -50,6 +69,7 @@ FACET = CFacet(
     # Only a client's buffers tell which OpenCL context they belong to.
     config={"gpu": {"follow_client": True}},
     memory=_memory,
-    configs={"graph": _graph},
+    configs={"backend": _backend, "context": _context, "graph": _graph},
+    headers={header.file: header.text for header in headers.HEADERS},
     hints=((r"\bqnn\.gpu\.allocate makes it for a backend", "clCreateBuffer makes it, in the context of the others"),),
 )

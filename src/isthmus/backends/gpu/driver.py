@@ -30,13 +30,21 @@ from isthmus.backends.gpu.config import KEYS, GpuConfig, read_config
 from isthmus.backends.gpu.graph import DeviceSide, GpuGraphDriver
 from isthmus.backends.gpu.io import GpuIo
 from isthmus.backends.gpu.memory import GpuMemory, GpuRegistration
-from isthmus.backends.gpu.options import GpuBackendProperty, GpuContextOption, truth
+from isthmus.backends.gpu.options import GpuBackendProperty, GpuContextOption, PerfHint, perf_hint, truth
 from isthmus.backends.gpu.prepare import preparation, traits
 from isthmus.backends.gpu.runtime.context import ClContext
 from isthmus.backends.gpu.runtime.device import choose
 from isthmus.backends.gpu.runtime.library import REMEDY
 from isthmus.backends.gpu.runtime.program import Repository
-from isthmus.backends.seam.driver import BackendDriver, Change, ContextDriver, DeviceDriver, MemDescriptor, Source
+from isthmus.backends.seam.driver import (
+    BackendDriver,
+    Change,
+    ContextDriver,
+    DeviceDriver,
+    GraphDriver,
+    MemDescriptor,
+    Source,
+)
 from isthmus.backends.seam.entry import BackendEntry
 from isthmus.compiled.folder import Folder
 from isthmus.errors import Code, QnnError
@@ -52,6 +60,7 @@ class GpuBackend(BackendDriver):
     """The backend, on the device that its configuration names or on the best one available."""
 
     properties = GpuBackendProperty
+    refuses_op_packages = "its packages are kernels for the vendor's own GPU driver, which this machine lacks"
 
     def __init__(self, config: GpuConfig, log: Log) -> None:
         self.config, self.log = config, log
@@ -148,25 +157,38 @@ class GpuContext(ContextDriver):
         path = config.kernel_repo_path
         self.repository = Repository() if path is None else _repository(path)
         self.repository.is_valid = not config.invalidate_kernel_repo
+        self._perf_hint = PerfHint.HIGH
         self.memory = GpuMemory(opencl)
+        self.scratch_owner: GpuGraphDriver | None = None
+        """The graph whose scratch others use, if graphs share scratch."""
         self._graphs: list[GpuGraphDriver] = []
 
     def get_config(self, option: IntEnum) -> Any:
+        if option is GpuContextOption.PERF_HINT:
+            return self._perf_hint
+        if option is GpuContextOption.USE_GL_BUFFERS:
+            return False
         if option is GpuContextOption.KERNEL_REPO_DIR:
             return str(self.repository.folder.path)
         return not self.repository.is_valid
 
     def set_config(self, option: IntEnum, value: Any) -> Change:
-        """Set the folder for built kernels, or whether they are built again; the result can undo it."""
-        before, was_valid = self.repository, self.repository.is_valid
-        if option is GpuContextOption.KERNEL_REPO_DIR:
+        """Set the folder for built kernels, whether they are built again, or a hint; the result can undo it."""
+        before, was_valid, hint = self.repository, self.repository.is_valid, self._perf_hint
+        if option is GpuContextOption.PERF_HINT:
+            self._perf_hint = perf_hint(option, value, Code.CONTEXT_INVALID_CONFIG)
+        elif option is GpuContextOption.USE_GL_BUFFERS:
+            if truth(option, value, Code.CONTEXT_INVALID_CONFIG):
+                rule = "OpenGL buffers cannot be used here"
+                raise QnnError(Code.CONTEXT_INVALID_CONFIG, "USE_GL_BUFFERS = True", rule)
+        elif option is GpuContextOption.KERNEL_REPO_DIR:
             self.repository = _repository(value)
             self.repository.is_valid = was_valid
         else:
             self.repository.is_valid = not truth(option, value, Code.CONTEXT_INVALID_CONFIG)
 
         def undo() -> None:
-            self.repository = before
+            self.repository, self._perf_hint = before, hint
             before.is_valid = was_valid
 
         return Change(undo=undo)
@@ -180,6 +202,10 @@ class GpuContext(ContextDriver):
     def drop_graph(self, graph: Graph) -> None:
         with self.moving:
             self._graphs = [known for known in self._graphs if known.graph is not graph]
+
+    def share_scratch(self, graph: GraphDriver) -> None:
+        assert isinstance(graph, GpuGraphDriver)
+        self.scratch_owner = graph
 
     def register(self, descriptors: Sequence[MemDescriptor]) -> Sequence[GpuRegistration]:
         """Register all buffers or none; if the context follows the client, it first moves to their OpenCL context."""

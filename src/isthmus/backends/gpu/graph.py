@@ -152,7 +152,13 @@ class GpuGraphDriver(GraphDriver):
 
     def _load(self, opencl: ClContext, program: KernelProgram, staging: DeviceStaging) -> DeviceProgram:
         """Load the program on a device, and reserve staging for the tensors that the graph declares as raw."""
-        loaded = DeviceProgram(opencl, program, self.context.repository, self.context.config.patience, self.what)
+        owner = self.context.scratch_owner
+        shared = None if owner in (None, self) else owner.loaded()
+        if shared is not None and shared.context is not opencl:
+            shared = None
+        loaded = DeviceProgram(
+            opencl, program, self.context.repository, self.context.config.patience, self.what, shared
+        )
         try:
             infos = program.info.tensors
             raw = [index for index, info in enumerate(infos) if info.mem_type is TensorMemType.RAW]

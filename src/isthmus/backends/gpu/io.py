@@ -7,7 +7,7 @@ transferred at the speed of the bus.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from isthmus.backends.gpu.buffers import pinned_buffer, shared_buffer
@@ -16,7 +16,7 @@ from isthmus.backends.gpu.options import GpuMemInfo
 from isthmus.backends.gpu.options import GpuMemType as GpuMemType
 from isthmus.backends.seam.driver import DescriptorType, GraphDriver, MemDescriptor, TensorMemory
 from isthmus.backends.seam.entry import IoMemory, IoPolicy
-from isthmus.graph import TensorMemType
+from isthmus.graph import TensorInfo, TensorMemType
 from isthmus.memory import Buffer
 
 
@@ -25,10 +25,10 @@ class GpuIo(IoPolicy):
 
     kinds: ClassVar[Mapping[str, TensorMemType]] = {"memhandle": TensorMemType.MEMHANDLE, "raw": TensorMemType.RAW}
 
-    def io(self, graph: GraphDriver, kind: str | None) -> IoMemory:
+    def io(self, graph: GraphDriver, kind: str | None, tensors: Sequence[TensorInfo] | None = None) -> IoMemory:
         """Allocate memory for all inputs and outputs; `kind` is a key of `kinds`, or None for what suits the device."""
         assert isinstance(graph, GpuGraphDriver)
-        context, infos = graph.context.opencl, graph.info.tensors
+        context, infos = graph.context.opencl, graph.info.tensors if tensors is None else tensors
         buffers: list[Buffer] = []
         if kind == "raw" or (kind is None and not context.device.unified):
             buffers += [pinned_buffer(context, max(info.nbytes, 1)) for info in infos]

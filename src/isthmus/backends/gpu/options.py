@@ -63,9 +63,30 @@ class GpuGraphOption(IntEnum):
     """Whether commands are enqueued one by one even if the driver could record them."""
 
 
+class GpuBackendOption(IntEnum):
+    """QNN_GPU_BACKEND_CONFIG_OPTION_*. Clients in C may set them; none has an effect here."""
+
+    ENABLE_TUNING_MODE = 0
+    PERFORMANCE_CACHE_DIR = 1
+    INVALIDATE_PERFORMANCE_CACHE = 2
+    WEIGHT_SHARING_ENABLED = 3
+
+
+class PerfHint(IntEnum):
+    """QNN_GPU_CONTEXT_PERF_HINT_*."""
+
+    HIGH = 0
+    NORMAL = 1
+    LOW = 2
+
+
 class GpuContextOption(IntEnum):
     """QNN_GPU_CONTEXT_CONFIG_OPTION_*."""
 
+    PERF_HINT = 0
+    """A `PerfHint`. It has no effect here."""
+    USE_GL_BUFFERS = 1
+    """Whether OpenGL buffers are used; only false is supported."""
     KERNEL_REPO_DIR = 2
     """The folder for built kernels."""
     INVALIDATE_KERNEL_REPO = 3
@@ -96,6 +117,14 @@ def precision(option: IntEnum, value: Any, code: Code) -> PrecisionMode:
         return PrecisionMode(value)
     known = ", ".join(f"{each.name} {int(each)}" for each in PrecisionMode)
     raise QnnError(code, f"precision {value!r}", f"must be one of {known}")
+
+
+def perf_hint(option: IntEnum, value: Any, code: Code) -> PerfHint:
+    """Check and return a hint for performance, given as a `PerfHint` or its number."""
+    if is_int(value) and value in list(PerfHint):
+        return PerfHint(value)
+    known = ", ".join(f"{each.name} {int(each)}" for each in PerfHint)
+    raise QnnError(code, f"{option.name} = {value!r}", f"must be one of {known}")
 
 
 class GraphOptionRule(NamedTuple):

@@ -46,14 +46,23 @@ class DeviceProgram:
         Seconds that the device may take for one operation.
     what
         The owner of the program, for messages.
+    shared
+        A program whose scratch, which is large enough, is used instead of its own.
     """
 
     def __init__(
-        self, context: ClContext, program: KernelProgram, repository: Repository, patience: float, what: str
+        self,
+        context: ClContext,
+        program: KernelProgram,
+        repository: Repository,
+        patience: float,
+        what: str,
+        shared: DeviceProgram | None = None,
     ) -> None:
         self.context, self.program, self.patience, self.what = context, program, patience, what
         self._pools: dict[KernelPool, OpenClBuffer] = {}
         """Memory for each pool that is not empty; inputs and outputs get theirs from a binding."""
+        self._shared = shared
         try:
             sources = [(unit.source, unit.options) for unit in program.units]
             # The built OpenCL programs, in the order of the program's units.
@@ -63,7 +72,9 @@ class DeviceProgram:
                 (KernelPool.SCRATCH, program.scratch_bytes),
                 (KernelPool.STATE, program.state_bytes),
             ):
-                if nbytes:
+                if nbytes and pool is KernelPool.SCRATCH and shared is not None:
+                    self._pools[pool] = shared._pools[pool]
+                elif nbytes:
                     self._pools[pool] = device_buffer(context, nbytes)
             # The commands are kept, because state is written again at each reset; constants are written once.
             self._reset = self._filling(KernelPool.STATE, program.state_initial() if program.state_bytes else None)
@@ -108,8 +119,9 @@ class DeviceProgram:
 
     def close(self) -> None:
         """Release everything; safe to call again."""
-        for buffer in self._pools.values():
-            buffer.close()
+        for pool, buffer in self._pools.items():
+            if self._shared is None or pool is not KernelPool.SCRATCH:
+                buffer.close()
         # There are no units if they did not build.
         for unit in getattr(self, "_units", ()):
             unit.close()

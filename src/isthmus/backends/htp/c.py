@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from ctypes import c_bool, c_float, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
+from ctypes import c_bool, c_float, c_int32, c_size_t, c_uint32, c_uint64
 from enum import IntEnum
 from typing import Any
 
 from isthmus.backends.htp import BACKEND_ID, INTERFACE_VERSION
+from isthmus.backends.htp.headers import DEVICE_CONFIG, EARLIER_DEVICE_CONFIG, HEADERS, HtpDeviceOption
 from isthmus.backends.htp.options import HtpDescriptor, HtpFloatPrecision, HtpGraphConfigOption, HtpMemType
 from isthmus.backends.seam.facets import CFacet, LogFunction, option_of
-from isthmus.cabi.client import read
+from isthmus.cabi.client import BadPointer, read
 from isthmus.cabi.types import UNDEFINED
 from isthmus.errors import Code
 from isthmus.log import LogLevel
@@ -24,6 +25,10 @@ ARCHITECTURE = 73
 """The Hexagon version that the device reports. It is our choice and has no effect."""
 VTCM_MB = 8
 """The on-chip memory that the device reports, in megabytes. It is our choice and has no effect."""
+MAX_SOC_MODEL = 4095
+"""The limit of numbers that may be a chip's. What is left of an address in the gap of a structure is larger."""
+MIN_ARCHITECTURE, MAX_ARCHITECTURE = 60, 255
+"""The limits of numbers that may be a Hexagon version."""
 _UNNAMED_CONTEXT_OPTIONS = frozenset((13, 18, 20, 23, 26))
 """Context options that HTP's own library accepts and whose names are not public."""
 
@@ -70,14 +75,6 @@ class HtpContextOption(IntEnum):
     GRAPH_SPLITTING_CONFIGS = 22
 
 
-class HtpDeviceOption(IntEnum):
-    """QNN_HTP_DEVICE_CONFIG_OPTION_*."""
-
-    SOC = 0
-    ARCH = 1
-    SIGNEDPD = 2
-
-
 class HtpPowerOption(IntEnum):
     """QNN_HTP_PERF_INFRASTRUCTURE_POWER_CONFIGOPTION_*."""
 
@@ -115,34 +112,10 @@ class HtpGraphConfig(ctypes.Structure):
     _fields_ = [("option", c_uint32), ("value", HtpGraphConfigUnion)]
 
 
-class HtpMinimumArch(ctypes.Structure):
-    """QnnHtpDevice_Minimum_Arch_t."""
-
-    _fields_ = [("deviceId", c_uint32), ("arch", c_uint32)]
-
-
-class HtpSignedDomain(ctypes.Structure):
-    """QnnHtpDevice_UseSignedProcessDomain_t."""
-
-    _fields_ = [("deviceId", c_uint32), ("useSignedProcessDomain", c_bool)]
-
-
-class HtpDeviceConfigUnion(ctypes.Union):
-    """The value of an HTP device's config; the alignment of a pointer member puts it at offset 8."""
-
-    _fields_ = [
-        ("socModel", c_uint32),
-        ("arch", HtpMinimumArch),
-        ("useSignedProcessDomain", HtpSignedDomain),
-        ("reserved", c_void_p),
-    ]
-
-
-class HtpDeviceConfig(ctypes.Structure):
-    """QnnHtpDevice_CustomConfig_t."""
-
-    _anonymous_ = ("value",)
-    _fields_ = [("option", c_uint32), ("value", HtpDeviceConfigUnion)]
+HtpDeviceConfig: Any = DEVICE_CONFIG.ctype
+"""QnnHtpDevice_CustomConfig_t."""
+EarlierHtpDeviceConfig: Any = EARLIER_DEVICE_CONFIG.ctype
+"""The same in earlier headers, shorter by 4 bytes."""
 
 
 class HtpOnChipDevice(ctypes.Structure):
@@ -190,10 +163,13 @@ _GRAPH_VALUES: dict[IntEnum, Callable[[HtpGraphConfig], Any]] = {
     HtpGraphOption.NUM_CORES: lambda c: c.numCores,
     HtpGraphOption.VTCM_SIZE_IN_BYTES: lambda c: c.vtcmSizeInBytes,
 }
-_DEVICE_VALUES: dict[IntEnum, Callable[[HtpDeviceConfig], Any]] = {
+_DEVICE_VALUES: dict[IntEnum, Callable[[Any], Any]] = {
     HtpDeviceOption.SOC: lambda c: c.socModel,
     HtpDeviceOption.ARCH: lambda c: f"v{c.arch.arch} of device {c.arch.deviceId}",
     HtpDeviceOption.SIGNEDPD: lambda c: c.useSignedProcessDomain.useSignedProcessDomain,
+    HtpDeviceOption.SECUREPD: lambda c: c.useSecureProcessDomain.useSecureProcessDomain,
+    HtpDeviceOption.ASYNC_EXECUTE: lambda c: c.asyncExecute.enableAsyncExecute,
+    HtpDeviceOption.HTP_EXTENSION: lambda c: "a structure without a public name",
 }
 
 
@@ -233,9 +209,35 @@ def _context(address: int, log: LogFunction) -> dict[Any, Any]:
 
 def _device(address: int, log: LogFunction) -> dict[Any, Any]:
     """Read and log a custom config of a device."""
-    config = read(address, HtpDeviceConfig)
-    option = option_of(HtpDeviceOption, config.option, "HTP device", Code.DEVICE_INVALID_CONFIG)
-    return _logged(f"device option {option.name} = {_DEVICE_VALUES[option](config)}", log)
+    number = read(address, c_uint32).value
+    option = option_of(HtpDeviceOption, number, "HTP device", Code.DEVICE_INVALID_CONFIG)
+    value = _DEVICE_VALUES[option](_device_config(address, option))
+    return _logged(f"device option {option.name} = {value}", log)
+
+
+def _device_config(address: int, option: IntEnum) -> Any:
+    """Read a config of a device in the layout that its value shows.
+
+    Both layouts have 12 bytes, so these are read first. A value that is sensible in the earlier layout decides for it,
+    unless it may be what happens to be in the gap of the later one. If the memory ends there, it is the earlier one,
+    which has three options.
+    """
+    if option > HtpDeviceOption.SIGNEDPD:
+        return read(address, HtpDeviceConfig)
+    earlier = read(address, EarlierHtpDeviceConfig)
+    # The second word, as the later layout begins its value with it.
+    following = earlier.arch.arch
+    if option is HtpDeviceOption.SOC:
+        is_earlier = 0 < earlier.socModel <= MAX_SOC_MODEL and not 0 < following <= MAX_SOC_MODEL
+    elif option is HtpDeviceOption.ARCH:
+        # A client numbers its devices from 0, so that no number of a device looks like an architecture.
+        is_earlier = MIN_ARCHITECTURE <= following <= MAX_ARCHITECTURE
+    else:
+        is_earlier = earlier.useSignedProcessDomain.deviceId == 0 and following & 0xFF == 1
+    try:
+        return earlier if is_earlier else read(address, HtpDeviceConfig)
+    except BadPointer:
+        return earlier
 
 
 def _logged(option: str, log: LogFunction) -> dict[Any, Any]:
@@ -258,4 +260,5 @@ FACET = CFacet(
     configs={"graph": _graph, "context": _context, "device": _device},
     device_info=lambda: HtpDeviceInfoExtension(0, HtpOnChipDevice(VTCM_MB, 0, False, False, ARCHITECTURE)),
     power_options=HtpPowerOption,
+    headers={header.file: header.text for header in HEADERS},
 )

@@ -3,7 +3,8 @@
 The table is a text file of facts, as the library for x86 answered for a chip of version 79. A line that is not indented
 has operations with what they share: each is written with the highest rank of its first input and the parameters that
 may not be left out, as in ``Argmax:4:axis``. The indented lines after it are the sets of data types that these
-operations take: those of inputs, an arrow, those of outputs. Types of one tensor are separated by commas.
+operations take: those of inputs, an arrow, those of outputs. Types of one tensor are separated by commas. A set that is
+taken with a higher rank than the others of its operation ends with it, as in ``uq8 uq8 -> uq8 :5``.
 """
 
 from __future__ import annotations
@@ -22,15 +23,20 @@ _ARROW = "->"
 
 @dataclass(frozen=True)
 class DatatypeSet:
-    """Data types of inputs and outputs that an operation takes together; each tensor may have one of several."""
+    """Data types of inputs and outputs that an operation takes together; each tensor may have one of several.
+
+    `max_rank` is the highest rank of the first input with these types, 0 for that of the operation.
+    """
 
     inputs: tuple[Types, ...]
     outputs: tuple[Types, ...]
+    max_rank: int = 0
 
     @classmethod
     def named(cls, inputs: Iterable[str], outputs: Iterable[str]) -> DatatypeSet:
         """Return a set from QNN's names, one for each tensor."""
-        return cls(*(tuple(frozenset({DataType[name]}) for name in side) for side in (inputs, outputs)))
+        first, last = (tuple(frozenset({DataType[name]}) for name in side) for side in (inputs, outputs))
+        return cls(first, last)
 
     @classmethod
     def parse(cls, line: str) -> DatatypeSet:
@@ -39,14 +45,17 @@ class DatatypeSet:
         >>> DatatypeSet.parse("f16 u8,i32 -> f16").inputs[1] == {DataType.UINT_8, DataType.INT_32}
         True
         """
-        inputs, _, outputs = line.partition(_ARROW)
-        return cls(*(tuple(frozenset(map(type_of, word.split(","))) for word in s.split()) for s in (inputs, outputs)))
+        types, _, rank = line.partition(":")
+        inputs, _, outputs = types.partition(_ARROW)
+        first, last = (tuple(frozenset(map(type_of, word.split(","))) for word in s.split()) for s in (inputs, outputs))
+        return cls(first, last, int(rank or 0))
 
     def __str__(self) -> str:
         sides = (
             " ".join(",".join(map(code_of, in_order(types))) for types in side) for side in (self.inputs, self.outputs)
         )
-        return f" {_ARROW} ".join(sides).strip()
+        rank = f" :{self.max_rank}" if self.max_rank else ""
+        return f" {_ARROW} ".join(sides).strip() + rank
 
     def types(self, side: str, index: int) -> Types:
         """Return the types of an input ("in") or output ("out"); none for one that the set does not have."""
@@ -68,10 +77,11 @@ class DatatypeSet:
         """Return the set that allows what both allow, if they differ in at most one tensor; None if in more."""
         both = (*zip(self.inputs, other.inputs, strict=False), *zip(self.outputs, other.outputs, strict=False))
         alike = len(self.inputs) == len(other.inputs) and len(self.outputs) == len(other.outputs)
-        if not alike or sum(one != two for one, two in both) > 1:
+        if not alike or self.max_rank != other.max_rank or sum(one != two for one, two in both) > 1:
             return None
         joined = [one | two for one, two in both]
-        return DatatypeSet(tuple(joined[: len(self.inputs)]), tuple(joined[len(self.inputs) :]))
+        count = len(self.inputs)
+        return DatatypeSet(tuple(joined[:count]), tuple(joined[count:]), self.max_rank)
 
 
 @dataclass(frozen=True)
@@ -83,7 +93,7 @@ class VendorRule:
     sets
         The data types that it takes together.
     max_rank
-        The highest rank of its first input.
+        The highest rank of its first input, unless a set has a higher one.
     required
         The parameters that may not be left out.
     """
@@ -103,11 +113,15 @@ class VendorRule:
         for name in self.required:
             if name in call.omitted:
                 return f"HTP needs the parameter '{name}'"
-        if call.inputs and call.inputs[0] is not None and len(call.inputs[0].dims) > self.max_rank:
-            return f"HTP takes in[0] of rank {self.max_rank} at most; it has rank {len(call.inputs[0].dims)}"
+        if any(tensor is not None and not tensor.dims for tensor in (*call.inputs, *(call.declared or ()))):
+            return "HTP has no tensors of rank 0; a single number has the dimensions [1]"
+        rank = len(call.inputs[0].dims) if call.inputs and call.inputs[0] is not None else 0
+        left = tuple(each for each in self.sets if rank <= max(each.max_rank, self.max_rank))
+        if not left:
+            highest = max(self.max_rank, *(each.max_rank for each in self.sets))
+            return f"HTP takes in[0] of rank {highest} at most; it has rank {rank}"
         operation = OPERATIONS[call.op]
         sides = (("in", call.inputs, operation.inputs[1]), ("out", call.declared or (), operation.outputs[1]))
-        left = self.sets
         for side, tensors, most in sides:
             for index, tensor in enumerate(tensors):
                 types = [each.types(side, index) for each in left]

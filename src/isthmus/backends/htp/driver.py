@@ -31,6 +31,7 @@ from isthmus.backends.seam.driver import (
     Change,
     ContextDriver,
     DeviceDriver,
+    GraphDriver,
     MemDescriptor,
     Registration,
     Source,
@@ -48,6 +49,7 @@ class HtpBackend(BackendDriver):
     """The backend, created with a configuration. Its own device is for clients that create none."""
 
     properties = HtpBackendProperty
+    refuses_op_packages = "its packages are code for the Hexagon processor, which cannot run on this machine"
 
     def __init__(self, config: HtpConfig, log: Log) -> None:
         self.log = log
@@ -118,6 +120,12 @@ class HtpContext(ContextDriver):
 
     def drop_graph(self, graph: Graph) -> None:
         self._graphs = [known for known in self._graphs if known.graph is not graph]
+
+    def release_graph(self, graph: GraphDriver) -> None:
+        assert isinstance(graph, HtpGraphDriver)
+        super().release_graph(graph)
+        if graph.number >= 0 and self.queue.accelerator.alive:
+            self.queue.unload(graph.number)
 
     def register(self, descriptors: Sequence[MemDescriptor]) -> Sequence[Registration]:
         self.check("memory registration")

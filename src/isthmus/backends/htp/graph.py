@@ -12,12 +12,12 @@ from isthmus.backends.accelerator.staging import SharedStaging
 from isthmus.backends.htp.memory import HtpRegistration
 from isthmus.backends.htp.options import HtpFloatPrecision, HtpGraphConfigOption, HtpNumerics
 from isthmus.backends.seam.binding import BindingBase, ExecutionCounts
-from isthmus.backends.seam.driver import Change, GraphDriver, GraphStats, Memories, Timings, Traffic, check_apart
+from isthmus.backends.seam.driver import Change, GraphDriver, GraphStats, Memories, Timings, Traffic, check_overlaps
 from isthmus.backends.seam.execution_deadline import ExecutionDeadline
 from isthmus.backends.seam.native import NativeGraphDriver
 from isthmus.backends.seam.planned import PlannedGraph
 from isthmus.backends.seam.planned import plan as plan_for_all
-from isthmus.backends.seam.staging import require_memory, traffic
+from isthmus.backends.seam.staging import overwritten, require_memory, traffic
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Graph, TensorMemType
 from isthmus.graph.rounding import HEXAGON
@@ -175,17 +175,22 @@ class HtpBinding(BindingBase):
             require_memory(graph.what, info, memory, "HTP") for info, memory in zip(infos, self.memories, strict=True)
         ]
         windows = [memory.window.part(0, info.nbytes) for info, memory in zip(infos, memories, strict=True)]
-        check_apart(graph.what, infos, inputs, windows)
+        pairs = check_overlaps(graph.what, infos, inputs, windows)
         known = {
             index: memory.registration.slot
             for index, memory in enumerate(memories)
             if isinstance(memory.registration, HtpRegistration)
         }
+        # A copy that is made anyway, of either tensor, keeps the input as it was.
+        shared = [(source, goal) for source, goal in pairs if source in known and inputs + goal in known]
+        copied = overwritten(shared, graph.prepared().shareable_io)
         before = graph.staging.nbytes
-        self._io = io = RemoteIo(infos, inputs, windows, known, graph.staging)
+        seen = {index: slot for index, slot in known.items() if index not in copied}
+        self._io = io = RemoteIo(infos, inputs, windows, seen, graph.staging)
         self._count_staging(graph.staging.nbytes - before)
         kinds = [None if index in io.copied else "shared" for index in range(len(infos))]
-        return traffic(infos, inputs, kinds), [(info.name, window) for info, window in zip(infos, windows, strict=True)]
+        named = [(info.name, window) for info, window in zip(infos, windows, strict=True)]
+        return traffic(infos, inputs, kinds, copied), named
 
     def close(self) -> None:
         """Close the binding; in a forked child do nothing, since the queue's lock is the parent's."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from isthmus.backends.htp.graph import HtpGraphDriver
@@ -10,7 +10,7 @@ from isthmus.backends.htp.options import HtpDescriptor
 from isthmus.backends.seam.driver import DescriptorType, GraphDriver, MemDescriptor, TensorMemory
 from isthmus.backends.seam.entry import IoMemory, IoPolicy
 from isthmus.backends.seam.staging import pack
-from isthmus.graph import TensorMemType
+from isthmus.graph import TensorInfo, TensorMemType
 from isthmus.memory import rpcmem
 
 
@@ -19,13 +19,14 @@ class HtpIo(IoPolicy):
 
     kinds: ClassVar[Mapping[str, TensorMemType]] = {"memhandle": TensorMemType.MEMHANDLE, "raw": TensorMemType.RAW}
 
-    def io(self, graph: GraphDriver, kind: str | None) -> IoMemory:
+    def io(self, graph: GraphDriver, kind: str | None, tensors: Sequence[TensorInfo] | None = None) -> IoMemory:
         """Provide raw memory, or by default one shared buffer with a registered part for each tensor."""
         if kind == "raw":
-            return super().io(graph, kind)
+            return super().io(graph, kind, tensors)
         assert isinstance(graph, HtpGraphDriver)
+        infos = graph.info.tensors if tensors is None else tensors
         # An empty tensor takes a byte too, since two registrations cannot have the same offset.
-        offsets, total = pack(max(info.nbytes, 1) for info in graph.info.tensors)
+        offsets, total = pack(max(info.nbytes, 1) for info in infos)
         buffer = rpcmem.share(total)
         assert buffer.fd is not None
         registrations = graph.context.register(
@@ -33,7 +34,7 @@ class HtpIo(IoPolicy):
                 MemDescriptor(
                     info.dims, info.dtype, DescriptorType.CUSTOM, custom=HtpDescriptor(buffer.nbytes, buffer.fd, offset)
                 )
-                for info, offset in zip(graph.info.tensors, offsets, strict=True)
+                for info, offset in zip(infos, offsets, strict=True)
             ]
         )
         return IoMemory([TensorMemory(known.window, known) for known in registrations], [buffer])

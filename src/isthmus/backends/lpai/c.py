@@ -2,103 +2,101 @@
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Callable
-from ctypes import c_int32, c_uint8, c_uint32, c_void_p
+from collections.abc import Callable, Mapping
+from ctypes import c_uint8, c_uint32
 from enum import IntEnum
 from typing import Any
 
-from isthmus.backends.lpai import BACKEND_ID, INTERFACE_VERSION, options
-from isthmus.backends.lpai.options import LpaiContextOption, LpaiGraphOption
+from isthmus.backends.lpai import BACKEND_ID, INTERFACE_VERSION, headers, options
+from isthmus.backends.lpai.options import (
+    LpaiBackendOption,
+    LpaiContextOption,
+    LpaiGraphOption,
+    LpaiHwVersion,
+    LpaiTarget,
+)
 from isthmus.backends.seam.facets import CFacet, LogFunction, option_of
 from isthmus.cabi.client import checked, pointer, read, text, write, write_number
+from isthmus.cabi.layout import Structure
 from isthmus.errors import Code, QnnError
 from isthmus.log import LogLevel
 
 
-class LpaiCustom(ctypes.Structure):
-    """QnnLpai*_CustomConfig_t and QnnLpai*_CustomProperty_t: an option, and the address of its value."""
-
-    _fields_ = [("option", c_uint32), ("value", c_void_p)]
-
-
-class LpaiAlignment(ctypes.Structure):
-    """QnnLpaiBackend_BufferAlignmentReq_t."""
-
-    _fields_ = [("startAddrAlignment", c_uint32), ("sizeAlignment", c_uint32)]
-
-
-class LpaiMem(ctypes.Structure):
-    """QnnLpaiGraph_Mem_t."""
-
-    _fields_ = [("memType", c_uint32), ("size", c_uint32), ("addr", c_void_p)]
-
-
-class LpaiPerfCfg(ctypes.Structure):
-    """QnnLpaiGraph_PerfCfg_t."""
-
-    _fields_ = [("fps", c_uint32), ("ftrtRatio", c_uint32), ("clientType", c_uint32)]
-
-
-class LpaiCoreAffinity(ctypes.Structure):
-    """QnnLpaiGraph_CoreAffinity_t."""
-
-    _fields_ = [("affinity", c_uint32), ("coreSelection", c_uint32)]
-
-
-class LpaiPrepare(ctypes.Structure):
-    """QnnLpaiGraph_CustomConfigPrepare_t in its first version; later versions append members."""
-
-    _fields_ = [
-        ("enableLayerFusion", c_uint32),
-        ("enableBatchnormFold", c_uint32),
-        ("enableChannelAlign", c_uint32),
-        ("enablePadSplit", c_uint32),
-        ("excludeIo", c_uint32),
-        ("enablePerLayer", c_uint32),
-    ]
-
-
-class LpaiMemInfo(ctypes.Structure):
-    """QnnLpaiMem_MemInfoCustom_t."""
-
-    _fields_ = [("fd", c_int32), ("offset", c_uint32)]
-
-
 def _memory(address: int) -> options.MemInfo:
     """Read a custom memory descriptor."""
-    structure = read(address, LpaiMemInfo)
+    structure = read(address, headers.MEM_INFO.ctype)
     return options.MemInfo(structure.fd, structure.offset)
 
 
+# The values of structures as configuration files have them. What is missing is not simulated.
+_TARGETS: dict[IntEnum, str] = {LpaiTarget.X86: "x86", LpaiTarget.ARM: "arm", LpaiTarget.ADSP: "adsp"}
+_VERSIONS: dict[IntEnum, str] = {
+    LpaiHwVersion.V4: "v4", LpaiHwVersion.V5: "v5", LpaiHwVersion.V5_1: "v5.1", LpaiHwVersion.V6: "v6",
+    LpaiHwVersion.V7: "v7",
+}  # fmt: skip
+
+
+def _backend(address: int, log: LogFunction) -> dict[str, Any]:
+    """Read a custom config of the backend; return the configuration that says the same."""
+    config = read(address, headers.CUSTOM.ctype)
+    option_of(LpaiBackendOption, config.option, "LPAI backend", Code.BACKEND_INVALID_CONFIG)
+    info = read(config.config or 0, headers.HW_INFO.ctype)
+    settings = {"target_env": _word(info.lpaiTarget, _TARGETS, "target")}
+    if info.hwVersion == LpaiHwVersion.NA:
+        log(LogLevel.INFO, "LPAI backend option HW_INFO names no hardware version: it stays as configured")
+    else:
+        settings["enable_hw_ver"] = _word(info.hwVersion, _VERSIONS, "hardware version")
+    return {"lpai_backend": settings}
+
+
+def _word(number: int, words: Mapping[IntEnum, str], noun: str) -> str:
+    """Return the word of a configuration file for a number, or refuse it."""
+    word = next((word for known, word in words.items() if known == number), None)
+    if word is None:
+        rule = f"must be one of {', '.join(f'{known.name} {int(known)}' for known in words)}"
+        raise QnnError(Code.BACKEND_INVALID_CONFIG, f"{noun} {number} of the LPAI backend", rule)
+    return word
+
+
 # The structure that each option of a graph points to, and how it becomes the option's value.
-_GRAPH_VALUES: dict[IntEnum, tuple[type[ctypes.Structure], Callable[[Any], Any]]] = {
-    LpaiGraphOption.SCRATCH_MEM: (LpaiMem, lambda c: options.Mem(c.memType, c.size, c.addr or 0)),
-    LpaiGraphOption.PERSISTENT_MEM: (LpaiMem, lambda c: options.Mem(c.memType, c.size, c.addr or 0)),
-    LpaiGraphOption.PERF_CFG: (LpaiPerfCfg, lambda c: options.PerfCfg(c.fps, c.ftrtRatio, c.clientType)),
-    LpaiGraphOption.CORE_AFFINITY: (LpaiCoreAffinity, lambda c: options.CoreAffinity(c.affinity, c.coreSelection)),
-    LpaiGraphOption.PREPARE: (LpaiPrepare, lambda c: options.Prepare(bool(c.enableBatchnormFold), bool(c.excludeIo))),
-}
+_GRAPH_VALUES: dict[IntEnum, tuple[Structure, Callable[[Any], Any]]] = {
+    LpaiGraphOption.SCRATCH_MEM: (headers.MEM, lambda c: options.Mem(c.memType, c.size, c.addr or 0)),
+    LpaiGraphOption.PERSISTENT_MEM: (headers.MEM, lambda c: options.Mem(c.memType, c.size, c.addr or 0)),
+    LpaiGraphOption.PERF_CFG: (headers.PERF_CFG, lambda c: options.PerfCfg(c.fps, c.ftrtRatio, c.clientType)),
+    LpaiGraphOption.CORE_AFFINITY: (
+        headers.CORE_AFFINITY, lambda c: options.CoreAffinity(c.affinity, c.coreSelection)
+    ),
+}  # fmt: skip
+_WITHOUT_EFFECT = frozenset((LpaiGraphOption.PERF_CFG, LpaiGraphOption.CORE_AFFINITY))
 
 
 def _graph(address: int, log: LogFunction) -> dict[Any, Any]:
-    """Read a custom config of a graph; return its option with its value."""
-    config = read(address, LpaiCustom)
+    """Read a custom config of a graph; return its option with its value. One without effect is logged."""
+    config = read(address, headers.CUSTOM.ctype)
     option = option_of(LpaiGraphOption, config.option, "LPAI graph", Code.GRAPH_INVALID_ARGUMENT)
     if option is LpaiGraphOption.RESET_STATE:
         return {option: None}
+    if option is LpaiGraphOption.PREPARE:
+        prepare = read(config.config or 0, headers.PREPARE.ctype)
+        cores = text(prepare.enableCoreSelection or 0)
+        said = f"enablePerLayer = {prepare.enablePerLayer}" + ("" if cores is None else f", cores '{cores}'")
+        log(LogLevel.INFO, f"LPAI graph option PREPARE, {said}: accepted, but without effect here")
+        return {}
     structure, convert = _GRAPH_VALUES[option]
-    return {option: convert(read(config.value or 0, structure))}
+    value = convert(read(config.config or 0, structure.ctype))
+    if option in _WITHOUT_EFFECT:
+        log(LogLevel.INFO, f"LPAI graph option {option.name} = {value}: accepted, but without effect here")
+    return {option: value}
 
 
 def _context(address: int, log: LogFunction) -> dict[Any, Any]:
     """Read a custom config of a context; return its option with its value."""
-    config = read(address, LpaiCustom)
+    config = read(address, headers.CUSTOM.ctype)
     option = option_of(LpaiContextOption, config.option, "LPAI context", Code.CONTEXT_INVALID_CONFIG)
     if option is LpaiContextOption.MODEL_BUFFER_MEM_TYPE:
-        return {option: read(config.value or 0, c_uint32).value}
+        return {option: read(config.config or 0, c_uint32).value}
     # The value of ENABLE_ISLAND is the name of a graph.
-    graph_name = text(config.value or 0)
+    graph_name = text(config.config or 0)
     if graph_name is not None:
         log(LogLevel.INFO, f"graph '{graph_name}' is to run in an island: so do all of its context")
     return {option: True}
@@ -108,11 +106,11 @@ def _write_property(get: Callable[[int], Any], address: int, refusal: Callable[[
     """Write a custom property where the client's structure points to. The parameters are those of
     `CFacet.write_property`.
     """
-    request = read(address, LpaiCustom)
+    request = read(address, headers.CUSTOM.ctype)
     value = get(int(request.option))
-    where = checked(pointer(request, "value"))
+    where = checked(pointer(request, "config"))
     if isinstance(value, options.BufferAlignmentReq):
-        write(where, LpaiAlignment(value.start_addr_alignment, value.size_alignment))
+        write(where, headers.ALIGNMENT.ctype(value.start_addr_alignment, value.size_alignment))
     elif isinstance(value, int):
         write_number(where, value, c_uint8 if isinstance(value, bool) else c_uint32)
     else:
@@ -125,10 +123,12 @@ FACET = CFacet(
     # Custom properties, buffers of the backend, finalization; memory handles of all kinds.
     capabilities=frozenset({108, 318, 319, 320, 502, 1101, 1102, 1103, 1104}),
     memory=_memory,
-    configs={"graph": _graph, "context": _context},
+    configs={"backend": _backend, "graph": _graph, "context": _context},
+    headers={header.file: header.text for header in headers.HEADERS},
     write_property=_write_property,
     allocate=lambda context, what, size: context.allocator.allocate(what, size),
     hints=(
+        (r"\blpai\.MemInfo\b", "QnnLpaiMem_MemInfoCustom_t"),
         (r"\bset_config\((\w+), Mem\(MemType\.DDR, (\d+), buffer\)\) before finalize\(\)",
          r"graphSetConfig with QNN_LPAI_GRAPH_SET_CFG_\1 and \2 bytes of QNN_LPAI_MEM_TYPE_DDR before graphFinalize"),
         (r"\bMemType\.(DDR|TCM)\b", r"QNN_LPAI_MEM_TYPE_\1"),

@@ -21,6 +21,7 @@ from isthmus.backends.seam.config import (
     Key,
     Settings,
     Table,
+    byte_size,
     choice,
     number,
     power_of_two,
@@ -31,16 +32,19 @@ from isthmus.backends.seam.config import (
 )
 from isthmus.errors import Code, QnnError
 from isthmus.log import Log, LogLevel
+from isthmus.memory.tcm import POOL_BYTES
 from isthmus.prepare.tiling import ScratchLimit
 
 HARDWARE = {
     "v4": BufferAlignmentReq(64, 8),
     "v5": BufferAlignmentReq(64, 64),
+    "v5.1": BufferAlignmentReq(64, 64),
     "v6": BufferAlignmentReq(128, 128),
+    "v7": BufferAlignmentReq(128, 128),
 }
 """Alignment by hardware version. The true values are not public: these are this project's, and can be configured."""
 
-HARDWARE_WITH_TCM = ("v6",)
+HARDWARE_WITH_TCM = ("v6", "v7")
 """The hardware versions that have TCM, the earliest first."""
 DEFAULT_HARDWARE = "v6"
 TARGET_ENVIRONMENTS = ("x86", "arm", "adsp")
@@ -63,6 +67,8 @@ class LpaiConfig:
         The required alignment of pools and IO.
     prepare, performance, affinity
         The initial configs of each graph.
+    tcm_size
+        The size of TCM in bytes; None if the configuration does not state it, and it is that of QNN's documents.
     mem_type
         The memory type of IO buffers and the model binary; UNDEFINED if the configuration named an unknown type.
     states_mem_type
@@ -79,10 +85,16 @@ class LpaiConfig:
     prepare: Prepare = field(default_factory=Prepare)
     performance: PerfCfg = field(default_factory=PerfCfg)
     affinity: CoreAffinity = field(default_factory=CoreAffinity)
+    tcm_size: int | None = None
     mem_type: LpaiMemType = LpaiMemType.DDR
     states_mem_type: bool = False
     is_persistent_binary: bool = False
     source: str = "configuration"
+
+    @property
+    def tcm_bytes(self) -> int:
+        """The size of TCM in bytes, stated or not."""
+        return POOL_BYTES if self.tcm_size is None else self.tcm_size
 
     @property
     def io_in_scratch(self) -> bool:
@@ -112,7 +124,7 @@ def read(config: Any, log: Log) -> LpaiConfig:
         affinity=CoreAffinity(**merged.only("affinity", "core_selection")),
         states_mem_type="mem_type" in merged.values,
         source=merged.source,
-        **merged.only("target_env", "mem_type", "is_persistent_binary"),
+        **merged.only("target_env", "tcm_size", "mem_type", "is_persistent_binary"),
     )
 
 
@@ -135,6 +147,7 @@ def config_keys(log: Log) -> Table:
             "enable_hw_ver": Key("hw_ver", word(*HARDWARE)),
             "start_addr_alignment": Key("start_addr_alignment", power_of_two(_MAX_ALIGNMENT)),
             "size_alignment": Key("size_alignment", power_of_two(_MAX_ALIGNMENT)),
+            "tcm_size": Key("tcm_size", byte_size(POOL_BYTES)),
         },
         "lpai_graph": {
             "prepare": {

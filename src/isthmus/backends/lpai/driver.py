@@ -22,6 +22,7 @@ from isthmus.backends.lpai.graph import LpaiGraphDriver
 from isthmus.backends.lpai.io import LpaiIo
 from isthmus.backends.lpai.model import Allocator, ModelBinary, unknown_mem_type
 from isthmus.backends.lpai.options import LpaiBackendProperty, LpaiContextOption, LpaiMemType
+from isthmus.backends.lpai.pools import plan_pools
 from isthmus.backends.lpai.report import describe_pools
 from isthmus.backends.lpai.shared import SharedBuffers
 from isthmus.backends.seam import native
@@ -39,7 +40,7 @@ from isthmus.backends.seam.driver import (
 from isthmus.backends.seam.entry import BackendEntry, PlanReport, PlanRequest
 from isthmus.backends.seam.execution_lock import FairLock
 from isthmus.backends.seam.facets import DelegateFacet
-from isthmus.backends.seam.planned import FORMAT, plan
+from isthmus.backends.seam.planned import FORMAT
 from isthmus.engine.native.executor import Executor
 from isthmus.engine.native.program import Program
 from isthmus.engine.native.target import named
@@ -55,6 +56,7 @@ class LpaiBackend(BackendDriver):
     """The backend, created with a configuration."""
 
     properties = LpaiBackendProperty
+    refuses_op_packages = "its packages are code for the accelerator, which cannot run on this machine"
 
     def __init__(self, config: LpaiConfig, log: Log) -> None:
         self.config, self.log = config, log
@@ -126,6 +128,7 @@ class LpaiContext(ContextDriver):
         self._opening = threading.Lock()
         self._queue: Queue | None = None
         self._closed = False
+        native.anticipate_graphs()
 
     @property
     def mem_type(self) -> LpaiMemType:
@@ -142,8 +145,9 @@ class LpaiContext(ContextDriver):
         """The allocator of IO buffers and model binaries."""
         config = self.backend.config
         return Allocator(
-            self.mem_type, config.target_env, config.hw_ver, config.alignment, config.source, self.backend.log
-        )
+            self.mem_type, config.target_env, config.hw_ver, config.alignment, config.tcm_bytes, config.source,
+            self.backend.log,
+        )  # fmt: skip
 
     def get_config(self, option: IntEnum) -> Any:
         return self._settings[LpaiContextOption(option)]
@@ -262,8 +266,7 @@ def _prepare(graph: Graph, config: LpaiConfig, request: PlanRequest) -> PlanRepo
         config = replace(config, prepare=replace(config.prepare, scratch_limit=request.limit))
     if config.mem_type is LpaiMemType.UNDEFINED:
         raise unknown_mem_type(f"memory of graph '{graph.name}'", config.source)
-    start, limit = config.alignment.start_addr_alignment, config.prepare.scratch_limit
-    planned = plan(graph, alignment=start, io_in_scratch=config.io_in_scratch, limit=limit)
+    planned = plan_pools(graph, config.alignment, config.io_in_scratch, config.prepare.scratch_limit)
     return native.preparation(planned, describe_pools(graph, config, planned))
 
 
@@ -280,4 +283,5 @@ ENTRY = BackendEntry(
     modes={"adsp": {"lpai_backend": {"target_env": "adsp"}}},
     accepted=native.ACCEPTED,
     keys=config_keys(Log()),
+    memory_sizes={"tcm": "lpai_backend.tcm_size"},
 )

@@ -7,7 +7,7 @@ from dataclasses import replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
-from isthmus.backends.accelerator.remote import RemoteExecutor, RemoteIo
+from isthmus.backends.accelerator.remote import RemoteExecutor, RemoteIo, is_shared
 from isthmus.backends.lpai import rules as lpai_rules
 from isthmus.backends.lpai.model import Allocator, LpaiModel, ModelBinary
 from isthmus.backends.lpai.options import (
@@ -21,7 +21,7 @@ from isthmus.backends.lpai.options import (
     PerfCfg,
     Prepare,
 )
-from isthmus.backends.lpai.pools import GraphPool, PoolMemory
+from isthmus.backends.lpai.pools import GraphPool, PoolMemory, plan_pools
 from isthmus.backends.seam import native
 from isthmus.backends.seam.binary import to_bytes
 from isthmus.backends.seam.binding import BindingBase, ExecutionCounts
@@ -33,12 +33,12 @@ from isthmus.backends.seam.driver import (
     TensorMemory,
     Timings,
     Traffic,
-    check_apart,
+    check_overlaps,
 )
 from isthmus.backends.seam.execution_deadline import ExecutionDeadline
 from isthmus.backends.seam.native import NativeGraphDriver
-from isthmus.backends.seam.planned import PlannedGraph, plan
-from isthmus.backends.seam.staging import traffic
+from isthmus.backends.seam.planned import PlannedGraph
+from isthmus.backends.seam.staging import InputStaging, overwritten, traffic
 from isthmus.engine.native.executor import BoundIo, Executor
 from isthmus.engine.native.program import Program
 from isthmus.errors import Code, QnnError
@@ -106,6 +106,11 @@ class LpaiGraphDriver(NativeGraphDriver[PlannedGraph]):
         )
         self._lock = context.lock
         self._counts = ExecutionCounts(self._lock)
+        # The function must not refer to this object, which would then live until the collector runs.
+        what = self.what
+        self.staging = InputStaging(
+            lambda info: context.allocator.allocate(f"copy of tensor '{info.name}' of {what}", info.nbytes)
+        )
         self._model: LpaiModel | None = None
         self._executor: Executor | RemoteExecutor | None = None
         self.current_binding: LpaiBinding | None = None
@@ -131,8 +136,7 @@ class LpaiGraphDriver(NativeGraphDriver[PlannedGraph]):
     def _prepare(self) -> PlannedGraph:
         """Plan the graph. Inputs and outputs are planned into scratch, unless they are excluded or in TCM."""
         in_scratch = not self._exclude_io and self.context.mem_type is not LpaiMemType.TCM
-        start = self.alignment.start_addr_alignment
-        return plan(self.graph, alignment=start, io_in_scratch=in_scratch, limit=self.scratch_limit)
+        return plan_pools(self.graph, self.alignment, in_scratch, self.scratch_limit)
 
     @property
     def scratch_limit(self) -> ScratchLimit | None:
@@ -356,7 +360,8 @@ class LpaiGraphDriver(NativeGraphDriver[PlannedGraph]):
                 rule = "needs a buffer: its IO is planned out of scratch (exclude_io)"
                 raise QnnError(Code.GRAPH_INVALID_TENSOR, what, rule)
             return own, own_kind
-        window = lpai_rules.io_window(what, memory.window, info.nbytes, self.alignment, in_tcm)
+        tcm_bytes = self.allocator.tcm_bytes if in_tcm else None
+        window = lpai_rules.io_window(what, memory.window, info.nbytes, self.alignment, tcm_bytes)
         if own is not None and own.spans == window.spans:
             return own, own_kind
         holds.refuse_claimed(window, what)
@@ -369,10 +374,10 @@ class LpaiGraphDriver(NativeGraphDriver[PlannedGraph]):
             self.executor().reset()
 
     def stats(self) -> GraphStats:
-        """Return the statistics so far. Staging memory exists only in the "arm" environment."""
+        """Return the statistics so far."""
         stats = self._counts.stats()
         executor = self._executor
-        staging = executor.staging_bytes if isinstance(executor, RemoteExecutor) else 0
+        staging = executor.staging_bytes if isinstance(executor, RemoteExecutor) else self.staging.nbytes
         return replace(stats, staging_execute_bytes=staging)
 
     def close(self) -> None:
@@ -385,6 +390,7 @@ class LpaiGraphDriver(NativeGraphDriver[PlannedGraph]):
             if self._model is not None:
                 self._model.close()
                 self._model = None
+            self.staging.close()
             if self._model_binary is not None:
                 # An interrupt may have lost the model that had it.
                 self._model_binary.release(self.graph.name)
@@ -428,19 +434,21 @@ class LpaiBinding(BindingBase):
         windows = [window for window, _ in places]
         # Within scratch, the plan decides which tensors may overlap.
         outside = [None if kind == "scratch" else window for window, kind in places]
-        check_apart(graph.what, infos, inputs, outside)
+        pairs = check_overlaps(graph.what, infos, inputs, outside)
+        copied = first = overwritten(pairs, graph.prepared().shareable_io)
         io: BoundIo | RemoteIo
-        copied: frozenset[int] = frozenset()
         if isinstance(executor, RemoteExecutor):
-            io = executor.bound(windows)
+            # Memory that the core cannot see is copied anyway.
+            first = frozenset(index for index in first if is_shared(windows[index]))
+            io = executor.bound(windows, first)
             copied = io.copied
         else:
-            io = BoundIo(executor.program, windows)
+            io = BoundIo(executor.program, self._copy_first(graph.staging, infos, windows, first))
         self._forget_io()
         self._io, self._native = io, executor.run
         kinds = [None if index in copied else kind for index, (_, kind) in enumerate(places)]
         named = zip((info.name for info in infos), outside, strict=True)
-        return traffic(infos, inputs, kinds), [(name, window) for name, window in named if window is not None]
+        return traffic(infos, inputs, kinds, first), [(name, window) for name, window in named if window is not None]
 
     def _run(self) -> None:
         """Execute, after giving the executor this binding's memory if another binding ran last."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 from isthmus.backends.lpai.graph import LpaiGraphDriver
@@ -35,7 +35,7 @@ class LpaiIo(IoPolicy):
                 buffers.append(buffer)
         return buffers
 
-    def io(self, graph: GraphDriver, kind: str | None) -> IoMemory:
+    def io(self, graph: GraphDriver, kind: str | None, tensors: Sequence[TensorInfo] | None = None) -> IoMemory:
         """Provide buffers of a kind, by default only for inputs and outputs without a planned place; all or none."""
         assert isinstance(graph, LpaiGraphDriver)
         in_tcm = graph.context.mem_type is LpaiMemType.TCM
@@ -49,8 +49,8 @@ class LpaiIo(IoPolicy):
         make: Callable[[LpaiGraphDriver, TensorInfo], tuple[Buffer, TensorMemory]]
         make = _registered if registered else _allocated
         try:
-            for index, info in enumerate(graph.info.tensors):
-                if kind is None and graph.place(index) is not None:
+            for index, info in enumerate(graph.info.tensors if tensors is None else tensors):
+                if tensors is None and kind is None and graph.place(index) is not None:
                     memories.append(None)
                     continue
                 buffer, memory = make(graph, info)

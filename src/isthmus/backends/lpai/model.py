@@ -122,6 +122,8 @@ class Allocator:
         The hardware version: TCM exists from v6 on.
     alignment
         The required alignment of buffers.
+    tcm_bytes
+        The size of TCM.
     source
         Where the configuration comes from, for messages.
     """
@@ -130,6 +132,7 @@ class Allocator:
     target_env: str
     hw_ver: str
     alignment: BufferAlignmentReq
+    tcm_bytes: int
     source: str
     log: Log
 
@@ -177,7 +180,7 @@ class Allocator:
             raise unknown_mem_type(what, self.source)
         self._check_tcm(what)
         try:
-            return tcm.allocate(self.alignment.padded(nbytes), start, self.log)
+            return tcm.allocate(self.alignment.padded(nbytes), start, self.log, self.tcm_bytes)
         except QnnError as problem:
             raise type(problem)(problem.code, what, problem.rule, problem.hint) from None
 

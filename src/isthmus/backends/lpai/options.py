@@ -24,6 +24,37 @@ class LpaiBackendProperty(IntEnum):
     """Whether scratch and persistent memory must be shared memory, because the core sees nothing else."""
 
 
+class LpaiBackendOption(IntEnum):
+    """QNN_LPAI_BACKEND_CUSTOM_CFG_*."""
+
+    HW_INFO = 0
+    """The target environment and the hardware version; a configuration file has both."""
+
+
+class LpaiTarget(IntEnum):
+    """QNN_LPAI_BACKEND_TARGET_*."""
+
+    X86 = 0
+    ARM = 1
+    ADSP = 2
+    TENSILICA = 3
+
+
+class LpaiHwVersion(IntEnum):
+    """QNN_LPAI_BACKEND_HW_VERSION_*: the minor version is in the high half."""
+
+    NA = 0
+    V1 = 1
+    V2 = 2
+    V3 = 3
+    V4 = 4
+    V5 = 5
+    V5_1 = 0x00010005
+    V6 = 6
+    V7 = 7
+    DEFAULT = V5
+
+
 class LpaiContextOption(IntEnum):
     """QNN_LPAI_CONTEXT_SET_CFG_*."""
 

@@ -6,8 +6,22 @@ from dataclasses import dataclass
 
 from isthmus.backends.lpai.options import BufferAlignmentReq, LpaiGraphOption, Mem
 from isthmus.backends.lpai.rules import pool_window
+from isthmus.backends.seam.planned import PlannedGraph, plan
 from isthmus.errors import Code
+from isthmus.graph import Graph
 from isthmus.memory import Window, holds
+from isthmus.prepare.tiling import ScratchLimit
+
+
+def plan_pools(
+    graph: Graph, alignment: BufferAlignmentReq, io_in_scratch: bool, limit: ScratchLimit | None
+) -> PlannedGraph:
+    """Plan a complete graph whose pools start at aligned addresses and have aligned sizes.
+
+    The sizes in its description and in its plan are those of the pools, so a limit on scratch limits the pool.
+    """
+    start, size = alignment.start_addr_alignment, alignment.size_alignment
+    return plan(graph, alignment=start, io_in_scratch=io_in_scratch, limit=limit, size_alignment=size)
 
 
 @dataclass(frozen=True)

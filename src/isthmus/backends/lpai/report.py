@@ -2,7 +2,8 @@
 
 Scratch and persistent memory are in DDR, for which no limit is documented. Inputs, outputs and the model binary are in
 the memory type of the configuration. They must fit TCM if that is the type, and also if the configuration names none:
-who asks what a model needs wants to know whether TCM can hold it. For the type "ddr" the fit in TCM is a remark.
+who asks what a model needs wants to know whether TCM can hold it. For the type "ddr" the fit in TCM is a remark. The
+size of TCM is the configuration's, or that of QNN's documents.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ from typing import Any
 from isthmus.backends.lpai.config import HARDWARE_WITH_TCM, LpaiConfig
 from isthmus.backends.lpai.model import start_alignment
 from isthmus.backends.lpai.options import BufferAlignmentReq, LpaiMemType
+from isthmus.backends.lpai.pools import plan_pools
 from isthmus.backends.seam.binary import to_bytes
-from isthmus.backends.seam.planned import PlannedGraph, plan
+from isthmus.backends.seam.planned import PlannedGraph
+from isthmus.errors import counted
 from isthmus.graph import Graph
-from isthmus.memory.tcm import MAX_ALLOCATIONS, POOL_BYTES
+from isthmus.memory.tcm import MAX_ALLOCATIONS
 
 _VERDICTS = {
     (True, True): "fits, ",
@@ -25,6 +28,7 @@ _VERDICTS = {
     (False, False): "would not fit: ",
 }
 """How a verdict on TCM begins, by whether the model is judged by it, and whether everything fits."""
+_UNSTATED = "this size of TCM is that of QNN's documents; --tcm SIZE states that of your device"
 
 
 @dataclass(frozen=True)
@@ -50,8 +54,8 @@ class TcmFit:
         The sizes of the two separately.
     buffers
         Number of buffers.
-    spare
-        Bytes left in the pool; negative if it is too small.
+    pool_bytes
+        The size of TCM.
     remedies
         Changes that would make it fit, if it does not.
     hw_ver
@@ -63,9 +67,14 @@ class TcmFit:
     binary_bytes: int
     io_bytes: int
     buffers: int
-    spare: int
+    pool_bytes: int
     remedies: tuple[str, ...]
     hw_ver: str = ""
+
+    @property
+    def spare(self) -> int:
+        """Bytes left in TCM; negative if it is too small."""
+        return self.pool_bytes - self.bytes
 
     @property
     def fits(self) -> bool:
@@ -76,11 +85,11 @@ class TcmFit:
     def reason(self) -> str:
         """How many bytes are left, or why it does not fit."""
         if self.fits:
-            return f"{self.spare:,} bytes to spare"
+            return f"{counted(self.spare, 'byte')} to spare"
         if self.hw_ver:
             return f"{self.hw_ver} has no TCM"
         if self.spare < 0:
-            return f"{-self.spare:,} bytes too many"
+            return f"{counted(-self.spare, 'byte')} too many"
         return f"{self.buffers} buffers, the allocator has {MAX_ALLOCATIONS}"
 
 
@@ -94,8 +103,8 @@ class PoolReport:
         The hardware version and the alignment that it requires.
     mem_type
         The memory type of IO and the model binary: "ddr" or "tcm".
-    states_mem_type
-        Whether the configuration names the type; if not, it is the default.
+    states_mem_type, states_tcm_size
+        Whether the configuration names the type, and the size of TCM; if not, they are the defaults.
     scratch, persistent, io
         The bytes of the three pools; those of IO as buffers of the client.
     io_in_scratch
@@ -108,6 +117,7 @@ class PoolReport:
     alignment: BufferAlignmentReq
     mem_type: str
     states_mem_type: bool
+    states_tcm_size: bool
     scratch: PoolNeed
     persistent: PoolNeed
     io: PoolNeed
@@ -121,8 +131,12 @@ class PoolReport:
 
     @property
     def judges_tcm(self) -> bool:
-        """Whether the model must fit TCM: it is in TCM, or it might be, as the configuration names no memory type."""
-        return self.in_tcm or not (self.states_mem_type or self.tcm.hw_ver)
+        """Whether the model must fit TCM: it is in TCM, or it might be, as the configuration names no memory type.
+
+        Hardware without TCM counts only if the configuration states the size of TCM.
+        """
+        may_be_in_tcm = self.states_tcm_size or not self.tcm.hw_ver
+        return self.in_tcm or (may_be_in_tcm and not self.states_mem_type)
 
     @property
     def fits(self) -> bool:
@@ -144,10 +158,11 @@ class PoolReport:
         """Return the report as plain data."""
         tcm = self.tcm
         limit = {
-            "name": "TCM: binary and IO", "bytes": tcm.bytes, "limit": 0 if tcm.hw_ver else POOL_BYTES,
-            "fits": tcm.fits, "applies": self.judges_tcm, "note": self._verdict, "remedies": list(tcm.remedies),
+            "name": "TCM: binary and IO", "bytes": tcm.bytes, "limit": 0 if tcm.hw_ver else tcm.pool_bytes,
+            "fits": tcm.fits, "applies": self.judges_tcm, "stated": self.in_tcm or self.states_tcm_size,
+            "binary_bytes": tcm.binary_bytes, "note": self._verdict, "remedies": list(tcm.remedies),
         }  # fmt: skip
-        pools = {**asdict(self), "tcm": {**asdict(tcm), "fits": tcm.fits, "pool_bytes": POOL_BYTES}}
+        pools = {**asdict(self), "tcm": {**asdict(tcm), "fits": tcm.fits, "spare": tcm.spare}}
         return {**pools, "fits": self.fits, "ddr_bytes": self.ddr_bytes, "limits": [limit]}
 
     @property
@@ -162,7 +177,7 @@ class PoolReport:
         place = "inside scratch unless you pass buffers" if self.io_in_scratch else outside
         tcm, ddr = self.tcm, " + ".join(f"{name} {pool.bytes:,}" for name, pool in self._in_ddr)
         beside = "" if self.in_tcm else ", without the model binary"
-        limit = "" if tcm.hw_ver else f" of {POOL_BYTES:,}"
+        limit = "" if tcm.hw_ver else f" of {tcm.pool_bytes:,}"
         mem_type = self.mem_type if self.states_mem_type else f"{self.mem_type} by default"
         return [
             f"LPAI {self.hw_ver}: addresses a multiple of {start}, sizes of {size}; mem_type is {mem_type}",
@@ -173,6 +188,7 @@ class PoolReport:
             f"  tcm         {tcm.bytes:>11,} bytes{limit}: binary {tcm.binary_bytes:,} + io {tcm.io_bytes:,} "
             f"+ {tcm.padding:,} for alignment: {self._verdict}",
             *(f"              {remedy}" for remedy in tcm.remedies),
+            *[f"              {_UNSTATED}"] * (not self.states_tcm_size and not tcm.hw_ver),
         ]
 
 
@@ -188,25 +204,20 @@ def describe_pools(graph: Graph, config: LpaiConfig, prepared: PlannedGraph | No
     """
     alignment, inside, limit = config.alignment, config.io_in_scratch, config.prepare.scratch_limit
 
-    def planned(start: int, io_in_scratch: bool) -> PlannedGraph:
-        """Plan the graph with its pools at multiples of `start`."""
-        return plan(graph, alignment=start, io_in_scratch=io_in_scratch, limit=limit)
-
-    start = alignment.start_addr_alignment
-    prepared = prepared or planned(start, inside)
+    prepared = prepared or plan_pools(graph, alignment, inside, limit)
     # What the same plan takes without alignment: the difference is padding.
-    packed = planned(1, inside)
+    packed = plan_pools(graph, BufferAlignmentReq(1, 1), inside, limit)
     schedule = prepared.schedule
     sizes = [tensor.nbytes for tensor in (*schedule.inputs, *schedule.outputs)]
-    scratch = alignment.padded(schedule.scratch_bytes)
-    persistent = alignment.padded(schedule.state_bytes)
+    scratch, persistent = schedule.scratch_bytes, schedule.state_bytes
     # In TCM, IO is never inside scratch.
-    for_tcm = planned(start, False) if inside else prepared
+    for_tcm = plan_pools(graph, alignment, False, limit) if inside else prepared
     return PoolReport(
         hw_ver=config.hw_ver,
         alignment=alignment,
         mem_type=config.mem_type.name.lower(),
         states_mem_type=config.states_mem_type,
+        states_tcm_size=config.tcm_size is not None,
         # Two searches for the best plan may end differently; padding must not become negative.
         scratch=PoolNeed(scratch, max(0, scratch - packed.schedule.scratch_bytes)),
         persistent=PoolNeed(persistent, persistent - sum(tensor.nbytes for tensor in schedule.states)),
@@ -227,7 +238,7 @@ def _tcm_fit(graph: Graph, prepared: PlannedGraph, io: list[int], config: LpaiCo
         binary_bytes=binary,
         io_bytes=sum(io),
         buffers=1 + len(io),
-        spare=POOL_BYTES - total,
+        pool_bytes=config.tcm_bytes,
         remedies=(),
         hw_ver="" if config.hw_ver in HARDWARE_WITH_TCM else config.hw_ver,
     )
@@ -257,11 +268,11 @@ def _remedies(fit: TcmFit, float_weights: int) -> list[str]:
         # From 32 bits to 8.
         saved = float_weights * 3 // 4
         if saved >= over:
-            remedies.append(f"quantize the weights to 8 bits, which saves about {saved:,} bytes")
+            remedies.append(f"quantize the weights to 8 bits, which saves about {counted(saved, 'byte')}")
         if fit.io_bytes > over:
-            remedies.append(f"make inputs and outputs {over:,} bytes smaller; they take {fit.io_bytes:,}")
+            remedies.append(f"make inputs and outputs {counted(over, 'byte')} smaller; they take {fit.io_bytes:,}")
         if fit.binary_bytes > over:
-            remedies.append(f"make the model binary {over:,} bytes smaller; it takes {fit.binary_bytes:,}")
+            remedies.append(f"make the model binary {counted(over, 'byte')} smaller; it takes {fit.binary_bytes:,}")
     return remedies
 
 

@@ -49,7 +49,9 @@ def pool_window(what: str, memory: Mem, required: int, alignment: BufferAlignmen
     return found
 
 
-def io_window(what: str, source: Window, nbytes: int, alignment: BufferAlignmentReq, in_tcm: bool) -> Window:
+def io_window(
+    what: str, source: Window, nbytes: int, alignment: BufferAlignmentReq, tcm_bytes: int | None
+) -> Window:
     """Return the bytes of a client's buffer that a tensor takes; refuse a buffer that cannot hold it.
 
     An allocation must have room for the tensor's size rounded up to the size alignment. For a view or a pointer only
@@ -64,8 +66,8 @@ def io_window(what: str, source: Window, nbytes: int, alignment: BufferAlignment
         The client's buffer.
     nbytes
         Size of the tensor.
-    in_tcm
-        Whether the buffer must be in TCM; otherwise it must not.
+    tcm_bytes
+        The size of TCM, if the buffer must be in it; None if it must not.
     """
 
     def refuse(rule: str, hint: str = "", mistake: str = "") -> QnnError:
@@ -87,10 +89,12 @@ def io_window(what: str, source: Window, nbytes: int, alignment: BufferAlignment
             f"{alignment.size_alignment}",
             f"Allocate {padded} bytes.",
         )
-    pool = tcm.pool()
+    pool, in_tcm = tcm.pool(), tcm_bytes is not None
     if not pool.encloses(source) if in_tcm else pool.touches(source):
         place, other = ("TCM", "DDR") if in_tcm else ("DDR", "TCM")
         raise refuse(f"its buffer is in {other}, the model binary in {place}; memory types cannot be mixed")
+    if tcm_bytes is not None and not pool.encloses(source, tcm_bytes):
+        raise refuse(f"its buffer is not within the {tcm_bytes} bytes of TCM that the configuration states")
     return source.part(0, nbytes)
 
 

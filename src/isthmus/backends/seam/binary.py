@@ -6,7 +6,6 @@ target or as a schedule for any. Nothing in it is trusted.
 
 from __future__ import annotations
 
-import fcntl
 import mmap
 import os
 import shutil
@@ -18,25 +17,16 @@ import numpy as np
 
 from isthmus.backends.seam import planned
 from isthmus.backends.seam.planned import PlannedGraph
+from isthmus.backends.seam.program_binary import FORMAT, differing, named
 from isthmus.engine.native import serialization
 from isthmus.engine.native.program import Program
 from isthmus.errors import Code, QnnError, code_of
 from isthmus.graph import BinaryInfo
 from isthmus.system import reading
-from isthmus.system.container import MALFORMED, ContainerFormat, as_text
+from isthmus.system.container import MALFORMED, as_text
 from isthmus.system.interrupts import FileDescriptor
 from isthmus.version import PRODUCER
 
-FORMAT = ContainerFormat(
-    magic=b"ISTHMCTX",
-    version=4,
-    alignment=4096,
-    what="context binary",
-    damaged=Code.CONTEXT_CREATE_FROM_BINARY,
-    other_version=Code.CONTEXT_BINARY_VERSION,
-    is_hashed=False,
-)
-"""The format of context binaries of the native engine. Each graph has its own checksum."""
 _COPY_BYTES = 1 << 22
 """Bytes that are read at a time when a file is copied."""
 
@@ -147,14 +137,8 @@ def _graph(name: str, section: memoryview, verify: bool) -> StoredGraph:
     except QnnError as problem:
         raise named(name, problem) from None
     if graph.name != name:
-        raise FORMAT.refusal(f"graph '{name}' differs from what the header says of it")
+        raise differing(name)
     return graph
-
-
-def named(name: str, problem: QnnError) -> QnnError:
-    """Return the error of a graph's section as an error of the binary that names the graph."""
-    rule = f"graph '{name}': {problem.rule}"
-    return FORMAT.outdated(rule) if problem.code is serialization.FORMAT.other_version else FORMAT.refusal(rule)
 
 
 class ContextBinary:
@@ -223,14 +207,6 @@ def inspect(source: Source) -> BinaryInfo | None:
         return read(_mapped(descriptor.fileno())).info
 
 
-def is_sealed(fd: int) -> bool:
-    """Return whether a descriptor's memory is sealed against any change."""
-    try:
-        return fcntl.fcntl(fd, fcntl.F_GET_SEALS) & reading.SEALS == reading.SEALS
-    except OSError:
-        return False
-
-
 def _mapped(fd: int) -> mmap.mmap:
     """Map a binary's bytes. The mapping keeps its own descriptor."""
     try:
@@ -266,7 +242,8 @@ def _opened(path: str | os.PathLike[str]) -> BinaryIO:
         return reading.opened(path)
     except OSError as problem:
         rule = f"it cannot be opened: {problem.strerror}"
-        raise FORMAT.refusal(rule, code_of(problem, Code.CONTEXT_INVALID_ARGUMENT)) from None
+        code = code_of(problem, Code.CONTEXT_INVALID_ARGUMENT)
+        raise FORMAT.refusal(rule, code, reading.nearest_file(path)) from None
 
 
 def _sealed_copy(write: Callable[[BinaryIO], object]) -> FileDescriptor:

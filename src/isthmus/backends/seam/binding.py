@@ -7,17 +7,20 @@ is checked and rebuilt before it runs, or refused; it never writes into memory t
 
 from __future__ import annotations
 
+import ctypes
 import weakref
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from isthmus import audit_log
 from isthmus.backends.seam.driver import DriverBinding, GraphStats, Memories, TensorMemory, Traffic
 from isthmus.backends.seam.execution_deadline import ExecutionDeadline
+from isthmus.backends.seam.staging import Copy, InputStaging
 from isthmus.errors import Code, QnnError
+from isthmus.graph import TensorInfo
 from isthmus.memory import Window, holds
 
 _Result = TypeVar("_Result")
@@ -156,6 +159,8 @@ class BindingBase(DriverBinding):
         Holds on `_windows`, which count only while `_running` is set.
     _made_from
         The value of `_basis` when `_bind` was last called; None if it must be called again.
+    _copies_first
+        The copies of inputs that an execution makes first, because an output overwrites their memory.
     """
 
     judges_pools = False
@@ -172,6 +177,7 @@ class BindingBase(DriverBinding):
         self._uses: list[holds.Hold] = []
         self._windows: Sequence[tuple[str, Window]] = ()
         self._made_from: object | None = None
+        self._copies_first: Sequence[Copy] = ()
         counts.under_lock(self._renew)
 
     @abstractmethod
@@ -207,6 +213,8 @@ class BindingBase(DriverBinding):
                     # its end. The epoch has then grown again, and the check is repeated.
                     while self._epoch != holds.epoch:
                         self._renew()
+                    for target, source, nbytes in self._copies_first:
+                        ctypes.memmove(target, source, nbytes)
                     if limit is None:
                         self._run()
                     else:
@@ -228,6 +236,8 @@ class BindingBase(DriverBinding):
                 self._running = True
                 while self._epoch != holds.epoch:
                     self._renew()
+                for target, source, nbytes in self._copies_first:
+                    ctypes.memmove(target, source, nbytes)
                 result = run()
                 self._counts.runs += 1
                 return result
@@ -245,9 +255,33 @@ class BindingBase(DriverBinding):
         for copy in traffic.copies:
             reason = "raw memory, which the device cannot access"
             remedy = "Register the memory (mem_register) and pass its handle."
+            if copy.overwritten:
+                reason = "an output in the same memory, which is written before the input is read completely"
+                remedy = "Give the output memory of its own."
             audit_log.note(audit_log.Action.COPY, self._what, copy.nbytes, f"'{copy.tensor}'", reason, remedy)
         in_place = sum(traffic.in_place.values())
         audit_log.note(audit_log.Action.EXECUTE, self._what, in_place + traffic.copied_in + traffic.copied_out)
+
+    def _copy_first(
+        self, staging: InputStaging, tensors: Sequence[TensorInfo], windows: Sequence[Window], indices: Collection[int]
+    ) -> list[Window]:
+        """Let executions copy some inputs before they run; return all windows, with the copies instead of these inputs.
+
+        Parameters
+        ----------
+        staging
+            The graph's memory for copies.
+        tensors, windows
+            The inputs, then the outputs, and their memory.
+        indices
+            The inputs to copy.
+        """
+        before, used = staging.nbytes, list(windows)
+        for index in indices:
+            used[index] = staging.buffer(index, tensors[index]).window(0, tensors[index].nbytes)
+        self._count_staging(staging.nbytes - before)
+        self._copies_first = [(used[i].address, windows[i].address, windows[i].nbytes) for i in indices]
+        return used
 
     def _count_staging(self, nbytes: int) -> None:
         """Count memory that this binding has reserved for copies; the caller holds the execution lock."""

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 from isthmus.errors import Code, QnnError, did_you_mean
 from isthmus.log import Log, LogLevel
 from isthmus.memory.integers import is_int
+from isthmus.prepare.tiling import parse_size
 from isthmus.system import reading
 
 Source = str | os.PathLike[str] | Mapping[str, Any]
@@ -194,10 +195,10 @@ def _file(path: Path, referrer: _Site) -> tuple[_Site, Mapping[str, Any]]:
     """Read a file and return its site and content; `referrer` is the location that names its path."""
     name = f"configuration file '{_shortened(str(path))}'"
 
-    def refuse(rule: str) -> QnnError:
+    def refuse(rule: str, hint: str = "") -> QnnError:
         if referrer.keys:
-            return referrer.refuse(f"leads to {name}: {rule}")
-        return _Site(name).refuse(rule)
+            return referrer.refuse(f"leads to {name}: {rule}", hint)
+        return _Site(name).refuse(rule, hint)
 
     try:
         with reading.opened(path) as stream:
@@ -207,7 +208,7 @@ def _file(path: Path, referrer: _Site) -> tuple[_Site, Mapping[str, Any]]:
                 raise refuse("it leads back to itself")
             content = stream.read(MAX_BYTES + 1)
     except OSError as problem:
-        raise refuse(f"it cannot be read: {problem.strerror}") from None
+        raise refuse(f"it cannot be read: {problem.strerror}", reading.nearest_file(path)) from None
     if len(content) > MAX_BYTES:
         raise refuse(f"it is larger than {MAX_BYTES} bytes, as no configuration is")
     site = _Site(name, path.parent, files=referrer.files | {identity})
@@ -336,6 +337,18 @@ def number(least: int, most: int) -> Check:
         if not is_int(value) or not least <= value <= most:
             raise ConfigError(f"must be an integer from {least} to {most}, is {shown(value)}")
         return int(value)
+
+    return check
+
+
+def byte_size(most: int) -> Check:
+    """Make a check for a size in memory from 1 byte up: a number of bytes, or a text with a unit such as "64KiB"."""
+
+    def check(value: Any) -> int:
+        size: Any = parse_size(value) if isinstance(value, str) else value
+        if not is_int(size) or not 1 <= size <= most:
+            raise ConfigError(f"must be a size such as 65536 or '64KiB', 1 to {most} bytes, is {shown(value)}")
+        return int(size)
 
     return check
 

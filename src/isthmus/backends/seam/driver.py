@@ -18,7 +18,7 @@ from isthmus import audit_log
 from isthmus.backends.seam.execution_deadline import ExecutionDeadline
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Graph, GraphInfo, TensorInfo
-from isthmus.graph.operation import Call
+from isthmus.graph.operation import Call, Operation
 from isthmus.graph.ops import OPERATIONS
 from isthmus.log import Log
 from isthmus.memory import Window, holds
@@ -125,10 +125,14 @@ Memories = Sequence[TensorMemory | None]
 
 
 class TensorCopy(NamedTuple):
-    """A copy of one tensor that every execution makes, and its bytes."""
+    """A copy of one tensor that every execution makes, and its bytes.
+
+    `overwritten` says why: because an output overwrites the tensor's memory, not because the device cannot access it.
+    """
 
     tensor: str
     nbytes: int
+    overwritten: bool = False
 
 
 @dataclass(frozen=True)
@@ -187,6 +191,19 @@ class GraphStats:
     def staging_bytes(self) -> int:
         """Total memory reserved for copies."""
         return self.staging_prepare_bytes + self.staging_execute_bytes
+
+    def __add__(self, other: GraphStats) -> GraphStats:
+        """Return the totals of two graphs; the first execution is the first one's."""
+        kinds = (*self.in_place_bytes, *other.in_place_bytes)
+        return GraphStats(
+            self.executions + other.executions,
+            self.copied_in_bytes + other.copied_in_bytes,
+            self.copied_out_bytes + other.copied_out_bytes,
+            {kind: self.in_place_bytes.get(kind, 0) + other.in_place_bytes.get(kind, 0) for kind in kinds},
+            self.staging_prepare_bytes + other.staging_prepare_bytes,
+            self.staging_execute_bytes + other.staging_execute_bytes,
+            self.first_execution_us,
+        )
 
     def plus(self, traffic: Traffic, executions: int) -> GraphStats:
         """Return the statistics with a number of executions added."""
@@ -459,6 +476,19 @@ class ContextDriver(Configurable, ABC):
     def drop_graph(self, graph: Graph) -> None:
         """Drop the driver of a graph that its client never got because of an interrupt; it may not exist yet."""
 
+    def release_graph(self, graph: GraphDriver) -> None:
+        """Release all that a graph has; nothing executes it."""
+        self.drop_graph(graph.graph)
+        graph.close()
+
+    def share_scratch(self, graph: GraphDriver) -> None:
+        """Let graphs that are created from now on use the scratch of this one.
+
+        The caller finalizes this one before them, executes only one of them at a time, creates none that needs more,
+        and brings memory for all inputs and outputs of graphs that are not finalized yet. A backend whose graphs share
+        scratch anyway, or take it from the caller, has nothing to do.
+        """
+
     @abstractmethod
     def close(self) -> None:
         """Release everything; safe to call again."""
@@ -499,6 +529,15 @@ class BackendDriver(Configurable, ABC):
     @abstractmethod
     def __init__(self, config: Any, log: Log) -> None: ...
 
+    definitions: Mapping[str, Operation] = OPERATIONS
+    """The operations that its graphs may have, by name; a client's op packages add more."""
+    refuses_op_packages: ClassVar[str] = "this backend executes its own operations only"
+    """Why it takes no op packages, unless it overrides `register_op_package`."""
+
+    def register_op_package(self, path: str, provider: str, target: str | None) -> None:
+        """Register a client's library with operations of its own; `provider` is the function with its interface."""
+        raise QnnError(Code.COMMON_NOT_SUPPORTED, f"op package '{path}'", self.refuses_op_packages)
+
     @abstractmethod
     def create_context(self, device: DeviceDriver | None = None) -> ContextDriver:
         """Create a context on a device of this backend, or on its only one."""
@@ -524,8 +563,12 @@ class BackendDriver(Configurable, ABC):
         """Release everything; safe to call again. Most backends hold nothing outside their contexts."""
 
 
-def check_apart(graph: str, tensors: Sequence[TensorInfo], inputs: int, windows: Sequence[Window | None]) -> None:
-    """Refuse an output buffer that overlaps another buffer of the client; inputs may share one.
+def check_overlaps(
+    graph: str, tensors: Sequence[TensorInfo], inputs: int, windows: Sequence[Window | None]
+) -> list[tuple[int, int]]:
+    """Refuse an output buffer that overlaps another buffer of the client, unless it is exactly that of an input.
+
+    Inputs may share memory in any way.
 
     Parameters
     ----------
@@ -535,13 +578,24 @@ def check_apart(graph: str, tensors: Sequence[TensorInfo], inputs: int, windows:
         The inputs, then the outputs, and the number of inputs.
     windows
         The client's memory for each tensor; None if it brings none.
+
+    Returns
+    -------
+    list
+        The pairs of an input and an output, by number, that are the same memory.
     """
+    pairs = []
     # An output is compared with all inputs and with the outputs before it.
     for index, window in enumerate(windows):
         for earlier, other in enumerate(windows[:index] if index >= inputs else ()):
-            if window is not None and other is not None and holds.overlap(window, other):
+            if window is None or other is None or not holds.overlap(window, other):
+                continue
+            if earlier >= inputs or window.spans != other.spans:
                 raise QnnError(
                     Code.GRAPH_INVALID_TENSOR,
                     f"tensor '{tensors[index].name}' of {graph}",
                     f"its buffer overlaps that of tensor '{tensors[earlier].name}'",
+                    "Give each output memory of its own, or exactly the memory of an input of its size.",
                 )
+            pairs.append((earlier, index - inputs))
+    return pairs

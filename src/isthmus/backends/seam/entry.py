@@ -13,7 +13,7 @@ from isthmus.backends.seam.config import Table
 from isthmus.backends.seam.driver import BackendDriver, GraphDriver, Source, TensorMemory
 from isthmus.backends.seam.facets import CFacet, DelegateFacet
 from isthmus.errors import Code, QnnError, did_you_mean
-from isthmus.graph import BinaryInfo, DataType, Graph, GraphInfo, TensorMemType
+from isthmus.graph import BinaryInfo, DataType, Graph, GraphInfo, TensorInfo, TensorMemType
 from isthmus.graph.acceptance import Acceptance
 from isthmus.log import Log
 from isthmus.memory import Buffer, host
@@ -35,7 +35,8 @@ class Section(Protocol):
 
         Pages draw the list "limits", if there is one: each has a "name", "bytes", the "limit" that they must not exceed
         (or None), whether the model "fits", whether that "applies" (if not, the memory is not in use, and this is only
-        a remark), the verdict as a "note", and "remedies".
+        a remark), whether the configuration has "stated" the memory, the verdict as a "note", and "remedies".
+        "binary_bytes" of the bytes are the model binary.
         """
 
     def lines(self) -> list[str]:
@@ -107,18 +108,21 @@ class IoPolicy:
         """
         return []
 
-    def io(self, graph: GraphDriver, kind: str | None) -> IoMemory:
+    def io(self, graph: GraphDriver, kind: str | None, tensors: Sequence[TensorInfo] | None = None) -> IoMemory:
         """Provide memory for a finalized graph.
 
         Parameters
         ----------
         kind
             A key of `kinds`. By default the backend's own memory is used for each tensor that has any.
+        tensors
+            The tensors to provide memory for, of this or other graphs of its context. By default its inputs and
+            outputs; only these have memory of the backend's own.
         """
         memories: list[TensorMemory | None] = []
         buffers: list[Buffer] = []
-        for index, info in enumerate(graph.info.tensors):
-            if kind is None and graph.place(index) is not None:
+        for index, info in enumerate(graph.info.tensors if tensors is None else tensors):
+            if tensors is None and kind is None and graph.place(index) is not None:
                 memories.append(None)
                 continue
             buffers.append(host(info.nbytes, _IO_ALIGNMENT))
@@ -157,6 +161,9 @@ class BackendEntry:
         The type in which it computes with FLOAT_32 tensors by default, which limits the accuracy of its results.
     keys
         The keys of its configuration files, for the document that lists them.
+    memory_sizes
+        Memories of the device whose size a command line may state (``--tcm 64KiB``): the name of each, and the key of
+        the configuration that has its size.
     """
 
     name: str
@@ -172,6 +179,7 @@ class BackendEntry:
     accepted: Acceptance | None = None
     float_type: DataType = DataType.FLOAT_32
     keys: Table = field(default_factory=dict)
+    memory_sizes: Mapping[str, str] = field(default_factory=dict)
 
     def io_kind(self, kind: str | None) -> TensorMemType:
         """Return the memory type that graphs are prepared for if inputs and outputs are of a kind, by default the

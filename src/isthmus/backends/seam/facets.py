@@ -33,8 +33,8 @@ class CFacet:
     memory
         Reads a custom memory descriptor at an address; without it, custom memory is refused.
     configs
-        Readers of custom configs, by the kind of object: "graph", "context" or "device". A config of an object without
-        a reader is logged and ignored.
+        Readers of custom configs, by the kind of object: "backend", "graph", "context" or "device". The settings of a
+        backend are a configuration. A config of an object without a reader is logged and ignored.
     write_property
         Returns a custom property. Its arguments are the function that looks properties up by number, the address of the
         client's structure, and a function that makes an error of a rule. Without it, custom properties are refused.
@@ -46,6 +46,8 @@ class CFacet:
         Allocates a buffer in the memory type of one of its contexts. Its arguments are the context, a name and a size.
     hints
         Regular expressions that match Python calls in errors, each with the C call that replaces it.
+    headers
+        The headers that declare its structures, by file below the folder ``QNN``: functions that return their text.
     """
 
     backend_id: int = 0
@@ -59,6 +61,7 @@ class CFacet:
     power_options: Iterable[IntEnum] = ()
     allocate: Callable[[Any, str, int], Buffer] | None = None
     hints: Sequence[tuple[str, str]] = ()
+    headers: Mapping[str, Callable[[], str]] = field(default_factory=dict)
 
 
 def option_of(kind: type[IntEnum], number: int, noun: str, code: Code) -> IntEnum:

@@ -17,8 +17,9 @@ from isthmus.backends.seam.driver import Change, GraphDriver, OperationTime, Tim
 from isthmus.backends.seam.entry import PlanReport, Section
 from isthmus.backends.seam.execution_deadline import ExecutionDeadline, aborted
 from isthmus.backends.seam.planned import PlannedGraph
-from isthmus.engine.native import lower
+from isthmus.engine.native import loader, lower
 from isthmus.engine.native.accepted import ACCEPTED
+from isthmus.engine.native.executor import KERNELS as EXECUTOR
 from isthmus.engine.native.executor import Executor
 from isthmus.engine.native.program import Program
 from isthmus.engine.native.target import Target, by_name, named, runnable
@@ -54,6 +55,10 @@ class PreparedGraph(Protocol):
     def threads(self) -> int:
         """The number of threads that it was prepared for."""
 
+    @property
+    def shareable_io(self) -> frozenset[tuple[int, int]]:
+        """The pairs of an input and an output, by number, that may be the same memory."""
+
 
 @dataclass(frozen=True)
 class CompiledGraph:
@@ -79,6 +84,11 @@ class CompiledGraph:
     def threads(self) -> int:
         """The number of threads that it was prepared for."""
         return self.program.threads
+
+    @property
+    def shareable_io(self) -> frozenset[tuple[int, int]]:
+        """The pairs of an input and an output, by number, that may be the same memory."""
+        return self.program.shareable_io
 
 
 def prepare(
@@ -116,6 +126,11 @@ def prepare(
     schedule = planned.schedule(graph, lower.NativeEngine(target, count), False, limit, float_storage)
     with np.errstate(all="ignore"):
         return CompiledGraph(lower.lower(schedule, target, count), schedule.plan)
+
+
+def anticipate_graphs() -> None:
+    """Start a compiler in the background if graphs of a new context will need one, while the client describes them."""
+    loader.anticipate(EXECUTOR)
 
 
 def restored_program(program: Program) -> CompiledGraph:
@@ -217,7 +232,17 @@ def run_timed(executor: Executor, limit: ExecutionDeadline | None, what: str) ->
         timed.close()
 
 
-def run_within(executor: Executor, limit: ExecutionDeadline, what: str) -> None:
+class Abortable(Protocol):
+    """A program, or several, bound to memory."""
+
+    def run_abortable(self, word: ctypes.c_int64) -> bool:
+        """Run once, or until 1 is written into `word`; return whether the run was not aborted."""
+
+    def check(self, what: str) -> None:
+        """Raise an error if the last run failed."""
+
+
+def run_within(executor: Abortable, limit: ExecutionDeadline, what: str) -> None:
     """Run a program within a deadline; it can end between any two instructions."""
     seconds = limit.left
     # The program stops before its next instruction once this is not 0.

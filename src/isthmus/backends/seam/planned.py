@@ -22,6 +22,7 @@ from isthmus.errors import QnnError
 from isthmus.graph import DataType, Graph, GraphInfo, MemoryNeeds, TensorInfo
 from isthmus.prepare import Plan, Planner, PlanOptions, Schedule, serialization
 from isthmus.prepare.engine_model import DEFAULT_ALIGNMENT, EngineModel
+from isthmus.prepare.inplace import shareable_io
 from isthmus.prepare.tiling import ScratchLimit
 from isthmus.prepare.tiling.fit import schedule_within
 from isthmus.system.container import MALFORMED, as_size
@@ -71,6 +72,11 @@ class PlannedGraph:
         )
         inputs, outputs = (tuple(map(TensorInfo.of, ends)) for ends in (schedule.inputs, schedule.outputs))
         return GraphInfo(schedule.name, inputs, outputs, needs)
+
+    @cached_property
+    def shareable_io(self) -> frozenset[tuple[int, int]]:
+        """The pairs of an input and an output, by number, that may be the same memory."""
+        return shareable_io(self.schedule)
 
     def to_bytes(self) -> bytes:
         """Return the graph as one block of bytes."""
@@ -128,11 +134,13 @@ def schedule(
     limit: ScratchLimit | None,
     float_storage: DataType = DataType.FLOAT_32,
     numerics: str | None = None,
+    size_alignment: int = 1,
 ) -> Schedule:
     """Plan a complete graph for a native engine.
 
     With a limit on scratch, parts that do not fit as a whole are computed in tiles. FLOAT_32 intermediates and
-    constants are stored as `float_storage`. `numerics` is the rounding mode, by default that of the graph.
+    constants are stored as `float_storage`. `numerics` is the rounding mode, by default that of the graph. Sizes of
+    scratch and state memory are multiples of `size_alignment`.
 
     Raises
     ------
@@ -140,7 +148,9 @@ def schedule(
         COMMON_NOT_SUPPORTED with every node that the engine does not execute, COMMON_MEM_ALLOC if the limit is too
         small to be met.
     """
-    options = PlanOptions(io_in_scratch=io_in_scratch, float_storage=float_storage, numerics=numerics)
+    options = PlanOptions(
+        io_in_scratch=io_in_scratch, float_storage=float_storage, numerics=numerics, size_alignment=size_alignment
+    )
     planner = Planner(graph, options, engine)
     planned = planner.schedule() if limit is None else schedule_within(planner, limit)
     # Reported to the user. One operation may have become several steps: a dictionary names it once, in order.
@@ -156,7 +166,9 @@ def plan(
     limit: ScratchLimit | None = None,
     float_storage: DataType = DataType.FLOAT_32,
     numerics: str | None = None,
+    size_alignment: int = 1,
 ) -> PlannedGraph:
     """Plan a complete graph for every processor; the result depends on the graph and these settings only."""
     engine = lower.every_target(threads, alignment)
-    return PlannedGraph(schedule(graph, engine, io_in_scratch, limit, float_storage, numerics), threads)
+    planned = schedule(graph, engine, io_in_scratch, limit, float_storage, numerics, size_alignment)
+    return PlannedGraph(planned, threads)

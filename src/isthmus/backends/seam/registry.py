@@ -16,7 +16,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from isthmus.backends import BUILT_IN
+from isthmus.backends import BUILT_IN as BUILT_IN
 from isthmus.backends import DEFAULT as DEFAULT
 from isthmus.backends.seam.entry import BackendEntry
 from isthmus.backends.seam.facets import CFacet

@@ -13,20 +13,13 @@ from collections.abc import Callable
 from ctypes import byref, c_char_p, c_uint64, c_void_p
 from typing import Any
 
+from isthmus.backends.foreign.serving import CallError, enter
 from isthmus.cabi import LOG_CALLBACK, FunctionTable, SystemFunctionTable, function, providers, system_providers
 
 MAX_LINES = 64
 """How many lines of the library's log are kept."""
 _MAX_LINE = 1 << 14
 _libc = ctypes.CDLL(None)
-
-
-class CallError(Exception):
-    """The error that a function of the library returned another code than 0."""
-
-    def __init__(self, function: str, code: int) -> None:
-        super().__init__(f"{function} answers {code}")
-        self.function, self.code = function, code
 
 
 class Calls:
@@ -49,8 +42,7 @@ class Calls:
         known = self._functions.get(name)
         if known is None:
             known = self._functions[name] = function(self._table, name)
-        text = f"{name}{of}".encode("utf-8", "replace")[: len(self._stage) - 1]
-        self._stage[: len(text) + 1] = text + b"\0"
+        enter(self._stage, f"{name}{of}")
         return int(known(*values))
 
     def call(self, name: str, *values: Any, of: str = "") -> None:
@@ -78,7 +70,7 @@ class BackendLibrary(Calls):
     """
 
     def __init__(self, path: str, log_level: int, stage: mmap.mmap) -> None:
-        stage[:8] = b"loading\0"
+        enter(stage, "loading")
         interface = providers(ctypes.CDLL(path))[0]
         super().__init__(interface.table, stage)
         self.versions = {"core": str(interface.coreApiVersion), "backend": str(interface.backendApiVersion)}
@@ -106,5 +98,5 @@ class SystemLibrary(Calls):
     """
 
     def __init__(self, path: str, stage: mmap.mmap) -> None:
-        stage[:8] = b"loading\0"
+        enter(stage, "loading")
         super().__init__(system_providers(ctypes.CDLL(path))[0].table, stage)

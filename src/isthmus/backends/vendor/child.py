@@ -1,19 +1,11 @@
-"""The program of the process that runs the vendor's library: ``isthmus.backends.vendor.child SOCKET PAGE``, isolated.
-
-It answers requests on a socket, one at a time. SOCKET and PAGE are file descriptors; the page takes the name of the
-function that is being called. When the parent closes the socket, the process ends, even inside a call.
-"""
+"""The program of the process that runs the vendor's library: the requests that it answers."""
 
 from __future__ import annotations
 
 import ctypes
 import mmap
 import os
-import resource
-import select
-import socket
 import sys
-import threading
 import time
 from collections.abc import Callable
 from ctypes import POINTER, byref, c_uint32, c_uint64, c_void_p
@@ -21,19 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from isthmus.backends.foreign.messages import Message
+from isthmus.backends.foreign.serving import CallError, serve
+from isthmus.backends.foreign.structures import Keeps, node_structure, tensor_structure
 from isthmus.backends.htp.c import HtpMemDescriptor
-from isthmus.backends.vendor.calls import BackendLibrary, CallError, SystemLibrary
+from isthmus.backends.vendor.calls import BackendLibrary, SystemLibrary
 from isthmus.backends.vendor.description import described
-from isthmus.backends.vendor.messages import Message, MessageChannel
-from isthmus.backends.vendor.process import STAGE_BYTES
-from isthmus.backends.vendor.structures import (
-    Keeps,
-    device_configs,
-    graph_configs,
-    handle_memory,
-    node_structure,
-    tensor_structure,
-)
+from isthmus.backends.vendor.structures import device_configs, graph_configs, handle_memory
 from isthmus.cabi.objects import MemDescriptor
 from isthmus.cabi.system import BinaryInfo
 from isthmus.cabi.types import Tensor
@@ -41,13 +27,10 @@ from isthmus.errors import Code, QnnError
 from isthmus.frontends.composed.entries import ComposedTensor, GraphEntry
 from isthmus.frontends.composed.serialization import read as read_graphs
 from isthmus.graph.datatypes import TensorType
-from isthmus.system.descriptors import ChannelClosed
 
 _IO = (TensorType.APP_WRITE, TensorType.APP_READ)
 _CUSTOM_MEMORY = 2
 """QNN_MEM_TYPE_CUSTOM."""
-_IDLE = 1000.0
-_SOCKET_CLOSED = select.POLLHUP | select.POLLERR | select.POLLNVAL
 
 
 class Server:
@@ -300,32 +283,5 @@ class Server:
         return {"answers": answers}
 
 
-def _end_with_parent(end: socket.socket) -> None:
-    """End this process when the other side closes its socket; the library may be inside a call for minutes."""
-    poll = select.poll()
-    # No event is asked for: only a closed socket wakes it.
-    poll.register(end, 0)
-    while True:
-        for _, event in poll.poll(_IDLE * 1000):
-            if event & _SOCKET_CLOSED:
-                os._exit(0)
-
-
-def main(arguments: list[str]) -> None:
-    """Answer requests until the parent closes the socket."""
-    end_fd, page_fd = map(int, arguments)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    end = socket.socket(fileno=end_fd)
-    stage = mmap.mmap(page_fd, STAGE_BYTES)
-    threading.Thread(target=_end_with_parent, args=(end,), daemon=True).start()
-    server, channel = Server(stage), MessageChannel(end)
-    try:
-        while True:
-            channel.send(server.answer(channel.receive()))
-    except ChannelClosed:
-        # The library's exit handlers are of no use here, and may fail.
-        os._exit(0)
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    serve(sys.argv[1:], lambda stage: Server(stage).answer)

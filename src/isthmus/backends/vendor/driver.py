@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from isthmus.backends.foreign.messages import MAX_BYTES
 from isthmus.backends.seam.driver import (
     BackendDriver,
     ContextDriver,
@@ -28,7 +29,6 @@ from isthmus.backends.vendor.figures import VendorFigures
 from isthmus.backends.vendor.graph import VendorGraphDriver
 from isthmus.backends.vendor.library import VendorLibrary, find
 from isthmus.backends.vendor.memory import VendorMemory
-from isthmus.backends.vendor.messages import MAX_BYTES
 from isthmus.backends.vendor.process import VendorProcess
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Graph, Quantization, TensorType

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isthmus.backends.seam.binding import BindingBase, ExecutionCounts
-from isthmus.backends.seam.driver import GraphDriver, GraphStats, Memories, Traffic, check_apart
+from isthmus.backends.seam.driver import GraphDriver, GraphStats, Memories, Traffic, check_overlaps
 from isthmus.backends.seam.execution_deadline import ExecutionDeadline, aborted
 from isthmus.backends.seam.execution_lock import ExecutionLock
 from isthmus.backends.seam.staging import require_memory, traffic
@@ -155,7 +155,7 @@ class VendorBinding(BindingBase):
             for info, memory in zip(infos, self.memories, strict=True)
         ]
         self._io = [memory.window.part(0, info.nbytes) for info, memory in zip(infos, given, strict=True)]
-        check_apart(self._what, infos, inputs, self._io)
+        check_overlaps(self._what, infos, inputs, self._io)
         self._handles = [
             memory.registration.handle if isinstance(memory.registration, VendorRegistration) else 0
             for memory in given

@@ -19,8 +19,8 @@ from isthmus.prepare.schedule import Plan, PlanRow, Pool, Schedule
 from isthmus.system.container import MALFORMED, as_size
 
 FORMAT = serialization.FORMAT
-_OF_TILES = frozenset(("regions", "rematerialized", "bounded"))
-"""The fields of a plan that concern tiling; files do not contain them."""
+_LEFT_OUT = frozenset(("regions", "rematerialized", "bounded", "operands"))
+"""The fields of a plan that concern tiling or drawings; files do not contain them."""
 _WORK_ALIGNMENT = 64
 """The alignment of work spaces in scratch."""
 
@@ -29,7 +29,7 @@ def to_bytes(program: KernelProgram) -> bytes:
     """Return the program as one block of bytes."""
     schedule = program.schedule
     # This engine computes whole steps only.
-    plan = {name: value for name, value in asdict(schedule.statistics).items() if name not in _OF_TILES}
+    plan = {name: value for name, value in asdict(schedule.statistics).items() if name not in _LEFT_OUT}
     return serialization.to_bytes(schedule, {"precision": program.precision.value, "plan": plan})
 
 
@@ -98,5 +98,5 @@ def _plan(fields: dict[str, Any]) -> Plan:
         status=str(fields["status"]), peak_step=int(fields["peak_step"]),
         peak_live=tuple(map(str, fields["peak_live"])), rows=rows,
         steps=tuple((str(op), str(name)) for op, name in fields["steps"]), seconds=float(fields["seconds"]),
-        regions=(), rematerialized=(), bounded=False, in_float=(), **numbers,
+        regions=(), rematerialized=(), bounded=False, in_float=(), operands=None, **numbers,
     )  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any
@@ -13,7 +12,6 @@ from numba.extending import intrinsic
 
 from isthmus.backends.gpu.runtime import loop, machine
 from isthmus.compiled import objects
-from isthmus.compiled.ahead import compile_ahead
 from isthmus.compiled.instructions import (
     CLOCK,
     FUTEX,
@@ -25,12 +23,6 @@ from isthmus.compiled.instructions import (
     system_call,
 )
 
-_OPTIONS: dict[str, Any] = {
-    "error_model": "numpy",
-    "boundscheck": False,
-    "no_cpython_wrapper": True,
-    "no_cfunc_wrapper": True,
-}
 _MAY_CALL = frozenset(("syscall",))
 """The only function of the C library that the compiled loop may call by name."""
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
@@ -92,7 +84,7 @@ def _scope(architecture: str) -> dict[str, Any]:
     words: seconds and nanoseconds (C's timespec).
     """
     futex, clock, nanosleep, give_way = (numbers[architecture] for numbers in (FUTEX, CLOCK, NANOSLEEP, YIELD))
-    inline: Callable[[Any], Any] = njit(forceinline=True, **_OPTIONS)
+    inline: Callable[[Any], Any] = njit(forceinline=True, **objects.OPTIONS)
 
     @inline
     def nanoseconds(place):  # type: ignore[no-untyped-def]
@@ -150,13 +142,14 @@ def compile_function(name: str, triple: str) -> bytes:
     scope = _scope(triple.partition("-")[0])
     # `execute` calls these two. The functions are compiled with the names of `scope` as their globals.
     for part in ("enqueue", "wait"):
-        scope[part] = njit(forceinline=True, **_OPTIONS)(FunctionType(getattr(loop, part).__code__, scope, part))
-    function = njit(**_OPTIONS)(FunctionType(getattr(loop, name).__code__, scope, name))
+        scope[part] = njit(forceinline=True, **objects.OPTIONS)(FunctionType(getattr(loop, part).__code__, scope, part))
+    function = njit(**objects.OPTIONS)(FunctionType(getattr(loop, name).__code__, scope, name))
     with objects.front_end():
         text, inner = objects.intermediate(function)
     target = objects.machine_for(triple, "generic", "")
     return target.emit_object(objects.optimised(text, inner, machine.symbol(name), target, _MAY_CALL))
 
 
-if __name__ == "__main__":
-    sys.exit(compile_ahead(machine.LOOP, compile_function, sys.argv[1:]))
+def compile_job(function: str, architecture: str) -> tuple[str, bytes]:
+    """Return the key and the object file of a function of the loop, for an architecture."""
+    return machine.LOOP.compile_job(compile_function, function, architecture)

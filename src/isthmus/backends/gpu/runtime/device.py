@@ -11,7 +11,7 @@ from collections.abc import Callable
 from ctypes import c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass
 
-from isthmus.backends.gpu.runtime import numbers
+from isthmus.backends.gpu.runtime import numbers, pocl
 from isthmus.backends.gpu.runtime.library import REMEDY, device_handles, library, own_library, platforms
 from isthmus.errors import Code, QnnError
 
@@ -117,11 +117,15 @@ def describe(handle: int) -> ClDevice:
     extensions = frozenset(text(numbers.DEVICE_EXTENSIONS).split())
     commands = "cl_khr_command_buffer" in extensions and opencl.extension(platform) is not None
     capabilities = number(numbers.DEVICE_COMMAND_BUFFER_CAPABILITIES_KHR, c_uint64) if commands else 0
+    platform_name = opencl.text(what, "clGetPlatformInfo", platform, numbers.PLATFORM_NAME)
+    platform_version = opencl.text(what, "clGetPlatformInfo", platform, numbers.PLATFORM_VERSION)
+    if platform_name == pocl.PLATFORM and pocl.VERSION in platform_version:
+        pocl.name_processor(handle)
     return ClDevice(
         handle=handle,
         platform=platform,
-        platform_name=opencl.text(what, "clGetPlatformInfo", platform, numbers.PLATFORM_NAME),
-        platform_version=opencl.text(what, "clGetPlatformInfo", platform, numbers.PLATFORM_VERSION),
+        platform_name=platform_name,
+        platform_version=platform_version,
         name=text(numbers.DEVICE_NAME),
         vendor=text(numbers.DEVICE_VENDOR),
         version=text(numbers.DEVICE_VERSION),

@@ -8,8 +8,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from isthmus import compiled
+from isthmus.compiled import image
 from isthmus.compiled.ahead import Ahead
-from isthmus.compiled.image import Image
 
 _HERE = Path(__file__)
 _NAMES = ("execute", "enqueue", "wait", "notify")
@@ -39,9 +39,7 @@ class CommandLoop:
     """
 
     def __init__(self, objects: list[bytes]) -> None:
-        # The image is kept, because it is the memory that the machine code is in.
-        self._image = Image()
-        execute, enqueue, wait, notify = self._image.add(objects, map(symbol, _NAMES)).values()
+        execute, enqueue, wait, notify = image.load(objects, map(symbol, _NAMES)).values()
         entry = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
         self.execute: Callable[..., None] = entry(execute)
         self.enqueue: Callable[..., None] = entry(enqueue)

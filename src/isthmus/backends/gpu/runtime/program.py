@@ -65,9 +65,8 @@ class Repository:
             self.builds += not is_found
 
     def check(self) -> None:
-        """Refuse a folder that nothing can be stored in, which taking its lock shows."""
-        with self.folder.alone():
-            pass
+        """Refuse a folder that nothing can be stored in."""
+        self.folder.check()
 
     def read(self, name: str, key: str) -> bytes | None:
         """Return the content stored under a name and a key, if it may be used.
